@@ -1,0 +1,39 @@
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+JOBS ?= 2
+
+.PHONY: demo test check bench format clean
+
+$(VENV)/.run: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet -c constraints.txt torch==2.13.0
+	$(PIP) install --quiet -c constraints.txt -e '.[train,report]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	$(PIP) install --quiet -c constraints.txt -e '.[train,report,daemon,dev]'
+	@touch $@
+
+demo: $(VENV)/.run  ## train the example on a market that interrupts it, and write its report
+	$(BIN)/python examples/finetune/demo.py
+
+test: $(VENV)/.dev  ## every test
+	$(BIN)/python -m pytest -n $(JOBS)
+
+check: $(VENV)/.dev  ## style, types, architecture
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	PYTHONPATH=providers $(BIN)/lint-imports
+
+bench: $(VENV)/.dev  ## benchmarks; prints figures, asserts none
+	$(BIN)/python -m benchmarks
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) dist build .costopt demo-output

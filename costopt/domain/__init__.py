@@ -1,0 +1,1 @@
+"""The words of costopt as frozen dataclasses: standard library only, no I/O."""

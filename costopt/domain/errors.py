@@ -1,0 +1,127 @@
+"""Every error that costopt raises on purpose, and the exit code the CLI gives it.
+
+CostoptError                1   the base: a message, and a hint that says what to do
+├── SpecError               2   a job or policy file is wrong: file, line, column, field
+├── CatalogError            2   an unknown GPU model, instance type or region
+├── MarketError             1   a market file is truncated, empty or holds impossible values
+├── InfeasibleError         3   no plan keeps the deadline; names the binding constraint
+├── GuardTrippedError       4   a budget or launch guard stopped the action
+├── StaleDataError          5   every price or signal that was needed is too old
+├── SolverError             1   the solver failed or answered something unusable
+├── LedgerError             1   the ledger cannot be read, written or is corrupt
+├── StoreError              1   an object store refused: no space, no permission, missing
+├── CheckpointError         1   no valid checkpoint, or a save that could not be made durable
+├── JobFailedError          1   the job's own command failed
+├── MissingExtraError       1   an optional dependency is not installed; names the extra
+└── ProviderError           1   a cloud refused or failed
+    ├── NoCapacityError         the pool has no nodes now; another pool or later may work
+    ├── QuotaExceededError      the account's quota is used up
+    ├── ForbiddenError          credentials are missing, expired or lack a permission
+    ├── ThrottledError          too many calls; retry with back-off
+    ├── BadRequestError         the request can never succeed as it stands
+    └── ProviderUnavailableError  the API did not answer; the outcome is unknown
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class CostoptError(Exception):
+    """What happened, to which thing, and (``hint``) what the user can do about it."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message}\n  → {self.hint}"
+
+
+class SpecError(CostoptError):
+    """A job or policy file is malformed or says something impossible."""
+
+    exit_code = 2
+
+
+class CatalogError(CostoptError):
+    """A GPU model, instance type or region that the catalogue does not hold."""
+
+    exit_code = 2
+
+
+class MarketError(CostoptError):
+    """A market file is truncated, empty or holds impossible values."""
+
+
+class InfeasibleError(CostoptError):
+    """No plan keeps the deadline; the message names the binding constraint."""
+
+    exit_code = 3
+
+
+class GuardTrippedError(CostoptError):
+    """A budget or launch guard stopped the action."""
+
+    exit_code = 4
+
+
+class StaleDataError(CostoptError):
+    """Every price or signal that was needed is older than the policy allows."""
+
+    exit_code = 5
+
+
+class SolverError(CostoptError):
+    """The solver failed, or its answer did not survive re-verification."""
+
+
+class LedgerError(CostoptError):
+    """The ledger cannot be read or written, or its content is corrupt."""
+
+
+class StoreError(CostoptError):
+    """An object store refused: no space, no permission, or the object is missing."""
+
+
+class CheckpointError(CostoptError):
+    """No valid checkpoint was found, or a save could not be made durable."""
+
+
+class JobFailedError(CostoptError):
+    """The job's own command failed; the message names the node, exit code and log."""
+
+
+class MissingExtraError(CostoptError):
+    """An optional dependency is not installed; the hint names the extra that brings it."""
+
+
+class ProviderError(CostoptError):
+    """A cloud refused or failed."""
+
+
+class NoCapacityError(ProviderError):
+    """The pool has no nodes now; another pool, or the same later, may work."""
+
+
+class QuotaExceededError(ProviderError):
+    """The account's quota for this family, region or GPU model is used up."""
+
+
+class ForbiddenError(ProviderError):
+    """Credentials are missing, expired or lack a permission, which the message names."""
+
+
+class ThrottledError(ProviderError):
+    """Too many calls; retry with back-off."""
+
+
+class BadRequestError(ProviderError):
+    """The request can never succeed as it stands."""
+
+
+class ProviderUnavailableError(ProviderError):
+    """The API did not answer, so the outcome of the call is unknown."""

@@ -1,0 +1,250 @@
+"""The facts that the ledger records. ``at`` is when the fact was recorded; all times are UTC.
+
+Money is integer micro-dollars, power watts. Cost, energy, progress and lost work are folds over
+these events, so an event carries every figure that its fold needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from costopt.domain.fleet import EndCause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """An immutable fact about a job."""
+
+    at: datetime
+    job: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSubmitted(Event):
+    """A run of a job began. The baseline is the same job on the cheapest allowed on-demand."""
+
+    work_units: float
+    unit: str
+    start_at: datetime
+    deadline_at: datetime
+    policy: str
+    strategy: str
+    baseline_pool: str | None = None
+    baseline_usd_micros: int | None = None
+    baseline_wh: float | None = None
+    baseline_gco2e: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionMade(Event):
+    """What the strategy wanted from now on; recorded when it differs from the last."""
+
+    decision_id: str
+    targets: tuple[tuple[str, int], ...]
+    reason: str
+    rule: str | None = None
+    slack_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchIntended(Event):
+    """Written before the provider is called; ``key`` makes the call idempotent."""
+
+    key: str
+    pool: str
+    nodes: int
+    planned_micros_per_hour: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLaunched(Event):
+    """The provider confirms a node. It is billed from ``launched_at``."""
+
+    key: str
+    node_id: str
+    pool: str
+    launched_at: datetime
+    micros_per_hour: int
+    idle_w: float
+    busy_w: float
+    pue: float
+    gco2e_per_kwh: float | None
+    energy_basis: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchFailed(Event):
+    """The launch of ``key`` came to nothing; no node of it exists."""
+
+    key: str
+    pool: str
+    error: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceChanged(Event):
+    """From ``at`` on, every node of ``pool`` that runs for the job costs this much."""
+
+    pool: str
+    micros_per_hour: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangFormed(Event):
+    """These nodes train together under this generation number."""
+
+    generation: int
+    node_ids: tuple[str, ...]
+    checkpoint_interval_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingStarted(Event):
+    """The gang does new work from here on, beginning at ``units``."""
+
+    generation: int
+    units: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingStopped(Event):
+    """The gang does no more work, having reached ``units``."""
+
+    generation: int
+    units: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressReported(Event):
+    """How far the job is."""
+
+    done_units: float
+    saved_units: float
+    units_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointCommitted(Event):
+    """A checkpoint is durable."""
+
+    units: float
+    uri: str
+    size_bytes: int | None
+    save_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRefused(Event):
+    """A checkpoint was found torn or corrupt and passed over."""
+
+    uri: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkLost(Event):
+    """Work done but not saved when the gang broke."""
+
+    units: float
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptionNoticed(Event):
+    """The provider announced that it takes the node."""
+
+    node_id: str
+    pool: str
+    strikes_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainIntended(Event):
+    """The node is asked to checkpoint; it is released when it has."""
+
+    node_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TerminateIntended(Event):
+    """Written before the provider is asked to release the node."""
+
+    node_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEnded(Event):
+    """The provider confirms that the node is gone. It is billed until ``ended_at``."""
+
+    node_id: str
+    pool: str
+    ended_at: datetime
+    cause: EndCause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardTripped(Event):
+    """A guard stopped launches."""
+
+    guard: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalStale(Event):
+    """A price or signal is missing or too old, so its offers are excluded."""
+
+    source: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFinished(Event):
+    """All the work is done and saved."""
+
+    units: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFailed(Event):
+    """The job's own command failed for good."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStopped(Event):
+    """The controller stopped before the job was done; a later run resumes it."""
+
+    reason: str
+
+
+EVENT_TYPES: tuple[type[Event], ...] = (
+    JobSubmitted,
+    DecisionMade,
+    LaunchIntended,
+    NodeLaunched,
+    LaunchFailed,
+    PriceChanged,
+    GangFormed,
+    TrainingStarted,
+    TrainingStopped,
+    ProgressReported,
+    CheckpointCommitted,
+    CheckpointRefused,
+    WorkLost,
+    InterruptionNoticed,
+    DrainIntended,
+    TerminateIntended,
+    NodeEnded,
+    GuardTripped,
+    SignalStale,
+    JobFinished,
+    JobFailed,
+    RunStopped,
+)

@@ -1,0 +1,92 @@
+"""What exists and what is to be done about it: nodes and actions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from costopt.domain.market import Pool
+
+
+class NodeState(StrEnum):
+    """A node's life as the provider tells it."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+    @property
+    def alive(self) -> bool:
+        """Whether the node exists and may cost money."""
+        return self is not NodeState.ENDED
+
+
+class EndCause(StrEnum):
+    """Why a node is gone."""
+
+    INTERRUPTED = "interrupted"
+    RELEASED = "released"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One machine that the provider confirms. ``key`` is the idempotency key of its launch.
+
+    ``usd_per_hour`` is the price at launch. ``ended_at`` and ``end_cause`` are set when ENDED.
+    """
+
+    node_id: str
+    owner: str
+    job: str
+    pool: Pool
+    key: str
+    state: NodeState
+    launched_at: datetime
+    usd_per_hour: float
+    ended_at: datetime | None = None
+    end_cause: EndCause | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """All nodes or none. The same ``key`` again returns the same nodes and launches nothing."""
+
+    owner: str
+    job: str
+    pool: Pool
+    nodes: int
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Start ``nodes`` in ``pool`` for ``job``."""
+
+    job: str
+    pool: Pool
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Checkpoint, then release the node."""
+
+    job: str
+    node_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    """Release the node now."""
+
+    job: str
+    node_id: str
+    reason: str
+
+
+Action = Launch | Drain | Terminate

@@ -1,0 +1,251 @@
+"""What is to be done, and until when."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.market import Gpu, InstanceType
+
+
+class WorkUnit(StrEnum):
+    """In what the work is counted."""
+
+    STEPS = "steps"
+    SAMPLES = "samples"
+    TOKENS = "tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How much is to be done."""
+
+    amount: float
+    unit: WorkUnit
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A stretch of the work with its own demand; phases run in order, shares sum to 1.
+
+    ``may_pause`` False: once begun, the phase may not wait for capacity.
+    """
+
+    name: str
+    share: float
+    min_nodes: int
+    max_nodes: int
+    may_pause: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Which machines may run the job. Empty tuples allow everything."""
+
+    gpu_models: tuple[str, ...] = ()
+    instance_types: tuple[str, ...] = ()
+    min_nodes: int = 1
+    max_nodes: int = 1
+    min_gpus: int | None = None
+    max_gpus: int | None = None
+    min_gpu_memory_gib: float | None = None
+    min_memory_gib: float | None = None
+
+    def refusal(self, machine: InstanceType) -> str | None:
+        """Why ``machine`` may not run the job, or None where it may."""
+        if self.instance_types and machine.name not in self.instance_types:
+            return "instance type not among those the job allows"
+        if self.gpu_models and not any(machine.gpu.answers_to(m) for m in self.gpu_models):
+            return f"GPU {machine.gpu.model} not among those the job allows"
+        if self.min_gpu_memory_gib and machine.gpu.memory_gib < self.min_gpu_memory_gib:
+            return (
+                f"{machine.gpu.memory_gib:g} GiB per GPU, the job needs {self.min_gpu_memory_gib:g}"
+            )
+        if self.min_memory_gib and machine.memory_gib < self.min_memory_gib:
+            return f"{machine.memory_gib:g} GiB of memory, the job needs {self.min_memory_gib:g}"
+        if not self.node_counts(machine):
+            return (
+                f"{machine.gpu_count} GPUs per node fit no gang of {self.min_nodes} to "
+                f"{self.max_nodes} nodes with {self.min_gpus or 1} to {self.max_gpus or '∞'} GPUs"
+            )
+        return None
+
+    def node_counts(self, machine: InstanceType) -> tuple[int, ...]:
+        """The gang sizes of ``machine`` that the job allows, ascending."""
+        fewest, most = self.min_gpus or 1, self.max_gpus or math.inf
+        return tuple(
+            nodes
+            for nodes in range(self.min_nodes, self.max_nodes + 1)
+            if fewest <= nodes * machine.gpu_count <= most
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputPoint:
+    """A measured speed: ``gpus`` of one model in total do ``units_per_s``."""
+
+    gpu_model: str
+    gpus: int
+    units_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """How fast the job runs: measured points, else FLOPs per unit and an MFU.
+
+    ``scaling_efficiency`` is the share of the ideal speed-up that is kept at each doubling of the
+    GPUs beyond the measured points (1.0 is linear): units/s grow by (2 · efficiency) per doubling.
+    """
+
+    points: tuple[ThroughputPoint, ...] = ()
+    flops_per_unit: float | None = None
+    mfu: float | None = None
+    scaling_efficiency: float = 0.9
+
+    def units_per_s(self, gpu: Gpu, gpus: int) -> Estimate | None:
+        """Speed of ``gpus`` of this model, or None where nothing is known about the model.
+
+        Between points the speed is interpolated log-log in the number of GPUs; beyond them it
+        follows ``scaling_efficiency``. From FLOPs: gpus · peak · mfu / flops_per_unit.
+        """
+        points = sorted(
+            ((p.gpus, p.units_per_s) for p in self.points if gpu.answers_to(p.gpu_model)),
+        )
+        if points:
+            return self._from_points(points, gpus)
+        if self.flops_per_unit is None or self.mfu is None:
+            return None
+        one = gpu.peak_tflops * 1e12 * self.mfu / self.flops_per_unit
+        value = one * (2 * self.scaling_efficiency) ** math.log2(gpus)
+        return Estimate(
+            value, 0.7 * value, 1.3 * value, Basis.MODELLED, f"peak {gpu.model} × MFU {self.mfu:g}"
+        )
+
+    def _from_points(self, points: list[tuple[int, float]], gpus: int) -> Estimate:
+        for known_gpus, speed in points:
+            if known_gpus == gpus:
+                return Estimate.exact(speed, Basis.MEASURED, "the job's measured points")
+        below = [p for p in points if p[0] < gpus]
+        above = [p for p in points if p[0] > gpus]
+        if below and above:
+            (n0, s0), (n1, s1) = below[-1], above[0]
+            share = math.log(gpus / n0) / math.log(n1 / n0)
+            value = s0 * (s1 / s0) ** share
+            low, high = sorted((s0, s1))
+            return Estimate(value, low, high, Basis.MODELLED, "between the job's measured points")
+        n0, s0 = below[-1] if below else above[0]
+        doublings = math.log2(gpus / n0)
+        value = s0 * (2 * self.scaling_efficiency) ** doublings
+        spread = min(0.5, 0.1 * abs(doublings))
+        return Estimate(
+            value,
+            value * (1 - spread),
+            value * (1 + spread),
+            Basis.MODELLED,
+            f"beyond the job's measured points at {self.scaling_efficiency:.0%} per doubling",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSpec:
+    """Where and how the job saves. ``interval_s`` None means: choose it from the hazard."""
+
+    uri: str
+    size_gib: float = 0.0
+    save_s: float = 30.0
+    restore_s: float = 60.0
+    interval_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What the job may cost at the most; None is no limit."""
+
+    max_usd: float | None = None
+    max_kwh: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DataLocation:
+    """Where the training data lie: ``region`` is "provider/region", None where it is unknown."""
+
+    uri: str
+    size_gib: float = 0.0
+    region: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A training job. ``startup_s`` is from a node's launch until its trainer can restore."""
+
+    name: str
+    work: Work
+    start_at: datetime
+    deadline_at: datetime
+    resources: Resources
+    throughput: Throughput
+    checkpoint: CheckpointSpec
+    phases: tuple[Phase, ...]
+    run: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    workdir: str = "."
+    budget: Budget = Budget()
+    data: DataLocation | None = None
+    startup_s: float = 120.0
+    tenant: str = "default"
+
+    def __post_init__(self) -> None:
+        for name in ("start_at", "deadline_at"):
+            if getattr(self, name).tzinfo is None:
+                raise ValueError(f"job {self.name!r}: {name} must be an aware time")
+
+    @property
+    def overhead_s(self) -> float:
+        """Seconds from a launch until the gang does new work: start-up and restore."""
+        return self.startup_s + self.checkpoint.restore_s
+
+    def phase_at(self, done_units: float) -> Phase:
+        """The phase that the next unit of work belongs to."""
+        bound = 0.0
+        for phase in self.phases:
+            bound += phase.share * self.work.amount
+            if done_units < bound - 1e-9 * self.work.amount:
+                return phase
+        return self.phases[-1]
+
+    def gang_units_per_s(self, machine: InstanceType, nodes: int) -> Estimate | None:
+        """Speed of a gang of ``nodes`` of this machine."""
+        return self.throughput.units_per_s(machine.gpu, machine.gpu_count * nodes)
+
+
+class GangState(StrEnum):
+    """What the job's gang is doing, as far as the controller has heard."""
+
+    IDLE = "idle"
+    STARTING = "starting"
+    TRAINING = "training"
+    STOPPING = "stopping"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a job is. Work that is done but not saved is lost by an unannounced interruption.
+
+    ``starting_until`` is when the present gang is expected to do new work (None: it does so now,
+    or there is no gang). ``measured_units_per_s`` is the speed of the present gang where the
+    nodes have reported one.
+    """
+
+    done_units: float = 0.0
+    saved_units: float = 0.0
+    state: GangState = GangState.IDLE
+    generation: int = 0
+    reported_at: datetime | None = None
+    starting_until: datetime | None = None
+    measured_units_per_s: float | None = None
+    message: str = ""

@@ -1,0 +1,135 @@
+"""What can be rented: pools, instance types and offers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from costopt.domain.estimate import Estimate
+
+
+class CapacityType(StrEnum):
+    """On which terms a node is rented."""
+
+    SPOT = "spot"
+    ON_DEMAND = "on_demand"
+    RESERVED = "reserved"
+
+    @property
+    def interruptible(self) -> bool:
+        """Whether the provider may take the node away."""
+        return self is CapacityType.SPOT
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Pool:
+    """provider × region × zone × instance type × capacity type."""
+
+    provider: str
+    region: str
+    zone: str
+    instance_type: str
+    capacity_type: CapacityType
+
+    def __str__(self) -> str:
+        return "/".join(
+            (self.provider, self.region, self.zone, self.instance_type, self.capacity_type.value)
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> Pool:
+        """The inverse of ``str(pool)``; raises ValueError."""
+        parts = text.split("/")
+        if len(parts) != 5 or not all(parts):
+            raise ValueError(
+                f"{text!r} is no pool: expected provider/region/zone/instance_type/capacity_type"
+            )
+        return cls(parts[0], parts[1], parts[2], parts[3], CapacityType(parts[4]))
+
+    def on(self, capacity_type: CapacityType) -> Pool:
+        """The same place and instance type on other terms."""
+        return Pool(self.provider, self.region, self.zone, self.instance_type, capacity_type)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One accelerator of an instance type; None where the vendor publishes no figure."""
+
+    model: str
+    memory_gib: float
+    tdp_w: float
+    idle_w: float
+    peak_tflops: float
+    peak_precision: str
+
+    def answers_to(self, requested: str) -> bool:
+        """Whether a user who asks for ``requested`` ("H100") means this model ("H100-SXM5-80GB").
+
+        A request matches the whole model name or a leading run of its dash-separated parts,
+        in any case.
+        """
+        mine, asked = self.model.upper().split("-"), requested.upper().split("-")
+        return mine[: len(asked)] == asked
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceType:
+    """The machine that a pool offers. Watts of CPU are per vCPU, idle and at full load."""
+
+    provider: str
+    name: str
+    gpu: Gpu
+    gpu_count: int
+    vcpus: int
+    memory_gib: float
+    network_gbps: float
+    cpu_idle_w_per_vcpu: float
+    cpu_max_w_per_vcpu: float
+    source: str
+
+    @property
+    def gpu_memory_gib(self) -> float:
+        """Memory of all GPUs together."""
+        return self.gpu.memory_gib * self.gpu_count
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Where a pool stands, for energy and carbon: annual means, g/kWh; None where unknown."""
+
+    provider: str
+    name: str
+    pue: float | None
+    average_gco2e_per_kwh: float | None
+    marginal_gco2e_per_kwh: float | None
+    electricity_maps_zone: str | None
+    year: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A pool at an instant, with its price and hazard.
+
+    ``price_usd_per_hour`` is for one node and None where unknown. ``nodes_available`` is how many
+    more nodes a launch could get now: None where the provider does not say, 0 where it says none.
+    ``hazard_per_hour`` counts interruptions per node-hour; None where nothing is known, and an
+    exact 0 for capacity that is never interrupted.
+    """
+
+    pool: Pool
+    price_usd_per_hour: Estimate | None
+    hazard_per_hour: Estimate | None
+    nodes_available: int | None
+    availability: Estimate | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """The provider takes a node: ``strikes_at`` is when the node dies."""
+
+    node_id: str
+    pool: Pool
+    noticed_at: datetime
+    strikes_at: datetime

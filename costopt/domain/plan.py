@@ -1,0 +1,121 @@
+"""What the optimizer answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from costopt.domain.estimate import Basis
+from costopt.domain.market import Pool
+
+
+class PlanStatus(StrEnum):
+    """How the solve ended, read from the solution and its real gap."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    EMPTY = "empty"
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """nodes × pool × interval × power cap, for one job."""
+
+    job: str
+    pool: Pool
+    nodes: int
+    start_at: datetime
+    end_at: datetime
+    power_cap_w: float | None = None
+
+    @property
+    def node_hours(self) -> float:
+        """Nodes times hours."""
+        return self.nodes * (self.end_at - self.start_at).total_seconds() / 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a plan or a candidate is expected to come to. None is unknown.
+
+    Dollars and finish are the median and the 95th percentile under the hazard; energy carries a
+    90 % interval; ``on_time`` is the probability of finishing by the deadline.
+    """
+
+    usd_p50: float
+    usd_p95: float
+    kwh: float
+    kwh_low: float
+    kwh_high: float
+    gco2e: float | None
+    finish_p50_at: datetime
+    finish_p95_at: datetime
+    on_time: float
+    energy_basis: Basis = Basis.MODELLED
+    expected_interruptions: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why an offer or a candidate was not chosen. ``code`` is stable, for machines.
+
+    ``enters_below_usd_per_hour`` is the node price under which it would be chosen, if computed.
+    """
+
+    pool: Pool
+    code: str
+    reason: str
+    enters_below_usd_per_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One configuration judged alone: the whole job on ``nodes`` of ``pool``."""
+
+    pool: Pool
+    nodes: int
+    price_usd_per_hour: float
+    price_age_s: float | None
+    units_per_s: float
+    forecast: Forecast
+    chosen: bool
+    rejection: Rejection | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """One named constraint of the model at the solution: slack 0 means it binds."""
+
+    name: str
+    slack: float
+    shadow_price: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Allocations over time with what they are expected to come to.
+
+    ``objective_usd`` is the policy's objective; ``bound_usd`` a proven lower bound of it and
+    ``gap`` = (objective − bound) / max(|objective|, 1e-9). ``binding`` names the constraint that
+    makes an INFEASIBLE plan so.
+    """
+
+    status: PlanStatus
+    made_at: datetime
+    allocations: tuple[Allocation, ...]
+    forecasts: tuple[tuple[str, Forecast], ...]
+    candidates: tuple[Candidate, ...] = ()
+    rejections: tuple[Rejection, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    objective_usd: float | None = None
+    bound_usd: float | None = None
+    gap: float | None = None
+    solver: str = ""
+    solve_s: float = 0.0
+    binding: str | None = None
+
+    def forecast_of(self, job: str) -> Forecast | None:
+        """The forecast of one job."""
+        return dict(self.forecasts).get(job)

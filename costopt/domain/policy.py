@@ -1,0 +1,114 @@
+"""Preferences and limits. A policy never names a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from costopt.domain.market import CapacityType, Pool
+
+
+class CarbonSignal(StrEnum):
+    """Which carbon intensity counts: the two reverse the ranking of regions, so it is a choice."""
+
+    AVERAGE = "average"
+    MARGINAL = "marginal"
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """Minimize usd · $ + usd_per_kwh · kWh + usd_per_tonne_co2e · tCO2e (all in dollars)."""
+
+    usd: float = 1.0
+    usd_per_kwh: float = 0.0
+    usd_per_tonne_co2e: float = 0.0
+    carbon_signal: CarbonSignal = CarbonSignal.AVERAGE
+
+    def score_usd(self, usd: float, kwh: float, gco2e: float) -> float:
+        """The objective's value for a plan's figures."""
+        return self.usd * usd + self.usd_per_kwh * kwh + self.usd_per_tonne_co2e * gco2e / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """How sure a plan must be, and how many seconds are held back besides the job's overhead."""
+
+    on_time: float = 0.95
+    reserve_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Guards and filters; None or empty is no limit."""
+
+    max_usd: float | None = None
+    max_usd_per_hour: float | None = None
+    max_usd_per_month: float | None = None
+    max_price_age_s: float | None = 3600.0
+    max_price_ratio: float | None = 1.5
+    max_nodes: int | None = None
+    max_launches_per_hour: int | None = 60
+    max_zone_share: float | None = None
+    providers: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    capacity_types: tuple[CapacityType, ...] = (CapacityType.SPOT, CapacityType.ON_DEMAND)
+
+    def refusal(self, pool: Pool) -> str | None:
+        """Why the policy does not allow ``pool``, or None where it does."""
+        if self.providers and pool.provider not in self.providers:
+            return f"provider {pool.provider} not allowed by the policy"
+        if self.regions and pool.region not in self.regions:
+            return f"region {pool.region} not allowed by the policy"
+        if self.capacity_types and pool.capacity_type not in self.capacity_types:
+            return f"capacity type {pool.capacity_type.value} not allowed by the policy"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyChoice:
+    """The algorithm that decides, with its parameters."""
+
+    name: str = "milp"
+    parameters: Mapping[str, float | int | str | bool] = field(default_factory=dict)
+
+
+class Trigger(StrEnum):
+    """What a rule looks at."""
+
+    TIME_OF_DAY = "time_of_day"
+    QUEUE_LENGTH = "queue_length"
+    SLACK = "slack"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """While the trigger holds (low ≤ signal < high), the limits named in ``then`` apply.
+
+    Signals: time_of_day in hours UTC (a window may cross midnight), queue_length in jobs,
+    slack in hours.
+    """
+
+    name: str
+    trigger: Trigger
+    low: float
+    high: float
+    then: Limits
+
+    def holds(self, signal: float) -> bool:
+        """Whether the rule applies at this value of its signal."""
+        if self.low <= self.high:
+            return self.low <= signal < self.high
+        return signal >= self.low or signal < self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What to minimize, how sure to be, by which strategy and within which limits."""
+
+    name: str
+    objective: Objective = Objective()
+    risk: Risk = Risk()
+    strategy: StrategyChoice = field(default_factory=StrategyChoice)
+    limits: Limits = Limits()
+    rules: tuple[Rule, ...] = ()

@@ -1,0 +1,203 @@
+"""What the engine needs of the world. Each docstring is the contract that adapters are held to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from costopt.domain.estimate import Estimate
+from costopt.domain.events import Event
+from costopt.domain.fleet import LaunchRequest, Node
+from costopt.domain.job import Job, Progress
+from costopt.domain.market import InstanceType, Interruption, Offer, Pool
+from costopt.domain.power import NodePower
+from costopt.domain.view import Desired, View
+
+
+class Clock(Protocol):
+    """Time as the engine lives it: the wall, a faster wall, or a replay."""
+
+    def now(self) -> datetime:
+        """The present, aware UTC."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for ``seconds`` of this clock's time."""
+        ...
+
+
+class Provider(Protocol):
+    """The whole cloud behind one interface. Times are aware UTC; prices are dollars per node-hour.
+
+    Every method may raise ``ProviderError``; after ``ProviderUnavailableError`` the outcome is
+    unknown and the caller asks again.
+    """
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The values of ``Pool.provider`` that this adapter serves."""
+        ...
+
+    def firm_s(self, now: datetime) -> float:
+        """For how long from ``now`` nothing that runs can be interrupted; 0 if not known."""
+        ...
+
+    def offers(self, now: datetime) -> Sequence[Offer]:
+        """Every pool that exists, with what is known of it; an unknown price is None."""
+        ...
+
+    def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
+        """All nodes or none; the same key again returns the same nodes and starts nothing.
+
+        Raises NoCapacityError, QuotaExceededError, ForbiddenError, BadRequestError.
+        """
+        ...
+
+    def nodes(self, owner: str) -> tuple[Node, ...]:
+        """Every node with this owner tag, ended ones included for at least an hour."""
+        ...
+
+    def notices(self, owner: str) -> tuple[Interruption, ...]:
+        """Announced interruptions of living nodes; the same one may be told again."""
+        ...
+
+    def terminate(self, node_id: str) -> None:
+        """Release a node. A missing or ended one is no error."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """A durable checkpoint, as the training runtime reported it."""
+
+    units: float
+    uri: str
+    committed_at: datetime
+    size_bytes: int | None = None
+    save_s: float | None = None
+
+
+class Runtime(Protocol):
+    """The training runtime on the nodes, as the controller reaches it."""
+
+    def form(
+        self, job: Job, generation: int, nodes: tuple[Node, ...], checkpoint_interval_s: float
+    ) -> None:
+        """Tell these nodes to train together. The first node is rank 0. Idempotent."""
+        ...
+
+    def progress(self, job: Job, now: datetime) -> Progress:
+        """How far the job is, from the newest reports; a job never heard of has done nothing."""
+        ...
+
+    def checkpoints(self, job: Job, after_units: float) -> tuple[CheckpointRecord, ...]:
+        """Durable checkpoints beyond ``after_units``, ascending."""
+        ...
+
+    def drain(self, job: Job, node_ids: Iterable[str]) -> None:
+        """Ask these nodes to checkpoint and stop training. Idempotent."""
+        ...
+
+    def drained(self, job: Job) -> frozenset[str]:
+        """Nodes that have stopped training after a drain and may be released."""
+        ...
+
+
+class Strategy(Protocol):
+    """The algorithm that a policy selects. It may keep estimates between calls, nothing else."""
+
+    def decide(self, view: View) -> Desired:
+        """One decision for every job of the view; must not do I/O."""
+        ...
+
+
+class HazardModel(Protocol):
+    """Interruptions per node-hour, learned from what is seen."""
+
+    def observe(self, offers: Sequence[Offer], now: datetime) -> None:
+        """Take note of which pools have capacity."""
+        ...
+
+    def interrupted(self, pool: Pool, at: datetime) -> None:
+        """Take note of an interruption of one of our nodes."""
+        ...
+
+    def hazard_per_hour(self, pool: Pool) -> Estimate | None:
+        """The present estimate, or None where nothing is known."""
+        ...
+
+
+class PowerModel(Protocol):
+    """Power of a node of a pool."""
+
+    def node_power(self, pool: Pool) -> NodePower | None:
+        """None where the instance type is unknown."""
+        ...
+
+
+class Machines(Protocol):
+    """The catalogue, as the engine reads it."""
+
+    def machine(self, pool: Pool) -> InstanceType | None:
+        """The instance type of a pool, or None where the catalogue does not hold it."""
+        ...
+
+
+class Signal(Protocol):
+    """A quantity over time: constant, recorded, forecast or live, such as carbon intensity."""
+
+    def at(self, when: datetime) -> Estimate | None:
+        """The value at ``when``, or None where it is unknown."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedEvent:
+    """An event with its place in the ledger."""
+
+    seq: int
+    event: Event
+
+
+class Ledger(Protocol):
+    """Append-only events. What is appended is durable when ``append`` returns."""
+
+    def append(self, *events: Event) -> None:
+        """All of them or none. Raises LedgerError."""
+        ...
+
+    def events(self, job: str | None = None, after: int = 0) -> Iterator[RecordedEvent]:
+        """Events in order, of one job or of all, with seq > ``after``."""
+        ...
+
+
+class ObjectStore(Protocol):
+    """Named bytes: a folder, S3 or GCS. Raises StoreError.
+
+    A put is atomic: a reader sees the old bytes, the new ones or none, never a part.
+    """
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write or replace, durably."""
+        ...
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """Write unless the key exists; False where it does."""
+        ...
+
+    def get(self, key: str) -> bytes | None:
+        """The bytes, or None where the key is missing."""
+        ...
+
+    def keys(self, prefix: str) -> Sequence[str]:
+        """Keys that begin with ``prefix``, sorted."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Remove; a missing key is no error."""
+        ...
+
+
+ProviderOptions = Mapping[str, object]

@@ -1,0 +1,80 @@
+"""What a strategy sees, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from costopt.domain.fleet import Node
+from costopt.domain.job import Job, Progress
+from costopt.domain.market import InstanceType, Offer, Pool
+from costopt.domain.plan import Rejection
+from costopt.domain.policy import Policy
+from costopt.domain.power import NodePower
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One job, how far it is and the live nodes that work for it."""
+
+    job: Job
+    progress: Progress
+    nodes: tuple[Node, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Everything a decision may rest on.
+
+    ``offers`` are the usable ones: price known and fresh, allowed by the policy; the others stand
+    in ``rejections``. ``tick_s`` is how long the decision will stand. ``firm_s`` is for how long
+    from now no interruption can strike what runs or is launched now: 0 on a live cloud, up to the
+    next grid point on a recorded market.
+    """
+
+    now: datetime
+    tick_s: float
+    firm_s: float
+    jobs: tuple[JobView, ...]
+    offers: tuple[Offer, ...]
+    machines: Mapping[Pool, InstanceType]
+    powers: Mapping[Pool, NodePower]
+    policy: Policy
+    rejections: tuple[Rejection, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """``nodes`` wanted in ``pool``."""
+
+    pool: Pool
+    nodes: int
+    power_cap_w: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What one job should run on now; no targets means: wait.
+
+    ``reason`` says why in a sentence; ``rule`` names what bound the decision (shield, cooldown,
+    guard), or is None where the strategy was free. ``slack_s`` is the time left over if the job
+    went to its safest capacity now; None where no such capacity is allowed.
+    """
+
+    job: str
+    targets: tuple[Target, ...]
+    reason: str
+    rule: str | None = None
+    slack_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """What should exist: one decision per unfinished job."""
+
+    decisions: tuple[Decision, ...]
+
+    def of(self, job: str) -> Decision | None:
+        """The decision for one job."""
+        return next((d for d in self.decisions if d.job == job), None)
