@@ -1,0 +1,120 @@
+"""Which offers may be used at all, and why the others may not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.job import Job
+from costopt.domain.market import InstanceType, Offer, Pool
+from costopt.domain.plan import Rejection
+from costopt.domain.policy import Policy
+from costopt.domain.ports import Machines
+
+Screened = tuple[tuple[Offer, ...], tuple[Rejection, ...]]
+
+
+def screen_offers(
+    offers: Iterable[Offer], policy: Policy, now: datetime, *, check_age: bool = True
+) -> Screened:
+    """Offers that the policy allows and whose price is known and fresh; reasons for the others.
+
+    Rejection codes: ``policy``, ``price_unknown``, ``price_invalid`` (not finite, or not above 0)
+    and ``price_stale`` (older than ``limits.max_price_age_s``). A list price is valid until the
+    provider publishes another, so a price with basis LISTED is never stale; ``check_age`` False
+    spares the others too, for quotes of the built-in catalogue, whose age the reader is shown.
+    """
+    usable: list[Offer] = []
+    rejections: list[Rejection] = []
+    max_age_s = policy.limits.max_price_age_s if check_age else None
+    for offer in offers:
+        refusal = policy.limits.refusal(offer.pool)
+        rejection = (
+            Rejection(offer.pool, "policy", refusal)
+            if refusal is not None
+            else _price_rejection(offer.pool, offer.price_usd_per_hour, max_age_s, now)
+        )
+        if rejection is None:
+            usable.append(offer)
+        else:
+            rejections.append(rejection)
+    return tuple(usable), tuple(rejections)
+
+
+def screen_for_job(
+    offers: Iterable[Offer], job: Job, machines: Mapping[Pool, InstanceType] | Machines
+) -> Screened:
+    """Offers whose machine may run ``job`` at a known speed, and the other ones' reasons.
+
+    Rejection codes: ``unknown_instance_type`` (not in the catalogue), ``resources`` (the job does
+    not allow the machine) and ``throughput_unknown`` (no measured point and no FLOPs for its GPU).
+    """
+    usable: list[Offer] = []
+    rejections: list[Rejection] = []
+    judged: dict[InstanceType | None, tuple[str, str] | None] = {}
+    for offer in offers:
+        machine = _machine_of(offer.pool, machines)
+        if machine not in judged:
+            judged[machine] = _unfit(machine, job)
+        unfit = judged[machine]
+        if unfit is None:
+            usable.append(offer)
+        else:
+            rejections.append(Rejection(offer.pool, *unfit))
+    return tuple(usable), tuple(rejections)
+
+
+def _price_rejection(
+    pool: Pool, price: Estimate | None, max_age_s: float | None, now: datetime
+) -> Rejection | None:
+    if price is None:
+        return Rejection(pool, "price_unknown", "the price is unknown")
+    if not math.isfinite(price.value) or price.value <= 0:
+        return Rejection(
+            pool,
+            "price_invalid",
+            f"the price {price.value:g} $/h is no price (source: {price.source})",
+        )
+    age_s = price.age_s(now)
+    if max_age_s is None or age_s is None or price.basis is Basis.LISTED or age_s <= max_age_s:
+        return None
+    return Rejection(
+        pool,
+        "price_stale",
+        f"the price is {_span(age_s)} old, the policy allows {_span(max_age_s)}",
+    )
+
+
+def _machine_of(
+    pool: Pool, machines: Mapping[Pool, InstanceType] | Machines
+) -> InstanceType | None:
+    if isinstance(machines, Mapping):
+        return machines.get(pool)
+    return machines.machine(pool)
+
+
+def _unfit(machine: InstanceType | None, job: Job) -> tuple[str, str] | None:
+    if machine is None:
+        return "unknown_instance_type", "the catalogue does not hold this instance type"
+    refusal = job.resources.refusal(machine)
+    if refusal is not None:
+        return "resources", refusal
+    speed = job.gang_units_per_s(machine, job.resources.node_counts(machine)[0])
+    if speed is None:
+        return "throughput_unknown", f"the job says nothing about its speed on {machine.gpu.model}"
+    if not math.isfinite(speed.value) or speed.value <= 0:
+        return (
+            "throughput_unknown",
+            f"{speed.value:g} {job.work.unit.value}/s on {machine.gpu.model} is no speed",
+        )
+    return None
+
+
+def _span(seconds: float) -> str:
+    """Seconds as a person reads them: 45 s, 12 min, 3.5 h or 2.0 d."""
+    for unit_s, unit, digits in ((86400, "d", 1), (3600, "h", 1), (60, "min", 0)):
+        if abs(seconds) >= unit_s:
+            return f"{seconds / unit_s:.{digits}f} {unit}"
+    return f"{seconds:.0f} s"
