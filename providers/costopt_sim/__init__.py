@@ -1,0 +1,33 @@
+"""The embedded provider: a recorded or generated market that gives nodes and takes them away.
+
+``connect`` is the entry point ``sim``. In ``virtual`` mode nodes are records and training is
+arithmetic, so that days pass in milliseconds; in ``process`` mode each node is a process group
+that runs the agent. Both serve the same market through the same fleet.
+"""
+
+from __future__ import annotations
+
+from costopt.domain.ports import Clock, ProviderOptions
+from costopt_sim.fleet import SimFleet
+from costopt_sim.options import SimMode, SimOptions
+from costopt_sim.provider import SimProvider
+from costopt_sim.runtime import VirtualRuntime
+
+__all__ = ["SimFleet", "SimOptions", "SimProvider", "VirtualRuntime", "connect"]
+
+
+def connect(clock: Clock, options: ProviderOptions) -> SimProvider:
+    """The provider over ``options["market"]``; its ``runtime`` trains on the nodes it gives.
+
+    Options: ``market`` (MarketHistory) and ``machines`` (the Machines port) are required;
+    ``mode`` is "virtual" (the default) or "process"; ``notice_s`` (120) is how long before it
+    strikes an interruption is announced. All other options belong to process mode.
+    Raises BadRequestError.
+    """
+    parsed = SimOptions.parse(options)
+    if parsed.mode is SimMode.PROCESS:
+        from costopt_sim.process import connect_processes
+
+        return connect_processes(clock, parsed)
+    fleet = SimFleet(parsed.market, parsed.notice_s)
+    return SimProvider(clock, fleet, VirtualRuntime(clock, fleet, parsed.machines))

@@ -1,0 +1,277 @@
+"""The nodes of a simulated cloud, and when the market takes them.
+
+Time is advanced lazily: every query first plays the record up to the instant it asks about, in
+the order of the record's changes. What happens therefore depends on the record and on when nodes
+were launched and released, never on how often anyone looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from threading import RLock
+from typing import Protocol
+
+from costopt.domain.errors import BadRequestError, NoCapacityError
+from costopt.domain.fleet import EndCause, LaunchRequest, Node, NodeState
+from costopt.domain.history import MarketHistory, MarketState
+from costopt.domain.market import Interruption, Pool
+from costopt_sim.cursor import NEVER, PoolCursor
+
+KEEP_ENDED = timedelta(hours=2)
+
+
+class NodeHost(Protocol):
+    """Gives nodes a body: process mode starts and kills something real. Called in order."""
+
+    def start(self, node: Node) -> None:
+        """The node was launched; raising ProviderError undoes the whole launch."""
+        ...
+
+    def notice(self, interruption: Interruption) -> None:
+        """The node was told that it will be taken."""
+        ...
+
+    def stop(self, node: Node) -> None:
+        """The node ended; ``end_cause`` says why."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """When a node ends or ended; ``notice_s`` before, if it is an interruption, else None."""
+
+    at: datetime
+    notice_s: float | None
+
+
+class SimFleet:
+    """Nodes in the pools of one market. Safe to share between threads."""
+
+    def __init__(
+        self, market: MarketHistory, notice_s: float, host: NodeHost | None = None
+    ) -> None:
+        self.market = market
+        self.cursors = {pool: PoolCursor(history) for pool, history in market.pools.items()}
+        self.version = 0
+        """Grows whenever a node appears, is announced to end, or ends."""
+        self._notice = timedelta(seconds=notice_s)
+        self._host = host
+        self._lock = RLock()
+        self._nodes: dict[str, Node] = {}
+        self._by_key: dict[str, tuple[str, ...]] = {}
+        self._alive: dict[Pool, list[str]] = {}
+        self._doomed: dict[str, Interruption] = {}
+        self._endings: dict[str, Ending] = {}
+        self._listed: dict[str, tuple[int, datetime, tuple[Node, ...]]] = {}
+        self._scan_from: dict[Pool, datetime] = {}
+        self._next_scan = self._next_strike = NEVER
+
+    def advance(self, now: datetime) -> None:
+        """Play the record up to ``now``: announce what is due, strike what is due."""
+        with self._lock:
+            horizon = now + self._notice
+            if horizon >= self._next_scan:
+                self._announce(horizon)
+            if now >= self._next_strike:
+                self._strike(now)
+
+    def launch(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
+        """All nodes or none. Raises BadRequestError, NoCapacityError (also in a gap)."""
+        with self._lock:
+            self.advance(now)
+            if (known := self._by_key.get(request.key)) is not None:
+                return tuple(self._nodes[node_id] for node_id in known)
+            price_usd_per_hour = self._admit(request, now)
+            nodes = self._create(request, price_usd_per_hour, now)
+            self._scan_again(request.pool, now)
+            return nodes
+
+    def terminate(self, node_id: str, now: datetime) -> None:
+        """Release a node at ``now``; silent where it is missing or has ended."""
+        with self._lock:
+            self.advance(now)
+            if node_id in self._nodes and self._nodes[node_id].state.alive:
+                self._end(node_id, now, EndCause.RELEASED)
+
+    def fail(self, node_id: str, at: datetime, message: str) -> None:
+        """The node's body broke by itself at ``at``; silent where it is missing or has ended."""
+        with self._lock:
+            self.advance(at)
+            if node_id in self._nodes and self._nodes[node_id].state.alive:
+                self._end(node_id, at, EndCause.FAILED, message)
+
+    def nodes(self, owner: str, now: datetime) -> tuple[Node, ...]:
+        """Nodes with this owner tag in launch order; ended ones drop out after two hours."""
+        with self._lock:
+            self.advance(now)
+            version, stale_at, listed = self._listed.get(owner, (-1, NEVER, ()))
+            if version == self.version and now < stale_at:
+                return listed
+            return self._list(owner, now)
+
+    def notices(self, owner: str, now: datetime) -> tuple[Interruption, ...]:
+        """Interruptions announced by ``now`` that have not struck, by when they strike."""
+        with self._lock:
+            self.advance(now)
+            told = (i for i in self._doomed.values() if self._nodes[i.node_id].owner == owner)
+            return tuple(sorted(told, key=lambda i: (i.strikes_at, i.node_id)))
+
+    def ending(self, node_id: str) -> Ending | None:
+        """How the node ends or ended, as far as it is known by now."""
+        with self._lock:
+            if (doom := self._doomed.get(node_id)) is not None:
+                return Ending(doom.strikes_at, _told_s(doom))
+            return self._endings.get(node_id)
+
+    def running(self, pool: Pool) -> int:
+        """How many nodes live in ``pool``."""
+        return len(self._alive.get(pool, ()))
+
+    def _admit(self, request: LaunchRequest, now: datetime) -> float:
+        """The price at which the pool takes the launch; raises where it does not."""
+        pool = request.pool
+        if pool not in self.cursors:
+            raise BadRequestError(
+                f"pool {pool} is not in market {self.market.name!r}",
+                hint="launch only in pools that offers() lists",
+            )
+        if request.nodes < 1:
+            raise BadRequestError(f"{pool}: a launch of {request.nodes} nodes")
+        state = self.cursors[pool].at(now)
+        if state is None or state.nodes_available is None or state.price_usd_per_hour is None:
+            raise NoCapacityError(
+                f"{pool}: the market {self.market.name!r} records no capacity or no price at "
+                f"{now:%Y-%m-%d %H:%M:%S} UTC",
+                hint="a gap in the record is not guessed over; try another pool or later",
+            )
+        free = state.nodes_available - self.running(pool)
+        if request.nodes > free:
+            raise NoCapacityError(
+                f"{pool}: {request.nodes} nodes wanted, {max(free, 0)} free at "
+                f"{now:%Y-%m-%d %H:%M:%S} UTC"
+            )
+        return state.price_usd_per_hour
+
+    def _create(
+        self, request: LaunchRequest, price_usd_per_hour: float, now: datetime
+    ) -> tuple[Node, ...]:
+        first = len(self._nodes) + 1
+        nodes = tuple(
+            Node(
+                node_id=f"sim-{number:04d}",
+                owner=request.owner,
+                job=request.job,
+                pool=request.pool,
+                key=request.key,
+                state=NodeState.RUNNING,
+                launched_at=now,
+                usd_per_hour=price_usd_per_hour,
+            )
+            for number in range(first, first + request.nodes)
+        )
+        self._start_bodies(nodes)
+        self._nodes |= {node.node_id: node for node in nodes}
+        self._by_key[request.key] = tuple(node.node_id for node in nodes)
+        self._alive.setdefault(request.pool, []).extend(node.node_id for node in nodes)
+        self.version += 1
+        return nodes
+
+    def _start_bodies(self, nodes: tuple[Node, ...]) -> None:
+        if self._host is None:
+            return
+        started: list[Node] = []
+        try:
+            for node in nodes:
+                self._host.start(node)
+                started.append(node)
+        except BaseException:
+            for node in started:
+                self._host.stop(
+                    replace(
+                        node,
+                        state=NodeState.ENDED,
+                        ended_at=node.launched_at,
+                        end_cause=EndCause.FAILED,
+                    )
+                )
+            raise
+
+    def _scan_again(self, pool: Pool, now: datetime) -> None:
+        """New nodes share the fate of a drop that was announced before they came."""
+        if pool.capacity_type.interruptible:
+            self._scan_from[pool] = now
+            self._next_scan = min(self._next_scan, self.cursors[pool].next_change_after(now))
+            self.advance(now)
+
+    def _announce(self, horizon: datetime) -> None:
+        self._next_scan = NEVER
+        for pool in list(self._scan_from):
+            if not self._alive[pool]:
+                del self._scan_from[pool]
+                continue
+            for state in self._changes(pool, horizon):
+                self._doom_excess(pool, state)
+            self._scan_from[pool] = horizon
+            self._next_scan = min(self._next_scan, self.cursors[pool].next_change_after(horizon))
+
+    def _changes(self, pool: Pool, horizon: datetime) -> Iterator[MarketState]:
+        return self.market.pools[pool].between(self._scan_from[pool], horizon)
+
+    def _doom_excess(self, pool: Pool, state: MarketState) -> None:
+        """The newest nodes beyond the capacity are taken; a gap in the record takes none."""
+        if state.nodes_available is None:
+            return
+        strikes_at = state.starts_at
+        staying = [node_id for node_id in self._alive[pool] if self._stays(node_id, strikes_at)]
+        for node_id in staying[state.nodes_available :]:
+            noticed_at = max(strikes_at - self._notice, self._nodes[node_id].launched_at)
+            self._doomed[node_id] = Interruption(node_id, pool, noticed_at, strikes_at)
+            self._next_strike = min(self._next_strike, strikes_at)
+            self.version += 1
+            if self._host is not None:
+                self._host.notice(self._doomed[node_id])
+
+    def _stays(self, node_id: str, until: datetime) -> bool:
+        return node_id not in self._doomed or self._doomed[node_id].strikes_at > until
+
+    def _strike(self, now: datetime) -> None:
+        due = [i for i in self._doomed.values() if i.strikes_at <= now]
+        for interruption in sorted(due, key=lambda i: (i.strikes_at, i.node_id)):
+            message = f"taken by the market, announced {_told_s(interruption):g} s before"
+            self._end(interruption.node_id, interruption.strikes_at, EndCause.INTERRUPTED, message)
+        self._next_strike = min((i.strikes_at for i in self._doomed.values()), default=NEVER)
+
+    def _end(self, node_id: str, at: datetime, cause: EndCause, message: str = "") -> None:
+        node = replace(
+            self._nodes[node_id],
+            state=NodeState.ENDED,
+            ended_at=at,
+            end_cause=cause,
+            message=message,
+        )
+        self._nodes[node_id] = node
+        self._alive[node.pool].remove(node_id)
+        doom = self._doomed.pop(node_id, None)
+        struck = doom if cause is EndCause.INTERRUPTED else None
+        self._endings[node_id] = Ending(at, _told_s(struck) if struck else None)
+        self.version += 1
+        if self._host is not None:
+            self._host.stop(node)
+
+    def _list(self, owner: str, now: datetime) -> tuple[Node, ...]:
+        oldest = now - KEEP_ENDED
+        listed = tuple(
+            node
+            for node in self._nodes.values()
+            if node.owner == owner and (node.ended_at is None or node.ended_at > oldest)
+        )
+        ended = [node.ended_at for node in listed if node.ended_at is not None]
+        stale_at = min(ended) + KEEP_ENDED if ended else NEVER
+        self._listed[owner] = (self.version, stale_at, listed)
+        return listed
+
+
+def _told_s(interruption: Interruption) -> float:
+    return (interruption.strikes_at - interruption.noticed_at).total_seconds()

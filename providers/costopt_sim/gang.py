@@ -1,0 +1,75 @@
+"""The arithmetic of one gang that trains at a constant speed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+TINY_S = 1e-6
+"""One tick of datetime: instants closer than this are the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """Nodes that train together from ``trains_at`` on, beginning at ``base_units``.
+
+    Training runs in cycles: ``interval_s`` of work, then a save that blocks it for ``save_s`` and
+    makes the work done so far durable when it ends. The last cycle ends with the work. So after
+    e seconds, with the cycle z = interval + save and k = ⌊e / z⌋ whole cycles, it has trained
+    min(k · interval + min(e − k · z, interval), work) seconds, of which k · interval are saved.
+    """
+
+    generation: int
+    node_ids: tuple[str, ...]
+    trains_at: datetime
+    base_units: float
+    amount_units: float
+    units_per_s: float
+    interval_s: float
+    save_s: float
+    work_s: float = field(init=False)
+    training_ends_at: datetime = field(init=False)
+    finishes_at: datetime = field(init=False)
+
+    def __post_init__(self) -> None:
+        work_s = max(self.amount_units - self.base_units, 0.0) / self.units_per_s
+        saves = max(math.ceil(work_s / self.interval_s - 1e-9) - 1, 0)
+        ends_at = self.trains_at + timedelta(seconds=work_s + saves * self.save_s)
+        object.__setattr__(self, "work_s", work_s)
+        object.__setattr__(self, "training_ends_at", ends_at)
+        object.__setattr__(self, "finishes_at", ends_at + timedelta(seconds=self.save_s))
+
+    def done_at(self, when: datetime) -> float:
+        """Units done by ``when``, saved or not."""
+        if when >= self.training_ends_at:
+            return self.amount_units
+        elapsed_s = (when - self.trains_at).total_seconds()
+        if elapsed_s <= 0:
+            return self.base_units
+        cycles = self._cycles(elapsed_s)
+        into_cycle_s = max(elapsed_s - cycles * (self.interval_s + self.save_s), 0.0)
+        trained_s = cycles * self.interval_s + min(into_cycle_s, self.interval_s)
+        return self.base_units + min(trained_s, self.work_s) * self.units_per_s
+
+    def saved_at(self, when: datetime) -> float:
+        """Units durable by ``when``."""
+        if when >= self.finishes_at:
+            return self.amount_units
+        elapsed_s = min(when, self.training_ends_at) - self.trains_at
+        cycles = self._cycles(elapsed_s.total_seconds())
+        return self.base_units + cycles * self.interval_s * self.units_per_s
+
+    def last_saved_at(self, when: datetime) -> datetime | None:
+        """When the newest checkpoint of this gang became durable, None before the first."""
+        if when >= self.finishes_at:
+            return self.finishes_at
+        elapsed_s = min(when, self.training_ends_at) - self.trains_at
+        cycles = self._cycles(elapsed_s.total_seconds())
+        if cycles == 0:
+            return None
+        return self.trains_at + timedelta(seconds=cycles * (self.interval_s + self.save_s))
+
+    def _cycles(self, elapsed_s: float) -> int:
+        """Whole cycles of work and save; instants a microsecond apart count as one."""
+        return max(int((elapsed_s + TINY_S / 2) / (self.interval_s + self.save_s)), 0)

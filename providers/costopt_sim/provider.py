@@ -1,0 +1,87 @@
+"""The simulated cloud as the engine sees it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.fleet import LaunchRequest, Node
+from costopt.domain.market import Interruption, Offer, Pool
+from costopt.domain.ports import Clock, Runtime
+from costopt_sim.cursor import PoolCursor
+from costopt_sim.fleet import SimFleet
+
+NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "capacity of this type is never interrupted")
+
+
+class SimProvider:
+    """Implements the Provider port over a market's record.
+
+    A node runs, and is billed, from the instant of its launch at the recorded price. Where the
+    record has a gap, capacity or price are None and nothing can be launched, but what runs there
+    keeps running.
+    """
+
+    def __init__(self, clock: Clock, fleet: SimFleet, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.fleet = fleet
+        self._clock = clock
+        self._names = frozenset(pool.provider for pool in fleet.market.pools)
+        self._offered: tuple[tuple[datetime, int], tuple[Offer, ...]] | None = None
+        tick_s = fleet.market.tick_s
+        self._tick = None if tick_s is None else timedelta(seconds=tick_s)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The providers whose pools the market holds."""
+        return self._names
+
+    def firm_s(self, now: datetime) -> float:
+        """Seconds to the next grid point, a full tick at a grid point; 0 without a grid."""
+        if self._tick is None:
+            return 0.0
+        into_tick = (now - self.fleet.market.starts_at) % self._tick
+        return (self._tick - into_tick).total_seconds()
+
+    def offers(self, now: datetime) -> tuple[Offer, ...]:
+        """One offer per pool of the market, as recorded at ``now``."""
+        self.fleet.advance(self._clock.now())
+        seen = (now, self.fleet.version)
+        if self._offered is None or self._offered[0] != seen:
+            offers = tuple(
+                self._offer(pool, cursor, now) for pool, cursor in self.fleet.cursors.items()
+            )
+            self._offered = (seen, offers)
+        return self._offered[1]
+
+    def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
+        """All nodes or none. Raises BadRequestError for a pool that the market does not hold.
+
+        NoCapacityError where too few nodes are free, and in a gap of the record: a node whose
+        price is unknown is never launched.
+        """
+        return self.fleet.launch(request, self._clock.now())
+
+    def nodes(self, owner: str) -> tuple[Node, ...]:
+        """Every node with this owner tag; ended ones for two hours."""
+        return self.fleet.nodes(owner, self._clock.now())
+
+    def notices(self, owner: str) -> tuple[Interruption, ...]:
+        """Interruptions announced and not yet struck."""
+        return self.fleet.notices(owner, self._clock.now())
+
+    def terminate(self, node_id: str) -> None:
+        """Release a node now; silent where it is missing or has ended."""
+        self.fleet.terminate(node_id, self._clock.now())
+
+    def _offer(self, pool: Pool, cursor: PoolCursor, now: datetime) -> Offer:
+        hazard = None if pool.capacity_type.interruptible else NEVER_INTERRUPTED
+        state = cursor.at(now)
+        if state is None:
+            return Offer(pool, None, hazard, None)
+        price, capacity = state.price_usd_per_hour, state.nodes_available
+        estimate = None
+        if price is not None:
+            estimate = Estimate.exact(price, Basis.MEASURED, self.fleet.market.name, now)
+        free = None if capacity is None else max(capacity - self.fleet.running(pool), 0)
+        return Offer(pool, estimate, hazard, free)

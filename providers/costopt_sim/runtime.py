@@ -1,0 +1,130 @@
+"""Training on virtual nodes: what the real runtime would do, as arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from costopt.domain.errors import BadRequestError, CatalogError
+from costopt.domain.fleet import Node
+from costopt.domain.job import Job, Progress
+from costopt.domain.ports import CheckpointRecord, Clock, Machines
+from costopt_sim.cursor import DAWN
+from costopt_sim.fleet import SimFleet
+from costopt_sim.gang import Gang
+from costopt_sim.training import Training
+
+
+class VirtualRuntime:
+    """Implements the Runtime port: a gang trains at the job's constant speed for its machines.
+
+    It begins when its last node has started up (``job.startup_s`` after its launch) and, where
+    there is something to restore, ``restore_s`` later. See Training for how it stops.
+    """
+
+    def __init__(self, clock: Clock, fleet: SimFleet, machines: Machines) -> None:
+        self._clock = clock
+        self._fleet = fleet
+        self._machines = machines
+        self._trainings: dict[str, Training] = {}
+
+    def form(
+        self, job: Job, generation: int, nodes: tuple[Node, ...], checkpoint_interval_s: float
+    ) -> None:
+        """Train on these nodes from now on; the present or an older generation changes nothing.
+
+        A gang that still trains saves first, as a real one does when it is regrouped.
+        Raises BadRequestError, CatalogError.
+        """
+        training = self._training(job)
+        now = self._settle(training)
+        if generation <= training.generation or training.finished:
+            return
+        if not nodes or not checkpoint_interval_s > 0:
+            raise BadRequestError(
+                f"job {job.name!r}: a gang of {len(nodes)} nodes that saves every "
+                f"{checkpoint_interval_s} s cannot be formed"
+            )
+        units_per_s = self._units_per_s(job, nodes)
+        base_units, free_at = training.regroup(now)
+        gang = Gang(
+            generation=generation,
+            node_ids=tuple(node.node_id for node in nodes),
+            trains_at=_trains_at(job, nodes, free_at, base_units),
+            base_units=base_units,
+            amount_units=job.work.amount,
+            units_per_s=units_per_s,
+            interval_s=checkpoint_interval_s,
+            save_s=job.checkpoint.save_s,
+        )
+        training.begin(gang, now)
+
+    def progress(self, job: Job, now: datetime) -> Progress:
+        """How far the job is at ``now``; a job that never had a gang has done nothing."""
+        training = self._trainings.get(job.name)
+        if training is None:
+            return Progress(reported_at=now)
+        self._fleet.advance(now)
+        training.settle(now)
+        return training.progress(now)
+
+    def checkpoints(self, job: Job, after_units: float) -> tuple[CheckpointRecord, ...]:
+        """Durable checkpoints beyond ``after_units``.
+
+        Between two looks at a job only the newest one is kept, as a store that prunes does.
+        """
+        training = self._training(job)
+        self._settle(training)
+        return training.checkpoints(after_units)
+
+    def drain(self, job: Job, node_ids: Iterable[str]) -> None:
+        """The gang that holds one of these nodes stops training now and saves."""
+        training = self._training(job)
+        training.drain(node_ids, self._settle(training))
+
+    def drained(self, job: Job) -> frozenset[str]:
+        """Nodes asked to drain whose gang has saved, or that had nothing to save."""
+        training = self._training(job)
+        self._settle(training)
+        return training.drained()
+
+    def _training(self, job: Job) -> Training:
+        if job.name not in self._trainings:
+            self._trainings[job.name] = Training(job, self._fleet)
+        return self._trainings[job.name]
+
+    def _settle(self, training: Training) -> datetime:
+        now = self._clock.now()
+        self._fleet.advance(now)
+        training.settle(now)
+        return now
+
+    def _units_per_s(self, job: Job, nodes: tuple[Node, ...]) -> float:
+        """Speed of all the nodes' GPUs together; raises where no speed is known."""
+        machines = []
+        for node in nodes:
+            machine = self._machines.machine(node.pool)
+            if machine is None:
+                raise CatalogError(f"instance type of {node.pool} is not in the catalogue")
+            machines.append(machine)
+        gpu = machines[0].gpu
+        if any(machine.gpu.model != gpu.model for machine in machines):
+            models = ", ".join(sorted({machine.gpu.model for machine in machines}))
+            raise BadRequestError(f"job {job.name!r}: a gang of different GPU models: {models}")
+        speed = job.throughput.units_per_s(gpu, sum(machine.gpu_count for machine in machines))
+        if speed is None or speed.value <= 0:
+            raise BadRequestError(
+                f"job {job.name!r}: no throughput is known for {gpu.model}",
+                hint="give the job a measured point for it, or FLOPs per unit and an MFU",
+            )
+        return speed.value
+
+
+def _trains_at(
+    job: Job, nodes: tuple[Node, ...], free_at: datetime, saved_units: float
+) -> datetime:
+    """When the last node has started up, and restored where there is something to restore."""
+    launched_at = max((node.launched_at for node in nodes), default=DAWN)
+    ready_at = max(launched_at + timedelta(seconds=job.startup_s), free_at)
+    restore_s = job.checkpoint.restore_s if saved_units > 0 else 0.0
+    return ready_at + timedelta(seconds=restore_s)
