@@ -1,0 +1,339 @@
+"""Cost, energy and progress of a job, folded from its events one at a time.
+
+A node costs, per stretch of one price, micros_per_hour × milliseconds // 3,600,000 micro-dollars,
+from ``launched_at`` to ``ended_at`` as the provider confirmed them. It draws ``busy_w`` while the
+gang that it belongs to trains and ``idle_w`` otherwise, times PUE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from costopt.domain.errors import LedgerError
+from costopt.domain.events import (
+    CheckpointCommitted,
+    CheckpointRefused,
+    DecisionMade,
+    DrainIntended,
+    Event,
+    GangFormed,
+    InterruptionNoticed,
+    JobFailed,
+    JobFinished,
+    JobSubmitted,
+    LaunchFailed,
+    LaunchIntended,
+    NodeEnded,
+    NodeLaunched,
+    PriceChanged,
+    ProgressReported,
+    RunStopped,
+    TerminateIntended,
+    TrainingStarted,
+    TrainingStopped,
+    WorkLost,
+)
+from costopt.domain.fleet import EndCause
+from costopt.domain.market import Pool
+from costopt.ledger.bill import Bill
+from costopt.ledger.curve import Curves, spend_points
+from costopt.ledger.launch import LaunchAccount
+from costopt.ledger.meter import ms_of
+from costopt.ledger.node import NodeAccount, NodeInterval
+from costopt.ledger.summary import JobState, JobSummary
+from costopt.ledger.work import WorkAccount
+
+
+class JobAccount:
+    """The account of one job. Applying an event takes constant time per node that it names;
+    a summary takes time in the number of living nodes."""
+
+    def __init__(self, job: str) -> None:
+        self.job = job
+        self.submitted: JobSubmitted | None = None
+        self.last_decision: DecisionMade | None = None
+        self.gang: GangFormed | None = None
+        self.failure: str | None = None
+        self.finished_at: datetime | None = None
+        self.work = WorkAccount()
+        self.launches = LaunchAccount()
+        self._stopped = False
+        self._training = False
+        self._nodes: dict[str, NodeAccount] = {}
+        self._alive: dict[str, NodeAccount] = {}
+        self._ended = Bill()
+        self._prices: dict[str, list[tuple[int, int]]] = {}
+        self._gang_pools: frozenset[Pool] = frozenset()
+        self._interruptions = 0
+        self._checkpoints_refused = 0
+        self._pool_switches = 0
+
+    @property
+    def generation(self) -> int:
+        """The number of the newest gang, 0 before the first."""
+        return 0 if self.gang is None else self.gang.generation
+
+    @property
+    def training(self) -> bool:
+        """Whether the newest gang does new work."""
+        return self._training
+
+    def apply(self, event: Event) -> None:
+        """Fold one event in. Raises LedgerError for another job's event."""
+        if event.job != self.job:
+            raise LedgerError(
+                f"an event of job {event.job!r} in the account of job {self.job!r}",
+                hint="fold each job's events into its own account",
+            )
+        fold = _FOLDS.get(type(event))
+        if fold is not None:
+            fold(self, event)
+
+    def open_intents(self) -> Mapping[str, LaunchIntended]:
+        """By key, the launches whose outcome the ledger does not hold yet: crashed in between."""
+        return dict(self.launches.open)
+
+    def live_nodes(self) -> Mapping[str, NodeAccount]:
+        """By id, the nodes that were launched and have not ended."""
+        return dict(self._alive)
+
+    def node(self, node_id: str) -> NodeAccount | None:
+        """A node that the job ever had, or None."""
+        return self._nodes.get(node_id)
+
+    def intervals(self, now: datetime) -> tuple[NodeInterval, ...]:
+        """Every node's row in the timeline, in the order of launch."""
+        now_ms = ms_of(now)
+        ordered = sorted(self._nodes.values(), key=lambda node: (node.launched_ms, node.node_id))
+        return tuple(node.interval(now_ms) for node in ordered)
+
+    def curves(self, now: datetime) -> Curves:
+        """Spend and progress over time, until ``now``."""
+        return Curves(spend_points(self._nodes.values(), ms_of(now)), tuple(self.work.points))
+
+    def usd_micros_between(self, start: datetime, end: datetime) -> int:
+        """What the nodes cost from ``start`` to ``end``, for limits per hour or month."""
+        start_ms, end_ms = ms_of(start), ms_of(end)
+        return sum(
+            node.usd_micros(end_ms) - node.usd_micros(start_ms)
+            for node in self._nodes.values()
+            if node.launched_ms < end_ms
+        )
+
+    def summary(self, now: datetime) -> JobSummary:
+        """The figures at ``now``, which no event may lie after."""
+        bill = self._bill(ms_of(now))
+        terms = self.submitted
+        return JobSummary(
+            job=self.job,
+            now=now,
+            state=self._state(),
+            strategy=None if terms is None else terms.strategy,
+            policy=None if terms is None else terms.policy,
+            unit=None if terms is None else terms.unit,
+            work_units=None if terms is None else terms.work_units,
+            start_at=None if terms is None else terms.start_at,
+            deadline_at=None if terms is None else terms.deadline_at,
+            finished_at=self.finished_at,
+            on_time=self._on_time(now),
+            done_units=self.work.done_units,
+            saved_units=self.work.saved_units,
+            lost_units=self.work.lost_units,
+            units_per_s=self.work.units_per_s,
+            usd_micros=bill.usd_micros,
+            spot_usd_micros=bill.spot_usd_micros,
+            on_demand_usd_micros=bill.on_demand_usd_micros,
+            wh=(bill.idle_uwh + bill.busy_uwh) / 1e6,
+            idle_wh=bill.idle_uwh / 1e6,
+            busy_wh=bill.busy_uwh / 1e6,
+            gco2e=None if bill.ugco2e is None else bill.ugco2e / 1e6,
+            energy_basis=self._energy_basis(),
+            node_seconds=bill.node_ms / 1000,
+            nodes_alive=len(self._alive),
+            nodes_launched=len(self._nodes),
+            launches=self.launches.confirmed,
+            failed_launches=self.launches.failed,
+            interruptions=self._interruptions,
+            checkpoints=self.work.checkpoints,
+            checkpoints_refused=self._checkpoints_refused,
+            pool_switches=self._pool_switches,
+            generation=self.generation,
+            baseline_pool=None if terms is None else terms.baseline_pool,
+            baseline_usd_micros=None if terms is None else terms.baseline_usd_micros,
+            baseline_wh=None if terms is None else terms.baseline_wh,
+            baseline_gco2e=None if terms is None else terms.baseline_gco2e,
+        )
+
+    def _bill(self, now_ms: int) -> Bill:
+        bill = self._ended.copy()
+        for node in self._alive.values():
+            bill.add(node, now_ms)
+        return bill
+
+    def _energy_basis(self) -> str | None:
+        bases = {node.launched.energy_basis for node in self._nodes.values()}
+        return " and ".join(sorted(bases)) or None
+
+    def _state(self) -> JobState:
+        if self.failure is not None:
+            return JobState.FAILED
+        if self.finished_at is not None:
+            return JobState.FINISHED
+        if self._stopped:
+            return JobState.STOPPED
+        if self._training and self._alive:
+            return JobState.TRAINING
+        return JobState.STARTING if self._alive else JobState.WAITING
+
+    def _on_time(self, now: datetime) -> bool | None:
+        if self.submitted is None:
+            return None
+        if self.finished_at is not None:
+            return self.finished_at <= self.submitted.deadline_at
+        if self.failure is not None or now > self.submitted.deadline_at:
+            return False
+        return None
+
+    def _submit(self, event: JobSubmitted) -> None:
+        self.submitted = event
+        self.finished_at = None
+        self.failure = None
+        self._stopped = False
+        self.work.note(event.at)
+
+    def _decide(self, event: DecisionMade) -> None:
+        self.last_decision = event
+        self._stopped = False
+
+    def _intend_launch(self, event: LaunchIntended) -> None:
+        self.launches.intend(event)
+        self._stopped = False
+
+    def _launch_failed(self, event: LaunchFailed) -> None:
+        self.launches.fail(event)
+
+    def _node_launched(self, event: NodeLaunched) -> None:
+        if event.node_id in self._nodes:
+            return
+        node = NodeAccount(event)
+        for at_ms, micros_per_hour in self._prices.get(event.pool, ()):
+            if at_ms > node.launched_ms:
+                node.cost.change(at_ms, micros_per_hour)
+        self._nodes[event.node_id] = self._alive[event.node_id] = node
+        self.launches.confirm(event)
+
+    def _price_changed(self, event: PriceChanged) -> None:
+        at_ms = ms_of(event.at)
+        self._prices.setdefault(event.pool, []).append((at_ms, event.micros_per_hour))
+        for node in self._alive.values():
+            if node.launched.pool == event.pool:
+                node.cost.change(at_ms, event.micros_per_hour)
+
+    def _gang_formed(self, event: GangFormed) -> None:
+        if self._training and event.generation != self.generation:
+            self._stop_training(event.at)
+        self.gang = event
+        pools = frozenset(self._nodes[i].pool for i in event.node_ids if i in self._nodes)
+        if self._gang_pools and pools and pools != self._gang_pools:
+            self._pool_switches += 1
+        self._gang_pools = pools or self._gang_pools
+
+    def _training_started(self, event: TrainingStarted) -> None:
+        if event.generation != self.generation:
+            return
+        self._training = True
+        self._stopped = False
+        at_ms = ms_of(event.at)
+        for node in self._gang_nodes():
+            node.busy.start(max(at_ms, node.launched_ms))
+        self.work.reach(event.at, event.units)
+
+    def _training_stopped(self, event: TrainingStopped) -> None:
+        if event.generation != self.generation:
+            return
+        self._stop_training(event.at)
+        self.work.reach(event.at, event.units)
+
+    def _stop_training(self, at: datetime) -> None:
+        self._training = False
+        for node in self._gang_nodes():
+            node.busy.stop(ms_of(at))
+
+    def _gang_nodes(self) -> Iterable[NodeAccount]:
+        members = () if self.gang is None else self.gang.node_ids
+        return [self._alive[node_id] for node_id in members if node_id in self._alive]
+
+    def _progress_reported(self, event: ProgressReported) -> None:
+        self.work.report(event)
+
+    def _checkpoint_committed(self, event: CheckpointCommitted) -> None:
+        self.work.commit(event)
+
+    def _checkpoint_refused(self, _: CheckpointRefused) -> None:
+        self._checkpoints_refused += 1
+
+    def _work_lost(self, event: WorkLost) -> None:
+        self.work.lose(event)
+
+    def _interruption_noticed(self, event: InterruptionNoticed) -> None:
+        node = self._nodes.get(event.node_id)
+        if node is not None:
+            node.noticed_at, node.strikes_at = node.noticed_at or event.at, event.strikes_at
+
+    def _drain_intended(self, event: DrainIntended) -> None:
+        node = self._nodes.get(event.node_id)
+        if node is not None:
+            node.draining = event.reason
+
+    def _terminate_intended(self, event: TerminateIntended) -> None:
+        node = self._nodes.get(event.node_id)
+        if node is not None:
+            node.terminating = event.reason
+
+    def _node_ended(self, event: NodeEnded) -> None:
+        node = self._alive.pop(event.node_id, None)
+        if node is None:
+            return
+        node.ended = event
+        node.busy.stop(ms_of(event.ended_at))
+        self._ended.add(node, ms_of(event.ended_at))
+        if event.cause is EndCause.INTERRUPTED:
+            self._interruptions += 1
+
+    def _finish(self, event: JobFinished) -> None:
+        self._stop_training(event.at)
+        self.finished_at = event.at
+        self.work.finish(event.at, event.units)
+
+    def _fail(self, event: JobFailed) -> None:
+        self._stop_training(event.at)
+        self.failure = event.message
+
+    def _run_stopped(self, _: RunStopped) -> None:
+        self._stopped = True
+
+
+_FOLDS: dict[type[Event], Callable[[JobAccount, Any], None]] = {
+    JobSubmitted: JobAccount._submit,
+    DecisionMade: JobAccount._decide,
+    LaunchIntended: JobAccount._intend_launch,
+    LaunchFailed: JobAccount._launch_failed,
+    NodeLaunched: JobAccount._node_launched,
+    PriceChanged: JobAccount._price_changed,
+    GangFormed: JobAccount._gang_formed,
+    TrainingStarted: JobAccount._training_started,
+    TrainingStopped: JobAccount._training_stopped,
+    ProgressReported: JobAccount._progress_reported,
+    CheckpointCommitted: JobAccount._checkpoint_committed,
+    CheckpointRefused: JobAccount._checkpoint_refused,
+    WorkLost: JobAccount._work_lost,
+    InterruptionNoticed: JobAccount._interruption_noticed,
+    DrainIntended: JobAccount._drain_intended,
+    TerminateIntended: JobAccount._terminate_intended,
+    NodeEnded: JobAccount._node_ended,
+    JobFinished: JobAccount._finish,
+    JobFailed: JobAccount._fail,
+    RunStopped: JobAccount._run_stopped,
+}

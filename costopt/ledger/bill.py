@@ -1,0 +1,52 @@
+"""Running totals of dollars, energy and carbon over nodes, in whole numbers so that sums agree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from costopt.domain.market import CapacityType
+from costopt.ledger.node import NodeAccount
+
+
+@dataclass(slots=True)
+class Bill:
+    """Sums over nodes: micro-dollars, micro-watt-hours, micrograms of CO2e, milliseconds.
+
+    ``ugco2e`` is None as soon as one node's carbon intensity is unknown.
+    """
+
+    usd_micros: int = 0
+    spot_usd_micros: int = 0
+    on_demand_usd_micros: int = 0
+    idle_uwh: int = 0
+    busy_uwh: int = 0
+    ugco2e: int | None = 0
+    node_ms: int = 0
+
+    def copy(self) -> Bill:
+        """The same sums, to be carried on apart."""
+        return Bill(
+            self.usd_micros,
+            self.spot_usd_micros,
+            self.on_demand_usd_micros,
+            self.idle_uwh,
+            self.busy_uwh,
+            self.ugco2e,
+            self.node_ms,
+        )
+
+    def add(self, node: NodeAccount, now_ms: int) -> None:
+        """Charge a node until its end, or until now while it lives."""
+        until_ms = node.until_ms(now_ms)
+        usd_micros = node.usd_micros(until_ms)
+        idle_uwh, busy_uwh = node.uwh(until_ms)
+        ugco2e = node.ugco2e(idle_uwh + busy_uwh)
+        self.usd_micros += usd_micros
+        if node.capacity_type is CapacityType.SPOT:
+            self.spot_usd_micros += usd_micros
+        elif node.capacity_type is CapacityType.ON_DEMAND:
+            self.on_demand_usd_micros += usd_micros
+        self.idle_uwh += idle_uwh
+        self.busy_uwh += busy_uwh
+        self.ugco2e = None if self.ugco2e is None or ugco2e is None else self.ugco2e + ugco2e
+        self.node_ms += until_ms - node.launched_ms

@@ -1,0 +1,187 @@
+"""An event as one line of JSON, and back.
+
+The line is an object with ``v`` (the schema version), ``kind`` (the event's class name) and one
+member per field: times as ISO 8601 in UTC, tuples as arrays, enums by value, an unknown as null.
+A field that has a default may be missing, so that older ledgers stay readable when an event
+gains one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from datetime import UTC, datetime
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from costopt.domain.errors import LedgerError
+from costopt.domain.events import EVENT_TYPES, Event
+
+SCHEMA_VERSION = 1
+
+_UPGRADE = "a newer costopt wrote this ledger; upgrade costopt to read it"
+_DAMAGED = "the ledger is damaged; restore it from a backup or start a new one"
+
+_Read = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    read: _Read
+    required: bool
+
+
+def encode(event: Event) -> str:
+    """The event as JSON without line breaks, in ASCII.
+
+    Raises LedgerError for a naive time, a number that is not finite, or a class that is no event.
+    """
+    kind = type(event).__name__
+    if type(event) not in EVENT_TYPES:
+        raise LedgerError(f"{kind} is no event of the ledger")
+    body: dict[str, Any] = {"v": SCHEMA_VERSION, "kind": kind}
+    for field in _fields(kind):
+        body[field.name] = getattr(event, field.name)
+    try:
+        return json.dumps(body, default=_jsonable, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise LedgerError(
+            f"{kind} of job {event.job!r} cannot be recorded: {error}",
+            hint="record a figure that is unknown as None, and times with their zone",
+        ) from error
+
+
+def decode(line: str) -> Event:
+    """The event that ``encode`` wrote.
+
+    Raises LedgerError where the line is no event, or a newer costopt's.
+    """
+    body = _parse(line)
+    version, kind = body.pop("v", None), body.pop("kind", None)
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise LedgerError(
+            f"event schema version {version} is newer than {SCHEMA_VERSION}", hint=_UPGRADE
+        )
+    if version != SCHEMA_VERSION:
+        raise LedgerError(f"an event has the schema version {version!r}", hint=_DAMAGED)
+    if not isinstance(kind, str) or kind not in _kinds():
+        raise LedgerError(f"unknown kind of event: {kind!r}", hint=_UPGRADE)
+    return _build(_kinds()[kind], body)
+
+
+def _parse(line: str) -> dict[str, Any]:
+    try:
+        body = json.loads(line)
+    except ValueError as error:
+        raise LedgerError(f"an event is no JSON: {error}", hint=_DAMAGED) from error
+    if not isinstance(body, dict):
+        raise LedgerError("an event is no JSON object", hint=_DAMAGED)
+    return body
+
+
+def _build(event_type: type[Event], body: dict[str, Any]) -> Event:
+    values: dict[str, Any] = {}
+    for field in _fields(event_type.__name__):
+        if field.name in body:
+            values[field.name] = _value(event_type, field, body.pop(field.name))
+        elif field.required:
+            raise LedgerError(f"{event_type.__name__} lacks its field {field.name}", hint=_DAMAGED)
+    if body:
+        unknown = ", ".join(sorted(body))
+        raise LedgerError(f"{event_type.__name__} has unknown fields: {unknown}", hint=_UPGRADE)
+    return event_type(**values)
+
+
+def _value(event_type: type[Event], field: _Field, raw: Any) -> Any:
+    try:
+        return field.read(raw)
+    except (TypeError, ValueError) as error:
+        raise LedgerError(
+            f"{event_type.__name__}.{field.name} cannot be read: {error}", hint=_DAMAGED
+        ) from error
+
+
+def _jsonable(value: object) -> object:
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError(f"the time {value.isoformat()} has no zone")
+        return value.astimezone(UTC).isoformat()
+    raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+@cache
+def _kinds() -> dict[str, type[Event]]:
+    return {event_type.__name__: event_type for event_type in EVENT_TYPES}
+
+
+@cache
+def _fields(kind: str) -> tuple[_Field, ...]:
+    event_type = _kinds()[kind]
+    hints = get_type_hints(event_type)
+    return tuple(
+        _Field(
+            field.name,
+            _reader(hints[field.name]),
+            field.default is MISSING and field.default_factory is MISSING,
+        )
+        for field in fields(event_type)
+    )
+
+
+def _reader(hint: Any) -> _Read:
+    if get_origin(hint) in (Union, UnionType):
+        (inner,) = (arg for arg in get_args(hint) if arg is not NoneType)
+        return _optional(_reader(inner))
+    if get_origin(hint) is tuple:
+        return _tuple_reader(get_args(hint))
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return hint
+    return {datetime: _time, float: _float, int: _int, str: _str}[hint]
+
+
+def _optional(read: _Read) -> _Read:
+    return lambda raw: None if raw is None else read(raw)
+
+
+def _tuple_reader(args: tuple[Any, ...]) -> _Read:
+    if len(args) == 2 and args[1] is Ellipsis:
+        read = _reader(args[0])
+        return lambda raw: tuple(read(item) for item in _list(raw))
+    readers = tuple(_reader(arg) for arg in args)
+    return lambda raw: tuple(read(item) for read, item in zip(readers, _list(raw), strict=True))
+
+
+def _list(raw: Any) -> list[Any]:
+    if not isinstance(raw, list):
+        raise TypeError(f"{raw!r} is no array")
+    return raw
+
+
+def _time(raw: Any) -> datetime:
+    at = datetime.fromisoformat(raw)
+    if at.tzinfo is None:
+        raise ValueError(f"the time {raw!r} has no zone")
+    return at.astimezone(UTC)
+
+
+def _float(raw: Any) -> float:
+    if isinstance(raw, bool) or not isinstance(raw, (int, float)) or not math.isfinite(raw):
+        raise TypeError(f"{raw!r} is no finite number")
+    return float(raw)
+
+
+def _int(raw: Any) -> int:
+    if isinstance(raw, bool) or not isinstance(raw, int):
+        raise TypeError(f"{raw!r} is no whole number")
+    return raw
+
+
+def _str(raw: Any) -> str:
+    if not isinstance(raw, str):
+        raise TypeError(f"{raw!r} is no text")
+    return raw

@@ -1,0 +1,67 @@
+"""Cumulative dollars and energy, and progress, over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from costopt.ledger.meter import time_of
+from costopt.ledger.node import NodeAccount
+
+
+@dataclass(frozen=True, slots=True)
+class SpendPoint:
+    """Micro-dollars and watt-hours of all nodes until ``at``."""
+
+    at: datetime
+    usd_micros: int
+    wh: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressPoint:
+    """Work done and saved at ``at``; lost work is two points at one instant."""
+
+    at: datetime
+    done_units: float
+    saved_units: float
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Both curves, ascending in time; between two points they are straight."""
+
+    spend: tuple[SpendPoint, ...]
+    progress: tuple[ProgressPoint, ...]
+
+
+def spend_points(nodes: Iterable[NodeAccount], now_ms: int) -> tuple[SpendPoint, ...]:
+    """The exact spend wherever its slope changes: at a launch, an end, a price, a start or stop."""
+    ordered = sorted(nodes, key=lambda node: node.launched_ms)
+    instants = sorted({ms for node in ordered for ms in _knots(node, now_ms)})
+    points: list[SpendPoint] = []
+    alive: list[NodeAccount] = []
+    closed_micros = closed_uwh = begun = 0
+    for ms in instants:
+        while begun < len(ordered) and ordered[begun].launched_ms <= ms:
+            alive.append(ordered[begun])
+            begun += 1
+        micros = sum(node.usd_micros(ms) for node in alive)
+        uwh = sum(sum(node.uwh(ms)) for node in alive)
+        points.append(SpendPoint(time_of(ms), closed_micros + micros, (closed_uwh + uwh) / 1e6))
+        for node in [node for node in alive if node.until_ms(now_ms) <= ms]:
+            closed_micros += node.usd_micros(ms)
+            closed_uwh += sum(node.uwh(ms))
+            alive.remove(node)
+    return tuple(points)
+
+
+def _knots(node: NodeAccount, now_ms: int) -> Iterable[int]:
+    until = node.until_ms(now_ms)
+    yield node.launched_ms
+    yield until
+    yield from (ms for ms in node.cost.starts_ms if ms < until)
+    for start, end in node.busy.spans_until(until):
+        yield start
+        yield end

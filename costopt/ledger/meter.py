@@ -1,0 +1,116 @@
+"""What one node has cost, and for how long it was busy: two running totals.
+
+Instants are whole milliseconds since the epoch. Both meters answer at any instant and in constant
+time at the present one; an end that is learned late, before the last change, is looked up.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from datetime import UTC, datetime, timedelta
+
+MS_PER_HOUR = 3_600_000
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+
+
+def ms_of(at: datetime) -> int:
+    """Whole milliseconds since the epoch."""
+    return (at - _EPOCH) // _MS
+
+
+def time_of(ms: int) -> datetime:
+    """The inverse of ``ms_of``, aware UTC."""
+    return _EPOCH + ms * _MS
+
+
+class CostMeter:
+    """Micro-dollars of a node: per price segment, micros_per_hour × ms // 3,600,000."""
+
+    __slots__ = ("_closed_micros", "_prices", "_starts")
+
+    def __init__(self, launched_ms: int, micros_per_hour: int) -> None:
+        self._starts = [launched_ms]
+        self._prices = [micros_per_hour]
+        self._closed_micros = 0
+
+    @property
+    def micros_per_hour(self) -> int:
+        """The newest price."""
+        return self._prices[-1]
+
+    @property
+    def starts_ms(self) -> tuple[int, ...]:
+        """When each price began, ascending."""
+        return tuple(self._starts)
+
+    def change(self, at_ms: int, micros_per_hour: int) -> None:
+        """From ``at_ms`` on the node costs this much; a change before its launch is not its own."""
+        if at_ms < self._starts[0]:
+            return
+        if at_ms >= self._starts[-1]:
+            self._closed_micros += self._segment(len(self._starts) - 1, at_ms)
+            self._starts.append(at_ms)
+            self._prices.append(micros_per_hour)
+            return
+        place = bisect_right(self._starts, at_ms)
+        self._starts.insert(place, at_ms)
+        self._prices.insert(place, micros_per_hour)
+        self._closed_micros = self._sum(self._starts[-1])
+
+    def micros_until(self, ms: int) -> int:
+        """The cost from the launch until ``ms``."""
+        if ms >= self._starts[-1]:
+            return self._closed_micros + self._segment(len(self._starts) - 1, ms)
+        return self._sum(ms)
+
+    def _segment(self, index: int, until_ms: int) -> int:
+        return self._prices[index] * (until_ms - self._starts[index]) // MS_PER_HOUR
+
+    def _sum(self, until_ms: int) -> int:
+        total = 0
+        for index, start in enumerate(self._starts):
+            if start >= until_ms:
+                break
+            last = index + 1 == len(self._starts)
+            end = until_ms if last else min(until_ms, self._starts[index + 1])
+            total += self._segment(index, end)
+        return total
+
+
+class BusyMeter:
+    """The stretches of time for which a node trained."""
+
+    __slots__ = ("_closed_ms", "_since", "_spans")
+
+    def __init__(self) -> None:
+        self._spans: list[tuple[int, int]] = []
+        self._closed_ms = 0
+        self._since: int | None = None
+
+    def start(self, at_ms: int) -> None:
+        """The node trains from here on; it may already."""
+        if self._since is None:
+            self._since = at_ms
+
+    def stop(self, at_ms: int) -> None:
+        """The node trains no more; it may not have."""
+        if self._since is None:
+            return
+        if at_ms > self._since:
+            self._spans.append((self._since, at_ms))
+            self._closed_ms += at_ms - self._since
+        self._since = None
+
+    def spans_until(self, ms: int) -> tuple[tuple[int, int], ...]:
+        """The stretches before ``ms``, the last one cut off there."""
+        spans = self._spans if self._since is None else [*self._spans, (self._since, ms)]
+        return tuple((start, min(end, ms)) for start, end in spans if start < ms)
+
+    def ms_until(self, ms: int) -> int:
+        """How long the node trained before ``ms``."""
+        if self._spans and ms < self._spans[-1][1]:
+            return sum(end - start for start, end in self.spans_until(ms))
+        running = 0 if self._since is None else max(0, ms - self._since)
+        return self._closed_ms + running

@@ -1,0 +1,83 @@
+"""The ledger's tables, as numbered steps that only go forward.
+
+``PRAGMA user_version`` holds the number of the last step taken. A step, once released, never
+changes: later needs are later steps.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from costopt.domain.errors import LedgerError
+
+APPLICATION_ID = 0x436F5374
+"""Marks a SQLite file as a costopt ledger ("CoSt"), see sqlite.org/pragma.html."""
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """
+        CREATE TABLE events (
+            seq INTEGER PRIMARY KEY AUTOINCREMENT,
+            job TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            at TEXT NOT NULL,
+            body TEXT NOT NULL
+        )
+        """,
+        "CREATE INDEX events_by_job ON events (job, seq)",
+        """
+        CREATE TRIGGER events_never_change BEFORE UPDATE ON events
+        BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END
+        """,
+        """
+        CREATE TRIGGER events_never_vanish BEFORE DELETE ON events
+        BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END
+        """,
+        # INSERT OR REPLACE deletes without firing the trigger above
+        """
+        CREATE TRIGGER events_never_replaced BEFORE INSERT ON events
+        WHEN EXISTS (SELECT 1 FROM events WHERE seq = NEW.seq)
+        BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END
+        """,
+    ),
+)
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Take the missing steps, all in one transaction.
+
+    Raises LedgerError where the file belongs to a newer costopt or to another program, and
+    sqlite3.Error where SQLite refuses.
+    """
+    if _version(connection) == len(MIGRATIONS):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        done = _version(connection)
+        for step in MIGRATIONS[done:]:
+            for statement in step:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if application != APPLICATION_ID and (tables or version or application):
+        raise LedgerError(
+            "the file is a SQLite database of another program",
+            hint="name another file for the ledger",
+        )
+    if version > len(MIGRATIONS):
+        raise LedgerError(
+            f"the ledger has version {version}, this costopt knows {len(MIGRATIONS)}",
+            hint="upgrade costopt, or name another file for the ledger",
+        )
+    return int(version)

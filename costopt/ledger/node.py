@@ -1,0 +1,143 @@
+"""The account of one node: what it cost and consumed from launch to end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from costopt.domain.errors import LedgerError
+from costopt.domain.events import NodeEnded, NodeLaunched
+from costopt.domain.fleet import EndCause
+from costopt.domain.market import CapacityType, Pool
+from costopt.ledger.meter import MS_PER_HOUR, BusyMeter, CostMeter, ms_of, time_of
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInterval:
+    """A row of the timeline: one node from launch to end, or to now while ``ended_at`` is None.
+
+    ``busy`` are the stretches in which it trained. Energy is at the data centre's meter, split
+    into what the node drew while it trained and while it did not.
+    """
+
+    node_id: str
+    key: str
+    pool: Pool
+    launched_at: datetime
+    ended_at: datetime | None
+    cause: EndCause | None
+    usd_micros: int
+    idle_wh: float
+    busy_wh: float
+    gco2e: float | None
+    energy_basis: str
+    noticed_at: datetime | None
+    busy: tuple[tuple[datetime, datetime], ...]
+
+    @property
+    def wh(self) -> float:
+        """Watt-hours, idle and busy."""
+        return self.idle_wh + self.busy_wh
+
+
+class NodeAccount:
+    """Meters of one node. ``noticed_at``, ``strikes_at``, ``draining`` and ``terminating`` are
+    None until the ledger says so; the latter two hold the reason."""
+
+    __slots__ = (
+        "busy",
+        "cost",
+        "draining",
+        "ended",
+        "launched",
+        "launched_ms",
+        "noticed_at",
+        "pool",
+        "strikes_at",
+        "terminating",
+    )
+
+    def __init__(self, launched: NodeLaunched) -> None:
+        self.launched = launched
+        self.pool = _pool(launched)
+        self.launched_ms = ms_of(launched.launched_at)
+        self.cost = CostMeter(self.launched_ms, launched.micros_per_hour)
+        self.busy = BusyMeter()
+        self.ended: NodeEnded | None = None
+        self.noticed_at: datetime | None = None
+        self.strikes_at: datetime | None = None
+        self.draining: str | None = None
+        self.terminating: str | None = None
+
+    @property
+    def node_id(self) -> str:
+        """The provider's name of the node."""
+        return self.launched.node_id
+
+    @property
+    def alive(self) -> bool:
+        """Whether the ledger holds no end of the node."""
+        return self.ended is None
+
+    @property
+    def capacity_type(self) -> CapacityType:
+        """On which terms the node is rented."""
+        return self.pool.capacity_type
+
+    def until_ms(self, now_ms: int) -> int:
+        """The node's end, or now while it lives; never before its launch."""
+        end = now_ms if self.ended is None else ms_of(self.ended.ended_at)
+        return max(end, self.launched_ms)
+
+    def usd_micros(self, now_ms: int) -> int:
+        """Cost until its end or now, whichever is sooner."""
+        return self.cost.micros_until(min(self.until_ms(now_ms), max(now_ms, self.launched_ms)))
+
+    def uwh(self, now_ms: int) -> tuple[int, int]:
+        """Micro-watt-hours drawn idle and busy: W × ms / 3,600,000 × PUE, each rounded once."""
+        until = min(self.until_ms(now_ms), max(now_ms, self.launched_ms))
+        busy_ms = self.busy.ms_until(until)
+        idle_ms = until - self.launched_ms - busy_ms
+        per_ms = self.launched.pue * 1e6 / MS_PER_HOUR
+        return (
+            round(self.launched.idle_w * idle_ms * per_ms),
+            round(self.launched.busy_w * busy_ms * per_ms),
+        )
+
+    def ugco2e(self, uwh: int) -> int | None:
+        """Micrograms emitted for micro-watt-hours, or None where the intensity is unknown."""
+        intensity = self.launched.gco2e_per_kwh
+        return None if intensity is None else round(uwh * intensity / 1000)
+
+    def interval(self, now_ms: int) -> NodeInterval:
+        """The node's row in the timeline."""
+        until = self.until_ms(now_ms)
+        idle_uwh, busy_uwh = self.uwh(until)
+        ugco2e = self.ugco2e(idle_uwh + busy_uwh)
+        return NodeInterval(
+            node_id=self.node_id,
+            key=self.launched.key,
+            pool=self.pool,
+            launched_at=self.launched.launched_at,
+            ended_at=None if self.ended is None else self.ended.ended_at,
+            cause=None if self.ended is None else self.ended.cause,
+            usd_micros=self.usd_micros(until),
+            idle_wh=idle_uwh / 1e6,
+            busy_wh=busy_uwh / 1e6,
+            gco2e=None if ugco2e is None else ugco2e / 1e6,
+            energy_basis=self.launched.energy_basis,
+            noticed_at=self.noticed_at,
+            busy=tuple(
+                (time_of(start), time_of(end)) for start, end in self.busy.spans_until(until)
+            ),
+        )
+
+
+def _pool(launched: NodeLaunched) -> Pool:
+    try:
+        return Pool.parse(launched.pool)
+    except ValueError as error:
+        raise LedgerError(
+            f"node {launched.node_id} of job {launched.job!r}: {error}",
+            hint="the ledger is damaged; restore it from a backup",
+        ) from error

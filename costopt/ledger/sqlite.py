@@ -1,0 +1,186 @@
+"""The ledger as a SQLite file: one writer, any number of readers meanwhile.
+
+Write-ahead logging with ``synchronous = FULL``: an append is on the disk when it returns, and a
+crash leaves whole batches only (sqlite.org/wal.html, sqlite.org/pragma.html#pragma_synchronous).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+from costopt.domain.errors import LedgerError
+from costopt.domain.events import Event
+from costopt.domain.ports import RecordedEvent
+from costopt.ledger.codec import decode, encode
+from costopt.ledger.failure import ledger_error
+from costopt.ledger.lock import controller_lock
+from costopt.ledger.migrations import migrate
+
+BUSY_TIMEOUT_S = 10.0
+PAGE_EVENTS = 1000
+
+
+def open_ledger(path: Path | str, *, create: bool = True) -> SqliteLedger:
+    """The ledger at ``path``; with ``create`` False it must exist. Raises LedgerError."""
+    return SqliteLedger(path, create=create)
+
+
+class SqliteLedger:
+    """A durable ledger. Safe to share between threads; close it, or use it in a ``with``.
+
+    A file that this user may not write to can still be read where SQLite can map its index.
+    """
+
+    def __init__(self, path: Path | str, *, create: bool = True) -> None:
+        self.path = Path(path)
+        self._lock = Lock()
+        _check_place(self.path, create)
+        try:
+            self._connection = _connect(self.path, create)
+        except sqlite3.Error as error:
+            raise ledger_error(self.path, error) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the file; closing twice is no error."""
+        with self._lock:
+            self._connection.close()
+
+    def append(self, *events: Event) -> None:
+        """All of them or none, durable on return. Raises LedgerError."""
+        if not events:
+            return
+        rows = [
+            (event.job, type(event).__name__, event.at.isoformat(), encode(event))
+            for event in events
+        ]
+        with self._lock:
+            try:
+                self._insert(rows)
+            except sqlite3.Error as error:
+                raise ledger_error(self.path, error) from error
+            except UnicodeEncodeError as error:
+                raise LedgerError(
+                    f"ledger {self.path}: a job's name is no valid text: {error}",
+                    hint="rename the job",
+                ) from error
+
+    def events(self, job: str | None = None, after: int = 0) -> Iterator[RecordedEvent]:
+        """Events in order, of one job or of all, with seq > ``after``, read a page at a time.
+
+        Those appended before the iteration reaches the end are included. Raises LedgerError.
+        """
+        while rows := self._page(job, after):
+            for seq, body in rows:
+                yield RecordedEvent(seq, self._decoded(seq, body))
+            after = rows[-1][0]
+
+    def jobs(self) -> tuple[str, ...]:
+        """The names of all jobs, in the order of their first event."""
+        rows = self._read("SELECT job FROM events GROUP BY job ORDER BY min(seq)", ())
+        return tuple(job for (job,) in rows)
+
+    def exclusive(self, job: str) -> AbstractContextManager[None]:
+        """Be the job's only controller while the context lasts.
+
+        Raises LedgerError where another one holds the job. The lock dies with its process.
+        """
+        return controller_lock(self.path, job)
+
+    def _insert(self, rows: list[tuple[str, str, str, str]]) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._connection.executemany(
+                "INSERT INTO events (job, kind, at, body) VALUES (?, ?, ?, ?)", rows
+            )
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def _page(self, job: str | None, after: int) -> list[tuple[int, str]]:
+        if job is None:
+            return self._read(
+                "SELECT seq, body FROM events WHERE seq > ? ORDER BY seq LIMIT ?",
+                (after, PAGE_EVENTS),
+            )
+        return self._read(
+            "SELECT seq, body FROM events WHERE job = ? AND seq > ? ORDER BY seq LIMIT ?",
+            (job, after, PAGE_EVENTS),
+        )
+
+    def _read(self, query: str, parameters: tuple[object, ...]) -> list[Any]:
+        with self._lock:
+            try:
+                return self._connection.execute(query, parameters).fetchall()
+            except sqlite3.Error as error:
+                raise ledger_error(self.path, error) from error
+
+    def _decoded(self, seq: int, body: str) -> Event:
+        try:
+            return decode(body)
+        except LedgerError as error:
+            raise LedgerError(
+                f"ledger {self.path}, event {seq}: {error.message}", hint=error.hint
+            ) from error
+
+
+def _check_place(path: Path, create: bool) -> None:
+    if path.is_dir():
+        raise LedgerError(f"ledger {path} is a folder", hint="name a file inside it")
+    if not path.parent.is_dir():
+        raise LedgerError(
+            f"ledger {path}: the folder {path.parent} does not exist",
+            hint=f"create it: mkdir -p {path.parent}",
+        )
+    if create:
+        return
+    if not path.exists():
+        raise LedgerError(
+            f"ledger {path} does not exist",
+            hint="check the path; a ledger is made by the first run that is applied",
+        )
+    if path.stat().st_size == 0:
+        raise LedgerError(f"ledger {path} is empty", hint="restore it from a backup")
+
+
+def _connect(path: Path, create: bool) -> sqlite3.Connection:
+    mode = "rwc" if create else "rw"
+    connection = sqlite3.connect(
+        f"file:{quote(str(path.absolute()))}?mode={mode}",
+        uri=True,
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        migrate(connection)
+        (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
+        if journal != "wal":
+            connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+    except LedgerError as error:
+        connection.close()
+        raise LedgerError(f"ledger {path}: {error.message}", hint=error.hint) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection

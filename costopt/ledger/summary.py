@@ -1,0 +1,122 @@
+"""A job's account at an instant, in figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class JobState(StrEnum):
+    """What a job is doing, as its events tell."""
+
+    WAITING = "waiting"
+    STARTING = "starting"
+    TRAINING = "training"
+    FINISHED = "finished"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSummary:
+    """What a job has cost, consumed and done. Unknown figures are None.
+
+    Dollars are micro-dollars of what the provider confirmed as running; reserved capacity is in
+    ``usd_micros`` only. Energy is watt-hours at the data centre's meter: ``busy_wh`` while the
+    gang trained, ``idle_wh`` else. ``launches`` and ``failed_launches`` count launch requests,
+    ``interruptions`` nodes that the provider took, ``pool_switches`` gangs that stood in other
+    pools than the gang before. ``baseline_*`` is the whole job on the cheapest allowed on-demand
+    pool, and savings compare what was spent with the baseline for the work done so far. ``on_time``
+    is None while the deadline lies ahead of an unfinished job.
+    """
+
+    job: str
+    now: datetime
+    state: JobState
+    strategy: str | None
+    policy: str | None
+    unit: str | None
+    work_units: float | None
+    start_at: datetime | None
+    deadline_at: datetime | None
+    finished_at: datetime | None
+    on_time: bool | None
+    done_units: float
+    saved_units: float
+    lost_units: float
+    units_per_s: float | None
+    usd_micros: int
+    spot_usd_micros: int
+    on_demand_usd_micros: int
+    wh: float
+    idle_wh: float
+    busy_wh: float
+    gco2e: float | None
+    energy_basis: str | None
+    node_seconds: float
+    nodes_alive: int
+    nodes_launched: int
+    launches: int
+    failed_launches: int
+    interruptions: int
+    checkpoints: int
+    checkpoints_refused: int
+    pool_switches: int
+    generation: int
+    baseline_pool: str | None
+    baseline_usd_micros: int | None
+    baseline_wh: float | None
+    baseline_gco2e: float | None
+
+    @property
+    def usd(self) -> float:
+        """Dollars spent."""
+        return self.usd_micros / 1e6
+
+    @property
+    def kwh(self) -> float:
+        """Kilowatt-hours consumed."""
+        return self.wh / 1000
+
+    @property
+    def done_share(self) -> float | None:
+        """Work done as a share of all work, at most 1."""
+        if not self.work_units:
+            return None
+        return min(1.0, self.done_units / self.work_units)
+
+    @property
+    def margin_s(self) -> float | None:
+        """Seconds from the finish to the deadline; negative is late. None while unfinished."""
+        if self.finished_at is None or self.deadline_at is None:
+            return None
+        return (self.deadline_at - self.finished_at).total_seconds()
+
+    @property
+    def saved_usd_micros(self) -> int | None:
+        """Micro-dollars below the baseline for the work done so far; negative is above it."""
+        due = self._due(self.baseline_usd_micros)
+        return None if due is None else round(due) - self.usd_micros
+
+    @property
+    def saved_usd_share(self) -> float | None:
+        """The same as a share of the baseline for the work done so far."""
+        due = self._due(self.baseline_usd_micros)
+        return 1 - self.usd_micros / due if due else None
+
+    @property
+    def saved_wh(self) -> float | None:
+        """Watt-hours below the baseline for the work done so far."""
+        due = self._due(self.baseline_wh)
+        return None if due is None else due - self.wh
+
+    @property
+    def saved_wh_share(self) -> float | None:
+        """The same as a share of the baseline for the work done so far."""
+        due = self._due(self.baseline_wh)
+        return 1 - self.wh / due if due else None
+
+    def _due(self, baseline: float | None) -> float | None:
+        share = self.done_share
+        return None if baseline is None or share is None else baseline * share

@@ -1,0 +1,56 @@
+"""The work of one job: done, saved, lost, and how it went over time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from costopt.domain.events import CheckpointCommitted, ProgressReported, WorkLost
+from costopt.ledger.curve import ProgressPoint
+
+
+class WorkAccount:
+    """Units of work, as the newest event tells; lost units only ever add up."""
+
+    def __init__(self) -> None:
+        self.done_units = 0.0
+        self.saved_units = 0.0
+        self.lost_units = 0.0
+        self.units_per_s: float | None = None
+        self.checkpoints = 0
+        self.points: list[ProgressPoint] = []
+
+    def reach(self, at: datetime, done_units: float) -> None:
+        """The gang starts or stops at ``done_units``; less than before is a step down at ``at``."""
+        if done_units < self.done_units:
+            self.note(at)
+        self.done_units = done_units
+        self.note(at)
+
+    def report(self, event: ProgressReported) -> None:
+        """What the nodes report replaces what was known."""
+        self.done_units, self.saved_units = event.done_units, event.saved_units
+        self.units_per_s = event.units_per_s
+        self.note(event.at)
+
+    def commit(self, event: CheckpointCommitted) -> None:
+        """A checkpoint never takes work back."""
+        self.checkpoints += 1
+        self.saved_units = max(self.saved_units, event.units)
+        self.done_units = max(self.done_units, event.units)
+        self.note(event.at)
+
+    def lose(self, event: WorkLost) -> None:
+        """Work falls back, at most to what is saved."""
+        self.lost_units += event.units
+        self.reach(event.at, max(self.saved_units, self.done_units - event.units))
+
+    def finish(self, at: datetime, units: float) -> None:
+        """All of it is done and saved."""
+        self.done_units = self.saved_units = units
+        self.note(at)
+
+    def note(self, at: datetime) -> None:
+        """Add the present figures to the curve."""
+        point = ProgressPoint(at, self.done_units, self.saved_units)
+        if not self.points or self.points[-1] != point:
+            self.points.append(point)
