@@ -1,0 +1,24 @@
+"""Job and policy files: YAML, checked with the place of every problem, made into the domain."""
+
+from costopt.spec.duration import parse_duration_s
+from costopt.spec.instant import parse_instant
+from costopt.spec.load import Kind, detect_kind, load_job, load_policy
+from costopt.spec.nearest import nearest
+from costopt.spec.problem import Problem, SpecFileError
+from costopt.spec.schema import job_schema, policy_schema
+from costopt.spec.shipped import shipped_policies
+
+__all__ = [
+    "Kind",
+    "Problem",
+    "SpecFileError",
+    "detect_kind",
+    "job_schema",
+    "load_job",
+    "load_policy",
+    "nearest",
+    "parse_duration_s",
+    "parse_instant",
+    "policy_schema",
+    "shipped_policies",
+]

@@ -1,0 +1,203 @@
+"""A YAML file as plain values that remember where they stand.
+
+Scalars follow the core schema of YAML 1.2, so that ``on`` is a word and 1:30 is no number. Keys
+may not repeat. Aliases are expanded, and the number of values, the depth and the size of the file
+are limited, so that no file can exhaust memory or time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from costopt.spec.problem import Problem, SpecFileError
+
+MOST_BYTES = 256 * 1024
+MOST_VALUES = 20_000
+MOST_DEPTH = 32
+
+FieldPath = tuple[str | int, ...]
+
+_NULL, _BOOL = "tag:yaml.org,2002:null", "tag:yaml.org,2002:bool"
+_INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
+_STR = "tag:yaml.org,2002:str"
+_MAP, _SEQ = "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line and a column, from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The values of a file and the place of each value and key."""
+
+    path: str
+    values: Mapping[str, Any]
+    value_places: Mapping[FieldPath, Place]
+    key_places: Mapping[FieldPath, Place]
+
+    def problem(self, at: FieldPath, message: str, *, on_key: bool = False) -> Problem:
+        """A problem of the value (or key) at ``at``, or of the nearest value around it."""
+        places = self.key_places if on_key else self.value_places
+        place = places.get(at) or self.value_places[self.known(at)]
+        return Problem(self.path, place.line, place.column, field_name(at), message)
+
+    def known(self, at: FieldPath) -> FieldPath:
+        """``at``, or the nearest value around it that the file holds."""
+        while at and at not in self.value_places:
+            at = at[:-1]
+        return at
+
+
+def field_name(at: FieldPath) -> str:
+    """``('phases', 1, 'share')`` as ``phases[1].share``."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in at)
+    return "".join(parts).removeprefix(".")
+
+
+def read_document(path: str) -> Document:
+    """Read a YAML mapping. Raises SpecFileError for anything else."""
+    node = _compose(path, _text(path))
+    if node is None:
+        raise _failure(path, "the file is empty")
+    if not isinstance(node, yaml.MappingNode):
+        raise _failure(path, "expected a mapping of fields to values", node.start_mark)
+    reading = _Reading(path)
+    values = reading.value_of(node, ())
+    if reading.problems:
+        raise SpecFileError(reading.problems)
+    return Document(path, values, reading.value_places, reading.key_places)
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - a path with a null byte is a ValueError here
+            data = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise _failure(path, f"cannot be read: {reason.lower()}") from None
+    if len(data) > MOST_BYTES:
+        raise _failure(path, f"is larger than {MOST_BYTES // 1024} KiB, so it is no spec file")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _failure(path, f"is not UTF-8 text (byte {error.start})") from None
+
+
+class _CoreLoader(yaml.SafeLoader):
+    """Composes nodes with the scalar types of YAML 1.2's core schema."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own class attribute
+
+
+for _tag, _pattern, _first in (
+    (_NULL, r"(?:~|null|Null|NULL|)", ["~", "n", "N", ""]),
+    (_BOOL, r"(?:true|True|TRUE|false|False|FALSE)", list("tTfF")),
+    (_INT, r"[-+]?(?:0|[1-9][0-9]*)", list("-+0123456789")),
+    (
+        _FLOAT,
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        list("-+.0123456789"),
+    ),
+):
+    _CoreLoader.add_implicit_resolver(_tag, re.compile(rf"(?:{_pattern})\Z"), _first)
+
+
+def _compose(path: str, text: str) -> yaml.Node | None:
+    try:
+        return yaml.compose(text, Loader=_CoreLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        said = " ".join(part for part in (error.context, error.problem) if part)
+        raise _failure(path, f"is not YAML: {said}", mark) from None
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        message = f"is not YAML: the character {error.character!r} is not allowed"
+        raise SpecFileError([Problem(path, line, column, "", message)]) from None
+    except RecursionError:
+        raise _failure(path, f"is nested deeper than {MOST_DEPTH} levels") from None
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        raise _failure(path, f"is not YAML: {error}") from None
+
+
+def _failure(path: str, message: str, mark: yaml.Mark | None = None) -> SpecFileError:
+    line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
+    return SpecFileError([Problem(path, line, column, "", message)])
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One pass over the nodes; collects problems instead of stopping at the first."""
+
+    path: str
+    value_places: dict[FieldPath, Place] = field(default_factory=dict)
+    key_places: dict[FieldPath, Place] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def value_of(self, node: yaml.Node, at: FieldPath) -> Any:
+        """The plain value of ``node``, which stands at ``at``."""
+        self.value_places[at] = _place(node)
+        if len(self.value_places) > MOST_VALUES:
+            raise _failure(self.path, f"holds more than {MOST_VALUES} values", node.start_mark)
+        if len(at) > MOST_DEPTH:
+            raise _failure(self.path, f"is nested deeper than {MOST_DEPTH} levels", node.start_mark)
+        if isinstance(node, yaml.MappingNode) and node.tag == _MAP:
+            return self._mapping(node, at)
+        if isinstance(node, yaml.SequenceNode) and node.tag == _SEQ:
+            return [self.value_of(item, (*at, index)) for index, item in enumerate(node.value)]
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, at)
+        return self._refuse(node, at, f"the tag {node.tag} is not allowed")
+
+    def _mapping(self, node: yaml.MappingNode, at: FieldPath) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode) or not key_node.value:
+                self._refuse(key_node, at, "a key must be a word")
+                continue
+            key = str(key_node.value)
+            here = (*at, key)
+            if key in values:
+                first = self.key_places[here]
+                self._refuse(key_node, here, f"appears twice; the first is on line {first.line}")
+                continue
+            self.key_places[here] = _place(key_node)
+            values[key] = self.value_of(value_node, here)
+        return values
+
+    def _scalar(self, node: yaml.ScalarNode, at: FieldPath) -> Any:
+        text = str(node.value)
+        try:
+            match node.tag:
+                case "tag:yaml.org,2002:null":
+                    return None
+                case "tag:yaml.org,2002:bool":
+                    return {"true": True, "false": False}[text.lower()]
+                case "tag:yaml.org,2002:int":
+                    return int(text)
+                case "tag:yaml.org,2002:float":
+                    return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+                case "tag:yaml.org,2002:str":
+                    return text
+        except (ValueError, KeyError):
+            return self._refuse(node, at, f"{text[:40]!r} is no value of its type")
+        return self._refuse(node, at, f"the tag {node.tag} is not allowed")
+
+    def _refuse(self, node: yaml.Node, at: FieldPath, message: str) -> None:
+        place = _place(node)
+        self.problems.append(Problem(self.path, place.line, place.column, field_name(at), message))
+
+
+def _place(node: yaml.Node) -> Place:
+    return Place(node.start_mark.line + 1, node.start_mark.column + 1)

@@ -1,0 +1,34 @@
+"""Lengths of time as people write them: 90m, 1d 12h, 2.5h."""
+
+from __future__ import annotations
+
+import re
+
+LONGEST_S = 3650 * 86400.0
+
+_SECONDS = {"w": 604800, "d": 86400, "h": 3600, "min": 60, "m": 60, "s": 1}
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(w|d|h|min|m|s)(?![a-z])\s*")
+_EXPECTED = "expected a duration such as 90m, 72h or 1d 12h, or a number of seconds"
+
+
+def parse_duration_s(text: str) -> float:
+    """Seconds of ``text``: parts of w, d, h, m (or min) and s, each unit at most once.
+
+    Raises ValueError, whose message says what is allowed, also beyond ten years.
+    """
+    rest, total_s, seen = text.strip().lower(), 0.0, set[int]()
+    if not rest:
+        raise ValueError(_EXPECTED)
+    while rest:
+        part = _PART.match(rest)
+        if part is None:
+            raise ValueError(_EXPECTED)
+        unit_s = _SECONDS[part[2]]
+        if unit_s in seen:
+            raise ValueError(f"{part[2]} is given twice; {_EXPECTED}")
+        seen.add(unit_s)
+        total_s += float(part[1]) * unit_s
+        rest = rest[part.end() :]
+    if total_s > LONGEST_S:
+        raise ValueError("expected at most ten years")
+    return total_s

@@ -1,0 +1,31 @@
+"""Whether the catalogue knows a GPU model that a file names."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from costopt.spec.nearest import suggestion
+
+
+def unknown_gpu_model(requested: str) -> str | None:
+    """Why ``requested`` names no GPU of the catalogue, or None where it does.
+
+    A request matches a model or a leading run of its parts, as in ``Gpu.answers_to``.
+    """
+    models = _models()
+    asked = requested.upper().split("-")
+    if not models or any(model.upper().split("-")[: len(asked)] == asked for model in models):
+        return None
+    families = sorted({model.split("-")[0] for model in models})
+    near = suggestion(requested, (*families, *models))
+    known = near or f"; it holds {', '.join(families)}"
+    return f"the GPU model {requested!r} is not in the catalogue{known}"
+
+
+@cache
+def _models() -> tuple[str, ...]:
+    try:
+        from costopt.catalog import load_catalog
+    except ImportError:
+        return ()
+    return tuple(load_catalog().gpu_models())

@@ -1,0 +1,203 @@
+"""What a job file may say: the shape of job.yaml. Its meaning is in ``job_mapping``."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from costopt.domain.job import WorkUnit
+from costopt.spec.duration import LONGEST_S
+from costopt.spec.moment import moment
+from costopt.spec.section import Count, DurationS, Name, NotNegative, Positive, Section, Share, Word
+
+
+def _words(value: object) -> object:
+    """A command line as its words, split as a shell would, without expansion."""
+    if not isinstance(value, str):
+        return value
+    import shlex
+
+    try:
+        return shlex.split(value)
+    except ValueError as error:
+        raise PydanticCustomError(
+            "command", "cannot be split into words: {reason}", {"reason": str(error).lower()}
+        ) from None
+
+
+def _text(value: object) -> object:
+    """A whole number as text, since ``EPOCHS: 3`` is how people write a variable."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if is_number else value
+
+
+def _auto(value: object) -> object:
+    return None if value == "auto" else value
+
+
+def _when(value: object) -> object:
+    """A moment stays text, once it is known to be one; a number of seconds becomes text."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = f"{value:f}s"
+    if isinstance(value, str):
+        try:
+            moment(value, datetime.min.replace(tzinfo=UTC))
+        except ValueError as error:
+            raise PydanticCustomError("moment", "{reason}", {"reason": str(error)}) from None
+    return value
+
+
+Command = Annotated[
+    list[Word],
+    BeforeValidator(_words),
+    WithJsonSchema(
+        {"type": ["array", "string"], "items": {"type": "string", "minLength": 1}, "minItems": 1}
+    ),
+]
+Variable = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": ["string", "integer"]})]
+Moment = Annotated[
+    Word,
+    BeforeValidator(_when),
+    WithJsonSchema({"type": ["string", "number"], "examples": ["72h", "2026-05-01T08:00:00Z"]}),
+]
+Interval = Annotated[
+    DurationS | None,
+    BeforeValidator(_auto),
+    WithJsonSchema(
+        {
+            "type": ["string", "number"],
+            "examples": ["auto", "10m", 600],
+            "exclusiveMinimum": 0,
+            "maximum": LONGEST_S,
+        }
+    ),
+]
+
+
+class WorkSection(Section):
+    """How much is to be done."""
+
+    amount: Positive = Field(description="how many units of work the job has")
+    unit: Annotated[WorkUnit, Field(strict=False)] = Field(description="in what it is counted")
+
+
+class PhaseSection(Section):
+    """A stretch of the work with its own demand."""
+
+    name: Name = Field(description="the phase's name")
+    share: Share = Field(description="its share of the work; the shares of all phases sum to 1")
+    min_nodes: Count | None = Field(default=None, description="default: that of resources")
+    max_nodes: Count | None = Field(default=None, description="default: that of resources")
+    may_pause: bool = Field(default=True, description="whether it may wait for capacity once begun")
+
+
+class ResourcesSection(Section):
+    """Which machines may run the job."""
+
+    gpu_models: list[Word] = Field(
+        default_factory=list, description="GPU models allowed, such as H100; default: all"
+    )
+    instance_types: list[Word] = Field(
+        default_factory=list, description="instance types allowed; default: all"
+    )
+    min_nodes: Count = Field(default=1, description="the smallest gang")
+    max_nodes: Count | None = Field(
+        default=None,
+        description="the largest gang; default: max_gpus, else min_gpus, else min_nodes",
+    )
+    min_gpus: Count | None = Field(default=None, description="the fewest GPUs of a gang in total")
+    max_gpus: Count | None = Field(default=None, description="the most GPUs of a gang in total")
+    min_gpu_memory_gib: Positive | None = Field(default=None, description="memory of one GPU, GiB")
+    min_memory_gib: Positive | None = Field(default=None, description="main memory of a node, GiB")
+
+
+class PointSection(Section):
+    """A measured speed: ``gpus`` in total, or ``nodes`` × ``gpus_per_node``."""
+
+    gpu: Word = Field(description="the GPU model it was measured on")
+    units_per_s: Positive = Field(description="units of work per second of the whole gang")
+    gpus: Count | None = Field(default=None, description="GPUs in total; default: 1")
+    nodes: Count | None = Field(
+        default=None, description="nodes, with gpus_per_node in place of gpus"
+    )
+    gpus_per_node: Count | None = Field(default=None, description="GPUs of each node")
+
+
+class ThroughputSection(Section):
+    """How fast the job runs: measured points, or FLOPs per unit and an MFU, or both."""
+
+    points: list[PointSection] = Field(default_factory=list, description="measured speeds")
+    flops_per_unit: Positive | None = Field(
+        default=None, description="floating-point operations of one unit of work"
+    )
+    mfu: Share | None = Field(
+        default=None,
+        description="share of the peak TFLOPS that one GPU reaches (model FLOPs utilization)",
+    )
+    scaling_efficiency: Share = Field(
+        default=0.9, description="share of the ideal speed-up kept at each doubling of the GPUs"
+    )
+
+
+class CheckpointSection(Section):
+    """Where and how the job saves."""
+
+    uri: Word = Field(description="folder, file://, s3:// or gs://; relative to this file")
+    size_gib: NotNegative = Field(default=0.0, description="size of one checkpoint, GiB")
+    save: DurationS = Field(default=30.0, description="how long a save stops the training")
+    restore: DurationS = Field(default=60.0, description="how long a restore takes")
+    interval: Interval = Field(
+        default=None, description="auto (chosen from the hazard and the save time) or a duration"
+    )
+
+
+class BudgetSection(Section):
+    """What the job may cost at the most."""
+
+    usd: Positive | None = Field(default=None, description="dollars in total; default: no limit")
+    kwh: Positive | None = Field(
+        default=None, description="kilowatt-hours in total; default: no limit"
+    )
+
+
+class DataSection(Section):
+    """Where the training data lie."""
+
+    uri: Word = Field(description="where the data are")
+    size_gib: NotNegative = Field(default=0.0, description="their size, GiB")
+    region: Annotated[str, Field(pattern=r"^[a-z0-9_-]+/[a-z0-9-]+$")] | None = Field(
+        default=None, description="provider/region, such as aws/us-east-1; default: unknown"
+    )
+
+
+class JobFile(Section):
+    """A training job: what is to be done, until when, and on what."""
+
+    kind: Literal["job"] = Field(default="job", description="what this file is")
+    version: Literal[1] = Field(default=1, description="version of this format")
+    name: Name = Field(description="the job's name")
+    tenant: Name = Field(default="default", description="whose job it is")
+    work: WorkSection = Field(description="how much is to be done")
+    start: Moment | None = Field(default=None, description="earliest start; default: now")
+    deadline: Moment = Field(description="a time with its zone, or a duration from the start")
+    phases: list[PhaseSection] = Field(
+        default_factory=list, description="in order; default: one phase with all the work"
+    )
+    resources: ResourcesSection = Field(
+        default=ResourcesSection(), description="which machines may run it"
+    )
+    throughput: ThroughputSection = Field(description="how fast it runs")
+    checkpoint: CheckpointSection = Field(description="where and how it saves")
+    budget: BudgetSection = Field(default=BudgetSection(), description="what it may cost")
+    run: Command = Field(
+        default_factory=list, description="the training command, as a list or one line"
+    )
+    env: dict[Word, Variable] = Field(default_factory=dict, description="environment variables")
+    workdir: Word = Field(default=".", description="where the command runs; relative to this file")
+    data: DataSection | None = Field(default=None, description="where the training data lie")
+    startup: DurationS = Field(
+        default=120.0, description="from a node's launch until its trainer can restore"
+    )

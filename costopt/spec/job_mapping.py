@@ -1,0 +1,236 @@
+"""What a job file means: checks between fields, and the domain's Job."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from pathlib import Path
+
+from costopt.domain.job import (
+    Budget,
+    CheckpointSpec,
+    DataLocation,
+    Job,
+    Phase,
+    Resources,
+    Throughput,
+    ThroughputPoint,
+    Work,
+)
+from costopt.spec.document import Document, FieldPath
+from costopt.spec.gpu_models import unknown_gpu_model
+from costopt.spec.job_file import JobFile, PointSection
+from costopt.spec.moment import moment
+from costopt.spec.nearest import suggestion
+from costopt.spec.problem import Problem, SpecFileError
+
+SCHEMES = ("file", "s3", "gs")
+SHARE_TOLERANCE = 1e-6
+
+
+def job_of(file: JobFile, document: Document, now: datetime) -> Job:
+    """The Job that ``file`` means. Raises SpecFileError with every contradiction."""
+    return _Mapping(file, document).job(now)
+
+
+class _Mapping:
+    """One job file on its way into the domain; collects what contradicts."""
+
+    def __init__(self, file: JobFile, document: Document) -> None:
+        self.file = file
+        self.document = document
+        self.folder = Path(document.path).absolute().parent
+        self.problems: list[Problem] = []
+
+    def job(self, now: datetime) -> Job:
+        """The whole job."""
+        file = self.file
+        resources = self._resources()
+        phases = self._phases(resources)
+        throughput = self._throughput()
+        checkpoint = self._checkpoint()
+        start_at = self._start_at(now)
+        deadline_at = self._deadline_at(start_at, now)
+        self._environment()
+        if self.problems:
+            raise SpecFileError(self.problems)
+        return Job(
+            name=file.name,
+            work=Work(file.work.amount, file.work.unit),
+            start_at=start_at,
+            deadline_at=deadline_at,
+            resources=resources,
+            throughput=throughput,
+            checkpoint=checkpoint,
+            phases=phases,
+            run=tuple(file.run),
+            env=tuple(file.env.items()),
+            workdir=str(self._absolute(file.workdir)),
+            budget=Budget(file.budget.usd, file.budget.kwh),
+            data=self._data(),
+            startup_s=file.startup,
+            tenant=file.tenant,
+        )
+
+    def _refuse(self, at: FieldPath, message: str) -> None:
+        self.problems.append(self.document.problem(at, message))
+
+    def _start_at(self, now: datetime) -> datetime:
+        if self.file.start is None:
+            return now
+        return self._moment(("start",), self.file.start, now)
+
+    def _deadline_at(self, start_at: datetime, now: datetime) -> datetime:
+        text = self.file.deadline
+        deadline_at = self._moment(("deadline",), text, start_at)
+        if deadline_at <= now:
+            self._refuse(("deadline",), f"{text} is in the past (now is {_shown(now)})")
+        elif deadline_at <= start_at:
+            self._refuse(("deadline",), f"{text} is not after the start, {_shown(start_at)}")
+        return deadline_at
+
+    def _moment(self, at: FieldPath, text: str, origin: datetime) -> datetime:
+        """Its form was checked with the file's shape; only the end of time is left to meet."""
+        try:
+            return moment(text, origin)
+        except ValueError as error:
+            self._refuse(at, f"{error}, got {text!r}")
+            return origin
+
+    def _resources(self) -> Resources:
+        asked = self.file.resources
+        max_nodes = asked.max_nodes or asked.max_gpus or asked.min_gpus or asked.min_nodes
+        at: FieldPath = ("resources",)
+        if max_nodes < asked.min_nodes:
+            self._refuse((*at, "max_nodes"), f"{max_nodes} is below min_nodes, {asked.min_nodes}")
+        if asked.max_gpus and asked.min_gpus and asked.max_gpus < asked.min_gpus:
+            self._refuse((*at, "max_gpus"), f"{asked.max_gpus} is below min_gpus, {asked.min_gpus}")
+        if asked.max_gpus and asked.max_gpus < asked.min_nodes:
+            self._refuse(
+                (*at, "max_gpus"), f"{asked.max_gpus} is below min_nodes, {asked.min_nodes}"
+            )
+        for index, model in enumerate(asked.gpu_models):
+            self._check_gpu((*at, "gpu_models", index), model)
+        return Resources(
+            gpu_models=tuple(asked.gpu_models),
+            instance_types=tuple(asked.instance_types),
+            min_nodes=asked.min_nodes,
+            max_nodes=max_nodes,
+            min_gpus=asked.min_gpus,
+            max_gpus=asked.max_gpus,
+            min_gpu_memory_gib=asked.min_gpu_memory_gib,
+            min_memory_gib=asked.min_memory_gib,
+        )
+
+    def _check_gpu(self, at: FieldPath, model: str) -> None:
+        reason = unknown_gpu_model(model)
+        if reason is not None:
+            self._refuse(at, reason)
+
+    def _phases(self, resources: Resources) -> tuple[Phase, ...]:
+        fewest, most = resources.min_nodes, resources.max_nodes
+        if not self.file.phases:
+            return (Phase("all", 1.0, fewest, most),)
+        phases = tuple(
+            Phase(p.name, p.share, p.min_nodes or fewest, p.max_nodes or most, p.may_pause)
+            for p in self.file.phases
+        )
+        total = math.fsum(phase.share for phase in phases)
+        if abs(total - 1) > SHARE_TOLERANCE:
+            self._refuse(("phases",), f"the shares sum to {total:g}; they must sum to 1")
+        names = [phase.name for phase in phases]
+        for index, phase in enumerate(phases):
+            if phase.name in names[:index]:
+                self._refuse(("phases", index, "name"), f"{phase.name!r} names two phases")
+            if phase.max_nodes < phase.min_nodes:
+                message = f"{phase.max_nodes} is below min_nodes, {phase.min_nodes}"
+                self._refuse(("phases", index, "max_nodes"), message)
+            elif not fewest <= phase.min_nodes <= phase.max_nodes <= most:
+                message = (
+                    f"{phase.min_nodes} to {phase.max_nodes} nodes are outside the "
+                    f"{fewest} to {most} of resources"
+                )
+                self._refuse(("phases", index), message)
+        return phases
+
+    def _throughput(self) -> Throughput:
+        said = self.file.throughput
+        if (said.flops_per_unit is None) != (said.mfu is None):
+            self._refuse(("throughput",), "flops_per_unit and mfu are given together or not at all")
+        elif not said.points and said.flops_per_unit is None:
+            self._refuse(("throughput",), "expected points, or flops_per_unit with mfu")
+        points = [self._point(index, point) for index, point in enumerate(said.points)]
+        seen = set[tuple[str, int]]()
+        for index, point in enumerate(points):
+            key = (point.gpu_model.upper(), point.gpus)
+            if key in seen:
+                message = f"a second speed for {point.gpus} × {point.gpu_model}"
+                self._refuse(("throughput", "points", index), message)
+            seen.add(key)
+        return Throughput(tuple(points), said.flops_per_unit, said.mfu, said.scaling_efficiency)
+
+    def _point(self, index: int, point: PointSection) -> ThroughputPoint:
+        at: FieldPath = ("throughput", "points", index)
+        self._check_gpu((*at, "gpu"), point.gpu)
+        per_node = point.nodes is not None or point.gpus_per_node is not None
+        if per_node and point.gpus is not None:
+            self._refuse((*at, "gpus"), "expected gpus, or nodes with gpus_per_node, not both")
+        if per_node and point.gpus_per_node is None:
+            self._refuse((*at, "nodes"), "gpus_per_node is missing beside it")
+        nodes, gpus_per_node = point.nodes or 1, point.gpus_per_node or 1
+        return ThroughputPoint(point.gpu, point.gpus or nodes * gpus_per_node, point.units_per_s)
+
+    def _checkpoint(self) -> CheckpointSpec:
+        said = self.file.checkpoint
+        if said.interval == 0:
+            self._refuse(("checkpoint", "interval"), "expected auto or a duration above 0")
+        return CheckpointSpec(
+            uri=self._resolved(said.uri, ("checkpoint", "uri")),
+            size_gib=said.size_gib,
+            save_s=said.save,
+            restore_s=said.restore,
+            interval_s=said.interval,
+        )
+
+    def _data(self) -> DataLocation | None:
+        said = self.file.data
+        return None if said is None else DataLocation(said.uri, said.size_gib, said.region)
+
+    def _resolved(self, uri: str, at: FieldPath) -> str:
+        """Local places as absolute paths; s3:// and gs:// as they stand."""
+        scheme, separator, rest = uri.partition("://")
+        if not separator:
+            return str(self._absolute(uri))
+        if scheme not in SCHEMES:
+            allowed = "a path, " + ", ".join(f"{s}://" for s in SCHEMES)
+            near = suggestion(scheme, SCHEMES)
+            self._refuse(at, f"the scheme {scheme!r} is not known; expected {allowed}{near}")
+        if scheme == "file":
+            if not rest.startswith("/"):
+                self._refuse(at, f"expected an absolute path after file://, got {uri!r}")
+            return str(self._absolute(rest or "/"))
+        if not rest.strip("/"):
+            self._refuse(at, f"expected {scheme}://bucket/prefix, got {uri!r}")
+        return uri
+
+    def _absolute(self, path: str) -> Path:
+        if path.startswith("~/"):
+            path = f"{Path.home()}{path[1:]}"
+        return Path(_normal(self.folder / path))
+
+    def _environment(self) -> None:
+        for name in self.file.env:
+            if "=" in name or "\0" in name:
+                message = "a variable's name holds neither '=' nor a null byte"
+                self.problems.append(self.document.problem(("env", name), message, on_key=True))
+
+
+def _normal(path: Path) -> str:
+    """Without ``.`` and ``..``; links are left as they are."""
+    import os.path
+
+    return os.path.normpath(path)
+
+
+def _shown(when: datetime) -> str:
+    return when.strftime("%Y-%m-%dT%H:%M:%SZ")

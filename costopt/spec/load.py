@@ -1,0 +1,83 @@
+"""From a file to a Job or a Policy."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from typing import Literal
+
+from costopt.domain.errors import SpecError
+from costopt.domain.job import Job
+from costopt.domain.policy import Policy
+from costopt.spec.nearest import suggestion
+from costopt.spec.shipped import shipped_policies, shipped_policy_path
+
+Kind = Literal["job", "policy"]
+
+_ONLY_JOB = {"work", "deadline", "throughput", "checkpoint", "resources", "phases", "run", "start"}
+_ONLY_POLICY = {"objective", "risk", "strategy", "limits", "rules"}
+
+
+def load_job(path: str | os.PathLike[str], now: datetime) -> Job:
+    """The job of a YAML file. ``now`` is the start where the file names none.
+
+    A relative checkpoint URI and the workdir are resolved against the file's folder; local
+    checkpoint URIs become absolute paths. Raises SpecFileError with every problem and its place.
+    """
+    from costopt.spec.document import read_document
+    from costopt.spec.job_file import JobFile
+    from costopt.spec.job_mapping import job_of
+    from costopt.spec.section import parse_section
+
+    document = read_document(os.fspath(path))
+    return job_of(parse_section(JobFile, document), document, now)
+
+
+def load_policy(path_or_name: str | os.PathLike[str]) -> Policy:
+    """The policy of a YAML file, or a shipped one by its name.
+
+    A shipped name is taken as such even where a file of that name exists; ``./name`` is the file.
+    Raises SpecFileError with every problem and its place, SpecError for an unknown name.
+    """
+    from costopt.spec.document import read_document
+    from costopt.spec.policy_file import PolicyFile, policy_of
+    from costopt.spec.section import parse_section
+
+    document = read_document(_policy_path(os.fspath(path_or_name)))
+    return policy_of(parse_section(PolicyFile, document), document)
+
+
+def detect_kind(path: str | os.PathLike[str]) -> Kind:
+    """Whether a file is a job or a policy: by its ``kind``, else by the keys it uses.
+
+    Raises SpecFileError where the file is no YAML mapping or it cannot be told.
+    """
+    from costopt.spec.document import read_document
+    from costopt.spec.problem import SpecFileError
+
+    document = read_document(os.fspath(path))
+    match document.values.get("kind"):
+        case "job":
+            return "job"
+        case "policy":
+            return "policy"
+    keys = document.values.keys()
+    like_job, like_policy = len(keys & _ONLY_JOB), len(keys & _ONLY_POLICY)
+    if like_job == like_policy:
+        message = "is neither a job nor a policy; say which with kind: job or kind: policy"
+        raise SpecFileError([document.problem((), message)])
+    return "job" if like_job > like_policy else "policy"
+
+
+def _policy_path(path_or_name: str) -> str:
+    names = shipped_policies()
+    if path_or_name in names:
+        return shipped_policy_path(path_or_name)
+    looks_like_path = os.sep in path_or_name or path_or_name.endswith((".yaml", ".yml"))
+    if not looks_like_path and not os.path.lexists(path_or_name):
+        near = suggestion(path_or_name, names)
+        raise SpecError(
+            f"no policy is named {path_or_name!r}, and no such file exists{near}",
+            hint=f"use one of {', '.join(names)}, or the path of a policy file",
+        )
+    return path_or_name

@@ -1,0 +1,22 @@
+"""What a misspelt word was probably meant to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def nearest(word: str, known: Iterable[str], count: int = 3) -> tuple[str, ...]:
+    """The known words that look most like ``word``, best first, in any case of letters."""
+    from difflib import get_close_matches
+
+    originals = {name.lower(): name for name in known}
+    matches = get_close_matches(word.lower()[:80], originals, n=count, cutoff=0.6)
+    return tuple(originals[match] for match in matches)
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """ "; did you mean 'x'?", or nothing where no known word is near."""
+    matches = nearest(word, known)
+    if not matches:
+        return ""
+    return f"; did you mean {' or '.join(repr(match) for match in matches)}?"

@@ -1,0 +1,30 @@
+"""JSON Schema of the files, for editors and other tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def job_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of job.yaml."""
+    from costopt.spec.job_file import JobFile
+
+    return _headed("job", JobFile.model_json_schema())
+
+
+def policy_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of policy.yaml."""
+    from costopt.spec.policy_file import PolicyFile
+
+    return _headed("policy", PolicyFile.model_json_schema())
+
+
+def _headed(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
+    head = {
+        "$schema": DIALECT,
+        "$id": f"urn:costopt:schema:{kind}:1",
+        "version": 1,
+    }
+    return {**head, **schema, "title": f"costopt {kind}"}
