@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from costopt.domain.estimate import Estimate
 from costopt.domain.events import Event
@@ -105,6 +105,16 @@ class Runtime(Protocol):
         ...
 
 
+@runtime_checkable
+class SimulatedProvider(Provider, Protocol):
+    """A provider whose nodes are records, so that it must train on them itself."""
+
+    @property
+    def runtime(self) -> Runtime:
+        """The training runtime that it simulates."""
+        ...
+
+
 class Strategy(Protocol):
     """The algorithm that a policy selects. It may keep estimates between calls, nothing else."""
 
@@ -116,8 +126,13 @@ class Strategy(Protocol):
 class HazardModel(Protocol):
     """Interruptions per node-hour, learned from what is seen."""
 
-    def observe(self, offers: Sequence[Offer], now: datetime) -> None:
-        """Take note of which pools have capacity."""
+    def observe(
+        self, offers: Sequence[Offer], now: datetime, running: Collection[Pool] = ()
+    ) -> None:
+        """Take note of which pools have capacity; ``running`` are those where our nodes live.
+
+        A pool whose last free node is ours has capacity, though its offer has none left.
+        """
         ...
 
     def interrupted(self, pool: Pool, at: datetime) -> None:

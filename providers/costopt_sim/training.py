@@ -27,7 +27,7 @@ class Training:
         self._fleet = fleet
         self._save = timedelta(seconds=job.checkpoint.save_s)
         self._gang: Gang | None = None
-        self._saved_units = 0.0
+        self._saved_units = self._lost_units = 0.0
         self._message = ""
         self._drained_at = self._stops_at = self._dies_at = NEVER
         self._dies_with = ""
@@ -78,6 +78,7 @@ class Training:
         elif self._dies_at <= now:
             last_at = min(self._dies_at, self._stops_at)
             self._record(gang, last_at)
+            self._lost_units += gang.done_at(last_at) - gang.saved_at(last_at)
             self._stop(gang, gang.saved_at(last_at), last_at, f"lost {self._dies_with}")
         else:
             self._record(gang, min(now, self._stops_at))
@@ -92,6 +93,7 @@ class Training:
                 state=GangState.FINISHED if self.finished else GangState.IDLE,
                 generation=self.generation,
                 reported_at=now,
+                lost_units=self._lost_units,
                 message=self._message,
             )
         trained_until = min(now, self._stops_at)
@@ -104,6 +106,7 @@ class Training:
             reported_at=now,
             starting_until=gang.trains_at if state is GangState.STARTING else None,
             measured_units_per_s=gang.units_per_s if state is GangState.TRAINING else None,
+            lost_units=self._lost_units,
         )
 
     def checkpoints(self, after_units: float) -> tuple[CheckpointRecord, ...]:
