@@ -78,24 +78,26 @@ class _Mapping:
     def _start_at(self, now: datetime) -> datetime:
         if self.file.start is None:
             return now
-        return self._moment(("start",), self.file.start, now)
+        return self._moment(("start",), self.file.start, now) or now
 
     def _deadline_at(self, start_at: datetime, now: datetime) -> datetime:
         text = self.file.deadline
         deadline_at = self._moment(("deadline",), text, start_at)
+        if deadline_at is None:
+            return start_at
         if deadline_at <= now:
             self._refuse(("deadline",), f"{text} is in the past (now is {_shown(now)})")
         elif deadline_at <= start_at:
             self._refuse(("deadline",), f"{text} is not after the start, {_shown(start_at)}")
         return deadline_at
 
-    def _moment(self, at: FieldPath, text: str, origin: datetime) -> datetime:
+    def _moment(self, at: FieldPath, text: str, origin: datetime) -> datetime | None:
         """Its form was checked with the file's shape; only the end of time is left to meet."""
         try:
             return moment(text, origin)
         except ValueError as error:
             self._refuse(at, f"{error}, got {text!r}")
-            return origin
+            return None
 
     def _resources(self) -> Resources:
         asked = self.file.resources

@@ -1,0 +1,123 @@
+"""Policy files: the shipped ones, what they mean and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from costopt.domain.errors import SpecError
+from costopt.domain.market import CapacityType
+from costopt.domain.policy import Limits, Policy, StrategyChoice
+from costopt.spec import SpecFileError, detect_kind, load_policy, policy_schema, shipped_policies
+
+
+def load(tmp_path: Path, text: str) -> Policy:
+    path = tmp_path / "policy.yaml"
+    path.write_text(text)
+    return load_policy(path)
+
+
+def test_five_policies_are_shipped() -> None:
+    names = ("cheapest", "balanced", "greenest", "deadline-first", "on-demand")
+    assert shipped_policies() == names
+
+
+@pytest.mark.parametrize("name", shipped_policies())
+def test_a_shipped_policy_loads_under_its_name(name: str) -> None:
+    policy = load_policy(name)
+    assert policy.name == name
+    assert policy.limits.max_price_age_s is not None
+    assert policy.limits.max_launches_per_hour is not None
+
+
+def test_the_on_demand_policy_never_rents_spot() -> None:
+    policy = load_policy("on-demand")
+    assert policy.strategy.name == "on_demand"
+    assert policy.limits.capacity_types == (CapacityType.ON_DEMAND,)
+
+
+def test_a_policy_that_says_nothing_has_the_domains_defaults(tmp_path: Path) -> None:
+    assert load(tmp_path, "name: x\n") == Policy("x")
+
+
+def test_a_strategy_may_have_parameters(tmp_path: Path) -> None:
+    policy = load(
+        tmp_path, "name: x\nstrategy: {name: milp, parameters: {a: 1, b: 0.5, c: true, d: e}}\n"
+    )
+    assert policy.strategy == StrategyChoice("milp", {"a": 1, "b": 0.5, "c": True, "d": "e"})
+
+
+def test_a_rule_replaces_only_the_limits_that_it_names(tmp_path: Path) -> None:
+    policy = load(
+        tmp_path,
+        """\
+name: x
+limits: {max_usd: 100, max_nodes: 8, max_price_age: 10m}
+rules:
+  - {name: night, trigger: time_of_day, low: 22, high: 6, then: {max_nodes: 16}}
+""",
+    )
+    assert policy.limits == Limits(max_usd=100, max_nodes=8, max_price_age_s=600)
+    assert policy.rules[0].then == Limits(max_usd=100, max_nodes=16, max_price_age_s=600)
+    assert policy.rules[0].holds(23)
+
+
+def test_null_lifts_a_limit(tmp_path: Path) -> None:
+    assert load(tmp_path, "name: x\nlimits: {max_price_age:}\n").limits.max_price_age_s is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("objective: {usd: 0}", "2:12: objective: every weight is 0"),
+        ("objective: {usd: -1}", "2:18: objective.usd: expected greater than or equal to 0"),
+        ("objective: {carbon_signal: mean}", "2:28: objective.carbon_signal: 'mean' is"),
+        ("risk: {on_time: 1}", "2:17: risk.on_time: expected less than 1, got 1"),
+        ("risk: {on_tiem: 1}", "2:8: risk.on_tiem: unknown key; did you mean 'on_time'?"),
+        ("limits: {capacity_types: [spott]}", "2:27: limits.capacity_types[0]: 'spott' is not"),
+        ("limits: {capacity_types: []}", "2:26: limits.capacity_types: list should have at least"),
+        ("limits: {max_zone_share: 1.5}", "2:26: limits.max_zone_share: expected less than"),
+        ("limits: {max_price_ratio: 0.5}", "2:27: limits.max_price_ratio: expected greater than"),
+        ("strategy: {name: milp, parameters: {a: [1]}}", "2:40: strategy.parameters.a: "),
+        ("strategy: 5", "2:11: strategy: expected a mapping"),
+        ("rules: [{name: a, trigger: slack, low: 2, high: 1, then: {max_nodes: 1}}]",
+         "2:9: rules[0]: low, 2, is above high, 1"),
+        ("rules: [{name: a, trigger: time_of_day, low: 2, high: 25, then: {max_nodes: 1}}]",
+         "2:9: rules[0]: expected hours between 0 and 24"),
+        ("rules: [{name: a, trigger: slack, low: 1, high: 2, then: {}}]",
+         "2:58: rules[0].then: names no limit"),
+        ("rules: [{name: a, trigger: moon, low: 1, high: 2, then: {max_nodes: 1}}]",
+         "2:28: rules[0].trigger: 'moon' is not allowed; expected 'time_of_day'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_field_is_named_with_its_place(tmp_path: Path, lines: str, said: str) -> None:
+    with pytest.raises(SpecFileError) as caught:
+        load(tmp_path, f"name: x\n{lines}\n")
+    problems = [str(p).removeprefix(f"{tmp_path / 'policy.yaml'}:") for p in caught.value.problems]
+    assert any(problem.startswith(said) for problem in problems), problems
+
+
+def test_an_unknown_name_is_told_with_the_nearest() -> None:
+    with pytest.raises(SpecError, match="did you mean 'balanced'"):
+        load_policy("balancd")
+
+
+def test_a_file_is_known_by_its_keys(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    for text, kind in [
+        ("name: x\nwork: 1\ndeadline: 1\n", "job"),
+        ("name: x\nlimits: {}\n", "policy"),
+        ("kind: job\nlimits: {}\n", "job"),
+    ]:
+        path.write_text(text)
+        assert detect_kind(path) == kind
+    path.write_text("name: x\n")
+    with pytest.raises(SpecFileError, match="neither a job nor a policy"):
+        detect_kind(path)
+
+
+def test_the_schema_has_its_id() -> None:
+    schema = policy_schema()
+    assert schema["$id"] == "urn:costopt:schema:policy:1"
+    assert set(schema["properties"]) >= {"objective", "risk", "strategy", "limits", "rules"}
