@@ -1,0 +1,287 @@
+"""The folds hold their laws for every order of events that an engine can record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from costopt.domain.events import (
+    Event,
+    GangFormed,
+    NodeEnded,
+    NodeLaunched,
+    PriceChanged,
+    TrainingStarted,
+    TrainingStopped,
+)
+from costopt.domain.fleet import EndCause
+from costopt.ledger.account import JobAccount
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+POOLS = ("aws/r/a/t/spot", "aws/r/b/t/on_demand")
+STEPS = ("launch", "adopt", "end", "end_late", "price", "gang", "train", "stop", "wait")
+
+
+def at(ms: int) -> datetime:
+    return START + timedelta(milliseconds=ms)
+
+
+@dataclass
+class Recorder:
+    """Draws one allowed event after another; the clock never goes back."""
+
+    draw: st.DrawFn
+    now_ms: int = 0
+    events: list[Event] = field(default_factory=list)
+    alive: dict[str, NodeLaunched] = field(default_factory=dict)
+    launched: int = 0
+    generation: int = 0
+    training: bool = False
+
+    def step(self) -> None:
+        self.now_ms += self.draw(st.integers(0, 4_000_000))
+        getattr(self, "_" + self.draw(st.sampled_from(STEPS)))()
+
+    def _wait(self) -> None:
+        pass
+
+    def _launch(self, earlier_ms: int = 0) -> None:
+        self.launched += 1
+        node = NodeLaunched(
+            at=at(self.now_ms),
+            job="job",
+            key=f"k{self.launched}",
+            node_id=f"n{self.launched}",
+            pool=self.draw(st.sampled_from(POOLS)),
+            launched_at=at(self.now_ms - earlier_ms),
+            micros_per_hour=self.draw(st.integers(0, 10**9)),
+            idle_w=self.draw(st.floats(0, 3000)),
+            busy_w=self.draw(st.floats(0, 12000)),
+            pue=self.draw(st.floats(1, 2)),
+            gco2e_per_kwh=self.draw(st.none() | st.floats(0, 1000)),
+            energy_basis="modelled",
+        )
+        self.alive[node.node_id] = node
+        self.events.append(node)
+
+    def _adopt(self) -> None:
+        self._launch(self.draw(st.integers(0, self.now_ms)))
+
+    def _end(self, earlier_ms: int = 0) -> None:
+        if not self.alive:
+            return
+        node = self.alive.pop(self.draw(st.sampled_from(sorted(self.alive))))
+        ended_at = max(node.launched_at, at(self.now_ms - earlier_ms))
+        self.events.append(
+            NodeEnded(
+                at=at(self.now_ms),
+                job="job",
+                node_id=node.node_id,
+                pool=node.pool,
+                ended_at=ended_at,
+                cause=self.draw(st.sampled_from(EndCause)),
+            )
+        )
+
+    def _end_late(self) -> None:
+        self._end(self.draw(st.integers(0, self.now_ms)))
+
+    def _price(self) -> None:
+        self.events.append(
+            PriceChanged(
+                at=at(self.now_ms),
+                job="job",
+                pool=self.draw(st.sampled_from(POOLS)),
+                micros_per_hour=self.draw(st.integers(0, 10**9)),
+            )
+        )
+
+    def _gang(self) -> None:
+        if self.training:
+            self._stop()
+        self.generation += 1
+        members = [node_id for node_id in sorted(self.alive) if self.draw(st.booleans())]
+        self.events.append(
+            GangFormed(
+                at=at(self.now_ms),
+                job="job",
+                generation=self.generation,
+                node_ids=tuple(members),
+                checkpoint_interval_s=600.0,
+            )
+        )
+
+    def _train(self) -> None:
+        if self.generation and not self.training:
+            self.training = True
+            self.events.append(
+                TrainingStarted(
+                    at=at(self.now_ms), job="job", generation=self.generation, units=0.0
+                )
+            )
+
+    def _stop(self) -> None:
+        if self.training:
+            self.training = False
+            self.events.append(
+                TrainingStopped(
+                    at=at(self.now_ms),
+                    job="job",
+                    generation=self.generation,
+                    units=0.0,
+                    reason="stop",
+                )
+            )
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> tuple[tuple[Event, ...], datetime]:
+    """Events of a job, and an instant at or after the last of them."""
+    recorder = Recorder(draw)
+    for _ in range(draw(st.integers(0, 25))):
+        recorder.step()
+    return tuple(recorder.events), at(recorder.now_ms + draw(st.integers(0, 10_000_000)))
+
+
+def folded(events: tuple[Event, ...]) -> JobAccount:
+    account = JobAccount("job")
+    for event in events:
+        account.apply(event)
+    return account
+
+
+def lives(events: tuple[Event, ...], now: datetime) -> dict[str, tuple[datetime, datetime]]:
+    """From when until when each node is billed, read off the events one by one."""
+    ends = {e.node_id: e.ended_at for e in events if isinstance(e, NodeEnded)}
+    return {
+        e.node_id: (e.launched_at, ends.get(e.node_id, now))
+        for e in events
+        if isinstance(e, NodeLaunched)
+    }
+
+
+def cost_by_definition(events: tuple[Event, ...], node: NodeLaunched, now: datetime) -> int:
+    """Σ over price segments of micros_per_hour × ms // 3,600,000, from scratch."""
+    launched, ended = lives(events, now)[node.node_id]
+    prices = [(launched, node.micros_per_hour)]
+    adopted = events.index(node)
+    for index, event in enumerate(events):
+        mine = isinstance(event, PriceChanged) and event.pool == node.pool
+        if mine and event.at < ended and (event.at > launched or index > adopted):
+            assert isinstance(event, PriceChanged)
+            prices.append((event.at, event.micros_per_hour))
+    total = 0
+    for place, (start, micros) in enumerate(prices):
+        end = prices[place + 1][0] if place + 1 < len(prices) else ended
+        total += micros * ((end - start) // timedelta(milliseconds=1)) // 3_600_000
+    return total
+
+
+def busy_by_definition(events: tuple[Event, ...], node_id: str, now: datetime) -> timedelta:
+    """How long the node was a member of a training gang while it lived, from scratch."""
+    launched, ended = lives(events, now)[node_id]
+    busy, members, since = timedelta(), (), None
+    for event in (*events, None):
+        if isinstance(event, GangFormed):
+            members = event.node_ids
+        elif isinstance(event, TrainingStarted):
+            since = event.at
+        elif since is not None and (event is None or isinstance(event, TrainingStopped)):
+            if node_id in members:
+                stopped = now if event is None else event.at
+                span = min(stopped, ended) - max(since, launched)
+                busy += max(timedelta(), span)
+            since = None
+    return busy
+
+
+@settings(max_examples=200, deadline=None)
+@given(runs())
+def test_cost_and_energy_are_what_their_definitions_say(
+    run: tuple[tuple[Event, ...], datetime],
+) -> None:
+    events, now = run
+    rows = {row.node_id: row for row in folded(events).intervals(now)}
+    for node in (event for event in events if isinstance(event, NodeLaunched)):
+        row = rows[node.node_id]
+        assert row.usd_micros == cost_by_definition(events, node, now)
+        busy = busy_by_definition(events, node.node_id, now).total_seconds()
+        assert row.busy_wh == pytest.approx(node.busy_w * busy * node.pue / 3600, abs=1e-5)
+
+
+@settings(max_examples=200, deadline=None)
+@given(runs())
+def test_the_total_is_the_sum_over_node_intervals(
+    run: tuple[tuple[Event, ...], datetime],
+) -> None:
+    events, now = run
+    account = folded(events)
+    summary, rows = account.summary(now), account.intervals(now)
+    assert summary.usd_micros == sum(row.usd_micros for row in rows)
+    assert summary.spot_usd_micros + summary.on_demand_usd_micros == summary.usd_micros
+    assert summary.wh == pytest.approx(sum(row.wh for row in rows), abs=1e-4)
+    assert summary.nodes_alive == sum(row.ended_at is None for row in rows)
+    known = [row.gco2e for row in rows if row.gco2e is not None]
+    if len(known) < len(rows):
+        assert summary.gco2e is None
+    else:
+        assert summary.gco2e == pytest.approx(sum(known), abs=1e-4)
+
+
+@settings(max_examples=100, deadline=None)
+@given(runs(), st.integers(0, 25))
+def test_looking_in_between_changes_nothing(
+    run: tuple[tuple[Event, ...], datetime], cut: int
+) -> None:
+    events, now = run
+    at_once, in_halves = folded(events), folded(events[:cut])
+    if events[:cut]:
+        in_halves.summary(events[:cut][-1].at)
+        in_halves.intervals(now)
+        in_halves.curves(now)
+    for event in events[cut:]:
+        in_halves.apply(event)
+    assert in_halves.summary(now) == at_once.summary(now)
+    assert in_halves.intervals(now) == at_once.intervals(now)
+    assert in_halves.curves(now) == at_once.curves(now)
+
+
+@settings(max_examples=100, deadline=None)
+@given(runs(), st.lists(st.integers(0, 10**8), max_size=5))
+def test_cost_and_energy_never_fall_as_time_passes(
+    run: tuple[tuple[Event, ...], datetime], waits_ms: list[int]
+) -> None:
+    events, now = run
+    account = folded(events)
+    times = [now, *(now + timedelta(milliseconds=ms) for ms in sorted(waits_ms))]
+    summaries = [account.summary(when) for when in times]
+    assert [s.usd_micros for s in summaries] == sorted(s.usd_micros for s in summaries)
+    assert [s.wh for s in summaries] == sorted(s.wh for s in summaries)
+
+
+@settings(max_examples=100, deadline=None)
+@given(runs())
+def test_the_spend_curve_rises_to_the_total(run: tuple[tuple[Event, ...], datetime]) -> None:
+    events, now = run
+    account = folded(events)
+    spend, summary = account.curves(now).spend, account.summary(now)
+    assert [p.usd_micros for p in spend] == sorted(p.usd_micros for p in spend)
+    assert [p.at for p in spend] == sorted({p.at for p in spend})
+    assert (spend[-1].usd_micros if spend else 0) == summary.usd_micros
+    assert (spend[-1].wh if spend else 0) == pytest.approx(summary.wh, abs=1e-4)
+
+
+@settings(max_examples=100, deadline=None)
+@given(runs())
+def test_events_told_twice_count_once(run: tuple[tuple[Event, ...], datetime]) -> None:
+    events, now = run
+    told_twice = tuple(
+        event
+        for fact in events
+        for event in ((fact, fact) if isinstance(fact, (NodeLaunched, NodeEnded)) else (fact,))
+    )
+    assert folded(told_twice).summary(now) == folded(events).summary(now)

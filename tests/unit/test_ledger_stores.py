@@ -1,0 +1,164 @@
+"""What every ledger owes its users, and what the SQLite file adds."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from costopt.domain.errors import LedgerError
+from costopt.domain.events import Event, JobFinished, RunStopped
+from costopt.domain.ports import Ledger
+from costopt.ledger.memory import MemoryLedger
+from costopt.ledger.migrations import MIGRATIONS
+from costopt.ledger.sqlite import PAGE_EVENTS, SqliteLedger, open_ledger
+from tests.sample_run import sample_events
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def stopped(job: str, reason: str = "r") -> Event:
+    return RunStopped(at=AT, job=job, reason=reason)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
+    if request.param == "memory":
+        yield MemoryLedger()
+        return
+    with open_ledger(tmp_path / "ledger.db") as opened:
+        yield opened
+
+
+def test_events_come_back_in_order_with_their_place(ledger: Ledger) -> None:
+    events = sample_events("a")
+    ledger.append(*events[:5])
+    ledger.append(*events[5:])
+    recorded = list(ledger.events())
+    assert tuple(r.event for r in recorded) == events
+    assert [r.seq for r in recorded] == list(range(1, len(events) + 1))
+
+
+def test_events_are_read_by_job_and_from_a_place_on(ledger: Ledger) -> None:
+    ledger.append(stopped("a"), stopped("b"), stopped("a"), stopped("c"))
+    assert [r.seq for r in ledger.events("a")] == [1, 3]
+    assert [r.seq for r in ledger.events(after=2)] == [3, 4]
+    assert [r.seq for r in ledger.events("a", after=1)] == [3]
+    assert list(ledger.events("nobody")) == []
+
+
+def test_an_empty_append_is_no_event(ledger: Ledger) -> None:
+    ledger.append()
+    assert list(ledger.events()) == []
+
+
+def test_a_memory_append_takes_about_a_microsecond() -> None:
+    ledger, event = MemoryLedger(), stopped("a")
+    begun = time.perf_counter()
+    for _ in range(100_000):
+        ledger.append(event)
+    assert (time.perf_counter() - begun) / 100_000 < 5e-6
+    assert len(ledger) == 100_000
+
+
+def test_a_sqlite_ledger_outlives_its_connection(tmp_path: Path) -> None:
+    path = tmp_path / "a ledger #1?.db"
+    with open_ledger(path) as ledger:
+        ledger.append(*sample_events())
+    assert path.exists()
+    with open_ledger(path, create=False) as ledger:
+        assert tuple(r.event for r in ledger.events()) == sample_events()
+        assert ledger.jobs() == ("llama-7b-finetune",)
+
+
+def test_a_page_boundary_loses_nothing(tmp_path: Path) -> None:
+    with open_ledger(tmp_path / "ledger.db") as ledger:
+        ledger.append(*(stopped("a", str(n)) for n in range(2 * PAGE_EVENTS + 1)))
+        assert [r.seq for r in ledger.events("a")] == list(range(1, 2 * PAGE_EVENTS + 2))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE events SET body = '{}'",
+        "DELETE FROM events",
+        "INSERT OR REPLACE INTO events SELECT * FROM events",
+    ],
+)
+def test_the_file_itself_refuses_change(tmp_path: Path, statement: str) -> None:
+    path = tmp_path / "ledger.db"
+    with open_ledger(path) as ledger:
+        ledger.append(stopped("a"))
+    with closing(sqlite3.connect(path)) as raw:
+        with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+            raw.execute(statement)
+        assert raw.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert raw.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_a_batch_that_cannot_be_recorded_leaves_nothing(tmp_path: Path) -> None:
+    naive = RunStopped(at=AT.replace(tzinfo=None), job="a", reason="r")
+    with open_ledger(tmp_path / "ledger.db") as ledger:
+        with pytest.raises(LedgerError, match="has no zone"):
+            ledger.append(stopped("a"), naive)
+        assert list(ledger.events()) == []
+
+
+def test_readers_read_while_a_writer_writes(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    writer = sqlite3.connect(path)
+    with open_ledger(path) as ledger:
+        ledger.append(stopped("a"))
+        writer.execute("BEGIN IMMEDIATE")
+        with open_ledger(path, create=False) as reader:
+            assert len(list(reader.events())) == 1
+    writer.close()
+
+
+def test_two_threads_share_a_ledger(tmp_path: Path) -> None:
+    with open_ledger(tmp_path / "ledger.db") as ledger:
+
+        def write() -> None:
+            for _ in range(20):
+                ledger.append(stopped("a"), stopped("a"))
+
+        threads = [threading.Thread(target=write) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(list(ledger.events())) == 80
+
+
+def test_one_controller_per_job(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with open_ledger(path) as first, open_ledger(path) as second:
+        with first.exclusive("a/../b"):
+            with pytest.raises(LedgerError, match=r"already has a controller \(process \d+\)"):
+                second.exclusive("a/../b").__enter__()
+            with second.exclusive("another"):
+                pass
+        with second.exclusive("a/../b"):
+            pass
+
+
+def test_opening_takes_only_the_missing_steps(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    for _ in range(2):
+        open_ledger(path).close()
+    with closing(sqlite3.connect(path)) as raw:
+        assert raw.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+
+
+def test_closing_twice_is_no_error_and_a_closed_ledger_says_so(tmp_path: Path) -> None:
+    ledger = SqliteLedger(tmp_path / "ledger.db")
+    ledger.close()
+    ledger.close()
+    with pytest.raises(LedgerError, match="closed"):
+        ledger.append(JobFinished(at=AT + timedelta(1), job="a", units=1.0))
