@@ -58,8 +58,8 @@ class Gpu:
 
     model: str
     memory_gib: float
-    tdp_w: float
-    idle_w: float
+    tdp_w: float | None
+    idle_w: float | None
     peak_tflops: float
     peak_precision: str
 
@@ -75,7 +75,10 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """The machine that a pool offers. Watts of CPU are per vCPU, idle and at full load."""
+    """The machine that a pool offers. Watts of CPU are per vCPU, idle and at full load.
+
+    ``network_gbps`` is None where the provider gives no figure.
+    """
 
     provider: str
     name: str
@@ -83,7 +86,7 @@ class InstanceType:
     gpu_count: int
     vcpus: int
     memory_gib: float
-    network_gbps: float
+    network_gbps: float | None
     cpu_idle_w_per_vcpu: float
     cpu_max_w_per_vcpu: float
     source: str

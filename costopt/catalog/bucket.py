@@ -1,0 +1,81 @@
+"""How often spot nodes are said to be interrupted, and what hazard to assume from it."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from enum import IntEnum
+
+from costopt.domain.estimate import Basis, Estimate
+
+HOURS_PER_MONTH = 730.0
+SHORTEST_STAY_H = 24.0
+_TYPICAL_STAY_H = math.sqrt(HOURS_PER_MONTH * SHORTEST_STAY_H)
+
+
+class InterruptionBucket(IntEnum):
+    """AWS Spot Advisor: share of instances interrupted over the trailing month, by its labels."""
+
+    UNDER_5_PERCENT = 0
+    FROM_5_TO_10_PERCENT = 1
+    FROM_10_TO_15_PERCENT = 2
+    FROM_15_TO_20_PERCENT = 3
+    OVER_20_PERCENT = 4
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """Lowest and highest share of the label; the open bucket is closed at 95 %."""
+        return _SHARES[self]
+
+    @property
+    def label(self) -> str:
+        """The share as the Spot Advisor prints it."""
+        return _LABELS[self]
+
+
+_SHARES = ((0.0, 0.05), (0.05, 0.10), (0.10, 0.15), (0.15, 0.20), (0.20, 0.95))
+_LABELS = ("<5 %", "5–10 %", "10–15 %", "15–20 %", ">20 %")
+
+
+def hazard_from_bucket(bucket: InterruptionBucket, observed_at: datetime) -> Estimate:
+    """Interruptions per node-hour: a prior with a wide interval.
+
+    h = −ln(1 − share) / stay, a constant hazard over the time for which an instance stayed. The
+    weakness: the bucket is a share of instances over a month and says nothing of how long they
+    stayed, so it is no hazard rate; it is a mean over zones, and interruptions come in waves. The
+    interval therefore spans stays from a day (with the highest share of the label) to the whole
+    month (with the lowest); the value takes the middle share and the geometric mean of the stays,
+    132 h. One observed interruption says more than this prior.
+    """
+    lowest, highest = bucket.shares
+    return Estimate(
+        value=_hazard_per_hour((lowest + highest) / 2, _TYPICAL_STAY_H),
+        low=_hazard_per_hour(lowest, HOURS_PER_MONTH),
+        high=_hazard_per_hour(highest, SHORTEST_STAY_H),
+        basis=Basis.PRIOR,
+        source=f"AWS Spot Advisor: {bucket.label} of instances interrupted in a month",
+        observed_at=observed_at,
+    )
+
+
+def hazard_of_google_spot(observed_at: datetime) -> Estimate:
+    """Interruptions per node-hour where no bucket exists: a prior with a wide interval.
+
+    Google wrote of preemptible VMs that "the average preemption rate varies between 5% and 15%
+    per day per project, on a seven day average, occasionally spiking higher" (Compute Engine,
+    Preemptible VM instances; the page has since dropped the figure). The value is that of 10 % a
+    day. The published bounds are widened fivefold each way: they cover every machine and not
+    GPUs, and they predate Spot VMs.
+    """
+    return Estimate(
+        value=_hazard_per_hour(0.10, 24.0),
+        low=_hazard_per_hour(0.05, 24.0) / 5,
+        high=_hazard_per_hour(0.15, 24.0) * 5,
+        basis=Basis.PRIOR,
+        source="Google Cloud: 5–15 % of preemptible VMs preempted per day, widened fivefold",
+        observed_at=observed_at,
+    )
+
+
+def _hazard_per_hour(share: float, stay_h: float) -> float:
+    return -math.log1p(-share) / stay_h

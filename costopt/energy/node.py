@@ -1,0 +1,161 @@
+"""What a node draws at its plug, modelled from its parts.
+
+P = φ · [ GPUs · TDP · f(u_gpu) + vCPUs · (c_idle + u_cpu · (c_max − c_idle)) + 0.392 W/GiB · RAM ]
+
+f is the measured load curve of GPUs, c the watts per vCPU of the CPU's generation, φ what the
+parts do not explain: fans, conversion, network, disks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from enum import StrEnum
+
+from costopt.catalog import Catalog
+from costopt.domain.estimate import Basis
+from costopt.domain.market import InstanceType, Pool, Region
+from costopt.domain.policy import CarbonSignal
+from costopt.domain.power import NodePower
+from costopt.energy.carbon import annual_gco2e_per_kwh
+
+# Share of TDP by utilisation: B. Davy, "Building an AWS EC2 Carbon Emissions Dataset", Teads 2021.
+GPU_LOAD_CURVE = ((0.0, 0.116), (0.1, 0.318), (0.5, 0.752), (1.0, 1.019))
+
+# Cloud Carbon Footprint, methodology, appendix I: 0.392 W per GB of memory.
+MEMORY_W_PER_GIB = 0.392
+
+TRAINING_GPU_UTILISATION = 1.0
+TRAINING_CPU_UTILISATION = 0.5
+
+# Watts at idle of whole 8-GPU nodes in the MLPerf Training v4.0–v5.0 power logs, middle of the
+# range seen (H100 2,100–2,500 W, B200 2,700–3,000 W), over the formula's figure for that node.
+# GPU models that nobody measured idle keep the formula's figure.
+IDLE_CALIBRATION = {"H100-SXM5-80GB": 2300 / 1541, "B200-SXM-180GB": 2850 / 2096}
+
+# Half the 90 % interval. Single measured nodes lie within 5 % of the model once the cooling is
+# known; not knowing the cooling adds ±5 %, and gangs of many nodes wait for each other and draw
+# 10–25 % less. Models of GPUs that no log measures rest on the nameplate and the curve alone.
+MEASURED_RELATIVE_ERROR = 0.15
+NAMEPLATE_RELATIVE_ERROR = 0.30
+
+# Fleet means that the providers publish, for regions without a figure of their own.
+FALLBACK_PUE = {"aws": 1.15, "gcp": 1.10, "azure": 1.18}
+
+
+class Cooling(StrEnum):
+    """How the node is cooled; clouds do not say, so air is assumed."""
+
+    AIR = "air"
+    LIQUID = "liquid"
+
+    @property
+    def overhead(self) -> float:
+        """φ, fitted to the MLPerf power logs."""
+        return 1.14 if self is Cooling.AIR else 1.03
+
+
+class NodePowerModel:
+    """Power of nodes from the catalogue's figures. Implements the port ``PowerModel``."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        carbon_signal: CarbonSignal = CarbonSignal.AVERAGE,
+        cooling: Cooling = Cooling.AIR,
+    ) -> None:
+        self._catalog = catalog
+        self._carbon_signal = carbon_signal
+        self._cooling = cooling
+
+    def node_power(self, pool: Pool) -> NodePower | None:
+        """None where the instance type, its GPU's power or any PUE of the provider is unknown."""
+        machine = self._catalog.machine(pool)
+        if machine is None:
+            return None
+        busy_w = node_w(
+            machine, self._cooling, TRAINING_GPU_UTILISATION, TRAINING_CPU_UTILISATION
+        )
+        idle_w = node_idle_w(machine, self._cooling)
+        region = self._catalog.region(pool.provider, pool.region)
+        pue = _pue(pool.provider, region)
+        if busy_w is None or idle_w is None or pue is None:
+            return None
+        return NodePower(
+            idle_w=min(idle_w, busy_w),
+            busy_w=busy_w,
+            pue=pue,
+            gco2e_per_kwh=None
+            if region is None
+            else annual_gco2e_per_kwh(region, self._carbon_signal),
+            basis=Basis.MODELLED,
+            relative_error=_relative_error(machine),
+            source=self._source(machine, region),
+        )
+
+    def _source(self, machine: InstanceType, region: Region | None) -> str:
+        parts = [f"modelled from TDP, vCPUs and memory ({self._cooling.value}-cooled)"]
+        if machine.gpu.model in IDLE_CALIBRATION:
+            parts.append("idle as measured in MLPerf power logs")
+        if region is None or region.pue is None:
+            parts.append(f"PUE: fleet mean of {machine.provider}, none known for the region")
+        else:
+            parts.append(f"PUE: {region.source}")
+        if region is not None and annual_gco2e_per_kwh(region, self._carbon_signal) is not None:
+            parts.append(f"{self._carbon_signal.value} carbon intensity: {region.source}")
+        else:
+            parts.append(f"{self._carbon_signal.value} carbon intensity of the region unknown")
+        return "; ".join(parts)
+
+
+def node_w(
+    machine: InstanceType,
+    cooling: Cooling,
+    gpu_utilisation: float,
+    cpu_utilisation: float,
+) -> float | None:
+    """Watts at the plug at these utilisations (0–1), or None where the GPU's TDP is unknown."""
+    if machine.gpu.tdp_w is None:
+        return None
+    gpus_w = machine.gpu_count * machine.gpu.tdp_w * gpu_load(gpu_utilisation)
+    return cooling.overhead * (gpus_w + _host_w(machine, cpu_utilisation))
+
+
+def node_idle_w(machine: InstanceType, cooling: Cooling) -> float | None:
+    """Watts at the plug while nothing runs, or None where the GPU's power is unknown.
+
+    The formula at no utilisation, with the GPU's measured idle watts where the catalogue holds
+    them instead of the curve's, times the calibration to measured nodes where there is one.
+    """
+    gpu = machine.gpu
+    if gpu.idle_w is None:
+        return node_w(machine, cooling, 0.0, 0.0)
+    parts_w = machine.gpu_count * gpu.idle_w + _host_w(machine, 0.0)
+    return cooling.overhead * parts_w * IDLE_CALIBRATION.get(gpu.model, 1.0)
+
+
+def gpu_load(utilisation: float) -> float:
+    """Share of TDP drawn at a utilisation of 0–1, linear between the points of the curve."""
+    if not 0.0 <= utilisation <= 1.0:
+        raise ValueError(f"utilisation {utilisation} outside 0–1")
+    right = bisect_right(GPU_LOAD_CURVE, utilisation, key=lambda point: point[0])
+    if right == len(GPU_LOAD_CURVE):
+        return GPU_LOAD_CURVE[-1][1]
+    (u0, f0), (u1, f1) = GPU_LOAD_CURVE[right - 1], GPU_LOAD_CURVE[right]
+    return f0 + (f1 - f0) * (utilisation - u0) / (u1 - u0)
+
+
+def _host_w(machine: InstanceType, cpu_utilisation: float) -> float:
+    idle, highest = machine.cpu_idle_w_per_vcpu, machine.cpu_max_w_per_vcpu
+    cpu_w = machine.vcpus * (idle + cpu_utilisation * (highest - idle))
+    return cpu_w + MEMORY_W_PER_GIB * machine.memory_gib
+
+
+def _pue(provider: str, region: Region | None) -> float | None:
+    if region is not None and region.pue is not None:
+        return region.pue
+    return FALLBACK_PUE.get(provider)
+
+
+def _relative_error(machine: InstanceType) -> float:
+    measured = machine.gpu.model in IDLE_CALIBRATION
+    return MEASURED_RELATIVE_ERROR if measured else NAMEPLATE_RELATIVE_ERROR
