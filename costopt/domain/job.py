@@ -238,7 +238,7 @@ class Progress:
 
     ``starting_until`` is when the present gang is expected to do new work (None: it does so now,
     or there is no gang). ``measured_units_per_s`` is the speed of the present gang where the
-    nodes have reported one.
+    nodes have reported one. ``lost_units`` counts all work that was done and lost so far.
     """
 
     done_units: float = 0.0
@@ -248,4 +248,5 @@ class Progress:
     reported_at: datetime | None = None
     starting_until: datetime | None = None
     measured_units_per_s: float | None = None
+    lost_units: float = 0.0
     message: str = ""

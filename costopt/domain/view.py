@@ -16,11 +16,16 @@ from costopt.domain.power import NodePower
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """One job, how far it is and the live nodes that work for it."""
+    """One job, how far it is and the live nodes that work for it.
+
+    ``speed_factor`` is the job's measured speed over the speed that its spec predicts, 1.0 until
+    the nodes have reported.
+    """
 
     job: Job
     progress: Progress
     nodes: tuple[Node, ...] = ()
+    speed_factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

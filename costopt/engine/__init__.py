@@ -1,0 +1,1 @@
+"""One tick: observe → decide → reconcile → execute → record."""

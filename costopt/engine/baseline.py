@@ -1,0 +1,43 @@
+"""What the job would have cost on the cheapest on-demand gang that is in time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from costopt.domain.events import JobSubmitted
+from costopt.domain.job import Job, Progress
+from costopt.domain.policy import Policy
+from costopt.domain.view import JobView, View
+from costopt.strategies.option import options, safe
+from costopt.strategies.reserve import seconds_to_finish
+from costopt.strategies.shield import choose_fallback
+
+
+def submission(job: Job, policy: Policy, view: View, now: datetime) -> JobSubmitted:
+    """The event that begins a run; without an on-demand offer the baseline is unknown."""
+    fresh = JobView(job, Progress())
+    chosen = choose_fallback(view, fresh, safe(options(view, fresh)), job.work.amount)
+    facts = JobSubmitted(
+        at=now,
+        job=job.name,
+        work_units=job.work.amount,
+        unit=job.work.unit.value,
+        start_at=job.start_at,
+        deadline_at=job.deadline_at,
+        policy=policy.name,
+        strategy=policy.strategy.name,
+    )
+    if chosen is None:
+        return facts
+    busy_s = seconds_to_finish(chosen, job, job.work.amount) - job.overhead_s
+    power = view.powers[chosen.pool]
+    kwh = chosen.nodes * power.kwh(job.startup_s, busy_s)
+    usd = chosen.usd_per_hour * (job.startup_s + busy_s) / 3600
+    return replace(
+        facts,
+        baseline_pool=str(chosen.pool),
+        baseline_usd_micros=round(usd * 1_000_000),
+        baseline_wh=kwh * 1000,
+        baseline_gco2e=power.gco2e(kwh),
+    )

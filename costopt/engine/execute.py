@@ -1,0 +1,175 @@
+"""Carries actions out: intent first, then the call, then the outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from costopt.domain.errors import ProviderError, ProviderUnavailableError
+from costopt.domain.events import (
+    DrainIntended,
+    GuardTripped,
+    LaunchFailed,
+    LaunchIntended,
+    TerminateIntended,
+)
+from costopt.domain.fleet import Action, Drain, Launch, LaunchRequest, Node, Terminate
+from costopt.domain.job import Job
+from costopt.domain.market import Pool
+from costopt.domain.policy import Limits
+from costopt.engine.fleet import launched
+from costopt.engine.guards import Guards, Refusal
+from costopt.engine.journal import Journal
+from costopt.engine.settings import Settings
+from costopt.engine.world import World
+
+
+class Executor:
+    """Turns actions into provider calls, each announced in the ledger before it is made."""
+
+    def __init__(
+        self,
+        world: World,
+        journal: Journal,
+        settings: Settings,
+        guards: Guards,
+        jobs: Mapping[str, Job],
+    ) -> None:
+        self._world = world
+        self._journal = journal
+        self._settings = settings
+        self._guards = guards
+        self._jobs = jobs
+
+    def execute(
+        self,
+        actions: Iterable[Action],
+        nodes: Sequence[Node],
+        prices: Mapping[Pool, float],
+        limits: Limits,
+        now: datetime,
+    ) -> tuple[tuple[Node, ...], frozenset[Pool]]:
+        """The nodes that were launched, and the pools that refused."""
+        new: list[Node] = []
+        refused: set[Pool] = set()
+        for action in actions:
+            match action:
+                case Launch():
+                    started = self._launch(action, (*nodes, *new), prices, limits, now)
+                    new += started or ()
+                    if started is None:
+                        refused.add(action.pool)
+                case Drain():
+                    self._drain(action, now)
+                case Terminate():
+                    self.release(action.job, action.node_id, action.reason, now)
+        return tuple(new), frozenset(refused)
+
+    def release(self, job: str, node_id: str, reason: str, now: datetime) -> None:
+        """Give a node back. The provider's listing confirms it later."""
+        record = self._journal.records[job]
+        if node_id not in record.releasing:
+            self._journal.write(TerminateIntended(at=now, job=job, node_id=node_id, reason=reason))
+        pool = Pool.parse(record.live[node_id].pool)
+        try:
+            self._world.provider_of(pool).terminate(node_id)
+        except ProviderError:
+            return
+
+    def release_drained(self, now: datetime) -> None:
+        """Give back the nodes that have finished draining, or taken too long over it.
+
+        A release that the provider did not take is asked for again.
+        """
+        timeout = timedelta(seconds=self._settings.drain_timeout_s)
+        for name, record in self._journal.records.items():
+            leaving = [n for n in record.draining if n in record.live]
+            if not leaving:
+                continue
+            drained = self._world.runtime.drained(self._jobs[name])
+            for node_id in leaving:
+                late = now - record.draining[node_id] >= timeout
+                idle = node_id not in record.members
+                if node_id in drained or idle or late or node_id in record.releasing:
+                    self.release(name, node_id, "drained" if not late else "drain timed out", now)
+
+    def _drain(self, drain: Drain, now: datetime) -> None:
+        self._journal.write(
+            DrainIntended(at=now, job=drain.job, node_id=drain.node_id, reason=drain.reason)
+        )
+        self._world.runtime.drain(self._jobs[drain.job], [drain.node_id])
+
+    def _launch(
+        self,
+        launch: Launch,
+        nodes: tuple[Node, ...],
+        prices: Mapping[Pool, float],
+        limits: Limits,
+        now: datetime,
+    ) -> tuple[Node, ...] | None:
+        """The launched nodes, () while the answer is unknown or a guard refuses, None on a no."""
+        planned = prices[launch.pool]
+        refusal = self._guards.launch_refusal(launch, planned, nodes, limits, now)
+        if refusal is not None:
+            self.trip(launch.job, refusal, now)
+            return ()
+        record = self._journal.records[launch.job]
+        key = self._settings.new_key(launch.job, record.launch_count + 1)
+        self._journal.write(
+            LaunchIntended(
+                at=now,
+                job=launch.job,
+                key=key,
+                pool=str(launch.pool),
+                nodes=launch.nodes,
+                planned_micros_per_hour=round(planned * 1_000_000),
+            )
+        )
+        request = LaunchRequest(self._settings.owner, launch.job, launch.pool, launch.nodes, key)
+        try:
+            started = self._world.provider_of(launch.pool).launch(request)
+        except ProviderUnavailableError:
+            return ()
+        except ProviderError as error:
+            self._record_failure(launch, key, error, now)
+            return None
+        self._journal.write(*(launched(self._world, node, now) for node in started))
+        return self._at_realized_price(started, planned, limits, now)
+
+    def _record_failure(
+        self, launch: Launch, key: str, error: ProviderError, now: datetime
+    ) -> None:
+        self._journal.write(
+            LaunchFailed(
+                at=now,
+                job=launch.job,
+                key=key,
+                pool=str(launch.pool),
+                error=type(error).__name__.removesuffix("Error"),
+                message=error.message,
+            )
+        )
+
+    def _at_realized_price(
+        self, started: tuple[Node, ...], planned: float, limits: Limits, now: datetime
+    ) -> tuple[Node, ...]:
+        """The nodes, unless they came out so much dearer than planned that they are given back."""
+        most = None if limits.max_price_ratio is None else planned * limits.max_price_ratio
+        dear = [n for n in started if most is not None and n.usd_per_hour > most]
+        if not dear:
+            return started
+        message = (
+            f"{dear[0].pool} was planned at ${planned:.4f}/h and came out at "
+            f"${dear[0].usd_per_hour:.4f}/h; its nodes are given back"
+        )
+        self.trip(dear[0].job, Refusal("max_price_ratio", message), now)
+        for node in started:
+            self.release(node.job, node.node_id, "dearer than planned", now)
+        return ()
+
+    def trip(self, job: str, refusal: Refusal, now: datetime) -> None:
+        """Record that a guard said no; once for as long as it goes on."""
+        if self._journal.records[job].guard != refusal.guard:
+            self._journal.write(
+                GuardTripped(at=now, job=job, guard=refusal.guard, message=refusal.message)
+            )

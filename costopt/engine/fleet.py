@@ -1,0 +1,169 @@
+"""Brings the ledger in line with what the providers say is running."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from costopt.domain.errors import ProviderError
+from costopt.domain.events import (
+    Event,
+    InterruptionNoticed,
+    LaunchFailed,
+    NodeEnded,
+    NodeLaunched,
+    SignalStale,
+)
+from costopt.domain.fleet import EndCause, Node, NodeState
+from costopt.domain.market import Interruption, Pool
+from costopt.domain.ports import Provider
+from costopt.engine.journal import Journal
+from costopt.engine.record import JobRecord
+from costopt.engine.settings import Settings
+from costopt.engine.world import World
+
+
+class Fleet:
+    """The living nodes of all jobs, as the providers confirm them."""
+
+    def __init__(self, world: World, journal: Journal, settings: Settings) -> None:
+        self._world = world
+        self._journal = journal
+        self._settings = settings
+        self._silent: set[str] = set()
+        self.nodes: tuple[Node, ...] = ()
+
+    def observe(self, now: datetime) -> None:
+        """Record launches, ends and notices that the ledger does not know yet.
+
+        A provider that does not answer keeps its last known nodes.
+        """
+        living: list[Node] = []
+        for provider in self._world.providers:
+            try:
+                listed = provider.nodes(self._settings.owner)
+                notices = provider.notices(self._settings.owner)
+            except ProviderError as error:
+                living += self._kept(provider)
+                self._report_silence(provider, error, now)
+                continue
+            self._silent.discard(_label(provider))
+            living += self._take_in(listed, now)
+            self._note(notices, now)
+            self._close_missing(provider, {n.node_id for n in listed}, now)
+        self.nodes = tuple(n for n in living if n.job in self._journal.records)
+        self._give_up_lost_launches(now)
+
+    def _take_in(self, listed: Iterable[Node], now: datetime) -> Iterable[Node]:
+        for node in listed:
+            record = self._journal.records.get(node.job)
+            if record is None:
+                continue
+            if node.node_id not in record.known:
+                self._journal.write(launched(self._world, node, now))
+            if node.state is not NodeState.ENDED:
+                yield node
+            elif node.node_id in record.live:
+                self._journal.write(self._ended(node, now))
+
+    def _ended(self, node: Node, now: datetime) -> Event:
+        ended_at = node.ended_at or now
+        cause = node.end_cause or EndCause.FAILED
+        if cause is EndCause.INTERRUPTED:
+            self._world.hazards.interrupted(node.pool, ended_at)
+        return NodeEnded(
+            at=now,
+            job=node.job,
+            node_id=node.node_id,
+            pool=str(node.pool),
+            ended_at=ended_at,
+            cause=cause,
+        )
+
+    def _note(self, notices: Iterable[Interruption], now: datetime) -> None:
+        for notice in notices:
+            record = self._record_of(notice.node_id)
+            if record is not None and notice.node_id not in record.noticed:
+                self._journal.write(
+                    InterruptionNoticed(
+                        at=now,
+                        job=record.name,
+                        node_id=notice.node_id,
+                        pool=str(notice.pool),
+                        strikes_at=notice.strikes_at,
+                    )
+                )
+
+    def _record_of(self, node_id: str) -> JobRecord | None:
+        records = self._journal.records.values()
+        return next((r for r in records if node_id in r.live), None)
+
+    def _close_missing(self, provider: Provider, listed: set[str], now: datetime) -> None:
+        """A node that the provider no longer lists is gone; a fresh one may not be visible yet."""
+        for record in self._journal.records.values():
+            for node_id, event in list(record.live.items()):
+                pool = Pool.parse(event.pool)
+                age_s = (now - event.launched_at).total_seconds()
+                if node_id in listed or pool.provider not in provider.names:
+                    continue
+                if age_s >= self._settings.grace_s:
+                    self._journal.write(
+                        NodeEnded(
+                            at=now,
+                            job=record.name,
+                            node_id=node_id,
+                            pool=event.pool,
+                            ended_at=now,
+                            cause=EndCause.FAILED,
+                        )
+                    )
+
+    def _give_up_lost_launches(self, now: datetime) -> None:
+        for record in self._journal.records.values():
+            for key, intent in list(record.intents.items()):
+                if (now - intent.at).total_seconds() >= self._settings.grace_s:
+                    self._journal.write(
+                        LaunchFailed(
+                            at=now,
+                            job=record.name,
+                            key=key,
+                            pool=intent.pool,
+                            error="lost",
+                            message="the provider's answer was lost and no node of it appeared",
+                        )
+                    )
+
+    def _kept(self, provider: Provider) -> Iterable[Node]:
+        return [n for n in self.nodes if n.pool.provider in provider.names]
+
+    def _report_silence(self, provider: Provider, error: ProviderError, now: datetime) -> None:
+        if _label(provider) in self._silent:
+            return
+        self._silent.add(_label(provider))
+        for job in self._journal.records:
+            self._journal.write(
+                SignalStale(at=now, job=job, source=_label(provider), message=error.message)
+            )
+
+
+def launched(world: World, node: Node, now: datetime) -> NodeLaunched:
+    """The event for a node that the provider confirms."""
+    power = world.power_of(node.pool)
+    return NodeLaunched(
+        at=now,
+        job=node.job,
+        key=node.key,
+        node_id=node.node_id,
+        pool=str(node.pool),
+        launched_at=node.launched_at,
+        micros_per_hour=round(node.usd_per_hour * 1_000_000),
+        idle_w=power.idle_w,
+        busy_w=power.busy_w,
+        pue=power.pue,
+        gco2e_per_kwh=power.gco2e_per_kwh,
+        energy_basis=power.basis.value,
+    )
+
+
+def _label(provider: Provider) -> str:
+    return "+".join(sorted(provider.names))

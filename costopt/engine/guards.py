@@ -1,0 +1,80 @@
+"""What stops launches: budgets, fleet size and launch rate. Guards never stop a checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from costopt.domain.fleet import Launch, Node
+from costopt.domain.job import Job
+from costopt.domain.policy import Limits
+from costopt.engine.journal import Journal
+
+MICROS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Which guard said no, and why."""
+
+    guard: str
+    message: str
+
+
+class Guards:
+    """Checks launches and spending against the policy and the job's budget."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def over_budget(self, job: Job, limits: Limits, now: datetime) -> Refusal | None:
+        """Whether the job has used up its money or energy, so that it must checkpoint and stop."""
+        caps = [cap for cap in (job.budget.max_usd, limits.max_usd) if cap is not None]
+        if not caps and job.budget.max_kwh is None and limits.max_usd_per_month is None:
+            return None
+        summary = self._journal.accounts[job.name].summary(now)
+        spent = summary.usd_micros / MICROS
+        if caps and spent >= min(caps):
+            return Refusal("max_usd", f"spent ${spent:.2f} of a budget of ${min(caps):.2f}")
+        if job.budget.max_kwh is not None and summary.wh / 1000 >= job.budget.max_kwh:
+            return Refusal(
+                "max_kwh",
+                f"used {summary.wh / 1000:.2f} kWh of a budget of {job.budget.max_kwh:.2f} kWh",
+            )
+        month = limits.max_usd_per_month
+        if month is not None and self._all_jobs_usd(now) >= month:
+            return Refusal("max_usd_per_month", f"the month's ${month:.2f} are spent")
+        return None
+
+    def launch_refusal(
+        self,
+        launch: Launch,
+        usd_per_hour: float,
+        nodes: tuple[Node, ...],
+        limits: Limits,
+        now: datetime,
+    ) -> Refusal | None:
+        """Why this launch may not happen now, or None where it may."""
+        if limits.max_nodes is not None and len(nodes) + launch.nodes > limits.max_nodes:
+            return Refusal(
+                "max_nodes",
+                f"{len(nodes)} nodes run and {launch.nodes} more would exceed {limits.max_nodes}",
+            )
+        per_hour = sum(n.usd_per_hour for n in nodes) + usd_per_hour * launch.nodes
+        if limits.max_usd_per_hour is not None and per_hour > limits.max_usd_per_hour:
+            return Refusal(
+                "max_usd_per_hour",
+                f"the fleet would cost ${per_hour:.2f}/h, more than ${limits.max_usd_per_hour:.2f}",
+            )
+        hour_ago = now - timedelta(hours=1)
+        recent = sum(r.launches_since(hour_ago) for r in self._journal.records.values())
+        most = limits.max_launches_per_hour
+        if most is not None and recent + launch.nodes > most:
+            return Refusal(
+                "max_launches_per_hour", f"{recent} nodes were launched in the last hour"
+            )
+        return None
+
+    def _all_jobs_usd(self, now: datetime) -> float:
+        accounts = self._journal.accounts.values()
+        return sum(account.summary(now).usd_micros for account in accounts) / MICROS

@@ -1,0 +1,32 @@
+"""Ticks until every job is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from costopt.engine.tick import Engine, TickResult
+
+OnTick = Callable[[TickResult], None]
+
+
+def run(engine: Engine, on_tick: OnTick | None = None) -> TickResult:
+    """Tick, sleep to the next multiple of the tick, and so on until no job wants anything.
+
+    A late tick is not caught up with. KeyboardInterrupt passes through; see ``stop``.
+    """
+    clock, tick_s = engine.world.clock, engine.settings.tick_s
+    began = clock.now()
+    while True:
+        result = engine.tick()
+        if on_tick is not None:
+            on_tick(result)
+        if result.over:
+            return result
+        elapsed_s = (clock.now() - began).total_seconds()
+        clock.sleep(tick_s - elapsed_s % tick_s)
+
+
+def stop(engine: Engine, reason: str, on_tick: OnTick | None = None) -> None:
+    """Checkpoint every job, give all nodes back and wait until the providers confirm it."""
+    engine.stop(reason)
+    run(engine, on_tick)

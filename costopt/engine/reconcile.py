@@ -1,0 +1,85 @@
+"""From what should exist and what does, to the actions that close the gap. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from costopt.domain.fleet import Action, Drain, Launch, Node, Terminate
+from costopt.domain.market import Pool
+from costopt.domain.view import Decision, Desired
+
+
+@dataclass(frozen=True, slots=True)
+class PendingLaunch:
+    """A launch that was asked for and not yet answered: its nodes count as coming."""
+
+    job: str
+    pool: Pool
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Actual:
+    """What exists: the living nodes, those on their way out, and launches without an answer.
+
+    ``draining`` were asked to stop, ``doomed`` have an interruption notice; neither counts as
+    capacity, and neither is touched again.
+    """
+
+    nodes: tuple[Node, ...]
+    draining: frozenset[str] = frozenset()
+    doomed: frozenset[str] = frozenset()
+    pending: tuple[PendingLaunch, ...] = ()
+
+
+def reconcile(desired: Desired, actual: Actual) -> tuple[Action, ...]:
+    """The actions that turn ``actual`` into ``desired``; none where they agree.
+
+    Jobs with a decision get what they lack launched and what they do not want drained, newest
+    nodes first. Nodes of jobs without a decision are terminated.
+    """
+    actions: list[Action] = []
+    decided = {decision.job for decision in desired.decisions}
+    for decision in desired.decisions:
+        actions += _for_job(decision, actual)
+    actions += [
+        Terminate(node.job, node.node_id, "its job needs no nodes any more")
+        for node in actual.nodes
+        if node.job not in decided
+    ]
+    return tuple(actions)
+
+
+def _for_job(decision: Decision, actual: Actual) -> Iterable[Action]:
+    leaving = actual.draining | actual.doomed
+    staying: dict[Pool, list[Node]] = {}
+    for node in actual.nodes:
+        if node.job == decision.job and node.node_id not in leaving:
+            staying.setdefault(node.pool, []).append(node)
+    coming: Counter[Pool] = Counter()
+    for launch in actual.pending:
+        if launch.job == decision.job:
+            coming[launch.pool] += launch.nodes
+    wanted: Counter[Pool] = Counter()
+    for target in decision.targets:
+        wanted[target.pool] += target.nodes
+    yield from _surplus(decision, staying, coming, wanted)
+    for pool, nodes in wanted.items():
+        missing = nodes - len(staying.get(pool, ())) - coming[pool]
+        if missing > 0:
+            yield Launch(decision.job, pool, missing)
+
+
+def _surplus(
+    decision: Decision,
+    staying: dict[Pool, list[Node]],
+    coming: Counter[Pool],
+    wanted: Counter[Pool],
+) -> Iterable[Drain]:
+    for pool, nodes in staying.items():
+        too_many = len(nodes) + coming[pool] - wanted[pool]
+        newest_first = sorted(nodes, key=lambda n: (n.launched_at, n.node_id), reverse=True)
+        for node in newest_first[: max(0, too_many)]:
+            yield Drain(decision.job, node.node_id, decision.reason)

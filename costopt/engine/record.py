@@ -1,0 +1,191 @@
+"""What the engine has to remember of one job: a fold over the job's events."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from costopt.domain import events as ev
+from costopt.domain.fleet import EndCause
+from costopt.domain.market import Pool
+
+
+@dataclass(slots=True)
+class JobRecord:
+    """Everything here can be had again from the ledger, so a restarted engine goes on as before."""
+
+    name: str
+    submitted: bool = False
+    finished: bool = False
+    failed: str | None = None
+    live: dict[str, ev.NodeLaunched] = field(default_factory=dict)
+    known: set[str] = field(default_factory=set)
+    intents: dict[str, ev.LaunchIntended] = field(default_factory=dict)
+    draining: dict[str, datetime] = field(default_factory=dict)
+    releasing: set[str] = field(default_factory=set)
+    noticed: dict[str, datetime] = field(default_factory=dict)
+    cooldown_from: dict[Pool, datetime] = field(default_factory=dict)
+    launches_at: deque[datetime] = field(default_factory=deque)
+    launch_count: int = 0
+    decision_count: int = 0
+    targets: tuple[tuple[str, int], ...] | None = None
+    rule: str | None = None
+    generation: int = 0
+    members: tuple[str, ...] = ()
+    training: bool = False
+    trained_generation: int = 0
+    done_units: float = 0.0
+    saved_units: float = 0.0
+    checkpoint_units: float = 0.0
+    lost_units: float = 0.0
+    guard: str | None = None
+    prices: dict[str, int] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+
+    def apply(self, event: ev.Event) -> None:
+        """Take one more event into account."""
+        change = _CHANGES.get(type(event))
+        if change is not None:
+            change(self, event)
+
+    @property
+    def over(self) -> bool:
+        """Whether the job wants nothing any more."""
+        return self.finished or self.failed is not None
+
+    def launches_since(self, when: datetime) -> int:
+        """Nodes asked for since ``when``."""
+        return sum(1 for at in self.launches_at if at > when)
+
+
+def _submitted(record: JobRecord, _: ev.JobSubmitted) -> None:
+    record.submitted = True
+    record.failed = None
+
+
+def _decided(record: JobRecord, event: ev.DecisionMade) -> None:
+    record.decision_count += 1
+    record.targets = event.targets
+    record.rule = event.rule
+
+
+def _intended(record: JobRecord, event: ev.LaunchIntended) -> None:
+    record.intents[event.key] = event
+    record.launch_count += 1
+    record.launches_at.extend([event.at] * event.nodes)
+    while record.launches_at and event.at - record.launches_at[0] > timedelta(hours=1):
+        record.launches_at.popleft()
+
+
+def _launched(record: JobRecord, event: ev.NodeLaunched) -> None:
+    record.live[event.node_id] = event
+    record.known.add(event.node_id)
+    record.prices[event.pool] = event.micros_per_hour
+    intent = record.intents.get(event.key)
+    if intent is not None:
+        there = sum(1 for node in record.live.values() if node.key == event.key)
+        if there >= intent.nodes:
+            del record.intents[event.key]
+
+
+def _launch_failed(record: JobRecord, event: ev.LaunchFailed) -> None:
+    record.intents.pop(event.key, None)
+    record.cooldown_from[Pool.parse(event.pool)] = event.at
+
+
+def _price(record: JobRecord, event: ev.PriceChanged) -> None:
+    record.prices[event.pool] = event.micros_per_hour
+
+
+def _drain(record: JobRecord, event: ev.DrainIntended) -> None:
+    record.draining.setdefault(event.node_id, event.at)
+
+
+def _release(record: JobRecord, event: ev.TerminateIntended) -> None:
+    record.draining.setdefault(event.node_id, event.at)
+    record.releasing.add(event.node_id)
+
+
+def _noticed(record: JobRecord, event: ev.InterruptionNoticed) -> None:
+    record.noticed[event.node_id] = event.strikes_at
+    record.cooldown_from[Pool.parse(event.pool)] = event.strikes_at
+
+
+def _ended(record: JobRecord, event: ev.NodeEnded) -> None:
+    record.live.pop(event.node_id, None)
+    record.draining.pop(event.node_id, None)
+    record.releasing.discard(event.node_id)
+    record.noticed.pop(event.node_id, None)
+    if event.cause is EndCause.INTERRUPTED:
+        record.cooldown_from[Pool.parse(event.pool)] = event.ended_at
+
+
+def _formed(record: JobRecord, event: ev.GangFormed) -> None:
+    record.generation = event.generation
+    record.members = event.node_ids
+
+
+def _started(record: JobRecord, event: ev.TrainingStarted) -> None:
+    record.training = True
+    record.trained_generation = event.generation
+
+
+def _stopped(record: JobRecord, event: ev.TrainingStopped) -> None:
+    record.training = False
+    record.done_units = event.units
+
+
+def _progressed(record: JobRecord, event: ev.ProgressReported) -> None:
+    record.done_units = event.done_units
+    record.saved_units = event.saved_units
+
+
+def _saved(record: JobRecord, event: ev.CheckpointCommitted) -> None:
+    record.checkpoint_units = max(record.checkpoint_units, event.units)
+
+
+def _lost(record: JobRecord, event: ev.WorkLost) -> None:
+    record.lost_units += event.units
+
+
+def _refused(record: JobRecord, event: ev.CheckpointRefused) -> None:
+    record.refused.add(event.uri)
+
+
+def _tripped(record: JobRecord, event: ev.GuardTripped) -> None:
+    record.guard = event.guard
+
+
+def _finished(record: JobRecord, _: ev.JobFinished) -> None:
+    record.finished = True
+
+
+def _failed(record: JobRecord, event: ev.JobFailed) -> None:
+    record.failed = event.message
+
+
+_CHANGES: dict[type[ev.Event], Callable[[JobRecord, Any], None]] = {
+    ev.JobSubmitted: _submitted,
+    ev.DecisionMade: _decided,
+    ev.LaunchIntended: _intended,
+    ev.NodeLaunched: _launched,
+    ev.LaunchFailed: _launch_failed,
+    ev.PriceChanged: _price,
+    ev.DrainIntended: _drain,
+    ev.TerminateIntended: _release,
+    ev.InterruptionNoticed: _noticed,
+    ev.NodeEnded: _ended,
+    ev.GangFormed: _formed,
+    ev.TrainingStarted: _started,
+    ev.TrainingStopped: _stopped,
+    ev.ProgressReported: _progressed,
+    ev.CheckpointCommitted: _saved,
+    ev.CheckpointRefused: _refused,
+    ev.WorkLost: _lost,
+    ev.GuardTripped: _tripped,
+    ev.JobFinished: _finished,
+    ev.JobFailed: _failed,
+}

@@ -1,0 +1,37 @@
+"""How the engine behaves, apart from any job or policy."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+def random_key(job: str, number: int) -> str:
+    """An idempotency key that no other run of the same job will use."""
+    return f"{job}-{number:04d}-{secrets.token_hex(4)}"
+
+
+def counted_key(job: str, number: int) -> str:
+    """An idempotency key that is the same in every replay."""
+    return f"{job}-{number:04d}"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Seconds are the clock's.
+
+    ``grace_s``: how long a launch whose answer was lost may stay invisible before it is given up.
+    ``cooldown_s``: how long a pool is left alone after it refused or took a node.
+    ``drain_timeout_s``: when a node that does not finish its drain is released all the same.
+    ``noticed_share``: share of interruptions with a notice long enough to save on.
+    """
+
+    owner: str = "costopt"
+    tick_s: float = 60.0
+    grace_s: float = 300.0
+    cooldown_s: float = 300.0
+    drain_timeout_s: float = 300.0
+    noticed_share: float = 0.0
+    max_job_failures: int = 3
+    new_key: Callable[[str, int], str] = random_key

@@ -1,0 +1,156 @@
+"""Brings the ledger in line with what the training runtime reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from costopt.domain.events import (
+    CheckpointCommitted,
+    Event,
+    JobFailed,
+    JobFinished,
+    ProgressReported,
+    TrainingStarted,
+    TrainingStopped,
+    WorkLost,
+)
+from costopt.domain.job import GangState, Job, Progress
+from costopt.domain.market import Pool
+from costopt.engine.journal import Journal
+from costopt.engine.record import JobRecord
+from costopt.engine.world import World
+
+REPORTED_SHARE = 0.01
+
+
+class Training:
+    """Progress and speed of every job."""
+
+    def __init__(self, world: World, journal: Journal, jobs: Mapping[str, Job]) -> None:
+        self._world = world
+        self._journal = journal
+        self._jobs = jobs
+        self._starts_at: dict[str, datetime] = {}
+        self._broke_at: dict[str, datetime] = {}
+        self.progress: dict[str, Progress] = {}
+        self.speed_factor: dict[str, float] = dict.fromkeys(jobs, 1.0)
+
+    def observe(self, now: datetime) -> None:
+        """Record what the gangs have done since the last tick."""
+        for name, job in self._jobs.items():
+            record = self._journal.records[name]
+            if record.over:
+                continue
+            progress = self._world.runtime.progress(job, now)
+            self.progress[name] = progress
+            self._journal.write(*self._news(job, record, progress, now))
+            self._calibrate(job, record, progress)
+
+    def expect(self, job: Job, now: datetime) -> None:
+        """Ask at once when a gang that was just formed will begin."""
+        progress = self._world.runtime.progress(job, now)
+        self.progress[job.name] = progress
+        self._starts_at[job.name] = progress.starting_until or now
+
+    def broke(self, job: str, at: datetime) -> None:
+        """A member of the gang ended at this time."""
+        self._broke_at.setdefault(job, at)
+
+    def _news(self, job: Job, record: JobRecord, progress: Progress, now: datetime) -> list[Event]:
+        news: list[Event] = [
+            CheckpointCommitted(
+                at=saved.committed_at,
+                job=job.name,
+                units=saved.units,
+                uri=saved.uri,
+                size_bytes=saved.size_bytes,
+                save_s=saved.save_s,
+            )
+            for saved in self._world.runtime.checkpoints(job, record.checkpoint_units)
+        ]
+        news += self._training_changes(job, record, progress, now)
+        news += self._losses(job, record, progress, now)
+        if self._worth_reporting(job, record, progress, bool(news)):
+            news.append(
+                ProgressReported(
+                    at=now,
+                    job=job.name,
+                    done_units=progress.done_units,
+                    saved_units=progress.saved_units,
+                    units_per_s=progress.measured_units_per_s,
+                )
+            )
+        if progress.state is GangState.FINISHED:
+            news.append(JobFinished(at=now, job=job.name, units=progress.done_units))
+        if progress.state is GangState.FAILED:
+            news.append(JobFailed(at=now, job=job.name, message=progress.message))
+        return news
+
+    def _training_changes(
+        self, job: Job, record: JobRecord, progress: Progress, now: datetime
+    ) -> list[Event]:
+        news: list[Event] = []
+        trains = progress.state is GangState.TRAINING
+        worked = progress.done_units > record.done_units or trains
+        fresh = record.generation > record.trained_generation
+        began = fresh and worked and progress.generation == record.generation
+        if began:
+            starts_at = min(self._starts_at.pop(job.name, now), now)
+            news.append(
+                TrainingStarted(
+                    at=starts_at,
+                    job=job.name,
+                    generation=record.generation,
+                    units=record.done_units,
+                )
+            )
+        if (record.training or began) and not trains:
+            news.append(
+                TrainingStopped(
+                    at=min(self._broke_at.get(job.name, now), now),
+                    job=job.name,
+                    generation=record.generation,
+                    units=progress.done_units,
+                    reason=progress.state.value,
+                )
+            )
+        self._broke_at.pop(job.name, None)
+        return news
+
+    def _losses(
+        self, job: Job, record: JobRecord, progress: Progress, now: datetime
+    ) -> list[Event]:
+        told = progress.lost_units - record.lost_units
+        seen = record.done_units - progress.done_units
+        lost = max(told, seen if progress.lost_units == 0 else 0.0)
+        if lost <= 1e-9 * job.work.amount:
+            return []
+        return [WorkLost(at=now, job=job.name, units=lost, cause="interruption")]
+
+    def _worth_reporting(
+        self, job: Job, record: JobRecord, progress: Progress, changed: bool
+    ) -> bool:
+        moved = abs(progress.done_units - record.done_units)
+        differs = moved > 0 or progress.saved_units != record.saved_units
+        return differs and (changed or moved >= REPORTED_SHARE * job.work.amount)
+
+    def _calibrate(self, job: Job, record: JobRecord, progress: Progress) -> None:
+        measured = progress.measured_units_per_s
+        if not measured or not record.members:
+            return
+        pools = [Pool.parse(record.live[m].pool) for m in record.members if m in record.live]
+        if len(pools) != len(record.members):
+            return
+        machine = self._world.machines.machine(pools[0])
+        if machine is None:
+            return
+        gpus = sum(self._gpus(pool) for pool in pools)
+        predicted = job.throughput.units_per_s(machine.gpu, gpus)
+        if predicted is not None and predicted.value > 0:
+            factor = measured / predicted.value
+            self.speed_factor[job.name] = 1.0 if abs(factor - 1.0) < 1e-6 else factor
+
+    def _gpus(self, pool: Pool) -> int:
+        machine = self._world.machines.machine(pool)
+        return 0 if machine is None else machine.gpu_count

@@ -1,0 +1,49 @@
+"""Everything outside the engine, behind ports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from costopt.domain.errors import BadRequestError, CatalogError
+from costopt.domain.market import Pool
+from costopt.domain.ports import (
+    Clock,
+    HazardModel,
+    Ledger,
+    Machines,
+    PowerModel,
+    Provider,
+    Runtime,
+)
+from costopt.domain.power import NodePower
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The ports that one engine works with."""
+
+    providers: Sequence[Provider]
+    runtime: Runtime
+    ledger: Ledger
+    clock: Clock
+    machines: Machines
+    powers: PowerModel
+    hazards: HazardModel
+
+    def provider_of(self, pool: Pool) -> Provider:
+        """The adapter that serves a pool. Raises BadRequestError."""
+        for provider in self.providers:
+            if pool.provider in provider.names:
+                return provider
+        raise BadRequestError(
+            f"no adapter serves provider {pool.provider!r}",
+            hint="install the extra that brings it, or leave the provider out of the policy",
+        )
+
+    def power_of(self, pool: Pool) -> NodePower:
+        """Power of a node of a pool. Raises CatalogError where it is unknown."""
+        power = self.powers.node_power(pool)
+        if power is None:
+            raise CatalogError(f"no power figures for {pool.instance_type} ({pool.provider})")
+        return power

@@ -1,0 +1,103 @@
+"""One job, one strategy, one recorded market: the engine on a virtual clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from costopt.domain.errors import MarketError
+from costopt.domain.history import MarketHistory
+from costopt.domain.job import Job
+from costopt.domain.policy import Policy
+from costopt.domain.ports import HazardModel, Machines, PowerModel, RecordedEvent, Strategy
+from costopt.engine.clock import VirtualClock
+from costopt.engine.loop import run
+from costopt.engine.settings import Settings, counted_key
+from costopt.engine.tick import Engine, TickResult
+from costopt.engine.world import World
+from costopt.ledger.memory import MemoryLedger
+from costopt.ledger.summary import JobSummary
+from costopt.replay.connect import connect_virtual
+from costopt.strategies import build
+
+LATEST = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What came of one replay."""
+
+    strategy: str
+    summary: JobSummary
+    events: tuple[RecordedEvent, ...]
+    ticks: int
+
+
+def rehearse(
+    job: Job,
+    policy: Policy,
+    market: MarketHistory,
+    *,
+    machines: Machines,
+    powers: PowerModel,
+    hazards: HazardModel,
+    strategy: Strategy | None = None,
+    tick_s: float | None = None,
+    notice_s: float = 120.0,
+    cooldown_s: float = 0.0,
+) -> Rehearsal:
+    """Run ``job`` from its start to its end on ``market``. Deterministic.
+
+    The tick is the record's grid where it has one, else ``tick_s`` (default 300 s). Raises
+    MarketError where the record does not cover the job.
+    """
+    check_coverage(job, market)
+    clock = VirtualClock(job.start_at)
+    end_at = _end_at(job, market)
+    provider = connect_virtual(
+        clock, {"market": market, "machines": machines, "notice_s": notice_s}
+    )
+    ledger = MemoryLedger()
+    world = World((provider,), provider.runtime, ledger, clock, machines, powers, hazards)
+    settings = Settings(
+        tick_s=tick_s or market.tick_s or 300.0,
+        cooldown_s=cooldown_s,
+        noticed_share=1.0 if notice_s >= job.checkpoint.save_s else 0.0,
+        new_key=counted_key,
+    )
+    engine = Engine([job], policy, strategy or build(policy.strategy), world, settings)
+    ticks = 0
+
+    def check(result: TickResult) -> None:
+        nonlocal ticks
+        ticks += 1
+        if engine.unfinished and result.now >= end_at:
+            raise MarketError(
+                f"job {job.name!r} was not done at {_minute(end_at)}, where the replay on market "
+                f"{market.name!r} ends",
+                hint="start the job earlier, or replay a longer record",
+            )
+
+    run(engine, check)
+    summary = engine.journal.accounts[job.name].summary(clock.now())
+    return Rehearsal(policy.strategy.name, summary, tuple(ledger.events(job.name)), ticks)
+
+
+def check_coverage(job: Job, market: MarketHistory) -> None:
+    """Raises MarketError where the record does not reach from the job's start to its deadline."""
+    if job.start_at < market.starts_at or job.deadline_at > market.ends_at:
+        raise MarketError(
+            f"market {market.name!r} is recorded from {_minute(market.starts_at)} to "
+            f"{_minute(market.ends_at)}; job {job.name!r} runs from {_minute(job.start_at)} to "
+            f"{_minute(job.deadline_at)}",
+            hint="choose another start with --at, or a longer record",
+        )
+
+
+def _end_at(job: Job, market: MarketHistory) -> datetime:
+    """A late job is followed for a while, so that its lateness can be told."""
+    return min(market.ends_at, job.start_at + LATEST * (job.deadline_at - job.start_at))
+
+
+def _minute(when: datetime) -> str:
+    return f"{when:%Y-%m-%d %H:%M} UTC"

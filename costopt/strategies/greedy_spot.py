@@ -1,0 +1,35 @@
+"""Spot whenever there is any, wait otherwise, on-demand when time runs out.
+
+The greedy baseline of "Can't Be Late" (Wu et al., NSDI'24, §3.2).
+"""
+
+from __future__ import annotations
+
+from costopt.domain.view import Decision, Desired, JobView, View
+from costopt.strategies.cant_be_late import Mode, keep_or_cheapest, safety_net
+from costopt.strategies.option import options, safe
+from costopt.strategies.shield import choose_fallback
+
+
+class GreedySpot:
+    """Takes the cheapest spot gang that can be had and keeps it until it is lost."""
+
+    def decide(self, view: View) -> Desired:
+        """One decision per job."""
+        return Desired(tuple(_decide(view, jv) for jv in view.jobs))
+
+
+def _decide(view: View, job_view: JobView) -> Decision:
+    name = job_view.job.name
+    all_options = options(view, job_view)
+    on_spot = keep_or_cheapest(all_options)
+    units = job_view.job.work.amount - job_view.progress.done_units
+    fallback = choose_fallback(view, job_view, safe(all_options), units)
+    mode = Mode.SPOT if on_spot else Mode.WAIT
+    if fallback is not None:
+        mode = safety_net(view, job_view, mode, fallback)
+    if mode is Mode.SAFE and fallback is not None:
+        return Decision(name, fallback.targets, "time runs out: on-demand", rule="safety_net")
+    if on_spot is not None:
+        return Decision(name, on_spot.targets, f"spot is to be had: {on_spot.pool}")
+    return Decision(name, (), "no spot to be had: wait")

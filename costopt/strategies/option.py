@@ -1,0 +1,107 @@
+"""The gangs that a job could run on at this moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from costopt.domain.market import Offer, Pool
+from costopt.domain.view import JobView, Target, View
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A whole gang in one pool. Rates are the gang's; ``score`` is the policy's objective.
+
+    ``units_per_s`` is the lower end of what is known of the speed, so that time is never
+    under-estimated. ``running`` says that the gang exists already; ``free`` that the pool, as far
+    as is known, has the missing nodes.
+    """
+
+    pool: Pool
+    nodes: int
+    units_per_s: float
+    usd_per_hour: float
+    score_usd_per_hour: float
+    free: bool
+    running: bool
+
+    @property
+    def score_usd_per_unit(self) -> float:
+        """The objective per unit of work."""
+        return self.score_usd_per_hour / (3600 * self.units_per_s)
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """This gang as a decision's targets."""
+        return (Target(self.pool, self.nodes),)
+
+
+def options(view: View, job_view: JobView) -> tuple[Option, ...]:
+    """Every gang size of every offer that the job and its present phase allow."""
+    return tuple(_options(view, job_view))
+
+
+def _options(view: View, job_view: JobView) -> Iterable[Option]:
+    job, progress = job_view.job, job_view.progress
+    phase = job.phase_at(progress.done_units)
+    mine: dict[Pool, int] = {}
+    for node in job_view.nodes:
+        mine[node.pool] = mine.get(node.pool, 0) + 1
+    for offer in view.offers:
+        machine = view.machines.get(offer.pool)
+        if machine is None or job.resources.refusal(machine) is not None:
+            continue
+        for nodes in job.resources.node_counts(machine):
+            if not phase.min_nodes <= nodes <= phase.max_nodes:
+                continue
+            option = _option(view, job_view, offer, nodes, mine.get(offer.pool, 0))
+            if option is not None:
+                yield option
+
+
+def _option(view: View, job_view: JobView, offer: Offer, nodes: int, running: int) -> Option | None:
+    speed = _units_per_s(view, job_view, offer.pool, nodes)
+    if speed is None or offer.price_usd_per_hour is None:
+        return None
+    usd = offer.price_usd_per_hour.value * nodes
+    missing = max(0, nodes - running)
+    available = offer.nodes_available
+    return Option(
+        pool=offer.pool,
+        nodes=nodes,
+        units_per_s=speed,
+        usd_per_hour=usd,
+        score_usd_per_hour=_score_usd_per_hour(view, offer.pool, nodes, usd),
+        free=available is None or available >= missing,
+        running=running >= nodes,
+    )
+
+
+def _units_per_s(view: View, job_view: JobView, pool: Pool, nodes: int) -> float | None:
+    speed = job_view.job.gang_units_per_s(view.machines[pool], nodes)
+    if speed is None:
+        return None
+    if job_view.speed_factor != 1.0:
+        return speed.value * job_view.speed_factor
+    return speed.low
+
+
+def _score_usd_per_hour(view: View, pool: Pool, nodes: int, usd: float) -> float:
+    power = view.powers.get(pool)
+    if power is None:
+        return view.policy.objective.score_usd(usd, 0.0, 0.0)
+    kwh = nodes * power.kwh(0.0, 3600.0)
+    return view.policy.objective.score_usd(usd, kwh, power.gco2e(kwh) or 0.0)
+
+
+def safe(all_options: Iterable[Option]) -> list[Option]:
+    """Options that no provider takes away, cheapest work first."""
+    chosen = [o for o in all_options if not o.pool.capacity_type.interruptible and o.free]
+    return sorted(chosen, key=lambda o: (o.score_usd_per_unit, str(o.pool), o.nodes))
+
+
+def spot(all_options: Iterable[Option]) -> list[Option]:
+    """Options on spot that can be had now, cheapest work first."""
+    chosen = [o for o in all_options if o.pool.capacity_type.interruptible and o.free]
+    return sorted(chosen, key=lambda o: (o.score_usd_per_unit, str(o.pool), o.nodes))

@@ -1,0 +1,46 @@
+"""How long the rest of a job takes on capacity that is not interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from costopt.domain.interval import checkpoint_interval_s
+from costopt.domain.job import Job
+from costopt.domain.view import JobView, Target, View
+from costopt.strategies.option import Option
+
+
+def seconds_to_finish(option: Option, job: Job, units: float, launch: bool = True) -> float:
+    """Seconds from now until ``units`` are done and saved on this gang.
+
+    start-up and restore (where it must still be launched) + units / speed, stretched by the
+    periodic saves, + the final save.
+    """
+    if units <= 0:
+        return 0.0
+    interval_s = job.checkpoint.interval_s or checkpoint_interval_s(
+        hazard_per_hour=0.0, blocking_save_s=job.checkpoint.save_s
+    )
+    stretch = 1.0 + job.checkpoint.save_s / interval_s
+    start_s = job.overhead_s if launch else 0.0
+    return start_s + units / option.units_per_s * stretch + job.checkpoint.save_s
+
+
+def seconds_left(view: View, job_view: JobView) -> float:
+    """Seconds to the deadline, less the reserve that the policy holds back."""
+    left = (job_view.job.deadline_at - view.now).total_seconds()
+    return left - view.policy.risk.reserve_s
+
+
+def is_running(job_view: JobView, targets: Iterable[Target]) -> bool:
+    """Whether exactly these targets are what the job's gang runs on now."""
+    have: dict[object, int] = {}
+    for node in job_view.nodes:
+        have[node.pool] = have.get(node.pool, 0) + 1
+    return bool(have) and have == {t.pool: t.nodes for t in targets}
+
+
+def start_left_s(view: View, job_view: JobView) -> float:
+    """Seconds until the gang that runs now does new work."""
+    until = job_view.progress.starting_until
+    return 0.0 if until is None else max(0.0, (until - view.now).total_seconds())

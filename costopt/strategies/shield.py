@@ -1,0 +1,154 @@
+"""The deadline guarantee that every strategy shares.
+
+A decision for spot or for waiting stands only if, after the tick for which it holds, the rest of
+the job can still be finished in time on capacity that no provider takes away:
+
+    w′ / v + d ≤ D − (t + tick) − reserve
+
+w′ is the work left after the tick at worst, v the speed of the cheapest safe gang that is still
+in time now, d its start-up and restore. At worst means: during ``view.firm_s`` what runs is known
+to survive and its progress counts; otherwise the tick adds nothing and unsaved work is lost. On a
+recorded market, where what runs at a grid point survives the tick, this is the exact rule of the
+"Can't Be Late" benchmark (NSDI'24); it costs nothing there. Since the safe gang is chosen as the
+cheapest one still in time, waiting never silently escalates to a dearer one.
+"""
+
+from __future__ import annotations
+
+from costopt.domain.ports import Strategy
+from costopt.domain.view import Decision, Desired, JobView, View
+from costopt.strategies.option import Option, options, safe
+from costopt.strategies.reserve import is_running, seconds_left, seconds_to_finish, start_left_s
+
+ROUNDING_S = 1e-6
+
+
+class Shielded:
+    """A strategy whose decisions are overruled where they would endanger the deadline."""
+
+    def __init__(self, inner: Strategy) -> None:
+        self.inner = inner
+
+    def decide(self, view: View) -> Desired:
+        """The inner strategy's decisions, each held against the shield."""
+        desired = self.inner.decide(view)
+        by_job = {decision.job: decision for decision in desired.decisions}
+        return Desired(
+            tuple(
+                _shield(view, jv, by_job[jv.job.name]) for jv in view.jobs if jv.job.name in by_job
+            )
+        )
+
+
+def _shield(view: View, job_view: JobView, decision: Decision) -> Decision:
+    candidates = safe(options(view, job_view))
+    units_left = _worst_units_now(view, job_view)
+    fallback = choose_fallback(view, job_view, candidates, units_left)
+    if fallback is None:
+        return decision
+    launch = not is_running(job_view, fallback.targets)
+    left_s = seconds_left(view, job_view)
+    slack_s = left_s - seconds_to_finish(fallback, job_view.job, units_left, launch)
+    if _is_safe(view, job_view, decision, candidates):
+        return _with_slack(decision, slack_s)
+    if decision.targets and not _interruptible(decision):
+        return _replace_slow(decision, fallback, slack_s)
+    phase = job_view.job.phase_at(job_view.progress.done_units)
+    waits_too_long = bool(not decision.targets and not phase.may_pause)
+    if not waits_too_long and _holds(view, job_view, decision, fallback, left_s):
+        return _with_slack(decision, slack_s)
+    rule = "no_pause" if waits_too_long and slack_s > view.tick_s else "shield"
+    return Decision(
+        job=decision.job,
+        targets=fallback.targets,
+        reason=_why(decision, fallback, slack_s, rule),
+        rule=rule,
+        slack_s=slack_s,
+    )
+
+
+def choose_fallback(
+    view: View, job_view: JobView, candidates: list[Option], units_left: float
+) -> Option | None:
+    """The cheapest safe gang that is in time now, else the one that is least late."""
+    if not candidates:
+        return None
+    left_s = seconds_left(view, job_view)
+
+    def seconds(option: Option) -> float:
+        launch = not is_running(job_view, option.targets)
+        return seconds_to_finish(option, job_view.job, units_left, launch)
+
+    in_time = (o for o in candidates if seconds(o) <= left_s + ROUNDING_S)
+    return next(in_time, None) or min(candidates, key=seconds)
+
+
+def _worst_units_now(view: View, job_view: JobView) -> float:
+    progress = job_view.progress
+    kept = progress.done_units if view.firm_s > 0 else progress.saved_units
+    return max(0.0, job_view.job.work.amount - kept)
+
+
+def _interruptible(decision: Decision) -> bool:
+    return any(t.pool.capacity_type.interruptible for t in decision.targets)
+
+
+def _is_safe(view: View, job_view: JobView, decision: Decision, candidates: list[Option]) -> bool:
+    """Whether the decision itself is a safe gang that ends in time."""
+    option = next((o for o in candidates if o.targets == decision.targets), None)
+    if option is None:
+        return False
+    launch = not is_running(job_view, decision.targets)
+    units = job_view.job.work.amount - job_view.progress.done_units
+    needed_s = seconds_to_finish(option, job_view.job, units, launch)
+    return needed_s <= seconds_left(view, job_view) + ROUNDING_S
+
+
+def _replace_slow(decision: Decision, fallback: Option, slack_s: float) -> Decision:
+    """A safe gang that is too slow gives way to a faster one, if there is one in time."""
+    if slack_s < 0 or fallback.targets == decision.targets:
+        return _with_slack(decision, slack_s)
+    return Decision(
+        job=decision.job,
+        targets=fallback.targets,
+        reason=_why(decision, fallback, slack_s, "shield"),
+        rule="shield",
+        slack_s=slack_s,
+    )
+
+
+def _holds(
+    view: View, job_view: JobView, decision: Decision, fallback: Option, left_s: float
+) -> bool:
+    units_after = _worst_units_after(view, job_view, decision)
+    if units_after <= 0:
+        return True
+    needed_s = seconds_to_finish(fallback, job_view.job, units_after)
+    return needed_s <= left_s - view.tick_s + ROUNDING_S
+
+
+def _worst_units_after(view: View, job_view: JobView, decision: Decision) -> float:
+    job, progress = job_view.job, job_view.progress
+    if not decision.targets or view.firm_s < view.tick_s:
+        return _worst_units_now(view, job_view)
+    chosen = next((o for o in options(view, job_view) if o.targets == decision.targets), None)
+    if chosen is None:
+        return _worst_units_now(view, job_view)
+    running = is_running(job_view, decision.targets)
+    start_s = start_left_s(view, job_view) if running else job.overhead_s
+    worked_s = max(0.0, min(view.tick_s, view.firm_s) - start_s)
+    return max(0.0, job.work.amount - progress.done_units - worked_s * chosen.units_per_s)
+
+
+def _with_slack(decision: Decision, slack_s: float) -> Decision:
+    return Decision(decision.job, decision.targets, decision.reason, decision.rule, slack_s)
+
+
+def _why(decision: Decision, fallback: Option, slack_s: float, rule: str) -> str:
+    wanted = "to wait" if not decision.targets else f"{decision.targets[0].pool}"
+    if rule == "no_pause":
+        return f"this phase may not pause: {fallback.nodes} × {fallback.pool} instead of {wanted}"
+    return (
+        f"the deadline binds: {slack_s / 3600:.2f} h of slack is less than a tick at risk, so "
+        f"{fallback.nodes} × {fallback.pool} instead of {wanted}"
+    )

@@ -1,0 +1,67 @@
+"""Uniform Progress of "Can't Be Late" (Wu et al., NSDI'24, §4): keep pace with the deadline.
+
+With W the work in hours on the safe gang, D the time from start to deadline, c(t) what is done
+and t the time since the start: spot whenever there is any; on-demand where there is none and the
+job has fallen behind the uniform pace, c(t) < t · W / D. An on-demand gang is kept until there is
+spot again and, by the hysteresis, the job is ahead by the pace of two restart overheads d:
+c(t) > (t + 2d) · W / D.
+"""
+
+from __future__ import annotations
+
+from costopt.domain.view import Decision, Desired, JobView, View
+from costopt.strategies.cant_be_late import Mode, keep_or_cheapest, present_mode, safety_net
+from costopt.strategies.option import Option, options, safe
+from costopt.strategies.shield import choose_fallback
+
+
+class UniformProgress:
+    """``hysteresis`` False gives the variant that leaves on-demand for spot at once."""
+
+    def __init__(self, hysteresis: bool = True) -> None:
+        self.hysteresis = hysteresis
+
+    def decide(self, view: View) -> Desired:
+        """One decision per job."""
+        return Desired(tuple(self._decide(view, jv) for jv in view.jobs))
+
+    def _decide(self, view: View, job_view: JobView) -> Decision:
+        name = job_view.job.name
+        all_options = options(view, job_view)
+        on_spot = keep_or_cheapest(all_options)
+        units = job_view.job.work.amount - job_view.progress.done_units
+        fallback = choose_fallback(view, job_view, safe(all_options), units)
+        mode = self._mode(view, job_view, on_spot, fallback)
+        if fallback is not None:
+            mode = safety_net(view, job_view, mode, fallback)
+        if mode is Mode.SAFE and fallback is not None:
+            return Decision(name, fallback.targets, "behind the uniform pace: on-demand")
+        if on_spot is not None:
+            return Decision(name, on_spot.targets, f"spot is to be had: {on_spot.pool}")
+        return Decision(name, (), "ahead of the uniform pace and no spot: wait")
+
+    def _mode(
+        self, view: View, job_view: JobView, on_spot: Option | None, fallback: Option | None
+    ) -> Mode:
+        if fallback is None:
+            return Mode.SPOT if on_spot else Mode.WAIT
+        ahead_s = _ahead_s(view, job_view, fallback, 0.0)
+        mode = Mode.SPOT if on_spot else Mode.WAIT
+        if ahead_s < 0 and on_spot is None:
+            mode = Mode.SAFE
+        if present_mode(job_view) is not Mode.SAFE:
+            return mode
+        margin_s = 2 * job_view.job.overhead_s
+        regained = _ahead_s(view, job_view, fallback, margin_s) > 0
+        leaves = on_spot is not None and (regained or not self.hysteresis)
+        return Mode.SPOT if leaves else Mode.SAFE
+
+
+def _ahead_s(view: View, job_view: JobView, fallback: Option, margin_s: float) -> float:
+    """Seconds of work by which the job is ahead of the uniform pace at now + margin."""
+    job = job_view.job
+    work_s = job.work.amount / fallback.units_per_s
+    done_s = job_view.progress.done_units / fallback.units_per_s
+    elapsed_s = (view.now - job.start_at).total_seconds()
+    span_s = (job.deadline_at - job.start_at).total_seconds()
+    return done_s - (elapsed_s + margin_s) * work_s / span_s
