@@ -1,0 +1,1 @@
+"""The process on a training node: watches for notices, runs the trainer, heartbeats (no torch)."""

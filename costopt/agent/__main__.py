@@ -1,0 +1,57 @@
+"""``python -m costopt.agent``: serve one job on this node until told to leave."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from costopt.agent.agent import Agent
+from costopt.agent.launcher import Launcher
+from costopt.agent.settings import AgentSettings
+from costopt.agent.store import FileStore
+
+
+def main() -> None:
+    """Parse the command line and serve."""
+    options = _parser().parse_args()
+    settings = AgentSettings(
+        job=options.job,
+        node_id=options.node,
+        folder=options.folder.resolve(),
+        notice_file=options.notice_file,
+        host=options.host,
+        launcher=Launcher(options.launcher),
+        processes=options.processes,
+        poll_s=options.poll_s,
+        heartbeat_s=options.heartbeat_s,
+        grace_s=options.grace_s,
+    )
+    Agent(settings, FileStore(options.store)).run()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m costopt.agent", description=__doc__)
+    parser.add_argument("--store", type=Path, required=True, help="folder of the object store")
+    parser.add_argument("--job", required=True, help="the job's name")
+    parser.add_argument("--node", required=True, help="this node's id, as the provider names it")
+    parser.add_argument(
+        "--notice-file", type=Path, required=True, help="appears when the provider takes the node"
+    )
+    parser.add_argument(
+        "--folder", type=Path, required=True, help="for logs, status and notices of the trainer"
+    )
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address under which the other nodes reach this one"
+    )
+    parser.add_argument(
+        "--launcher", choices=[launcher.value for launcher in Launcher], default="torchrun"
+    )
+    parser.add_argument("--processes", type=int, default=1, help="trainer processes on this node")
+    parser.add_argument("--poll-s", type=float, default=0.1, help="seconds between looks")
+    parser.add_argument("--heartbeat-s", type=float, default=0.5)
+    parser.add_argument("--grace-s", type=float, default=120.0, help="to save and stop in")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Writes to a local file system that are whole or absent, and still there after a power cut."""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from pathlib import Path
+
+REMEDIES = {
+    errno.ENOSPC: "free space on the file system, or choose another place",
+    errno.EDQUOT: "the disk quota is used up: free space, or choose another place",
+    errno.EFBIG: "the process may not write files this large: raise its file size limit",
+    errno.EACCES: "give this user write permission, or choose another place",
+    errno.EPERM: "the folder refuses changes: lift its protection, or choose another place",
+    errno.EROFS: "the file system is mounted read-only: remount it, or choose another place",
+}
+DEFAULT_REMEDY = "see that the folder exists, can be written and has space"
+
+
+def remedy(error: OSError) -> str:
+    """What a user can do about a failed write."""
+    return REMEDIES.get(error.errno or 0, DEFAULT_REMEDY)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in ``folder`` durable: a rename is lost in a power cut without this."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Write or replace ``path``: a reader sees the old bytes or the new. Raises OSError."""
+    temporary = _write_beside(path, data)
+    try:
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def write_durably_if_absent(path: Path, data: bytes) -> bool:
+    """Write ``path`` unless it exists; False where it does. Raises OSError.
+
+    A hard link fails where the name is taken, so of many writers exactly one wins, with whole
+    bytes; O_EXCL alone would show a reader the file while it is still being filled.
+    """
+    temporary = _write_beside(path, data)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)
+    return True
+
+
+def replace_quickly(path: Path, data: bytes) -> None:
+    """Atomic but not durable: for a status that a crash of the machine makes worthless anyway."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    temporary.write_bytes(data)
+    temporary.replace(path)
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file name is that of a write under way or cut short."""
+    return name.startswith(".") and name.endswith(".tmp")
+
+
+def _write_beside(path: Path, data: bytes) -> Path:
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary

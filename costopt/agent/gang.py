@@ -1,0 +1,44 @@
+"""The nodes that train together, and what they run: written by the controller, read by agents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """One generation of a job's gang. ``members`` are node ids by rank.
+
+    The generation is a fencing token: reports of another generation are not believed.
+    ``checkpoint_interval_s`` and ``hazard_per_hour`` (interruptions of the gang) are in the job's
+    time, which runs ``speed`` times faster than the wall; ``formed_at`` is wall time in POSIX
+    seconds. ``hazard_per_hour`` None means: keep the interval as it is.
+    """
+
+    job: str
+    generation: int
+    members: tuple[str, ...]
+    command: tuple[str, ...]
+    workdir: str
+    formed_at: float
+    env: tuple[tuple[str, str], ...] = ()
+    total_units: float | None = None
+    checkpoint_uri: str | None = None
+    checkpoint_interval_s: float | None = None
+    hazard_per_hour: float | None = None
+    noticed_share: float = 0.0
+    speed: float = 1.0
+
+    def rank(self, node_id: str) -> int | None:
+        """The node's rank, or None where it is not a member."""
+        return self.members.index(node_id) if node_id in self.members else None
+
+
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """Where the gang of one generation meets. Rank 0's agent chooses it: only the node itself
+    knows its address and a free port."""
+
+    generation: int
+    host: str
+    port: int

@@ -1,0 +1,70 @@
+"""What an agent says of its node, again and again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class NodeActivity(StrEnum):
+    """What a node's agent is doing.
+
+    STOPPED: the trainer saved and left, on a notice or a drain to any member. BROKEN: the trainer
+    died because a member did. FAILED: it died by itself, with every member alive. GONE: the agent
+    ended in good order.
+    """
+
+    IDLE = "idle"
+    STARTING = "starting"
+    TRAINING = "training"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FINISHED = "finished"
+    BROKEN = "broken"
+    FAILED = "failed"
+    GONE = "gone"
+
+    @property
+    def trains(self) -> bool:
+        """Whether a trainer runs on the node."""
+        return self in (NodeActivity.STARTING, NodeActivity.TRAINING, NodeActivity.STOPPING)
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """``at`` is wall time on the node, POSIX seconds; ``units_per_s`` is against the wall.
+
+    ``beat`` grows with each one, so that a reader whose clock differs can tell a living node
+    from a dead one. ``reported`` is False while the trainer has told nothing of itself: units are
+    then unknown. ``energy_wh`` is what the node has measured since the agent began; None where
+    it cannot measure.
+    """
+
+    node_id: str
+    generation: int
+    state: NodeActivity
+    at: float
+    beat: int
+    reported: bool = False
+    done_units: float = 0.0
+    saved_units: float = 0.0
+    units_per_s: float | None = None
+    exit_code: int | None = None
+    message: str = ""
+    log_path: str = ""
+    guarantee: str = ""
+    notice: bool = False
+    energy_wh: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandFailure:
+    """The job's command failed by itself in one generation, ``saved_units`` into the work."""
+
+    node_id: str
+    generation: int
+    exit_code: int
+    at: float
+    saved_units: float
+    message: str
+    log_path: str

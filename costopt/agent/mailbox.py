@@ -1,0 +1,152 @@
+"""Letters between a job's controller and its agents, over an object store.
+
+jobs/<job>/gang.json                        Gang               controller → agents
+jobs/<job>/rendezvous/<generation>.json     Rendezvous         rank 0's agent → agents
+jobs/<job>/nodes/<node>/heartbeat.json      Heartbeat          agent → controller, agents
+jobs/<job>/nodes/<node>/drain               (empty)            controller → agent
+jobs/<job>/checkpoints/<name>.json          SavedCheckpoint    rank 0's agent → controller
+jobs/<job>/refused/<name>.json              RefusedCheckpoint  agent → controller
+jobs/<job>/failures/<generation>.json       CommandFailure     agent → controller
+
+Every letter carries a schema version. A letter that is missing, torn or of another version reads
+as None: the sender writes again, or a newer version is at work. All methods raise StoreError.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+from costopt.agent.gang import Gang, Rendezvous
+from costopt.agent.heartbeat import CommandFailure, Heartbeat, NodeActivity
+from costopt.agent.status import RefusedCheckpoint, SavedCheckpoint
+from costopt.domain.ports import ObjectStore
+
+SCHEMA = 1
+T = TypeVar("T")
+
+Letter = Gang | Rendezvous | Heartbeat | SavedCheckpoint | RefusedCheckpoint | CommandFailure
+
+
+class Mailbox:
+    """The letters of one job."""
+
+    def __init__(self, store: ObjectStore, job: str) -> None:
+        self.store = store
+        self.job = job
+        self.prefix = f"jobs/{job}"
+
+    def post_gang(self, gang: Gang) -> None:
+        """Replace the gang; agents that it names start, the others stop."""
+        self.store.put(f"{self.prefix}/gang.json", _encode(gang))
+
+    def gang(self) -> Gang | None:
+        """The newest gang."""
+        fields = self._fields("gang.json")
+        if fields is None:
+            return None
+        try:
+            fields["members"] = tuple(fields["members"])
+            fields["command"] = tuple(fields["command"])
+            fields["env"] = tuple((name, value) for name, value in fields["env"])
+            return Gang(**fields)
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    def post_rendezvous(self, rendezvous: Rendezvous) -> None:
+        """Tell the members where to meet."""
+        key = f"{self.prefix}/rendezvous/{rendezvous.generation:09d}.json"
+        self.store.put(key, _encode(rendezvous))
+
+    def rendezvous(self, generation: int) -> Rendezvous | None:
+        """Where the gang of this generation meets, once rank 0 has said so."""
+        return _build(Rendezvous, self._fields(f"rendezvous/{generation:09d}.json"))
+
+    def post_heartbeat(self, heartbeat: Heartbeat) -> None:
+        """Replace the node's heartbeat."""
+        key = f"{self.prefix}/nodes/{heartbeat.node_id}/heartbeat.json"
+        self.store.put(key, _encode(heartbeat))
+
+    def heartbeat(self, node_id: str) -> Heartbeat | None:
+        """The node's newest heartbeat."""
+        fields = self._fields(f"nodes/{node_id}/heartbeat.json")
+        if fields is None or fields.get("state") not in set(NodeActivity):
+            return None
+        fields["state"] = NodeActivity(fields["state"])
+        return _build(Heartbeat, fields)
+
+    def ask_drain(self, node_id: str) -> None:
+        """Ask the node to save and stop. Idempotent."""
+        self.store.put_if_absent(f"{self.prefix}/nodes/{node_id}/drain", b"{}\n")
+
+    def drain_asked(self, node_id: str) -> bool:
+        """Whether the node is asked to save and stop."""
+        return self.store.get(f"{self.prefix}/nodes/{node_id}/drain") is not None
+
+    def draining(self) -> tuple[str, ...]:
+        """Nodes that are asked to save and stop."""
+        keys = self.store.keys(f"{self.prefix}/nodes/")
+        return tuple(key.split("/")[-2] for key in keys if key.endswith("/drain"))
+
+    def withdraw_drain(self, node_id: str) -> None:
+        """The node is to train again."""
+        self.store.delete(f"{self.prefix}/nodes/{node_id}/drain")
+
+    def post_checkpoint(self, checkpoint: SavedCheckpoint) -> None:
+        """Tell of a durable checkpoint. Idempotent."""
+        key = f"{self.prefix}/checkpoints/{checkpoint.name}.json"
+        self.store.put_if_absent(key, _encode(checkpoint))
+
+    def checkpoints(self) -> tuple[SavedCheckpoint, ...]:
+        """Every durable checkpoint that was told of, in order of name."""
+        letters = (_build(SavedCheckpoint, fields) for fields in self._all("checkpoints"))
+        return tuple(letter for letter in letters if letter is not None)
+
+    def post_refused(self, refused: RefusedCheckpoint) -> None:
+        """Tell of a checkpoint that was passed over. Idempotent."""
+        self.store.put_if_absent(f"{self.prefix}/refused/{refused.name}.json", _encode(refused))
+
+    def refused(self) -> tuple[RefusedCheckpoint, ...]:
+        """Every checkpoint that was passed over, in order of name."""
+        letters = (_build(RefusedCheckpoint, fields) for fields in self._all("refused"))
+        return tuple(letter for letter in letters if letter is not None)
+
+    def post_failure(self, failure: CommandFailure) -> None:
+        """Tell that the command failed by itself; the first to say so in a generation counts."""
+        key = f"{self.prefix}/failures/{failure.generation:09d}.json"
+        self.store.put_if_absent(key, _encode(failure))
+
+    def failures(self) -> tuple[CommandFailure, ...]:
+        """Every failure of the command, by generation."""
+        letters = (_build(CommandFailure, fields) for fields in self._all("failures"))
+        return tuple(letter for letter in letters if letter is not None)
+
+    def _all(self, folder: str) -> list[dict[str, Any] | None]:
+        keys = self.store.keys(f"{self.prefix}/{folder}/")
+        return [self._fields(key.removeprefix(f"{self.prefix}/")) for key in keys]
+
+    def _fields(self, name: str) -> dict[str, Any] | None:
+        data = self.store.get(f"{self.prefix}/{name}")
+        if data is None:
+            return None
+        try:
+            fields = json.loads(data)
+        except ValueError:
+            return None
+        if not isinstance(fields, dict) or fields.pop("schema", None) != SCHEMA:
+            return None
+        return fields
+
+
+def _encode(letter: Letter) -> bytes:
+    return (json.dumps({"schema": SCHEMA, **asdict(letter)}) + "\n").encode()
+
+
+def _build(kind: type[T], fields: dict[str, Any] | None) -> T | None:
+    if fields is None:
+        return None
+    try:
+        return kind(**fields)
+    except TypeError:
+        return None

@@ -1,0 +1,50 @@
+"""Whether the other members of a gang are alive, told by heartbeats that keep changing."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from costopt.agent.heartbeat import Heartbeat, NodeActivity
+from costopt.agent.mailbox import Mailbox
+
+
+@dataclass(slots=True)
+class _Sighting:
+    heartbeat: Heartbeat
+    changed_at: float
+
+
+class Peers:
+    """Heartbeats of the other members as this node sees them, by its own monotonic clock."""
+
+    def __init__(self, mailbox: Mailbox, node_ids: tuple[str, ...]) -> None:
+        self._mailbox = mailbox
+        self._node_ids = node_ids
+        self._sightings: dict[str, _Sighting] = {}
+
+    def look(self) -> None:
+        """Read every peer's heartbeat. Raises StoreError."""
+        for node_id in self._node_ids:
+            beat = self._mailbox.heartbeat(node_id)
+            last = self._sightings.get(node_id)
+            if beat is not None and (last is None or last.heartbeat.beat != beat.beat):
+                self._sightings[node_id] = _Sighting(beat, time.monotonic())
+
+    def lost(self, since: float) -> str | None:
+        """Why the gang cannot go on: a peer that is gone, leaving, or unheard since ``since``.
+
+        A peer that has never been heard is still booting, unless others wait for it to be: it is
+        not lost. ``since`` is a monotonic time.
+        """
+        for node_id, sighting in self._sightings.items():
+            if sighting.heartbeat.state is NodeActivity.GONE:
+                return f"{node_id} has left"
+            if sighting.changed_at < since:
+                return f"no heartbeat from {node_id}"
+        return None
+
+    def leaving(self) -> str | None:
+        """A peer that has a notice or a drain, or None."""
+        beats = (sighting.heartbeat for sighting in self._sightings.values())
+        return next((f"{beat.node_id} is leaving" for beat in beats if beat.notice), None)

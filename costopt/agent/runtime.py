@@ -1,0 +1,275 @@
+"""The Runtime port over the mailbox: the controller's view of what the agents report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from costopt.agent.gang import Gang
+from costopt.agent.heartbeat import CommandFailure, Heartbeat, NodeActivity
+from costopt.agent.mailbox import Mailbox
+from costopt.agent.status import RefusedCheckpoint
+from costopt.domain.fleet import Node
+from costopt.domain.job import GangState, Job, Progress
+from costopt.domain.ports import CheckpointRecord, Clock, ObjectStore
+
+RETRIES = 2
+SILENT_S = 5.0
+TOLERANCE = 1e-9
+
+GangHazard = Callable[[Job, tuple[Node, ...]], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    node_id: str
+    heartbeat: Heartbeat | None
+    silent: bool
+
+
+class MailboxRuntime:
+    """Forms gangs and reads their progress through an object store.
+
+    ``clock`` is the job's time; it runs ``speed`` times faster than the wall, by which the speeds
+    and times that nodes report are converted. ``gang_hazard`` answers interruptions per hour of
+    the whole gang, from which trainers recompute their checkpoint interval as they measure how
+    long a save takes; without it, or where the job fixes the interval, they keep the one given.
+    ``noticed_share`` is the share of interruptions with a notice long enough to save on.
+
+    A node is silent when its heartbeat has not changed for ``silent_s`` of the wall, by this
+    process's own monotonic clock: the nodes' clocks need not agree with ours. A command that
+    fails by itself ``retries`` times beyond the first, with nothing saved in between, has failed
+    for good.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        clock: Clock,
+        *,
+        speed: float = 1.0,
+        gang_hazard: GangHazard | None = None,
+        noticed_share: float = 0.0,
+        retries: int = RETRIES,
+        silent_s: float = SILENT_S,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._speed = speed
+        self._gang_hazard = gang_hazard
+        self._noticed_share = noticed_share
+        self._retries = retries
+        self._silent_s = silent_s
+        self._last_change: dict[tuple[str, str], tuple[int, float]] = {}
+
+    def form(
+        self, job: Job, generation: int, nodes: tuple[Node, ...], checkpoint_interval_s: float
+    ) -> None:
+        """Tell these nodes to train together; the first is rank 0. Idempotent.
+
+        An older generation than the one that stands is ignored.
+        """
+        mailbox = self._mailbox(job)
+        standing = mailbox.gang()
+        if standing is not None and standing.generation >= generation:
+            return
+        for node in nodes:
+            mailbox.withdraw_drain(node.node_id)
+        hazard = None
+        if self._gang_hazard is not None and job.checkpoint.interval_s is None:
+            hazard = self._gang_hazard(job, nodes)
+        mailbox.post_gang(
+            Gang(
+                job=job.name,
+                generation=generation,
+                members=tuple(node.node_id for node in nodes),
+                command=job.run,
+                workdir=str(Path(job.workdir).resolve()),
+                env=job.env,
+                formed_at=time.time(),
+                total_units=job.work.amount,
+                checkpoint_uri=_absolute(job.checkpoint.uri, job.workdir),
+                checkpoint_interval_s=checkpoint_interval_s,
+                hazard_per_hour=hazard,
+                noticed_share=self._noticed_share,
+                speed=self._speed,
+            )
+        )
+
+    def progress(self, job: Job, now: datetime) -> Progress:
+        """How far the job is, from the newest reports.
+
+        Where no trainer is at work, ``done_units`` equals ``saved_units``: what was done beyond
+        is lost. IDLE with a message after a break or a failure asks for a new generation.
+        """
+        mailbox = self._mailbox(job)
+        gang = mailbox.gang()
+        if gang is None:
+            return Progress()
+        members = [self._member(mailbox, gang, node_id) for node_id in gang.members]
+        beats = [m.heartbeat for m in members if m.heartbeat is not None]
+        saved = _saved_units(mailbox, beats)
+        state, message = self._judge(mailbox, job, gang, members, saved)
+        working = state in (GangState.TRAINING, GangState.STOPPING)
+        done = max([b.done_units for b in beats if b.reported and working], default=saved)
+        rates = [b.units_per_s for b in beats if b.units_per_s is not None]
+        return Progress(
+            done_units=max(done, saved),
+            saved_units=saved,
+            state=state,
+            generation=gang.generation,
+            reported_at=self._reported_at(beats, now),
+            starting_until=self._starting_until(job, gang, now, state),
+            measured_units_per_s=min(rates) / self._speed if rates and working else None,
+            message=message,
+        )
+
+    def checkpoints(self, job: Job, after_units: float) -> tuple[CheckpointRecord, ...]:
+        """Durable checkpoints beyond ``after_units``, ascending; each amount of work once."""
+        newest = {c.units: c for c in self._mailbox(job).checkpoints() if c.units > after_units}
+        now, wall = self._clock.now(), time.time()
+        return tuple(
+            CheckpointRecord(
+                units=units,
+                uri=saved.uri,
+                committed_at=self._job_time(saved.at, now, wall),
+                size_bytes=saved.size_bytes,
+                save_s=None if saved.save_s is None else saved.save_s * self._speed,
+            )
+            for units, saved in sorted(newest.items())
+        )
+
+    def drain(self, job: Job, node_ids: Iterable[str]) -> None:
+        """Ask these nodes to save and stop training. Idempotent."""
+        mailbox = self._mailbox(job)
+        for node_id in node_ids:
+            mailbox.ask_drain(node_id)
+
+    def drained(self, job: Job) -> frozenset[str]:
+        """Nodes that were asked to drain and run no trainer any more, silent ones included."""
+        mailbox = self._mailbox(job)
+        return frozenset(
+            node_id for node_id in mailbox.draining() if self._is_drained(mailbox, node_id)
+        )
+
+    def refused(self, job: Job) -> tuple[RefusedCheckpoint, ...]:
+        """Checkpoints that trainers found torn or corrupt and passed over, in order of name."""
+        return self._mailbox(job).refused()
+
+    def _mailbox(self, job: Job) -> Mailbox:
+        return Mailbox(self._store, job.name)
+
+    def _is_drained(self, mailbox: Mailbox, node_id: str) -> bool:
+        beat = mailbox.heartbeat(node_id)
+        if beat is None:
+            return False
+        return not beat.state.trains or self._is_silent(mailbox.job, beat)
+
+    def _member(self, mailbox: Mailbox, gang: Gang, node_id: str) -> _Member:
+        beat = mailbox.heartbeat(node_id)
+        if beat is None:
+            return _Member(node_id, None, silent=False)
+        silent = self._is_silent(gang.job, beat)
+        return _Member(node_id, beat if beat.generation == gang.generation else None, silent)
+
+    def _is_silent(self, job: str, beat: Heartbeat) -> bool:
+        seen_at = time.monotonic()
+        key = (job, beat.node_id)
+        last_beat, changed_at = self._last_change.get(key, (-1, seen_at))
+        if last_beat != beat.beat:
+            self._last_change[key] = (beat.beat, seen_at)
+            return False
+        return seen_at - changed_at > self._silent_s
+
+    def _judge(
+        self, mailbox: Mailbox, job: Job, gang: Gang, members: list[_Member], saved: float
+    ) -> tuple[GangState, str]:
+        states = {m.heartbeat.state for m in members if m.heartbeat is not None}
+        if NodeActivity.FINISHED in states and _is_complete(job, members, saved):
+            return GangState.FINISHED, ""
+        failure = self._final_failure(mailbox, gang)
+        if failure is not None:
+            return GangState.FAILED, _failure_text(failure, self._retries)
+        if NodeActivity.FAILED in states:
+            return GangState.IDLE, "the command failed; a new generation is the next attempt"
+        stopped = _first(members, NodeActivity.BROKEN, NodeActivity.STOPPED, NodeActivity.GONE)
+        if NodeActivity.STOPPING in states:
+            return GangState.STOPPING, "saving before a node leaves"
+        if stopped is not None:
+            return GangState.IDLE, stopped.message or f"{stopped.node_id} {stopped.state.value}"
+        silent = [m.node_id for m in members if m.silent]
+        if silent:
+            return GangState.IDLE, f"no heartbeat from {', '.join(silent)}"
+        if len(states) == 1 and NodeActivity.TRAINING in states and _all_heard(members):
+            return GangState.TRAINING, _message(members)
+        return GangState.STARTING, _message(members)
+
+    def _final_failure(self, mailbox: Mailbox, gang: Gang) -> CommandFailure | None:
+        """The newest failure, if it is one too many at the same point of the work."""
+        failures = mailbox.failures()
+        if not failures or failures[-1].generation != gang.generation:
+            return None
+        last = failures[-1]
+        alike = [f for f in failures if f.saved_units == last.saved_units]
+        return last if len(alike) > self._retries else None
+
+    def _job_time(self, wall_at: float, now: datetime, wall: float) -> datetime:
+        return now - timedelta(seconds=max(0.0, wall - wall_at) * self._speed)
+
+    def _reported_at(self, beats: list[Heartbeat], now: datetime) -> datetime | None:
+        if not beats:
+            return None
+        return self._job_time(max(beat.at for beat in beats), now, time.time())
+
+    def _starting_until(
+        self, job: Job, gang: Gang, now: datetime, state: GangState
+    ) -> datetime | None:
+        if state is not GangState.STARTING:
+            return None
+        formed_at = self._job_time(gang.formed_at, now, time.time())
+        return max(now, formed_at + timedelta(seconds=job.overhead_s))
+
+
+def _absolute(uri: str, workdir: str) -> str:
+    return uri if "://" in uri else str(Path(workdir, uri).resolve())
+
+
+def _saved_units(mailbox: Mailbox, beats: list[Heartbeat]) -> float:
+    """What this generation reports, else the newest checkpoint that nobody refused."""
+    reported = [beat.saved_units for beat in beats if beat.reported]
+    if reported:
+        return max(reported)
+    refused = {letter.name for letter in mailbox.refused()}
+    units = [c.units for c in mailbox.checkpoints() if c.name not in refused]
+    return max(units, default=0.0)
+
+
+def _is_complete(job: Job, members: list[_Member], saved: float) -> bool:
+    """A trainer that reports nothing is believed when it ends well on every node."""
+    beats = [m.heartbeat for m in members if m.heartbeat is not None]
+    if any(beat.reported for beat in beats):
+        return saved >= job.work.amount * (1 - TOLERANCE)
+    return len(beats) == len(members) and all(b.state is NodeActivity.FINISHED for b in beats)
+
+
+def _first(members: list[_Member], *states: NodeActivity) -> Heartbeat | None:
+    beats = (m.heartbeat for m in members if m.heartbeat is not None)
+    return next((beat for beat in beats if beat.state in states), None)
+
+
+def _all_heard(members: list[_Member]) -> bool:
+    return all(member.heartbeat is not None for member in members)
+
+
+def _message(members: list[_Member]) -> str:
+    return next((m.heartbeat.message for m in members if m.heartbeat and m.heartbeat.message), "")
+
+
+def _failure_text(failure: CommandFailure, retries: int) -> str:
+    return (
+        f"the command exited with {failure.exit_code} on node {failure.node_id}, "
+        f"{retries + 1} times at the same point: {failure.message} (log: {failure.log_path})"
+    )

@@ -1,0 +1,33 @@
+"""How one agent is set up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from costopt.agent.launcher import Launcher
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """Who this node is and how it looks around. Seconds are of the wall.
+
+    ``host`` is the address under which other members reach this node. ``grace_s`` is how long a
+    trainer may take to save and stop, ``handover_s`` when a new generation already waits.
+    ``judge_s`` is how long a failed command's peers are watched before the command is blamed,
+    ``peer_silent_s`` how long a peer may stay unheard.
+    """
+
+    job: str
+    node_id: str
+    folder: Path
+    notice_file: Path
+    host: str = "127.0.0.1"
+    launcher: Launcher = Launcher.TORCHRUN
+    processes: int = 1
+    poll_s: float = 0.1
+    heartbeat_s: float = 0.5
+    grace_s: float = 120.0
+    handover_s: float = 10.0
+    judge_s: float = 2.5
+    peer_silent_s: float = 10.0

@@ -1,0 +1,79 @@
+"""What the trainer tells its agent, through a small file that is replaced atomically."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from costopt.agent.durable import replace_quickly
+
+SCHEMA = 1
+
+
+class TrainerState(StrEnum):
+    """STOPPED: saved and left on notice. FINISHED: all the work is done and saved."""
+
+    STARTING = "starting"
+    TRAINING = "training"
+    STOPPED = "stopped"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class SavedCheckpoint:
+    """A checkpoint that this trainer committed or restored. ``at`` is wall time, POSIX seconds."""
+
+    name: str
+    units: float
+    uri: str
+    at: float
+    size_bytes: int | None = None
+    save_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedCheckpoint:
+    """A checkpoint that was found torn or corrupt and passed over."""
+
+    name: str
+    uri: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerStatus:
+    """``units_per_s`` is measured against the wall; ``at`` is wall time, POSIX seconds.
+
+    ``guarantee`` says how exact the resume was. ``checkpoints`` are the newest of this run.
+    """
+
+    generation: int
+    state: TrainerState
+    at: float
+    done_units: float = 0.0
+    saved_units: float = 0.0
+    units_per_s: float | None = None
+    message: str = ""
+    guarantee: str = ""
+    checkpoints: tuple[SavedCheckpoint, ...] = ()
+    refused: tuple[RefusedCheckpoint, ...] = ()
+
+    def write(self, path: Path) -> None:
+        """Replace the file. Raises OSError."""
+        replace_quickly(path, json.dumps({"schema": SCHEMA, **asdict(self)}).encode())
+
+    @classmethod
+    def read(cls, path: Path) -> TrainerStatus | None:
+        """The newest status, or None where there is none that can be understood."""
+        try:
+            fields = json.loads(path.read_bytes())
+            if fields.pop("schema") != SCHEMA:
+                return None
+            fields["state"] = TrainerState(fields["state"])
+            fields["checkpoints"] = tuple(SavedCheckpoint(**c) for c in fields["checkpoints"])
+            fields["refused"] = tuple(RefusedCheckpoint(**r) for r in fields["refused"])
+            return cls(**fields)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return None

@@ -1,0 +1,101 @@
+"""The job's command on this node: one process group, started, told to stop, and killed whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from costopt.agent.durable import replace_quickly
+from costopt.agent.launcher import LaunchSpec
+from costopt.agent.status import TrainerStatus
+
+ERROR_LINE = re.compile(r"^(?:\[.*?\]:?\s*)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)$")
+TORCHRUN_ERROR = "ChildFailedError"
+TAIL_BYTES = 32_768
+
+
+class Trainer:
+    """A running command. Its status and notice files are its own, so no old one is believed."""
+
+    def __init__(
+        self,
+        spec: LaunchSpec,
+        variables: dict[str, str],
+        *,
+        workdir: str,
+        status_file: Path,
+        notice_file: Path,
+        log_path: Path,
+    ) -> None:
+        """Start the command. Raises OSError where the folder or interpreter is missing."""
+        self.notice_file = notice_file
+        self.log_path = log_path
+        self.started_at = time.monotonic()
+        self.stop_asked_at: float | None = None
+        self._status_file = status_file
+        status_file.unlink(missing_ok=True)
+        notice_file.unlink(missing_ok=True)
+        with log_path.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603
+                spec.command,
+                cwd=workdir,
+                env={**os.environ, **dict(spec.variables), **variables},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+            )
+
+    def exit_code(self) -> int | None:
+        """None while the command runs; negative is the signal that ended it."""
+        return self._process.poll()
+
+    def status(self) -> TrainerStatus | None:
+        """What the trainer last told of itself, or None where it has told nothing."""
+        return TrainerStatus.read(self._status_file)
+
+    def age_s(self) -> float:
+        """Seconds of the wall since the start."""
+        return time.monotonic() - self.started_at
+
+    def ask_stop(self, reason: str, strikes_at: str | None = None) -> None:
+        """Tell the trainer to save and stop: the notice file for costopt.train, else SIGTERM.
+
+        A trainer that reports its status reads the notice file at each step and needs no signal;
+        torchrun would end its workers on one.
+        """
+        if self.stop_asked_at is not None:
+            return
+        self.stop_asked_at = time.monotonic()
+        notice = {"action": "stop", "reason": reason, "time": strikes_at}
+        replace_quickly(self.notice_file, json.dumps(notice).encode())
+        if self.status() is None:
+            self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the command and everything it started in its group, at once."""
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+
+    def error(self) -> str:
+        """The last line of the log that names an error, else the last line."""
+        with suppress(OSError), self.log_path.open("rb") as log:
+            log.seek(max(0, self.log_path.stat().st_size - TAIL_BYTES))
+            lines = [line for line in log.read().decode(errors="replace").splitlines() if line]
+            found = (
+                match[1]
+                for line in reversed(lines)
+                if (match := ERROR_LINE.match(line)) and TORCHRUN_ERROR not in line
+            )
+            return next(found, lines[-1] if lines else "")[:300]
+        return ""
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)

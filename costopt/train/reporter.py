@@ -1,0 +1,93 @@
+"""Tells the agent how far the training is; silent where there is no agent."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from costopt.agent.status import (
+    RefusedCheckpoint,
+    SavedCheckpoint,
+    TrainerState,
+    TrainerStatus,
+)
+
+LEAST_INTERVAL_S = 0.2
+SPEED_WINDOW_S = 10.0
+CHECKPOINTS_KEPT = 64
+
+
+class Reporter:
+    """Steps in, units out: ``units_per_step`` converts."""
+
+    def __init__(self, path: Path | None, generation: int) -> None:
+        self.units_per_step = 1.0
+        self._path = path
+        self._status = TrainerStatus(generation, TrainerState.STARTING, at=time.time())
+        self._checkpoints: deque[SavedCheckpoint] = deque(maxlen=CHECKPOINTS_KEPT)
+        self._steps: deque[tuple[float, int]] = deque()
+        self._written_at = 0.0
+
+    def resumed(
+        self,
+        step: int,
+        restored: SavedCheckpoint | None,
+        refused: Sequence[RefusedCheckpoint],
+        guarantee: str,
+    ) -> None:
+        """Training goes on at ``step``."""
+        if restored is not None:
+            self._remember(restored)
+        units = step * self.units_per_step
+        self._tell(done_units=units, saved_units=units, refused=tuple(refused), guarantee=guarantee)
+
+    def stepped(self, step: int) -> None:
+        """``step`` steps are done."""
+        now = time.monotonic()
+        self._steps.append((now, step))
+        while now - self._steps[0][0] > SPEED_WINDOW_S:
+            self._steps.popleft()
+        if now - self._written_at >= LEAST_INTERVAL_S:
+            self._tell(
+                state=TrainerState.TRAINING,
+                done_units=step * self.units_per_step,
+                units_per_s=self._speed(),
+            )
+
+    def saved(self, step: int, checkpoint: SavedCheckpoint) -> None:
+        """A checkpoint of ``step`` is durable."""
+        self._remember(checkpoint)
+        units = step * self.units_per_step
+        self._tell(state=TrainerState.TRAINING, done_units=units, saved_units=units, message="")
+
+    def failed(self, message: str) -> None:
+        """A save failed; training goes on."""
+        self._tell(message=message)
+
+    def ended(self, state: TrainerState, step: int) -> None:
+        """The loop is over."""
+        self._tell(state=state, done_units=step * self.units_per_step)
+
+    def _remember(self, checkpoint: SavedCheckpoint) -> None:
+        units = checkpoint.units * self.units_per_step
+        self._checkpoints.append(replace(checkpoint, units=units))
+
+    def _speed(self) -> float | None:
+        (first_at, first), (last_at, last) = self._steps[0], self._steps[-1]
+        if last_at <= first_at:
+            return None
+        return (last - first) * self.units_per_step / (last_at - first_at)
+
+    def _tell(self, **changes: object) -> None:
+        self._status = replace(
+            self._status,
+            at=time.time(),
+            checkpoints=tuple(self._checkpoints),
+            **changes,  # type: ignore[arg-type]
+        )
+        self._written_at = time.monotonic()
+        if self._path is not None:
+            self._status.write(self._path)
