@@ -1,0 +1,116 @@
+"""Options from a file: costopt.toml in the working folder, over ~/.config/costopt/config.toml.
+
+A table bears a command's name and holds its options: ``[plan]`` with ``policy = "balanced"``.
+Keys outside tables hold for every command that has the option. What spends money is confirmed on
+the command line only, so ``apply`` is refused here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from costopt.domain.errors import SpecError
+
+FILE_NAME = "costopt.toml"
+SHARED = ("output", "policy", "market", "state_dir")
+ONLY_BY_FLAG = ("apply",)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The values of the file at ``path``; ``path`` None: there is no file."""
+
+    path: Path | None
+    values: Mapping[str, Any]
+
+
+def read_config(named: str | None) -> tuple[Config, ...]:
+    """The files that exist, the one that wins last; only ``named`` where one is named.
+
+    Raises SpecError for a file that cannot be read or is no TOML.
+    """
+    if named is not None:
+        return (_read(Path(named)),)
+    base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    places = (Path(base).expanduser() / "costopt" / "config.toml", Path(FILE_NAME))
+    return tuple(_read(place) for place in places if place.is_file())
+
+
+def defaults_for(name: str, command: click.Command, configs: tuple[Config, ...]) -> dict[str, Any]:
+    """Defaults of one command's options. Raises SpecError for keys that it does not know."""
+    defaults: dict[str, Any] = {}
+    for config in configs:
+        shared = {key: value for key, value in config.values.items() if not _is_table(value)}
+        for key in shared:
+            _check_key(config, "", key, SHARED)
+        defaults |= _known(command, shared)
+        table = config.values.get(name, {})
+        if not _is_table(table):
+            raise SpecError(f"{config.path}: {name} must be a table: [{name}]")
+        defaults |= _table_defaults(config, name, command, table)
+    return defaults
+
+
+def _read(path: Path) -> Config:
+    import tomllib
+
+    try:
+        return Config(path, tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise SpecError(f"{path}: cannot be read: {reason}") from None
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{path}: is not UTF-8 text (byte {error.start})") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError(f"{path}: is not TOML: {error}") from None
+
+
+def _table_defaults(
+    config: Config, name: str, command: click.Command, table: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Options of a command; the tables of a group's commands stay tables, as click wants them."""
+    if isinstance(command, click.Group):
+        for key in table:
+            _check_key(config, name, key, tuple(command.commands))
+        return {
+            key: _table_defaults(config, f"{name}.{key}", command.commands[key], inner)
+            for key, inner in table.items()
+        }
+    known = tuple(_option_names(command))
+    for key in table:
+        _check_key(config, name, key, known)
+    return {key.replace("-", "_"): value for key, value in table.items()}
+
+
+def _known(command: click.Command, shared: Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(command, click.Group):
+        return {key: _known(inner, shared) for key, inner in command.commands.items()}
+    names = _option_names(command)
+    plain = {key.replace("-", "_"): value for key, value in shared.items()}
+    return {key: value for key, value in plain.items() if key in names}
+
+
+def _check_key(config: Config, table: str, key: str, known: tuple[str, ...]) -> None:
+    from costopt.spec.nearest import suggestion
+
+    where = f"{config.path}: [{table}] {key}" if table else f"{config.path}: {key}"
+    plain = key.replace("-", "_")
+    if plain in ONLY_BY_FLAG:
+        raise SpecError(f"{where}: can be given on the command line only, since it spends money")
+    if plain not in known and key not in known:
+        allowed = suggestion(plain, known) or f"; allowed: {', '.join(known)}"
+        raise SpecError(f"{where}: unknown key{allowed}")
+
+
+def _option_names(command: click.Command) -> set[str]:
+    return {parameter.name for parameter in command.params if parameter.name}
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict)

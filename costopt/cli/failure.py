@@ -1,0 +1,75 @@
+"""How a command ends when it does not end well: one message on stderr and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import click
+
+from costopt.cli.settings import Settings
+from costopt.domain.errors import CostoptError
+
+INTERRUPTED = 130
+"""128 + SIGINT, as shells report it."""
+BROKEN_PIPE = 141
+"""128 + SIGPIPE, as for any Unix tool whose reader left."""
+
+
+def exit_code_of(run: Callable[[], object], settings: Settings) -> int:
+    """Run the command line; tell its error, if any, on stderr. Returns the exit code."""
+    try:
+        answer = run()
+    except CostoptError as error:
+        if settings.debug:
+            traceback.print_exc()
+        tell("error", error.message, error.hint)
+        return error.exit_code
+    except click.UsageError as error:
+        where = f"{error.ctx.command_path} --help" if error.ctx else "costopt --help"
+        tell("error", error.format_message(), f"see {where}")
+        return error.exit_code
+    except click.ClickException as error:
+        tell("error", error.format_message())
+        return error.exit_code
+    except click.Abort as abort:
+        interrupted = isinstance(abort.__cause__, KeyboardInterrupt)
+        tell("interrupted" if interrupted else "stopped")
+        return INTERRUPTED if interrupted else 1
+    except Exception as error:  # noqa: BLE001 - the last resort: no traceback without --debug
+        _tell_unexpected(error, settings)
+        return 1
+    return answer if isinstance(answer, int) else 0
+
+
+def tell(kind: str, message: str = "", hint: str | None = None) -> None:
+    """A message for people, on stderr: ``kind: message`` and ``→ hint``."""
+    head = click.style(kind, fg="red", bold=True) if kind == "error" else kind
+    text = f"{head}: {message}" if message else head
+    if hint:
+        text += f"\n  → {hint}"
+    click.echo(text, err=True, color=None if "NO_COLOR" not in os.environ else False)
+
+
+@contextmanager
+def quiet_pipe() -> Iterator[None]:
+    """End without a word where the reader of stdout has gone."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:  # noqa: PTH123
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        raise click.exceptions.Exit(BROKEN_PIPE) from None
+
+
+def _tell_unexpected(error: Exception, settings: Settings) -> None:
+    said = " ".join(f"{type(error).__name__}: {error}".split())
+    if settings.debug:
+        traceback.print_exc()
+        tell("error", f"unexpected {said}", "please report this, with the lines above")
+    else:
+        tell("error", f"unexpected {said}", "costopt --debug COMMAND shows where; please report it")

@@ -1,0 +1,72 @@
+"""Figures as people read them; unknown is a dash."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+UNKNOWN = "–"
+
+
+def plain(value: object) -> str:
+    """Text as it is, numbers without noise, lists with commas."""
+    match value:
+        case None:
+            return UNKNOWN
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:,.6g}"
+        case tuple() | list():
+            return ", ".join(plain(each) for each in value)
+        case datetime():
+            return moment(value)
+    return str(value)
+
+
+def usd(value: float | None) -> str:
+    """Dollars: cents where they matter."""
+    if value is None:
+        return UNKNOWN
+    if value and abs(value) < 1:
+        return f"${value:.4f}"
+    return f"${value:,.2f}" if abs(value) < 10_000 else f"${value:,.0f}"
+
+
+def number(value: float | None) -> str:
+    """Three or four significant digits."""
+    if value is None:
+        return UNKNOWN
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def percent(value: float | None) -> str:
+    """A share as a percentage; 100 % only where it is certain."""
+    if value is None:
+        return UNKNOWN
+    if 0.999 <= value < 1:
+        return ">99.9 %"
+    return f"{value:.1%}".replace("%", " %")
+
+
+def length(seconds: float | None) -> str:
+    """A duration in its two largest units."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 0:
+        return f"−{length(-seconds)}"
+    total = round(seconds)
+    days, rest = divmod(total, 86400)
+    hours, rest = divmod(rest, 3600)
+    minutes, left = divmod(rest, 60)
+    if days:
+        return f"{days}d {hours}h"
+    if hours:
+        return f"{hours}h {minutes:02}m"
+    return f"{minutes}m {left:02}s" if minutes else f"{left}s"
+
+
+def moment(when: datetime | None) -> str:
+    """A time in UTC, to the minute."""
+    return UNKNOWN if when is None else when.astimezone(UTC).strftime("%Y-%m-%d %H:%MZ")

@@ -1,0 +1,66 @@
+"""The entry point: ``costopt``."""
+
+from __future__ import annotations
+
+import click
+
+from costopt import __version__
+from costopt.cli.config import defaults_for, read_config
+from costopt.cli.group import Commands, Entry
+from costopt.cli.settings import Settings
+
+COMMANDS = {
+    "plan": Entry("costopt.cli.plan", "plan", "Choose pools, nodes and hours for a job."),
+    "what-if": Entry("costopt.cli.what_if", "what_if", "Compare policies, deadlines and terms."),
+    "run": Entry("costopt.cli.run", "run", "Run a job until it is done."),
+    "backtest": Entry("costopt.cli.backtest", "backtest", "Try policies on a recorded market."),
+    "status": Entry("costopt.cli.status", "status", "Show how far jobs are and what they cost."),
+    "events": Entry("costopt.cli.events", "events", "List the facts that the ledger holds."),
+    "report": Entry("costopt.cli.report", "report", "Write a job's report as one HTML file."),
+    "catalog": Entry("costopt.cli.catalog", "catalog", "List GPU instance types and regions."),
+    "market": Entry("costopt.cli.market", "market", "Generate, import and show market histories."),
+    "validate": Entry("costopt.cli.validate", "validate", "Check job and policy files."),
+    "schema": Entry("costopt.cli.schema", "schema", "Print the JSON Schema of a file format."),
+    "doctor": Entry("costopt.cli.doctor", "doctor", "Check this installation."),
+    "completion": Entry("costopt.cli.completion", "completion", "Print shell completion code."),
+}
+
+
+@click.group(
+    cls=Commands,
+    entries=COMMANDS,
+    context_settings={
+        "auto_envvar_prefix": "COSTOPT",
+        "help_option_names": ["-h", "--help"],
+        "show_default": True,
+    },
+)
+@click.version_option(__version__, prog_name="costopt")
+@click.option("--debug", is_flag=True, help="Show the traceback of an unexpected error.")
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Read options from this file in place of costopt.toml.",
+)
+@click.pass_context
+def cli(context: click.Context, debug: bool, config: str | None) -> None:
+    """Finish training jobs by their deadline at the lowest dollars and kilowatt-hours.
+
+    Every option may also be set as an environment variable, such as COSTOPT_PLAN_POLICY for
+    plan --policy, or in costopt.toml, here or as ~/.config/costopt/config.toml: flags win over
+    the environment, the environment over the file.
+
+    Exit codes: 0 done, 1 error, 2 wrong usage or file, 3 infeasible, 4 a guard tripped,
+    5 stale data.
+    """
+    context.ensure_object(Settings).debug = debug
+    name = context.invoked_subcommand
+    command = cli.get_command(context, name) if name else None
+    if name and command:
+        context.default_map = {name: defaults_for(name, command, read_config(config))}
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    cli(prog_name="costopt")

@@ -1,0 +1,224 @@
+"""One table, told to people or to programs: table, json, csv, md, html."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import Enum, StrEnum
+from typing import Any
+
+import click
+
+from costopt.cli.figures import plain
+
+Row = Mapping[str, object]
+
+
+class Format(StrEnum):
+    """How a table is written."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    MD = "md"
+    HTML = "html"
+
+
+output_option = click.option(
+    "--output",
+    "-o",
+    type=click.Choice([each.value for each in Format]),
+    default=Format.TABLE.value,
+    envvar="COSTOPT_OUTPUT",
+    show_envvar=True,
+    help="How to write the answer to stdout.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """``key`` names the value for programs, ``title`` for people; ``shown`` writes it for people.
+
+    ``detail`` columns appear in json and csv only.
+    """
+
+    key: str
+    title: str
+    shown: Callable[[Any], str] = plain
+    right: bool = False
+    detail: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """``schema`` is the name and version of the form, such as costopt.catalog/1.
+
+    ``rows`` hold raw values by column key. ``facts`` are values of the whole table, json only;
+    ``notes`` are sentences under the table for people.
+    """
+
+    schema: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: Sequence[Row]
+    facts: Row = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def shown_columns(self) -> tuple[Column, ...]:
+        """The columns for people."""
+        return tuple(column for column in self.columns if not column.detail)
+
+
+def show(table: Table, output: str) -> None:
+    """Write the table to stdout."""
+    if output == Format.TABLE:
+        _print_rich(table)
+    else:
+        click.echo(_RENDERERS[Format(output)](table), nl=False)
+
+
+def as_json(table: Table) -> str:
+    """An object with ``schema``, the facts and ``rows``."""
+    rows = [{c.key: _value(row.get(c.key)) for c in table.columns} for row in table.rows]
+    facts = {key: _value(value) for key, value in table.facts.items()}
+    document = {"schema": table.schema, **facts, "rows": rows}
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def as_csv(table: Table) -> str:
+    """A header of keys and raw values; unknown is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(column.key for column in table.columns)
+    for row in table.rows:
+        writer.writerow(_cell(row.get(column.key)) for column in table.columns)
+    return text.getvalue()
+
+
+def as_markdown(table: Table) -> str:
+    """A pipe table under its title, with the notes below."""
+    columns = table.shown_columns
+    lines = [f"### {table.title}", ""]
+    lines.append("| " + " | ".join(column.title for column in columns) + " |")
+    lines.append("|" + "|".join("---:" if column.right else "---" for column in columns) + "|")
+    for row in table.rows:
+        cells = (column.shown(row.get(column.key)) for column in columns)
+        lines.append("| " + " | ".join(_escaped(cell) for cell in cells) + " |")
+    for note in table.notes:
+        lines += ["", note]
+    return "\n".join(lines) + "\n"
+
+
+def as_html(table: Table) -> str:
+    """One self-contained page."""
+    columns = table.shown_columns
+    head = "".join(f"<th>{html.escape(column.title)}</th>" for column in columns)
+    body = "\n".join(
+        "<tr>"
+        + "".join(
+            f'<td class="{"right" if column.right else "left"}">'
+            f"{html.escape(column.shown(row.get(column.key)))}</td>"
+            for column in columns
+        )
+        + "</tr>"
+        for row in table.rows
+    )
+    notes = "\n".join(f"<p>{html.escape(note)}</p>" for note in table.notes)
+    title = html.escape(table.title)
+    return _PAGE.format(title=title, head=head, body=body, notes=notes)
+
+
+_RENDERERS: Mapping[Format, Callable[[Table], str]] = {
+    Format.JSON: as_json,
+    Format.CSV: as_csv,
+    Format.MD: as_markdown,
+    Format.HTML: as_html,
+}
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; padding: 0 1rem; }}
+div {{ overflow-x: auto; }}
+table {{ border-collapse: collapse; }}
+th, td {{ padding: .3rem .7rem; border-bottom: 1px solid #8886; white-space: nowrap; }}
+th {{ text-align: left; }}
+.right {{ text-align: right; font-variant-numeric: tabular-nums; }}
+</style>
+</head>
+<body>
+<h1>{title}</h1>
+<div><table>
+<thead><tr>{head}</tr></thead>
+<tbody>
+{body}
+</tbody>
+</table></div>
+{notes}
+</body>
+</html>
+"""
+
+
+def _print_rich(table: Table) -> None:
+    """As wide as the terminal; where there is none, as wide as the rows, so that none is cut."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    at_terminal = sys.stdout.isatty()
+    plain_text = not at_terminal or "NO_COLOR" in os.environ
+    console = Console(
+        file=sys.stdout,
+        width=None if at_terminal else 1000,
+        no_color=plain_text,
+        highlight=False,
+        soft_wrap=False,
+    )
+    grid = RichTable(title=table.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in table.shown_columns:
+        grid.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
+    for row in table.rows:
+        grid.add_row(*(Text(c.shown(row.get(c.key))) for c in table.shown_columns))
+    console.print(grid)
+    for note in table.notes:
+        console.print(Text(note))
+
+
+def _value(value: object) -> object:
+    """A value as JSON writes it: times in ISO 8601, unknown as null."""
+    match value:
+        case datetime():
+            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        case Enum():
+            return value.value
+        case Mapping():
+            return {str(key): _value(inner) for key, inner in value.items()}
+        case str() | int() | float() | bool() | None:
+            return value
+        case Sequence():
+            return [_value(inner) for inner in value]
+    return str(value)
+
+
+def _cell(value: object) -> object:
+    told = _value(value)
+    return json.dumps(told) if isinstance(told, dict | list) else told
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
