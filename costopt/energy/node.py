@@ -72,9 +72,7 @@ class NodePowerModel:
         machine = self._catalog.machine(pool)
         if machine is None:
             return None
-        busy_w = node_w(
-            machine, self._cooling, TRAINING_GPU_UTILISATION, TRAINING_CPU_UTILISATION
-        )
+        busy_w = node_w(machine, self._cooling, TRAINING_GPU_UTILISATION, TRAINING_CPU_UTILISATION)
         idle_w = node_idle_w(machine, self._cooling)
         region = self._catalog.region(pool.provider, pool.region)
         pue = _pue(pool.provider, region)
