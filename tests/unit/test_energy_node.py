@@ -178,6 +178,14 @@ def test_a_region_without_pue_takes_the_fleet_mean_and_says_so() -> None:
     assert "fleet mean of gcp" in power.source
 
 
+def test_a_region_with_pue_keeps_its_own() -> None:
+    model = NodePowerModel(load_catalog())
+    power = model.node_power(pool("aws/eu-north-1/eu-north-1a/g5.xlarge/spot"))
+    assert power is not None
+    assert power.pue == 1.10
+    assert "fleet mean" not in power.source
+
+
 def test_an_unknown_region_has_no_intensity_and_no_zero() -> None:
     model = NodePowerModel(load_catalog())
     power = model.node_power(pool("aws/mars-north-1/mars-north-1a/g5.xlarge/spot"))
