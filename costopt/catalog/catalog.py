@@ -12,7 +12,7 @@ from costopt.catalog.price import PriceKey, SpotQuote, read_list_prices, read_sp
 from costopt.catalog.region import read_regions
 from costopt.domain.errors import CatalogError
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.market import CapacityType, Gpu, InstanceType, Offer, Pool, Region
+from costopt.domain.market import CapacityType, InstanceType, Offer, Pool, Region
 
 ANY_ZONE = "*"
 """Suffix of a region's name that stands for any of its zones ("us-east-1*")."""
@@ -70,10 +70,6 @@ class Catalog:
     def gpu_models(self) -> tuple[str, ...]:
         """Every GPU model, sorted."""
         return tuple(sorted({machine.gpu.model for machine in self._machines.values()}))
-
-    def gpu(self, model: str) -> Gpu:
-        """The GPU that answers to ``model``, the first by name. Raises CatalogError."""
-        return min((machine.gpu for machine in self.find(gpu=model)), key=lambda gpu: gpu.model)
 
     def providers(self) -> tuple[str, ...]:
         """Every provider, sorted."""
