@@ -91,7 +91,7 @@ def job(
             tuple(ThroughputPoint(*point) for point in points), scaling_efficiency=efficiency
         ),
         checkpoint=CheckpointSpec("file:///tmp/none", 10.0, save_s, restore_s),
-        phases=(Phase("train", 1.0, 1, 1),),
+        phases=(Phase("train", 1.0, 1, 10_000),),
         startup_s=startup_s,
         budget=budget or Budget(),
     )

@@ -1,0 +1,169 @@
+"""Why there is no plan: the constraint whose removal makes one possible, in the user's words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from costopt.domain.plan import Rejection
+from costopt.domain.policy import Limits
+from costopt.optimize.model import JobPart
+from costopt.optimize.prune import alone_held_h
+from costopt.optimize.rates import Array
+from costopt.optimize.request import PlanRequest
+
+Feasible = Callable[[PlanRequest], bool]
+
+
+def binding_of(
+    request: PlanRequest,
+    parts: Sequence[JobPart],
+    rejections: Sequence[Rejection],
+    feasible: Feasible,
+) -> str:
+    """The binding constraint of an infeasible request.
+
+    ``parts`` holds what configurations each job has; ``feasible`` solves a relaxed request. Time
+    is judged in closed form, since no mix is faster than the fastest configuration; everything
+    else by solving without it.
+    """
+    empty = next((part for part in parts if not len(part.table)), None)
+    if empty is not None:
+        return _no_configuration(request, empty, rejections, feasible)
+    for part in parts:
+        reason = _time(part)
+        if reason is not None:
+            return reason
+    for name, relaxed in _relaxations(request):
+        if feasible(relaxed):
+            return name
+    for part in parts:
+        reason = _risk(part, request)
+        if reason is not None:
+            return reason
+    return "several constraints together: the plan needs more than one of them relaxed"
+
+
+def _no_configuration(
+    request: PlanRequest, part: JobPart, rejections: Sequence[Rejection], feasible: Feasible
+) -> str:
+    name = part.demand.job.name
+    if not request.offers and not rejections:
+        return f"resources: there are no offers for job {name!r}"
+    if {"quota", "limit", "zone_share"} & {r.code for r in rejections}:
+        for reason, relaxed in _relaxations(request):
+            if feasible(relaxed):
+                return reason
+    reason, count = Counter(f"{r.code}: {r.reason}" for r in rejections).most_common(1)[0]
+    offers = max(len(request.offers), len({r.pool for r in rejections}))
+    return (
+        f"resources: none of {offers} offers can run job {name!r}; "
+        f"the most common reason, for {count} of them: {reason}"
+    )
+
+
+def _time(part: JobPart) -> str | None:
+    """Whether even the expected time of the fastest allowed configurations is too long."""
+    demand, table = part.demand, part.table
+    if demand.hours_left <= 0:
+        return _no_time(part)
+    per_hour = table.paid_units_per_hour / table.calendar
+    needed_h = _fastest_h(part, 1 / per_hour)
+    if needed_h is None:
+        return f"resources: no offer fits the gang size of every phase of job {demand.job.name!r}"
+    if needed_h <= demand.hours_left:
+        return None
+    row = int(np.argmax(per_hour))
+    return (
+        f"deadline: job {demand.job.name!r} needs {needed_h:,.1f} h at the fastest allowed "
+        f"configuration ({table.label(row)}), {demand.hours_left:,.1f} h are left"
+    )
+
+
+def _no_time(part: JobPart) -> str:
+    demand = part.demand
+    job = demand.job
+    return (
+        f"deadline: job {job.name!r} is due in {demand.due_h:,.1f} h less the reserve, "
+        f"and may start in {demand.release_h:,.1f} h: no time is left"
+    )
+
+
+def _risk(part: JobPart, request: PlanRequest) -> str | None:
+    """Whether the expected time fits but the time held for the on-time probability does not."""
+    demand, table = part.demand, part.table
+    needed_h = _fastest_h(part, table.stretch / table.paid_units_per_hour)
+    if needed_h is None or needed_h <= demand.hours_left:
+        return None
+    row = int(np.argmin(alone_held_h(table, demand)))
+    return (
+        f"risk: to be on time with probability {request.policy.risk.on_time:g} job "
+        f"{demand.job.name!r} must hold {needed_h:,.1f} h at the surest allowed configuration "
+        f"({table.label(row)}), {demand.hours_left:,.1f} h are left"
+    )
+
+
+def _fastest_h(part: JobPart, hours_per_unit: Array) -> float | None:
+    """A start and every stage on its fastest configuration; None where a stage has none."""
+    demand, table = part.demand, part.table
+    living = bool(table.running.any())
+    needed_h = min(demand.starting_h, _start_h(part)) if living else _start_h(part)
+    for stage in demand.stages:
+        fits = (table.nodes >= stage.min_nodes) & (table.nodes <= stage.max_nodes)
+        if not fits.any():
+            return None
+        needed_h += stage.units * float(hours_per_unit[fits].min())
+    return needed_h
+
+
+def _start_h(part: JobPart) -> float:
+    return part.demand.job.overhead_s / 3600
+
+
+def _relaxations(request: PlanRequest) -> Iterator[tuple[str, PlanRequest]]:
+    """(what binds, the request without it), the narrowest first."""
+    for quota in request.quotas:
+        rest = tuple(q for q in request.quotas if q is not quota)
+        yield f"quota: {quota.name}", replace(request, quotas=rest)
+    yield from _limit_relaxations(request)
+    yield from _budget_relaxations(request)
+    if any(offer.nodes_available is not None for offer in request.offers):
+        offers = tuple(replace(offer, nodes_available=None) for offer in request.offers)
+        yield "capacity: too few nodes are available now", replace(request, offers=offers)
+
+
+def _limit_relaxations(request: PlanRequest) -> Iterator[tuple[str, PlanRequest]]:
+    limits = request.policy.limits
+    for name, value, unlimited in (
+        ("max_usd_per_hour", limits.max_usd_per_hour, replace(limits, max_usd_per_hour=None)),
+        ("max_nodes", limits.max_nodes, replace(limits, max_nodes=None)),
+        ("max_zone_share", limits.max_zone_share, replace(limits, max_zone_share=None)),
+        ("max_usd", limits.max_usd, replace(limits, max_usd=None)),
+        ("max_usd_per_month", limits.max_usd_per_month, replace(limits, max_usd_per_month=None)),
+    ):
+        if value is not None:
+            kind = "budget" if name in ("max_usd", "max_usd_per_month") else "limit"
+            yield f"{kind}: the policy's {name} of {value:g}", _with_limits(request, unlimited)
+
+
+def _budget_relaxations(request: PlanRequest) -> Iterator[tuple[str, PlanRequest]]:
+    for view in request.jobs:
+        budget = view.job.budget
+        for name, value, unlimited in (
+            ("max_usd", budget.max_usd, replace(budget, max_usd=None)),
+            ("max_kwh", budget.max_kwh, replace(budget, max_kwh=None)),
+        ):
+            if value is not None:
+                free = replace(view, job=replace(view.job, budget=unlimited))
+                jobs = tuple(free if other is view else other for other in request.jobs)
+                yield (
+                    f"budget: the {name} of {value:g} of job {view.job.name!r}",
+                    replace(request, jobs=jobs),
+                )
+
+
+def _with_limits(request: PlanRequest, limits: Limits) -> PlanRequest:
+    return replace(request, policy=replace(request.policy, limits=limits))

@@ -1,0 +1,86 @@
+"""Configurations: a pool, or an even spread over a region's zones, with a number of nodes.
+
+A table holds them all for one job as columns, so that a thousand pools × sixteen gang sizes are
+priced in milliseconds. Row i is one configuration; every column is an array over rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costopt.domain.market import Offer, Pool
+from costopt.optimize.rates import Array
+
+Parts = tuple[tuple[int, int], ...]
+"""A spread: (offer number, nodes) of each zone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationTable:
+    """Columns over configurations of one job.
+
+    ``offer`` is the number of the offer, or −1 where ``spread`` gives the parts. ``usd_per_hour``,
+    ``busy_kw`` and ``idle_kw`` (at the meter) are of the whole gang; ``gco2e_per_kwh`` is NaN where
+    unknown. ``hazard`` is interruptions of the gang per hour and ``speed`` units/s without any,
+    each with the ends of its 90 % interval. ``paid_units_per_hour`` is the expected work of a paid
+    hour; ``stretch`` the calendar hours to hold for a paid hour at the policy's on-time risk, and
+    ``calendar`` the expected ones. ``score_per_hour`` is the objective of a paid hour,
+    ``start_score`` that of a start. ``now`` tells whether the gang could start at once.
+    """
+
+    offers: tuple[Offer, ...]
+    spread: tuple[Parts, ...]
+    offer: NDArray[np.int64]
+    nodes: NDArray[np.int64]
+    gpus: NDArray[np.int64]
+    usd_per_hour: Array
+    busy_kw: Array
+    idle_kw: Array
+    gco2e_per_kwh: Array
+    power_error: Array
+    hazard: Array
+    hazard_low: Array
+    hazard_high: Array
+    speed: Array
+    speed_low: Array
+    speed_high: Array
+    interval_s: Array
+    availability: Array
+    interruptible: NDArray[np.bool_]
+    now: NDArray[np.bool_]
+    running: NDArray[np.bool_]
+    paid_units_per_hour: Array
+    calendar: Array
+    stretch: Array
+    score_per_hour: Array
+    usd_per_start: Array
+    kwh_per_hour: Array
+    kwh_per_start: Array
+    start_score: Array
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Self:
+        """The table of these rows, in this order."""
+        if rows.dtype == np.bool_:
+            rows = np.flatnonzero(rows)
+        columns = {
+            f.name: getattr(self, f.name)[rows]
+            for f in fields(self)
+            if f.name not in ("offers", "spread")
+        }
+        return replace(self, spread=tuple(self.spread[i] for i in rows), **columns)
+
+    def parts(self, row: int) -> tuple[tuple[Pool, int], ...]:
+        """(pool, nodes) of a row."""
+        numbers = self.spread[row] or ((int(self.offer[row]), int(self.nodes[row])),)
+        return tuple((self.offers[number].pool, nodes) for number, nodes in numbers)
+
+    def label(self, row: int) -> str:
+        """A row in words: ``4 × aws/us-east-1/…``."""
+        return " + ".join(f"{nodes} × {pool}" for pool, nodes in self.parts(row))

@@ -1,0 +1,115 @@
+"""What is left to be done of a job, in stages with their own gang sizes, and within which time."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from costopt.domain.errors import InfeasibleError
+from costopt.domain.fleet import NodeState
+from costopt.domain.job import GangState, Job
+from costopt.domain.market import Pool
+from costopt.domain.view import JobView
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Neighbouring phases with the same gang sizes: ``units`` of work left on min to max nodes."""
+
+    units: float
+    min_nodes: int
+    max_nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A job as the model sees it. Hours count from the request's ``now``.
+
+    ``due_h`` is the deadline less the policy's reserve. ``running`` is the living gang by pool;
+    ``starting_h`` is what is left of its start-up.
+    """
+
+    job: Job
+    stages: tuple[Stage, ...]
+    release_h: float
+    due_h: float
+    running: Mapping[Pool, int]
+    starting_h: float
+    measured_units_per_s: float | None
+
+    @property
+    def units(self) -> float:
+        """All the work that is left."""
+        return sum(stage.units for stage in self.stages)
+
+    @property
+    def hours_left(self) -> float:
+        """The time the job may use."""
+        return self.due_h - self.release_h
+
+
+def demand_of(view: JobView, now: datetime, reserve_s: float) -> Demand | None:
+    """What is left of a job, or None where it is done.
+
+    Raises InfeasibleError for an amount of work, a done amount or a time that is not finite.
+    """
+    job, progress = view.job, view.progress
+    running = Counter(
+        node.pool for node in view.nodes if node.state in (NodeState.PENDING, NodeState.RUNNING)
+    )
+    done = progress.done_units if running else progress.saved_units
+    for name, value in (
+        ("work amount", job.work.amount),
+        ("work done", done),
+        ("start-up time", job.overhead_s),
+        ("save time", job.checkpoint.save_s),
+    ):
+        if not math.isfinite(value) or value < 0:
+            raise InfeasibleError(
+                f"job {job.name!r}: the {name} is {value:g}, not a finite number from 0 up",
+                hint="correct the job file",
+            )
+    if progress.state is GangState.FINISHED or done >= job.work.amount * (1 - 1e-12):
+        return None
+    return Demand(
+        job=job,
+        stages=_stages(job, done),
+        release_h=max(0.0, (job.start_at - now).total_seconds() / 3600),
+        due_h=((job.deadline_at - now).total_seconds() - reserve_s) / 3600,
+        running=running,
+        starting_h=_starting_h(view, now),
+        measured_units_per_s=progress.measured_units_per_s,
+    )
+
+
+def _stages(job: Job, done: float) -> tuple[Stage, ...]:
+    stages: list[Stage] = []
+    bound = 0.0
+    for phase in job.phases:
+        begin, bound = bound, bound + phase.share * job.work.amount
+        units = bound - max(begin, done)
+        if units <= 1e-12 * job.work.amount:
+            continue
+        fewest = max(phase.min_nodes, job.resources.min_nodes)
+        most = min(phase.max_nodes, job.resources.max_nodes)
+        if stages and (stages[-1].min_nodes, stages[-1].max_nodes) == (fewest, most):
+            stages[-1] = Stage(stages[-1].units + units, fewest, most)
+        else:
+            stages.append(Stage(units, fewest, most))
+    if not stages:
+        return (Stage(job.work.amount - done, job.resources.min_nodes, job.resources.max_nodes),)
+    return tuple(stages)
+
+
+def _starting_h(view: JobView, now: datetime) -> float:
+    """A gang that trains has no start-up left; one that has not said when it will pays in full."""
+    progress = view.progress
+    if progress.state is GangState.TRAINING:
+        return 0.0
+    if progress.starting_until is None:
+        return view.job.overhead_s / 3600
+    left_s = (progress.starting_until - now).total_seconds()
+    return min(max(left_s, 0.0), view.job.overhead_s) / 3600

@@ -1,0 +1,238 @@
+"""plan(): from a request to a plan with its forecasts, candidates and reasons."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from costopt.domain.plan import Candidate, Constraint, Forecast, Plan, PlanStatus, Rejection
+from costopt.optimize.binding import binding_of
+from costopt.optimize.candidates import candidates_of
+from costopt.optimize.demand import Demand, demand_of
+from costopt.optimize.enumerate import enumerate_configurations
+from costopt.optimize.layout import Segment, allocations_of, spent
+from costopt.optimize.model import JobPart
+from costopt.optimize.request import PlanRequest
+from costopt.optimize.risk import done_forecast, forecast_segments
+from costopt.optimize.shared import totals_limit_usd
+from costopt.optimize.solve import Answer, solve_parts
+from costopt.optimize.solver import Outcome
+
+TIGHTENINGS = 3
+"""How often the due time is drawn in where the simulation finds the plan less sure than asked."""
+
+SURE_ENOUGH = 0.01
+"""How far the simulated probability may fall short: the noise of 2,000 samples."""
+
+
+def plan(
+    request: PlanRequest,
+    *,
+    time_limit_s: float = 10.0,
+    gap: float = 0.005,
+    solver: str | None = None,
+    explain: bool = True,
+) -> Plan:
+    """The cheapest plan by the policy's objective that ends every job in time.
+
+    Status OPTIMAL (within ``gap`` of the bound), FEASIBLE (time ran out first, or jobs compete and
+    the bound is that of the jobs apart), INFEASIBLE (``binding`` says why) or EMPTY (nothing is
+    left to do). ``solver`` is "highs", "cbc" or None for the best installed; ``explain`` False
+    leaves out the candidates, which are filled for a single job only. Raises InfeasibleError for a
+    job whose figures are not finite and SolverError where the solver fails.
+    """
+    started = time.perf_counter()
+    settings = _Settings(time_limit_s, gap, solver)
+    parts, rejections = prepare(request)
+    if not parts:
+        return _empty(request)
+    answer = _solve_surely(request, parts, settings)
+    forecasts = _forecasts(request, parts, answer)
+    candidates = _candidates(request, parts, answer) if explain and len(parts) == 1 else ()
+    made = Plan(
+        status=_status(answer),
+        made_at=request.now,
+        allocations=tuple(
+            allocation
+            for part, segments in zip(parts, answer.segments, strict=False)
+            for allocation in allocations_of(part, segments, request.now)
+        ),
+        forecasts=forecasts,
+        candidates=candidates,
+        rejections=request.rejections + rejections,
+        solver=answer.solver,
+        solve_s=time.perf_counter() - started,
+    )
+    if not answer.solved:
+        binding = _binding(request, parts, rejections, answer, settings)
+        return replace(made, binding=binding)
+    objective, bound = answer.objective_usd, answer.bound_usd
+    return replace(
+        made,
+        constraints=_constraints(request, parts, answer),
+        objective_usd=objective,
+        bound_usd=bound,
+        gap=max(0.0, objective - bound) / max(abs(objective), 1e-9),
+    )
+
+
+def prepare(request: PlanRequest) -> tuple[list[JobPart], tuple[Rejection, ...]]:
+    """Every unfinished job with its table of configurations, and the offers left out.
+
+    Raises InfeasibleError for a job whose figures are not finite.
+    """
+    parts: list[JobPart] = []
+    rejections: dict[Rejection, None] = {}
+    for view in request.jobs:
+        demand = demand_of(view, request.now, request.policy.risk.reserve_s)
+        if demand is not None:
+            table, refused = enumerate_configurations(request, demand)
+            parts.append(JobPart(demand, table, []))
+            rejections |= dict.fromkeys(refused)
+    return parts, tuple(rejections)
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    time_limit_s: float
+    gap: float
+    solver: str | None
+
+
+def _solve(request: PlanRequest, parts: Sequence[JobPart], settings: _Settings) -> Answer:
+    if any(not len(part.table) or part.demand.hours_left <= 0 for part in parts):
+        return Answer(Outcome.INFEASIBLE)
+    return solve_parts(
+        request,
+        parts,
+        time_limit_s=settings.time_limit_s,
+        gap=settings.gap,
+        solver=settings.solver,
+    )
+
+
+def _solve_surely(request: PlanRequest, parts: Sequence[JobPart], settings: _Settings) -> Answer:
+    """Solve, simulate, and draw the due time in until the plan is as sure as the policy asks.
+
+    The margins of the model treat each configuration by itself; a mix of them can be less sure.
+    """
+    answer = _solve(request, parts, settings)
+    tried = list(parts)
+    for _ in range(TIGHTENINGS):
+        if not answer.solved:
+            break
+        late_h = [
+            _late_h(request, part, segments)
+            for part, segments in zip(parts, answer.segments, strict=True)
+        ]
+        if max(late_h) <= 0:
+            return answer
+        tried = [
+            JobPart(replace(part.demand, due_h=part.demand.due_h - late * 1.1), part.table, [])
+            for part, late in zip(tried, late_h, strict=True)
+        ]
+        answer = _solve(request, tried, settings)
+    return answer
+
+
+def _late_h(request: PlanRequest, part: JobPart, segments: Sequence[Segment]) -> float:
+    """By how much the finish at the policy's probability overshoots the deadline; 0 if sure."""
+    asked = min(request.policy.risk.on_time, 1.0) - SURE_ENOUGH
+    forecast, samples = forecast_segments(part.table, segments, part.demand, request.now)
+    if forecast.on_time >= asked:
+        return 0.0
+    deadline_h = (part.demand.job.deadline_at - request.now).total_seconds() / 3600
+    ordered = sorted(samples.finish_h[0].tolist())
+    return max(0.0, ordered[min(int(asked * len(ordered)), len(ordered) - 1)] - deadline_h)
+
+
+def _binding(
+    request: PlanRequest,
+    parts: Sequence[JobPart],
+    rejections: Sequence[Rejection],
+    answer: Answer,
+    settings: _Settings,
+) -> str:
+    if answer.outcome is Outcome.UNKNOWN:
+        return f"time limit: no plan was found within {settings.time_limit_s:g} s"
+
+    def feasible(relaxed: PlanRequest) -> bool:
+        quick = replace(settings, time_limit_s=min(2.0, settings.time_limit_s), gap=0.05)
+        loose, _ = prepare(relaxed)
+        return _solve(relaxed, loose, quick).solved
+
+    return binding_of(request, parts, (*request.rejections, *rejections), feasible)
+
+
+def _forecasts(
+    request: PlanRequest, parts: Sequence[JobPart], answer: Answer
+) -> tuple[tuple[str, Forecast], ...]:
+    planned: dict[str, Forecast] = {}
+    for part, segments in zip(parts, answer.segments, strict=False):
+        if segments:
+            forecast, _ = forecast_segments(part.table, segments, part.demand, request.now)
+            planned[part.demand.job.name] = forecast
+    unfinished = {part.demand.job.name for part in parts}
+    done = done_forecast(request.now)
+    return tuple(
+        (view.job.name, planned.get(view.job.name, done))
+        for view in request.jobs
+        if view.job.name in planned or view.job.name not in unfinished
+    )
+
+
+def _candidates(
+    request: PlanRequest, parts: Sequence[JobPart], answer: Answer
+) -> tuple[Candidate, ...]:
+    (part,) = parts
+    if not len(part.table):
+        return ()
+    segments = answer.segments[0] if answer.segments else ()
+    return candidates_of(
+        part.table, part.demand, segments, answer.objective_usd, request.policy, request.now
+    )
+
+
+def _constraints(
+    request: PlanRequest, parts: Sequence[JobPart], answer: Answer
+) -> tuple[Constraint, ...]:
+    """Slack of every time limit (hours) and budget (dollars, kWh)."""
+    found: list[Constraint] = []
+    total_usd = 0.0
+    for part, segments in zip(parts, answer.segments, strict=True):
+        demand, name = part.demand, part.demand.job.name
+        end_h = max((s.end_h for s in segments), default=demand.release_h)
+        found.append(Constraint(f"deadline of {name} (h)", demand.due_h - end_h))
+        usd = spent(segments, part.table, demand, "usd")
+        kwh = spent(segments, part.table, demand, "kwh")
+        total_usd += usd
+        if demand.job.budget.max_usd is not None:
+            found.append(Constraint(f"max_usd of {name} ($)", demand.job.budget.max_usd - usd))
+        if demand.job.budget.max_kwh is not None:
+            found.append(Constraint(f"max_kwh of {name} (kWh)", demand.job.budget.max_kwh - kwh))
+    total = totals_limit_usd(request)
+    if total is not None:
+        found.append(Constraint(f"{total[0]} of the policy ($)", total[1] - total_usd))
+    found.extend(Constraint(name, 0.0) for name in answer.blocked)
+    return tuple(found)
+
+
+def _status(answer: Answer) -> PlanStatus:
+    if answer.outcome is Outcome.OPTIMAL:
+        return PlanStatus.OPTIMAL
+    return PlanStatus.FEASIBLE if answer.solved else PlanStatus.INFEASIBLE
+
+
+def _empty(request: PlanRequest) -> Plan:
+    done = done_forecast(request.now)
+    return Plan(
+        status=PlanStatus.EMPTY,
+        made_at=request.now,
+        allocations=(),
+        forecasts=tuple((view.job.name, done) for view in request.jobs),
+        rejections=request.rejections,
+        objective_usd=0.0,
+        bound_usd=0.0,
+        gap=0.0,
+    )

@@ -1,0 +1,64 @@
+"""How much work a paid hour brings when nodes can be taken away. All functions take numpy arrays.
+
+Interruptions of a gang form a Poisson process of rate H, the sum of its nodes' hazards: any lost
+node stops the gang. Between saves of c seconds, I seconds of useful work; after an interruption
+R seconds of start-up and restore, which an interruption can hit again. The expected paid time for
+I useful seconds is (1/H) · e^(HR) · (e^(H(I+c)) − 1) (Daly 2006, doi:10.1016/j.future.2004.11.016,
+eq. 13), and I + c where H = 0. No notice is counted on.
+"""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costopt.domain.interval import checkpoint_interval_s
+from costopt.domain.job import CheckpointSpec
+
+Array = NDArray[np.float64]
+
+EXPONENT_CAP = 300.0
+"""e^300 seconds is never: beyond it the work does not get done, and floats stay finite."""
+
+
+def paid_per_useful(
+    hazard_per_hour: Array, interval_s: Array, save_s: float, restart_s: float
+) -> Array:
+    """Expected paid seconds per useful second (≥ 1); about e^300 where work never gets done."""
+    hazard_per_s = hazard_per_hour / 3600.0
+    segment = np.minimum(hazard_per_s * (interval_s + save_s), EXPONENT_CAP / 2)
+    restart = np.minimum(hazard_per_s * restart_s, EXPONENT_CAP / 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        daly = np.exp(restart) * np.expm1(segment) / (hazard_per_s * interval_s)
+    calm = (interval_s + save_s) / interval_s
+    return np.where(hazard_per_s < 1e-12, calm, np.maximum(daly, calm))
+
+
+def intervals_s(hazard_per_hour: Array, checkpoint: CheckpointSpec) -> Array:
+    """The checkpoint interval at each gang hazard: the job's own, else the one that loses least."""
+    if checkpoint.interval_s is not None:
+        return np.full(hazard_per_hour.shape, checkpoint.interval_s)
+    distinct, place = np.unique(hazard_per_hour, return_inverse=True)
+    best = [
+        checkpoint_interval_s(hazard_per_hour=float(h), blocking_save_s=checkpoint.save_s)
+        for h in distinct
+    ]
+    return np.asarray(best, dtype=float)[place.reshape(hazard_per_hour.shape)]
+
+
+def loss_square_s2(interval_s: Array, restart_s: float) -> Array:
+    """Mean square of what one interruption costs: restart plus uniform lost work in [0, I]."""
+    return (restart_s + interval_s / 2) ** 2 + interval_s**2 / 12
+
+
+def quantile_weight(probability: float) -> float:
+    """The standard normal quantile of ``probability``, at least 0 and finite."""
+    clipped = min(max(probability, 0.5), 0.9999)
+    return NormalDist().inv_cdf(clipped)
+
+
+def towards(value: Array, edge: Array, weight: float) -> Array:
+    """The figure ``weight`` standard deviations from ``value`` towards its 90 % interval's edge."""
+    return value + (edge - value) * weight / NormalDist().inv_cdf(0.95)

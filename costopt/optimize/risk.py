@@ -1,0 +1,270 @@
+"""What a configuration or a plan may come to: a seeded, vectorised simulation of interruptions.
+
+A sample draws the speed and the hazard from their intervals (normal, the 90 % interval as given),
+the number of interruptions from a Poisson distribution whose mean is the hazard times the expected
+paid time of ``rates.paid_per_useful``, what they cost from a normal sum of restarts and uniform
+lost work with that same mean, and the waits for capacity from a gamma distribution whose mean
+agrees with the pool's availability. Where the policy allows capacity that is not interrupted, a
+run that would end late changes to it at the last safe moment, as the strategies' shield does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costopt.domain.plan import Forecast
+from costopt.optimize.configuration import ConfigurationTable
+from costopt.optimize.demand import Demand
+from costopt.optimize.layout import Segment
+from costopt.optimize.prune import alone_held_h, alone_score
+from costopt.optimize.rates import Array, paid_per_useful
+
+CANDIDATE_SAMPLES = 200
+PLAN_SAMPLES = 2000
+SEED = 20260302
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Arrays of shape (runs, samples): hours, kWh, dollars, interruptions; finish from now."""
+
+    finish_h: Array
+    usd: Array
+    kwh: Array
+    interruptions: Array
+    gco2e: Array
+
+
+@dataclass(frozen=True, slots=True)
+class _Draws:
+    speed: Array
+    hazard: Array
+    loss: Array
+    rng: np.random.Generator
+
+
+def forecast_rows(
+    table: ConfigurationTable, rows: NDArray[np.int64], demand: Demand, now: datetime
+) -> tuple[list[Forecast], Samples]:
+    """Forecasts of the whole job on each row alone, from the earliest time it may begin."""
+    from costopt.optimize.slots import BELIEF_H
+
+    draws = _draws(CANDIDATE_SAMPLES)
+    usable_now = table.now[rows] | table.running[rows]
+    begin_h = np.where(usable_now, demand.release_h, max(demand.release_h, BELIEF_H))
+    start_h = np.where(table.running[rows], demand.starting_h, demand.job.overhead_s / 3600)
+    units = np.full(len(rows), demand.units)
+    samples = _simulate(table, rows, demand, units, start_h, draws)
+    shifted = Samples(
+        samples.finish_h + begin_h[:, None],
+        samples.usd,
+        samples.kwh,
+        samples.interruptions,
+        samples.gco2e,
+    )
+    held = _fall_back(table, shifted, table.interruptible[rows], begin_h, demand, draws)
+    return _forecasts(held, table.power_error[rows], demand, now), held
+
+
+def forecast_segments(
+    table: ConfigurationTable, segments: Sequence[Segment], demand: Demand, now: datetime
+) -> tuple[Forecast, Samples]:
+    """The forecast of a job's planned segments, one after the other."""
+    draws = _draws(PLAN_SAMPLES)
+    rows = np.array([segment.row for segment in segments], dtype=np.int64)
+    hours = np.array([segment.hours for segment in segments])
+    samples = _simulate(
+        table,
+        rows,
+        demand,
+        hours * table.paid_units_per_hour[rows],
+        np.array([segment.start_h for segment in segments]),
+        draws,
+    )
+    finish_h = np.full(PLAN_SAMPLES, demand.release_h)
+    for segment, run_h in zip(segments, samples.finish_h, strict=True):
+        finish_h = np.maximum(finish_h, segment.earliest_h) + run_h
+    whole = Samples(
+        finish_h[None, :],
+        samples.usd.sum(axis=0, keepdims=True),
+        samples.kwh.sum(axis=0, keepdims=True),
+        samples.interruptions.sum(axis=0, keepdims=True),
+        samples.gco2e.sum(axis=0, keepdims=True),
+    )
+    begin_h = np.array([segments[0].begin_h])
+    shaky = np.array([bool(table.interruptible[rows].any())])
+    held = _fall_back(table, whole, shaky, begin_h, demand, draws)
+    error = np.array([float(table.power_error[rows].max())])
+    return _forecasts(held, error, demand, now)[0], held
+
+
+def done_forecast(now: datetime) -> Forecast:
+    """The forecast of a job that has nothing left to do."""
+    return Forecast(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, now, now, 1.0)
+
+
+def fallback_row(table: ConfigurationTable, demand: Demand) -> int | None:
+    """The uninterrupted configuration held back: the cheapest in time alone, else the fastest."""
+    safe = np.flatnonzero(~table.interruptible & table.now)
+    if not len(safe):
+        return None
+    held_h = alone_held_h(table, demand)[safe]
+    in_time = safe[held_h <= demand.hours_left]
+    if len(in_time):
+        return int(in_time[np.argmin(alone_score(table, demand)[in_time])])
+    return int(safe[np.argmin(held_h)])
+
+
+def _draws(samples: int) -> _Draws:
+    rng = np.random.default_rng(SEED)
+    return _Draws(
+        rng.standard_normal(samples),
+        rng.standard_normal(samples),
+        rng.standard_normal(samples),
+        rng,
+    )
+
+
+def _within(value: Array, low: Array, high: Array, draws: Array) -> Array:
+    """Values × samples from a 90 % interval whose sides may differ."""
+    weight = np.abs(draws)[None, :]
+    edge = np.where(draws[None, :] < 0, low[:, None], high[:, None])
+    base = value[:, None]
+    return base + (edge - base) * weight / 1.6448536269514722
+
+
+def _simulate(
+    table: ConfigurationTable,
+    rows: NDArray[np.int64],
+    demand: Demand,
+    units: Array,
+    start_h: Array,
+    draws: _Draws,
+) -> Samples:
+    """Runs of ``units`` each on its row; finish counts from the run's own begin."""
+    save_s, restart_s = demand.job.checkpoint.save_s, demand.job.overhead_s
+    interval_s = table.interval_s[rows][:, None]
+    speed = _within(table.speed[rows], table.speed_low[rows], table.speed_high[rows], draws.speed)
+    speed = np.maximum(speed, 0.01 * table.speed[rows][:, None])
+    hazard = _within(
+        table.hazard[rows], table.hazard_low[rows], table.hazard_high[rows], draws.hazard
+    )
+    hazard = np.maximum(hazard, 0.0)
+    useful_h = units[:, None] / speed / 3600
+    calm_h = useful_h * (interval_s + save_s) / interval_s
+    mean_h = np.minimum(useful_h * paid_per_useful(hazard, interval_s, save_s, restart_s), 1e12)
+    expected = np.minimum(hazard * mean_h, 1e9)
+    hits = draws.rng.poisson(expected).astype(float)
+    each_h = (mean_h - calm_h) / np.maximum(expected, 1e-12)
+    ragged = (interval_s / math.sqrt(12)) / np.maximum(restart_s + interval_s / 2, 1e-9)
+    lost_h = np.maximum(0.0, each_h * (hits + ragged * np.sqrt(hits) * draws.loss[None, :]))
+    paid_h = calm_h + lost_h
+    away_h = _waits_h(table.calendar[rows], mean_h, expected, hits, draws)
+    idle_h = np.minimum(hits * restart_s / 3600, lost_h) + start_h[:, None]
+    all_h = paid_h + start_h[:, None]
+    kwh = table.busy_kw[rows][:, None] * (all_h - idle_h) + table.idle_kw[rows][:, None] * idle_h
+    return Samples(
+        all_h + away_h,
+        table.usd_per_hour[rows][:, None] * all_h,
+        kwh,
+        hits,
+        kwh * table.gco2e_per_kwh[rows][:, None],
+    )
+
+
+def _waits_h(calendar: Array, mean_h: Array, expected: Array, hits: Array, draws: _Draws) -> Array:
+    """Waits for capacity: none where a pool is always available, which most are said to be."""
+    away_h = np.zeros_like(hits)
+    scarce = np.flatnonzero(calendar > 1 + 1e-9)
+    if not len(scarce):
+        return away_h
+    total_h = mean_h[scarce] * (calendar[scarce] - 1)[:, None]
+    each_h = total_h / np.maximum(expected[scarce], 1e-12)
+    drawn = draws.rng.standard_gamma(np.maximum(hits[scarce], 1e-12)) * each_h
+    away_h[scarce] = np.where(expected[scarce] < 1e-9, total_h, drawn)
+    return away_h
+
+
+def _fall_back(
+    table: ConfigurationTable,
+    samples: Samples,
+    shaky: NDArray[np.bool_],
+    begin_h: Array,
+    demand: Demand,
+    draws: _Draws,
+) -> Samples:
+    """Change to uninterrupted capacity at the last moment that still ends by the due time.
+
+    At a mean pace of W / run hours the rest of the work at time s must fit the safe pace r:
+    (1 − s / run) · W / r + δ = due − begin − s.
+    """
+    row = fallback_row(table, demand)
+    if row is None or not shaky.any():
+        return samples
+    run_h = samples.finish_h - begin_h[:, None]
+    safe_h = demand.units / np.maximum(_safe_units_per_hour(table, row, draws), 1e-300)[None, :]
+    start_h = demand.job.overhead_s / 3600
+    left_h = demand.due_h - begin_h[:, None]
+    switch_h = (left_h - start_h - safe_h) / np.maximum(1 - safe_h / np.maximum(run_h, 1e-9), 1e-9)
+    switch_h = np.maximum(switch_h, 0.0)
+    changes = shaky[:, None] & (samples.finish_h > demand.due_h) & (safe_h < run_h)
+    share = np.where(changes, np.clip(switch_h / np.maximum(run_h, 1e-9), 0.0, 1.0), 1.0)
+    rest_h = np.where(changes, (1 - share) * safe_h, 0.0)
+    paid_start_h = np.where(changes, start_h, 0.0)
+    rest_kwh = table.busy_kw[row] * rest_h + table.idle_kw[row] * paid_start_h
+    return Samples(
+        np.where(
+            changes, begin_h[:, None] + share * run_h + rest_h + paid_start_h, samples.finish_h
+        ),
+        share * samples.usd + table.usd_per_hour[row] * (rest_h + paid_start_h),
+        share * samples.kwh + rest_kwh,
+        share * samples.interruptions,
+        share * samples.gco2e + np.where(changes, rest_kwh * table.gco2e_per_kwh[row], 0.0),
+    )
+
+
+def _safe_units_per_hour(table: ConfigurationTable, row: int, draws: _Draws) -> Array:
+    only = np.array([row])
+    speed = _within(table.speed[only], table.speed_low[only], table.speed_high[only], draws.speed)
+    slowest = 0.01 * table.speed[row]
+    ratio: Array = np.maximum(speed[0], slowest) / table.speed[row]
+    return table.paid_units_per_hour[row] * ratio
+
+
+def _forecasts(
+    samples: Samples, power_error: Array, demand: Demand, now: datetime
+) -> list[Forecast]:
+    deadline_h = (demand.job.deadline_at - now).total_seconds() / 3600
+    usd = np.quantile(samples.usd, [0.5, 0.95], axis=1)
+    finish = np.quantile(samples.finish_h, [0.5, 0.95], axis=1)
+    kwh_edges = np.quantile(samples.kwh, [0.05, 0.95], axis=1)
+    kwh = samples.kwh.mean(axis=1)
+    grams = samples.gco2e.mean(axis=1)
+    on_time = (samples.finish_h <= deadline_h + 1e-9).mean(axis=1)
+    interruptions = samples.interruptions.mean(axis=1)
+    return [
+        Forecast(
+            usd_p50=float(usd[0, i]),
+            usd_p95=float(usd[1, i]),
+            kwh=float(kwh[i]),
+            kwh_low=float(min(kwh[i], kwh_edges[0, i]) * (1 - power_error[i])),
+            kwh_high=float(max(kwh[i], kwh_edges[1, i]) * (1 + power_error[i])),
+            gco2e=float(grams[i]) if math.isfinite(grams[i]) else None,
+            finish_p50_at=_at(now, float(finish[0, i])),
+            finish_p95_at=_at(now, float(finish[1, i])),
+            on_time=float(on_time[i]),
+            expected_interruptions=float(interruptions[i]),
+        )
+        for i in range(len(power_error))
+    ]
+
+
+def _at(now: datetime, hours: float) -> datetime:
+    """A far finish is told as a hundred years from now, the farthest that dates carry safely."""
+    return now + timedelta(hours=min(hours, 876_600.0))
