@@ -7,7 +7,7 @@ from datetime import datetime
 from costopt.domain.events import GangFormed
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.interval import checkpoint_interval_s
-from costopt.domain.job import Job
+from costopt.domain.job import GangState, Job
 from costopt.domain.view import Decision
 from costopt.engine.journal import Journal
 from costopt.engine.record import JobRecord
@@ -70,8 +70,7 @@ class Gangs:
         return (
             progress is not None
             and progress.generation == record.generation
-            and progress.state.value == "idle"
-            and record.trained_generation == record.generation
+            and progress.state is GangState.IDLE
         )
 
     def _remind(self, job: Job, record: JobRecord, members: tuple[Node, ...]) -> None:

@@ -38,7 +38,7 @@ class Offers:
         its price or cooldown: what runs is kept.
         """
         told = self._ask(now)
-        self._world.hazards.observe(told, now)
+        self._world.hazards.observe(told, now, {node.pool for node in nodes})
         self._note_prices(told, nodes, now)
         known = [self._with_hazard(offer) for offer in told]
         self.told = tuple(known)

@@ -33,6 +33,7 @@ class Training:
         self._jobs = jobs
         self._starts_at: dict[str, datetime] = {}
         self._broke_at: dict[str, datetime] = {}
+        self._done_at: dict[str, datetime] = {}
         self.progress: dict[str, Progress] = {}
         self.speed_factor: dict[str, float] = dict.fromkeys(jobs, 1.0)
 
@@ -69,6 +70,9 @@ class Training:
             )
             for saved in self._world.runtime.checkpoints(job, record.checkpoint_units)
         ]
+        for event in news:
+            if isinstance(event, CheckpointCommitted) and _is_whole(job, event.units):
+                self._done_at[job.name] = min(event.at, now)
         news += self._training_changes(job, record, progress, now)
         news += self._losses(job, record, progress, now)
         if self._worth_reporting(job, record, progress, bool(news)):
@@ -82,7 +86,8 @@ class Training:
                 )
             )
         if progress.state is GangState.FINISHED:
-            news.append(JobFinished(at=now, job=job.name, units=progress.done_units))
+            done_at = self._done_at.get(job.name, now)
+            news.append(JobFinished(at=done_at, job=job.name, units=progress.done_units))
         if progress.state is GangState.FAILED:
             news.append(JobFailed(at=now, job=job.name, message=progress.message))
         return news
@@ -108,7 +113,9 @@ class Training:
         if (record.training or began) and not trains:
             news.append(
                 TrainingStopped(
-                    at=min(self._broke_at.get(job.name, now), now),
+                    at=min(
+                        self._broke_at.get(job.name, now), self._done_at.get(job.name, now), now
+                    ),
                     job=job.name,
                     generation=record.generation,
                     units=progress.done_units,
@@ -154,3 +161,8 @@ class Training:
     def _gpus(self, pool: Pool) -> int:
         machine = self._world.machines.machine(pool)
         return 0 if machine is None else machine.gpu_count
+
+
+def _is_whole(job: Job, units: float) -> bool:
+    """Whether a checkpoint holds all the work."""
+    return units >= job.work.amount * (1 - 1e-9)

@@ -5,12 +5,12 @@ the job can still be finished in time on capacity that no provider takes away:
 
     w′ / v + d ≤ D − (t + tick) − reserve
 
-w′ is the work left after the tick at worst, v the speed of the cheapest safe gang that is still
-in time now, d its start-up and restore. At worst means: during ``view.firm_s`` what runs is known
-to survive and its progress counts; otherwise the tick adds nothing and unsaved work is lost. On a
-recorded market, where what runs at a grid point survives the tick, this is the exact rule of the
-"Can't Be Late" benchmark (NSDI'24); it costs nothing there. Since the safe gang is chosen as the
-cheapest one still in time, waiting never silently escalates to a dearer one.
+or the job ends, in time, within the tick. w′ is the work left after the tick at worst, v the speed
+of the cheapest safe gang that is still in time now, d its start-up and restore. At worst means:
+the tick adds nothing and unsaved work is lost, unless what runs is known to survive the tick
+(``view.firm_s``) and a save takes no time; then its progress counts. On a recorded market this is
+the exact rule of the "Can't Be Late" benchmark (NSDI'24), where it costs nothing. Since the safe
+gang is the cheapest one still in time, waiting never silently escalates to a dearer one.
 """
 
 from __future__ import annotations
@@ -85,8 +85,12 @@ def choose_fallback(
 
 def _worst_units_now(view: View, job_view: JobView) -> float:
     progress = job_view.progress
-    kept = progress.done_units if view.firm_s > 0 else progress.saved_units
+    kept = progress.done_units if _is_firm(view, job_view) else progress.saved_units
     return max(0.0, job_view.job.work.amount - kept)
+
+
+def _is_firm(view: View, job_view: JobView) -> bool:
+    return view.firm_s >= view.tick_s - ROUNDING_S and job_view.job.checkpoint.save_s == 0
 
 
 def _interruptible(decision: Decision) -> bool:
@@ -120,24 +124,21 @@ def _replace_slow(decision: Decision, fallback: Option, slack_s: float) -> Decis
 def _holds(
     view: View, job_view: JobView, decision: Decision, fallback: Option, left_s: float
 ) -> bool:
-    units_after = _worst_units_after(view, job_view, decision)
-    if units_after <= 0:
-        return True
-    needed_s = seconds_to_finish(fallback, job_view.job, units_after)
-    return needed_s <= left_s - view.tick_s + ROUNDING_S
-
-
-def _worst_units_after(view: View, job_view: JobView, decision: Decision) -> float:
-    job, progress = job_view.job, job_view.progress
-    if not decision.targets or view.firm_s < view.tick_s:
-        return _worst_units_now(view, job_view)
+    """Whether the job can follow the decision for a tick and still be in time."""
+    job = job_view.job
     chosen = next((o for o in options(view, job_view) if o.targets == decision.targets), None)
-    if chosen is None:
-        return _worst_units_now(view, job_view)
-    running = is_running(job_view, decision.targets)
-    start_s = start_left_s(view, job_view) if running else job.overhead_s
-    worked_s = max(0.0, min(view.tick_s, view.firm_s) - start_s)
-    return max(0.0, job.work.amount - progress.done_units - worked_s * chosen.units_per_s)
+    if chosen is None or not _is_firm(view, job_view):
+        units_after = _worst_units_now(view, job_view)
+    else:
+        running = is_running(job_view, decision.targets)
+        start_s = start_left_s(view, job_view) if running else job.overhead_s
+        units = job.work.amount - job_view.progress.done_units
+        ends_s = start_s + units / chosen.units_per_s + job.checkpoint.save_s
+        if ends_s <= view.tick_s + ROUNDING_S:
+            return ends_s <= left_s + ROUNDING_S
+        units_after = units - max(0.0, view.tick_s - start_s) * chosen.units_per_s
+    needed_s = seconds_to_finish(fallback, job, units_after)
+    return needed_s <= left_s - view.tick_s + ROUNDING_S
 
 
 def _with_slack(decision: Decision, slack_s: float) -> Decision:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
@@ -58,7 +58,9 @@ class OnePower:
 class NoHazard:
     """Knows nothing."""
 
-    def observe(self, offers: Sequence[Offer], now: datetime) -> None:
+    def observe(
+        self, offers: Sequence[Offer], now: datetime, running: Collection[Pool] = ()
+    ) -> None:
         return
 
     def interrupted(self, pool: Pool, at: datetime) -> None:

@@ -1,0 +1,27 @@
+"""What is believed of a pool's hazard before it has been watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from costopt.catalog import Catalog
+from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.market import CapacityType, Pool
+
+# Between the calmest and the roughest of the twelve zones of the public 2022–2023 V100 and K80
+# availability records (skypilot-org/spot-traces): 0.02 to 1 interruptions per hour of capacity.
+UNKNOWN = Estimate(0.2, 0.02, 1.0, Basis.PRIOR, "range of public spot availability records")
+
+
+def catalog_priors(catalog: Catalog) -> Callable[[Pool], Estimate | None]:
+    """The catalogue's prior of a spot pool's region and type, a wide one where it has none."""
+    known = {
+        (o.pool.provider, o.pool.region, o.pool.instance_type): o.hazard_per_hour
+        for o in catalog.offers()
+        if o.pool.capacity_type is CapacityType.SPOT and o.hazard_per_hour is not None
+    }
+
+    def prior(pool: Pool) -> Estimate | None:
+        return known.get((pool.provider, pool.region, pool.instance_type), UNKNOWN)
+
+    return prior
