@@ -1,0 +1,1 @@
+"""Prices, availability and hazards: recorded, generated, imported and learned."""

@@ -1,0 +1,207 @@
+"""Generates markets: semi-Markov availability, shortages shared by regions, prices in steps.
+
+A pool is up or down. A state of age a ends within the next tick Δ with probability
+1 − exp(−m · (H(a + Δ) − H(a))), where H(a) = (a / λ)^k is the cumulative hazard of a Weibull
+distribution and m the region's stress: exp(s z) for going down, exp(−s z) for coming back. The
+stress z is an Ornstein–Uhlenbeck process. Parameters and their sources: data/generator.toml.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from random import Random
+
+from costopt.domain.errors import MarketError
+from costopt.domain.history import MarketHistory, MarketState, PoolHistory
+from costopt.domain.market import Pool
+from costopt.market.profile import Capacity, GeneratorParameters, Profile, generator_parameters
+from costopt.market.runs import UNLIMITED_NODES, states_of
+
+DEFAULT_START_AT = datetime(2024, 1, 1, tzinfo=UTC)
+DEFAULT_TICK_S = 300.0
+
+
+def generate_market(
+    pools_usd_per_hour: Mapping[Pool, float],
+    *,
+    hours: float,
+    seed: int,
+    profile: str = "typical",
+    start_at: datetime = DEFAULT_START_AT,
+    tick_s: float = DEFAULT_TICK_S,
+    parameters: GeneratorParameters | None = None,
+) -> MarketHistory:
+    """A market of these pools around these prices; the same arguments give the same market.
+
+    A pool's course depends on the seed, its name and its region only, so that adding a pool
+    leaves the others as they were. Pools that cannot be interrupted keep their price and are
+    never short. Raises MarketError.
+    """
+    _check(pools_usd_per_hour, hours, tick_s, start_at)
+    settings = parameters or generator_parameters()
+    ticks = max(round(hours * 3600 / tick_s), 1)
+    scene = _Scene(settings, settings.profile(profile), seed, ticks, tick_s / 3600)
+    instants = [start_at + index * timedelta(seconds=tick_s) for index in range(ticks + 1)]
+    pools = {
+        pool: PoolHistory(pool, _states(scene, pool, price, instants), instants[-1])
+        for pool, price in pools_usd_per_hour.items()
+    }
+    return MarketHistory(
+        name=f"{profile}-{seed}",
+        pools=pools,
+        tick_s=tick_s,
+        source=f"generated: profile {profile}, seed {seed}",
+    )
+
+
+class _Scene:
+    """What all pools of one market have in common."""
+
+    def __init__(
+        self,
+        parameters: GeneratorParameters,
+        profile: Profile,
+        seed: int,
+        ticks: int,
+        tick_h: float,
+    ) -> None:
+        self.parameters = parameters
+        self.profile = profile
+        self.ticks = ticks
+        self.tick_h = tick_h
+        self._seed = seed
+        self._stress: dict[str, list[float]] = {}
+        self._drift: dict[str, list[float]] = {}
+
+    def random(self, purpose: str) -> Random:
+        """A stream of its own for each purpose, the same in every run and Python version."""
+        return Random(f"{self._seed}/{purpose}")  # noqa: S311
+
+    def stress(self, region: str) -> list[float]:
+        """The region's shortage per tick: mean 0, variance 1."""
+        if region not in self._stress:
+            share = self.parameters.stress.shared_by_all_regions
+            own, world = self._ornstein_uhlenbeck(region), self._ornstein_uhlenbeck("world")
+            self._stress[region] = [
+                math.sqrt(share) * w + math.sqrt(1 - share) * o
+                for w, o in zip(world, own, strict=True)
+            ]
+        return self._stress[region]
+
+    def drift(self, place: str) -> list[float]:
+        """Logarithm of a price per tick, relative to its mean: steps that are slowly forgotten."""
+        if place not in self._drift:
+            self._drift[place] = list(islice(self._steps(place), self.ticks))
+        return self._drift[place]
+
+    def _ornstein_uhlenbeck(self, name: str) -> list[float]:
+        random = self.random(f"stress/{name}")
+        keep = math.exp(-self.tick_h / self.parameters.stress.memory_hours)
+        noise = math.sqrt(1 - keep**2)
+        value, values = random.gauss(0, 1), []
+        for _ in range(self.ticks):
+            values.append(value)
+            value = keep * value + noise * random.gauss(0, 1)
+        return values
+
+    def _steps(self, place: str) -> Iterator[float]:
+        price, random = self.parameters.price, self.random(f"price/{place}")
+        sigma = price.step_sigma * math.sqrt(price.changes_per_day * price.memory_days / 2)
+        change = 1 - math.exp(-price.changes_per_day * self.tick_h / 24)
+        value, since_days = random.gauss(0, sigma), 0.0
+        while True:
+            yield value
+            since_days += self.tick_h / 24
+            if random.random() < change:
+                kept = value * math.exp(-since_days / price.memory_days)
+                value, since_days = kept + random.gauss(0, price.step_sigma), 0.0
+
+
+class _Weibull:
+    """Cumulative hazard that a state gains in each tick of its age."""
+
+    def __init__(self, shape: float, mean_h: float, tick_h: float) -> None:
+        self._shape = shape
+        self._scale_h = mean_h / math.gamma(1 + 1 / shape)
+        self._tick_h = tick_h
+        self._gains: list[float] = []
+
+    def gain(self, age_ticks: int) -> float:
+        """H(a + Δ) − H(a) at this age."""
+        while age_ticks >= len(self._gains):
+            start_h = len(self._gains) * self._tick_h
+            self._gains.append(self._cumulative(start_h + self._tick_h) - self._cumulative(start_h))
+        return self._gains[age_ticks]
+
+    def _cumulative(self, age_h: float) -> float:
+        return float((age_h / self._scale_h) ** self._shape)
+
+
+def _states(
+    scene: _Scene, pool: Pool, usd_per_hour: float, instants: Sequence[datetime]
+) -> tuple[MarketState, ...]:
+    if not pool.capacity_type.interruptible:
+        return (MarketState(instants[0], UNLIMITED_NODES, usd_per_hour),)
+    region = f"{pool.provider}/{pool.region}"
+    shared = scene.parameters.price.shared_by_region
+    prices = zip(scene.drift(region), scene.drift(str(pool)), strict=True)
+    return states_of(
+        MarketState(
+            instant,
+            nodes,
+            round(usd_per_hour * math.exp(math.sqrt(shared) * r + math.sqrt(1 - shared) * o), 6),
+        )
+        for instant, nodes, (r, o) in zip(
+            instants[:-1], _capacity(scene, pool), prices, strict=True
+        )
+    )
+
+
+def _capacity(scene: _Scene, pool: Pool) -> Iterator[int]:
+    """Nodes that the pool can carry, tick by tick."""
+    random, parameters = scene.random(f"capacity/{pool}"), scene.parameters
+    up_mean_h, down_mean_h = _means_h(scene, random)
+    lives = {
+        True: _Weibull(parameters.availability.up_shape, up_mean_h, scene.tick_h),
+        False: _Weibull(parameters.availability.down_shape, down_mean_h, scene.tick_h),
+    }
+    strength = parameters.stress.strength
+    up, age = random.random() < up_mean_h / (up_mean_h + down_mean_h), 0
+    nodes = _nodes(random, parameters.capacity) if up else 0
+    for stress in scene.stress(f"{pool.provider}/{pool.region}"):
+        yield nodes
+        chance = lives[up].gain(age) * math.exp(strength * stress if up else -strength * stress)
+        age += 1
+        if random.random() < -math.expm1(-chance):
+            up, age = not up, 0
+            nodes = _nodes(random, parameters.capacity) if up else 0
+
+
+def _means_h(scene: _Scene, random: Random) -> tuple[float, float]:
+    """Mean hours up and down of one pool of the profile."""
+    sigma = scene.parameters.availability.pool_sigma
+    return (
+        scene.profile.mean_up_hours * math.exp(random.gauss(0, sigma)),
+        scene.profile.mean_down_hours * math.exp(random.gauss(0, sigma)),
+    )
+
+
+def _nodes(random: Random, capacity: Capacity) -> int:
+    return random.randint(capacity.min_nodes, capacity.max_nodes)
+
+
+def _check(
+    pools_usd_per_hour: Mapping[Pool, float], hours: float, tick_s: float, start_at: datetime
+) -> None:
+    if not pools_usd_per_hour:
+        raise MarketError("a market of no pools cannot be generated", hint="give pools and prices")
+    for pool, price in pools_usd_per_hour.items():
+        if not (math.isfinite(price) and price > 0):
+            raise MarketError(f"{pool}: a price of {price} $/h is impossible")
+    if not (math.isfinite(hours) and hours > 0 and math.isfinite(tick_s) and tick_s > 0):
+        raise MarketError(f"a market of {hours} h in ticks of {tick_s} s cannot be generated")
+    if start_at.tzinfo is None:
+        raise MarketError(f"the start {start_at} is a naive time", hint="give it in UTC")

@@ -1,0 +1,157 @@
+"""Interruptions per node-hour, learned while the market is watched.
+
+Interruptions of a pool are counted as a Poisson process whose rate has a gamma distribution:
+after n interruptions in h hours up, Gamma(k, r) becomes Gamma(k + n, r + h), with mean
+(k + n) / (r + h) interruptions per hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.market import Offer, Pool
+from costopt.market.gamma import Z_95, gamma_interval
+
+JEFFREYS_SHAPE = 0.5
+"""Shape of the prior that claims nothing about a Poisson rate (Jeffreys 1946); its rate is 0."""
+
+LONGEST_LOOK_S = 3600.0
+"""Between looks further apart than this a pool may have gone and come back unseen."""
+
+Priors = Mapping[Pool, Estimate] | Callable[[Pool], Estimate | None]
+
+
+@dataclass(slots=True)
+class _Record:
+    """What is known of one pool: the prior, what was counted, and the last look at it."""
+
+    shape: float
+    rate_h: float
+    source: str
+    interruptions: int = 0
+    up_h: float = 0.0
+    was_up: bool | None = None
+    seen_at: datetime | None = None
+    struck_at: datetime | None = None
+
+
+class LearnedHazard:
+    """Implements the HazardModel port; one Gamma–Poisson posterior per interruptible pool.
+
+    An interruption is a pool that had capacity at one look and none at the next, or one of our
+    nodes being taken; several nodes taken at one instant are one interruption. A prior without
+    an interval is a known figure and is not learned over.
+    """
+
+    def __init__(self, priors: Priors) -> None:
+        self._prior = priors if callable(priors) else priors.get
+        self._records: dict[Pool, _Record | None] = {}
+
+    def observe(
+        self, offers: Sequence[Offer], now: datetime, running: Collection[Pool] = ()
+    ) -> None:
+        """Take note of which pools have capacity; in ``running`` ones a node of ours has it."""
+        for offer in offers:
+            pool = offer.pool
+            if not pool.capacity_type.interruptible:
+                continue
+            record = self._records[pool] if pool in self._records else self._begin(pool)
+            if record is not None:
+                _look(record, _is_up(offer, running), now)
+
+    def interrupted(self, pool: Pool, at: datetime) -> None:
+        """One of our nodes was taken at ``at``."""
+        record = self._records[pool] if pool in self._records else self._begin(pool)
+        if record is None or record.struck_at == at:
+            return
+        record.struck_at = at
+        record.interruptions += 1
+
+    def hazard_per_hour(self, pool: Pool) -> Estimate | None:
+        """Posterior mean and 90 % interval; None where neither prior nor observation exists."""
+        if not pool.capacity_type.interruptible:
+            return NEVER_INTERRUPTED
+        record = self._records[pool] if pool in self._records else self._begin(pool)
+        if record is None:
+            return self._prior(pool)
+        return posterior(
+            record.shape,
+            record.rate_h,
+            record.interruptions,
+            record.up_h,
+            record.source,
+            record.seen_at,
+        )
+
+    def _begin(self, pool: Pool) -> _Record | None:
+        """A new record, or None where the prior is a known figure."""
+        prior = self._prior(pool)
+        record: _Record | None
+        if prior is None:
+            record = _Record(JEFFREYS_SHAPE, 0.0, "no prior")
+        elif prior.low == prior.high:
+            record = None
+        else:
+            shape, rate_h = gamma_prior(prior)
+            record = _Record(shape, rate_h, prior.source)
+        self._records[pool] = record
+        return record
+
+
+NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "capacity of this type is never interrupted")
+
+
+def gamma_prior(prior: Estimate) -> tuple[float, float]:
+    """Shape and rate (hours) with the prior's mean, its 90 % interval read as ± 1.645 σ."""
+    sigma = (prior.high - prior.low) / (2 * Z_95)
+    mean = max(prior.value, 1e-9)
+    shape = (mean / sigma) ** 2
+    return shape, shape / mean
+
+
+def posterior(
+    shape: float,
+    rate_h: float,
+    interruptions: int,
+    up_h: float,
+    source: str,
+    observed_at: datetime | None,
+) -> Estimate | None:
+    """Interruptions per hour after ``interruptions`` in ``up_h``; None where nothing is known."""
+    total_h = rate_h + up_h
+    if total_h <= 0:
+        return None
+    low, high = gamma_interval(shape + interruptions)
+    mean = (shape + interruptions) / total_h
+    seen = up_h > 0 or interruptions > 0
+    return Estimate(
+        value=mean,
+        low=min(low / total_h, mean),
+        high=max(high / total_h, mean),
+        basis=Basis.MEASURED if seen else Basis.PRIOR,
+        source=f"{interruptions} interruptions in {up_h:.1f} h, {source}" if seen else source,
+        observed_at=observed_at,
+        observations=interruptions,
+    )
+
+
+def _is_up(offer: Offer, running: Collection[Pool]) -> bool | None:
+    if offer.pool in running:
+        return True
+    return None if offer.nodes_available is None else offer.nodes_available > 0
+
+
+def _look(record: _Record, up: bool | None, now: datetime) -> None:
+    before = record.seen_at
+    if before is not None and now <= before:
+        return
+    if before is not None and record.was_up:
+        apart_s = (now - before).total_seconds()
+        if up is not None and apart_s <= LONGEST_LOOK_S:
+            record.up_h += apart_s / 3600
+            counted = record.struck_at is not None and before < record.struck_at <= now
+            record.interruptions += int(not up and not counted)
+    record.was_up, record.seen_at = up, now

@@ -1,0 +1,57 @@
+"""Where a public record was taken, from the names it uses."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+AWS_TYPES = {
+    ("k80", 1): "p2.xlarge",
+    ("k80", 8): "p2.8xlarge",
+    ("k80", 16): "p2.16xlarge",
+    ("v100", 1): "p3.2xlarge",
+    ("v100", 4): "p3.8xlarge",
+    ("v100", 8): "p3.16xlarge",
+}
+"""AWS instance types by GPU and count (docs.aws.amazon.com/ec2, families P2 and P3)."""
+
+_TRACE = re.compile(
+    r"availability_\d+-node_(?P<provider>[a-z]+)-(?P<month>\d\d)-(?P<day>\d\d)-(?P<year>\d{4})"
+    r"_(?P<zone>[a-z0-9-]+)_(?P<gpu>[a-z0-9]+)_(?P<count>\d+)\.json"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceName:
+    """What the file name of a public spot trace says."""
+
+    provider: str
+    zone: str
+    gpu: str
+    gpu_count: int
+    start_at: datetime
+
+    @classmethod
+    def parse(cls, file_name: str) -> TraceName | None:
+        """From names like availability_1-node_aws-02-15-2023_us-east-1a_v100_1.json, else None."""
+        match = _TRACE.fullmatch(file_name)
+        if match is None:
+            return None
+        try:
+            start_at = datetime(
+                int(match["year"]), int(match["month"]), int(match["day"]), tzinfo=UTC
+            )
+        except ValueError:
+            return None
+        return cls(match["provider"], match["zone"], match["gpu"], int(match["count"]), start_at)
+
+
+def region_of(provider: str, zone: str) -> str:
+    """The region of a zone: us-east-1a → us-east-1 (aws), us-central1-a → us-central1 (gcp)."""
+    return zone.rpartition("-")[0] if provider == "gcp" else zone[:-1]
+
+
+def instance_type_of(provider: str, gpu: str, gpu_count: int) -> str | None:
+    """The instance type with these GPUs, or None where it is not known."""
+    return AWS_TYPES.get((gpu, gpu_count)) if provider == "aws" else None
