@@ -67,6 +67,13 @@ def length(seconds: float | None) -> str:
     return f"{minutes}m {left:02}s" if minutes else f"{left}s"
 
 
+def age(seconds: float | None) -> str:
+    """How old a figure is: days alone once there are some."""
+    if seconds is not None and seconds >= 2 * 86400:
+        return f"{seconds / 86400:,.0f} days"
+    return length(seconds)
+
+
 def moment(when: datetime | None) -> str:
     """A time in UTC, to the minute."""
     return UNKNOWN if when is None else when.astimezone(UTC).strftime("%Y-%m-%d %H:%MZ")

@@ -6,7 +6,6 @@ import csv
 import html
 import io
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,9 @@ import click
 from costopt.cli.figures import plain
 
 Row = Mapping[str, object]
+
+WIDEST = 1000
+"""Columns of text where there is no terminal to fill."""
 
 
 class Format(StrEnum):
@@ -181,13 +183,12 @@ def _print_rich(table: Table) -> None:
     from rich.text import Text
 
     at_terminal = sys.stdout.isatty()
-    plain_text = not at_terminal or "NO_COLOR" in os.environ
+    target = sys.stdout if at_terminal else io.StringIO()
     console = Console(
-        file=sys.stdout,
-        width=None if at_terminal else 1000,
-        no_color=plain_text,
+        file=target,
+        width=None if at_terminal else WIDEST,
+        no_color=None if at_terminal else True,
         highlight=False,
-        soft_wrap=False,
     )
     grid = RichTable(title=table.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in table.shown_columns:
@@ -197,6 +198,9 @@ def _print_rich(table: Table) -> None:
     console.print(grid)
     for note in table.notes:
         console.print(Text(note))
+    if isinstance(target, io.StringIO):
+        for line in target.getvalue().splitlines():
+            click.echo(line.rstrip())
 
 
 def _value(value: object) -> object:

@@ -14,7 +14,7 @@ def unknown_gpu_model(requested: str) -> str | None:
     """
     models = _models()
     asked = requested.upper().split("-")
-    if not models or any(model.upper().split("-")[: len(asked)] == asked for model in models):
+    if any(model.upper().split("-")[: len(asked)] == asked for model in models):
         return None
     families = sorted({model.split("-")[0] for model in models})
     near = suggestion(requested, (*families, *models))
@@ -24,8 +24,6 @@ def unknown_gpu_model(requested: str) -> str | None:
 
 @cache
 def _models() -> tuple[str, ...]:
-    try:
-        from costopt.catalog import load_catalog
-    except ImportError:
-        return ()
+    from costopt.catalog import load_catalog
+
     return tuple(load_catalog().gpu_models())

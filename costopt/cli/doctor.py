@@ -1,0 +1,209 @@
+"""costopt doctor"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from importlib import metadata, util
+from pathlib import Path
+
+import click
+
+from costopt import __version__
+from costopt.cli.output import Column, Table, output_option, show
+from costopt.cli.state import state_dir_option
+from costopt.domain.errors import CostoptError
+
+ESSENTIAL = ("click", "numpy", "pandas", "pulp", "pyarrow", "pydantic", "pyyaml", "rich")
+EXTRAS = {
+    "train": ("torch",),
+    "aws": ("boto3",),
+    "gcp": ("google-cloud-compute",),
+    "daemon": ("apscheduler",),
+    "report": ("jinja2", "matplotlib"),
+}
+REINSTALL = "pip install --force-reinstall costopt"
+OLDEST_PYTHON = (3, 11)
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+class Verdict(StrEnum):
+    """How a check came out."""
+
+    OK = "ok"
+    MISSING = "missing"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding. Only BROKEN is a fault: what is MISSING may not be needed."""
+
+    name: str
+    verdict: Verdict
+    detail: str
+    hint: str | None = None
+
+
+@click.command()
+@state_dir_option
+@output_option
+@click.pass_context
+def doctor(context: click.Context, state_dir: Path, output: str) -> None:
+    """Check this installation.
+
+    What is missing may not be needed; the hint says how to get it. Exits with 1 where something
+    essential is broken.
+    """
+    checks = list(_checks(state_dir))
+    columns = (
+        Column("check", "Check"),
+        Column("verdict", ""),
+        Column("detail", "Found"),
+        Column("hint", "What to do"),
+    )
+    rows = [
+        {"check": c.name, "verdict": c.verdict, "detail": c.detail, "hint": c.hint or ""}
+        for c in checks
+    ]
+    show(Table("costopt.doctor/1", "costopt doctor", columns, rows), output)
+    context.exit(1 if any(check.verdict is Verdict.BROKEN for check in checks) else 0)
+
+
+def _checks(state_dir: Path) -> Iterator[Check]:
+    yield Check("costopt", Verdict.OK, __version__)
+    yield _python()
+    yield from (_package(name) for name in ESSENTIAL)
+    yield _solver()
+    yield _sqlite()
+    yield _catalog()
+    yield _policies()
+    yield _providers()
+    yield _state(state_dir)
+    yield _clock()
+    yield from (_extra(name, packages) for name, packages in EXTRAS.items())
+    yield _browser()
+
+
+def _python() -> Check:
+    found = platform.python_version()
+    if sys.version_info < OLDEST_PYTHON:
+        return Check("Python", Verdict.BROKEN, found, "costopt needs Python 3.11 or newer")
+    return Check("Python", Verdict.OK, f"{found}, {platform.system()} {platform.machine()}")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _package(name: str) -> Check:
+    found = _version(name)
+    if found is None:
+        return Check(name, Verdict.BROKEN, "not installed", REINSTALL)
+    return Check(name, Verdict.OK, found)
+
+
+def _solver() -> Check:
+    """HiGHS where highspy is there, else the CBC that PuLP brings."""
+    highs = _version("highspy")
+    if highs is not None and util.find_spec("highspy") is not None:
+        return Check("solver", Verdict.OK, f"HiGHS through highspy {highs}")
+    spec = util.find_spec("pulp")
+    folder = Path(spec.origin).parent if spec and spec.origin else None
+    if folder is not None and any(folder.glob("**/cbc*")):
+        return Check("solver", Verdict.OK, "CBC of PuLP", "pip install highspy, which is faster")
+    return Check("solver", Verdict.BROKEN, "none", "pip install highspy")
+
+
+def _sqlite() -> Check:
+    with tempfile.TemporaryDirectory() as folder:
+        connection = sqlite3.connect(Path(folder) / "probe.sqlite")
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+        finally:
+            connection.close()
+    if mode != "wal":
+        return Check("SQLite", Verdict.BROKEN, f"journal mode {mode}", "WAL does not work here")
+    return Check("SQLite", Verdict.OK, f"{sqlite3.sqlite_version}, WAL")
+
+
+def _catalog() -> Check:
+    try:
+        from costopt.catalog import load_catalog
+
+        known = load_catalog()
+        offers, machines = known.offers(), known.instance_types()
+    except (CostoptError, OSError, ValueError, KeyError) as error:
+        return Check("catalogue", Verdict.BROKEN, str(error), REINSTALL)
+    seen = [o.price_usd_per_hour.observed_at for o in offers if o.price_usd_per_hour]
+    newest = max((when for when in seen if when), default=None)
+    age = f", newest price {(datetime.now(UTC) - newest).days} days old" if newest else ""
+    return Check(
+        "catalogue", Verdict.OK, f"{len(machines)} instance types, {len(offers)} offers{age}"
+    )
+
+
+def _policies() -> Check:
+    from costopt.spec import shipped_policies
+
+    names = shipped_policies()
+    if not names:
+        return Check("policies", Verdict.BROKEN, "none", REINSTALL)
+    return Check("policies", Verdict.OK, ", ".join(names))
+
+
+def _providers() -> Check:
+    names = sorted(entry.name for entry in metadata.entry_points(group="costopt.providers"))
+    if not names:
+        hint = "pip install costopt; from a working tree: pip install -e ."
+        return Check("providers", Verdict.MISSING, "none", hint)
+    return Check("providers", Verdict.OK, ", ".join(names))
+
+
+def _state(state_dir: Path) -> Check:
+    """Whether a run could keep its ledger there, without leaving anything behind."""
+    place = state_dir
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        hint = "choose another with --state-dir or COSTOPT_STATE_DIR"
+        return Check("state folder", Verdict.BROKEN, f"{state_dir} is not writable", hint)
+    free_gib = shutil.disk_usage(place).free / 2**30
+    return Check("state folder", Verdict.OK, f"{state_dir}, {free_gib:.1f} GiB free")
+
+
+def _clock() -> Check:
+    """A clock before this code was written is wrong; deadlines and billing rest on it."""
+    now, written_at = datetime.now(UTC), Path(__file__).stat().st_mtime
+    told = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    if now.timestamp() < written_at - 86400:
+        return Check("clock", Verdict.BROKEN, told, "set the system's clock")
+    return Check("clock", Verdict.OK, told)
+
+
+def _extra(name: str, packages: tuple[str, ...]) -> Check:
+    found = {package: _version(package) for package in packages}
+    label = f"extra {name}"
+    if None in found.values():
+        missing = ", ".join(package for package, version in found.items() if version is None)
+        hint = f"pip install 'costopt[{name}]'"
+        return Check(label, Verdict.MISSING, f"{missing} not installed", hint)
+    return Check(label, Verdict.OK, ", ".join(f"{p} {version}" for p, version in found.items()))
+
+
+def _browser() -> Check:
+    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if found is None:
+        return Check("browser", Verdict.MISSING, "no Chromium", "needed for screenshots only")
+    return Check("browser", Verdict.OK, found)

@@ -1,0 +1,312 @@
+"""costopt market"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from costopt.cli.figures import length, number, percent, usd
+from costopt.cli.options import instant
+from costopt.cli.options import pool as pool_option
+from costopt.cli.output import Column, Row, Table, output_option, show
+from costopt.domain.errors import MarketError
+from costopt.domain.estimate import Estimate
+from costopt.domain.history import MarketHistory
+from costopt.domain.market import CapacityType, Pool
+
+if TYPE_CHECKING:
+    from costopt.market.statistics import PoolStatistics
+
+ZONE_LETTERS = "abcdef"
+
+out_option = click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    metavar="FILE",
+    help="The parquet file to write.",
+)
+
+
+@click.group()
+def market() -> None:
+    """Generate, import and show market histories.
+
+    A market history holds the price and the capacity of pools over time. plan reads prices and
+    hazards from one, backtest and the embedded provider live through it.
+    """
+
+
+@market.command()
+@out_option
+@click.option("--gpu", "gpus", multiple=True, metavar="MODEL", help="GPU models, such as T4.")
+@click.option("--instance-type", "instance_types", multiple=True, metavar="NAME",
+              help="Instance types.")  # fmt: skip
+@click.option("--provider", metavar="NAME", help="Only this provider.")
+@click.option("--region", "regions", multiple=True, metavar="NAME", help="Only these regions.")
+@click.option("--zones", type=click.IntRange(1, len(ZONE_LETTERS)), default=3,
+              help="Zones in each region.")  # fmt: skip
+@click.option("--hours", type=click.FloatRange(min=0, max=24 * 366, min_open=True), default=168.0,
+              help="Length of the history.")  # fmt: skip
+@click.option("--tick", type=click.FloatRange(min=10, max=86400), default=300.0,
+              help="Seconds between two samples.")  # fmt: skip
+@click.option("--profile", default="typical", help="calm, typical or harsh.")
+@click.option("--seed", type=int, default=0, help="Another seed gives another market.")
+@click.option(
+    "--start",
+    callback=instant,
+    metavar="TIME",
+    help="When it begins; default: 2024-01-01T00:00:00Z.",
+)
+def generate(
+    out: Path, gpus: tuple[str, ...], instance_types: tuple[str, ...], provider: str | None,
+    regions: tuple[str, ...], zones: int, hours: float, tick: float, profile: str, seed: int,
+    start: datetime | None,
+) -> None:  # fmt: skip
+    """Generate a market history around the catalogue's prices.
+
+    Each region gets --zones zones with a spot and an on-demand pool per instance type. The same
+    options give the same history.
+    """
+    from costopt.market.generator import DEFAULT_START_AT, generate_market
+    from costopt.market.history_file import write_history
+
+    if not gpus and not instance_types:
+        raise click.UsageError("say which machines: --gpu or --instance-type")
+    prices = _catalogue_prices(gpus, instance_types, provider, regions, zones)
+    history = generate_market(
+        prices,
+        hours=hours,
+        seed=seed,
+        profile=profile,
+        start_at=start or DEFAULT_START_AT,
+        tick_s=tick,
+    )
+    write_history(history, out)
+    _say_written(history, out)
+
+
+@market.command(name="import")
+@click.argument("traces", nargs=-1, required=True, metavar="TRACE...",
+                type=click.Path(dir_okay=False, path_type=Path))  # fmt: skip
+@out_option
+@click.option("--spot-price", type=float, metavar="USD",
+              help="Dollars per node-hour on spot; default: the catalogue's.")  # fmt: skip
+@click.option("--on-demand-price", type=float, metavar="USD",
+              help="Dollars per node-hour on demand; default: the catalogue's.")  # fmt: skip
+@click.option("--pool", callback=pool_option, metavar="POOL",
+              help="As printed by market show; default: from the file's name.")  # fmt: skip
+@click.option("--instance-type", metavar="NAME", help="Default: from the file's name.")
+@click.option(
+    "--start",
+    callback=instant,
+    metavar="TIME",
+    help="When it begins; default: from the file's name.",
+)
+@click.option("--nodes-per-unit", type=click.IntRange(min=1), default=1,
+              help="Nodes that one unit of the trace stands for.")  # fmt: skip
+def import_(
+    traces: tuple[Path, ...], out: Path, spot_price: float | None, on_demand_price: float | None,
+    pool: Pool | None, instance_type: str | None, start: datetime | None, nodes_per_unit: int,
+) -> None:  # fmt: skip
+    """Import public spot availability traces as a market history.
+
+    A TRACE is the JSON of the spot-traces format: metadata.gap_seconds and data. The traces hold
+    no prices, so they come from the options or, where these are missing, from the catalogue. All
+    traces together become one history.
+    """
+    from costopt.market.history_file import write_history
+    from costopt.market.merge import merge_histories
+    from costopt.market.spot_traces import import_spot_trace
+
+    if pool is not None and len(traces) > 1:
+        raise click.UsageError("--pool is for one trace; import several one by one")
+    histories = []
+    for trace in traces:
+        spot_usd, on_demand_usd = _trace_prices(
+            trace, pool, instance_type, spot_price, on_demand_price
+        )
+        histories.append(
+            import_spot_trace(
+                trace,
+                spot_usd_per_hour=spot_usd,
+                on_demand_usd_per_hour=on_demand_usd,
+                pool=pool,
+                start_at=start,
+                instance_type=instance_type,
+                nodes_per_unit=nodes_per_unit,
+            )
+        )
+    history = histories[0] if len(histories) == 1 else merge_histories(out.stem, histories)
+    write_history(history, out)
+    _say_written(history, out)
+
+
+@market.command(name="show")
+@click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+@output_option
+def show_(file: Path, output: str) -> None:
+    """Show what a market history holds.
+
+    For each pool: how much of the record was observed, the share of it with capacity, the
+    interruptions per hour up, with 90 % intervals, and the prices.
+    """
+    from costopt.market.history_file import read_history
+    from costopt.market.statistics import history_statistics
+
+    history = read_history(file)
+    rows = [_pool_row(each) for each in history_statistics(history).values()]
+    grid = "event data" if history.tick_s is None else f"a sample per {length(history.tick_s)}"
+    table = Table(
+        schema="costopt.market/1",
+        title=f"{history.name}: {len(rows)} pools, {history.starts_at:%Y-%m-%d %H:%MZ} to "
+        f"{history.ends_at:%Y-%m-%d %H:%MZ}, {grid}",
+        columns=_POOL_COLUMNS,
+        rows=rows,
+        facts={
+            "name": history.name,
+            "source": history.source,
+            "tick_s": history.tick_s,
+            "starts_at": history.starts_at,
+            "ends_at": history.ends_at,
+        },
+        notes=(f"Source: {history.source}.",),
+    )
+    show(table, output)
+
+
+def _say_written(history: MarketHistory, out: Path) -> None:
+    hours = length((history.ends_at - history.starts_at).total_seconds())
+    click.echo(f"wrote {out}: {len(history.pools)} pools over {hours}", err=True)
+
+
+def _catalogue_prices(
+    gpus: tuple[str, ...], instance_types: tuple[str, ...], provider: str | None,
+    regions: tuple[str, ...], zones: int,
+) -> dict[Pool, float]:  # fmt: skip
+    """Dollars per node-hour of every pool asked for, on spot and on demand."""
+    from costopt.catalog import load_catalog
+
+    known = load_catalog()
+    machines = {m for gpu in gpus for m in known.find(gpu=gpu, provider=provider)}
+    machines |= {m for m in known.find(provider=provider) if m.name in instance_types}
+    missing = sorted(set(instance_types) - {machine.name for machine in machines})
+    if missing:
+        known.instance_type(provider or known.providers()[0], missing[0])
+    asked = {(machine.provider, machine.name) for machine in machines}
+    prices = {
+        pool: offer.price_usd_per_hour.value
+        for offer in known.offers()
+        if (offer.pool.provider, offer.pool.instance_type) in asked
+        and offer.price_usd_per_hour is not None
+        and (not regions or offer.pool.region in regions)
+        for pool in _zones_of(offer.pool, zones)
+    }
+    if not prices:
+        raise MarketError(
+            "the catalogue has no price of these machines there",
+            hint="costopt catalog --gpu MODEL shows where they are for rent",
+        )
+    return prices
+
+
+def _zones_of(pool: Pool, zones: int) -> list[Pool]:
+    """The first zones of a region, by the provider's way of naming them."""
+    join = "-" if pool.provider == "gcp" else ""
+    return [
+        Pool(pool.provider, pool.region, f"{pool.region}{join}{letter}", pool.instance_type,
+             pool.capacity_type)
+        for letter in ZONE_LETTERS[:zones]
+    ]  # fmt: skip
+
+
+def _trace_prices(
+    trace: Path, pool: Pool | None, instance_type: str | None, spot_usd: float | None,
+    on_demand_usd: float | None,
+) -> tuple[float, float]:  # fmt: skip
+    """Given prices, else the catalogue's for the trace's place."""
+    if spot_usd is not None and on_demand_usd is not None:
+        return spot_usd, on_demand_usd
+    place = pool or _place(trace, instance_type)
+    return (
+        spot_usd or _price(trace, place, CapacityType.SPOT, "--spot-price"),
+        on_demand_usd or _price(trace, place, CapacityType.ON_DEMAND, "--on-demand-price"),
+    )
+
+
+def _place(trace: Path, instance_type: str | None) -> Pool:
+    from costopt.market.place import TraceName, instance_type_of, region_of
+
+    named = TraceName.parse(trace.name)
+    kind = instance_type or (
+        instance_type_of(named.provider, named.gpu, named.gpu_count) if named else None
+    )
+    if named is None or kind is None:
+        raise MarketError(
+            f"spot trace {trace.name}: the name does not say which machine it is of",
+            hint="give --spot-price, --on-demand-price and --pool or --instance-type",
+        )
+    region = region_of(named.provider, named.zone)
+    return Pool(named.provider, region, named.zone, kind, CapacityType.SPOT)
+
+
+def _price(trace: Path, place: Pool, terms: CapacityType, option: str) -> float:
+    from costopt.catalog import load_catalog
+
+    known, key = load_catalog(), (place.provider, place.region, place.instance_type)
+    price: Estimate | None
+    if terms is CapacityType.SPOT:
+        price = known.spot_price_usd_per_hour(*key)
+    else:
+        price = known.list_price_usd_per_hour(*key)
+    if price is None:
+        raise MarketError(
+            f"spot trace {trace.name}: the catalogue has no {terms.value} price of "
+            f"{place.instance_type} in {place.region}",
+            hint=f"give {option}",
+        )
+    return price.value
+
+
+def _pool_row(of: PoolStatistics) -> Row:
+    return {
+        "pool": str(of.pool),
+        "recorded_s": of.recorded_s,
+        "coverage": of.coverage,
+        **_interval("availability", of.availability),
+        "interruptions": of.interruptions,
+        **_interval("hazard_per_hour", of.hazard_per_hour),
+        "mean_up_s": of.mean_up_s,
+        "min_usd_per_hour": of.min_usd_per_hour,
+        "mean_usd_per_hour": of.mean_usd_per_hour,
+        "max_usd_per_hour": of.max_usd_per_hour,
+    }
+
+
+def _interval(name: str, estimate: Estimate | None) -> Row:
+    return {
+        name: estimate.value if estimate else None,
+        f"{name}_low": estimate.low if estimate else None,
+        f"{name}_high": estimate.high if estimate else None,
+    }
+
+
+_POOL_COLUMNS = (
+    Column("pool", "Pool"),
+    Column("recorded_s", "Recorded", length, right=True),
+    Column("coverage", "Observed", percent, right=True),
+    Column("availability", "Available", percent, right=True),
+    Column("availability_low", "from", percent, right=True),
+    Column("availability_high", "to", percent, right=True),
+    Column("interruptions", "Interruptions", right=True),
+    Column("hazard_per_hour", "per hour", number, right=True),
+    Column("hazard_per_hour_low", "from", number, right=True),
+    Column("hazard_per_hour_high", "to", number, right=True),
+    Column("mean_up_s", "Mean up", length, right=True),
+    Column("min_usd_per_hour", "$/h min", usd, right=True),
+    Column("mean_usd_per_hour", "mean", usd, right=True),
+    Column("max_usd_per_hour", "max", usd, right=True),
+)

@@ -1,0 +1,53 @@
+"""Option values that several commands parse alike: click callbacks that refuse with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TypeVar
+
+import click
+
+from costopt.domain.market import Pool
+from costopt.spec.duration import parse_duration_s
+from costopt.spec.instant import parse_instant
+
+Value = TypeVar("Value")
+
+
+def instant(context: click.Context, option: click.Parameter, text: str | None) -> datetime | None:
+    """A time in ISO 8601 with its zone, as aware UTC."""
+    return None if text is None else _parsed(parse_instant, context, option, text)
+
+
+def duration_s(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
+    """A duration such as 90m or 1d 12h, in seconds."""
+    return None if text is None else _parsed(parse_duration_s, context, option, text)
+
+
+def durations_s(
+    context: click.Context, option: click.Parameter, text: str | None
+) -> tuple[float, ...] | None:
+    """Durations with commas between them, in seconds."""
+    if text is None:
+        return None
+    return tuple(_parsed(parse_duration_s, context, option, part) for part in words(text))
+
+
+def pool(context: click.Context, option: click.Parameter, text: str | None) -> Pool | None:
+    """provider/region/zone/instance_type/capacity_type."""
+    return None if text is None else _parsed(Pool.parse, context, option, text)
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Words with commas between them."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _parsed(
+    parse: Callable[[str], Value], context: click.Context, option: click.Parameter, text: str
+) -> Value:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}, got {text!r}", context, option) from None

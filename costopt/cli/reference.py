@@ -1,0 +1,96 @@
+"""docs/cli.md, written from the commands' own help: ``python -m costopt.cli.reference``."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from collections.abc import Iterator
+
+import click
+
+from costopt.cli.main import COMMANDS, cli
+
+HEAD = """\
+# Commands
+
+This page is written by `python -m costopt.cli.reference > docs/cli.md`; a test compares the two.
+Data go to stdout, messages to stderr. `--output json` and `csv` are for programs: json carries
+the name and version of its form in `schema`. Flags win over environment variables, these over
+`costopt.toml` (in the working folder, over `~/.config/costopt/config.toml`).
+
+| Exit code | Meaning |
+|---|---|
+| 0 | done |
+| 1 | error |
+| 2 | wrong usage, or a wrong file |
+| 3 | infeasible: no plan keeps the deadline |
+| 4 | a guard tripped: a budget or a limit |
+| 5 | stale data: every price is too old |
+| 130 | interrupted |
+"""
+
+
+def reference() -> str:
+    """The whole page."""
+    sections = [HEAD]
+    for path, command in commands():
+        sections.append(_section(path, command))
+    return "\n".join(sections)
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Every command with its path, such as ``costopt market show``."""
+    yield "costopt", cli
+    context = click.Context(cli, info_name="costopt")
+    for name, entry in COMMANDS.items():
+        if importlib.util.find_spec(entry.module) is None:
+            continue
+        command = cli.get_command(context, name)
+        assert command is not None
+        yield f"costopt {name}", command
+        if isinstance(command, click.Group):
+            yield from ((f"costopt {name} {n}", c) for n, c in sorted(command.commands.items()))
+
+
+def _section(path: str, command: click.Command) -> str:
+    context = click.Context(command, info_name=path, auto_envvar_prefix=_prefix(path))
+    usage = " ".join([path, *command.collect_usage_pieces(context)])
+    text = inspect.cleandoc(command.help or "").replace("\b\n", "")
+    lines = [f"## {path}", "", f"`{usage}`", "", text, ""]
+    options = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
+    if options:
+        lines += ["| Option | Meaning | Default | Environment |", "|---|---|---|---|"]
+        lines += [_option_row(option, context) for option in options]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _prefix(path: str) -> str:
+    return path.upper().replace(" ", "_").replace("-", "_")
+
+
+def _option_row(option: click.Option, context: click.Context) -> str:
+    names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
+    if not option.is_flag:
+        names += f" {_metavar(option)}"
+    default = option.get_default(context, call=False)
+    told = "required" if option.required else "" if _says_nothing(default) else f"`{default}`"
+    variable = f"`{option.envvar or f'{context.auto_envvar_prefix}_{option.name}'.upper()}`"
+    if option.name == "version":
+        variable = ""
+    return f"| {names} | {option.help or ''} | {told} | {variable} |"
+
+
+def _metavar(option: click.Option) -> str:
+    """In our words, since click's differ between its versions."""
+    if isinstance(option.type, click.Choice):
+        return "\\|".join(option.type.choices)
+    return option.metavar or option.type.name.removesuffix(" range").upper()
+
+
+def _says_nothing(default: object) -> bool:
+    return not isinstance(default, str | int | float) or default is False
+
+
+if __name__ == "__main__":
+    click.echo(reference(), nl=False)
