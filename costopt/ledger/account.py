@@ -297,7 +297,6 @@ class JobAccount:
         if node is None:
             return
         node.ended = event
-        node.busy.stop(ms_of(event.ended_at))
         self._ended.add(node, ms_of(event.ended_at))
         if event.cause is EndCause.INTERRUPTED:
             self._interruptions += 1

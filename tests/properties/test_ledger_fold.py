@@ -184,7 +184,8 @@ def cost_by_definition(events: tuple[Event, ...], node: NodeLaunched, now: datet
 def busy_by_definition(events: tuple[Event, ...], node_id: str, now: datetime) -> timedelta:
     """How long the node was a member of a training gang while it lived, from scratch."""
     launched, ended = lives(events, now)[node_id]
-    busy, members, since = timedelta(), (), None
+    busy, since = timedelta(), None
+    members: tuple[str, ...] = ()
     for event in (*events, None):
         if isinstance(event, GangFormed):
             members = event.node_ids

@@ -175,6 +175,11 @@ def test_an_end_learned_after_a_price_change_is_charged_at_the_old_price() -> No
     assert folded.summary(at(3)).usd_micros == 3_600_000
 
 
+def test_a_price_change_before_a_launch_is_not_the_nodes() -> None:
+    folded = account([launched(hours=2), priced(1, 9_000_000)])
+    assert folded.summary(at(3)).usd_micros == 3_600_000
+
+
 def test_a_node_recorded_after_a_price_change_has_it_from_then_on() -> None:
     late = account([priced(1, 7_200_000), launched()])
     assert late.summary(at(2)).usd_micros == 3_600_000 + 7_200_000
@@ -358,7 +363,8 @@ def test_the_sample_run_adds_up() -> None:
     assert summary.wh == pytest.approx(sum(row.wh for row in rows))
     assert summary.usd_micros == summary.spot_usd_micros + summary.on_demand_usd_micros
     last = folded.curves(now).spend[-1]
-    assert (last.usd_micros, last.wh) == (summary.usd_micros, pytest.approx(summary.wh))
+    assert last.usd_micros == summary.usd_micros
+    assert last.wh == pytest.approx(summary.wh)
     assert (summary.interruptions, summary.launches, summary.pool_switches) == (3, 4, 3)
     assert summary.margin_s == (DEADLINE_AT - finished_at()).total_seconds()
     assert list(accounts(ledger)) == ["a", "b"]

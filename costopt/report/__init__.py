@@ -1,0 +1,1 @@
+"""What a run or a backtest came to: tables, plots and self-contained HTML pages."""

@@ -1,0 +1,70 @@
+"""Strategies side by side, as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from costopt.ledger.curve import Curves
+from costopt.report.backtest_plots import cost_bars, spend_curves
+from costopt.report.backtest_table import BacktestRow, backtest_table
+from costopt.report.extra import require_report_extra
+from costopt.report.figure import share, usd
+from costopt.report.page import render_page, write_page
+
+_HOW = (
+    (
+        "Runs",
+        "The engine that launches nodes, replayed over recorded or generated markets: every "
+        "strategy saw the same markets and knew nothing of their future.",
+    ),
+    ("Dollars", "Price × time of every node. Modelled: no node was rented."),
+    ("Energy, CO2e", "Modelled from the catalogue's power figures and each region's intensity."),
+    (
+        "× hindsight",
+        "Dollars against the cheapest schedule that knew the whole market beforehand; 1.00 cannot "
+        "be beaten.",
+    ),
+    ("Lost work", "Work that was done, not saved, and done again."),
+)
+
+
+def write_backtest_report(
+    rows: Sequence[BacktestRow],
+    curves: Mapping[str, Curves],
+    path: Path | str,
+    *,
+    now: datetime | None = None,
+    title: str = "Backtest",
+) -> Path:
+    """Write the comparison as one self-contained HTML file.
+
+    ``curves`` holds the curves of one run per strategy, and may be empty. Raises
+    MissingExtraError, and StoreError where the file cannot be written.
+    """
+    require_report_extra()
+    page = render_page(
+        "backtest.html.j2",
+        title=title,
+        made_at=now or datetime.now(UTC),
+        lead=_lead(rows),
+        bars=cost_bars(rows),
+        curves=spend_curves(curves) if any(c.spend for c in curves.values()) else None,
+        table=backtest_table(rows),
+        how=_HOW,
+    )
+    return write_page(Path(path), page)
+
+
+def _lead(rows: Sequence[BacktestRow]) -> str:
+    kept = [row for row in rows if row.misses == 0]
+    if not kept:
+        return "No strategy kept every deadline." if rows else "There are no runs to compare."
+    best = min(kept, key=lambda row: row.mean_usd)
+    dearest = max(rows, key=lambda row: row.mean_usd)
+    told = f"{best.strategy} kept every deadline for {usd(best.mean_usd * 1e6)} on average"
+    if dearest is best or dearest.mean_usd <= 0:
+        return f"{told}."
+    less = share(1 - best.mean_usd / dearest.mean_usd)
+    return f"{told}, {less} less than {dearest.strategy}."

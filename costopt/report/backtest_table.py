@@ -1,0 +1,74 @@
+"""Strategies side by side over the same recorded runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from costopt.report.figure import UNKNOWN, carbon, duration, energy, usd
+from costopt.report.table import Table
+
+COLUMNS = (
+    "strategy",
+    "$ mean",
+    "$ P50",
+    "$ P95",
+    "kWh",
+    "CO2e",
+    "finish",
+    "misses",
+    "interruptions",
+    "moves",
+    "lost work",
+    "× hindsight",
+    "runs",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BacktestRow:
+    """One strategy over ``runs`` runs: means unless the name says otherwise; None is unknown.
+
+    ``finish_s`` counts from the start of the job over the runs that finished, ``misses`` the runs
+    that did not by their deadline, ``lost_s`` seconds of work that were done twice, and
+    ``hindsight_ratio`` dollars against the optimum that knew the market beforehand.
+    """
+
+    strategy: str
+    runs: int
+    mean_usd: float
+    p50_usd: float
+    p95_usd: float
+    kwh: float | None
+    gco2e: float | None
+    finish_s: float | None
+    misses: int
+    interruptions: float
+    switches: float
+    lost_s: float
+    hindsight_ratio: float | None
+
+
+def backtest_table(rows: Sequence[BacktestRow], title: str = "Backtest") -> Table:
+    """One row per strategy, in the order given."""
+    return Table(
+        title, COLUMNS, tuple(_cells(row) for row in rows), frozenset(range(1, len(COLUMNS)))
+    )
+
+
+def _cells(row: BacktestRow) -> tuple[str, ...]:
+    return (
+        row.strategy,
+        usd(row.mean_usd * 1e6),
+        usd(row.p50_usd * 1e6),
+        usd(row.p95_usd * 1e6),
+        energy(None if row.kwh is None else row.kwh * 1000),
+        carbon(row.gco2e),
+        duration(row.finish_s),
+        f"{row.misses} of {row.runs}",
+        f"{row.interruptions:.1f}",
+        f"{row.switches:.1f}",
+        duration(row.lost_s),
+        UNKNOWN if row.hindsight_ratio is None else f"{row.hindsight_ratio:.2f}",
+        str(row.runs),
+    )

@@ -1,0 +1,151 @@
+"""Events in words: when, what happened, and the particulars."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from costopt.domain.events import (
+    CheckpointCommitted,
+    CheckpointRefused,
+    DecisionMade,
+    DrainIntended,
+    Event,
+    GangFormed,
+    GuardTripped,
+    InterruptionNoticed,
+    JobFailed,
+    JobFinished,
+    JobSubmitted,
+    LaunchFailed,
+    LaunchIntended,
+    NodeEnded,
+    NodeLaunched,
+    PriceChanged,
+    ProgressReported,
+    RunStopped,
+    SignalStale,
+    TerminateIntended,
+    TrainingStarted,
+    TrainingStopped,
+    WorkLost,
+)
+from costopt.domain.fleet import EndCause
+from costopt.report.figure import UNKNOWN, duration, instant, usd
+from costopt.report.table import Table
+
+ROUTINE = (ProgressReported, CheckpointCommitted, LaunchIntended, TerminateIntended, PriceChanged)
+"""Events that come in numbers and change nothing a reader would look for first."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One event in words. ``tone`` is good, bad, note or plain; ``routine`` ones may be folded."""
+
+    at: datetime
+    what: str
+    detail: str
+    tone: str
+    routine: bool
+
+
+def event_row(event: Event) -> EventRow:
+    """The event in words."""
+    label, tone, detail = _WORDS[type(event)]
+    if isinstance(event, NodeEnded) and event.cause is not EndCause.RELEASED:
+        label, tone = f"Node {event.cause.value}", "bad"
+    return EventRow(event.at, label, detail(event), tone, isinstance(event, ROUTINE))
+
+
+def events_table(events: Iterable[Event]) -> Table:
+    """Every event in a row."""
+    rows = (event_row(event) for event in events)
+    return Table(
+        "Events",
+        ("time (UTC)", "event", "detail"),
+        tuple((instant(row.at), row.what, row.detail) for row in rows),
+    )
+
+
+def _submitted(event: JobSubmitted) -> str:
+    return (
+        f"{event.work_units:,.0f} {event.unit} by {instant(event.deadline_at)}, "
+        f"policy {event.policy}, strategy {event.strategy}"
+    )
+
+
+def _decided(event: DecisionMade) -> str:
+    targets = " + ".join(f"{nodes} × {pool}" for pool, nodes in event.targets) or "wait"
+    rule = "" if event.rule is None else f" [{event.rule}]"
+    slack = "" if event.slack_s is None else f"; slack {_signed(event.slack_s)}"
+    return f"{targets}: {event.reason}{rule}{slack}"
+
+
+def _signed(seconds: float) -> str:
+    return f"{'-' if seconds < 0 else ''}{duration(seconds)}"
+
+
+def _launched(event: NodeLaunched) -> str:
+    return f"{event.node_id} in {event.pool} at {usd(event.micros_per_hour)}/h"
+
+
+def _ended(event: NodeEnded) -> str:
+    return f"{event.node_id} in {event.pool} at {instant(event.ended_at)}"
+
+
+def _committed(event: CheckpointCommitted) -> str:
+    size = UNKNOWN if event.size_bytes is None else f"{event.size_bytes / 2**30:,.2f} GiB"
+    took = "" if event.save_s is None else f" in {event.save_s:.1f} s"
+    return f"at {event.units:,.0f} units, {size}{took}: {event.uri}"
+
+
+def _gang(event: GangFormed) -> str:
+    return (
+        f"generation {event.generation}: {', '.join(event.node_ids) or 'no node'}; "
+        f"saves every {duration(event.checkpoint_interval_s)}"
+    )
+
+
+def _reported(event: ProgressReported) -> str:
+    speed = "" if event.units_per_s is None else f", {event.units_per_s:,.3g} units/s"
+    return f"{event.done_units:,.0f} units done, {event.saved_units:,.0f} saved{speed}"
+
+
+_WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
+    JobSubmitted: ("Job submitted", "note", _submitted),
+    DecisionMade: ("Decision", "note", _decided),
+    LaunchIntended: ("Launch intended", "plain", lambda e: f"{e.nodes} × {e.pool}"),
+    NodeLaunched: ("Node launched", "plain", _launched),
+    LaunchFailed: ("Launch refused", "bad", lambda e: f"{e.error}: {e.message}"),
+    PriceChanged: (
+        "Price changed",
+        "plain",
+        lambda e: f"{e.pool} now {usd(e.micros_per_hour)}/h",
+    ),
+    GangFormed: ("Gang formed", "plain", _gang),
+    TrainingStarted: ("Training started", "good", lambda e: f"from {e.units:,.0f} units"),
+    TrainingStopped: (
+        "Training stopped",
+        "plain",
+        lambda e: f"at {e.units:,.0f} units: {e.reason}",
+    ),
+    ProgressReported: ("Progress", "plain", _reported),
+    CheckpointCommitted: ("Checkpoint", "plain", _committed),
+    CheckpointRefused: ("Checkpoint refused", "bad", lambda e: f"{e.uri}: {e.message}"),
+    WorkLost: ("Work lost", "bad", lambda e: f"{e.units:,.0f} units: {e.cause}"),
+    InterruptionNoticed: (
+        "Interruption announced",
+        "bad",
+        lambda e: f"{e.node_id} goes at {instant(e.strikes_at)}",
+    ),
+    DrainIntended: ("Drain", "plain", lambda e: f"{e.node_id}: {e.reason}"),
+    TerminateIntended: ("Release", "plain", lambda e: f"{e.node_id}: {e.reason}"),
+    NodeEnded: ("Node released", "plain", _ended),
+    GuardTripped: ("Guard tripped", "bad", lambda e: f"{e.guard}: {e.message}"),
+    SignalStale: ("Signal stale", "bad", lambda e: f"{e.source}: {e.message}"),
+    JobFinished: ("Job finished", "good", lambda e: f"{e.units:,.0f} units done and saved"),
+    JobFailed: ("Job failed", "bad", lambda e: e.message),
+    RunStopped: ("Run stopped", "note", lambda e: e.reason),
+}

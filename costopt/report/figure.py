@@ -1,0 +1,75 @@
+"""Numbers as a reader sees them. An unknown figure reads "unknown", never 0."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+UNKNOWN = "unknown"
+
+
+def usd(micros: float | None) -> str:
+    """Micro-dollars as dollars: cents, and finer below a dollar."""
+    if micros is None:
+        return UNKNOWN
+    dollars = abs(micros) / 1e6
+    digits = 2 if dollars >= 1 or dollars == 0 else 4
+    return f"{'-' if micros < 0 else ''}${dollars:,.{digits}f}"
+
+
+def energy(wh: float | None) -> str:
+    """Watt-hours, as kilowatt-hours from one on."""
+    if wh is None:
+        return UNKNOWN
+    if abs(wh) < 1000:
+        return f"{wh:.0f} Wh" if abs(wh) >= 10 else f"{wh:.2g} Wh"
+    return f"{wh / 1000:,.1f} kWh"
+
+
+def carbon(gco2e: float | None) -> str:
+    """Grams of CO2 equivalent, as kilograms from one on."""
+    if gco2e is None:
+        return UNKNOWN
+    return f"{gco2e / 1000:,.1f} kg" if abs(gco2e) >= 1000 else f"{gco2e:.0f} g"
+
+
+def duration(seconds: float | None) -> str:
+    """Two units at most: "2 d 3 h", "5 h 31 min", "29 min", "45 s"."""
+    if seconds is None:
+        return UNKNOWN
+    total = round(abs(seconds))
+    if total < 90:
+        return f"{total} s"
+    minutes = round(total / 60)
+    days, hours, minutes = minutes // 1440, minutes // 60 % 24, minutes % 60
+    parts = [(days, "d"), (hours, "h"), (minutes, "min")]
+    while parts[0][0] == 0:
+        parts.pop(0)
+    return " ".join(f"{count} {name}" for count, name in parts[:2] if count)
+
+
+def units(amount: float | None, unit: str | None) -> str:
+    """An amount of work with its unit."""
+    if amount is None:
+        return UNKNOWN
+    number = f"{amount:,.0f}" if abs(amount) >= 10 or amount == int(amount) else f"{amount:.2f}"
+    return f"{number} {unit or 'units'}"
+
+
+def share(value: float | None) -> str:
+    """A share as a whole percentage."""
+    return UNKNOWN if value is None else f"{value:.0%}".replace("%", " %")
+
+
+def instant(at: datetime | None) -> str:
+    """Date and time in UTC, to the second."""
+    return UNKNOWN if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def against(saved_share: float | None) -> str:
+    """How a figure stands to its baseline: "32 % below", "4 % above", "equal to"."""
+    if saved_share is None:
+        return UNKNOWN
+    rounded = round(saved_share * 100)
+    if rounded == 0:
+        return "equal to"
+    return f"{abs(rounded)} % {'below' if rounded > 0 else 'above'}"

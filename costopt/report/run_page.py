@@ -1,0 +1,266 @@
+"""The report of one run, as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from costopt.domain.events import Event
+from costopt.domain.fleet import EndCause
+from costopt.ledger.node import NodeInterval
+from costopt.ledger.summary import JobState, JobSummary
+from costopt.report.event_table import EventRow, event_row
+from costopt.report.extra import require_report_extra
+from costopt.report.figure import (
+    UNKNOWN,
+    against,
+    carbon,
+    duration,
+    energy,
+    instant,
+    share,
+    units,
+    usd,
+)
+from costopt.report.page import render_page, write_page
+from costopt.report.plots import energy_plot, progress_plot, spend_plot
+from costopt.report.run import Run
+from costopt.report.summary import verdict
+from costopt.report.timeline import timeline
+
+NOTABLE_SHOWN = 30
+EVENTS_SHOWN = 1000
+NODES_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    name: str
+    value: str
+    basis: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class _EventLine:
+    time: str
+    what: str
+    detail: str
+    tone: str
+
+
+@dataclass(frozen=True, slots=True)
+class _NodeLine:
+    name: str
+    pool: str
+    launched: str
+    ended: str
+    why: str
+    tone: str
+    lasted: str
+    cost: str
+    energy: str
+
+
+def write_run_report(
+    events: Iterable[Event],
+    path: Path | str,
+    *,
+    now: datetime,
+    title: str,
+    cost_basis: str = "measured",
+) -> Path:
+    """Write the report of one job's events at ``now`` as one self-contained HTML file.
+
+    ``cost_basis`` labels the dollars: "measured" where a provider confirmed the nodes,
+    "modelled" for a replay. Raises MissingExtraError, LedgerError for no events or several
+    jobs', StoreError where the file cannot be written.
+    """
+    require_report_extra()
+    run = Run.of(events, now)
+    return write_page(Path(path), _page(run, title, cost_basis))
+
+
+def _page(run: Run, title: str, cost_basis: str) -> str:
+    summary = run.summary
+    notable = [row for row in map(event_row, run.events) if not row.routine]
+    late = summary.on_time is False or summary.state is JobState.FAILED
+    said = verdict(summary)
+    return render_page(
+        "run.html.j2",
+        title=title,
+        made_at=run.now,
+        over=_over(summary),
+        verdict=f"{said[0].upper()}{said[1:]}.",
+        verdict_tone="bad" if late else "good" if summary.on_time else "",
+        lead=_lead(summary),
+        tiles=_tiles(run, cost_basis),
+        timeline=timeline(run),
+        spend=spend_plot(run),
+        energy=energy_plot(run),
+        progress=progress_plot(run),
+        nodes=[_node_line(row, run) for row in run.intervals[:NODES_SHOWN]],
+        nodes_left_out=max(0, len(run.intervals) - NODES_SHOWN),
+        notable=[_event_line(row, run) for row in notable[:NOTABLE_SHOWN]],
+        notable_rest=[_event_line(row, run) for row in notable[NOTABLE_SHOWN:EVENTS_SHOWN]],
+        all_events=[_event_line(event_row(e), run) for e in run.events[:EVENTS_SHOWN]],
+        event_count=len(run.events),
+        events_left_out=max(0, len(run.events) - EVENTS_SHOWN),
+        how=_how(summary, cost_basis),
+    )
+
+
+def _over(summary: JobSummary) -> str:
+    parts = [f"Job {summary.job}"]
+    if summary.policy is not None:
+        parts += [f"policy {summary.policy}", f"strategy {summary.strategy}"]
+    return " · ".join(parts)
+
+
+def _lead(summary: JobSummary) -> str:
+    saved = summary.saved_usd_micros
+    if saved is None or not summary.done_share:
+        return f"It cost {usd(summary.usd_micros)}."
+    verb = "saved" if saved >= 0 else "cost"
+    than = "against" if saved >= 0 else "more than"
+    return (
+        f"It {verb} {usd(abs(saved))} {than} on-demand, through "
+        f"{_count(summary.interruptions, 'interruption')}."
+    )
+
+
+def _tiles(run: Run, cost_basis: str) -> tuple[_Tile, ...]:
+    summary = run.summary
+    energy_basis = summary.energy_basis or UNKNOWN
+    return (
+        _Tile("Spent", usd(summary.usd_micros), cost_basis, _spent_note(summary)),
+        _Tile("Energy", energy(summary.wh), energy_basis, _energy_note(summary)),
+        _Tile("Emissions (CO₂e)", carbon(summary.gco2e), "modelled", _carbon_note(summary)),
+        _deadline_tile(run),
+        _Tile(
+            "Interruptions",
+            str(summary.interruptions),
+            "measured",
+            f"{_count(summary.nodes_launched, 'node')} launched, "
+            f"{_count(summary.pool_switches, 'move')} to other pools",
+        ),
+        _Tile(
+            "Work lost",
+            units(summary.lost_units, summary.unit),
+            "measured",
+            _lost_note(summary),
+        ),
+    )
+
+
+def _spent_note(summary: JobSummary) -> str:
+    spot = summary.spot_usd_micros / summary.usd_micros if summary.usd_micros else None
+    where = "" if spot is None else f"; {share(spot)} of it on spot"
+    if summary.saved_usd_share is None:
+        return f"no on-demand baseline known{where}"
+    return f"{against(summary.saved_usd_share)} on-demand{where}"
+
+
+def _energy_note(summary: JobSummary) -> str:
+    idle = f"{energy(summary.idle_wh)} of it not training"
+    if summary.saved_wh_share is None:
+        return idle
+    return f"{against(summary.saved_wh_share)} on-demand; {idle}"
+
+
+def _carbon_note(summary: JobSummary) -> str:
+    if summary.gco2e is None:
+        return "a region's carbon intensity is unknown"
+    if summary.wh <= 0:
+        return "no energy used yet"
+    return f"{summary.gco2e / summary.kwh:,.0f} g per kWh on average"
+
+
+def _deadline_tile(run: Run) -> _Tile:
+    summary = run.summary
+    if summary.finished_at is not None:
+        took = (summary.finished_at - run.begun_at).total_seconds()
+        return _Tile("Took", duration(took), "measured", f"deadline {_short(summary, run)}")
+    return _Tile("Done", share(summary.done_share), "measured", f"deadline {_short(summary, run)}")
+
+
+def _short(summary: JobSummary, run: Run) -> str:
+    if summary.deadline_at is None:
+        return UNKNOWN
+    allowed = (summary.deadline_at - run.begun_at).total_seconds()
+    return f"after {duration(allowed)}, at {instant(summary.deadline_at)[:-3]}"
+
+
+def _lost_note(summary: JobSummary) -> str:
+    saves = f"{_count(summary.checkpoints, 'checkpoint')} saved"
+    if not summary.work_units:
+        return saves
+    return f"{summary.lost_units / summary.work_units:.1%} of the job; {saves}".replace("%", " %")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _event_line(row: EventRow, run: Run) -> _EventLine:
+    return _EventLine(_clock(row.at, run), row.what, row.detail, row.tone)
+
+
+def _node_line(row: NodeInterval, run: Run) -> _NodeLine:
+    lost = row.cause in (EndCause.INTERRUPTED, EndCause.FAILED)
+    end = row.ended_at or run.now
+    return _NodeLine(
+        name=row.node_id,
+        pool=str(row.pool),
+        launched=_clock(row.launched_at, run),
+        ended="" if row.ended_at is None else _clock(row.ended_at, run),
+        why="running" if row.cause is None else row.cause.value,
+        tone="bad" if lost else "plain",
+        lasted=duration((end - row.launched_at).total_seconds()),
+        cost=usd(row.usd_micros),
+        energy=energy(row.wh),
+    )
+
+
+def _clock(at: datetime, run: Run) -> str:
+    """The time of day, with the date where the run spans more than one."""
+    one_day = run.begun_at.astimezone(UTC).date() == run.ended_at.astimezone(UTC).date()
+    return instant(at)[11:] if one_day else instant(at)[5:]
+
+
+def _how(summary: JobSummary, cost_basis: str) -> tuple[tuple[str, str], ...]:
+    nodes = (
+        "the provider confirmed launch and end of each node"
+        if cost_basis == "measured"
+        else "the nodes are records of a replay on a recorded or generated market"
+    )
+    return (
+        (
+            "Dollars",
+            f"Sum over nodes of price × time from launch to end; {nodes}. A change of price "
+            "counts from its instant. Storage and network are not included.",
+        ),
+        (
+            "On-demand baseline",
+            "The whole job without interruption on the cheapest allowed on-demand pool"
+            + (f", {summary.baseline_pool}" if summary.baseline_pool else ", which is unknown")
+            + f": {usd(summary.baseline_usd_micros)} and {energy(summary.baseline_wh)}. "
+            "Savings count it for the work done so far.",
+        ),
+        (
+            "Energy",
+            "Node power × time × PUE: busy power while the node's gang trained, idle power while "
+            f"it started, restored or waited. Basis: {summary.energy_basis or UNKNOWN}.",
+        ),
+        (
+            "Emissions",
+            "Energy × the carbon intensity of the node's region, as recorded at its launch. "
+            "Embodied carbon is not included.",
+        ),
+        (
+            "Work",
+            "As the trainer reported it. Lost work was done, not saved, and done again.",
+        ),
+    )

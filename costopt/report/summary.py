@@ -1,0 +1,81 @@
+"""A run in a table of figures, each with where it comes from."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from costopt.ledger.account import JobAccount
+from costopt.ledger.summary import JobState, JobSummary
+from costopt.report.figure import (
+    UNKNOWN,
+    against,
+    carbon,
+    duration,
+    energy,
+    instant,
+    share,
+    units,
+    usd,
+)
+from costopt.report.table import Table
+
+
+def run_table(account: JobAccount, now: datetime) -> Table:
+    """Figure, value and basis of everything that a run came to, at ``now``."""
+    summary = account.summary(now)
+    rows = (
+        ("state", f"{summary.state.value}: {verdict(summary)}", "measured"),
+        ("work done", _work(summary), "measured"),
+        ("work lost", _lost(summary), "measured"),
+        ("deadline", instant(summary.deadline_at), "job file"),
+        ("spent", usd(summary.usd_micros), "measured"),
+        ("  on spot", usd(summary.spot_usd_micros), "measured"),
+        ("  on demand", usd(summary.on_demand_usd_micros), "measured"),
+        ("against on-demand", _against(summary.saved_usd_share, summary), "modelled baseline"),
+        ("energy", energy(summary.wh), summary.energy_basis or UNKNOWN),
+        ("  while not training", energy(summary.idle_wh), summary.energy_basis or UNKNOWN),
+        ("emissions", f"{carbon(summary.gco2e)} CO2e", "modelled"),
+        ("node-hours", f"{summary.node_seconds / 3600:,.2f}", "measured"),
+        ("interruptions", str(summary.interruptions), "measured"),
+        ("launches", f"{summary.launches} ({summary.failed_launches} refused)", "measured"),
+        ("moves to other pools", str(summary.pool_switches), "measured"),
+        ("checkpoints", f"{summary.checkpoints} ({summary.checkpoints_refused} torn)", "measured"),
+    )
+    return Table(f"Run of {account.job}", ("figure", "value", "basis"), rows)
+
+
+def verdict(summary: JobSummary) -> str:
+    """The run in a sentence: whether it kept its deadline, and by how much."""
+    if summary.state is JobState.FAILED:
+        return "failed; the job's own command ended with an error"
+    margin_s = summary.margin_s
+    if margin_s is not None:
+        if margin_s >= 0:
+            return f"finished {duration(margin_s)} before its deadline"
+        return f"finished {duration(margin_s)} after its deadline"
+    if summary.deadline_at is None:
+        return "not submitted yet"
+    left_s = (summary.deadline_at - summary.now).total_seconds()
+    if left_s < 0:
+        return f"unfinished, {duration(left_s)} past its deadline"
+    return f"unfinished, {duration(left_s)} left until its deadline"
+
+
+def _work(summary: JobSummary) -> str:
+    if summary.done_share is None:
+        return units(summary.done_units, summary.unit)
+    done = units(summary.done_units, summary.unit)
+    return f"{done} of {summary.work_units or 0:,.0f} ({share(summary.done_share)})"
+
+
+def _lost(summary: JobSummary) -> str:
+    lost = units(summary.lost_units, summary.unit)
+    if not summary.work_units:
+        return lost
+    return f"{lost} ({summary.lost_units / summary.work_units:.1%} of the job)"
+
+
+def _against(saved_share: float | None, summary: JobSummary) -> str:
+    if saved_share is None:
+        return UNKNOWN
+    return f"{against(saved_share)} {usd(summary.baseline_usd_micros)} for the whole job"
