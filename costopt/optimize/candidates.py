@@ -14,7 +14,7 @@ from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
 from costopt.optimize.layout import Segment
 from costopt.optimize.prune import alone_held_h, alone_score
-from costopt.optimize.risk import Samples, forecast_rows
+from costopt.optimize.risk import forecast_rows
 
 Rows = NDArray[np.int64]
 
@@ -37,13 +37,12 @@ def candidates_of(
     rows = _best_rows(table, demand, chosen)
     if not len(rows):
         return ()
-    forecasts, samples = forecast_rows(table, rows, demand, now)
-    scores = _scores(policy, samples)
+    forecasts = forecast_rows(table, rows, demand, now)
+    scores = alone_score(table, demand)[rows]
     built = [
         _candidate(
             table,
             int(row),
-            demand,
             forecast,
             None
             if row in chosen
@@ -86,19 +85,9 @@ def _best_rows(table: ConfigurationTable, demand: Demand, chosen: set[int]) -> R
     return np.array(sorted([*best, *chosen]), dtype=np.int64)
 
 
-def _scores(policy: Policy, samples: Samples) -> NDArray[np.float64]:
-    objective = policy.objective
-    score = objective.usd * samples.usd.mean(axis=1)
-    score = score + objective.usd_per_kwh * samples.kwh.mean(axis=1)
-    if objective.usd_per_tonne_co2e > 0:
-        score = score + objective.usd_per_tonne_co2e * samples.gco2e.mean(axis=1) / 1e6
-    return np.asarray(score)
-
-
 def _candidate(
     table: ConfigurationTable,
     row: int,
-    demand: Demand,
     forecast: Forecast,
     rejection: Rejection | None,
     now: datetime,
@@ -149,14 +138,14 @@ def _rejection(
         return Rejection(pool, "budget", reason)
     if not planned:
         return Rejection(pool, "unplanned", "no plan was made")
-    return _dearer(table, row, score, forecast, plan_score_usd, policy)
+    return _dearer(table, row, score, demand, plan_score_usd, policy)
 
 
 def _dearer(
     table: ConfigurationTable,
     row: int,
     score: float,
-    forecast: Forecast,
+    demand: Demand,
     plan_score_usd: float,
     policy: Policy,
 ) -> Rejection:
@@ -171,7 +160,7 @@ def _dearer(
         else (f"{verb} {max(0.0, ratio - 1):.1%} more than the chosen")
     )
     return Rejection(
-        pool, "dearer", reason, _enters_below(table, row, score, forecast, plan_score_usd, policy)
+        pool, "dearer", reason, _enters_below(table, row, score, demand, plan_score_usd, policy)
     )
 
 
@@ -179,13 +168,15 @@ def _enters_below(
     table: ConfigurationTable,
     row: int,
     score: float,
-    forecast: Forecast,
+    demand: Demand,
     plan_score_usd: float,
     policy: Policy,
 ) -> float | None:
-    """The node price at which the candidate alone would equal the plan, other things being equal."""
+    """The node price at which the candidate alone would equal the plan, all else being equal."""
     node_price = float(table.usd_per_hour[row]) / int(table.nodes[row])
-    usd_part = policy.objective.usd * forecast.usd_p50
+    hours = demand.units / float(table.paid_units_per_hour[row])
+    usd = float(table.usd_per_hour[row]) * hours + float(table.usd_per_start[row])
+    usd_part = policy.objective.usd * usd
     if usd_part <= 0:
         return None
     price = node_price * (1 - (score - plan_score_usd) / usd_part)

@@ -36,7 +36,6 @@ class ConfigurationTable:
     spread: tuple[Parts, ...]
     offer: NDArray[np.int64]
     nodes: NDArray[np.int64]
-    gpus: NDArray[np.int64]
     usd_per_hour: Array
     busy_kw: Array
     idle_kw: Array

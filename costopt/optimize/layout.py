@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 from costopt.domain.errors import SolverError
 from costopt.domain.plan import Allocation
@@ -112,7 +113,7 @@ def verify(part: JobPart, segments: Sequence[Segment]) -> None:
         if segment.begin_h < max(end_h, segment.earliest_h) - TOLERANCE:
             raise SolverError(f"job {name!r}: two configurations of the plan overlap")
         end_h = segment.end_h
-    if any(a.stage > b.stage for a, b in zip(segments, segments[1:], strict=False)):
+    if any(a.stage > b.stage for a, b in pairwise(segments)):
         raise SolverError(f"job {name!r}: the plan runs a later phase first")
     if end_h > demand.due_h * (1 + TOLERANCE) + TOLERANCE:
         raise SolverError(f"job {name!r}: the plan ends after the deadline less the reserve")

@@ -11,7 +11,7 @@ take by the margin that the policy's on-time probability asks for. A start holds
 
 min   Σ score·x + start_score·(u − k)
 work  Σ_t,o of stage  units·x ≥ W_stage
-time  Σ_o stretch·x + δ·(u − k) ≤ L_t                         (a living gang that starts: what is left)
+time  Σ_o stretch·x + δ·(u − k) ≤ L_t  (a living gang: what is left of δ)
 link  stretch·x ≤ L_t·u
 carry k ≤ u;  k ≤ u of the slot before;  Σ_o k ≤ 1;  k_t + k_t+1 = 2 leaves room for no other option
 order u of a later stage ≤ the share of the stage before it done by then
@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-
 
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
@@ -148,13 +147,13 @@ class PlanModel:
                         cost=float(table.score_per_hour[row]) / unit,
                     ),
                     self._model.variable(1, cost=start, integer=True),
-                    self._carry_variable(part, row, start, first=(o, t - 1) not in cells)
+                    self._carry_variable(part, start, first=(o, t - 1) not in cells)
                     if runs_on
                     else None,
                 )
         return cells
 
-    def _carry_variable(self, part: JobPart, row: int, start: float, *, first: bool) -> int:
+    def _carry_variable(self, part: JobPart, start: float, *, first: bool) -> int:
         """A gang that lives now pays only what is left of its start-up."""
         left = part.demand.starting_h / max(_start_h(part), 1e-12) if first else 0.0
         return self._model.variable(1, cost=-start * (1 - left), integer=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from costopt.domain.plan import Candidate, Constraint, Forecast, Plan, PlanStatus, Rejection
 from costopt.optimize.binding import binding_of
 from costopt.optimize.candidates import candidates_of
-from costopt.optimize.demand import Demand, demand_of
+from costopt.optimize.demand import demand_of
 from costopt.optimize.enumerate import enumerate_configurations
 from costopt.optimize.layout import Segment, allocations_of, spent
 from costopt.optimize.model import JobPart
@@ -143,7 +143,7 @@ def _late_h(request: PlanRequest, part: JobPart, segments: Sequence[Segment]) ->
     if forecast.on_time >= asked:
         return 0.0
     deadline_h = (part.demand.job.deadline_at - request.now).total_seconds() / 3600
-    ordered = sorted(samples.finish_h[0].tolist())
+    ordered: list[float] = sorted(samples.finish_h[0].tolist())
     return max(0.0, ordered[min(int(asked * len(ordered)), len(ordered) - 1)] - deadline_h)
 
 

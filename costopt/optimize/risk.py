@@ -24,6 +24,7 @@ from costopt.optimize.demand import Demand
 from costopt.optimize.layout import Segment
 from costopt.optimize.prune import alone_held_h, alone_score
 from costopt.optimize.rates import Array, paid_per_useful
+from costopt.optimize.slots import BELIEF_H
 
 CANDIDATE_SAMPLES = 200
 PLAN_SAMPLES = 2000
@@ -51,10 +52,8 @@ class _Draws:
 
 def forecast_rows(
     table: ConfigurationTable, rows: NDArray[np.int64], demand: Demand, now: datetime
-) -> tuple[list[Forecast], Samples]:
+) -> list[Forecast]:
     """Forecasts of the whole job on each row alone, from the earliest time it may begin."""
-    from costopt.optimize.slots import BELIEF_H
-
     draws = _draws(CANDIDATE_SAMPLES)
     usable_now = table.now[rows] | table.running[rows]
     begin_h = np.where(usable_now, demand.release_h, max(demand.release_h, BELIEF_H))
@@ -69,7 +68,7 @@ def forecast_rows(
         samples.gco2e,
     )
     held = _fall_back(table, shifted, table.interruptible[rows], begin_h, demand, draws)
-    return _forecasts(held, table.power_error[rows], demand, now), held
+    return _forecasts(held, table.power_error[rows], demand, now)
 
 
 def forecast_segments(
@@ -234,7 +233,7 @@ def _safe_units_per_hour(table: ConfigurationTable, row: int, draws: _Draws) -> 
     speed = _within(table.speed[only], table.speed_low[only], table.speed_high[only], draws.speed)
     slowest = 0.01 * table.speed[row]
     ratio: Array = np.maximum(speed[0], slowest) / table.speed[row]
-    return table.paid_units_per_hour[row] * ratio
+    return float(table.paid_units_per_hour[row]) * ratio
 
 
 def _forecasts(

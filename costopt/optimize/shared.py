@@ -60,17 +60,17 @@ def shared_limits(request: PlanRequest) -> tuple[SharedLimit, ...]:
             shared.append(SharedLimit(f"quota {quota.name}", quota.max_nodes, "nodes", quota=quota))
         if quota.max_gpus is not None:
             shared.append(SharedLimit(f"quota {quota.name}", quota.max_gpus, "gpus", quota=quota))
-    for offer in request.offers:
-        if offer.nodes_available is not None:
-            shared.append(
-                SharedLimit(
-                    f"capacity of {offer.pool}",
-                    offer.nodes_available,
-                    "pool",
-                    near=True,
-                    pool=offer.pool,
-                )
-            )
+    shared.extend(
+        SharedLimit(
+            f"capacity of {offer.pool}",
+            offer.nodes_available,
+            "pool",
+            near=True,
+            pool=offer.pool,
+        )
+        for offer in request.offers
+        if offer.nodes_available is not None
+    )
     return tuple(shared)
 
 

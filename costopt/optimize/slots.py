@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from costopt.optimize.demand import Demand
 
@@ -21,7 +22,7 @@ NEAR_H = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Hours [start_h, end_h) from now. ``near`` slots lie where present availability is believed."""
+    """Hours [start_h, end_h) from now; ``near`` where present availability is believed."""
 
     start_h: float
     end_h: float
@@ -55,8 +56,7 @@ def slots_of(
         times.update(_cuts(first, last, slot_h))
     edges = _distinct(times)
     return tuple(
-        Slot(start, end, scarce_now and end <= BELIEF_H + 1e-9)
-        for start, end in zip(edges, edges[1:], strict=False)
+        Slot(start, end, scarce_now and end <= BELIEF_H + 1e-9) for start, end in pairwise(edges)
     )
 
 

@@ -15,6 +15,9 @@ from costopt.optimize.shared import SharedLimit, shared_limits, totals_limit_usd
 from costopt.optimize.slots import Slot, slots_of
 from costopt.optimize.solver import Outcome
 
+ALONE_GAP = 1e-6
+"""A job by itself is a small program: solved to the end, it holds no needless change of pools."""
+
 COMPETING_LAYERS = 2
 """Hull layers kept where jobs compete, so that a job that is crowded out has a second choice."""
 
@@ -57,19 +60,18 @@ def solve_parts(
     """
     started = time.perf_counter()
     alone = [
-        _solve_alone(request, part, time_limit_s=time_limit_s, gap=gap, solver=solver)
-        for part in parts
+        _solve_alone(request, part, time_limit_s=time_limit_s, solver=solver) for part in parts
     ]
     apart = _together(alone)
     if not apart.solved or len(parts) == 1:
-        return apart
+        return _within(apart, gap)
     limits = shared_limits(request)
     blocked = tuple(broken_limits(request, limits, list(zip(parts, apart.segments, strict=True))))
     total = totals_limit_usd(request)
     if total is not None and _usd(parts, apart) > total[1]:
         blocked = (*blocked, total[0])
     if not blocked:
-        return apart
+        return _within(apart, gap)
     left_s = max(0.1, time_limit_s - (time.perf_counter() - started))
     return replace(
         _solve_competing(request, parts, limits, apart, left_s, gap, solver), blocked=blocked
@@ -82,7 +84,7 @@ def make_part(part: JobPart, *, layers: int) -> JobPart:
 
 
 def _solve_alone(
-    request: PlanRequest, part: JobPart, *, time_limit_s: float, gap: float, solver: str | None
+    request: PlanRequest, part: JobPart, *, time_limit_s: float, solver: str | None
 ) -> Answer:
     part = make_part(part, layers=1)
     scarce = not bool(part.table.now.all())
@@ -90,7 +92,7 @@ def _solve_alone(
     if not slots or not part.options:
         return Answer(Outcome.INFEASIBLE)
     model = PlanModel(request, [part], slots)
-    return _answer(model, [part], slots, time_limit_s, gap, solver, exclusive=False)
+    return _answer(model, [part], slots, time_limit_s, ALONE_GAP, solver, exclusive=False)
 
 
 def _together(answers: Sequence[Answer]) -> Answer:
@@ -106,6 +108,13 @@ def _together(answers: Sequence[Answer]) -> Answer:
         answers[0].solver if answers else "",
         sum(answer.solve_s for answer in answers),
     )
+
+
+def _within(answer: Answer, gap: float) -> Answer:
+    """OPTIMAL is within the gap that was asked, whatever the solver was told."""
+    if answer.outcome is Outcome.FEASIBLE and _gap(answer, answer.bound_usd) <= gap:
+        return replace(answer, outcome=Outcome.OPTIMAL)
+    return answer
 
 
 def _solve_competing(

@@ -61,6 +61,7 @@ class LinearModel:
     def __init__(self, name: str) -> None:
         self._problem = pulp.LpProblem(name, pulp.LpMinimize)
         self._variables: list[Any] = []
+        self._constraints: list[Any] = []
         self._costs: dict[int, float] = {}
         self._rows: list[tuple[dict[int, float], float, float]] = []
 
@@ -70,7 +71,7 @@ class LinearModel:
         """A new variable in [low, high]; returns its number."""
         number = len(self._variables)
         kind = pulp.LpInteger if integer else pulp.LpContinuous
-        self._variables.append(pulp.LpVariable(f"v{number}", low, high, kind))
+        self._variables.append(self._problem.add_variable(f"v{number}", low, high, cat=kind))
         if cost:
             self._costs[number] = _finite(cost)
         return number
@@ -116,7 +117,7 @@ class LinearModel:
         return Solution(outcome, (), 0.0, 0.0, "none", 0.0)
 
     def _write_problem(self) -> None:
-        """Dictionaries straight into PuLP: its sums over pairs are slow and read (x, 2) as x + 2."""
+        """Straight from dictionaries: PuLP's sums over pairs are slow and read (x, 2) as x + 2."""
         variables = self._variables
         self._problem += pulp.LpAffineExpression({variables[i]: c for i, c in self._costs.items()})
         for number, (terms, low, high) in enumerate(self._rows):
@@ -124,14 +125,14 @@ class LinearModel:
             sense, rhs = (
                 (pulp.LpConstraintLE, high) if low == -math.inf else (pulp.LpConstraintGE, low)
             )
-            self._problem.constraints[f"r{number}"] = pulp.LpConstraint(
-                expression, sense, f"r{number}", rhs
-            )
+            constraint = pulp.LpConstraint(expression, sense, f"r{number}", rhs)
+            self._problem.addConstraint(constraint)
+            self._constraints.append(constraint)
 
     def _highs(self, time_limit_s: float, gap: float) -> tuple[Outcome, list[float], float]:
         import highspy
 
-        highs = highspy.Highs()
+        highs = highspy.Highs()  # type: ignore[no-untyped-call]
         for option, value in (
             ("output_flag", False),
             ("time_limit", max(time_limit_s, 0.01)),
@@ -159,7 +160,7 @@ class LinearModel:
         return (Outcome.OPTIMAL if proven else Outcome.FEASIBLE), values, float(bound)
 
     def _highs_lp(self, highspy: Any) -> Any:
-        variables, constraints = self._variables, list(self._problem.constraints.values())
+        variables, constraints = self._variables, self._constraints
         number_of = {variable.name: i for i, variable in enumerate(variables)}
         starts, columns, coefficients = [0], list[int](), list[float]()
         for constraint in constraints:
@@ -197,7 +198,7 @@ class LinearModel:
         bound = self._relaxation_bound(time_limit_s)
         if bound == math.inf:
             return Outcome.INFEASIBLE, [], math.inf
-        self._run_cbc(pulp.PULP_CBC_CMD(msg=False, timeLimit=time_limit_s, gapRel=gap))
+        self._run_cbc(timeLimit=time_limit_s, gapRel=gap)
         solved = self._problem.sol_status
         if solved == pulp.LpSolutionInfeasible:
             return Outcome.INFEASIBLE, [], math.inf
@@ -207,20 +208,22 @@ class LinearModel:
         if solved == pulp.LpSolutionIntegerFeasible:
             return Outcome.FEASIBLE, values, bound
         objective = sum(cost * values[i] for i, cost in self._costs.items())
-        return Outcome.OPTIMAL, values, max(bound, objective - gap * abs(objective))
+        return Outcome.OPTIMAL, values, max(bound, objective - gap * abs(objective) - TOLERANCE)
 
     def _relaxation_bound(self, time_limit_s: float) -> float:
         """CBC does not tell its bound, so that of the linear relaxation is taken; ∞: infeasible."""
-        self._run_cbc(pulp.PULP_CBC_CMD(mip=False, msg=False, timeLimit=time_limit_s))
+        self._run_cbc(timeLimit=time_limit_s, mip=False)
         if self._problem.sol_status == pulp.LpSolutionInfeasible:
             return math.inf
         if self._problem.sol_status != pulp.LpSolutionOptimal:
             return -math.inf
         return float(pulp.value(self._problem.objective) or 0.0)
 
-    def _run_cbc(self, command: Any) -> None:
+    def _run_cbc(self, **options: Any) -> None:
+        """Run the CBC that PuLP brings along."""
+        path = pulp.PULP_CBC_CMD.pulp_cbc_path
         try:
-            self._problem.solve(command)
+            self._problem.solve(pulp.COIN_CMD(path=path, msg=False, **options))
         except pulp.PulpSolverError as error:
             raise SolverError(f"CBC failed: {error}") from error
 

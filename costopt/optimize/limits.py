@@ -1,0 +1,87 @@
+"""Limits on a gang by itself: zone share, nodes, hourly dollars, quotas."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import numpy as np
+
+from costopt.domain.market import Offer
+from costopt.domain.plan import Rejection
+from costopt.domain.policy import Limits
+from costopt.optimize.request import PlanRequest, Quota
+from costopt.optimize.rows import Mask, Rows, gang_sum, mentioned, price_of
+
+
+def gang_limits(
+    offers: tuple[Offer, ...], rows: Rows, request: PlanRequest
+) -> list[tuple[str, str, Mask]]:
+    """(code, reason, rows that pass) of every limit of the policy and every quota."""
+    limits = request.policy.limits
+    found: list[tuple[str, str, Mask]] = []
+    if limits.max_zone_share is not None:
+        reason = f"more than {limits.max_zone_share:.0%} of the nodes would stand in one zone"
+        found.append(("zone_share", reason, _within_zone_share(rows, limits)))
+    if limits.max_nodes is not None:
+        reason = f"the policy allows {limits.max_nodes} nodes"
+        found.append(("limit", reason, rows.nodes <= limits.max_nodes))
+    if limits.max_usd_per_hour is not None:
+        usd_per_hour = gang_sum(rows, np.array([price_of(offer) for offer in offers]))
+        reason = f"the smallest gang costs more than {limits.max_usd_per_hour:g} $/h"
+        found.append(("limit", reason, usd_per_hour <= limits.max_usd_per_hour))
+    found.extend(
+        ("quota", f"over the quota {quota.name}", _within_quota(offers, rows, request, quota))
+        for quota in request.quotas
+    )
+    return found
+
+
+def _within_quota(
+    offers: tuple[Offer, ...], rows: Rows, request: PlanRequest, quota: Quota
+) -> Mask:
+    machines = [request.machines[offer.pool] for offer in offers]
+    first = rows.first()
+    counted = np.array([quota.matches(o.pool, m) for o, m in zip(offers, machines, strict=True)])
+    gpus = np.array([machine.gpu_count for machine in machines], dtype=np.int64)
+    passes = np.ones(len(rows.nodes), dtype=bool)
+    if not len(first):
+        return passes
+    if quota.max_nodes is not None:
+        passes &= rows.nodes <= quota.max_nodes
+    if quota.max_gpus is not None:
+        passes &= rows.nodes * gpus[first] <= quota.max_gpus
+    allowed: Mask = passes | ~counted[first]
+    return allowed
+
+
+def _within_zone_share(rows: Rows, limits: Limits) -> Mask:
+    """At most max(1, ⌊share · n⌋) nodes of a gang in a zone: a lone node is in one anyhow."""
+    share = limits.max_zone_share or 0.0
+    most = np.array(
+        [
+            max(n for _, n in parts) if parts else int(size)
+            for parts, size in zip(rows.spread, rows.nodes, strict=True)
+        ],
+        dtype=np.int64,
+    )
+    allowed: Mask = most <= np.maximum(1, np.floor(share * rows.nodes + 1e-9))
+    return allowed
+
+
+def apply_limits(
+    rows: Rows, offers: tuple[Offer, ...], filters: list[tuple[str, str, Mask]]
+) -> tuple[Rows, tuple[Rejection, ...]]:
+    """Rows that pass every filter; an offer is refused by the one that took its last row."""
+    rejections: list[Rejection] = []
+    present = mentioned(rows)
+    for number in sorted(set(range(len(offers))) - present):
+        reason = "no phase of the job allows a gang of this machine"
+        rejections.append(Rejection(offers[number].pool, "gang_size", reason))
+    masks = list(accumulate((mask for _, _, mask in filters), np.logical_and))
+    for (code, reason, _), mask in zip(filters, masks, strict=True):
+        left = mentioned(rows.take(mask))
+        rejections.extend(
+            Rejection(offers[number].pool, code, reason) for number in sorted(present - left)
+        )
+        present = left
+    return (rows.take(masks[-1]) if masks else rows), tuple(rejections)

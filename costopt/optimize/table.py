@@ -1,0 +1,183 @@
+"""The columns of a table of configurations: prices, power, hazards, speeds, rates and margins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from costopt.domain.market import InstanceType, Offer
+from costopt.domain.policy import Objective
+from costopt.optimize.configuration import ConfigurationTable
+from costopt.optimize.demand import Demand
+from costopt.optimize.rates import (
+    Array,
+    intervals_s,
+    loss_square_s2,
+    paid_per_useful,
+    quantile_weight,
+    towards,
+)
+from costopt.optimize.request import PlanRequest
+from costopt.optimize.rows import Mask, Rows, gang_sum, price_of
+
+
+def table_of(
+    offers: tuple[Offer, ...], rows: Rows, request: PlanRequest, demand: Demand
+) -> ConfigurationTable:
+    """Every column of ``ConfigurationTable`` for these rows."""
+    first = rows.first()
+    powers = [request.powers[offer.pool] for offer in offers]
+    hazards = [offer.hazard_per_hour for offer in offers]
+
+    def gang(values: Iterable[float]) -> Array:
+        return gang_sum(rows, np.fromiter(values, dtype=float))
+
+    def member(values: Iterable[float]) -> Array:
+        column = np.fromiter(values, dtype=float)
+        return column[first] if len(first) else np.empty(0)
+
+    hazard = gang(0.0 if h is None else h.value for h in hazards)
+    hazard_low = gang(0.0 if h is None else h.low for h in hazards)
+    hazard_high = gang(0.0 if h is None else h.high for h in hazards)
+    usd = gang(price_of(offer) for offer in offers)
+    busy_kw = gang(p.busy_w * p.pue / 1000 for p in powers)
+    idle_kw = gang(p.idle_w * p.pue / 1000 for p in powers)
+    carbon = member(math.nan if p.gco2e_per_kwh is None else p.gco2e_per_kwh for p in powers)
+    running = _running(offers, rows, demand)
+    speed, speed_low, speed_high = _speeds(offers, rows, request, demand, running)
+    availability, availability_low = _availability(offers, rows)
+    interval = intervals_s(hazard, demand.job.checkpoint)
+
+    restart_s, save_s = demand.job.overhead_s, demand.job.checkpoint.save_s
+    paid = paid_per_useful(hazard, interval, save_s, restart_s)
+    idle_share = np.minimum(1.0, hazard * restart_s / 3600)
+    kwh_per_hour = busy_kw * (1 - idle_share) + idle_kw * idle_share
+    start_h = restart_s / 3600
+
+    weight = quantile_weight(request.policy.risk.on_time)
+    slow = np.maximum(towards(speed, speed_low, weight), speed * 1e-3)
+    risky = np.maximum(towards(hazard, hazard_high, weight), 0.0)
+    steady = np.clip(towards(availability, availability_low, weight), 1e-3, 1.0)
+    held = paid_per_useful(risky, interval, save_s, restart_s) * (speed / slow) / paid
+    ragged = _ragged(paid, speed, risky, interval, demand, weight)
+    objective = request.policy.objective
+    return ConfigurationTable(
+        offers=offers,
+        spread=rows.spread,
+        offer=rows.offer,
+        nodes=rows.nodes,
+        usd_per_hour=usd,
+        busy_kw=busy_kw,
+        idle_kw=idle_kw,
+        gco2e_per_kwh=carbon,
+        power_error=member(p.relative_error for p in powers),
+        hazard=hazard,
+        hazard_low=hazard_low,
+        hazard_high=hazard_high,
+        speed=speed,
+        speed_low=speed_low,
+        speed_high=speed_high,
+        interval_s=interval,
+        availability=availability,
+        interruptible=member(o.pool.capacity_type.interruptible for o in offers).astype(bool),
+        now=_startable(offers, rows, demand),
+        running=running,
+        paid_units_per_hour=3600 * speed / paid,
+        calendar=1 / np.clip(availability, 1e-3, 1.0),
+        stretch=np.maximum((held + ragged) / steady, 1.0),
+        score_per_hour=_score(objective, usd, kwh_per_hour, carbon),
+        usd_per_start=usd * start_h,
+        kwh_per_hour=kwh_per_hour,
+        kwh_per_start=idle_kw * start_h,
+        start_score=_score(objective, usd * start_h, idle_kw * start_h, carbon),
+    )
+
+
+def _ragged(
+    paid: Array, speed: Array, hazard: Array, interval_s: Array, demand: Demand, weight: float
+) -> Array:
+    """``weight`` standard deviations of the interruptions' cost, per paid hour of the whole job.
+
+    The variance of a compound Poisson sum is its mean count times the mean square of one term.
+    """
+    alone_h = np.maximum(demand.units * paid / speed / 3600, 1e-9)
+    variance_s2 = hazard * alone_h * loss_square_s2(interval_s, demand.job.overhead_s)
+    ragged: Array = weight * np.sqrt(variance_s2) / 3600 / alone_h
+    return ragged
+
+
+def _score(objective: Objective, usd: Array, kwh: Array, carbon: Array) -> Array:
+    """The objective; unknown carbon is screened out before where the policy weighs it."""
+    score = objective.usd * usd + objective.usd_per_kwh * kwh
+    if objective.usd_per_tonne_co2e > 0:
+        score = score + objective.usd_per_tonne_co2e * kwh * carbon / 1e6
+    return score
+
+
+def _speeds(
+    offers: tuple[Offer, ...], rows: Rows, request: PlanRequest, demand: Demand, running: Mask
+) -> tuple[Array, Array, Array]:
+    """Units/s with its interval; the living gang at the speed that its nodes report."""
+    known: dict[tuple[int, int], int] = {}
+    figures: list[tuple[float, float, float]] = []
+    machines = [request.machines[offer.pool] for offer in offers]
+    numbers: dict[InstanceType, int] = {}
+    machine_of = [numbers.setdefault(machine, len(numbers)) for machine in machines]
+    distinct = list(numbers)
+    place: list[int] = []
+    for number, nodes in zip(rows.first().tolist(), rows.nodes.tolist(), strict=True):
+        key = (machine_of[number], nodes)
+        if key not in known:
+            speed = demand.job.gang_units_per_s(distinct[key[0]], nodes)
+            known[key] = len(figures)
+            figures.append((0.0,) * 3 if speed is None else (speed.value, speed.low, speed.high))
+        place.append(known[key])
+    found = np.array(figures, dtype=float).reshape(-1, 3)[place]
+    measured = demand.measured_units_per_s
+    if measured is not None and math.isfinite(measured) and measured > 0:
+        found[running] = measured
+    return found[:, 0], found[:, 1], found[:, 2]
+
+
+def _availability(offers: tuple[Offer, ...], rows: Rows) -> tuple[Array, Array]:
+    """The share of time with capacity: of the scarcest zone; 1 where nothing is known."""
+    value = np.array([1.0 if o.availability is None else o.availability.value for o in offers])
+    low = np.array([1.0 if o.availability is None else o.availability.low for o in offers])
+    first = rows.first()
+    if not len(first):
+        return np.empty(0), np.empty(0)
+    out, out_low = value[first], low[first]
+    for row in np.flatnonzero(rows.offer < 0):
+        members = [number for number, _ in rows.spread[row]]
+        out[row], out_low[row] = value[members].min(), low[members].min()
+    return out, out_low
+
+
+def _running(offers: tuple[Offer, ...], rows: Rows, demand: Demand) -> Mask:
+    """Which rows are the living gang, node for node."""
+    running = np.zeros(len(rows.nodes), dtype=bool)
+    if demand.running:
+        for row in np.flatnonzero(rows.nodes == sum(demand.running.values())).tolist():
+            held = {offers[number].pool: nodes for number, nodes in rows.parts(row)}
+            running[row] = held == dict(demand.running)
+    return running
+
+
+def _startable(offers: tuple[Offer, ...], rows: Rows, demand: Demand) -> Mask:
+    """Whether what is available at present, with the nodes that the job has, fits the gang."""
+    room = np.array(
+        [
+            math.inf
+            if o.nodes_available is None
+            else o.nodes_available + demand.running.get(o.pool, 0)
+            for o in offers
+        ]
+    )
+    fits = np.zeros(len(rows.nodes), dtype=bool)
+    plain = rows.offer >= 0
+    fits[plain] = rows.nodes[plain] <= room[rows.offer[plain]]
+    for row in np.flatnonzero(~plain):
+        fits[row] = all(nodes <= room[number] for number, nodes in rows.spread[row])
+    return fits
