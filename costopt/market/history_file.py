@@ -60,7 +60,10 @@ def write_history(history: MarketHistory, path: Path) -> None:
     )
     table = pa.table(_columns_of(history), schema=schema)
     try:
-        _replace_atomically(path, lambda temporary: pq.write_table(table, temporary))
+        _replace_atomically(
+            path,
+            lambda temporary: pq.write_table(table, temporary, write_page_checksum=True),
+        )
     except OSError as error:
         raise MarketError(
             f"market file {path} cannot be written: {error}", hint="check the folder and its space"
@@ -126,21 +129,26 @@ def _read_columns(path: Path) -> tuple[Mapping[str, Sequence[Any]], Mapping[str,
     if path.stat().st_size == 0:
         raise MarketError(f"market file {path} is empty (0 bytes)", hint=REGENERATE)
     try:
-        table = pq.ParquetFile(path).read()
-    except (pa.ArrowException, OSError) as error:
+        table = pq.ParquetFile(path, page_checksum_verification=True).read()
+        _check_types(path, table.schema)
+        columns = {name: _values(table.column(name)) for name in COLUMNS}
+    except (pa.ArrowException, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:120]
         raise MarketError(
             f"market file {path} is truncated or no parquet file: {reason}", hint=REGENERATE
         ) from error
-    _check_types(path, table.schema)
-    columns: dict[str, Sequence[Any]] = {}
-    for name in COLUMNS:
-        column = table.column(name)
-        if name.endswith("_at"):
-            column = column.cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64())
-        columns[name] = column.to_pylist()
     metadata = table.schema.metadata or {}
     return columns, {_text(key): _text(value) for key, value in metadata.items()}
+
+
+def _values(column: Any) -> list[Any]:
+    """Python values; timestamps as microseconds since the epoch."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64())
+    values: list[Any] = column.to_pylist()
+    return values
 
 
 def _check_types(path: Path, schema: Any) -> None:

@@ -95,7 +95,7 @@ def _data(path: Path, data: object) -> list[int | None]:
     if not isinstance(data, list) or not data:
         raise MarketError(f"spot trace {path}: data is empty or no list")
     for index, value in enumerate(data):
-        if value is not None and not (_is_number(value) and value >= 0 and value == int(value)):
+        if value is not None and not _is_count(value):
             raise MarketError(
                 f"spot trace {path}: data[{index}] is {value!r}",
                 hint="a value is 0, a number of nodes, or null where it was not observed",
@@ -103,8 +103,12 @@ def _data(path: Path, data: object) -> list[int | None]:
     return [None if value is None else int(value) for value in data]
 
 
+def _is_count(value: object) -> TypeGuard[float]:
+    return _is_number(value) and math.isfinite(value) and value >= 0 and value == int(value)
+
+
 def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _pool_of(path: Path, instance_type: str | None) -> Pool:
