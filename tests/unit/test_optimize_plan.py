@@ -57,6 +57,7 @@ def test_the_cheapest_pool_does_the_whole_job(solver: str) -> None:
     assert (allocation.pool, allocation.nodes) == (cheap.pool, 1)
     # 10 h of work, saves of 10 s every 1,800 s, and 180 s of start-up
     assert made.objective_usd == pytest.approx(2.0 * (10 * 1810 / 1800 + 0.05), rel=1e-4)
+    assert made.objective_usd is not None
     assert made.bound_usd is not None
     assert made.bound_usd <= made.objective_usd
     assert made.gap is not None
