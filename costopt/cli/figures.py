@@ -77,3 +77,13 @@ def age(seconds: float | None) -> str:
 def moment(when: datetime | None) -> str:
     """A time in UTC, to the minute."""
     return UNKNOWN if when is None else when.astimezone(UTC).strftime("%Y-%m-%d %H:%MZ")
+
+
+def mass(grams: float | None) -> str:
+    """Emissions in grams, kilograms or tonnes."""
+    if grams is None:
+        return UNKNOWN
+    for unit_g, unit in ((1e6, "t"), (1e3, "kg")):
+        if grams >= unit_g:
+            return f"{grams / unit_g:.3g} {unit}"
+    return f"{grams:.3g} g"

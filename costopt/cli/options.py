@@ -1,9 +1,10 @@
-"""Option values that several commands parse alike: click callbacks that refuse with the reason."""
+"""Options that several commands share, and callbacks that parse their text or say why not."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from typing import TypeVar
 
 import click
@@ -51,3 +52,28 @@ def _parsed(
         return parse(text)
     except ValueError as error:
         raise click.BadParameter(f"{error}, got {text!r}", context, option) from None
+
+
+policy_option = click.option(
+    "--policy",
+    "-p",
+    default="cheapest",
+    envvar="COSTOPT_POLICY",
+    show_envvar=True,
+    metavar="NAME|FILE",
+    help="A shipped policy or a policy file.",
+)
+market_option = click.option(
+    "--market",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="COSTOPT_MARKET",
+    show_envvar=True,
+    metavar="FILE",
+    help="A market history; default: the catalogue's list prices.",
+)
+at_option = click.option(
+    "--at",
+    callback=instant,
+    metavar="TIME",
+    help="The instant of the market history to plan at; default: its start.",
+)

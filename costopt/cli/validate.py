@@ -38,12 +38,13 @@ def validate(context: click.Context, files: tuple[str, ...], output: str) -> Non
 def _checked(file: str, now: datetime) -> tuple[str | None, SpecError | None]:
     """The file's kind, None where it cannot be told, and what is wrong with it."""
     from costopt.spec import detect_kind, load_job, load_policy, shipped_policies
+    from costopt.strategies import build
 
     kind: str | None = None
     try:
         kind = "policy" if file in shipped_policies() else detect_kind(file)
         if kind == "policy":
-            load_policy(file)
+            build(load_policy(file).strategy)
         else:
             load_job(file, now)
     except SpecError as error:

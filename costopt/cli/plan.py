@@ -1,0 +1,42 @@
+"""costopt plan"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from costopt.cli.failure import tell
+from costopt.cli.options import at_option, market_option, policy_option
+from costopt.cli.output import output_option
+
+
+@click.command()
+@click.argument("job", metavar="JOB.yaml")
+@policy_option
+@market_option
+@at_option
+@click.option("--top", type=click.IntRange(min=0), default=10, metavar="N",
+              help="Candidates to list besides the chosen ones; 0 lists all.")  # fmt: skip
+@click.option("--explain", is_flag=True, help="Say why each excluded offer is out, and what binds.")
+@output_option
+def plan(
+    job: str, policy: str, market: Path | None, at: datetime | None, top: int, explain: bool,
+    output: str,
+) -> None:  # fmt: skip
+    """Choose pools, nodes and hours for a job.
+
+    The table judges every pool as if it did the whole job: ✔ marks what the plan uses, and the
+    others say why not. Dollars and finish are the median and the 95th percentile under the hazard.
+    Exits with 3 and the binding constraint where no plan keeps the deadline, with 5 where every
+    price is too old.
+    """
+    from costopt.cli.planning import show_quoted_plan
+    from costopt.cli.quotes import quotes
+    from costopt.spec import load_job, load_policy
+
+    chosen_policy = load_policy(policy)
+    seen = quotes(market, at)
+    tell("note", seen.note)
+    show_quoted_plan(load_job(job, seen.now), chosen_policy, seen, output, top=top, explain=explain)

@@ -1,0 +1,187 @@
+"""A plan as a table: every candidate, what is chosen, and why the others are not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from costopt.cli.figures import age, mass, moment, number, percent, usd
+from costopt.cli.output import Column, Row, Table
+from costopt.domain.job import Job
+from costopt.domain.plan import Candidate, Forecast, Plan, Rejection
+from costopt.domain.policy import Policy
+
+MOST_ALLOCATIONS = 12
+
+
+def plan_table(made: Plan, job: Job, policy: Policy, top: int, explain: bool) -> Table:
+    """The candidates, with the plan itself in facts and notes."""
+    listed = _listed(made.candidates, top)
+    left_out = len(made.candidates) - len(listed)
+    return Table(
+        schema="costopt.plan/1",
+        title=f"Candidates for {job.name}, policy {policy.name}",
+        columns=_COLUMNS,
+        rows=[_row(candidate) for candidate in listed],
+        facts=_facts(made, job, policy),
+        notes=tuple(_notes(made, job, left_out, explain)),
+    )
+
+
+def _listed(candidates: tuple[Candidate, ...], top: int) -> list[Candidate]:
+    """What is chosen, then the best of the others."""
+    chosen = [candidate for candidate in candidates if candidate.chosen]
+    others = [candidate for candidate in candidates if not candidate.chosen]
+    return chosen + (others[:top] if top else others)
+
+
+def _row(candidate: Candidate) -> Row:
+    forecast, rejection = candidate.forecast, candidate.rejection
+    return {
+        "chosen": candidate.chosen,
+        "pool": str(candidate.pool),
+        "nodes": candidate.nodes,
+        "price_usd_per_hour": candidate.price_usd_per_hour,
+        "price_age_s": candidate.price_age_s,
+        "units_per_s": candidate.units_per_s,
+        **forecast_row(forecast),
+        "code": rejection.code if rejection else None,
+        "reason": rejection.reason if rejection else "",
+        "enters_below_usd_per_hour": rejection.enters_below_usd_per_hour if rejection else None,
+    }
+
+
+def forecast_row(forecast: Forecast) -> Row:
+    return {
+        "usd_p50": forecast.usd_p50,
+        "usd_p95": forecast.usd_p95,
+        "kwh": forecast.kwh,
+        "kwh_low": forecast.kwh_low,
+        "kwh_high": forecast.kwh_high,
+        "energy_basis": forecast.energy_basis,
+        "gco2e": forecast.gco2e,
+        "finish_p50_at": forecast.finish_p50_at,
+        "finish_p95_at": forecast.finish_p95_at,
+        "on_time": forecast.on_time,
+        "expected_interruptions": forecast.expected_interruptions,
+    }
+
+
+def _facts(made: Plan, job: Job, policy: Policy) -> Row:
+    forecast = made.forecast_of(job.name)
+    return {
+        "job": job.name,
+        "policy": policy.name,
+        "status": made.status,
+        "binding": made.binding,
+        "made_at": made.made_at,
+        "deadline_at": job.deadline_at,
+        "objective_usd": made.objective_usd,
+        "bound_usd": made.bound_usd,
+        "gap": made.gap,
+        "solver": made.solver,
+        "solve_s": made.solve_s,
+        "forecast": None if forecast is None else forecast_row(forecast),
+        "allocations": [
+            {
+                "pool": str(each.pool),
+                "nodes": each.nodes,
+                "start_at": each.start_at,
+                "end_at": each.end_at,
+                "power_cap_w": each.power_cap_w,
+            }
+            for each in made.allocations
+        ],
+        "constraints": [
+            {"name": each.name, "slack": each.slack, "shadow_price": each.shadow_price}
+            for each in made.constraints
+        ],
+        "rejections": [
+            {"pool": str(each.pool), "code": each.code, "reason": each.reason}
+            for each in made.rejections
+        ],
+    }
+
+
+def _notes(made: Plan, job: Job, left_out: int, explain: bool) -> Iterator[str]:
+    if left_out:
+        yield f"{left_out} more candidates; --top 0 lists all."
+    if made.rejections:
+        yield _excluded(made.rejections)
+    forecast = made.forecast_of(job.name)
+    if forecast is not None and made.allocations:
+        yield _summary(made, job, forecast)
+        yield from _allocations(made)
+    if explain:
+        yield from _explanation(made)
+
+
+def _excluded(rejections: tuple[Rejection, ...]) -> str:
+    counts = Counter(rejection.code for rejection in rejections)
+    told = ", ".join(f"{count} {code}" for code, count in counts.most_common())
+    return f"{len(rejections)} offers excluded ({told}); --explain says why."
+
+
+def _summary(made: Plan, job: Job, forecast: Forecast) -> str:
+    gap = "" if made.gap is None else f", within {percent(made.gap)} of the optimum"
+    return (
+        f"Plan ({made.status.value}{gap}, {made.solver} {made.solve_s:.2f} s): "
+        f"{usd(forecast.usd_p50)} (P95 {usd(forecast.usd_p95)}), "
+        f"{number(forecast.kwh)} kWh ({forecast.energy_basis.value}, "
+        f"{number(forecast.kwh_low)} to {number(forecast.kwh_high)}), "
+        f"{mass(forecast.gco2e)} CO2e, done {moment(forecast.finish_p50_at)} "
+        f"(P95 {moment(forecast.finish_p95_at)}), deadline {moment(job.deadline_at)}, "
+        f"P(on time) {percent(forecast.on_time)}."
+    )
+
+
+def _allocations(made: Plan) -> Iterator[str]:
+    for each in made.allocations[:MOST_ALLOCATIONS]:
+        yield f"  {moment(each.start_at)} to {moment(each.end_at)}: {each.nodes} × {each.pool}"
+    left_out = len(made.allocations) - MOST_ALLOCATIONS
+    if left_out > 0:
+        yield f"  and {left_out} more, all in --output json"
+
+
+def _explanation(made: Plan) -> Iterator[str]:
+    """Excluded offers by reason with an example each, then the constraints that bind."""
+    by_reason: dict[tuple[str, str], list[Rejection]] = {}
+    for rejection in made.rejections:
+        by_reason.setdefault((rejection.code, rejection.reason), []).append(rejection)
+    if by_reason:
+        yield "Excluded offers:"
+    for (code, reason), alike in sorted(by_reason.items(), key=lambda each: -len(each[1])):
+        yield f"  {len(alike)} × {code}: {reason} (such as {alike[0].pool})"
+    if made.constraints:
+        yield "Constraints (slack 0 binds):"
+    for each in sorted(made.constraints, key=lambda constraint: abs(constraint.slack)):
+        price = "" if each.shadow_price is None else f", shadow price {usd(each.shadow_price)}"
+        yield f"  {each.name}: slack {each.slack:g}{price}"
+
+
+def _tick(chosen: bool) -> str:
+    return "✔" if chosen else ""
+
+
+_COLUMNS = (
+    Column("chosen", "", _tick),
+    Column("pool", "Pool"),
+    Column("nodes", "Nodes", right=True),
+    Column("price_usd_per_hour", "$/node-h", usd, right=True),
+    Column("price_age_s", "Price age", age, right=True),
+    Column("usd_p50", "$ P50", usd, right=True),
+    Column("usd_p95", "$ P95", usd, right=True),
+    Column("kwh", "kWh", number, right=True),
+    Column("gco2e", "CO2e", mass, right=True),
+    Column("finish_p50_at", "Finish P50", moment),
+    Column("finish_p95_at", "Finish P95", moment),
+    Column("on_time", "P(on time)", percent, right=True),
+    Column("reason", "Why not"),
+    Column("units_per_s", "Units/s", number, detail=True),
+    Column("kwh_low", "kWh low", number, detail=True),
+    Column("kwh_high", "kWh high", number, detail=True),
+    Column("energy_basis", "Energy basis", detail=True),
+    Column("expected_interruptions", "Interruptions", number, detail=True),
+    Column("code", "Code", detail=True),
+    Column("enters_below_usd_per_hour", "Enters below", usd, detail=True),
+)

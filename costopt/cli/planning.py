@@ -1,0 +1,87 @@
+"""From a job, a policy and quotes to a plan that is shown, or to the reason why there is none."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from costopt.cli.figures import moment
+from costopt.cli.quotes import Quotes, recorded_quotes
+from costopt.domain.errors import InfeasibleError, StaleDataError
+from costopt.domain.history import MarketHistory
+from costopt.domain.job import Job, Progress
+from costopt.domain.plan import Plan, PlanStatus
+from costopt.domain.policy import Policy
+from costopt.domain.view import JobView
+
+if TYPE_CHECKING:
+    from costopt.optimize.request import PlanRequest
+
+
+def show_plan(job: Job, policy: Policy, market: MarketHistory, at: datetime, output: str) -> None:
+    """Write the plan on the market at ``at`` to stdout. Raises as ``show_quoted_plan``."""
+    show_quoted_plan(job, policy, recorded_quotes(market, at), output)
+
+
+def show_quoted_plan(
+    job: Job, policy: Policy, seen: Quotes, output: str, *, top: int = 10, explain: bool = False
+) -> None:
+    """Write the plan to stdout.
+
+    Raises InfeasibleError after that where there is none, StaleDataError where every price that
+    the policy allows is too old.
+    """
+    from costopt.cli.output import show
+    from costopt.cli.plan_table import plan_table
+
+    made = plan_job(job, policy, seen)
+    show(plan_table(made, job, policy, top, explain), output)
+    _refuse(made, job)
+
+
+def refuse_infeasible(job: Job, policy: Policy, market: MarketHistory, now: datetime) -> None:
+    """Raise InfeasibleError where no plan on the market at ``now`` ends the job in time."""
+    _refuse(plan_job(job, policy, recorded_quotes(market, now), explain=False), job)
+
+
+def plan_job(job: Job, policy: Policy, seen: Quotes, *, explain: bool = True) -> Plan:
+    """The plan of a job that has not begun. Raises StaleDataError."""
+    from costopt.optimize.planner import plan
+
+    return plan(_request(job, policy, seen), explain=explain)
+
+
+def _refuse(made: Plan, job: Job) -> None:
+    if made.status is PlanStatus.INFEASIBLE:
+        due = moment(job.deadline_at)
+        raise InfeasibleError(
+            f"no plan finishes {job.name} by {due}: {made.binding or 'for an unknown reason'}",
+            hint="costopt what-if shows which deadlines, policies and terms would do",
+        )
+
+
+def _request(job: Job, policy: Policy, seen: Quotes) -> PlanRequest:
+    from costopt.catalog import load_catalog
+    from costopt.energy import NodePowerModel
+    from costopt.market.screen import screen_offers
+    from costopt.optimize.request import PlanRequest
+
+    known = load_catalog()
+    model = NodePowerModel(known, policy.objective.carbon_signal)
+    usable, rejections = screen_offers(seen.offers, policy, seen.now, check_age=not seen.listed)
+    stale = [rejection for rejection in rejections if rejection.code == "price_stale"]
+    if stale and not usable:
+        raise StaleDataError(
+            f"every price that the policy allows is too old: {stale[0].reason}",
+            hint="use a newer market history, or raise limits.max_price_age in the policy",
+        )
+    pools = [offer.pool for offer in usable]
+    return PlanRequest(
+        now=seen.now,
+        jobs=(JobView(job, Progress()),),
+        offers=usable,
+        machines={pool: machine for pool in pools if (machine := known.machine(pool))},
+        powers={pool: power for pool in pools if (power := model.node_power(pool))},
+        policy=policy,
+        rejections=rejections,
+    )

@@ -1,0 +1,93 @@
+"""The market as a plan sees it: the catalogue's prices, or a record's at an instant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from costopt.cli.figures import age, moment
+from costopt.domain.errors import MarketError
+from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.history import MarketHistory, PoolHistory
+from costopt.domain.market import Offer
+
+if TYPE_CHECKING:
+    from costopt.market.statistics import PoolStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class Quotes:
+    """Offers at ``now``, and a sentence on what they are. List prices do not go stale."""
+
+    now: datetime
+    offers: tuple[Offer, ...]
+    note: str
+    listed: bool
+
+
+def quotes(market: Path | None, at: datetime | None) -> Quotes:
+    """The record's offers at ``at`` (default: its start), or the catalogue's now."""
+    if market is None:
+        if at is not None:
+            raise click.UsageError("--at needs --market")
+        return _listed(datetime.now(UTC))
+    from costopt.market.history_file import read_history
+
+    return recorded_quotes(read_history(market), at)
+
+
+def _listed(now: datetime) -> Quotes:
+    from costopt.catalog import load_catalog
+
+    offers = load_catalog().offers()
+    seen = [o.price_usd_per_hour.observed_at for o in offers if o.price_usd_per_hour]
+    dates = sorted(when for when in seen if when)
+    newest_s, oldest_s = ((now - dates[index]).total_seconds() for index in (-1, 0))
+    note = (
+        f"built-in list prices of {dates[0]:%Y-%m-%d} to {dates[-1]:%Y-%m-%d}, {age(newest_s)} to "
+        f"{age(oldest_s)} old: for planning, not for launching; --market takes a recorded market"
+    )
+    return Quotes(now, offers, note, listed=True)
+
+
+def recorded_quotes(history: MarketHistory, at: datetime | None) -> Quotes:
+    """The record's offers at ``at``, by default its start; hazards are of the whole record.
+
+    Raises MarketError for an instant before the record.
+    """
+    from costopt.market.statistics import history_statistics
+
+    now = at or history.starts_at
+    if now < history.starts_at:
+        raise MarketError(
+            f"market {history.name!r} begins at {moment(history.starts_at)}, after {moment(now)}",
+            hint="choose a later --at",
+        )
+    statistics = history_statistics(history)
+    offers = tuple(
+        _offer(recorded, statistics[pool], history, now) for pool, recorded in history.pools.items()
+    )
+    note = f"market {history.name} at {moment(now)}, hazards from its whole record"
+    return Quotes(now, offers, note, listed=False)
+
+
+def _offer(
+    recorded: PoolHistory, statistics: PoolStatistics, history: MarketHistory, now: datetime
+) -> Offer:
+    """The pool at ``now``; after the end of its record, its last price at the age it has then."""
+    state = recorded.at(now) or recorded.states[-1]
+    seen_at = min(now, recorded.ends_at)
+    price = state.price_usd_per_hour
+    return Offer(
+        pool=recorded.pool,
+        price_usd_per_hour=None
+        if price is None
+        else Estimate.exact(price, Basis.MEASURED, history.name, seen_at),
+        hazard_per_hour=statistics.hazard_per_hour,
+        nodes_available=state.nodes_available,
+        availability=statistics.availability,
+    )

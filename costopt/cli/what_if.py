@@ -1,0 +1,204 @@
+"""costopt what-if"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import product
+from pathlib import Path
+
+import click
+
+from costopt.cli.failure import tell
+from costopt.cli.figures import length, mass, moment, number, percent, usd
+from costopt.cli.options import at_option, durations_s, market_option, words
+from costopt.cli.output import Column, Row, Table, output_option, show
+from costopt.cli.quotes import Quotes
+from costopt.domain.errors import InfeasibleError, StaleDataError
+from costopt.domain.job import Job
+from costopt.domain.market import CapacityType
+from costopt.domain.plan import Forecast, Plan, PlanStatus
+from costopt.domain.policy import Policy
+
+AS_THE_POLICY = "policy"
+TERMS = {
+    "spot": (CapacityType.SPOT,),
+    "on_demand": (CapacityType.ON_DEMAND,),
+    "both": (CapacityType.SPOT, CapacityType.ON_DEMAND),
+    AS_THE_POLICY: (),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One policy, one deadline, one set of terms, and the plan made of them.
+
+    ``plan`` is None where the policy allows none of the terms, or every price is too old:
+    ``why_not`` says which.
+    """
+
+    job: Job
+    policy: Policy
+    terms: str
+    plan: Plan | None
+    why_not: str | None
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """What the plan is expected to come to, None where there is none."""
+        if self.plan is None or self.plan.status is PlanStatus.INFEASIBLE:
+            return None
+        return self.plan.forecast_of(self.job.name)
+
+
+def _terms(context: click.Context, option: click.Parameter, text: str) -> tuple[str, ...]:
+    chosen = words(text)
+    for word in chosen:
+        if word not in TERMS:
+            allowed = ", ".join(TERMS)
+            raise click.BadParameter(f"{word!r} is none of {allowed}", context, option)
+    return chosen
+
+
+@click.command()
+@click.argument("job", metavar="JOB.yaml")
+@click.option("--policies", default="cheapest,balanced,greenest,on-demand", metavar="A,B,…",
+              help="Shipped policies or policy files.")  # fmt: skip
+@click.option("--deadlines", callback=durations_s, metavar="24h,48h,…",
+              help="Durations from the start; default: the job's deadline.")  # fmt: skip
+@click.option("--capacity", callback=_terms, default=AS_THE_POLICY, metavar="TERMS",
+              help="spot, on_demand, both, or policy: as each policy says.")  # fmt: skip
+@market_option
+@at_option
+@output_option
+def what_if(
+    job: str, policies: str, deadlines: tuple[float, ...] | None, capacity: tuple[str, ...],
+    market: Path | None, at: datetime | None, output: str,
+) -> None:  # fmt: skip
+    """Compare policies, deadlines and terms.
+
+    Each scenario is planned by itself. ★ marks the frontier: no other scenario needs both fewer
+    dollars and fewer kilowatt-hours. Exits with 3 where no scenario is feasible.
+    """
+    from costopt.cli.quotes import quotes
+    from costopt.spec import load_job, load_policy
+
+    chosen = [load_policy(name) for name in words(policies)]
+    if not chosen or not capacity:
+        raise click.UsageError("there is nothing to compare: name a policy and terms")
+    seen = quotes(market, at)
+    planned_job = load_job(job, seen.now)
+    tell("note", seen.note)
+    jobs = [_due(planned_job, deadline_s, seen.now) for deadline_s in deadlines or (None,)]
+    scenarios = [
+        _scenario(each_job, policy, terms, seen)
+        for policy, each_job, terms in product(chosen, jobs, capacity)
+    ]
+    show(_table(planned_job, scenarios), output)
+    if all(scenario.forecast is None for scenario in scenarios):
+        raise InfeasibleError(f"no scenario finishes {planned_job.name} in time")
+
+
+def _due(job: Job, deadline_s: float | None, now: datetime) -> Job:
+    if deadline_s is None:
+        return job
+    deadline_at = job.start_at + timedelta(seconds=deadline_s)
+    if deadline_at <= max(now, job.start_at):
+        raise click.BadParameter(f"a deadline of {length(deadline_s)} is in the past")
+    return replace(job, deadline_at=deadline_at)
+
+
+def _scenario(job: Job, policy: Policy, terms: str, seen: Quotes) -> Scenario:
+    from costopt.cli.planning import plan_job
+
+    allowed = policy.limits.capacity_types
+    kept = tuple(each for each in TERMS[terms] if each in allowed) if TERMS[terms] else allowed
+    if not kept:
+        return Scenario(job, policy, terms, None, f"the policy does not allow {terms}")
+    narrowed = replace(policy, limits=replace(policy.limits, capacity_types=kept))
+    try:
+        made = plan_job(job, narrowed, seen, explain=False)
+    except StaleDataError as error:
+        return Scenario(job, policy, terms, None, error.message)
+    return Scenario(job, policy, terms, made, made.binding)
+
+
+def _table(job: Job, scenarios: Sequence[Scenario]) -> Table:
+    frontier = set(_frontier(scenarios))
+    feasible = sum(scenario.forecast is not None for scenario in scenarios)
+    return Table(
+        schema="costopt.what-if/1",
+        title=f"{len(scenarios)} scenarios for {job.name}, {feasible} feasible",
+        columns=_COLUMNS,
+        rows=[_row(scenario, index in frontier) for index, scenario in enumerate(scenarios)],
+        facts={"job": job.name, "frontier": sorted(frontier)},
+        notes=("★: no other scenario needs both fewer dollars and fewer kWh. – is unknown.",),
+    )
+
+
+def _frontier(scenarios: Sequence[Scenario]) -> Iterator[int]:
+    """Numbers of the scenarios that none other beats in dollars and kWh, as far as is shown."""
+    figures = {
+        index: (float(f"{forecast.usd_p50:.3g}"), float(f"{forecast.kwh:.3g}"))
+        for index, scenario in enumerate(scenarios)
+        if (forecast := scenario.forecast) is not None
+    }
+    for index, (dollars, kwh) in figures.items():
+        beaten = any(
+            other != (dollars, kwh) and other[0] <= dollars and other[1] <= kwh
+            for other in figures.values()
+        )
+        if not beaten:
+            yield index
+
+
+def _row(scenario: Scenario, on_frontier: bool) -> Row:
+    from costopt.cli.plan_table import forecast_row
+
+    plan, job, forecast = scenario.plan, scenario.job, scenario.forecast
+    used = plan.allocations if plan and forecast else ()
+    return {
+        "frontier": on_frontier,
+        "policy": scenario.policy.name,
+        "deadline_s": (job.deadline_at - job.start_at).total_seconds(),
+        "deadline_at": job.deadline_at,
+        "capacity": scenario.terms,
+        "status": plan.status if plan else None,
+        "pools": list(dict.fromkeys(str(each.pool) for each in used)),
+        "node_hours": sum(each.node_hours for each in used) if used else None,
+        **(forecast_row(forecast) if forecast else {}),
+        "why_not": None if forecast else scenario.why_not,
+    }
+
+
+def _star(on_frontier: bool) -> str:
+    return "★" if on_frontier else ""
+
+
+def _reason(why_not: str | None) -> str:
+    return why_not or ""
+
+
+_COLUMNS = (
+    Column("frontier", "", _star),
+    Column("policy", "Policy"),
+    Column("deadline_s", "Deadline", length, right=True),
+    Column("capacity", "Terms"),
+    Column("usd_p50", "$ P50", usd, right=True),
+    Column("usd_p95", "$ P95", usd, right=True),
+    Column("kwh", "kWh", number, right=True),
+    Column("gco2e", "CO2e", mass, right=True),
+    Column("finish_p50_at", "Finish P50", moment),
+    Column("on_time", "P(on time)", percent, right=True),
+    Column("node_hours", "Node-hours", number, right=True),
+    Column("pools", "Pools"),
+    Column("why_not", "Why not", _reason),
+    Column("status", "Status", detail=True),
+    Column("deadline_at", "Deadline at", moment, detail=True),
+    Column("kwh_low", "kWh low", number, detail=True),
+    Column("kwh_high", "kWh high", number, detail=True),
+    Column("energy_basis", "Energy basis", detail=True),
+    Column("finish_p95_at", "Finish P95", moment, detail=True),
+    Column("expected_interruptions", "Interruptions", number, detail=True),
+)
