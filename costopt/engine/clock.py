@@ -21,15 +21,16 @@ class WallClock:
 class ScaledClock:
     """Market time that starts at ``start_at`` and runs ``speed`` times as fast as the wall.
 
-    It reads the monotonic clock, so a step of the wall clock does not move market time.
+    ``elapsed_s`` is how long, by the wall, it has been running already. From then on it reads the
+    monotonic clock, so a step of the wall clock does not move market time.
     """
 
-    def __init__(self, start_at: datetime, speed: float) -> None:
+    def __init__(self, start_at: datetime, speed: float, elapsed_s: float = 0.0) -> None:
         if speed <= 0:
             raise ValueError("speed must be above 0")
         self.start_at = start_at
         self.speed = speed
-        self._began_s = time.monotonic()
+        self._began_s = time.monotonic() - elapsed_s
 
     def now(self) -> datetime:
         """The present of the market, aware UTC."""

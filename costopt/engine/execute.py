@@ -17,8 +17,9 @@ from costopt.domain.fleet import Action, Drain, Launch, LaunchRequest, Node, Ter
 from costopt.domain.job import Job
 from costopt.domain.market import Pool
 from costopt.domain.policy import Limits
+from costopt.domain.view import Desired
 from costopt.engine.fleet import launched
-from costopt.engine.guards import Guards, Refusal
+from costopt.engine.guards import MICROS, Guards, Refusal
 from costopt.engine.journal import Journal
 from costopt.engine.settings import Settings
 from costopt.engine.world import World
@@ -64,6 +65,19 @@ class Executor:
                 case Terminate():
                     self.release(action.job, action.node_id, action.reason, now)
         return tuple(new), frozenset(refused)
+
+    def ask_again(self, desired: Desired, now: datetime) -> tuple[Node, ...]:
+        """Repeat the launches that were never answered and are still wanted, under their own keys.
+
+        A launch that did happen gives the same nodes; one that did not, happens now.
+        """
+        new: list[Node] = []
+        for decision in desired.decisions:
+            wanted = {str(target.pool) for target in decision.targets}
+            intents = self._journal.records[decision.job].intents
+            for intent in [i for i in intents.values() if i.pool in wanted]:
+                new += self._call(intent, now) or ()
+        return tuple(new)
 
     def release(self, job: str, node_id: str, reason: str, now: datetime) -> None:
         """Give a node back. The provider's listing confirms it later."""
@@ -114,37 +128,41 @@ class Executor:
             self.trip(launch.job, refusal, now)
             return ()
         record = self._journal.records[launch.job]
-        key = self._settings.new_key(launch.job, record.launch_count + 1)
-        self._journal.write(
-            LaunchIntended(
-                at=now,
-                job=launch.job,
-                key=key,
-                pool=str(launch.pool),
-                nodes=launch.nodes,
-                planned_micros_per_hour=round(planned * 1_000_000),
-            )
+        intent = LaunchIntended(
+            at=now,
+            job=launch.job,
+            key=self._settings.new_key(launch.job, record.launch_count + 1),
+            pool=str(launch.pool),
+            nodes=launch.nodes,
+            planned_micros_per_hour=round(planned * MICROS),
         )
-        request = LaunchRequest(self._settings.owner, launch.job, launch.pool, launch.nodes, key)
+        self._journal.write(intent)
+        started = self._call(intent, now)
+        return None if started is None else self._at_realized_price(started, planned, limits, now)
+
+    def _call(self, intent: LaunchIntended, now: datetime) -> tuple[Node, ...] | None:
+        """The nodes, () while the answer is unknown, None on a no."""
+        pool = Pool.parse(intent.pool)
+        request = LaunchRequest(self._settings.owner, intent.job, pool, intent.nodes, intent.key)
         try:
-            started = self._world.provider_of(launch.pool).launch(request)
+            started = self._world.provider_of(pool).launch(request)
         except ProviderUnavailableError:
             return ()
         except ProviderError as error:
-            self._record_failure(launch, key, error, now)
+            self._record_failure(intent, error, now)
             return None
-        self._journal.write(*(launched(self._world, node, now) for node in started))
-        return self._at_realized_price(started, planned, limits, now)
+        known = self._journal.records[intent.job].known
+        fresh = tuple(node for node in started if node.node_id not in known)
+        self._journal.write(*(launched(self._world, node, now) for node in fresh))
+        return fresh
 
-    def _record_failure(
-        self, launch: Launch, key: str, error: ProviderError, now: datetime
-    ) -> None:
+    def _record_failure(self, intent: LaunchIntended, error: ProviderError, now: datetime) -> None:
         self._journal.write(
             LaunchFailed(
                 at=now,
-                job=launch.job,
-                key=key,
-                pool=str(launch.pool),
+                job=intent.job,
+                key=intent.key,
+                pool=intent.pool,
                 error=type(error).__name__.removesuffix("Error"),
                 message=error.message,
             )

@@ -116,15 +116,24 @@ class Engine:
                 for o in view.offers
                 if o.price_usd_per_hour is not None
             }
+            self._fleet.nodes += self._executor.ask_again(desired, now)
             actions = reconcile(desired, self._actual())
             new, refusing = self._executor.execute(actions, self._fleet.nodes, prices, limits, now)
             self._fleet.nodes += new
-            if not refusing - refused:
+            if not refusing - refused and not self._unanswered(desired):
                 break
             refused |= refusing
         for decision in desired.decisions:
             self._gangs.form(self.jobs[decision.job], decision, self._fleet.nodes, now)
         return desired
+
+    def _unanswered(self, desired: Desired) -> bool:
+        """Whether a launch that is wanted still has no answer."""
+        return any(
+            intent.pool in {str(target.pool) for target in decision.targets}
+            for decision in desired.decisions
+            for intent in self.journal.records[decision.job].intents.values()
+        )
 
     def _submit(self, view: View, now: datetime) -> None:
         """Begin the runs that are due; the baseline looks at all offers, allowed or not."""

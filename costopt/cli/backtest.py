@@ -1,0 +1,101 @@
+"""costopt backtest"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from costopt.cli.options import words
+from costopt.cli.output import output_option
+
+if TYPE_CHECKING:
+    from costopt.replay.backtest import Outcome
+
+
+@click.command()
+@click.argument("job", metavar="JOB.yaml")
+@click.option("--market", required=True, metavar="FILE", help="Recorded or generated market.")
+@click.option(
+    "--policies",
+    default="cheapest",
+    metavar="A,B,C",
+    help="Policies to try beside the baselines: names or files.",
+)
+@click.option(
+    "--starts", type=click.IntRange(min=1), default=1, help="Windows spread over the record."
+)
+@click.option(
+    "--notice", "notice_s", type=click.FloatRange(min=0), default=120.0,
+    help="Seconds from an interruption's notice to its strike.",
+)  # fmt: skip
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write an HTML report here as well.",
+)
+@output_option
+def backtest(
+    job: str,
+    market: str,
+    policies: str,
+    starts: int,
+    notice_s: float,
+    report: Path | None,
+    output: str,
+) -> None:
+    """Try policies on a recorded market.
+
+    The same engine that launches nodes runs the job on virtual ones, once per policy and window,
+    beside three baselines (on demand, greedy spot, uniform progress) and the optimum that knew
+    the market beforehand.
+    """
+    from costopt.catalog import load_catalog
+    from costopt.cli.backtest_table import backtest_rows, show_rows, write_report
+    from costopt.energy import NodePowerModel
+    from costopt.market.hazard import LearnedHazard
+    from costopt.market.history_file import read_history
+    from costopt.replay.backtest import Bench, windows, with_baselines
+    from costopt.replay.backtest import backtest as run_backtest
+    from costopt.session.hazards import catalog_priors
+    from costopt.spec import load_job, load_policy
+
+    history = read_history(Path(market))
+    catalog = load_catalog()
+    task = load_job(job, history.starts_at)
+    chosen = [load_policy(name) for name in words(policies)]
+    bench = Bench(
+        machines=catalog,
+        powers=lambda policy: NodePowerModel(catalog, policy.objective.carbon_signal),
+        hazards=lambda: LearnedHazard(catalog_priors(catalog)),
+        notice_s=notice_s,
+    )
+    times = windows(task, history, starts)
+    everyone = with_baselines(chosen, chosen[0])
+    runs = run_backtest(task, everyone, history, times, bench)
+    outcomes = list(_counted(runs, len(times) * len(everyone)))
+    rows = backtest_rows(outcomes)
+    show_rows(rows, task, history, len(times), output)
+    if report is not None:
+        write_report(rows, outcomes, report)
+        click.echo(f"report: {report}", err=True)
+
+
+def _counted(outcomes: Iterable[Outcome], total: int) -> Iterable[Outcome]:
+    """The outcomes, with a bar on a terminal."""
+    if not sys.stderr.isatty():
+        return outcomes
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(
+        outcomes,
+        description="replaying",
+        total=total,
+        console=Console(stderr=True),
+        transient=True,
+    )

@@ -1,0 +1,51 @@
+"""costopt events"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from costopt.cli.output import output_option
+from costopt.cli.state import state_dir_option
+
+
+@click.command()
+@click.argument("job", required=False)
+@state_dir_option
+@click.option("--after", type=int, default=0, metavar="SEQ", help="Only events after this number.")
+@output_option
+def events(job: str | None, state_dir: Path, after: int, output: str) -> None:
+    """List the facts that the ledger holds.
+
+    Every event has a number; the json form holds each event's every field.
+    """
+    from costopt.cli.ledger_view import open_existing
+    from costopt.cli.output import Column, Row, Table, show
+    from costopt.ledger.codec import encode
+    from costopt.report.event_table import event_row
+
+    rows: list[Row] = []
+    with open_existing(state_dir) as ledger:
+        for recorded in ledger.events(job, after=after):
+            told = event_row(recorded.event)
+            rows.append(
+                {
+                    "seq": recorded.seq,
+                    "at": told.at,
+                    "job": recorded.event.job,
+                    "event": told.what,
+                    "detail": told.detail,
+                    "fields": json.loads(encode(recorded.event)),
+                }
+            )
+    columns = (
+        Column("seq", "#", right=True),
+        Column("at", "Time (UTC)"),
+        Column("job", "Job"),
+        Column("event", "Event"),
+        Column("detail", "Detail"),
+        Column("fields", "Fields", detail=True),
+    )
+    show(Table("costopt.events/1", "Events", columns, rows), output)

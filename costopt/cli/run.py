@@ -1,0 +1,136 @@
+"""costopt run"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from costopt.cli.options import instant
+from costopt.cli.output import output_option
+from costopt.cli.state import state_dir_option
+
+if TYPE_CHECKING:
+    from costopt.session.live import LiveRun
+
+
+@click.command()
+@click.argument("job", metavar="JOB.yaml")
+@click.option("--policy", "-p", default="cheapest", metavar="NAME|FILE", help="Policy to follow.")
+@click.option(
+    "--provider", type=click.Choice(["sim"]), default="sim", help="Where the nodes come from."
+)
+@click.option("--market", metavar="FILE", required=True, help="Recorded market of the simulator.")
+@click.option(
+    "--at",
+    metavar="TIME",
+    callback=instant,
+    help="Where in the record to begin; its start if not given.",
+)
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0.001),
+    default=1.0,
+    help="Seconds of market time that pass in one second.",
+)
+@click.option(
+    "--tick",
+    "tick_s",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    help="Seconds between decisions.",
+)
+@click.option(
+    "--notice", "notice_s", type=click.FloatRange(min=0), default=120.0,
+    help="Seconds from an interruption's notice to its strike.",
+)  # fmt: skip
+@state_dir_option
+@click.option("--apply", is_flag=True, help="Launch nodes; without it the plan is only shown.")
+@output_option
+def run(
+    job: str,
+    policy: str,
+    provider: str,  # noqa: ARG001 - one choice so far
+    market: str,
+    at: datetime | None,
+    speed: float,
+    tick_s: float,
+    notice_s: float,
+    state_dir: Path,
+    apply: bool,
+    output: str,
+) -> None:
+    """Run a job until it is done.
+
+    The job trains on nodes that the provider may take away; it resumes from its checkpoints and
+    ends before its deadline. Run the same command again to go on with a run that was stopped.
+    Ctrl-C checkpoints and gives every node back; a second Ctrl-C gives them back at once.
+    """
+    from costopt.cli.planning import refuse_infeasible, show_plan
+    from costopt.market.history_file import read_history
+    from costopt.session.live import LiveOptions, open_run
+    from costopt.spec import load_job, load_policy
+
+    history = read_history(Path(market))
+    start_at = at or history.starts_at
+    chosen = load_policy(policy)
+    if not apply:
+        show_plan(load_job(job, start_at), chosen, history, start_at, output)
+        click.echo("nothing was launched: add --apply to run it", err=True)
+        return
+    options = LiveOptions(
+        state_dir=state_dir,
+        market=history,
+        start_at=start_at,
+        speed=speed,
+        tick_s=tick_s,
+        notice_s=notice_s,
+    )
+    with open_run(lambda now: load_job(job, now), chosen, options) as live:
+        if not live.engine.journal.records[live.job.name].submitted:
+            refuse_infeasible(live.job, chosen, history, live.clock.now())
+        _run(live, output)
+
+
+def _run(live: LiveRun, output: str) -> None:
+    from costopt.cli.live_view import live_view
+    from costopt.engine.loop import run as run_loop
+    from costopt.engine.loop import stop
+
+    with live_view(live) as on_tick:
+        try:
+            run_loop(live.engine, on_tick)
+        except KeyboardInterrupt:
+            click.echo("stopping: checkpoint, then give the nodes back (again: at once)", err=True)
+            try:
+                stop(live.engine, "stopped by the user", on_tick)
+            except KeyboardInterrupt:
+                live.release_all()
+            raise
+        except BaseException:
+            live.release_all()
+            raise
+    _tell_end(live, output)
+
+
+def _tell_end(live: LiveRun, output: str) -> None:
+    from costopt.cli.run_table import show_account
+    from costopt.domain.errors import CostoptError, GuardTrippedError, JobFailedError
+
+    name = live.job.name
+    record = live.engine.journal.records[name]
+    account = live.engine.journal.accounts[name]
+    show_account(account, live.clock.now(), output)
+    if record.failed is not None:
+        raise JobFailedError(
+            f"job {name!r} failed: {record.failed}", hint="mend the command, then run it again"
+        )
+    if not record.finished:
+        raise GuardTrippedError(
+            f"job {name!r} was stopped by guard {record.guard}; its checkpoint is kept",
+            hint="raise the limit in the policy or the job's budget, then run it again",
+        )
+    if account.summary(live.clock.now()).on_time is False:
+        raise CostoptError(f"job {name!r} finished after its deadline")

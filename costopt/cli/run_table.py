@@ -1,0 +1,61 @@
+"""A run's figures as a table for every output format."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from datetime import datetime
+
+from costopt.cli.figures import number, usd
+from costopt.cli.output import Column, Format, Row, Table, show
+from costopt.ledger.account import JobAccount
+from costopt.ledger.summary import JobSummary
+from costopt.report.summary import run_table, verdict
+
+
+def show_account(account: JobAccount, now: datetime, output: str) -> None:
+    """Figures, values and their basis for people; every raw figure for programs."""
+    raw = output in (Format.JSON, Format.CSV)
+    show(summary_table([account.summary(now)]) if raw else _told(account, now), output)
+
+
+def summary_table(summaries: list[JobSummary]) -> Table:
+    """One row per job with every raw figure."""
+    names = [field.name for field in fields(JobSummary)]
+    rows: list[Row] = [{name: getattr(s, name) for name in names} for s in summaries]
+    return Table("costopt.status/1", "Jobs", tuple(Column(name, name) for name in names), rows)
+
+
+def _told(account: JobAccount, now: datetime) -> Table:
+    table = run_table(account, now)
+    keys = ("figure", "value", "basis")
+    columns = tuple(Column(key, key.capitalize()) for key in keys)
+    rows: list[Row] = [dict(zip(keys, row, strict=True)) for row in table.rows]
+    return Table("costopt.run/1", table.title, columns, rows)
+
+
+def jobs_table(summaries: list[JobSummary]) -> Table:
+    """One row per job for people."""
+    columns = (
+        Column("job", "Job"),
+        Column("state", "State"),
+        Column("done_share", "Done", lambda v: "–" if v is None else f"{v:.0%}", right=True),
+        Column("usd", "Spent", usd, right=True),
+        Column("kwh", "kWh", number, right=True),
+        Column("interruptions", "Interruptions", right=True),
+        Column("deadline_at", "Deadline"),
+        Column("verdict", "Verdict"),
+    )
+    rows: list[Row] = [
+        {
+            "job": s.job,
+            "state": s.state.value,
+            "done_share": s.done_share,
+            "usd": s.usd,
+            "kwh": s.kwh,
+            "interruptions": s.interruptions,
+            "deadline_at": s.deadline_at,
+            "verdict": verdict(s),
+        }
+        for s in summaries
+    ]
+    return Table("costopt.status/1", "Jobs", columns, rows)

@@ -1,0 +1,34 @@
+"""costopt status"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from costopt.cli.output import output_option
+from costopt.cli.state import state_dir_option
+
+
+@click.command()
+@click.argument("job", required=False)
+@state_dir_option
+@output_option
+def status(job: str | None, state_dir: Path, output: str) -> None:
+    """Show how far jobs are and what they cost.
+
+    Without JOB, every job of the state directory in a row. The figures are folded from the
+    ledger, so they can be had while a job runs and after it.
+    """
+    from costopt.cli.ledger_view import accounts_in
+    from costopt.cli.output import Format, show
+    from costopt.cli.run_table import jobs_table, show_account, summary_table
+
+    accounts = accounts_in(state_dir, job)
+    if job is not None:
+        account, now = accounts[0]
+        show_account(account, now, output)
+        return
+    summaries = [account.summary(now) for account, now in accounts]
+    raw = output in (Format.JSON, Format.CSV)
+    show(summary_table(summaries) if raw else jobs_table(summaries), output)
