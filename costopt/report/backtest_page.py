@@ -26,6 +26,7 @@ _HOW = (
         "Dollars against the cheapest schedule that knew the whole market beforehand; 1.00 cannot "
         "be beaten.",
     ),
+    ("Taken, moves", "Nodes that the provider took, and gangs formed in other pools, per run."),
     ("Lost work", "Work that was done, not saved, and done again."),
 )
 

@@ -59,15 +59,15 @@ def _bars_svg(rows: Sequence[BacktestRow], canvas: Canvas) -> str:
     axes.locator_params(axis="x", nbins=5)
     axes.xaxis.set_major_formatter(lambda value, _: f"${value:,.6g}")
     for index, row in enumerate(rows):
-        middle = index + 0.66
+        middle = index + 0.7
         colour = "bad" if row.misses else "pool1"
-        axes.barh(middle, row.mean_usd, height=0.42, color=paint(colour))
+        axes.barh(middle, row.mean_usd, height=0.38, color=paint(colour))
         axes.plot([row.p50_usd, row.p95_usd], [middle, middle], color=paint("ink"), linewidth=1.5)
         ends = [row.p50_usd, row.p95_usd]
         axes.plot(ends, [middle, middle], "|", color=paint("ink"), markersize=9)
         axes.text(
             0,
-            index + 0.32,
+            index + 0.31,
             row.strategy,
             fontsize=13,
             color=paint("ink"),

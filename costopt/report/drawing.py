@@ -142,9 +142,11 @@ def _inline(document: str, name: str) -> str:
     svg = re.sub(r'<style type="text/css">.*?</style>', "", svg, flags=re.DOTALL)
     svg = re.sub(r'(<svg [^>]*?) ?width="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg [^>]*?) ?height="[^"]*"', r"\1", svg, count=1)
+    svg = svg.replace("<svg ", '<svg class="plot" ', 1)
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = svg.replace("url(#", f"url(#{name}-").replace('href="#', f'href="#{name}-')
-    svg = re.sub(r"font: [^;\"]*", "font-size: 12px", svg)
+    svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
+    svg = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font-size: \1", svg)
     for colour in COLOURS:
         svg = svg.replace(paint(colour), f"var(--{colour})")
     return svg.strip()

@@ -28,7 +28,7 @@ from costopt.report.page import render_page, write_page
 from costopt.report.plots import energy_plot, progress_plot, spend_plot
 from costopt.report.run import Run
 from costopt.report.summary import verdict
-from costopt.report.timeline import timeline
+from costopt.report.timeline import pool_name, timeline
 
 NOTABLE_SHOWN = 30
 EVENTS_SHOWN = 1000
@@ -213,7 +213,7 @@ def _node_line(row: NodeInterval, run: Run) -> _NodeLine:
     end = row.ended_at or run.now
     return _NodeLine(
         name=row.node_id,
-        pool=str(row.pool),
+        pool=pool_name(row.pool),
         launched=_clock(row.launched_at, run),
         ended="" if row.ended_at is None else _clock(row.ended_at, run),
         why="running" if row.cause is None else row.cause.value,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LANE_PX = 17
-TITLE_PX = 24
+TITLE_PX = 28
 MOST_LANES = 120
 
 
@@ -69,17 +69,19 @@ def _svg(
     colours: dict[Pool, str],
     canvas: Canvas,
 ) -> str:
-    inner_px = sum(TITLE_PX + LANE_PX * len(rows) for rows in lanes.values()) + TITLE_PX + LANE_PX
+    drawn = {pool: rows[:MOST_LANES] for pool, rows in lanes.items()}
+    inner_px = sum(TITLE_PX + LANE_PX * len(rows) for rows in drawn.values()) + TITLE_PX + LANE_PX
     figure, axes = canvas.axes(22 + 40 + inner_px, left_px=56)
     axis = TimeAxis.of(run)
     axes.set_ylim(inner_px, 0)
     axes.set_yticks([])
     axes.grid(axis="x", color=paint("grid"), linewidth=1)
     top = 0.0
-    for pool, rows in lanes.items():
-        _title(axes, top, _pool_title(pool, canvas))
+    for pool, rows in drawn.items():
+        hidden = len(lanes[pool]) - len(rows)
+        _title(axes, top, _pool_title(pool, canvas) + (f" (+{hidden} rows)" if hidden else ""))
         top += TITLE_PX
-        for lane in rows[:MOST_LANES]:
+        for lane in rows:
             for row in lane:
                 _bar(axes, axis, run, row, top, colours[pool])
             top += LANE_PX
@@ -106,10 +108,16 @@ def _title(axes: Axes, top: float, text: str) -> None:
 
 
 def _pool_title(pool: Pool, canvas: Canvas) -> str:
-    terms = pool.capacity_type.value.replace("_", "-")
-    if canvas.narrow:
-        return f"{pool.zone} · {terms}"
-    return f"{pool.provider} {pool.zone} · {pool.instance_type} · {terms}"
+    return f"{pool.zone} · {_terms(pool)}" if canvas.narrow else pool_name(pool)
+
+
+def pool_name(pool: Pool) -> str:
+    """A pool in words: where, which machine, on which terms."""
+    return f"{pool.provider} {pool.zone} · {pool.instance_type} · {_terms(pool)}"
+
+
+def _terms(pool: Pool) -> str:
+    return pool.capacity_type.value.replace("_", "-")
 
 
 def _bar(axes: Axes, axis: TimeAxis, run: Run, row: NodeInterval, top: float, colour: str) -> None:
@@ -121,24 +129,26 @@ def _bar(axes: Axes, axis: TimeAxis, run: Run, row: NodeInterval, top: float, co
     axes.broken_barh(
         [(start, stop - start) for start, stop in spans], (bottom, height), color=paint(colour)
     )
-    if row.noticed_at is not None:
-        axes.plot(
-            [axis.place(row.noticed_at)],
-            [middle],
-            marker="o",
-            markersize=7,
-            markerfacecolor=paint("surface"),
-            markeredgecolor=paint("bad"),
-            markeredgewidth=1.8,
-        )
     if row.cause in (EndCause.INTERRUPTED, EndCause.FAILED):
         axes.plot(
             [end],
             [middle],
             marker="x",
-            markersize=8,
-            markeredgewidth=2.4,
+            markersize=7,
+            markeredgewidth=2.2,
             color=paint("bad"),
+            clip_on=False,
+            zorder=5,
+        )
+    if row.noticed_at is not None:
+        axes.plot(
+            [end],
+            [middle],
+            marker="o",
+            markersize=14,
+            markerfacecolor="none",
+            markeredgecolor=paint("bad"),
+            markeredgewidth=1.8,
             clip_on=False,
             zorder=5,
         )
@@ -151,7 +161,7 @@ def _legend(run: Run) -> tuple[LegendEntry, ...]:
         LegendEntry("cross", "bad", "node taken or failed"),
     ]
     if any(row.noticed_at for row in run.intervals):
-        entries.append(LegendEntry("ring", "bad", "interruption announced"))
+        entries.append(LegendEntry("ring", "bad", "announced beforehand"))
     entries.append(LegendEntry("tick", "saved", "checkpoint"))
     return tuple(entries)
 

@@ -1,0 +1,242 @@
+"""The HTML pages: self-contained, escaped, the same bytes every time, and complete."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from costopt.domain.errors import LedgerError, MissingExtraError, StoreError
+from costopt.domain.events import Event, JobSubmitted, NodeLaunched
+from costopt.report import extra
+from costopt.report.backtest_table import BacktestRow
+from costopt.report.drawing import COLOURS, paint
+from costopt.report.html import write_backtest_report, write_run_report
+from costopt.report.run import Run
+from tests.sample_run import DEADLINE_AT, SPOT_A, START_AT, finished_at, sample_events
+from tests.unit.test_report_tables import ROW
+
+NOW = finished_at() + timedelta(minutes=3)
+HOSTILE = "<script>alert(1)</script>\"'&{{ 7*7 }}$x_1$"
+VOID = {"meta", "br", "path", "rect", "circle", "use", "hr"}
+
+
+class Page(HTMLParser):
+    """What a page holds, and whether its tags close in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str, str]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def values(self, name: str) -> list[str]:
+        return [value for _, key, value in self.attributes if key == name]
+
+
+def run_page(
+    folder: Path, events: tuple[Event, ...] = sample_events(), title: str = "Sample"
+) -> tuple[str, Page]:
+    path = write_run_report(events, folder / "run.html", now=NOW, title=title)
+    text = path.read_text(encoding="utf-8")
+    return text, Page(text)
+
+
+def backtest_page(folder: Path, rows: tuple[BacktestRow, ...]) -> tuple[str, Page]:
+    curves = {row.strategy: Run.of(sample_events(), NOW).curves for row in rows}
+    path = write_backtest_report(rows, curves, folder / "b.html", now=NOW, title="Backtest")
+    text = path.read_text(encoding="utf-8")
+    return text, Page(text)
+
+
+def assert_stands_alone(text: str, page: Page) -> None:
+    assert not {"script", "link", "img", "iframe", "object", "base"} & set(page.tags)
+    assert not page.values("src")
+    assert all(value.startswith("#") for value in page.values("href") + page.values("xlink:href"))
+    assert not [name for _, name, _ in page.attributes if name.startswith("on")]
+    assert not re.search(r"url\((?!#)|@import", text)
+    twice = [name for name, count in Counter(page.values("id")).items() if count > 1]
+    assert not twice
+    named = set(page.values("id"))
+    assert {value[1:] for value in page.values("xlink:href")} <= named
+    assert set(re.findall(r"url\(#([^)]*)\)", text)) <= named
+    assert not [colour for colour in COLOURS if paint(colour) in text]
+    assert "<title>" in text
+    assert "viewport" in page.values("name")
+
+
+def test_the_run_page_stands_alone(tmp_path: Path) -> None:
+    assert_stands_alone(*run_page(tmp_path))
+
+
+def test_the_backtest_page_stands_alone(tmp_path: Path) -> None:
+    assert_stands_alone(*backtest_page(tmp_path, (ROW, replace(ROW, strategy="greedy"))))
+
+
+def test_the_run_page_says_what_the_run_came_to(tmp_path: Path) -> None:
+    text, page = run_page(tmp_path)
+    for said in (
+        "Finished 29 min before its deadline.",
+        "It saved $166.56 against on-demand, through 3 interruptions.",
+        "$353.04",
+        "32 % below on-demand; 47 % of it on spot",
+        "81.2 kWh",
+        "33.6 kg",
+        "2,400 steps",
+        "i-0d2",
+        "Checkpoint refused",
+        "All 135 events",
+    ):
+        assert said in page.text, said
+    assert page.text.count("measured") >= 4
+    assert page.text.count("modelled") >= 2
+    assert page.tags["svg"] >= 8
+    assert len([v for v in page.values("aria-label") if v]) == 8
+    assert page.tags["th"] > 8
+    assert page.tags["details"] == 2
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_the_same_events_give_the_same_bytes(tmp_path: Path) -> None:
+    assert run_page(tmp_path)[0] == run_page(tmp_path)[0]
+    assert backtest_page(tmp_path, (ROW,))[0] == backtest_page(tmp_path, (ROW,))[0]
+
+
+def hostile_events() -> tuple[Event, ...]:
+    """The sample run with every name that a user or a cloud chooses turned hostile."""
+    pool = f"aws/r/{HOSTILE.replace('/', '')}/t/spot"
+    events: list[Event] = []
+    for event in sample_events(HOSTILE):
+        changes: dict[str, str] = {}
+        if getattr(event, "pool", None) == SPOT_A:
+            changes["pool"] = pool
+        for field in ("reason", "message", "uri", "policy", "strategy", "unit", "cause"):
+            if type(getattr(event, field, None)) is str:
+                changes[field] = HOSTILE
+        events.append(replace(event, **changes))
+    return tuple(events)
+
+
+def test_nothing_that_others_wrote_becomes_markup(tmp_path: Path) -> None:
+    text, page = run_page(tmp_path, hostile_events(), HOSTILE)
+    assert_stands_alone(text, page)
+    assert "<script" not in text
+    assert page.text.count(HOSTILE) > 20
+    text, page = backtest_page(tmp_path, (replace(ROW, strategy=HOSTILE),))
+    assert_stands_alone(text, page)
+    assert "<script" not in text
+    assert HOSTILE in page.text
+
+
+def test_other_scripts_and_control_characters_are_carried(tmp_path: Path) -> None:
+    _, page = run_page(tmp_path, sample_events("学習\x00\x1b[31m 🚀"), "é — 学習 🚀 \udcff")
+    assert "é — 学習 🚀" in page.text
+
+
+def only(*kinds: type[Event]) -> tuple[Event, ...]:
+    return tuple(event for event in sample_events() if isinstance(event, kinds))
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        (only(JobSubmitted), "Unfinished"),
+        (only(JobSubmitted, NodeLaunched), "Unfinished"),
+        (only(NodeLaunched), "Not submitted yet"),
+        (sample_events()[:40], "Unfinished, 26 min left"),
+        (sample_events(gco2e_per_kwh=None), "carbon intensity is unknown"),
+    ],
+    ids=["nothing ran", "just launched", "no submission", "under way", "no carbon"],
+)
+def test_a_run_under_way_or_with_unknowns_has_a_page(
+    tmp_path: Path, events: tuple[Event, ...], said: str
+) -> None:
+    text, page = run_page(tmp_path, events)
+    assert_stands_alone(text, page)
+    assert said in page.text
+    assert "None" not in page.text
+    assert "nan" not in text
+
+
+def test_a_far_deadline_does_not_squeeze_the_run(tmp_path: Path) -> None:
+    far = tuple(
+        replace(event, deadline_at=DEADLINE_AT + timedelta(days=30))
+        if isinstance(event, JobSubmitted)
+        else event
+        for event in sample_events()
+    )
+    text, page = run_page(tmp_path, far)
+    assert "Finished 30 d before its deadline" in page.text
+    assert ">deadline</text>" not in text
+
+
+def test_a_long_run_stays_readable_and_small(tmp_path: Path) -> None:
+    launched = next(event for event in sample_events() if isinstance(event, NodeLaunched))
+    nodes = tuple(
+        replace(
+            launched,
+            node_id=f"n{index}",
+            at=START_AT + timedelta(minutes=index),
+            launched_at=START_AT + timedelta(minutes=index),
+        )
+        for index in range(300)
+    )
+    text, page = run_page(tmp_path, (*only(JobSubmitted), *nodes))
+    assert len(text) < 2_000_000
+    assert "100 more nodes are in the ledger." in page.text
+    assert "(+180 rows)" in page.text
+
+
+def test_no_events_and_several_jobs_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="no events"):
+        run_page(tmp_path, ())
+    with pytest.raises(LedgerError, match="in the account of job"):
+        run_page(tmp_path, (*sample_events("a"), *sample_events("b")))
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot be written: No such file") as caught:
+        run_page(tmp_path / "missing")
+    assert caught.value.hint
+
+
+def test_without_the_extra_the_hint_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extra, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match="jinja2 and matplotlib") as caught:
+        run_page(tmp_path)
+    assert "costopt[report]" in (caught.value.hint or "")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_empty_backtest_says_so(tmp_path: Path) -> None:
+    text, page = backtest_page(tmp_path, ())
+    assert_stands_alone(text, page)
+    assert "There are no runs to compare." in page.text

@@ -1,0 +1,168 @@
+"""Figures and tables as text."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from costopt.domain.events import EVENT_TYPES, Event, JobFailed, JobSubmitted
+from costopt.ledger.account import JobAccount
+from costopt.report import event_table, figure
+from costopt.report.backtest_table import COLUMNS, BacktestRow, backtest_table
+from costopt.report.event_table import events_table
+from costopt.report.summary import run_table, verdict
+from costopt.report.table import Table
+from tests.sample_run import DEADLINE_AT, finished_at, sample_events
+
+ROW = BacktestRow(
+    strategy="milp",
+    runs=30,
+    mean_usd=288.4,
+    p50_usd=279.75,
+    p95_usd=360.5,
+    kwh=81.2,
+    gco2e=None,
+    finish_s=19800,
+    misses=1,
+    interruptions=2.8,
+    switches=2.1,
+    lost_s=1400,
+    hindsight_ratio=None,
+)
+
+
+def folded(events: tuple[Event, ...]) -> JobAccount:
+    account = JobAccount(events[0].job)
+    for event in events:
+        account.apply(event)
+    return account
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (figure.usd(353_041_996), "$353.04"),
+        (figure.usd(1_234_567_890_000), "$1,234,567.89"),
+        (figure.usd(12_345), "$0.0123"),
+        (figure.usd(0), "$0.00"),
+        (figure.usd(-2_500_000), "-$2.50"),
+        (figure.usd(None), "unknown"),
+        (figure.energy(81_239), "81.2 kWh"),
+        (figure.energy(812), "812 Wh"),
+        (figure.energy(0.012), "0.012 Wh"),
+        (figure.energy(None), "unknown"),
+        (figure.carbon(33_633), "33.6 kg"),
+        (figure.carbon(7), "7 g"),
+        (figure.duration(45), "45 s"),
+        (figure.duration(90), "2 min"),
+        (figure.duration(3600), "1 h"),
+        (figure.duration(19_860), "5 h 31 min"),
+        (figure.duration(86400 * 3 + 3600), "3 d 1 h"),
+        (figure.duration(86400 * 3 + 60), "3 d"),
+        (figure.duration(-1740), "29 min"),
+        (figure.share(0.3077), "31 %"),
+        (figure.units(2400.0, "steps"), "2,400 steps"),
+        (figure.units(0.25, "steps"), "0.25 steps"),
+        (figure.against(0.32), "32 % below"),
+        (figure.against(-0.1), "10 % above"),
+        (figure.against(0.001), "equal to"),
+        (figure.against(None), "unknown"),
+    ],
+)
+def test_figures_read_well(text: str, expected: str) -> None:
+    assert text == expected
+
+
+def test_the_run_table_names_value_and_basis_of_every_figure() -> None:
+    table = run_table(folded(sample_events()), finished_at())
+    figures = {name.strip(): (value, basis) for name, value, basis in table.rows}
+    assert figures["state"] == ("finished: finished 29 min before its deadline", "measured")
+    assert figures["spent"][0].startswith("$35")
+    assert figures["against on-demand"] == (
+        "32 % below $519.60 for the whole job",
+        "modelled baseline",
+    )
+    assert figures["energy"][1] == "modelled"
+    assert figures["work done"][0] == "33,000 steps of 33,000 (100 %)"
+    assert figures["launches"][0] == "4 (1 refused)"
+    assert all(value and basis for value, basis in figures.values())
+
+
+def test_the_verdict_tells_late_from_failed_from_running() -> None:
+    events = sample_events()
+    running = folded(events[:20])
+    assert "left until its deadline" in verdict(running.summary(events[19].at))
+    past = DEADLINE_AT + timedelta(hours=1)
+    assert verdict(running.summary(past)) == "unfinished, 1 h past its deadline"
+    failed = JobFailed(at=events[19].at, job=events[0].job, message="exit 1")
+    assert "failed" in verdict(folded((*events[:20], failed)).summary(past))
+    (submitted,) = (e for e in events if isinstance(e, JobSubmitted))
+    early = replace(submitted, deadline_at=finished_at() - timedelta(minutes=5))
+    late = folded((early, *events[1:]))
+    assert verdict(late.summary(past)) == "finished 5 min after its deadline"
+    assert verdict(JobAccount("j").summary(past)) == "not submitted yet"
+
+
+def test_every_kind_of_event_has_words() -> None:
+    assert set(event_table._WORDS) == set(EVENT_TYPES)
+
+
+def test_the_events_table_has_a_row_per_event() -> None:
+    table = events_table(sample_events())
+    assert len(table.rows) == len(sample_events())
+    assert ("2026-03-02 09:06:00", "Work lost", "1,680 units: i-0a2 interrupted") in table.rows
+    assert all(all(cell for cell in row) for row in table.rows)
+
+
+def test_a_backtest_row_fills_every_column() -> None:
+    table = backtest_table([ROW])
+    assert table.rows == (
+        (
+            "milp",
+            "$288.40",
+            "$279.75",
+            "$360.50",
+            "81.2 kWh",
+            "unknown",
+            "5 h 30 min",
+            "1 of 30",
+            "2.8",
+            "2.1",
+            "23 min",
+            "unknown",
+            "30",
+        ),
+    )
+    assert len(table.columns) == len(COLUMNS)
+
+
+HOSTILE = Table("a|b", ("name", "value"), (("<b>|`x`\n[red]", 'say "hi", 1'),), frozenset({1}))
+
+
+def test_markdown_keeps_cells_in_their_place() -> None:
+    assert HOSTILE.to_markdown().splitlines() == [
+        "### a\\|b",
+        "",
+        "| name | value |",
+        "| --- | ---: |",
+        '| &lt;b>\\|\\`x\\` [red] | say "hi", 1 |',
+    ]
+
+
+def test_csv_reads_back_as_written() -> None:
+    read = list(csv.reader(io.StringIO(HOSTILE.to_csv())))
+    assert read == [["name", "value"], ["<b>|`x`\n[red]", 'say "hi", 1']]
+
+
+def test_text_shows_markup_as_it_is_and_no_escape_codes() -> None:
+    text = HOSTILE.to_text()
+    assert "[red]" in text
+    assert "\x1b" not in text
+
+
+def test_an_instant_is_told_in_utc() -> None:
+    assert figure.instant(datetime(2026, 1, 1, tzinfo=UTC)) == "2026-01-01 00:00:00"
