@@ -36,6 +36,16 @@ class _Record:
     was_up: bool | None = None
     seen_at: datetime | None = None
     struck_at: datetime | None = None
+    estimate: Estimate | None = None
+    """The posterior, until the next observation."""
+
+    def posterior(self) -> Estimate | None:
+        """The present estimate; several may ask between two looks."""
+        if self.estimate is None:
+            self.estimate = posterior(
+                self.shape, self.rate_h, self.interruptions, self.up_h, self.source, self.seen_at
+            )
+        return self.estimate
 
 
 class LearnedHazard:
@@ -69,6 +79,7 @@ class LearnedHazard:
             return
         record.struck_at = at
         record.interruptions += 1
+        record.estimate = None
 
     def hazard_per_hour(self, pool: Pool) -> Estimate | None:
         """Posterior mean and 90 % interval; None where neither prior nor observation exists."""
@@ -77,14 +88,7 @@ class LearnedHazard:
         record = self._records[pool] if pool in self._records else self._begin(pool)
         if record is None:
             return self._prior(pool)
-        return posterior(
-            record.shape,
-            record.rate_h,
-            record.interruptions,
-            record.up_h,
-            record.source,
-            record.seen_at,
-        )
+        return record.posterior()
 
     def _begin(self, pool: Pool) -> _Record | None:
         """A new record, or None where the prior is a known figure."""
@@ -154,4 +158,4 @@ def _look(record: _Record, up: bool | None, now: datetime) -> None:
             record.up_h += apart_s / 3600
             counted = record.struck_at is not None and before < record.struck_at <= now
             record.interruptions += int(not up and not counted)
-    record.was_up, record.seen_at = up, now
+    record.was_up, record.seen_at, record.estimate = up, now, None

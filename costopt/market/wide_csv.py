@@ -69,6 +69,8 @@ def import_wide_csv(
         pools[pool] = PoolHistory(pool, states_of(_samples(table, columns, step)), ends_at)
         price = (on_demand_usd_per_hour or {}).get(pool.instance_type)
         if price is not None:
+            if not (math.isfinite(price) and price > 0):
+                raise MarketError(f"{path}: on-demand at {price} $/h is impossible")
             on_demand = pool.on(CapacityType.ON_DEMAND)
             always = MarketState(table.instants[0], UNLIMITED_NODES, price)
             pools[on_demand] = PoolHistory(on_demand, (always,), ends_at)

@@ -40,10 +40,10 @@ class NodeHost(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """When a node ends or ended; ``notice_s`` before, if it is an interruption, else None."""
+    """When a node ends or ended; told ``notice`` before, if it is an interruption, else None."""
 
     at: datetime
-    notice_s: float | None
+    notice: timedelta | None
 
 
 class SimFleet:
@@ -122,7 +122,7 @@ class SimFleet:
         """How the node ends or ended, as far as it is known by now."""
         with self._lock:
             if (doom := self._doomed.get(node_id)) is not None:
-                return Ending(doom.strikes_at, _told_s(doom))
+                return Ending(doom.strikes_at, _notice_of(doom))
             return self._endings.get(node_id)
 
     def running(self, pool: Pool) -> int:
@@ -239,7 +239,8 @@ class SimFleet:
     def _strike(self, now: datetime) -> None:
         due = [i for i in self._doomed.values() if i.strikes_at <= now]
         for interruption in sorted(due, key=lambda i: (i.strikes_at, i.node_id)):
-            message = f"taken by the market, announced {_told_s(interruption):g} s before"
+            told_s = _notice_of(interruption).total_seconds()
+            message = f"taken by the market, announced {told_s:g} s before"
             self._end(interruption.node_id, interruption.strikes_at, EndCause.INTERRUPTED, message)
         self._next_strike = min((i.strikes_at for i in self._doomed.values()), default=NEVER)
 
@@ -255,7 +256,7 @@ class SimFleet:
         self._alive[node.pool].remove(node_id)
         doom = self._doomed.pop(node_id, None)
         struck = doom if cause is EndCause.INTERRUPTED else None
-        self._endings[node_id] = Ending(at, _told_s(struck) if struck else None)
+        self._endings[node_id] = Ending(at, _notice_of(struck) if struck else None)
         self.version += 1
         if self._host is not None:
             self._host.stop(node)
@@ -273,5 +274,5 @@ class SimFleet:
         return listed
 
 
-def _told_s(interruption: Interruption) -> float:
-    return (interruption.strikes_at - interruption.noticed_at).total_seconds()
+def _notice_of(interruption: Interruption) -> timedelta:
+    return interruption.strikes_at - interruption.noticed_at

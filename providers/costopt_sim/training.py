@@ -142,7 +142,7 @@ class Training:
                 continue
             if ending.at < self._dies_at:
                 self._dies_at, self._dies_with = ending.at, node_id
-            if ending.notice_s is not None and ending.notice_s >= self._job.checkpoint.save_s:
+            if ending.notice is not None and ending.notice >= self._save:
                 self._stops_at = min(self._stops_at, ending.at - self._save)
 
     def _saved_after_stop_at(self, gang: Gang) -> datetime:

@@ -93,6 +93,7 @@ def test_our_own_loss_and_the_pool_going_down_are_one_interruption() -> None:
     model.interrupted(SPOT, after(195))
     model.observe([offer(0)], after(195))
     assert known(model).observations == 1
+    assert known(model) is known(model)
     model.observe([offer(0)], after(390))
     assert known(model).observations == 1
 

@@ -90,6 +90,7 @@ def test_a_notice_too_short_loses_what_is_not_saved() -> None:
     sim, job = world(drop_s=500, notice_s=9.0), training_job(1000.0)
     sim.provider.runtime.form(job, 1, sim.launch(), 200.0)
     assert at(sim, job, 499).done_units == 389.0
+    assert at(sim, job, 500).state is GangState.IDLE
     idle = at(sim, job, 600)
     assert (idle.state, idle.done_units, idle.saved_units) == (GangState.IDLE, 200.0, 200.0)
     assert idle.lost_units == 190.0
