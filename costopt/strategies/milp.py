@@ -40,7 +40,7 @@ class Milp:
         return Desired(tuple(_follow(plan, view, jv) for jv in view.jobs))
 
     def _current_plan(self, view: View) -> Plan:
-        from costopt.optimize import plan
+        from costopt.optimize.planner import plan
         from costopt.optimize.request import PlanRequest
 
         ground = _ground(view)
@@ -60,7 +60,7 @@ class Milp:
             policy=view.policy,
             rejections=view.rejections,
         )
-        self._plan = plan(request, time_limit_s=self.time_limit_s, gap=self.gap)
+        self._plan = plan(request, time_limit_s=self.time_limit_s, gap=self.gap, explain=False)
         self._ground = ground
         return self._plan
 

@@ -11,17 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import costopt.energy
 from costopt.catalog import load_catalog
-from costopt.catalog.table import read_table
 from costopt.domain.estimate import Basis
 from costopt.domain.market import Gpu, InstanceType, Pool
 from costopt.domain.policy import CarbonSignal
 from costopt.domain.ports import PowerModel
 from costopt.energy import Cooling, NodePowerModel, node_w
+from costopt.energy.measured import mean_absolute_error, measured_nodes
 from costopt.energy.node import GPU_LOAD_CURVE, gpu_load, node_idle_w
-
-EMBEDDED = Path(costopt.energy.__file__).parent / "data"
 
 H100_NODE = InstanceType(
     provider="mlperf",
@@ -60,23 +57,11 @@ def mape(pairs: list[tuple[float, float]]) -> float:
 
 
 def test_within_5_percent_of_the_embedded_measurements() -> None:
-    pairs = []
-    for row in read_table("measured_nodes", EMBEDDED):
-        machine = replace(
-            H100_NODE,
-            gpu=Gpu(
-                row["gpu_model"], 0, float(row["gpu_tdp_w"]), float(row["gpu_idle_w"]), 0, "bf16"
-            ),
-            gpu_count=int(row["gpu_count"]),
-            vcpus=int(row["vcpus"]),
-            memory_gib=float(row["memory_gib"]),
-            cpu_idle_w_per_vcpu=float(row["cpu_idle_w_per_vcpu"]),
-            cpu_max_w_per_vcpu=float(row["cpu_max_w_per_vcpu"]),
-        )
-        assert row["source"]
-        pairs.append((busy_w(machine, Cooling(row["cooling"])), float(row["measured_busy_w"])))
-    error = mape(pairs)
-    print(f"node power: MAPE {error:.1%} on {len(pairs)} embedded single-node points")  # noqa: T201 - the figure is the point
+    nodes = measured_nodes()
+    assert len(nodes) >= 6
+    assert all(node.machine.source and node.modelled_w for node in nodes)
+    error = mean_absolute_error(nodes)
+    print(f"node power: MAPE {error:.1%} on {len(nodes)} embedded single-node points")  # noqa: T201 - the figure is the point
     assert error <= 0.05
 
 

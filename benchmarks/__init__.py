@@ -1,0 +1,1 @@
+"""Figures that the documentation quotes; they are printed and asserted nowhere."""
