@@ -1,0 +1,87 @@
+"""Forecasts against a simulation event by event, and the fallback that keeps the deadline."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from costopt.domain.job import Job, Progress
+from costopt.domain.market import CapacityType, Offer
+from costopt.domain.policy import Limits, Policy, Risk
+from costopt.domain.view import JobView
+from costopt.optimize.planner import plan, prepare
+from costopt.optimize.request import PlanRequest
+from costopt.optimize.risk import forecast_rows
+from tests.optimize_fixtures import NOW, job, machines_of, offer, pool, power
+
+
+def request(offers: list[Offer], what: Job, policy: Policy) -> PlanRequest:
+    powers = {o.pool: power() for o in offers}
+    return PlanRequest(
+        NOW, (JobView(what, Progress()),), tuple(offers), machines_of(offers), powers, policy
+    )
+
+
+def simulated_h(rng: random.Random, hazard: float, what: Job, every_s: float) -> float:
+    """Hours until the work is done, one interruption after the other."""
+    spent_s, done_s, work_s = what.overhead_s, 0.0, what.work.amount
+    while done_s < work_s - 1e-6:
+        need_s = min(every_s, work_s - done_s) + what.checkpoint.save_s
+        alive_s = rng.expovariate(hazard / 3600)
+        while alive_s < need_s:
+            spent_s += alive_s + what.overhead_s
+            alive_s = rng.expovariate(hazard / 3600)
+        spent_s += need_s
+        done_s += min(every_s, work_s - done_s)
+    return spent_s / 3600
+
+
+@pytest.mark.parametrize("hazard", [0.02, 0.2, 1.0])
+def test_the_forecast_is_that_of_a_simulation(hazard: float) -> None:
+    what = job(20, deadline_h=100)
+    wanted = request([offer(pool(), 2.0, hazard=hazard)], what, Policy("p"))
+    ((part,), _) = prepare(wanted)
+    (forecast,) = forecast_rows(part.table, np.array([0]), part.demand, NOW)
+    rng = random.Random(3)
+    every_s = float(part.table.interval_s[0])
+    runs = np.array([simulated_h(rng, hazard, what, every_s) for _ in range(600)])
+    p50_h = (forecast.finish_p50_at - NOW).total_seconds() / 3600
+    p95_h = (forecast.finish_p95_at - NOW).total_seconds() / 3600
+    assert p50_h == pytest.approx(float(np.median(runs)), rel=0.02)
+    assert p95_h == pytest.approx(float(np.quantile(runs, 0.95)), rel=0.04)
+    assert forecast.usd_p50 == pytest.approx(2.0 * p50_h, rel=1e-6)
+    assert forecast.expected_interruptions == pytest.approx(hazard * runs.mean(), rel=0.15)
+    assert forecast.kwh_low < forecast.kwh < forecast.kwh_high
+
+
+def test_spot_alone_may_be_late_and_on_demand_behind_it_is_not() -> None:
+    what = job(20, deadline_h=23)
+    shaky = offer(pool("a"), 1.0, hazard=1.0)
+    safe = offer(pool("b", kind=CapacityType.ON_DEMAND), 6.0)
+    policy = Policy("p", risk=Risk(0.95, 0.0))
+
+    def forecast_of_spot(offers: list[Offer]) -> tuple[float, float]:
+        ((part,), _) = prepare(request(offers, what, policy))
+        forecast = forecast_rows(part.table, np.array([0]), part.demand, NOW)[0]
+        return forecast.on_time, forecast.usd_p95
+
+    alone, alone_usd = forecast_of_spot([shaky])
+    backed, backed_usd = forecast_of_spot([shaky, safe])
+    assert alone < 0.9
+    assert backed == 1.0
+    assert backed_usd > alone_usd
+
+
+def test_a_plan_is_as_sure_as_the_policy_asks() -> None:
+    what = job(20, deadline_h=26)
+    offers = [
+        offer(pool("a"), 1.0, hazard=0.5, hazard_high=1.0),
+        offer(pool("b"), 3.0, hazard=0.01),
+    ]
+    policy = Policy("p", risk=Risk(0.95, 0.0), limits=Limits(capacity_types=(CapacityType.SPOT,)))
+    made = plan(request(offers, what, policy))
+    assert made.forecasts[0][1].on_time >= 0.94
+    assert max(a.end_at for a in made.allocations) <= NOW + timedelta(hours=26)
