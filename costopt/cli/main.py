@@ -27,6 +27,7 @@ COMMANDS = {
 
 
 @click.group(
+    name="costopt",
     cls=Commands,
     entries=COMMANDS,
     context_settings={

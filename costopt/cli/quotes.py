@@ -81,6 +81,7 @@ def _offer(
     """The pool at ``now``; after the end of its record, its last price at the age it has then."""
     state = recorded.at(now) or recorded.states[-1]
     seen_at = min(now, recorded.ends_at)
+    terms = recorded.pool.capacity_type
     price = state.price_usd_per_hour
     return Offer(
         pool=recorded.pool,
@@ -89,5 +90,6 @@ def _offer(
         else Estimate.exact(price, Basis.MEASURED, history.name, seen_at),
         hazard_per_hour=statistics.hazard_per_hour,
         nodes_available=state.nodes_available,
-        availability=statistics.availability,
+        # A record of on-demand is one stretch, and one stretch says little of a share.
+        availability=statistics.availability if terms.interruptible else None,
     )

@@ -9,6 +9,7 @@ import click
 from costopt.cli.failure import tell
 from costopt.cli.output import Column, Format, Row, Table, output_option, show
 from costopt.domain.errors import SpecError
+from costopt.domain.policy import Policy
 
 
 @click.command()
@@ -38,18 +39,27 @@ def validate(context: click.Context, files: tuple[str, ...], output: str) -> Non
 def _checked(file: str, now: datetime) -> tuple[str | None, SpecError | None]:
     """The file's kind, None where it cannot be told, and what is wrong with it."""
     from costopt.spec import detect_kind, load_job, load_policy, shipped_policies
-    from costopt.strategies import build
 
     kind: str | None = None
     try:
         kind = "policy" if file in shipped_policies() else detect_kind(file)
         if kind == "policy":
-            build(load_policy(file).strategy)
+            _check_strategy(file, load_policy(file))
         else:
             load_job(file, now)
     except SpecError as error:
         return kind, error
     return kind, None
+
+
+def _check_strategy(file: str, policy: Policy) -> None:
+    """Strategies are looked up by name, which the file's own check cannot do."""
+    from costopt.strategies import build
+
+    try:
+        build(policy.strategy)
+    except SpecError as error:
+        raise SpecError(f"{file}: strategy: {error.message}", hint=error.hint) from None
 
 
 def _table(checked: list[tuple[str, str | None, SpecError | None]]) -> Table:

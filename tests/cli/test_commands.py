@@ -1,0 +1,186 @@
+"""The commands that need no run: schema, validate, catalog, market, doctor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from costopt.cli.main import cli
+
+JOB = """\
+name: char-gpt
+work: {amount: 400, unit: steps}
+deadline: 72h
+throughput: {points: [{gpu: T4, units_per_s: 9.5}]}
+checkpoint: {uri: checkpoints}
+"""
+
+
+def invoke(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize("kind", ["job", "policy"])
+def test_schema_prints_json_schema(kind: str) -> None:
+    told = json.loads(invoke("schema", kind).stdout)
+    assert told["$id"] == f"urn:costopt:schema:{kind}:1"
+    assert told["additionalProperties"] is False
+
+
+def test_validate_passes_good_files(tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(JOB)
+    done = invoke("validate", job, "cheapest")
+    assert done.exit_code == 0
+    assert done.stdout == f"{job}: a valid job\ncheapest: a valid policy\n"
+
+
+def test_validate_tells_every_problem_of_every_file(tmp_path: Path) -> None:
+    job, policy = tmp_path / "job.yaml", tmp_path / "policy.yaml"
+    job.write_text(JOB.replace("72h", "72x").replace("T4", "T5").replace("steps", "miles"))
+    policy.write_text("name: x\nstrategy: mlip\n")
+    done = invoke("validate", job, policy, tmp_path / "missing.yaml")
+    assert done.exit_code == 2
+    assert f"{job}:2:27: work.unit: 'miles' is not allowed" in done.stderr
+    assert f"{job}:3:11: deadline: expected a duration" in done.stderr
+    assert f"{policy}: strategy: unknown strategy 'mlip'" in done.stderr
+    assert "missing.yaml: cannot be read: no such file" in done.stderr
+    assert done.stdout == ""
+
+
+def test_validate_tells_programs_the_place(tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(JOB.replace("72h", "72x"))
+    done = invoke("validate", "--output", "json", job)
+    assert done.exit_code == 2
+    told = json.loads(done.stdout)
+    assert told["schema"] == "costopt.validate/1"
+    (row,) = told["rows"]
+    assert (row["line"], row["column"], row["field"]) == (3, 11, "deadline")
+
+
+def test_catalog_filters_by_gpu_and_provider() -> None:
+    told = json.loads(invoke("catalog", "--gpu", "H100", "--provider", "aws", "-o", "json").stdout)
+    assert told["schema"] == "costopt.catalog/1"
+    names = {row["instance_type"] for row in told["rows"]}
+    assert "p5.48xlarge" in names
+    for row in told["rows"]:
+        assert row["gpu_model"].startswith("H100")
+        assert row["provider"] == "aws"
+        assert row["idle_w"] < row["busy_w"]
+        assert row["source"]
+
+
+def test_catalog_takes_the_prices_of_one_region() -> None:
+    rows = json.loads(invoke("catalog", "--region", "us-east-1", "-o", "json").stdout)["rows"]
+    assert rows
+    regions = {row["on_demand_region"] for row in rows} | {row["spot_region"] for row in rows}
+    assert regions <= {"us-east-1", None}
+
+
+def test_catalog_lists_regions() -> None:
+    told = json.loads(invoke("catalog", "--regions", "--provider", "gcp", "-o", "json").stdout)
+    assert told["schema"] == "costopt.regions/1"
+    assert {row["provider"] for row in told["rows"]} == {"gcp"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--gpu", "H1000"), "did you mean H100"),
+        (("--provider", "awz"), "one of: aws, gcp"),
+        (("--region", "us-eats-1"), "did you mean 'us-east-1'"),
+    ],
+)
+def test_catalog_refuses_what_it_does_not_know(arguments: tuple[str, str], said: str) -> None:
+    done = invoke("catalog", *arguments)
+    assert done.exit_code == 2
+    assert said in done.stderr
+
+
+def generated(tmp_path: Path, *more: str) -> Path:
+    out = tmp_path / "market.parquet"
+    done = invoke(
+        "market", "generate", "--gpu", "T4", "--region", "us-east-1", "--zones", "2",
+        "--hours", "12", "--out", out, *more,
+    )  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == ""
+    return out
+
+
+def test_market_generate_and_show(tmp_path: Path) -> None:
+    out = generated(tmp_path)
+    told = json.loads(invoke("market", "show", "-o", "json", out).stdout)
+    assert told["schema"] == "costopt.market/1"
+    assert told["tick_s"] == 300
+    pools = {row["pool"] for row in told["rows"]}
+    assert "aws/us-east-1/us-east-1a/g4dn.xlarge/spot" in pools
+    assert "aws/us-east-1/us-east-1b/g4dn.xlarge/on_demand" in pools
+
+
+def test_the_same_seed_gives_the_same_market(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    first, second = generated(tmp_path / "a"), generated(tmp_path / "b")
+    assert invoke("market", "show", first).stdout == invoke("market", "show", second).stdout
+
+
+def test_market_import_reads_gap_seconds_and_takes_prices_from_the_catalogue(
+    tmp_path: Path,
+) -> None:
+    trace = tmp_path / "availability_1-node_aws-02-15-2023_us-east-1a_v100_1.json"
+    trace.write_text('{"metadata": {"gap_seconds": 195}, "data": [1, 1, 0, 1, 0]}')
+    out = tmp_path / "m.parquet"
+    assert invoke("market", "import", trace, "--out", out).exit_code == 0
+    told = json.loads(invoke("market", "show", out, "-o", "json").stdout)
+    assert told["tick_s"] == 195
+    spot = next(row for row in told["rows"] if row["pool"].endswith("/spot"))
+    assert spot["interruptions"] == 2
+    assert spot["mean_usd_per_hour"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("generate", "--out", "x"), 2, "say which machines"),
+        (("generate", "--out", "x", "--gpu", "H1000"), 2, "no GPU model 'H1000'"),
+        (("generate", "--out", "x", "--instance-type", "p9.huge"), 2, "no instance type"),
+        (("generate", "--out", "x", "--gpu", "T4", "--region", "mars"), 1, "no price"),
+        (("generate", "--out", "x", "--gpu", "T4", "--start", "2024"), 2, "expected a time"),
+        (("generate", "--out", "x", "--gpu", "T4", "--profile", "odd"), 1, "profile 'odd'"),
+        (("generate", "--out", "/nowhere/x", "--gpu", "B200", "--hours", "1"), 1, "cannot be"),
+        (("import", "{tmp}/odd.json", "--out", "x"), 1, "does not say which machine"),
+        (("show", "{tmp}/empty.parquet"), 1, "is empty"),
+        (("show", "{tmp}/missing.parquet"), 1, "does not exist"),
+        (("show", "{tmp}/odd.json"), 1, "no parquet file"),
+    ],
+)
+def test_market_tells_what_is_wrong(
+    tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    (tmp_path / "empty.parquet").touch()
+    (tmp_path / "odd.json").write_text("{}")
+    done = invoke("market", *(argument.replace("{tmp}", str(tmp_path)) for argument in arguments))
+    assert done.exit_code == code
+    assert said in done.stderr
+    assert done.stderr.count("error:") == 1
+
+
+def test_doctor_finds_this_installation_well(tmp_path: Path) -> None:
+    done = invoke("doctor", "-o", "json", "--state-dir", tmp_path)
+    assert done.exit_code == 0
+    verdicts = {row["check"]: row["verdict"] for row in json.loads(done.stdout)["rows"]}
+    for essential in ("Python", "solver", "SQLite", "catalogue", "state folder", "clock"):
+        assert verdicts[essential] == "ok"
+    assert "broken" not in verdicts.values()
+
+
+def test_doctor_fails_where_no_state_can_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = invoke("doctor", "--state-dir", tmp_path / "file" / "x")
+    assert done.exit_code == 1
+    assert "is not writable" in done.stdout

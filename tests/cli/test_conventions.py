@@ -1,0 +1,268 @@
+"""What every command keeps to: light start, one way to fail, clean stdout, a page of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from costopt.cli.main import COMMANDS, cli
+from costopt.cli.reference import commands, reference
+from costopt.domain.errors import CostoptError, GuardTrippedError, StaleDataError
+
+ROOT = Path(__file__).parents[2]
+HEAVY = (
+    "pandas", "numpy", "pulp", "highspy", "boto3", "google", "torch", "pydantic", "matplotlib",
+    "pyarrow", "rich", "yaml", "jinja2",
+)  # fmt: skip
+
+
+def invoke(*arguments: str, env: Mapping[str, str] | None = None) -> Result:
+    return CliRunner().invoke(cli, arguments, env=env)
+
+
+def process(
+    code: str, *arguments: str, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'providers'}", **(env or {})},
+    )
+
+
+def costopt(*arguments: str, env: Mapping[str, str] | None = None) -> str:
+    """stdout of a real process that must succeed."""
+    done = process("from costopt.cli.main import main; main()", *arguments, env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("argument", ["--help", "--version"])
+def test_help_imports_nothing_heavy(argument: str) -> None:
+    code = (
+        "import sys\n"
+        "from costopt.cli.main import main\n"
+        "try:\n    main()\n"
+        "except SystemExit as end:\n    assert end.code == 0, end.code\n"
+        "print('\\n'.join(sorted({name.split('.')[0] for name in sys.modules})), file=sys.stderr)"
+    )
+    done = process(code, argument)
+    assert done.returncode == 0, done.stderr
+    assert "costopt" in done.stdout
+    assert not set(done.stderr.split()) & set(HEAVY)
+
+
+def test_help_lists_every_command() -> None:
+    told = costopt("--help")
+    for name, entry in COMMANDS.items():
+        assert f"  {name} " in told
+        assert entry.help in told
+
+
+@pytest.mark.parametrize(("path", "command"), list(commands()), ids=str)
+def test_every_command_and_option_has_help(path: str, command: click.Command) -> None:
+    assert command.help
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{path} {parameter.opts}"
+
+
+def test_the_list_tells_each_commands_first_sentence() -> None:
+    for path, command in commands():
+        name = path.removeprefix("costopt ")
+        if name in COMMANDS:
+            assert (command.help or "").startswith(COMMANDS[name].help), path
+
+
+def test_the_reference_is_up_to_date() -> None:
+    """Else: python -m costopt.cli.reference > docs/cli.md"""
+    assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == reference()
+
+
+def test_a_misspelt_command_is_answered_with_the_nearest() -> None:
+    done = invoke("pln")
+    assert done.exit_code == 2
+    assert done.stderr == (
+        "error: there is no command 'pln'; did you mean 'plan'?\n  → see costopt --help\n"
+    )
+    assert done.stdout == ""
+
+
+def test_a_wrong_option_is_a_usage_error() -> None:
+    done = invoke("schema", "--foo")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: No such option")
+    assert done.stderr.endswith("→ see costopt schema --help\n")
+
+
+Failing = Callable[[BaseException], None]
+
+
+class Boom(click.Command):
+    """A command that fails as it is told."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__("boom")
+        self.error = error
+
+    def invoke(self, ctx: click.Context) -> None:
+        raise self.error
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
+    def install(error: BaseException) -> None:
+        monkeypatch.setattr(cli, "get_command", lambda ctx, name: Boom(error))
+
+    return install
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (CostoptError("it broke", hint="mend it"), 1, "error: it broke\n  → mend it\n"),
+        (GuardTrippedError("no more"), 4, "error: no more\n"),
+        (StaleDataError("too old"), 5, "error: too old\n"),
+        (KeyError("x"), 1, "error: unexpected KeyError: 'x'\n  → costopt --debug COMMAND shows"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+        (click.Abort(), 1, "stopped\n"),
+    ],
+)
+def test_an_error_is_one_message_and_an_exit_code(
+    failing: Failing, error: BaseException, code: int, said: str
+) -> None:
+    failing(error)
+    done = invoke("doctor")
+    assert done.exit_code == code
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("how", ["flag", "environment"])
+def test_debug_shows_the_traceback(failing: Failing, how: str) -> None:
+    failing(KeyError("x"))
+    flag = ["--debug"] if how == "flag" else []
+    done = invoke(*flag, "doctor", env={"COSTOPT_DEBUG": "1"} if how == "environment" else None)
+    assert done.exit_code == 1
+    assert "Traceback (most recent call last)" in done.stderr
+
+
+def test_ctrl_c_ends_a_real_process_with_130() -> None:
+    code = (
+        "import click, time\n"
+        "from costopt.cli.main import cli, main\n"
+        "def wait():\n    print('ready', flush=True)\n    time.sleep(60)\n"
+        "cli.get_command = lambda ctx, name: click.Command('doctor', callback=wait)\n"
+        "main()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "doctor"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        child.send_signal(signal.SIGINT)
+        _, said = child.communicate(timeout=30)
+    assert child.returncode == 130
+    assert said.strip() == "interrupted"
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", "from costopt.cli.main import main; main()", "schema", "job"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.close()
+        assert child.stderr is not None
+        said = child.stderr.read()
+        child.wait(timeout=30)
+    assert said == ""
+    assert child.returncode in (1, 141)
+
+
+def test_a_config_file_sets_options_below_environment_and_flags(tmp_path: Path) -> None:
+    file = tmp_path / "costopt.toml"
+    file.write_text('output = "json"\n[catalog]\nprovider = "gcp"\n')
+    base = ("--config", str(file), "catalog", "--gpu", "T4")
+    told = json.loads(invoke(*base).stdout)
+    assert {row["provider"] for row in told["rows"]} == {"gcp"}
+    by_environment = invoke(*base, env={"COSTOPT_CATALOG_PROVIDER": "aws"}).stdout
+    assert {row["provider"] for row in json.loads(by_environment)["rows"]} == {"aws"}
+    by_flag = invoke(*base, "--provider", "gcp", env={"COSTOPT_CATALOG_PROVIDER": "aws"}).stdout
+    assert {row["provider"] for row in json.loads(by_flag)["rows"]} == {"gcp"}
+    assert invoke(*base, "--output", "csv").stdout.startswith("provider,")
+    assert invoke(*base, env={"COSTOPT_OUTPUT": "csv"}).stdout.startswith("provider,")
+
+
+def test_the_working_folders_config_wins_over_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "home" / "costopt").mkdir(parents=True)
+    (tmp_path / "home" / "costopt" / "config.toml").write_text(
+        '[catalog]\nprovider = "aws"\noutput = "json"\n'
+    )
+    (tmp_path / "costopt.toml").write_text('[catalog]\nprovider = "gcp"\n')
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    told = json.loads(invoke("catalog", "--gpu", "T4").stdout)
+    assert {row["provider"] for row in told["rows"]} == {"gcp"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = ", "is not TOML"),
+        ("outptu = 'json'", "outptu: unknown key; did you mean 'output'?"),
+        ("[doctor]\nstate-dri = 'x'", "[doctor] state-dri: unknown key; did you mean 'state_dir'?"),
+        ("[doctor]\napply = true", "apply: can be given on the command line only"),
+        ("doctor = 3", "doctor"),
+    ],
+)
+def test_a_wrong_config_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(text)
+    done = invoke("--config", str(file), "doctor")
+    assert done.exit_code == 2
+    assert said in done.stderr
+
+
+def test_a_missing_config_file_is_told() -> None:
+    done = invoke("--config", "/nowhere.toml", "doctor")
+    assert done.exit_code == 2
+    assert "/nowhere.toml: cannot be read: no such file" in done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_code_names_the_program(shell: str) -> None:
+    told = invoke("completion", shell).stdout
+    assert "_COSTOPT_COMPLETE" in told
+
+
+def test_completion_answers_a_shell() -> None:
+    told = costopt(
+        env={
+            "_COSTOPT_COMPLETE": "bash_complete",
+            "COMP_WORDS": "costopt ca",
+            "COMP_CWORD": "1",
+        }
+    )
+    assert told == "plain,catalog\n"

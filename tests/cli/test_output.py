@@ -1,0 +1,107 @@
+"""One table in five forms."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+
+import pytest
+
+from costopt.cli.figures import age, length, mass, number, percent, plain, usd
+from costopt.cli.output import Column, Table, as_csv, as_html, as_json, as_markdown, show
+from costopt.domain.estimate import Basis
+
+TABLE = Table(
+    schema="costopt.test/1",
+    title="A <title>",
+    columns=(
+        Column("name", "Name"),
+        Column("usd", "Dollars", usd, right=True),
+        Column("basis", "Basis", detail=True),
+        Column("seen_at", "Seen"),
+    ),
+    rows=(
+        {"name": "a|b <i>", "usd": 1234.5, "basis": Basis.LISTED,
+         "seen_at": datetime(2026, 5, 1, tzinfo=UTC)},
+        {"name": "x" * 150, "usd": None, "seen_at": None},
+    ),
+    facts={"made_at": datetime(2026, 5, 1, tzinfo=UTC), "list": ({"a": Basis.PRIOR},)},
+    notes=("A note & more.",),
+)  # fmt: skip
+
+
+def test_json_has_the_schema_the_facts_and_raw_values() -> None:
+    assert json.loads(as_json(TABLE)) == {
+        "schema": "costopt.test/1",
+        "made_at": "2026-05-01T00:00:00Z",
+        "list": [{"a": "prior"}],
+        "rows": [
+            {
+                "name": "a|b <i>", "usd": 1234.5, "basis": "listed",
+                "seen_at": "2026-05-01T00:00:00Z",
+            },
+            {"name": "x" * 150, "usd": None, "basis": None, "seen_at": None},
+        ],
+    }  # fmt: skip
+
+
+def test_csv_has_keys_and_raw_values() -> None:
+    rows = list(csv.DictReader(io.StringIO(as_csv(TABLE))))
+    assert rows[0] == {
+        "name": "a|b <i>", "usd": "1234.5", "basis": "listed", "seen_at": "2026-05-01T00:00:00Z",
+    }  # fmt: skip
+    assert rows[1]["usd"] == ""
+
+
+def test_markdown_escapes_what_would_break_the_table() -> None:
+    lines = as_markdown(TABLE).splitlines()
+    assert lines[2] == "| Name | Dollars | Seen |"
+    assert lines[3] == "|---|---:|---|"
+    assert lines[4] == "| a\\|b &lt;i> | $1,234.50 | 2026-05-01 00:00Z |"
+    assert lines[5].endswith("| – | – |")
+
+
+def test_html_is_well_formed_and_escaped() -> None:
+    page = as_html(TABLE)
+    assert "<i>" not in page
+    assert "a|b &lt;i&gt;" in page
+    open_tags: list[str] = []
+
+    class Balance(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: object) -> None:
+            if tag != "meta":
+                open_tags.append(tag)
+
+        def handle_endtag(self, tag: str) -> None:
+            assert open_tags.pop() == tag
+
+    Balance().feed(page)
+    assert open_tags == []
+
+
+def test_a_table_off_a_terminal_is_plain_and_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    show(TABLE, "table")
+    told = capsys.readouterr().out
+    assert "x" * 150 in told
+    assert "\x1b" not in told
+    assert all(line == line.rstrip() for line in told.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        (usd(None), "–"), (usd(0), "$0.00"), (usd(0.0972), "$0.0972"), (usd(12.345), "$12.35"),
+        (usd(12345.6), "$12,346"), (number(None), "–"), (number(0.12345), "0.123"),
+        (number(1234.5), "1,234"), (percent(None), "–"), (percent(0.5), "50.0 %"),
+        (percent(0.9999), ">99.9 %"), (percent(1.0), "100.0 %"), (length(None), "–"),
+        (length(59), "59s"), (length(3600), "1h 00m"), (length(90061), "1d 1h"),
+        (length(-60), "−1m 00s"), (age(3600), "1h 00m"), (age(300 * 86400), "300 days"),
+        (mass(None), "–"), (mass(12), "12 g"), (mass(1530), "1.53 kg"), (mass(2.5e6), "2.5 t"),
+        (plain(None), "–"), (plain(True), "yes"), (plain(1.5), "1.5"), (plain(("a", 1)), "a, 1"),
+    ],
+)  # fmt: skip
+def test_figures_read_well(told: str, expected: str) -> None:
+    assert told == expected

@@ -1,0 +1,176 @@
+"""plan and what-if, over the built-in catalogue and over a record."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from costopt.cli.main import cli
+
+JOB = """\
+name: char-gpt
+work: {amount: 4e5, unit: steps}
+deadline: DEADLINE
+resources: {gpu_models: [T4, H100], max_nodes: 4}
+throughput: {flops_per_unit: 1e13, mfu: 0.4}
+checkpoint: {uri: checkpoints, save: 10s}
+"""
+
+
+def invoke(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+def told(done: Result) -> dict[str, Any]:
+    assert done.exit_code == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert isinstance(answer, dict)
+    return answer
+
+
+def job_file(folder: Path, deadline: str = "72h") -> Path:
+    path = folder / "job.yaml"
+    path.write_text(JOB.replace("DEADLINE", deadline))
+    return path
+
+
+@pytest.fixture(scope="module")
+def market(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("market") / "m.parquet"
+    done = invoke(
+        "market", "generate", "--instance-type", "g4dn.xlarge", "--region", "us-east-1",
+        "--profile", "calm", "--hours", "48", "--out", out,
+    )  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    return out
+
+
+def test_plan_over_the_catalogue_says_that_its_prices_are_not_for_launching(
+    tmp_path: Path,
+) -> None:
+    done = invoke("plan", job_file(tmp_path), "-o", "json")
+    answer = told(done)
+    assert answer["schema"] == "costopt.plan/1"
+    assert answer["status"] == "optimal"
+    assert "note: built-in list prices of " in done.stderr
+    assert "for planning, not for launching" in done.stderr
+    chosen = [row for row in answer["rows"] if row["chosen"]]
+    assert chosen
+    assert len(answer["rows"]) == len(chosen) + 10
+    assert all(row["reason"] and row["code"] for row in answer["rows"] if not row["chosen"])
+    forecast = answer["forecast"]
+    assert 0 < forecast["usd_p50"] <= forecast["usd_p95"]
+    assert forecast["kwh_low"] <= forecast["kwh"] <= forecast["kwh_high"]
+    assert forecast["finish_p95_at"] <= answer["deadline_at"]
+
+
+def test_plan_over_a_record_uses_its_clock_and_pools(tmp_path: Path, market: Path) -> None:
+    answer = told(invoke("plan", job_file(tmp_path), "--market", market, "-o", "json"))
+    assert answer["made_at"] == "2024-01-01T00:00:00Z"
+    assert answer["deadline_at"] == "2024-01-04T00:00:00Z"
+    assert all(each["pool"].startswith("aws/us-east-1/") for each in answer["allocations"])
+    assert {row["price_age_s"] for row in answer["rows"]} == {0}
+
+
+def test_plan_at_a_later_time(tmp_path: Path, market: Path) -> None:
+    arguments = ("--market", market, "--at", "2024-01-01T12:00:00Z", "-o", "json")
+    assert told(invoke("plan", job_file(tmp_path), *arguments))["made_at"] == "2024-01-01T12:00:00Z"
+
+
+def test_the_table_ticks_what_is_chosen_and_explains_the_rest(tmp_path: Path, market: Path) -> None:
+    done = invoke("plan", job_file(tmp_path), "--market", market, "--explain", "-p", "on-demand")
+    assert done.exit_code == 0
+    assert "✔" in done.stdout
+    assert "P(on time)" in done.stdout
+    assert "Plan (optimal" in done.stdout
+    assert "capacity type spot not allowed by the policy" in done.stdout
+
+
+def test_an_impossible_deadline_exits_with_3_and_the_reason(tmp_path: Path) -> None:
+    done = invoke("plan", job_file(tmp_path, "20m"), "-o", "json")
+    assert done.exit_code == 3
+    assert "error: no plan finishes char-gpt by " in done.stderr
+    assert "deadline" in done.stderr
+    assert json.loads(done.stdout)["status"] == "infeasible"
+
+
+def test_only_stale_prices_exit_with_5(tmp_path: Path, market: Path) -> None:
+    after_the_record = ("--market", market, "--at", "2024-02-01T00:00:00Z")
+    done = invoke("plan", job_file(tmp_path), *after_the_record)
+    assert done.exit_code == 5
+    assert "too old" in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("missing.yaml",), 2, "cannot be read"),
+        (("{job}", "--policy", "cheapst"), 2, "did you mean 'cheapest'"),
+        (("{job}", "--market", "missing.parquet"), 1, "does not exist"),
+        (("{job}", "--at", "2024-01-01T00:00:00Z"), 2, "--at needs --market"),
+        (("{job}", "--market", "{market}", "--at", "2020-01-01T00:00:00Z"), 1, "begins at"),
+        (("{job}", "--market", "{market}", "--at", "noon"), 2, "expected a time"),
+    ],
+)
+def test_plan_tells_what_is_wrong(
+    tmp_path: Path, market: Path, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    job = str(job_file(tmp_path))
+    done = invoke(
+        "plan", *(a.replace("{job}", job).replace("{market}", str(market)) for a in arguments)
+    )
+    assert done.exit_code == code
+    assert said in done.stderr
+
+
+def test_what_if_plans_each_scenario_and_marks_the_frontier(tmp_path: Path, market: Path) -> None:
+    done = invoke(
+        "what-if", job_file(tmp_path), "--market", market, "--policies", "cheapest,on-demand",
+        "--deadlines", "20m,24h,72h", "--capacity", "spot,both", "-o", "json",
+    )  # fmt: skip
+    answer = told(done)
+    assert answer["schema"] == "costopt.what-if/1"
+    rows = answer["rows"]
+    assert len(rows) == 2 * 3 * 2
+    for row in rows:
+        if row["policy"] == "on-demand" and row["capacity"] == "spot":
+            assert row["why_not"] == "the policy does not allow spot"
+        elif row["deadline_s"] == 1200:
+            assert row["status"] == "infeasible"
+            assert row["why_not"]
+        elif row["capacity"] == "both" or row["deadline_s"] == 72 * 3600:
+            assert row["usd_p50"] > 0
+            assert row["pools"]
+    cheapest = min((row for row in rows if row["usd_p50"]), key=lambda row: row["usd_p50"])
+    assert cheapest["frontier"]
+    for star in (row for row in rows if row["frontier"]):
+        for other in (row for row in rows if row["usd_p50"]):
+            much_better = other["usd_p50"] < 0.99 * star["usd_p50"]
+            assert not (much_better and other["kwh"] < 0.99 * star["kwh"])
+
+
+def test_what_if_exits_with_3_where_nothing_is_feasible(tmp_path: Path, market: Path) -> None:
+    done = invoke("what-if", job_file(tmp_path, "20m"), "--market", market)
+    assert done.exit_code == 3
+    assert "no scenario finishes char-gpt in time" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--capacity", "sopt"), "'sopt' is none of spot, on_demand, both, policy"),
+        (("--deadlines", "24y"), "expected a duration"),
+        (("--policies", ","), "nothing to compare"),
+    ],
+)
+def test_what_if_refuses_what_it_cannot_compare(
+    tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    done = invoke("what-if", job_file(tmp_path), *arguments)
+    assert done.exit_code == 2
+    assert said in done.stderr
