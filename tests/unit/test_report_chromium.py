@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from costopt.domain.events import JobSubmitted, NodeLaunched
 from costopt.report.html import write_backtest_report, write_run_report
 from costopt.report.run import Run
-from tests.sample_run import finished_at, sample_events
+from tests.sample_run import START_AT, finished_at, sample_events
 from tests.unit.test_report_tables import ROW
 
 NOW = finished_at() + timedelta(minutes=3)
@@ -44,6 +46,11 @@ const out = [...document.querySelectorAll('svg.plot text')]
 return [document.documentElement.scrollWidth - width, out];
 """
 
+SHOWN = """
+const plots = [...document.querySelectorAll('svg.plot')];
+return [plots.length, plots.filter(p => p.getBoundingClientRect().width > 0).length];
+"""
+
 CONTRAST = """
 const rgb = css => css.match(/[\\d.]+/g).slice(0, 3).map(Number);
 const light = css => rgb(css).map(v => v / 255)
@@ -67,9 +74,18 @@ return worst;
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder: Path = tmp_path_factory.mktemp("pages")
     run = write_run_report(sample_events(), folder / "run.html", now=NOW, title="<script>alert(1)")
+    lasting = tuple(
+        replace(event, deadline_at=START_AT + timedelta(hours=92))
+        if isinstance(event, JobSubmitted)
+        else event
+        for event in sample_events()
+        if isinstance(event, (JobSubmitted, NodeLaunched))
+    )
+    now = START_AT + timedelta(hours=90)
+    long = write_run_report(lasting, folder / "long.html", now=now, title="A long run")
     curves = {ROW.strategy: Run.of(sample_events(), NOW).curves}
     backtest = write_backtest_report([ROW], curves, folder / "backtest.html", now=NOW)
-    return {"run": run.as_uri(), "backtest": backtest.as_uri()}
+    return {"run": run.as_uri(), "long": long.as_uri(), "backtest": backtest.as_uri()}
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +122,7 @@ def show(browser: Any, uri: str, width: int, scheme: str = "light") -> None:
 
 
 @pytest.mark.parametrize("width", [400, 700, 1280])
-@pytest.mark.parametrize("page", ["run", "backtest"])
+@pytest.mark.parametrize("page", ["run", "long", "backtest"])
 def test_nothing_overlaps_or_is_cut_off(
     browser: Any, pages: dict[str, str], page: str, width: int
 ) -> None:
@@ -115,6 +131,8 @@ def test_nothing_overlaps_or_is_cut_off(
     assert count > 8
     assert overlaps == []
     assert browser.execute_script(CUT_OFF) == [0, []]
+    drawings, shown = browser.execute_script(SHOWN)
+    assert shown == drawings / 2, "either the wide or the narrow drawing of each plot is shown"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,7 +134,7 @@ def hostile_events() -> tuple[Event, ...]:
     pool = f"aws/r/{HOSTILE.replace('/', '')}/t/spot"
     events: list[Event] = []
     for event in sample_events(HOSTILE):
-        changes: dict[str, str] = {}
+        changes: dict[str, Any] = {}
         if getattr(event, "pool", None) == SPOT_A:
             changes["pool"] = pool
         for field in ("reason", "message", "uri", "policy", "strategy", "unit", "cause"):
@@ -148,6 +149,8 @@ def test_nothing_that_others_wrote_becomes_markup(tmp_path: Path) -> None:
     assert_stands_alone(text, page)
     assert "<script" not in text
     assert page.text.count(HOSTILE) > 20
+    title = f"aws {HOSTILE.replace('/', '')} · t · spot"
+    assert page.text.count(title) == 1 + 2, "the wide timeline and two nodes name the pool"
     text, page = backtest_page(tmp_path, (replace(ROW, strategy=HOSTILE),))
     assert_stands_alone(text, page)
     assert "<script" not in text
