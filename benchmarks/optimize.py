@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.job import (
@@ -36,11 +37,11 @@ def run() -> list[tuple[str, float, str]]:
     rows: list[tuple[str, float, str]] = []
     for pools in (240, 1440):
         one = _request(pools, jobs=1)
-        rows.append((f"plan, 1 job, {pools} pools, 72 h", _seconds(lambda r=one: plan(r)), "s"))
-        rows.append((f"frontier, 1 job, {pools} pools", _seconds(lambda r=one: frontier(r)), "s"))
+        rows.append((f"plan, 1 job, {pools} pools, 72 h", _seconds(partial(plan, one)), "s"))
+        rows.append((f"frontier, 1 job, {pools} pools", _seconds(partial(frontier, one)), "s"))
     cbc = _request(1440, jobs=1)
     rows.append(
-        ("plan with CBC, 1 job, 1440 pools", _seconds(lambda: plan(cbc, solver="cbc")), "s")
+        ("plan with CBC, 1 job, 1440 pools", _seconds(partial(plan, cbc, solver="cbc")), "s")
     )
     crowd = _request(240, jobs=5, quota=24)
     started = time.perf_counter()

@@ -33,11 +33,8 @@ def lower_hull(work: Array, cost: Array) -> Rows:
 
     A time mix of hull points is at least as cheap as any other point at the same work rate.
     """
-    order = np.lexsort((cost, work))
     hull: list[int] = []
-    for row in order.tolist():
-        while hull and cost[row] <= cost[hull[-1]] and work[row] >= work[hull[-1]]:
-            hull.pop()
+    for row in _undominated(work, cost).tolist():
         while hull:
             w0, c0 = (work[hull[-2]], cost[hull[-2]]) if len(hull) > 1 else (0.0, 0.0)
             last = hull[-1]
@@ -46,6 +43,15 @@ def lower_hull(work: Array, cost: Array) -> Rows:
             hull.pop()
         hull.append(row)
     return np.array(hull, dtype=np.int64)
+
+
+def _undominated(work: Array, cost: Array) -> Rows:
+    """Rows that no other beats in both work and cost, by ascending work."""
+    order = np.lexsort((-cost, work))[::-1]
+    cheapest_so_far = np.minimum.accumulate(cost[order])
+    better = np.ones(len(order), dtype=bool)
+    better[1:] = cost[order][1:] < cheapest_so_far[:-1]
+    return order[better][::-1]
 
 
 def alone_score(table: ConfigurationTable, demand: Demand) -> Array:
@@ -61,45 +67,59 @@ def alone_held_h(table: ConfigurationTable, demand: Demand) -> Array:
     return table.stretch * demand.units / table.paid_units_per_hour + start
 
 
-def options_of(table: ConfigurationTable, demand: Demand, *, layers: int = 1) -> list[Option]:
-    """The options of each stage; ``layers`` > 1 keeps near-hull ones for jobs that compete."""
+@dataclass(frozen=True, slots=True)
+class Competition:
+    """What to keep besides the hull where jobs compete: the rows that each quota leaves alone."""
+
+    escapes: tuple[NDArray[np.bool_], ...] = ()
+
+
+def options_of(
+    table: ConfigurationTable, demand: Demand, competition: Competition | None = None
+) -> list[Option]:
+    """The options of each stage: few, but the cheap mixes are among them."""
     options: list[Option] = []
     for number, stage in enumerate(demand.stages):
         fits = (table.nodes >= stage.min_nodes) & (table.nodes <= stage.max_nodes)
         rows = np.flatnonzero(fits)
-        kept = rows if len(rows) <= KEEP_ALL else _kept(table, demand, rows, layers)
+        kept = rows if len(rows) <= KEEP_ALL else _kept(table, demand, rows, competition)
         options.extend(Option(number, row) for row in sorted(kept.tolist()))
     return options
 
 
-def _kept(table: ConfigurationTable, demand: Demand, rows: Rows, layers: int) -> Rows:
+def _kept(
+    table: ConfigurationTable, demand: Demand, rows: Rows, competition: Competition | None
+) -> Rows:
     kept = [rows[table.running[rows]], _best_singles(table, demand, rows)]
     work = table.paid_units_per_hour / table.stretch
-    for subset in (rows, rows[table.now[rows]]):
-        for cost_per_paid_hour in _costs(table, demand):
+    subsets = [rows] if table.now.all() else [rows, rows[table.now[rows]]]
+    costs = _costs(table, demand)
+    if competition is not None:
+        subsets.extend(rows[escape[rows]] for escape in competition.escapes)
+        costs.extend(_leaning(table, table.nodes.astype(float)))
+    for subset in subsets:
+        for cost_per_paid_hour in costs:
             cost = cost_per_paid_hour / table.stretch
-            left = subset
-            for _ in range(layers):
-                hull = left[lower_hull(work[left], cost[left])] if len(left) else left
-                kept.append(hull)
-                left = np.setdiff1d(left, hull)
+            kept.append(subset[lower_hull(work[subset], cost[subset])])
     return np.unique(np.concatenate(kept))
 
 
 def _costs(table: ConfigurationTable, demand: Demand) -> list[Array]:
     """The objective; where the job has a budget, also mixes that lean towards what it limits."""
     costs = [table.score_per_hour]
-    for limit, per_hour in (
-        (demand.job.budget.max_usd, table.usd_per_hour),
-        (demand.job.budget.max_kwh, table.kwh_per_hour),
-    ):
-        if limit is not None and len(per_hour):
-            scale = float(np.median(table.score_per_hour) / max(float(np.median(per_hour)), 1e-12))
-            costs.extend(
-                table.score_per_hour + weight * scale * per_hour for weight in (0.3, 1.0, 3.0)
-            )
-            costs.append(per_hour)
+    if demand.job.budget.max_usd is not None:
+        costs.extend([*_leaning(table, table.usd_per_hour), table.usd_per_hour])
+    if demand.job.budget.max_kwh is not None:
+        costs.extend([*_leaning(table, table.kwh_per_hour), table.kwh_per_hour])
     return costs
+
+
+def _leaning(table: ConfigurationTable, scarce: Array) -> list[Array]:
+    """The objective with a price on what is scarce: what a limit on it would make optimal."""
+    if not len(table):
+        return []
+    scale = float(np.median(table.score_per_hour) / max(float(np.median(scarce)), 1e-12))
+    return [table.score_per_hour + weight * scale * scarce for weight in (0.3, 1.0, 3.0)]
 
 
 def _best_singles(table: ConfigurationTable, demand: Demand, rows: Rows) -> Rows:

@@ -6,10 +6,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from costopt.domain.errors import SolverError
 from costopt.optimize.layout import Segment, broken_limits, lay_out, spent, verify
 from costopt.optimize.model import JobPart, PlanModel, Use
-from costopt.optimize.prune import options_of
+from costopt.optimize.prune import Competition, options_of
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.shared import SharedLimit, shared_limits, totals_limit_usd
 from costopt.optimize.slots import Slot, slots_of
@@ -17,9 +19,6 @@ from costopt.optimize.solver import Outcome
 
 ALONE_GAP = 1e-6
 """A job by itself is a small program: solved to the end, it holds no needless change of pools."""
-
-COMPETING_LAYERS = 2
-"""Hull layers kept where jobs compete, so that a job that is crowded out has a second choice."""
 
 CELLS = 6000
 """Options × slots over all competing jobs beyond which slots are made longer."""
@@ -78,15 +77,28 @@ def solve_parts(
     )
 
 
-def make_part(part: JobPart, *, layers: int) -> JobPart:
-    """The part with its options, pruned to ``layers`` of the hull."""
-    return JobPart(part.demand, part.table, options_of(part.table, part.demand, layers=layers))
+def _competing(request: PlanRequest, part: JobPart) -> JobPart:
+    """The part with options to give way with, at every quota."""
+    machines = request.machines
+    offers = part.table.offers
+    first = np.array(
+        [
+            parts[0][0] if parts else number
+            for number, parts in zip(part.table.offer.tolist(), part.table.spread, strict=True)
+        ],
+        dtype=np.int64,
+    )
+    escapes = tuple(
+        ~np.array([quota.matches(o.pool, machines[o.pool]) for o in offers])[first]
+        for quota in request.quotas
+    )
+    return replace(part, options=options_of(part.table, part.demand, Competition(escapes)))
 
 
 def _solve_alone(
     request: PlanRequest, part: JobPart, *, time_limit_s: float, solver: str | None
 ) -> Answer:
-    part = make_part(part, layers=1)
+    part = replace(part, options=options_of(part.table, part.demand))
     scarce = not bool(part.table.now.all())
     slots = slots_of([part.demand], scarce_now=scarce)
     if not slots or not part.options:
@@ -126,10 +138,13 @@ def _solve_competing(
     gap: float,
     solver: str | None,
 ) -> Answer:
-    competing = [make_part(part, layers=COMPETING_LAYERS) for part in parts]
+    competing = [_competing(request, part) for part in parts]
     slots = _competing_slots(request, competing)
     started = time.perf_counter()
-    turns = _in_turn(request, competing, limits, slots, time_limit_s / 2, gap, solver)
+    turns = None
+    for fair in (False, True):
+        if turns is None:
+            turns = _in_turn(request, competing, limits, slots, time_limit_s / 3, gap, solver, fair)
     left_s = time_limit_s - (time.perf_counter() - started)
     joint = Answer(Outcome.UNKNOWN)
     if left_s > 0.05 and not (turns is not None and _gap(turns, apart.bound_usd) <= gap):
@@ -171,20 +186,27 @@ def _in_turn(
     time_limit_s: float,
     gap: float,
     solver: str | None,
+    fair: bool,
 ) -> Answer | None:
-    """Jobs by deadline, each within what the ones before it leave of every limit in every slot."""
+    """Jobs by deadline, each within what the ones before it leave of every limit in every slot.
+
+    ``fair``: each takes at most an equal share of what is left, so that the last is not crowded
+    out by a first one that took many slow nodes because they are cheap.
+    """
     left = {(n, t): limit.most for n, limit in enumerate(limits) for t in range(len(slots))}
     answers: dict[int, Answer] = {}
     usd = 0.0
-    for number in sorted(range(len(parts)), key=lambda i: parts[i].demand.due_h):
+    for turn, number in enumerate(sorted(range(len(parts)), key=lambda i: parts[i].demand.due_h)):
         part = parts[number]
+        waiting = len(parts) - turn if fair else 1
+        room = {place: most / waiting for place, most in left.items()}
         policy = request.policy
         total = totals_limit_usd(request)
         if total is not None:
             remaining = replace(policy.limits, max_usd=max(0.0, total[1] - usd))
             policy = replace(policy, limits=remaining)
         model = PlanModel(
-            replace(request, policy=policy), [part], slots, limits, exclusive=True, room=left
+            replace(request, policy=policy), [part], slots, limits, exclusive=True, room=room
         )
         solution = model.solve(time_limit_s=time_limit_s / len(parts), gap=gap, solver=solver)
         if solution.outcome not in (Outcome.OPTIMAL, Outcome.FEASIBLE):
