@@ -176,6 +176,8 @@ class Agent:
         code = trainer.exit_code()
         if code is not None:
             self._take_leave_of(trainer, code)
+        elif self._status is not None and self._status.state is TrainerState.STOPPED:
+            self._turn(NodeActivity.STOPPED, self._status_message())
         elif trainer.stop_asked_at is not None:
             self._turn(NodeActivity.STOPPING, self._message)
             if time.monotonic() - trainer.stop_asked_at > self.settings.grace_s:

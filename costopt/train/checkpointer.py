@@ -57,7 +57,7 @@ class Checkpointer:
         name = self._folder.begin(step, self.generation)
         try:
             file = self._folder.write(
-                name, STATE, lambda sink: torch.save(state, cast(IO[bytes], sink))
+                name, STATE, lambda sink: torch.save(state, cast("IO[bytes]", sink))
             )
             manifest = Manifest(
                 step=step,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -39,12 +40,16 @@ class Group:
         return box[0]
 
     def gather(self, value: Any) -> list[Any]:
-        """Every rank's value by rank, on rank 0; an empty list on the others."""
+        """Every rank's value by rank, on rank 0; an empty list on the others.
+
+        Values travel as the bytes of torch.save: gather_object pickles tensors by a legacy path
+        that fails on untyped storages.
+        """
         if self.size == 1:
             return [value]
-        values: list[Any] | None = [None] * self.size if self.rank == 0 else None
-        dist.gather_object(value, values, dst=0)
-        return values or []
+        packed: list[bytes] | None = [b""] * self.size if self.rank == 0 else None
+        dist.gather_object(_pack(value), packed, dst=0)
+        return [_unpack(data) for data in packed or []]
 
     def share(self, model: nn.Module) -> None:
         """Give every rank the weights and buffers of rank 0."""
@@ -57,6 +62,16 @@ class Group:
         """Close the group in good order."""
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _pack(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def _unpack(data: bytes) -> Any:
+    return torch.load(io.BytesIO(data), weights_only=True)
 
 
 class Reducer:
