@@ -48,7 +48,8 @@ output_option = click.option(
 class Column:
     """``key`` names the value for programs, ``title`` for people; ``shown`` writes it for people.
 
-    ``detail`` columns appear in json and csv only.
+    ``detail`` columns appear in json and csv only. Text longer than ``fold_at`` characters goes on
+    in the next line of its cell on a terminal.
     """
 
     key: str
@@ -56,6 +57,7 @@ class Column:
     shown: Callable[[Any], str] = plain
     right: bool = False
     detail: bool = False
+    fold_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,12 @@ def _print_rich(table: Table) -> None:
     )
     grid = RichTable(title=table.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in table.shown_columns:
-        grid.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
+        grid.add_column(
+            column.title,
+            justify="right" if column.right else "left",
+            overflow="fold",
+            max_width=column.fold_at,
+        )
     for row in table.rows:
         grid.add_row(*(Text(c.shown(row.get(c.key))) for c in table.shown_columns))
     console.print(grid)

@@ -176,7 +176,7 @@ _COLUMNS = (
     Column("finish_p50_at", "Finish P50", moment),
     Column("finish_p95_at", "Finish P95", moment),
     Column("on_time", "P(on time)", percent, right=True),
-    Column("reason", "Why not"),
+    Column("reason", "Why not", fold_at=60),
     Column("units_per_s", "Units/s", number, detail=True),
     Column("kwh_low", "kWh low", number, detail=True),
     Column("kwh_high", "kWh high", number, detail=True),

@@ -15,6 +15,7 @@ from costopt.domain.policy import Policy
 from costopt.domain.view import JobView
 
 if TYPE_CHECKING:
+    from costopt.optimize.frontier import FrontierPoint
     from costopt.optimize.request import PlanRequest
 
 
@@ -49,6 +50,19 @@ def plan_job(job: Job, policy: Policy, seen: Quotes, *, explain: bool = True) ->
     from costopt.optimize.planner import plan
 
     return plan(_request(job, policy, seen), explain=explain)
+
+
+def frontier_of(job: Job, policy: Policy, seen: Quotes, points: int) -> tuple[FrontierPoint, ...]:
+    """Plans that no other beats in both dollars and kWh, by ascending dollars; at most ``points``.
+
+    Empty where there is no plan, or no price is fresh.
+    """
+    from costopt.optimize.frontier import frontier
+
+    try:
+        return frontier(_request(job, policy, seen), points=points)
+    except StaleDataError:
+        return ()
 
 
 def _refuse(made: Plan, job: Job) -> None:

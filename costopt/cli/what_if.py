@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,6 +21,9 @@ from costopt.domain.job import Job
 from costopt.domain.market import CapacityType
 from costopt.domain.plan import Forecast, Plan, PlanStatus
 from costopt.domain.policy import Policy
+
+if TYPE_CHECKING:
+    from costopt.optimize.frontier import FrontierPoint
 
 AS_THE_POLICY = "policy"
 TERMS = {
@@ -69,18 +73,22 @@ def _terms(context: click.Context, option: click.Parameter, text: str) -> tuple[
               help="Durations from the start; default: the job's deadline.")  # fmt: skip
 @click.option("--capacity", callback=_terms, default=AS_THE_POLICY, metavar="TERMS",
               help="spot, on_demand, both, or policy: as each policy says.")  # fmt: skip
+@click.option("--points", type=click.IntRange(0, 100), default=8,
+              help="Points of the dollars-kWh frontier of the first policy; 0: none.")  # fmt: skip
 @market_option
 @at_option
 @output_option
 def what_if(
     job: str, policies: str, deadlines: tuple[float, ...] | None, capacity: tuple[str, ...],
-    market: Path | None, at: datetime | None, output: str,
+    points: int, market: Path | None, at: datetime | None, output: str,
 ) -> None:  # fmt: skip
     """Compare policies, deadlines and terms.
 
-    Each scenario is planned by itself. ★ marks the frontier: no other scenario needs both fewer
-    dollars and fewer kilowatt-hours. Exits with 3 where no scenario is feasible.
+    Each scenario is planned by itself. ★: no other scenario needs both fewer dollars and fewer
+    kilowatt-hours. Below stands the frontier of the first policy at the job's own deadline: from
+    the cheapest plan to the most frugal one. Exits with 3 where no scenario is feasible.
     """
+    from costopt.cli.planning import frontier_of
     from costopt.cli.quotes import quotes
     from costopt.spec import load_job, load_policy
 
@@ -95,7 +103,8 @@ def what_if(
         _scenario(each_job, policy, terms, seen)
         for policy, each_job, terms in product(chosen, jobs, capacity)
     ]
-    show(_table(planned_job, scenarios), output)
+    frontier = frontier_of(planned_job, chosen[0], seen, points) if points else ()
+    show(_table(planned_job, chosen[0], scenarios, frontier), output)
     if all(scenario.forecast is None for scenario in scenarios):
         raise InfeasibleError(f"no scenario finishes {planned_job.name} in time")
 
@@ -124,20 +133,42 @@ def _scenario(job: Job, policy: Policy, terms: str, seen: Quotes) -> Scenario:
     return Scenario(job, policy, terms, made, made.binding)
 
 
-def _table(job: Job, scenarios: Sequence[Scenario]) -> Table:
-    frontier = set(_frontier(scenarios))
+def _table(
+    job: Job,
+    policy: Policy,
+    scenarios: Sequence[Scenario],
+    frontier: Sequence[FrontierPoint],
+) -> Table:
+    unbeaten = set(_unbeaten(scenarios))
     feasible = sum(scenario.forecast is not None for scenario in scenarios)
     return Table(
         schema="costopt.what-if/1",
         title=f"{len(scenarios)} scenarios for {job.name}, {feasible} feasible",
         columns=_COLUMNS,
-        rows=[_row(scenario, index in frontier) for index, scenario in enumerate(scenarios)],
-        facts={"job": job.name, "frontier": sorted(frontier)},
-        notes=("★: no other scenario needs both fewer dollars and fewer kWh. – is unknown.",),
+        rows=[_row(scenario, index in unbeaten) for index, scenario in enumerate(scenarios)],
+        facts={"job": job.name, "frontier": [_point(each) for each in frontier]},
+        notes=(
+            "★: no other scenario needs both fewer dollars and fewer kWh. – is unknown.",
+            *_frontier_notes(policy, frontier),
+        ),
     )
 
 
-def _frontier(scenarios: Sequence[Scenario]) -> Iterator[int]:
+def _point(point: FrontierPoint) -> Row:
+    pools = dict.fromkeys(str(each.pool) for each in point.allocations)
+    return {"usd": point.usd, "kwh": point.kwh, "pools": list(pools)}
+
+
+def _frontier_notes(policy: Policy, frontier: Sequence[FrontierPoint]) -> Iterator[str]:
+    if not frontier:
+        return
+    yield f"Dollars-kWh frontier under policy {policy.name} (expected values):"
+    for point in frontier:
+        pools = ", ".join(dict.fromkeys(str(each.pool) for each in point.allocations))
+        yield f"  {usd(point.usd)}, {number(point.kwh)} kWh: {pools}"
+
+
+def _unbeaten(scenarios: Sequence[Scenario]) -> Iterator[int]:
     """Numbers of the scenarios that none other beats in dollars and kWh, as far as is shown."""
     figures = {
         index: (float(f"{forecast.usd_p50:.3g}"), float(f"{forecast.kwh:.3g}"))
@@ -153,13 +184,13 @@ def _frontier(scenarios: Sequence[Scenario]) -> Iterator[int]:
             yield index
 
 
-def _row(scenario: Scenario, on_frontier: bool) -> Row:
+def _row(scenario: Scenario, unbeaten: bool) -> Row:
     from costopt.cli.plan_table import forecast_row
 
     plan, job, forecast = scenario.plan, scenario.job, scenario.forecast
     used = plan.allocations if plan and forecast else ()
     return {
-        "frontier": on_frontier,
+        "unbeaten": unbeaten,
         "policy": scenario.policy.name,
         "deadline_s": (job.deadline_at - job.start_at).total_seconds(),
         "deadline_at": job.deadline_at,
@@ -172,8 +203,12 @@ def _row(scenario: Scenario, on_frontier: bool) -> Row:
     }
 
 
-def _star(on_frontier: bool) -> str:
-    return "★" if on_frontier else ""
+def _star(unbeaten: bool) -> str:
+    return "★" if unbeaten else ""
+
+
+def _lines(pools: Sequence[str]) -> str:
+    return ",\n".join(pools)
 
 
 def _reason(why_not: str | None) -> str:
@@ -181,7 +216,7 @@ def _reason(why_not: str | None) -> str:
 
 
 _COLUMNS = (
-    Column("frontier", "", _star),
+    Column("unbeaten", "", _star),
     Column("policy", "Policy"),
     Column("deadline_s", "Deadline", length, right=True),
     Column("capacity", "Terms"),
@@ -192,8 +227,8 @@ _COLUMNS = (
     Column("finish_p50_at", "Finish P50", moment),
     Column("on_time", "P(on time)", percent, right=True),
     Column("node_hours", "Node-hours", number, right=True),
-    Column("pools", "Pools"),
-    Column("why_not", "Why not", _reason),
+    Column("pools", "Pools", _lines, fold_at=60),
+    Column("why_not", "Why not", _reason, fold_at=60),
     Column("status", "Status", detail=True),
     Column("deadline_at", "Deadline at", moment, detail=True),
     Column("kwh_low", "kWh low", number, detail=True),

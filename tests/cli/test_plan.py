@@ -147,8 +147,13 @@ def test_what_if_plans_each_scenario_and_marks_the_frontier(tmp_path: Path, mark
             assert row["usd_p50"] > 0
             assert row["pools"]
     cheapest = min((row for row in rows if row["usd_p50"]), key=lambda row: row["usd_p50"])
-    assert cheapest["frontier"]
-    for star in (row for row in rows if row["frontier"]):
+    assert cheapest["unbeaten"]
+    dollars = [point["usd"] for point in answer["frontier"]]
+    kwh = [point["kwh"] for point in answer["frontier"]]
+    assert dollars
+    assert dollars == sorted(dollars)
+    assert kwh == sorted(kwh, reverse=True)
+    for star in (row for row in rows if row["unbeaten"]):
         for other in (row for row in rows if row["usd_p50"]):
             much_better = other["usd_p50"] < 0.99 * star["usd_p50"]
             assert not (much_better and other["kwh"] < 0.99 * star["kwh"])
