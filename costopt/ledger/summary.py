@@ -94,27 +94,38 @@ class JobSummary:
         return (self.deadline_at - self.finished_at).total_seconds()
 
     @property
+    def due_usd_micros(self) -> int | None:
+        """Micro-dollars that the baseline would have cost for the work done so far."""
+        due = self._due(self.baseline_usd_micros)
+        return None if due is None else round(due)
+
+    @property
+    def due_wh(self) -> float | None:
+        """Watt-hours that the baseline would have consumed for the work done so far."""
+        return self._due(self.baseline_wh)
+
+    @property
     def saved_usd_micros(self) -> int | None:
         """Micro-dollars below the baseline for the work done so far; negative is above it."""
-        due = self._due(self.baseline_usd_micros)
-        return None if due is None else round(due) - self.usd_micros
+        due = self.due_usd_micros
+        return None if due is None else due - self.usd_micros
 
     @property
     def saved_usd_share(self) -> float | None:
         """The same as a share of the baseline for the work done so far."""
-        due = self._due(self.baseline_usd_micros)
+        due = self.due_usd_micros
         return 1 - self.usd_micros / due if due else None
 
     @property
     def saved_wh(self) -> float | None:
         """Watt-hours below the baseline for the work done so far."""
-        due = self._due(self.baseline_wh)
+        due = self.due_wh
         return None if due is None else due - self.wh
 
     @property
     def saved_wh_share(self) -> float | None:
         """The same as a share of the baseline for the work done so far."""
-        due = self._due(self.baseline_wh)
+        due = self.due_wh
         return 1 - self.wh / due if due else None
 
     def _due(self, baseline: float | None) -> float | None:

@@ -28,7 +28,7 @@ def spend_plot(run: Run) -> Drawing:
         run,
         (points, "spend", baseline),
         lambda value: f"${value:,.0f}" if value >= 10 or value == 0 else f"${value:,.2f}",
-        (usd(summary.usd_micros), usd(None if due is None else due * _done(run))),
+        (usd(summary.usd_micros), usd(summary.due_usd_micros)),
         "Cumulative dollars",
     )
 
@@ -44,7 +44,7 @@ def energy_plot(run: Run) -> Drawing:
         run,
         (points, "energy", baseline),
         lambda value: f"{value:g}",
-        (energy(summary.wh), energy(None if due is None else due * _done(run))),
+        (energy(summary.wh), energy(summary.due_wh)),
         "Cumulative kilowatt-hours",
     )
 
@@ -68,10 +68,6 @@ def progress_plot(run: Run) -> Drawing:
 def _spend(run: Run) -> list[tuple[float, SpendPoint]]:
     axis = TimeAxis.of(run)
     return [(axis.place(point.at), point) for point in run.curves.spend]
-
-
-def _done(run: Run) -> float:
-    return run.summary.done_share or 0.0
 
 
 def _baseline(run: Run, whole: float | None) -> list[tuple[float, float]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from costopt.domain.events import Event
+from costopt.domain.events import Event, JobFailed
 from costopt.domain.fleet import EndCause
 from costopt.ledger.node import NodeInterval
 from costopt.ledger.summary import JobState, JobSummary
@@ -95,7 +95,7 @@ def _page(run: Run, title: str, cost_basis: str) -> str:
         over=_over(summary),
         verdict=f"{said[0].upper()}{said[1:]}.",
         verdict_tone="bad" if late else "good" if summary.on_time else "",
-        lead=_lead(summary),
+        lead=_lead(run),
         tiles=_tiles(run, cost_basis),
         timeline=timeline(run),
         spend=spend_plot(run),
@@ -119,15 +119,20 @@ def _over(summary: JobSummary) -> str:
     return " · ".join(parts)
 
 
-def _lead(summary: JobSummary) -> str:
+def _lead(run: Run) -> str:
+    summary = run.summary
+    if summary.state is JobState.FAILED:
+        said = " ".join(event.message for event in run.events[-20:] if isinstance(event, JobFailed))
+        return f"It cost {usd(summary.usd_micros)}. {said}"
+    done = summary.state is JobState.FINISHED
+    cost = f"{'It cost' if done else 'So far it cost'} {usd(summary.usd_micros)}"
     saved = summary.saved_usd_micros
     if saved is None or not summary.done_share:
-        return f"It cost {usd(summary.usd_micros)}."
-    verb = "saved" if saved >= 0 else "cost"
-    than = "against" if saved >= 0 else "more than"
-    return (
-        f"It {verb} {usd(abs(saved))} {than} on-demand, through "
-        f"{_count(summary.interruptions, 'interruption')}."
+        return f"{cost}."
+    than = f"{usd(abs(saved))} {'less' if saved >= 0 else 'more'} than on-demand"
+    through = f"through {_count(summary.interruptions, 'interruption')}"
+    return f"{cost}, {than}{'' if done else ' for the same work'}, " + (
+        f"{through}." if summary.interruptions else "without interruption."
     )
 
 

@@ -31,7 +31,7 @@ def run_table(account: JobAccount, now: datetime) -> Table:
         ("spent", usd(summary.usd_micros), "measured"),
         ("  on spot", usd(summary.spot_usd_micros), "measured"),
         ("  on demand", usd(summary.on_demand_usd_micros), "measured"),
-        ("against on-demand", _against(summary.saved_usd_share, summary), "modelled baseline"),
+        ("against on-demand", _against(summary), "modelled baseline"),
         ("energy", energy(summary.wh), summary.energy_basis or UNKNOWN),
         ("  while not training", energy(summary.idle_wh), summary.energy_basis or UNKNOWN),
         ("emissions", f"{carbon(summary.gco2e)} CO2e", "modelled"),
@@ -75,7 +75,8 @@ def _lost(summary: JobSummary) -> str:
     return f"{lost} ({summary.lost_units / summary.work_units:.1%} of the job)"
 
 
-def _against(saved_share: float | None, summary: JobSummary) -> str:
-    if saved_share is None:
+def _against(summary: JobSummary) -> str:
+    if summary.saved_usd_share is None:
         return UNKNOWN
-    return f"{against(saved_share)} {usd(summary.baseline_usd_micros)} for the whole job"
+    stands = against(summary.saved_usd_share)
+    return f"{stands} {usd(summary.due_usd_micros)} for the same work"

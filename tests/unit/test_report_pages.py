@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from costopt.domain.errors import LedgerError, MissingExtraError, StoreError
-from costopt.domain.events import Event, JobSubmitted, NodeLaunched
+from costopt.domain.events import Event, JobFailed, JobSubmitted, NodeLaunched
 from costopt.report import extra
 from costopt.report.backtest_table import BacktestRow
 from costopt.report.drawing import COLOURS, paint
@@ -104,7 +104,7 @@ def test_the_run_page_says_what_the_run_came_to(tmp_path: Path) -> None:
     text, page = run_page(tmp_path)
     for said in (
         "Finished 29 min before its deadline.",
-        "It saved $166.56 against on-demand, through 3 interruptions.",
+        "It cost $353.04, $166.56 less than on-demand, through 3 interruptions.",
         "$353.04",
         "32 % below on-demand; 47 % of it on spot",
         "81.2 kWh",
@@ -173,9 +173,13 @@ def only(*kinds: type[Event]) -> tuple[Event, ...]:
         (only(JobSubmitted, NodeLaunched), "Unfinished"),
         (only(NodeLaunched), "Not submitted yet"),
         (sample_events()[:40], "Unfinished, 26 min left"),
+        (
+            (*sample_events()[:20], JobFailed(at=NOW, job="llama-7b-finetune", message="exit 1")),
+            "Failed; the job's own command ended with an error. It cost $237.90. exit 1",
+        ),
         (sample_events(gco2e_per_kwh=None), "carbon intensity is unknown"),
     ],
-    ids=["nothing ran", "just launched", "no submission", "under way", "no carbon"],
+    ids=["nothing ran", "just launched", "no submission", "under way", "failed", "no carbon"],
 )
 def test_a_run_under_way_or_with_unknowns_has_a_page(
     tmp_path: Path, events: tuple[Event, ...], said: str

@@ -83,7 +83,7 @@ def test_the_run_table_names_value_and_basis_of_every_figure() -> None:
     assert figures["state"] == ("finished: finished 29 min before its deadline", "measured")
     assert figures["spent"][0].startswith("$35")
     assert figures["against on-demand"] == (
-        "32 % below $519.60 for the whole job",
+        "32 % below $519.60 for the same work",
         "modelled baseline",
     )
     assert figures["energy"][1] == "modelled"
