@@ -175,7 +175,7 @@ def only(*kinds: type[Event]) -> tuple[Event, ...]:
         (sample_events()[:40], "Unfinished, 26 min left"),
         (
             (*sample_events()[:20], JobFailed(at=NOW, job="llama-7b-finetune", message="exit 1")),
-            "Failed; the job's own command ended with an error. It cost $237.90. exit 1",
+            "Failed; the job's own command ended with an error. It cost $246.72. exit 1",
         ),
         (sample_events(gco2e_per_kwh=None), "carbon intensity is unknown"),
     ],
