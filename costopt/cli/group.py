@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from costopt.cli.config import ONLY_BY_FLAG
 from costopt.cli.failure import exit_code_of, quiet_pipe
 from costopt.cli.settings import Settings
 
@@ -33,12 +34,15 @@ class Commands(click.Group):
         return list(self.entries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import the command."""
+        """Import the command. What spends money is taken from the command line alone."""
         entry = self.entries.get(cmd_name)
         if entry is None:
             return None
         command = getattr(importlib.import_module(entry.module), entry.attribute)
         assert isinstance(command, click.Command)
+        for option in command.params:
+            if isinstance(option, click.Option) and option.name in ONLY_BY_FLAG:
+                option.allow_from_autoenv = False
         return command
 
     def resolve_command(

@@ -196,7 +196,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
         said = child.stderr.read()
         child.wait(timeout=30)
     assert said == ""
-    assert child.returncode in (1, 141)
+    assert child.returncode == 141
 
 
 def test_a_config_file_sets_options_below_environment_and_flags(tmp_path: Path) -> None:
@@ -249,6 +249,17 @@ def test_a_missing_config_file_is_told() -> None:
     done = invoke("--config", "/nowhere.toml", "doctor")
     assert done.exit_code == 2
     assert "/nowhere.toml: cannot be read: no such file" in done.stderr
+
+
+def test_what_spends_money_is_never_taken_from_the_environment() -> None:
+    spending = [
+        option
+        for _, command in commands()
+        for option in command.params
+        if isinstance(option, click.Option) and option.name == "apply"
+    ]
+    assert spending
+    assert not any(option.allow_from_autoenv or option.envvar for option in spending)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

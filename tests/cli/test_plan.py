@@ -10,6 +10,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from costopt.cli.main import cli
+from costopt.cli.planning import refuse_infeasible
+from costopt.domain.errors import InfeasibleError
+from costopt.market.history_file import read_history
+from costopt.spec import load_job, load_policy
 
 JOB = """\
 name: char-gpt
@@ -96,6 +100,17 @@ def test_an_impossible_deadline_exits_with_3_and_the_reason(tmp_path: Path) -> N
     assert "error: no plan finishes char-gpt by " in done.stderr
     assert "deadline" in done.stderr
     assert json.loads(done.stdout)["status"] == "infeasible"
+
+
+def test_a_run_is_refused_before_it_begins_where_it_cannot_end_in_time(
+    tmp_path: Path, market: Path
+) -> None:
+    history, policy = read_history(market), load_policy("cheapest")
+    in_time = load_job(job_file(tmp_path), history.starts_at)
+    refuse_infeasible(in_time, policy, history, history.starts_at)
+    late = load_job(job_file(tmp_path, "20m"), history.starts_at)
+    with pytest.raises(InfeasibleError, match="no plan finishes char-gpt"):
+        refuse_infeasible(late, policy, history, history.starts_at)
 
 
 def test_only_stale_prices_exit_with_5(tmp_path: Path, market: Path) -> None:
