@@ -26,25 +26,34 @@ def binding_of(
 ) -> str:
     """The binding constraint of an infeasible request.
 
-    ``parts`` holds what configurations each job has; ``feasible`` solves a relaxed request. Time
-    is judged in closed form, since no mix is faster than the fastest configuration; everything
-    else by solving without it.
+    ``parts`` holds what configurations each job has; ``feasible`` solves a relaxed request. Limits
+    and budgets are judged by solving without them, one at a time, time and risk in closed form,
+    since no mix is faster than the fastest configuration.
     """
     empty = next((part for part in parts if not len(part.table)), None)
     if empty is not None:
         return _no_configuration(request, empty, rejections, feasible)
     for part in parts:
-        reason = _time(part)
-        if reason is not None:
-            return reason
+        if part.demand.hours_left <= 0:
+            return _no_time(part)
+    if feasible(request):
+        return _unsure(request)
     for name, relaxed in _relaxations(request):
         if feasible(relaxed):
             return name
     for part in parts:
-        reason = _risk(part, request)
+        reason = _time(part) or _risk(part, request)
         if reason is not None:
             return reason
     return "several constraints together: the plan needs more than one of them relaxed"
+
+
+def _unsure(request: PlanRequest) -> str:
+    """Plans fit, but the simulation finds none as sure as the policy asks."""
+    return (
+        f"risk: the plans that fit are on time with a probability below "
+        f"{request.policy.risk.on_time:g}, which the policy asks for"
+    )
 
 
 def _no_configuration(
@@ -68,8 +77,6 @@ def _no_configuration(
 def _time(part: JobPart) -> str | None:
     """Whether even the expected time of the fastest allowed configurations is too long."""
     demand, table = part.demand, part.table
-    if demand.hours_left <= 0:
-        return _no_time(part)
     per_hour = table.paid_units_per_hour / table.calendar
     needed_h = _fastest_h(part, 1 / per_hour)
     if needed_h is None:

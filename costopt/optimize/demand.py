@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from costopt.domain.errors import InfeasibleError
 from costopt.domain.fleet import NodeState
@@ -66,12 +66,18 @@ def demand_of(view: JobView, now: datetime, reserve_s: float) -> Demand | None:
         ("work done", done),
         ("start-up time", job.overhead_s),
         ("save time", job.checkpoint.save_s),
+        ("checkpoint interval", job.checkpoint.interval_s or 0.0),
     ):
         if not math.isfinite(value) or value < 0:
             raise InfeasibleError(
                 f"job {job.name!r}: the {name} is {value:g}, not a finite number from 0 up",
                 hint="correct the job file",
             )
+    if job.checkpoint.interval_s == 0:
+        raise InfeasibleError(
+            f"job {job.name!r}: the checkpoint interval is 0 s, so no work is done between saves",
+            hint="set interval: auto",
+        )
     if progress.state is GangState.FINISHED or done >= job.work.amount * (1 - 1e-12):
         return None
     return Demand(
@@ -105,11 +111,13 @@ def _stages(job: Job, done: float) -> tuple[Stage, ...]:
 
 
 def _starting_h(view: JobView, now: datetime) -> float:
-    """A gang that trains has no start-up left; one that has not said when it will pays in full."""
+    """A gang that trains has none left; one that has not said when it will counts from its launch."""
     progress = view.progress
     if progress.state is GangState.TRAINING:
         return 0.0
-    if progress.starting_until is None:
-        return view.job.overhead_s / 3600
-    left_s = (progress.starting_until - now).total_seconds()
+    until = progress.starting_until
+    if until is None:
+        launched_at = max((node.launched_at for node in view.nodes), default=now)
+        until = launched_at + timedelta(seconds=view.job.overhead_s)
+    left_s = (until - now).total_seconds()
     return min(max(left_s, 0.0), view.job.overhead_s) / 3600

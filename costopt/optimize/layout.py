@@ -40,12 +40,13 @@ class Segment:
 def lay_out(
     part: JobPart, uses: Sequence[Use], slots: Sequence[Slot], *, exclusive: bool
 ) -> tuple[Segment, ...]:
-    """Uses in order, each as early as it may begin; one that runs on is one segment."""
+    """Uses in order, each as early as it may begin; one that runs on is one segment.
+
+    Where the order is free the faster comes first: it costs the same and leaves more slack.
+    """
     segments: list[Segment] = []
     cursor_h = part.demand.release_h
-    ordered = sorted(
-        uses, key=lambda use: (use.slot, not use.carried_in, use.option.stage, use.carried_out)
-    )
+    ordered = sorted(uses, key=lambda use: _rank(part, use))
     for use in ordered:
         row = use.option.row
         usable_now = bool(part.table.now[row] or part.table.running[row])
@@ -75,6 +76,11 @@ def lay_out(
                 Segment(use.option.stage, row, begin_h, cursor_h, use.hours, start_h, earliest_h)
             )
     return tuple(segments)
+
+
+def _rank(part: JobPart, use: Use) -> tuple[int, bool, int, bool, float]:
+    rate = float(part.table.paid_units_per_hour[use.option.row])
+    return use.slot, not use.carried_in, use.option.stage, use.carried_out, -rate
 
 
 def allocations_of(

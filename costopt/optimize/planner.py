@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from costopt.domain.plan import Candidate, Constraint, Forecast, Plan, PlanStatus, Rejection
@@ -47,8 +47,8 @@ def plan(
     parts, rejections = prepare(request)
     if not parts:
         return _empty(request)
-    answer = _solve_surely(request, parts, settings)
-    forecasts = _forecasts(request, parts, answer)
+    answer, planned = _solve_surely(request, parts, settings)
+    forecasts = _forecasts(request, parts, planned)
     candidates = _candidates(request, parts, answer) if explain and len(parts) == 1 else ()
     made = Plan(
         status=_status(answer),
@@ -112,7 +112,9 @@ def _solve(request: PlanRequest, parts: Sequence[JobPart], settings: _Settings) 
     )
 
 
-def _solve_surely(request: PlanRequest, parts: Sequence[JobPart], settings: _Settings) -> Answer:
+def _solve_surely(
+    request: PlanRequest, parts: Sequence[JobPart], settings: _Settings
+) -> tuple[Answer, dict[str, Forecast]]:
     """Solve, simulate, and draw the due time in until the plan is as sure as the policy asks.
 
     The margins of the model treat each configuration by itself; a mix of them can be less sure.
@@ -122,29 +124,33 @@ def _solve_surely(request: PlanRequest, parts: Sequence[JobPart], settings: _Set
     for _ in range(TIGHTENINGS):
         if not answer.solved:
             break
-        late_h = [
-            _late_h(request, part, segments)
+        judged = [
+            _judge(request, part, segments)
             for part, segments in zip(parts, answer.segments, strict=True)
         ]
-        if max(late_h) <= 0:
-            return answer
+        if max(late_h for late_h, _ in judged) <= 0:
+            named = zip(parts, judged, strict=True)
+            return answer, {part.demand.job.name: forecast for part, (_, forecast) in named}
         tried = [
-            JobPart(replace(part.demand, due_h=part.demand.due_h - late * 1.1), part.table, [])
-            for part, late in zip(tried, late_h, strict=True)
+            replace(part, demand=replace(part.demand, due_h=part.demand.due_h - late_h * 1.1))
+            for part, (late_h, _) in zip(tried, judged, strict=True)
         ]
         answer = _solve(request, tried, settings)
-    return answer
+    return Answer(answer.outcome if not answer.solved else Outcome.INFEASIBLE), {}
 
 
-def _late_h(request: PlanRequest, part: JobPart, segments: Sequence[Segment]) -> float:
-    """By how much the finish at the policy's probability overshoots the deadline; 0 if sure."""
+def _judge(
+    request: PlanRequest, part: JobPart, segments: Sequence[Segment]
+) -> tuple[float, Forecast]:
+    """By how much the finish at the asked probability overshoots the deadline, and the forecast."""
     asked = min(request.policy.risk.on_time, 1.0) - SURE_ENOUGH
     forecast, samples = forecast_segments(part.table, segments, part.demand, request.now)
     if forecast.on_time >= asked:
-        return 0.0
+        return 0.0, forecast
     deadline_h = (part.demand.job.deadline_at - request.now).total_seconds() / 3600
     ordered: list[float] = sorted(samples.finish_h[0].tolist())
-    return max(0.0, ordered[min(int(asked * len(ordered)), len(ordered) - 1)] - deadline_h)
+    finish_h = ordered[min(int(asked * len(ordered)), len(ordered) - 1)]
+    return max(1e-6, finish_h - deadline_h), forecast
 
 
 def _binding(
@@ -166,13 +172,9 @@ def _binding(
 
 
 def _forecasts(
-    request: PlanRequest, parts: Sequence[JobPart], answer: Answer
+    request: PlanRequest, parts: Sequence[JobPart], planned: Mapping[str, Forecast]
 ) -> tuple[tuple[str, Forecast], ...]:
-    planned: dict[str, Forecast] = {}
-    for part, segments in zip(parts, answer.segments, strict=False):
-        if segments:
-            forecast, _ = forecast_segments(part.table, segments, part.demand, request.now)
-            planned[part.demand.job.name] = forecast
+    """Of every planned job, and of every one that has nothing left to do."""
     unfinished = {part.demand.job.name for part in parts}
     done = done_forecast(request.now)
     return tuple(

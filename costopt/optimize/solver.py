@@ -24,6 +24,9 @@ from costopt.domain.errors import SolverError
 TOLERANCE = 1e-6
 """How far a row, a bound or an integer may be off in the incumbent: the solvers' own default."""
 
+SMALL = 2000
+"""Variables up to which HiGHS' start heuristic takes longer than the rest of the solve."""
+
 
 class Outcome(StrEnum):
     """How a solve ended."""
@@ -139,6 +142,7 @@ class LinearModel:
             ("mip_rel_gap", gap),
             ("random_seed", 0),
             ("threads", 1),
+            ("mip_heuristic_run_feasibility_jump", len(self._variables) > SMALL),
         ):
             highs.setOptionValue(option, value)
         if highs.passModel(self._highs_lp(highspy)) == highspy.HighsStatus.kError:

@@ -27,7 +27,7 @@ from costopt.optimize.request import PlanRequest, Quota
 from tests.optimize_fixtures import NOW, job, machines_of, offer, pool, power
 
 WEIGHTS = Objective(usd_per_kwh=0.2, usd_per_tonne_co2e=100.0)
-POLICY = Policy("p", objective=WEIGHTS, risk=Risk(on_time=0.5, reserve_s=0.0))
+POLICY = Policy("p", objective=WEIGHTS, risk=Risk(on_time=0.0, reserve_s=0.0))
 
 
 @dataclass(frozen=True)

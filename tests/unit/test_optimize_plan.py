@@ -135,13 +135,18 @@ def test_a_quota_binds_by_name() -> None:
     what = job(20, deadline_h=12, resources=Resources(max_nodes=4))
     made = plan(request([offer(pool(), 2.0)], what, quotas=quotas))
     assert made.status is PlanStatus.INFEASIBLE
-    assert made.binding is not None
-    assert "A100 in r1" in made.binding or made.binding.startswith("deadline")
+    assert made.binding == "quota: A100 in r1"
 
 
 def test_a_quota_that_leaves_nothing_is_named() -> None:
     made = plan(request([offer(pool(), 2.0)], quotas=(Quota("none", max_gpus=4),)))
     assert made.binding == "quota: none"
+
+
+def test_a_quota_that_does_not_bind_is_not_blamed() -> None:
+    made = plan(request([offer(pool(), 2.0)], job(91), quotas=(Quota("wide", max_gpus=64),)))
+    assert made.binding is not None
+    assert made.binding.startswith("deadline")
 
 
 def test_no_offer_fits_says_the_most_common_reason() -> None:
