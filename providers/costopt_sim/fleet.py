@@ -19,6 +19,7 @@ from costopt.domain.history import MarketHistory, MarketState
 from costopt.domain.market import Interruption, Pool
 from costopt_sim.cursor import NEVER, PoolCursor
 
+CUT_SHORT = "its launch was cut short"
 KEEP_ENDED = timedelta(hours=2)
 
 
@@ -82,11 +83,31 @@ class SimFleet:
         with self._lock:
             self.advance(now)
             if (known := self._by_key.get(request.key)) is not None:
-                return tuple(self._nodes[node_id] for node_id in known)
+                if len(known) >= request.nodes:
+                    return tuple(self._nodes[node_id] for node_id in known)
+                self._undo(known, now)
             price_usd_per_hour = self._admit(request, now)
             nodes = self._create(request, price_usd_per_hour, now)
             self._scan_again(request.pool, now)
             return nodes
+
+    def adopt(self, nodes: tuple[Node, ...], interruptions: tuple[Interruption, ...]) -> None:
+        """Take over what an earlier fleet launched, in launch order, with its announced ends.
+
+        The record is played again from the first of these launches, so that a change nobody saw
+        while no controller lived takes its nodes now, at the time at which it was due.
+        """
+        with self._lock:
+            for node in nodes:
+                self._nodes[node.node_id] = node
+                if node.message != CUT_SHORT:
+                    self._by_key[node.key] = (*self._by_key.get(node.key, ()), node.node_id)
+                if node.state.alive:
+                    self._alive.setdefault(node.pool, []).append(node.node_id)
+                    self._watch_from(node.pool, node.launched_at)
+            self._doomed |= {doom.node_id: doom for doom in interruptions}
+            self._next_strike = min((d.strikes_at for d in self._doomed.values()), default=NEVER)
+            self.version += 1
 
     def terminate(self, node_id: str, now: datetime) -> None:
         """Release a node at ``now``; silent where it is missing or has ended."""
@@ -198,6 +219,17 @@ class SimFleet:
                 )
             raise
 
+    def _undo(self, known: tuple[str, ...], now: datetime) -> None:
+        """A controller died half-way through this launch: all nodes or none."""
+        for node_id in known:
+            if self._nodes[node_id].state.alive:
+                self._end(node_id, now, EndCause.FAILED, CUT_SHORT)
+
+    def _watch_from(self, pool: Pool, start: datetime) -> None:
+        if pool.capacity_type.interruptible:
+            self._scan_from[pool] = min(self._scan_from.get(pool, start), start)
+            self._next_scan = min(self._next_scan, start)
+
     def _scan_again(self, pool: Pool, now: datetime) -> None:
         """New nodes share the fate of a drop that was announced before they came."""
         if pool.capacity_type.interruptible:
@@ -234,6 +266,8 @@ class SimFleet:
                 self._host.notice(self._doomed[node_id])
 
     def _stays(self, node_id: str, until: datetime) -> bool:
+        if self._nodes[node_id].launched_at > until:
+            return False
         return node_id not in self._doomed or self._doomed[node_id].strikes_at > until
 
     def _strike(self, now: datetime) -> None:

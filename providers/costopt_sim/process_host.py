@@ -1,0 +1,147 @@
+"""Gives simulated nodes a body: an agent in a session of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from threading import RLock
+
+from costopt.domain.errors import ProviderError
+from costopt.domain.fleet import EndCause, Node
+from costopt.domain.market import Interruption
+from costopt_sim.fleet import CUT_SHORT
+from costopt_sim.node_record import NodeRecord
+from costopt_sim.process_group import FOLDER_VARIABLE, is_running, kill_node, started_ticks
+
+NOTICE = "notice.json"
+
+
+class ProcessHost:
+    """Implements NodeHost. ``store`` is the folder through which agents and controller talk."""
+
+    def __init__(self, state_dir: Path, store: Path, *, launcher: str, processes: int) -> None:
+        self._nodes_dir = state_dir / "nodes"
+        self._store = store
+        self._launcher = launcher
+        self._processes = processes
+        self._lock = RLock()
+        self._records: dict[str, NodeRecord] = {}
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, node: Node) -> None:
+        """Start the node's agent. Raises ProviderError."""
+        folder = self.folder(node.node_id)
+        with self._lock:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                NodeRecord(node).write(folder)
+                child = self._spawn(node, folder)
+                self._children[node.node_id] = child
+                record = NodeRecord(node, child.pid, started_ticks(child.pid))
+                self._keep(record)
+            except OSError as error:
+                kill_node(folder, None)
+                raise ProviderError(
+                    f"cannot start node {node.node_id} in {folder}: {error.strerror or error}",
+                    hint="see that the folder can be written and processes can be started",
+                ) from error
+
+    def notice(self, interruption: Interruption) -> None:
+        """Write the notice where the agent looks, as a cloud's metadata service would."""
+        told = {"action": "terminate", "time": interruption.strikes_at.isoformat()}
+        folder = self.folder(interruption.node_id)
+        with self._lock:
+            self._keep(replace(self._records[interruption.node_id], interruption=interruption))
+            temporary = folder / f".{NOTICE}.tmp"
+            temporary.write_text(json.dumps(told), encoding="utf-8")
+            temporary.replace(folder / NOTICE)
+
+    def stop(self, node: Node) -> None:
+        """SIGKILL everything of the node, whatever ended it: a machine that is gone is gone."""
+        with self._lock:
+            record = self._records.get(node.node_id, NodeRecord(node))
+            kill_node(self.folder(node.node_id), record.pid)
+            child = self._children.pop(node.node_id, None)
+            if child is not None:
+                child.wait()
+            self._keep(replace(record, node=node, interruption=None))
+
+    def found(self) -> tuple[tuple[Node, ...], tuple[Interruption, ...]]:
+        """Nodes that an earlier controller left, in launch order, and their announced ends.
+
+        A launch that was cut short before its process was known is undone: it has failed.
+        """
+        with self._lock:
+            for folder in sorted(self._nodes_dir.glob("*")):
+                record = NodeRecord.read(folder)
+                if record is None:
+                    continue
+                if record.pid is None and record.node.state.alive:
+                    kill_node(folder, None)
+                    at = record.node.launched_at
+                    record = record.ended(at, EndCause.FAILED, CUT_SHORT)
+                self._keep(record)
+            records = list(self._records.values())
+        fates = (record.interruption for record in records)
+        return tuple(r.node for r in records), tuple(fate for fate in fates if fate is not None)
+
+    def dead(self) -> list[tuple[str, str]]:
+        """Nodes whose agent ended by itself, with what is known of why."""
+        with self._lock:
+            return [
+                (node_id, self._obituary(node_id))
+                for node_id, record in self._records.items()
+                if record.node.state.alive and not self._runs(node_id, record)
+            ]
+
+    def running(self) -> tuple[str, ...]:
+        """Ids of the nodes that have not ended."""
+        with self._lock:
+            return tuple(i for i, record in self._records.items() if record.node.state.alive)
+
+    def folder(self, node_id: str) -> Path:
+        """Where everything of a node lies."""
+        return self._nodes_dir / node_id
+
+    def _spawn(self, node: Node, folder: Path) -> subprocess.Popen[bytes]:
+        command = [
+            *(sys.executable, "-m", "costopt.agent"),
+            *("--store", str(self._store), "--job", node.job, "--node", node.node_id),
+            *("--folder", str(folder), "--notice-file", str(folder / NOTICE)),
+            *("--launcher", self._launcher, "--processes", str(self._processes)),
+        ]
+        with (folder / "agent.log").open("ab") as log:
+            return subprocess.Popen(  # noqa: S603
+                command,
+                env={**os.environ, "PYTHONPATH": _import_path(), FOLDER_VARIABLE: str(folder)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _keep(self, record: NodeRecord) -> None:
+        folder = self.folder(record.node.node_id)
+        folder.mkdir(parents=True, exist_ok=True)
+        record.write(folder)
+        self._records[record.node.node_id] = record
+
+    def _runs(self, node_id: str, record: NodeRecord) -> bool:
+        child = self._children.get(node_id)
+        if child is not None:
+            return child.poll() is None
+        return record.pid is not None and is_running(record.pid, record.started_ticks)
+
+    def _obituary(self, node_id: str) -> str:
+        child = self._children.get(node_id)
+        how = "" if child is None else f" with {child.returncode}"
+        return f"the node's agent ended{how}; see {self.folder(node_id) / 'agent.log'}"
+
+
+def _import_path() -> str:
+    """The agent finds costopt where this process does, installed or not."""
+    return os.pathsep.join(entry for entry in sys.path if entry)
