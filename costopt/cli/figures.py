@@ -79,6 +79,14 @@ def moment(when: datetime | None) -> str:
     return UNKNOWN if when is None else when.astimezone(UTC).strftime("%Y-%m-%d %H:%MZ")
 
 
+def pool_name(text: str) -> str:
+    """A pool without its region where the zone's name begins with it."""
+    parts = text.split("/")
+    if len(parts) == 5 and parts[2].startswith(parts[1]):
+        del parts[1]
+    return "/".join(parts)
+
+
 def mass(grams: float | None) -> str:
     """Emissions in grams, kilograms or tonnes."""
     if grams is None:

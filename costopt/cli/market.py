@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.figures import length, number, percent, usd
+from costopt.cli.figures import length, number, percent, pool_name, usd
 from costopt.cli.options import instant
 from costopt.cli.options import pool as pool_option
 from costopt.cli.output import Column, Row, Table, output_option, show
@@ -295,18 +295,18 @@ def _interval(name: str, estimate: Estimate | None) -> Row:
 
 
 _POOL_COLUMNS = (
-    Column("pool", "Pool"),
-    Column("recorded_s", "Recorded", length, right=True),
-    Column("coverage", "Observed", percent, right=True),
+    Column("pool", "Pool", pool_name),
+    Column("recorded_s", "Recorded", length, right=True, rank=6),
+    Column("coverage", "Observed", percent, right=True, rank=7),
     Column("availability", "Available", percent, right=True),
-    Column("availability_low", "from", percent, right=True),
-    Column("availability_high", "to", percent, right=True),
-    Column("interruptions", "Interruptions", right=True),
+    Column("availability_low", "from", percent, right=True, rank=5),
+    Column("availability_high", "to", percent, right=True, rank=5),
+    Column("interruptions", "Interruptions", right=True, rank=1),
     Column("hazard_per_hour", "per hour", number, right=True),
-    Column("hazard_per_hour_low", "from", number, right=True),
-    Column("hazard_per_hour_high", "to", number, right=True),
-    Column("mean_up_s", "Mean up", length, right=True),
-    Column("min_usd_per_hour", "$/h min", usd, right=True),
+    Column("hazard_per_hour_low", "from", number, right=True, rank=4),
+    Column("hazard_per_hour_high", "to", number, right=True, rank=4),
+    Column("mean_up_s", "Mean up", length, right=True, rank=2),
+    Column("min_usd_per_hour", "$/h min", usd, right=True, rank=3),
     Column("mean_usd_per_hour", "mean", usd, right=True),
-    Column("max_usd_per_hour", "max", usd, right=True),
+    Column("max_usd_per_hour", "max", usd, right=True, rank=3),
 )

@@ -19,6 +19,8 @@ from costopt.cli.figures import plain
 
 Row = Mapping[str, object]
 
+FOLDED = 24
+"""Characters that a folded column takes at the least."""
 WIDEST = 1000
 """Columns of text where there is no terminal to fill."""
 
@@ -48,8 +50,9 @@ output_option = click.option(
 class Column:
     """``key`` names the value for programs, ``title`` for people; ``shown`` writes it for people.
 
-    ``detail`` columns appear in json and csv only. Text longer than ``fold_at`` characters goes on
-    in the next line of its cell on a terminal.
+    ``detail`` columns appear in json and csv only. On a terminal, text longer than ``fold_at``
+    goes on in the next line of its cell, and where the columns do not fit side by side those of
+    the highest ``rank`` are left out first; rank 0 always stays.
     """
 
     key: str
@@ -58,6 +61,7 @@ class Column:
     right: bool = False
     detail: bool = False
     fold_at: int | None = None
+    rank: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +196,9 @@ def _print_rich(table: Table) -> None:
         no_color=None if at_terminal else True,
         highlight=False,
     )
+    columns = fitting(table, console.width)
     grid = RichTable(title=table.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in table.shown_columns:
+    for column in columns:
         grid.add_column(
             column.title,
             justify="right" if column.right else "left",
@@ -201,13 +206,38 @@ def _print_rich(table: Table) -> None:
             max_width=column.fold_at,
         )
     for row in table.rows:
-        grid.add_row(*(Text(c.shown(row.get(c.key))) for c in table.shown_columns))
+        grid.add_row(*(Text(column.shown(row.get(column.key))) for column in columns))
     console.print(grid)
+    left_out = [column.title for column in table.shown_columns if column not in columns]
+    if left_out:
+        console.print(Text(f"No room here for: {', '.join(left_out)}."), style="dim")
     for note in table.notes:
         console.print(Text(note))
     if isinstance(target, io.StringIO):
         for line in target.getvalue().splitlines():
             click.echo(line.rstrip())
+
+
+def fitting(table: Table, width: int) -> tuple[Column, ...]:
+    """The columns for people that fit into ``width`` characters side by side."""
+    widths = {
+        column: max(
+            [len(column.title), *(len(column.shown(row.get(column.key))) for row in table.rows)]
+        )
+        for column in table.shown_columns
+    }
+    columns = list(table.shown_columns)
+    while sum(_needed(column, widths[column]) for column in columns) > width:
+        first_out = max(reversed(columns), key=lambda column: column.rank)
+        if first_out.rank == 0:
+            break
+        columns.remove(first_out)
+    return tuple(columns)
+
+
+def _needed(column: Column, width: int) -> int:
+    """Characters with the space around; folded text can do with some."""
+    return (width if column.fold_at is None else min(width, FOLDED)) + 3
 
 
 def _value(value: object) -> object:

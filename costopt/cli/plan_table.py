@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from costopt.cli.figures import age, mass, moment, number, percent, usd
+from costopt.cli.figures import age, mass, moment, number, percent, pool_name, usd
 from costopt.cli.output import Column, Row, Table
 from costopt.domain.job import Job
 from costopt.domain.plan import Candidate, Forecast, Plan, Rejection
@@ -137,7 +137,8 @@ def _summary(made: Plan, job: Job, forecast: Forecast) -> str:
 
 def _allocations(made: Plan) -> Iterator[str]:
     for each in made.allocations[:MOST_ALLOCATIONS]:
-        yield f"  {moment(each.start_at)} to {moment(each.end_at)}: {each.nodes} × {each.pool}"
+        span = f"{moment(each.start_at)} to {moment(each.end_at)}"
+        yield f"  {span}: {each.nodes} × {pool_name(str(each.pool))}"
     left_out = len(made.allocations) - MOST_ALLOCATIONS
     if left_out > 0:
         yield f"  and {left_out} more, all in --output json"
@@ -165,16 +166,16 @@ def _tick(chosen: bool) -> str:
 
 _COLUMNS = (
     Column("chosen", "", _tick),
-    Column("pool", "Pool"),
+    Column("pool", "Pool", pool_name),
     Column("nodes", "Nodes", right=True),
-    Column("price_usd_per_hour", "$/node-h", usd, right=True),
-    Column("price_age_s", "Price age", age, right=True),
+    Column("price_usd_per_hour", "$/node-h", usd, right=True, rank=3),
+    Column("price_age_s", "Price age", age, right=True, rank=5),
     Column("usd_p50", "$ P50", usd, right=True),
-    Column("usd_p95", "$ P95", usd, right=True),
+    Column("usd_p95", "$ P95", usd, right=True, rank=4),
     Column("kwh", "kWh", number, right=True),
-    Column("gco2e", "CO2e", mass, right=True),
-    Column("finish_p50_at", "Finish P50", moment),
-    Column("finish_p95_at", "Finish P95", moment),
+    Column("gco2e", "CO2e", mass, right=True, rank=2),
+    Column("finish_p50_at", "Finish P50", moment, rank=1),
+    Column("finish_p95_at", "Finish P95", moment, rank=6),
     Column("on_time", "P(on time)", percent, right=True),
     Column("reason", "Why not", fold_at=60),
     Column("units_per_s", "Units/s", number, detail=True),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.failure import tell
-from costopt.cli.figures import length, mass, moment, number, percent, usd
+from costopt.cli.figures import length, mass, moment, number, percent, pool_name, usd
 from costopt.cli.options import at_option, durations_s, market_option, words
 from costopt.cli.output import Column, Row, Table, output_option, show
 from costopt.cli.quotes import Quotes
@@ -164,7 +164,7 @@ def _frontier_notes(policy: Policy, frontier: Sequence[FrontierPoint]) -> Iterat
         return
     yield f"Dollars-kWh frontier under policy {policy.name} (expected values):"
     for point in frontier:
-        pools = ", ".join(dict.fromkeys(str(each.pool) for each in point.allocations))
+        pools = ", ".join(dict.fromkeys(pool_name(str(each.pool)) for each in point.allocations))
         yield f"  {usd(point.usd)}, {number(point.kwh)} kWh: {pools}"
 
 
@@ -208,7 +208,7 @@ def _star(unbeaten: bool) -> str:
 
 
 def _lines(pools: Sequence[str]) -> str:
-    return ",\n".join(pools)
+    return ",\n".join(map(pool_name, pools))
 
 
 def _reason(why_not: str | None) -> str:
@@ -221,13 +221,13 @@ _COLUMNS = (
     Column("deadline_s", "Deadline", length, right=True),
     Column("capacity", "Terms"),
     Column("usd_p50", "$ P50", usd, right=True),
-    Column("usd_p95", "$ P95", usd, right=True),
+    Column("usd_p95", "$ P95", usd, right=True, rank=3),
     Column("kwh", "kWh", number, right=True),
-    Column("gco2e", "CO2e", mass, right=True),
-    Column("finish_p50_at", "Finish P50", moment),
+    Column("gco2e", "CO2e", mass, right=True, rank=2),
+    Column("finish_p50_at", "Finish P50", moment, rank=4),
     Column("on_time", "P(on time)", percent, right=True),
-    Column("node_hours", "Node-hours", number, right=True),
-    Column("pools", "Pools", _lines, fold_at=60),
+    Column("node_hours", "Node-hours", number, right=True, rank=6),
+    Column("pools", "Pools", _lines, fold_at=60, rank=5),
     Column("why_not", "Why not", _reason, fold_at=60),
     Column("status", "Status", detail=True),
     Column("deadline_at", "Deadline at", moment, detail=True),

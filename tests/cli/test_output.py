@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from costopt.cli.figures import age, length, mass, number, percent, plain, usd
-from costopt.cli.output import Column, Table, as_csv, as_html, as_json, as_markdown, show
+from costopt.cli.figures import age, length, mass, number, percent, plain, pool_name, usd
+from costopt.cli.output import Column, Table, as_csv, as_html, as_json, as_markdown, fitting, show
 from costopt.domain.estimate import Basis
 
 TABLE = Table(
@@ -90,6 +90,20 @@ def test_a_table_off_a_terminal_is_plain_and_never_cut(capsys: pytest.CaptureFix
     assert all(line == line.rstrip() for line in told.splitlines())
 
 
+def test_where_there_is_no_room_the_highest_rank_goes_first() -> None:
+    columns = (
+        Column("a", "A"),
+        Column("b", "B" * 20, rank=1),
+        Column("c", "C" * 20, rank=2),
+        Column("d", "D" * 100, fold_at=60),
+    )
+    table = Table("costopt.test/1", "T", columns, ({"a": "x" * 20},))
+    assert fitting(table, 96) == columns
+    assert fitting(table, 95) == (columns[0], columns[1], columns[3])
+    assert fitting(table, 72) == (columns[0], columns[3])
+    assert fitting(table, 1) == (columns[0], columns[3])
+
+
 @pytest.mark.parametrize(
     ("told", "expected"),
     [
@@ -100,7 +114,8 @@ def test_a_table_off_a_terminal_is_plain_and_never_cut(capsys: pytest.CaptureFix
         (length(59), "59s"), (length(3600), "1h 00m"), (length(90061), "1d 1h"),
         (length(-60), "−1m 00s"), (age(3600), "1h 00m"), (age(300 * 86400), "300 days"),
         (mass(None), "–"), (mass(12), "12 g"), (mass(1530), "1.53 kg"), (mass(2.5e6), "2.5 t"),
-        (plain(None), "–"), (plain(True), "yes"), (plain(1.5), "1.5"), (plain(("a", 1)), "a, 1"),
+        (pool_name("aws/us-east-1/us-east-1a/t/spot"), "aws/us-east-1a/t/spot"),
+        (pool_name("x/r/z/t/spot"), "x/r/z/t/spot"), (plain(None), "–"), (plain(True), "yes"), (plain(1.5), "1.5"), (plain(("a", 1)), "a, 1"),
     ],
 )  # fmt: skip
 def test_figures_read_well(told: str, expected: str) -> None:
