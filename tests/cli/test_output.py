@@ -115,7 +115,8 @@ def test_where_there_is_no_room_the_highest_rank_goes_first() -> None:
         (length(-60), "−1m 00s"), (age(3600), "1h 00m"), (age(300 * 86400), "300 days"),
         (mass(None), "–"), (mass(12), "12 g"), (mass(1530), "1.53 kg"), (mass(2.5e6), "2.5 t"),
         (pool_name("aws/us-east-1/us-east-1a/t/spot"), "aws/us-east-1a/t/spot"),
-        (pool_name("x/r/z/t/spot"), "x/r/z/t/spot"), (plain(None), "–"), (plain(True), "yes"), (plain(1.5), "1.5"), (plain(("a", 1)), "a, 1"),
+        (pool_name("x/r/z/t/spot"), "x/r/z/t/spot"),
+        (plain(None), "–"), (plain(True), "yes"), (plain(1.5), "1.5"), (plain(("a", 1)), "a, 1"),
     ],
 )  # fmt: skip
 def test_figures_read_well(told: str, expected: str) -> None:
