@@ -127,9 +127,7 @@ def _rejection(
         reason = f"P(on time) {forecast.on_time:.2f} < {policy.risk.on_time:g}"
         return Rejection(pool, "risk", reason)
     if alone_held_h(table, demand)[row] > demand.hours_left:
-        return Rejection(
-            pool, "risk", "leaves no time for the reserve and the interruptions planned for"
-        )
+        return Rejection(pool, "risk", _too_slow(table, row, demand))
     if budget.max_usd is not None and forecast.usd_p50 > budget.max_usd:
         reason = f"costs {forecast.usd_p50:,.2f} $, the budget is {budget.max_usd:,.2f} $"
         return Rejection(pool, "budget", reason)
@@ -139,6 +137,13 @@ def _rejection(
     if not planned:
         return Rejection(pool, "unplanned", "no plan was made")
     return _dearer(table, row, score, demand, plan_score_usd, policy)
+
+
+def _too_slow(table: ConfigurationTable, row: int, demand: Demand) -> str:
+    expected_h = demand.units / float(table.paid_units_per_hour[row]) * float(table.calendar[row])
+    if expected_h > demand.hours_left and table.interruptible[row]:
+        return "too slow: on time only by changing to uninterrupted capacity"
+    return "leaves no time for the reserve and the interruptions planned for"
 
 
 def _dearer(

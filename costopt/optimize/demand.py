@@ -111,7 +111,7 @@ def _stages(job: Job, done: float) -> tuple[Stage, ...]:
 
 
 def _starting_h(view: JobView, now: datetime) -> float:
-    """A gang that trains has none left; one that has not said when it will counts from its launch."""
+    """A gang that trains has none left; one that has not said when counts from its launch."""
     progress = view.progress
     if progress.state is GangState.TRAINING:
         return 0.0

@@ -14,9 +14,9 @@ from costopt.domain.plan import Allocation, Forecast, Plan, PlanStatus
 from costopt.domain.policy import Policy
 from costopt.optimize.layout import Segment, allocations_of, spent
 from costopt.optimize.model import JobPart
-from costopt.optimize.planner import plan, prepare
+from costopt.optimize.planner import SURE_ENOUGH, plan, prepare
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.risk import forecast_segments
+from costopt.optimize.risk import fallback_row, forecast_segments, with_margin
 from costopt.optimize.solve import Answer, solve_parts
 
 SECOND_AIM = 1e-4
@@ -41,7 +41,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class FrontierPoint:
-    """A plan that no other point beats in both dollars and kWh, which are expected values."""
+    """A plan that no other point beats in both dollars and kWh: means, the fallback included."""
 
     usd: float
     kwh: float
@@ -83,25 +83,42 @@ def frontier(
     The ends are the cheapest and the most frugal plan; between them the dollars are minimized
     under evenly spaced limits of kWh (the ε-constraint method, which unlike a sweep of weights
     also finds points off the convex hull). Fewer come back where dollars and kWh agree.
-    Raises as ``plan`` does.
+    Each is planned with time held back for the worst and, where uninterrupted capacity is allowed,
+    counting on it instead. Raises as ``plan`` does.
     """
     _one_job(request)
     parts, _ = prepare(request)
     if not parts or not len(parts[0].table) or parts[0].demand.hours_left <= 0:
         return ()
     (part,) = parts
-    limit_s = time_limit_s / max(points, 1)
+    limit_s = time_limit_s / max(3 * points, 1)
+    tables = [part.table]
+    if fallback_row(part.table, part.demand) is not None:
+        tables.extend(with_margin(part.table, share) for share in (0.5, 0.0))
+    found: list[FrontierPoint] = []
+    for number, table in enumerate(tables):
+        variant = replace(part, table=table)
+        swept = _sweep(request, variant, points, limit_s)
+        judged = [_point(request, part, segments) for segments in swept]
+        asked = request.policy.risk.on_time - SURE_ENOUGH
+        found.extend(p for p in judged if number == 0 or p.forecast.on_time >= asked)
+    return tuple(_non_dominated(found))
+
+
+def _sweep(
+    request: PlanRequest, part: JobPart, points: int, limit_s: float
+) -> list[tuple[Segment, ...]]:
+    """The ends of the frontier and the plans between them, as segments."""
     cheapest = _solve(request, _aimed(part, usd=1.0, kwh=SECOND_AIM), limit_s)
     frugal = _solve(request, _aimed(part, usd=SECOND_AIM, kwh=1.0), limit_s)
     if not (cheapest.solved and frugal.solved):
-        return ()
+        return []
     answers = [cheapest, frugal]
     most, least = _kwh(part, cheapest), _kwh(part, frugal)
     if points > 2 and most > least * (1 + 1e-6):
         limits_kwh = np.linspace(most, least, points)[1:-1].tolist()
-        answers.extend(_solve(request, _within_kwh(part, most), limit_s) for most in limits_kwh)
-    built = [_point(request, part, a.segments[0]) for a in answers if a.solved]
-    return tuple(_non_dominated(built))
+        answers.extend(_solve(request, _within_kwh(part, limit), limit_s) for limit in limits_kwh)
+    return [answer.segments[0] for answer in answers if answer.solved]
 
 
 def _one_job(request: PlanRequest) -> None:
@@ -154,10 +171,10 @@ def _kwh(part: JobPart, answer: Answer) -> float:
 
 
 def _point(request: PlanRequest, part: JobPart, segments: tuple[Segment, ...]) -> FrontierPoint:
-    forecast, _ = forecast_segments(part.table, segments, part.demand, request.now)
+    forecast, samples = forecast_segments(part.table, segments, part.demand, request.now)
     return FrontierPoint(
-        spent(segments, part.table, part.demand, "usd"),
-        spent(segments, part.table, part.demand, "kwh"),
+        float(samples.usd.mean()),
+        forecast.kwh,
         forecast,
         allocations_of(part, segments, request.now),
     )

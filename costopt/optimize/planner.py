@@ -14,13 +14,25 @@ from costopt.optimize.enumerate import enumerate_configurations
 from costopt.optimize.layout import Segment, allocations_of, spent
 from costopt.optimize.model import JobPart
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.risk import done_forecast, forecast_segments
+from costopt.optimize.risk import (
+    done_forecast,
+    fallback_row,
+    forecast_segments,
+    mean_score_usd,
+    with_margin,
+)
 from costopt.optimize.shared import totals_limit_usd
 from costopt.optimize.solve import Answer, solve_parts
 from costopt.optimize.solver import Outcome
 
 TIGHTENINGS = 3
 """How often the due time is drawn in where the simulation finds the plan less sure than asked."""
+
+MARGINS = (0.0, 0.33, 0.67)
+"""Shares of the margin that are tried where there is a fallback, the boldest first."""
+
+WORTHWHILE = 1e-3
+"""A bolder plan that saves less than this share in the model is not looked at further."""
 
 SURE_ENOUGH = 0.01
 """How far the simulated probability may fall short: the noise of 2,000 samples."""
@@ -47,7 +59,7 @@ def plan(
     parts, rejections = prepare(request)
     if not parts:
         return _empty(request)
-    answer, planned = _solve_surely(request, parts, settings)
+    answer, planned = _solve_best(request, parts, settings)
     forecasts = _forecasts(request, parts, planned)
     candidates = _candidates(request, parts, answer) if explain and len(parts) == 1 else ()
     made = Plan(
@@ -112,9 +124,47 @@ def _solve(request: PlanRequest, parts: Sequence[JobPart], settings: _Settings) 
     )
 
 
-def _solve_surely(
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A job's plan as simulated: hours too late at the asked probability, 0 where sure enough."""
+
+    late_h: float
+    score_usd: float
+    forecast: Forecast
+
+
+def _solve_best(
     request: PlanRequest, parts: Sequence[JobPart], settings: _Settings
 ) -> tuple[Answer, dict[str, Forecast]]:
+    """The cheapest, as simulated, of plans that hold back all, some or none of the margin.
+
+    A margin pays for the worst case in advance; where uninterrupted capacity is allowed, changing
+    to it only when the worst comes is often cheaper and as sure.
+    """
+    held, held_judged = _solve_surely(request, parts, settings)
+    best, judged = held, held_judged
+    names = [part.demand.job.name for part in parts]
+    if len(parts) == 1 and fallback_row(parts[0].table, parts[0].demand) is not None:
+        for share in MARGINS:
+            bolder = _solve_bolder(request, parts[0], share, settings)
+            if held.solved and bolder.objective_usd >= held.objective_usd * (1 - WORTHWHILE):
+                break
+            if not bolder.solved:
+                continue
+            one = _judge(request, parts[0], bolder.segments[0])
+            if one.late_h <= 0 and (not judged or one.score_usd < judged[0].score_usd):
+                best, judged = bolder, [one]
+    return best, {n: one.forecast for n, one in zip(names, judged, strict=False)}
+
+
+def _solve_bolder(request: PlanRequest, part: JobPart, share: float, settings: _Settings) -> Answer:
+    bolder = replace(part, table=with_margin(part.table, share))
+    return _solve(request, [bolder], settings)
+
+
+def _solve_surely(
+    request: PlanRequest, parts: Sequence[JobPart], settings: _Settings
+) -> tuple[Answer, list[_Judged]]:
     """Solve, simulate, and draw the due time in until the plan is as sure as the policy asks.
 
     The margins of the model treat each configuration by itself; a mix of them can be less sure.
@@ -123,34 +173,31 @@ def _solve_surely(
     tried = list(parts)
     for _ in range(TIGHTENINGS):
         if not answer.solved:
-            break
+            return answer, []
         judged = [
             _judge(request, part, segments)
             for part, segments in zip(parts, answer.segments, strict=True)
         ]
-        if max(late_h for late_h, _ in judged) <= 0:
-            named = zip(parts, judged, strict=True)
-            return answer, {part.demand.job.name: forecast for part, (_, forecast) in named}
+        if max(one.late_h for one in judged) <= 0:
+            return answer, judged
         tried = [
-            replace(part, demand=replace(part.demand, due_h=part.demand.due_h - late_h * 1.1))
-            for part, (late_h, _) in zip(tried, judged, strict=True)
+            replace(part, demand=replace(part.demand, due_h=part.demand.due_h - one.late_h * 1.1))
+            for part, one in zip(tried, judged, strict=True)
         ]
         answer = _solve(request, tried, settings)
-    return Answer(answer.outcome if not answer.solved else Outcome.INFEASIBLE), {}
+    return Answer(Outcome.INFEASIBLE), []
 
 
-def _judge(
-    request: PlanRequest, part: JobPart, segments: Sequence[Segment]
-) -> tuple[float, Forecast]:
-    """By how much the finish at the asked probability overshoots the deadline, and the forecast."""
+def _judge(request: PlanRequest, part: JobPart, segments: Sequence[Segment]) -> _Judged:
     asked = min(request.policy.risk.on_time, 1.0) - SURE_ENOUGH
     forecast, samples = forecast_segments(part.table, segments, part.demand, request.now)
+    score_usd = mean_score_usd(samples, request.policy.objective)
     if forecast.on_time >= asked:
-        return 0.0, forecast
+        return _Judged(0.0, score_usd, forecast)
     deadline_h = (part.demand.job.deadline_at - request.now).total_seconds() / 3600
     ordered: list[float] = sorted(samples.finish_h[0].tolist())
     finish_h = ordered[min(int(asked * len(ordered)), len(ordered) - 1)]
-    return max(1e-6, finish_h - deadline_h), forecast
+    return _Judged(max(1e-6, finish_h - deadline_h), score_usd, forecast)
 
 
 def _binding(

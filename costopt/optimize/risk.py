@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import numpy as np
 from numpy.typing import NDArray
 
 from costopt.domain.plan import Forecast
+from costopt.domain.policy import Objective
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
 from costopt.optimize.layout import Segment
@@ -101,6 +102,24 @@ def forecast_segments(
     held = _fall_back(table, whole, shaky, begin_h, demand, draws)
     error = np.array([float(table.power_error[rows].max())])
     return _forecasts(held, error, demand, now)[0], held
+
+
+def mean_score_usd(samples: Samples, objective: Objective) -> float:
+    """The objective that the one run of ``samples`` comes to on average, fallback included."""
+    score = objective.usd * float(samples.usd.mean()) + objective.usd_per_kwh * float(
+        samples.kwh.mean()
+    )
+    if objective.usd_per_tonne_co2e > 0:
+        score += objective.usd_per_tonne_co2e * float(samples.gco2e.mean()) / 1e6
+    return score
+
+
+def with_margin(table: ConfigurationTable, share: float) -> ConfigurationTable:
+    """The table for plans that hold back only this share of the time for the worst.
+
+    The rest is left to the fallback, should the worst come.
+    """
+    return replace(table, stretch=table.calendar + share * (table.stretch - table.calendar))
 
 
 def done_forecast(now: datetime) -> Forecast:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import timedelta
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from costopt.domain.job import Job, Progress
 from costopt.domain.market import CapacityType, Offer
 from costopt.domain.policy import Limits, Policy, Risk
 from costopt.domain.view import JobView
+from costopt.optimize import planner
 from costopt.optimize.planner import plan, prepare
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.risk import forecast_rows
@@ -85,3 +87,17 @@ def test_a_plan_is_as_sure_as_the_policy_asks() -> None:
     made = plan(request(offers, what, policy))
     assert made.forecasts[0][1].on_time >= 0.94
     assert max(a.end_at for a in made.allocations) <= NOW + timedelta(hours=26)
+
+
+def test_a_fallback_is_cheaper_than_a_margin_bought_in_advance() -> None:
+    shaky = offer(pool("a"), 1.0, hazard=0.2, hazard_high=0.8)
+    safe = offer(pool("b", kind=CapacityType.ON_DEMAND), 6.0)
+    what = job(20, deadline_h=23)
+    wanted = request([shaky, safe], what, Policy("p", risk=Risk(0.95, 0.0)))
+    with patch.object(planner, "MARGINS", ()):
+        held = plan(wanted, explain=False)
+    made = plan(wanted, explain=False)
+    assert safe.pool in {a.pool for a in held.allocations}
+    assert {a.pool for a in made.allocations} == {shaky.pool}
+    assert made.forecasts[0][1].on_time >= 0.95
+    assert made.forecasts[0][1].usd_p50 < held.forecasts[0][1].usd_p50
