@@ -85,7 +85,7 @@ class CheckpointFolder:
         with _refusing("write", path):
             with temporary.open("xb") as file:
                 sink = _HashingSink(file)
-                fill(sink)
+                sink.fill_by(fill)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.rename(path)
@@ -163,10 +163,23 @@ class _HashingSink:
         self._file = file
         self.sha256 = hashlib.sha256()
         self.size_bytes = 0
+        self._error: OSError | None = None
+
+    def fill_by(self, fill: Callable[[Sink], None]) -> None:
+        """Raises the first OSError of a write: torch.save buries it under a RuntimeError."""
+        try:
+            fill(self)
+        finally:
+            if self._error is not None:
+                raise self._error
 
     def write(self, data: bytes, /) -> int:
         self.sha256.update(data)
-        written = self._file.write(data)
+        try:
+            written = self._file.write(data)
+        except OSError as error:
+            self._error = self._error or error
+            raise
         self.size_bytes += written
         return written
 

@@ -112,13 +112,13 @@ class TrainingLoop:
 
     def _settle(self, decision: Decision) -> None:
         if self.total is not None and self.step >= self.total:
-            return
-        if decision.stop:
+            self._save_for_certain()
+        elif decision.stop:
             self._save_for_certain()
             self._reporter.ended(TrainerState.STOPPED, self.step)
             self._group.leave()
             raise Stopped(0 if STATUS_FILE in os.environ else SIGTERM_EXIT)
-        if decision.save:
+        elif decision.save:
             self._save()
 
     def _begin(self, total: int) -> None:

@@ -116,6 +116,9 @@ class FaultyProvider:
         if crash:
             self._fail()
 
+    def close(self) -> None:
+        self.inner.close()
+
     def _fail(self) -> None:
         if self._error:
             raise ProviderUnavailableError("no answer")

@@ -1,0 +1,178 @@
+"""A loop that is stopped and started again ends where an undisturbed one does, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from costopt.agent.status import TrainerState, TrainerStatus
+from costopt.domain.errors import CheckpointError, CostoptError
+from costopt.train import Stopped, TrainingLoop, attach
+from costopt.train.cadence import Cadence
+
+STEPS = 12
+
+
+class Data:
+    """A stream whose position counts."""
+
+    def __init__(self) -> None:
+        self.position = 0
+
+    def draw(self) -> Tensor:
+        self.position += 1
+        return torch.full((4, 8), self.position / 10)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"position": self.position}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.position = state_dict["position"]
+
+
+class Run:
+    """One incarnation of a script with dropout, Adam, a schedule and Python's own randomness."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        torch.manual_seed(1)
+        random.seed(1)
+        self.model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5))
+        optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
+        scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
+        self.data = Data()
+        self.loop: TrainingLoop = attach(
+            self.model, optimizer, scheduler, self.data, checkpoint=folder, **options
+        )
+
+    def train(self, until: int = STEPS) -> None:
+        for step in self.loop.steps(STEPS):
+            loss = self.model(self.data.draw() * random.random()).square().sum()
+            loss.backward()
+            self.loop.apply()
+            if step + 1 == until:
+                return
+
+    def weights(self) -> Tensor:
+        return torch.cat([p.detach().flatten() for p in self.model.parameters()])
+
+
+@pytest.fixture(autouse=True)
+def _restore_sigterm() -> Any:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_killed_run_resumes_exactly(tmp_path: Path) -> None:
+    whole = Run(tmp_path / "whole")
+    whole.train()
+    Run(tmp_path / "killed", interval_s=1e-9).train(until=5)
+    second = Run(tmp_path / "killed", interval_s=1e-9)
+    assert second.loop.step == 5
+    second.train(until=9)
+    third = Run(tmp_path / "killed")
+    assert third.loop.step == 9
+    third.train()
+    assert torch.equal(third.weights(), whole.weights())
+    assert third.data.position == STEPS
+    assert third.loop.guarantee == "exact"
+
+
+def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path) -> None:
+    Run(tmp_path).train()
+    again = Run(tmp_path)
+    before = again.weights()
+    again.train()
+    assert torch.equal(again.weights(), before)
+
+
+def test_a_notice_saves_and_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notice, status = tmp_path / "notice.json", tmp_path / "status.json"
+    monkeypatch.setenv("COSTOPT_NOTICE_FILE", str(notice))
+    monkeypatch.setenv("COSTOPT_STATUS_FILE", str(status))
+    monkeypatch.setenv("COSTOPT_TOTAL_UNITS", "1200")
+    run = Run(tmp_path / "checkpoints")
+    steps = run.loop.steps(STEPS)
+    next(steps)
+    run.model(run.data.draw()).sum().backward()
+    notice.write_text("{}")
+    with pytest.raises(Stopped) as stopped:
+        run.loop.apply()
+    assert stopped.value.code == 0
+    told = TrainerStatus.read(status)
+    assert told is not None
+    assert told.state is TrainerState.STOPPED
+    assert told.saved_units == told.done_units == 100.0
+    assert [saved.units for saved in told.checkpoints] == [100.0]
+    notice.unlink()
+    assert Run(tmp_path / "checkpoints").loop.step == 1
+
+
+def test_sigterm_stops_a_run_without_an_agent(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    next(run.loop.steps(STEPS))
+    signal.raise_signal(signal.SIGTERM)
+    with pytest.raises(Stopped) as stopped:
+        run.loop.apply()
+    assert stopped.value.code == 143
+
+
+def test_a_refused_checkpoint_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    status = tmp_path / "status.json"
+    monkeypatch.setenv("COSTOPT_STATUS_FILE", str(status))
+    Run(tmp_path / "c", interval_s=1e-9).train(until=3)
+    (tmp_path / "c" / "step-000000003.0.0" / "state.pt").write_bytes(b"torn")
+    run = Run(tmp_path / "c")
+    run.train(until=3)
+    told = TrainerStatus.read(status)
+    assert told is not None
+    assert [(r.name, r.message[:8]) for r in told.refused] == [("step-000000003.0.0", "state.pt")]
+    assert run.loop.step == 3
+
+
+def test_a_turn_without_apply_is_an_error(tmp_path: Path) -> None:
+    steps = Run(tmp_path).loop.steps(STEPS)
+    next(steps)
+    with pytest.raises(CostoptError, match=r"without job\.apply"):
+        next(steps)
+
+
+def test_another_model_is_refused_with_a_hint(tmp_path: Path) -> None:
+    Run(tmp_path, interval_s=1e-9).train(until=2)
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises((CheckpointError, RuntimeError)):
+        attach(model, optimizer, checkpoint=tmp_path)
+
+
+def test_the_interval_follows_the_measured_save_time() -> None:
+    cadence = Cadence(interval_s=600, hazard_per_hour=0.5, speed=100)
+    assert not cadence.is_due()
+    cadence.saved(0.02)
+    assert cadence.interval_s == pytest.approx((2 * 7200 * 2.0) ** 0.5)
+
+
+def test_the_status_survives_nonsense(tmp_path: Path) -> None:
+    path = tmp_path / "status.json"
+    for text in ("", "{", "[]", json.dumps({"schema": 9}), json.dumps({"schema": 1})):
+        path.write_text(text)
+        assert TrainerStatus.read(path) is None
+
+
+def test_the_agent_and_the_provider_never_import_torch() -> None:
+    code = (
+        "import sys, costopt.agent.__main__, costopt.agent.runtime, costopt_sim.process;"
+        "sys.exit(any(m in sys.modules for m in ('torch', 'numpy', 'pydantic')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
