@@ -67,6 +67,10 @@ class Provider(Protocol):
         """Release a node. A missing or ended one is no error."""
         ...
 
+    def close(self) -> None:
+        """Let go of connections and threads; what runs keeps running."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:

@@ -82,6 +82,15 @@ def open_run(read_job: ReadJob, policy: Policy, options: LiveOptions) -> Iterato
     clock = market_clock(folder / "clock.json", options.start_at, options.speed)
     with open_ledger(options.state_dir / LEDGER) as ledger, ledger.exclusive(name):
         job = _as_submitted(read_job, name, ledger, clock, options)
+        hazards = LearnedHazard(catalog_priors(load_catalog()))
+        noticed_share = 1.0 if options.notice_s > job.checkpoint.save_s else 0.0
+        runtime = MailboxRuntime(
+            FileStore(folder / "store"),
+            clock,
+            speed=clock.speed,
+            gang_hazard=lambda _, nodes: _gang_hazard_per_hour(hazards, nodes),
+            noticed_share=noticed_share,
+        )
         provider = connect(
             "sim",
             clock,
@@ -90,13 +99,28 @@ def open_run(read_job: ReadJob, policy: Policy, options: LiveOptions) -> Iterato
                 "machines": load_catalog(),
                 "mode": "process",
                 "notice_s": options.notice_s,
-                "state_dir": folder / "nodes",
-                "store_dir": folder / "store",
-                "speed": clock.speed,
+                "state_dir": folder,
+                "store": folder / "store",
+                "runtime": runtime,
             },
         )
-        engine = _engine(job, policy, options, ledger, clock, provider, folder)
-        yield LiveRun(job, engine, ledger, clock, provider)
+        world = World(
+            providers=(provider,),
+            runtime=runtime,
+            ledger=ledger,
+            clock=clock,
+            machines=load_catalog(),
+            powers=NodePowerModel(load_catalog(), policy.objective.carbon_signal),
+            hazards=hazards,
+        )
+        settings = Settings(
+            tick_s=options.tick_s, cooldown_s=options.cooldown_s, noticed_share=noticed_share
+        )
+        engine = Engine([job], policy, build(policy.strategy), world, settings)
+        try:
+            yield LiveRun(job, engine, ledger, clock, provider)
+        finally:
+            provider.close()
 
 
 def _as_submitted(
@@ -121,45 +145,11 @@ def _as_submitted(
             case JobFailed():
                 failed = True
     if submitted is None:
-        return read_job(clock.now())
+        return read_job(options.start_at)
     if failed:
         ledger.append(replace(submitted, at=clock.now()))
     job = read_job(submitted.start_at)
     return replace(job, start_at=submitted.start_at, deadline_at=submitted.deadline_at)
-
-
-def _engine(
-    job: Job,
-    policy: Policy,
-    options: LiveOptions,
-    ledger: SqliteLedger,
-    clock: ScaledClock,
-    provider: Provider,
-    folder: Path,
-) -> Engine:
-    catalog = load_catalog()
-    hazards = LearnedHazard(catalog_priors(catalog))
-    noticed_share = 1.0 if options.notice_s > job.checkpoint.save_s else 0.0
-    runtime = MailboxRuntime(
-        FileStore(folder / "store"),
-        clock,
-        speed=clock.speed,
-        gang_hazard=lambda _, nodes: _gang_hazard_per_hour(hazards, nodes),
-        noticed_share=noticed_share,
-    )
-    world = World(
-        providers=(provider,),
-        runtime=runtime,
-        ledger=ledger,
-        clock=clock,
-        machines=catalog,
-        powers=NodePowerModel(catalog, policy.objective.carbon_signal),
-        hazards=hazards,
-    )
-    settings = Settings(
-        tick_s=options.tick_s, cooldown_s=options.cooldown_s, noticed_share=noticed_share
-    )
-    return Engine([job], policy, build(policy.strategy), world, settings)
 
 
 def _gang_hazard_per_hour(hazards: HazardModel, nodes: tuple[Node, ...]) -> float | None:

@@ -74,6 +74,9 @@ class SimProvider:
         """Release a node now; silent where it is missing or has ended."""
         self.fleet.terminate(node_id, self._clock.now())
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def _offer(self, pool: Pool, cursor: PoolCursor, now: datetime) -> Offer:
         hazard = None if pool.capacity_type.interruptible else NEVER_INTERRUPTED
         state = cursor.at(now)
