@@ -14,6 +14,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,12 +143,15 @@ def fallback_row(table: ConfigurationTable, demand: Demand) -> int | None:
 
 def _draws(samples: int) -> _Draws:
     rng = np.random.default_rng(SEED)
-    return _Draws(
-        rng.standard_normal(samples),
-        rng.standard_normal(samples),
-        rng.standard_normal(samples),
-        rng,
-    )
+    grid = _normal_grid(samples)
+    return _Draws(rng.permutation(grid), rng.permutation(grid), rng.permutation(grid), rng)
+
+
+@lru_cache(maxsize=8)
+def _normal_grid(samples: int) -> Array:
+    """Evenly spread normal quantiles: few samples then give the same percentiles as many."""
+    normal = NormalDist()
+    return np.array([normal.inv_cdf((i + 0.5) / samples) for i in range(samples)])
 
 
 def _within(value: Array, low: Array, high: Array, draws: Array) -> Array:

@@ -1,0 +1,119 @@
+"""Why a candidate that could have been chosen was not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from costopt.domain.market import Pool
+from costopt.domain.plan import Forecast, Rejection
+from costopt.domain.policy import Policy
+from costopt.optimize.configuration import ConfigurationTable
+from costopt.optimize.demand import Demand
+from costopt.optimize.prune import alone_held_h, alone_score
+from costopt.optimize.rates import Array
+from costopt.optimize.risk import fallback_row
+
+
+@dataclass(frozen=True, slots=True)
+class WhyNot:
+    """Judges the rows of a job's table against the plan, whose objective is ``plan_score_usd``.
+
+    Codes: ``late``; ``risk`` (not sure enough, or sure only by way of the fallback); ``budget``;
+    ``fallback`` (cheaper than the plan if all goes well, but not on average); ``dearer``;
+    ``unplanned`` (nothing against it, but there is no plan).
+    """
+
+    table: ConfigurationTable
+    demand: Demand
+    policy: Policy
+    plan_score_usd: float | None
+    held_h: Array
+    score_usd: Array
+    has_fallback: bool
+
+    @classmethod
+    def against(
+        cls,
+        table: ConfigurationTable,
+        demand: Demand,
+        policy: Policy,
+        plan_score_usd: float | None,
+    ) -> Self:
+        """Judge against a plan; None where none was made."""
+        return cls(
+            table,
+            demand,
+            policy,
+            plan_score_usd,
+            alone_held_h(table, demand),
+            alone_score(table, demand),
+            fallback_row(table, demand) is not None,
+        )
+
+    def rejection(self, row: int, forecast: Forecast) -> Rejection:
+        """The first thing that speaks against the row."""
+        pool = self.table.offers[int(self.table.offer[row])].pool
+        found = self._time(row, forecast) or self._budget(forecast)
+        if found is not None:
+            return Rejection(pool, *found)
+        if self.plan_score_usd is None:
+            return Rejection(pool, "unplanned", "no plan was made")
+        return self._dearer(pool, row, self.plan_score_usd)
+
+    def _time(self, row: int, forecast: Forecast) -> tuple[str, str] | None:
+        asked = self.policy.risk.on_time
+        late_h = (forecast.finish_p50_at - self.demand.job.deadline_at).total_seconds() / 3600
+        if late_h > 0:
+            return "late", f"finishes {late_h:,.1f} h late"
+        if forecast.on_time < asked:
+            return "risk", f"P(on time) {forecast.on_time:.2f} < {asked:g}"
+        saved = self.has_fallback and bool(self.table.interruptible[row])
+        if saved and self._expected_h(row) > self.demand.hours_left:
+            return "risk", "too slow: on time only by changing to uninterrupted capacity"
+        if not saved and self.held_h[row] > self.demand.hours_left:
+            return "risk", "leaves no time for the reserve and for what may go wrong"
+        return None
+
+    def _expected_h(self, row: int) -> float:
+        table = self.table
+        paid_h = self.demand.units / float(table.paid_units_per_hour[row])
+        return paid_h * float(table.calendar[row]) + self.demand.job.overhead_s / 3600
+
+    def _budget(self, forecast: Forecast) -> tuple[str, str] | None:
+        budget = self.demand.job.budget
+        if budget.max_usd is not None and forecast.usd_p50 > budget.max_usd:
+            return "budget", (
+                f"costs {forecast.usd_p50:,.2f} $, the budget is {budget.max_usd:,.2f} $"
+            )
+        if budget.max_kwh is not None and forecast.kwh > budget.max_kwh:
+            return "budget", (
+                f"takes {forecast.kwh:,.1f} kWh, the budget is {budget.max_kwh:,.1f} kWh"
+            )
+        return None
+
+    def _dearer(self, pool: Pool, row: int, plan_score_usd: float) -> Rejection:
+        objective = self.policy.objective
+        only_usd = objective.usd_per_kwh == 0 and objective.usd_per_tonne_co2e == 0
+        verb = "costs" if only_usd else "scores"
+        ratio = float(self.score_usd[row]) / max(plan_score_usd, 1e-12)
+        if ratio < 1:
+            reason = "cheaper if all goes well, but leaves more to the dearer fallback"
+            return Rejection(pool, "fallback", reason)
+        more = (
+            f"{ratio:.1f}× the chosen" if ratio >= 1.1 else f"{ratio - 1:.1%} more than the chosen"
+        )
+        enters = self._enters_below_usd_per_hour(row, plan_score_usd)
+        return Rejection(pool, "dearer", f"{verb} {more}", enters)
+
+    def _enters_below_usd_per_hour(self, row: int, plan_score_usd: float) -> float | None:
+        """The node price at which the row alone would equal the plan, all else being equal."""
+        table = self.table
+        paid_h = self.demand.units / float(table.paid_units_per_hour[row])
+        usd = float(table.usd_per_hour[row]) * paid_h + float(table.usd_per_start[row])
+        usd_part = self.policy.objective.usd * usd
+        if usd_part <= 0:
+            return None
+        node_price = float(table.usd_per_hour[row]) / int(table.nodes[row])
+        price = node_price * (1 - (float(self.score_usd[row]) - plan_score_usd) / usd_part)
+        return price if price > 0 else None
