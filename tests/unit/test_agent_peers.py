@@ -1,0 +1,99 @@
+"""Who is alive is told by heartbeats that change, not by clocks."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from costopt.agent.gang import Gang, Rendezvous
+from costopt.agent.heartbeat import Heartbeat, NodeActivity
+from costopt.agent.launcher import Launcher, launch_spec
+from costopt.agent.mailbox import Mailbox
+from costopt.agent.notice import read_notice
+from costopt.agent.peers import Peers
+from costopt.agent.store import FileStore
+from costopt.agent.trainer_env import TrainerEnv
+
+GANG = Gang("j", 3, ("a", "b"), ("python", "t.py", "--x"), "/w", formed_at=0.0, env=(("K", "v"),))
+
+
+def beat(mailbox: Mailbox, number: int, state: NodeActivity = NodeActivity.TRAINING) -> None:
+    mailbox.post_heartbeat(Heartbeat("b", 3, state, at=0.0, beat=number))
+
+
+def test_a_peer_that_stops_beating_is_lost(tmp_path: Path) -> None:
+    mailbox = Mailbox(FileStore(tmp_path), "j")
+    peers = Peers(mailbox, ("b",))
+    peers.look()
+    assert peers.lost(since=time.monotonic()) is None, "never heard: still booting"
+    beat(mailbox, 1)
+    peers.look()
+    heard_at = time.monotonic()
+    peers.look()
+    assert peers.lost(since=heard_at) == "no heartbeat from b"
+    beat(mailbox, 2)
+    peers.look()
+    assert peers.lost(since=heard_at) is None
+    beat(mailbox, 3, NodeActivity.GONE)
+    peers.look()
+    assert peers.lost(since=0.0) == "b has left"
+
+
+def test_torchrun_is_told_everything_and_its_workers_are_tied() -> None:
+    spec = launch_spec(
+        GANG,
+        "b",
+        Rendezvous(3, "10.0.0.1", 4711),
+        launcher=Launcher.TORCHRUN,
+        processes=4,
+        agent_pid=77,
+    )
+    words = " ".join(spec.command)
+    for part in (
+        "tether.py 77 ",
+        "--nnodes=2 --node-rank=1 --nproc-per-node=4",
+        "--master-addr=10.0.0.1 --master-port=4711 --max-restarts=0",
+        "tether.py 0 ",
+        "-u t.py --x",
+    ):
+        assert part in words
+    assert spec.variables == (("K", "v"),)
+
+
+def test_other_commands_get_the_variables_themselves() -> None:
+    gang = Gang("j", 1, ("a",), ("./run.sh",), "/w", formed_at=0.0)
+    spec = launch_spec(
+        gang,
+        "a",
+        Rendezvous(1, "h", 1),
+        launcher=Launcher.TORCHRUN,
+        processes=1,
+        agent_pid=1,
+    )
+    assert spec.command[-1] == "./run.sh"
+    assert "torch.distributed.run" not in spec.command
+    assert dict(spec.variables) == {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_WORLD_SIZE": "1",
+        "MASTER_ADDR": "h",
+        "MASTER_PORT": "1",
+    }
+
+
+def test_a_notice_that_cannot_be_read_is_a_notice(tmp_path: Path) -> None:
+    path = tmp_path / "notice.json"
+    assert read_notice(path) is None
+    for text in ("", "{", "[]", '{"action": "stop", "time": "t"}'):
+        path.write_text(text)
+        assert read_notice(path) is not None
+
+
+def test_the_trainers_environment_makes_the_round_trip() -> None:
+    env = TrainerEnv(
+        "j", "n", 4, Path("/n"), Path("/s"), "/c", 60.0, 0.25, 0.5, 360.0, total_units=1200.0
+    )
+    assert TrainerEnv.read(env.variables()) == env
+    assert TrainerEnv.read(TrainerEnv().variables()) == TrainerEnv()
+    assert TrainerEnv.read({}) == TrainerEnv()

@@ -1,0 +1,211 @@
+"""What the controller makes of the letters in the mailbox."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from costopt.agent.heartbeat import CommandFailure, Heartbeat, NodeActivity
+from costopt.agent.mailbox import Mailbox
+from costopt.agent.runtime import MailboxRuntime
+from costopt.agent.status import RefusedCheckpoint, SavedCheckpoint
+from costopt.agent.store import FileStore
+from costopt.domain.fleet import Node, NodeState
+from costopt.domain.job import (
+    CheckpointSpec,
+    GangState,
+    Job,
+    Phase,
+    Resources,
+    Throughput,
+    Work,
+    WorkUnit,
+)
+from costopt.domain.market import Pool
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SPEED = 60.0
+JOB = Job(
+    name="j",
+    work=Work(1000, WorkUnit.STEPS),
+    start_at=NOW,
+    deadline_at=NOW + timedelta(hours=5),
+    resources=Resources(),
+    throughput=Throughput(),
+    checkpoint=CheckpointSpec("/checkpoints", save_s=30, restore_s=60),
+    phases=(Phase("all", 1.0, 1, 4),),
+    run=("python", "train.py"),
+    startup_s=120,
+)
+BEAT = Heartbeat("n1", 1, NodeActivity.TRAINING, at=0.0, beat=1, reported=True)
+
+
+class Still:
+    """A clock that stands."""
+
+    def now(self) -> datetime:
+        return NOW
+
+    def sleep(self, seconds: float) -> None:
+        raise AssertionError("nobody waits here")
+
+
+def node(node_id: str) -> Node:
+    pool = Pool.parse("sim/r/z/t/spot")
+    return Node(node_id, "o", "j", pool, "k", NodeState.RUNNING, NOW, 1.0)
+
+
+class Desk:
+    """A runtime, and the agents' side of its mailbox."""
+
+    def __init__(self, folder: Path, silent_s: float = 60.0) -> None:
+        store = FileStore(folder)
+        self.mailbox = Mailbox(store, "j")
+        self.runtime = MailboxRuntime(store, Still(), speed=SPEED, silent_s=silent_s)
+        self.runtime.form(JOB, 1, (node("n1"), node("n2")), 600.0)
+
+    def say(self, **changes: object) -> None:
+        beat = replace(BEAT, at=time.time(), **changes)  # type: ignore[arg-type]
+        self.mailbox.post_heartbeat(beat)
+
+    def state(self) -> GangState:
+        return self.runtime.progress(JOB, NOW).state
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def test_a_job_never_heard_of_has_done_nothing(tmp_path: Path) -> None:
+    progress = MailboxRuntime(FileStore(tmp_path), Still()).progress(JOB, NOW)
+    assert progress.state is GangState.IDLE
+    assert progress.done_units == progress.saved_units == 0
+
+
+def test_a_gang_starts_until_every_member_trains(desk: Desk) -> None:
+    progress = desk.runtime.progress(JOB, NOW)
+    assert progress.state is GangState.STARTING
+    assert progress.starting_until is not None
+    assert abs((progress.starting_until - NOW).total_seconds() - JOB.overhead_s) < 30
+    desk.say(node_id="n1")
+    assert desk.state() is GangState.STARTING
+    desk.say(node_id="n2")
+    assert desk.state() is GangState.TRAINING
+
+
+def test_speeds_are_told_in_the_jobs_time(desk: Desk) -> None:
+    for node_id in ("n1", "n2"):
+        desk.say(node_id=node_id, done_units=300.0, saved_units=200.0, units_per_s=30.0)
+    progress = desk.runtime.progress(JOB, NOW)
+    assert progress.measured_units_per_s == pytest.approx(0.5)
+    assert (progress.done_units, progress.saved_units) == (300.0, 200.0)
+
+
+def test_reports_of_another_generation_are_not_believed(desk: Desk) -> None:
+    for node_id in ("n1", "n2"):
+        desk.say(node_id=node_id, done_units=300.0, saved_units=200.0)
+    desk.runtime.form(JOB, 2, (node("n1"), node("n2")), 600.0)
+    progress = desk.runtime.progress(JOB, NOW)
+    assert progress.state is GangState.STARTING
+    assert progress.done_units == 0.0
+
+
+def test_an_older_generation_forms_nothing(desk: Desk) -> None:
+    desk.runtime.form(JOB, 5, (node("n1"),), 600.0)
+    desk.runtime.form(JOB, 4, (node("n2"),), 600.0)
+    gang = desk.mailbox.gang()
+    assert gang is not None
+    assert (gang.generation, gang.members) == (5, ("n1",))
+
+
+def test_a_broken_gang_keeps_only_what_is_saved(desk: Desk) -> None:
+    desk.say(node_id="n1", done_units=300.0, saved_units=200.0, state=NodeActivity.BROKEN)
+    progress = desk.runtime.progress(JOB, NOW)
+    assert progress.state is GangState.IDLE
+    assert progress.done_units == progress.saved_units == 200.0
+
+
+def test_a_member_that_falls_silent_breaks_the_gang(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, silent_s=0.02)
+    for node_id in ("n1", "n2"):
+        desk.say(node_id=node_id)
+    assert desk.state() is GangState.TRAINING
+    time.sleep(0.05)
+    desk.say(node_id="n1", beat=2)
+    progress = desk.runtime.progress(JOB, NOW)
+    assert progress.state is GangState.IDLE
+    assert progress.message == "no heartbeat from n2"
+
+
+def test_finished_needs_all_the_work_saved(desk: Desk) -> None:
+    desk.say(node_id="n1", state=NodeActivity.FINISHED, done_units=1000.0, saved_units=900.0)
+    assert desk.state() is not GangState.FINISHED
+    desk.say(node_id="n1", state=NodeActivity.FINISHED, done_units=1000.0, saved_units=1000.0)
+    assert desk.state() is GangState.FINISHED
+
+
+def fail(desk: Desk, generation: int, saved_units: float) -> GangState:
+    desk.runtime.form(JOB, generation, (node("n1"),), 600.0)
+    failure = CommandFailure("n1", generation, 1, 0.0, saved_units, "ValueError: x", "/log")
+    desk.mailbox.post_failure(failure)
+    desk.say(node_id="n1", generation=generation, state=NodeActivity.FAILED)
+    return desk.state()
+
+
+def test_the_third_failure_at_one_point_is_final(desk: Desk) -> None:
+    assert [fail(desk, generation, 100.0) for generation in (1, 2, 3)] == [
+        GangState.IDLE,
+        GangState.IDLE,
+        GangState.FAILED,
+    ]
+    message = desk.runtime.progress(JOB, NOW).message
+    assert "exited with 1 on node n1" in message
+    assert "ValueError: x" in message
+    assert "/log" in message
+
+
+def test_progress_between_failures_forgives_them(desk: Desk) -> None:
+    states = [fail(desk, generation, 100.0 * generation) for generation in (1, 2, 3, 4)]
+    assert set(states) == {GangState.IDLE}
+
+
+def test_checkpoints_and_refusals(desk: Desk) -> None:
+    for units in (100.0, 200.0, 300.0):
+        desk.mailbox.post_checkpoint(
+            SavedCheckpoint(f"step-{units:g}", units, "/c", time.time() - 1, 10, 0.5)
+        )
+    records = desk.runtime.checkpoints(JOB, 100.0)
+    assert [record.units for record in records] == [200.0, 300.0]
+    assert records[0].save_s == 30.0
+    assert abs((NOW - records[0].committed_at).total_seconds() - SPEED) < 10
+    desk.mailbox.post_refused(RefusedCheckpoint("step-300", "/c", "torn"))
+    assert desk.runtime.progress(JOB, NOW).saved_units == 200.0
+    assert [refused.name for refused in desk.runtime.refused(JOB)] == ["step-300"]
+
+
+def test_drained_means_asked_and_no_trainer_left(desk: Desk) -> None:
+    desk.say(node_id="n1")
+    desk.say(node_id="n2", state=NodeActivity.STOPPED)
+    assert desk.runtime.drained(JOB) == frozenset()
+    desk.runtime.drain(JOB, ["n1", "n2"])
+    desk.runtime.drain(JOB, ["n1"])
+    assert desk.runtime.drained(JOB) == {"n2"}
+    desk.say(node_id="n1", state=NodeActivity.STOPPED)
+    assert desk.runtime.drained(JOB) == {"n1", "n2"}
+    desk.runtime.form(JOB, 2, (node("n1"),), 600.0)
+    assert desk.runtime.drained(JOB) == {"n2"}
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"null", b'{"schema": 9}', b'{"schema": 1}'])
+def test_a_torn_letter_reads_as_none(desk: Desk, text: bytes) -> None:
+    desk.mailbox.store.put("jobs/j/gang.json", text)
+    desk.mailbox.store.put("jobs/j/nodes/n1/heartbeat.json", text)
+    desk.mailbox.store.put("jobs/j/failures/000000001.json", text)
+    assert desk.mailbox.gang() is None
+    assert desk.mailbox.heartbeat("n1") is None
+    assert desk.mailbox.failures() == ()
