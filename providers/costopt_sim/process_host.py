@@ -30,7 +30,7 @@ class ProcessHost:
         self._processes = processes
         self._lock = RLock()
         self._records: dict[str, NodeRecord] = {}
-        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._children: set[int] = set()
 
     def start(self, node: Node) -> None:
         """Start the node's agent. Raises ProviderError."""
@@ -39,10 +39,9 @@ class ProcessHost:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
                 NodeRecord(node).write(folder)
-                child = self._spawn(node, folder)
-                self._children[node.node_id] = child
-                record = NodeRecord(node, child.pid, started_ticks(child.pid))
-                self._keep(record)
+                pid = self._spawn(node, folder)
+                self._children.add(pid)
+                self._keep(NodeRecord(node, pid, started_ticks(pid)))
             except OSError as error:
                 kill_node(folder, None)
                 raise ProviderError(
@@ -65,9 +64,9 @@ class ProcessHost:
         with self._lock:
             record = self._records.get(node.node_id, NodeRecord(node))
             kill_node(self.folder(node.node_id), record.pid)
-            child = self._children.pop(node.node_id, None)
-            if child is not None:
-                child.wait()
+            if record.pid in self._children:
+                os.waitpid(record.pid, 0)
+                self._children.discard(record.pid)
             self._keep(replace(record, node=node, interruption=None))
 
     def found(self) -> tuple[tuple[Node, ...], tuple[Interruption, ...]]:
@@ -95,7 +94,7 @@ class ProcessHost:
             return [
                 (node_id, self._obituary(node_id))
                 for node_id, record in self._records.items()
-                if record.node.state.alive and not self._runs(node_id, record)
+                if record.node.state.alive and not self._runs(record)
             ]
 
     def running(self) -> tuple[str, ...]:
@@ -107,7 +106,7 @@ class ProcessHost:
         """Where everything of a node lies."""
         return self._nodes_dir / node_id
 
-    def _spawn(self, node: Node, folder: Path) -> subprocess.Popen[bytes]:
+    def _spawn(self, node: Node, folder: Path) -> int:
         command = [
             *(sys.executable, "-m", "costopt.agent"),
             *("--store", str(self._store), "--job", node.job, "--node", node.node_id),
@@ -115,7 +114,7 @@ class ProcessHost:
             *("--launcher", self._launcher, "--processes", str(self._processes)),
         ]
         with (folder / "agent.log").open("ab") as log:
-            return subprocess.Popen(  # noqa: S603
+            child = subprocess.Popen(  # noqa: S603
                 command,
                 env={**os.environ, "PYTHONPATH": _import_path(), FOLDER_VARIABLE: str(folder)},
                 stdin=subprocess.DEVNULL,
@@ -123,6 +122,9 @@ class ProcessHost:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        # The node may outlive this process and is reaped by its id: Popen is not to mourn it.
+        child.returncode = 0
+        return child.pid
 
     def _keep(self, record: NodeRecord) -> None:
         folder = self.folder(record.node.node_id)
@@ -130,16 +132,11 @@ class ProcessHost:
         record.write(folder)
         self._records[record.node.node_id] = record
 
-    def _runs(self, node_id: str, record: NodeRecord) -> bool:
-        child = self._children.get(node_id)
-        if child is not None:
-            return child.poll() is None
+    def _runs(self, record: NodeRecord) -> bool:
         return record.pid is not None and is_running(record.pid, record.started_ticks)
 
     def _obituary(self, node_id: str) -> str:
-        child = self._children.get(node_id)
-        how = "" if child is None else f" with {child.returncode}"
-        return f"the node's agent ended{how}; see {self.folder(node_id) / 'agent.log'}"
+        return f"the node's agent ended; see {self.folder(node_id) / 'agent.log'}"
 
 
 def _import_path() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -10,8 +12,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from costopt_sim.process_group import FOLDER_VARIABLE
-from costopt_sim.process_host import ProcessHost
 
 from costopt.agent.runtime import MailboxRuntime
 from costopt.agent.store import FileStore
@@ -28,6 +28,8 @@ from costopt.domain.job import (
     WorkUnit,
 )
 from costopt.domain.market import Interruption, Pool
+from costopt_sim.process_group import FOLDER_VARIABLE
+from costopt_sim.process_host import ProcessHost
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "finetune"
 POOL = Pool.parse("sim/here/a/small/spot")
@@ -116,8 +118,7 @@ class Gang:
 
 
 def trainer(output: Path, steps: int) -> tuple[str, ...]:
-    words = ("python", "train.py", "--steps", str(steps), "--batch", "2", "--output", str(output))
-    return words
+    return ("python", "train.py", "--steps", str(steps), "--batch", "2", "--output", str(output))
 
 
 def processes_of(folder: Path) -> list[int]:
@@ -183,9 +184,7 @@ def test_weights_survive_three_kills_bit_for_bit(tmp_path: Path, gangs: list[Gan
     assert processes_of(tmp_path) == []
 
 
-def test_a_command_that_fails_is_tried_again_then_blamed(
-    tmp_path: Path, gangs: list[Gang]
-) -> None:
+def test_a_command_that_fails_is_tried_again_then_blamed(tmp_path: Path, gangs: list[Gang]) -> None:
     code = "raise ValueError('no such corpus')"
     gang = Gang(tmp_path, ("python", "-c", code), 10, "direct")
     gangs.append(gang)
@@ -236,9 +235,6 @@ def test_an_agent_that_is_killed_takes_its_trainer_along(tmp_path: Path, gangs: 
         time.sleep(0.05)
     pid = gang.host._records[node_id].pid
     assert pid is not None
-    import os
-    import signal
-
     os.kill(pid, signal.SIGKILL)
     while (gang.host.dead() == [] or len(processes_of(folder)) > 0) and (
         time.monotonic() < deadline

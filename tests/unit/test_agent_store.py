@@ -63,7 +63,7 @@ def test_of_many_writers_one_wins_with_whole_bytes(tmp_path: Path) -> None:
 
 def test_a_refusal_names_the_path_and_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StoreError, match="cannot write .*file/key") as caught:
+    with pytest.raises(StoreError, match=r"cannot write .*file/key") as caught:
         FileStore(tmp_path / "file").put("key", b"x")
     assert caught.value.hint
 
@@ -76,7 +76,7 @@ def test_a_full_disk_keeps_the_old_bytes(tmp_path: Path) -> None:
     try:
         store = FileStore(tmp_path)
         store.put("key", b"old")
-        with pytest.raises(StoreError, match="No space left.*\n.*free space"):
+        with pytest.raises(StoreError, match=r"No space left.*\n.*free space"):
             store.put("key", b"x" * 100_000)
         assert store.get("key") == b"old"
         assert store.keys("") == ["key"]
