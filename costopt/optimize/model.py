@@ -12,14 +12,14 @@ take by the margin that the policy's on-time probability asks for. A start holds
 min   Σ score·x + start_score·(u − k)
 work  Σ_t,o of stage  units·x ≥ W_stage
 time  Σ_o stretch·x + δ·(u − k) ≤ L_t  (a living gang: what is left of δ)
-link  stretch·x ≤ L_t·u
+link  x ≤ most·u          most: what fits the slot, or the stage's work if that is less
 carry k ≤ u;  k ≤ u of the slot before;  Σ_o k ≤ 1;  k_t + k_t+1 = 2 leaves room for no other option
 order u of a later stage ≤ the share of the stage before it done by then
 money Σ usd ≤ the job's and the policy's budget; Σ kwh ≤ the job's
 Where jobs share a limit (``shared``), a slot is given to one option of a job as a whole:
       Σ_o u ≤ 1;  an option that runs on fills its slot;  Σ_j,o load·u ≤ limit in each slot.
-Work is counted in shares of the job, money in shares of ``unit_usd``, so that the solver sees
-numbers near 1 whatever the units.
+Work is counted in shares of the stage, x in shares of its most, money in shares of ``unit_usd``, so
+that the solver sees numbers near 1 whatever the units.
 """
 
 from __future__ import annotations
@@ -62,9 +62,10 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """The variables of one option in one slot."""
+    """The variables of one option in one slot; x counts in shares of ``hours``, its most."""
 
     x: int
+    hours: float
     u: int
     k: int | None
 
@@ -119,7 +120,7 @@ class PlanModel:
                     Use(
                         part.options[o],
                         t,
-                        max(0.0, values[cell.x]),
+                        max(0.0, values[cell.x]) * cell.hours,
                         cell.k is not None and values[cell.k] > 0.5,
                         after is not None and after.k is not None and values[after.k] > 0.5,
                     )
@@ -141,11 +142,10 @@ class PlanModel:
                 runs_on = (o, t - 1) in cells or (
                     t == 0 and slot.start_h <= 0 and bool(table.running[row])
                 )
+                hours = _most_hours(part, option, slot)
                 cells[o, t] = _Cell(
-                    self._model.variable(
-                        slot.hours / float(table.stretch[row]),
-                        cost=float(table.score_per_hour[row]) / unit,
-                    ),
+                    self._model.variable(1, cost=hours * float(table.score_per_hour[row]) / unit),
+                    hours,
                     self._model.variable(1, cost=start, integer=True),
                     self._carry_variable(part, start, first=(o, t - 1) not in cells)
                     if runs_on
@@ -161,7 +161,9 @@ class PlanModel:
     def _add_work(self, part: JobPart, cells: dict[tuple[int, int], _Cell]) -> None:
         for number, stage in enumerate(part.demand.stages):
             terms = {
-                cell.x: float(part.table.paid_units_per_hour[part.options[o].row]) / stage.units
+                cell.x: cell.hours
+                * float(part.table.paid_units_per_hour[part.options[o].row])
+                / stage.units
                 for (o, _), cell in cells.items()
                 if part.options[o].stage == number
             }
@@ -174,13 +176,12 @@ class PlanModel:
             for (o, at), cell in cells.items():
                 if at != t:
                     continue
-                stretch = float(part.table.stretch[part.options[o].row])
-                terms[cell.x] = stretch
+                terms[cell.x] = float(part.table.stretch[part.options[o].row]) * cell.hours
                 terms[cell.u] = delta
                 if cell.k is not None:
                     living = (o, t - 1) not in cells
                     terms[cell.k] = -(delta - (part.demand.starting_h if living else 0.0))
-                self._model.at_most({cell.x: stretch, cell.u: -slot.hours}, 0.0)
+                self._model.at_most({cell.x: 1, cell.u: -1}, 0)
             if terms:
                 self._model.at_most(terms, slot.hours)
 
@@ -222,7 +223,8 @@ class PlanModel:
         """An option that runs on into the next slot has filled this one."""
         row, hours = part.options[o].row, self._slots[t].hours
         delta = min(_start_h(part), hours)
-        terms = {cell.x: float(part.table.stretch[row]), cell.u: delta, runs_on: -hours}
+        held = float(part.table.stretch[row]) * cell.hours
+        terms = {cell.x: held, cell.u: delta, runs_on: -hours}
         if cell.k is not None:
             terms[cell.k] = -delta
         self._model.at_least(terms, -1e-9)
@@ -234,7 +236,9 @@ class PlanModel:
                 continue
             units = part.demand.stages[stage - 1].units
             done = {
-                earlier.x: float(part.table.paid_units_per_hour[part.options[p].row]) / units
+                earlier.x: earlier.hours
+                * float(part.table.paid_units_per_hour[part.options[p].row])
+                / units
                 for (p, at), earlier in cells.items()
                 if at <= t and part.options[p].stage == stage - 1
             }
@@ -273,7 +277,7 @@ class PlanModel:
         terms: dict[int, float] = {}
         for (o, t), cell in cells.items():
             row = part.options[o].row
-            terms[cell.x] = float(per_hour[row])
+            terms[cell.x] = cell.hours * float(per_hour[row])
             terms[cell.u] = float(per_start[row])
             if cell.k is not None:
                 living = (o, t - 1) not in cells
@@ -295,6 +299,13 @@ class PlanModel:
                 if any(terms.values()):
                     most = limit.most if self._room is None else self._room[n, t]
                     self._at_most(terms, max(0.0, most))
+
+
+def _most_hours(part: JobPart, option: Option, slot: Slot) -> float:
+    """The paid hours that fit the slot, or that the stage needs where that is less."""
+    table, row = part.table, option.row
+    needed = part.demand.stages[option.stage].units / float(table.paid_units_per_hour[row])
+    return min(slot.hours / float(table.stretch[row]), needed * (1 + 2 * WORK_MARGIN))
 
 
 def _start_h(part: JobPart) -> float:

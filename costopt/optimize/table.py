@@ -22,6 +22,9 @@ from costopt.optimize.rates import (
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.rows import Mask, Rows, gang_sum, price_of
 
+ENDLESS = 1e6
+"""Calendar hours per paid hour beyond which nothing fits any deadline; solvers refuse far more."""
+
 
 def table_of(
     offers: tuple[Offer, ...], rows: Rows, request: PlanRequest, demand: Demand
@@ -86,7 +89,7 @@ def table_of(
         running=running,
         paid_units_per_hour=3600 * speed / paid,
         calendar=1 / np.clip(availability, 1e-3, 1.0),
-        stretch=np.maximum((held + ragged) / steady, 1.0),
+        stretch=np.clip((held + ragged) / steady, 1.0, ENDLESS),
         score_per_hour=_score(objective, usd, kwh_per_hour, carbon),
         usd_per_start=usd * start_h,
         kwh_per_hour=kwh_per_hour,
