@@ -264,7 +264,7 @@ class PlanModel:
 
     def _at_most(self, terms: dict[int, float], most: float) -> None:
         """A budget in shares of itself: coefficients near 1 whatever its size."""
-        scale = max(abs(most), 1e-9)
+        scale = max(abs(most), 1e-6 * max(map(abs, terms.values()), default=0.0), 1e-12)
         self._model.at_most({i: a / scale for i, a in terms.items()}, most / scale)
 
     def _sum(
