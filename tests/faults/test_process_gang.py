@@ -133,6 +133,10 @@ def processes_of(folder: Path) -> list[int]:
     return found
 
 
+def names_of(folder: Path) -> list[str]:
+    return [Path(f"/proc/{pid}/comm").read_text().strip() for pid in processes_of(folder)]
+
+
 @pytest.fixture
 def gangs() -> Iterator[list[Gang]]:
     made: list[Gang] = []
@@ -231,7 +235,7 @@ def test_an_agent_that_is_killed_takes_its_trainer_along(tmp_path: Path, gangs: 
     gang.form()
     folder = gang.host.folder(node_id)
     deadline = time.monotonic() + PATIENCE_S
-    while len(processes_of(folder)) < 2 and time.monotonic() < deadline:
+    while "sleep" not in names_of(folder) and time.monotonic() < deadline:
         time.sleep(0.05)
     pid = gang.host._records[node_id].pid
     assert pid is not None
