@@ -189,10 +189,11 @@ class NodeEnded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardTripped(Event):
-    """A guard stopped launches."""
+    """A guard stopped launches, or gave the nodes of ``pool`` back."""
 
     guard: str
     message: str
+    pool: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

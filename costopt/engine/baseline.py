@@ -7,6 +7,7 @@ from datetime import datetime
 
 from costopt.domain.events import JobSubmitted
 from costopt.domain.job import Job, Progress
+from costopt.domain.market import InstanceType
 from costopt.domain.policy import Policy
 from costopt.domain.view import JobView, View
 from costopt.strategies.option import options, safe
@@ -30,10 +31,18 @@ def submission(job: Job, policy: Policy, view: View, now: datetime) -> JobSubmit
     )
     if chosen is None:
         return facts
-    busy_s = seconds_to_finish(chosen, job, job.work.amount) - job.overhead_s
+    at_worst = tuple(chosen.work_left(0.0))
+    machine = view.machines[chosen.pool]
+    work = tuple((nodes, _expected_s(job, machine, nodes, s)) for nodes, s in at_worst)
+    needed_s = seconds_to_finish(chosen, job, job.work.amount) - job.overhead_s
+    saves_s = needed_s - sum(seconds for _, seconds in at_worst)
+    # Saves and the starts between phases are spread over the phases by their length.
+    stretch = 1.0 + saves_s / sum(seconds for _, seconds in work)
+    busy_node_s = sum(nodes * seconds for nodes, seconds in work) * stretch
+    idle_node_s = work[0][0] * job.startup_s
     power = view.powers[chosen.pool]
-    kwh = chosen.nodes * power.kwh(job.startup_s, busy_s)
-    usd = chosen.usd_per_hour * (job.startup_s + busy_s) / 3600
+    kwh = power.kwh(idle_node_s, busy_node_s)
+    usd = chosen.usd_per_hour / chosen.nodes * (idle_node_s + busy_node_s) / 3600
     return replace(
         facts,
         baseline_pool=str(chosen.pool),
@@ -41,3 +50,9 @@ def submission(job: Job, policy: Policy, view: View, now: datetime) -> JobSubmit
         baseline_wh=kwh * 1000,
         baseline_gco2e=power.gco2e(kwh),
     )
+
+
+def _expected_s(job: Job, machine: InstanceType, nodes: int, seconds: float) -> float:
+    """The same work at the speed that is expected, not at its lower end: savings stay honest."""
+    speed = job.gang_units_per_s(machine, nodes)
+    return seconds if speed is None else seconds * speed.low / speed.value

@@ -41,6 +41,7 @@ class Executor:
         self._settings = settings
         self._guards = guards
         self._jobs = jobs
+        self._asked_to_drain: set[str] = set()
 
     def execute(
         self,
@@ -50,9 +51,13 @@ class Executor:
         limits: Limits,
         now: datetime,
     ) -> tuple[tuple[Node, ...], frozenset[Pool]]:
-        """The nodes that were launched, and the pools that refused."""
+        """The nodes that were launched, and the pools that refused.
+
+        A job that was refused a launch drains nothing: it decides again first.
+        """
         new: list[Node] = []
         refused: set[Pool] = set()
+        refused_jobs: set[str] = set()
         for action in actions:
             match action:
                 case Launch():
@@ -60,24 +65,34 @@ class Executor:
                     new += started or ()
                     if started is None:
                         refused.add(action.pool)
-                case Drain():
+                        refused_jobs.add(action.job)
+                case Drain() if action.job not in refused_jobs:
                     self._drain(action, now)
                 case Terminate():
                     self.release(action.job, action.node_id, action.reason, now)
         return tuple(new), frozenset(refused)
 
-    def ask_again(self, desired: Desired, now: datetime) -> tuple[Node, ...]:
+    def ask_again(
+        self, desired: Desired, limits: Limits, now: datetime
+    ) -> tuple[tuple[Node, ...], frozenset[Pool]]:
         """Repeat the launches that were never answered and are still wanted, under their own keys.
 
-        A launch that did happen gives the same nodes; one that did not, happens now.
+        A launch that did happen gives the same nodes; one that did not, happens now. Gives the
+        nodes that are new, and the pools that refused.
         """
         new: list[Node] = []
+        refused: set[Pool] = set()
         for decision in desired.decisions:
             wanted = {str(target.pool) for target in decision.targets}
             intents = self._journal.records[decision.job].intents
             for intent in [i for i in intents.values() if i.pool in wanted]:
-                new += self._call(intent, now) or ()
-        return tuple(new)
+                started = self._call(intent, now)
+                if started is not None:
+                    started = self._at_realized_price(started, intent, limits, now)
+                if started is None:
+                    refused.add(Pool.parse(intent.pool))
+                new += started or ()
+        return tuple(new), frozenset(refused)
 
     def release(self, job: str, node_id: str, reason: str, now: datetime) -> None:
         """Give a node back. The provider's listing confirms it later."""
@@ -100,6 +115,7 @@ class Executor:
             leaving = [n for n in record.draining if n in record.live]
             if not leaving:
                 continue
+            self._ask_to_drain(name, leaving)
             drained = self._world.runtime.drained(self._jobs[name])
             for node_id in leaving:
                 late = now - record.draining[node_id] >= timeout
@@ -111,7 +127,14 @@ class Executor:
         self._journal.write(
             DrainIntended(at=now, job=drain.job, node_id=drain.node_id, reason=drain.reason)
         )
-        self._world.runtime.drain(self._jobs[drain.job], [drain.node_id])
+        self._ask_to_drain(drain.job, [drain.node_id])
+
+    def _ask_to_drain(self, job: str, node_ids: Iterable[str]) -> None:
+        """Ask those that were not asked yet, by this engine: another may have died before."""
+        unasked = [n for n in node_ids if n not in self._asked_to_drain]
+        if unasked:
+            self._world.runtime.drain(self._jobs[job], unasked)
+            self._asked_to_drain.update(unasked)
 
     def _launch(
         self,
@@ -122,7 +145,9 @@ class Executor:
         now: datetime,
     ) -> tuple[Node, ...] | None:
         """The launched nodes, () while the answer is unknown or a guard refuses, None on a no."""
-        planned = prices[launch.pool]
+        planned = prices.get(launch.pool)
+        if planned is None:
+            return None
         refusal = self._guards.launch_refusal(launch, planned, nodes, limits, now)
         if refusal is not None:
             self.trip(launch.job, refusal, now)
@@ -138,7 +163,7 @@ class Executor:
         )
         self._journal.write(intent)
         started = self._call(intent, now)
-        return None if started is None else self._at_realized_price(started, planned, limits, now)
+        return None if started is None else self._at_realized_price(started, intent, limits, now)
 
     def _call(self, intent: LaunchIntended, now: datetime) -> tuple[Node, ...] | None:
         """The nodes, () while the answer is unknown, None on a no."""
@@ -169,9 +194,10 @@ class Executor:
         )
 
     def _at_realized_price(
-        self, started: tuple[Node, ...], planned: float, limits: Limits, now: datetime
-    ) -> tuple[Node, ...]:
-        """The nodes, unless they came out so much dearer than planned that they are given back."""
+        self, started: tuple[Node, ...], intent: LaunchIntended, limits: Limits, now: datetime
+    ) -> tuple[Node, ...] | None:
+        """The nodes, or None where they came out so much dearer that they are given back."""
+        planned = intent.planned_micros_per_hour / MICROS
         most = None if limits.max_price_ratio is None else planned * limits.max_price_ratio
         dear = [n for n in started if most is not None and n.usd_per_hour > most]
         if not dear:
@@ -180,14 +206,20 @@ class Executor:
             f"{dear[0].pool} was planned at ${planned:.4f}/h and came out at "
             f"${dear[0].usd_per_hour:.4f}/h; its nodes are given back"
         )
-        self.trip(dear[0].job, Refusal("max_price_ratio", message), now)
+        self.trip(intent.job, Refusal("max_price_ratio", message, intent.pool), now)
         for node in started:
             self.release(node.job, node.node_id, "dearer than planned", now)
-        return ()
+        return None
 
     def trip(self, job: str, refusal: Refusal, now: datetime) -> None:
         """Record that a guard said no; once for as long as it goes on."""
         if self._journal.records[job].guard != refusal.guard:
             self._journal.write(
-                GuardTripped(at=now, job=job, guard=refusal.guard, message=refusal.message)
+                GuardTripped(
+                    at=now,
+                    job=job,
+                    guard=refusal.guard,
+                    message=refusal.message,
+                    pool=refusal.pool,
+                )
             )

@@ -12,7 +12,6 @@ from costopt.domain.events import (
     LaunchFailed,
     NodeEnded,
     NodeLaunched,
-    SignalStale,
 )
 from costopt.domain.fleet import EndCause, Node, NodeState
 from costopt.domain.market import Interruption, Pool
@@ -20,23 +19,27 @@ from costopt.domain.ports import Provider
 from costopt.engine.journal import Journal
 from costopt.engine.record import JobRecord
 from costopt.engine.settings import Settings
+from costopt.engine.silence import Silence
 from costopt.engine.world import World
 
 
 class Fleet:
     """The living nodes of all jobs, as the providers confirm them."""
 
-    def __init__(self, world: World, journal: Journal, settings: Settings) -> None:
+    def __init__(
+        self, world: World, journal: Journal, settings: Settings, silence: Silence
+    ) -> None:
         self._world = world
         self._journal = journal
         self._settings = settings
-        self._silent: set[str] = set()
+        self._silence = silence
         self.nodes: tuple[Node, ...] = ()
 
     def observe(self, now: datetime) -> None:
         """Record launches, ends and notices that the ledger does not know yet.
 
-        A provider that does not answer keeps its last known nodes.
+        A provider that does not answer keeps its last known nodes, and a fresh node that it does
+        not list yet is there all the same.
         """
         living: list[Node] = []
         for provider in self._world.providers:
@@ -44,27 +47,32 @@ class Fleet:
                 listed = provider.nodes(self._settings.owner)
                 notices = provider.notices(self._settings.owner)
             except ProviderError as error:
-                living += self._kept(provider)
-                self._report_silence(provider, error, now)
+                living += self._known(provider)
+                self._silence.goes_on(provider, "nodes", error, now)
                 continue
-            self._silent.discard(_label(provider))
-            living += self._take_in(listed, now)
+            self._silence.ended(provider, "nodes")
+            living += self._take_in(provider, listed, now)
             self._note(notices, now)
-            self._close_missing(provider, {n.node_id for n in listed}, now)
+            listed_ids = {n.node_id for n in listed}
+            self._close_missing(provider, listed_ids, now)
+            living += [n for n in self._known(provider) if n.node_id not in listed_ids]
         self.nodes = tuple(n for n in living if n.job in self._journal.records)
         self._give_up_lost_launches(now)
 
-    def _take_in(self, listed: Iterable[Node], now: datetime) -> Iterable[Node]:
+    def _take_in(self, provider: Provider, listed: Iterable[Node], now: datetime) -> Iterable[Node]:
         for node in listed:
             record = self._journal.records.get(node.job)
             if record is None:
                 continue
             if node.node_id not in record.known:
                 self._journal.write(launched(self._world, node, now))
-            if node.state is not NodeState.ENDED:
-                yield node
+            if node.state is NodeState.ENDED:
+                if node.node_id in record.live:
+                    self._journal.write(self._ended(node, now))
             elif node.node_id in record.live:
-                self._journal.write(self._ended(node, now))
+                yield node
+            else:
+                _put_down(provider, node)
 
     def _ended(self, node: Node, now: datetime) -> Event:
         ended_at = node.ended_at or now
@@ -133,17 +141,34 @@ class Fleet:
                         )
                     )
 
-    def _kept(self, provider: Provider) -> Iterable[Node]:
-        return [n for n in self.nodes if n.pool.provider in provider.names]
+    def _known(self, provider: Provider) -> Iterable[Node]:
+        """The provider's nodes that live by the ledger, as they were last seen."""
+        seen = {n.node_id: n for n in self.nodes}
+        for record in self._journal.records.values():
+            for node_id, event in record.live.items():
+                node = seen.get(node_id) or self._remembered(event)
+                if node.pool.provider in provider.names:
+                    yield node
 
-    def _report_silence(self, provider: Provider, error: ProviderError, now: datetime) -> None:
-        if _label(provider) in self._silent:
-            return
-        self._silent.add(_label(provider))
-        for job in self._journal.records:
-            self._journal.write(
-                SignalStale(at=now, job=job, source=_label(provider), message=error.message)
-            )
+    def _remembered(self, event: NodeLaunched) -> Node:
+        return Node(
+            node_id=event.node_id,
+            owner=self._settings.owner,
+            job=event.job,
+            pool=Pool.parse(event.pool),
+            key=event.key,
+            state=NodeState.RUNNING,
+            launched_at=event.launched_at,
+            usd_per_hour=event.micros_per_hour / 1_000_000,
+        )
+
+
+def _put_down(provider: Provider, node: Node) -> None:
+    """A node that was given up for lost is listed again: it must not run on for nobody."""
+    try:
+        provider.terminate(node.node_id)
+    except ProviderError:
+        return
 
 
 def launched(world: World, node: Node, now: datetime) -> NodeLaunched:
@@ -163,7 +188,3 @@ def launched(world: World, node: Node, now: datetime) -> NodeLaunched:
         gco2e_per_kwh=power.gco2e_per_kwh,
         energy_basis=power.basis.value,
     )
-
-
-def _label(provider: Provider) -> str:
-    return "+".join(sorted(provider.names))

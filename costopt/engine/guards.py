@@ -15,10 +15,11 @@ MICROS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Which guard said no, and why."""
+    """Which guard said no, and why; ``pool`` where it is to be left alone for a while."""
 
     guard: str
     message: str
+    pool: str | None = None
 
 
 class Guards:
@@ -42,8 +43,8 @@ class Guards:
                 f"used {summary.wh / 1000:.2f} kWh of a budget of {job.budget.max_kwh:.2f} kWh",
             )
         month = limits.max_usd_per_month
-        if month is not None and self._all_jobs_usd(now) >= month:
-            return Refusal("max_usd_per_month", f"the month's ${month:.2f} are spent")
+        if month is not None and self._month_usd(now) >= month:
+            return Refusal("max_usd_per_month", f"the ${month:.2f} of {now:%B %Y} are spent")
         return None
 
     def launch_refusal(
@@ -75,6 +76,8 @@ class Guards:
             )
         return None
 
-    def _all_jobs_usd(self, now: datetime) -> float:
+    def _month_usd(self, now: datetime) -> float:
+        """What the jobs of this engine have cost since the calendar month (UTC) began."""
+        begins_at = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
         accounts = self._journal.accounts.values()
-        return sum(account.summary(now).usd_micros for account in accounts) / MICROS
+        return sum(a.usd_micros_between(begins_at, now) for a in accounts) / MICROS

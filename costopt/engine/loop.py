@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from costopt.engine.tick import Engine, TickResult
@@ -23,7 +24,9 @@ def run(engine: Engine, on_tick: OnTick | None = None) -> TickResult:
         if result.over:
             return result
         elapsed_s = (clock.now() - began).total_seconds()
-        clock.sleep(tick_s - elapsed_s % tick_s)
+        # A remainder by % may leave a sleep too short for any clock to notice.
+        ticks = math.floor(elapsed_s / tick_s + 1e-6) + 1
+        clock.sleep(ticks * tick_s - elapsed_s)
 
 
 def stop(engine: Engine, reason: str, on_tick: OnTick | None = None) -> None:

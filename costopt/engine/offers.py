@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.events import PriceChanged, SignalStale
+from costopt.domain.events import PriceChanged
 from costopt.domain.fleet import Node
 from costopt.domain.market import Offer, Pool
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import Policy
 from costopt.engine.journal import Journal
 from costopt.engine.settings import Settings
+from costopt.engine.silence import Silence
 from costopt.engine.world import World
 from costopt.market.screen import screen_offers
 
@@ -22,45 +24,48 @@ from costopt.market.screen import screen_offers
 class Offers:
     """Reads the providers' offers, learns hazards from them and screens them."""
 
-    def __init__(self, world: World, journal: Journal, settings: Settings) -> None:
+    def __init__(
+        self, world: World, journal: Journal, settings: Settings, silence: Silence
+    ) -> None:
         self._world = world
         self._journal = journal
         self._settings = settings
-        self._silent: set[str] = set()
+        self._silence = silence
         self.told: tuple[Offer, ...] = ()
 
-    def observe(
-        self, policy: Policy, nodes: Sequence[Node], now: datetime
-    ) -> tuple[tuple[Offer, ...], tuple[Rejection, ...]]:
-        """Usable offers and rejections.
-
-        A pool where nodes run stays among the offers, without room for more, whatever becomes of
-        its price or cooldown: what runs is kept.
-        """
+    def observe(self, nodes: Sequence[Node], now: datetime) -> None:
+        """Ask every provider for its offers, and learn prices and hazards from them."""
         told = self._ask(now)
         self._world.hazards.observe(told, now, {node.pool for node in nodes})
         self._note_prices(told, nodes, now)
-        known = [self._with_hazard(offer) for offer in told]
-        self.told = tuple(known)
-        screened, rejections = screen_offers(known, policy, now)
-        usable, cooling = self._without_cooling(screened, now)
+        self.told = tuple(self._with_hazard(offer) for offer in told)
+
+    def usable(
+        self,
+        policy: Policy,
+        nodes: Sequence[Node],
+        now: datetime,
+        refused: frozenset[Pool] = frozenset(),
+    ) -> tuple[tuple[Offer, ...], tuple[Rejection, ...]]:
+        """The offers told last that may be used, and why the others may not.
+
+        A pool where nodes run stays among the offers, without room for more, whatever becomes of
+        its price or cooldown, and though it has just ``refused`` a launch: what runs is kept.
+        """
+        screened, rejections = screen_offers(self.told, policy, now)
+        willing = (offer for offer in screened if offer.pool not in refused)
+        usable, cooling = self._without_cooling(willing, now)
         kept = self._kept(usable, nodes, policy)
         return (*usable, *kept), (*rejections, *cooling)
 
     def _ask(self, now: datetime) -> list[Offer]:
         told: list[Offer] = []
         for provider in self._world.providers:
-            label = "+".join(sorted(provider.names))
             try:
                 told += provider.offers(now)
-                self._silent.discard(label)
+                self._silence.ended(provider, "offers")
             except ProviderError as error:
-                if label not in self._silent:
-                    self._silent.add(label)
-                    for job in self._journal.records:
-                        self._journal.write(
-                            SignalStale(at=now, job=job, source=label, message=error.message)
-                        )
+                self._silence.goes_on(provider, "offers", error, now)
         return told
 
     def _with_hazard(self, offer: Offer) -> Offer:
@@ -69,15 +74,19 @@ class Offers:
         return replace(offer, hazard_per_hour=self._world.hazards.hazard_per_hour(offer.pool))
 
     def _note_prices(self, offers: Iterable[Offer], nodes: Sequence[Node], now: datetime) -> None:
-        running = {(str(n.pool), n.job) for n in nodes}
-        if not running:
-            return
+        """A price that is older than the launch of a node says nothing about what it costs."""
+        running: dict[Pool, dict[str, datetime]] = {}
+        for node in nodes:
+            jobs = running.setdefault(node.pool, {})
+            jobs[node.job] = max(node.launched_at, jobs.get(node.job, node.launched_at))
         for offer in offers:
-            if offer.price_usd_per_hour is None:
+            price = offer.price_usd_per_hour
+            if price is None or offer.pool not in running or not _is_price(price):
                 continue
-            micros = round(offer.price_usd_per_hour.value * 1_000_000)
-            for pool, job in running:
-                if pool == str(offer.pool) and self._journal.records[job].prices[pool] != micros:
+            micros, pool = round(price.value * 1_000_000), str(offer.pool)
+            for job, launched_at in running[offer.pool].items():
+                newer = price.observed_at is None or price.observed_at >= launched_at
+                if newer and self._journal.records[job].prices[pool] != micros:
                     self._journal.write(
                         PriceChanged(at=now, job=job, pool=pool, micros_per_hour=micros)
                     )
@@ -103,7 +112,7 @@ class Offers:
         for record in self._journal.records.values():
             for pool, since in record.cooldown_from.items():
                 if since + cooldown > now:
-                    cooling[pool] = since + cooldown
+                    cooling[pool] = max(since + cooldown, cooling.get(pool, now))
         return cooling
 
     def _kept(
@@ -123,3 +132,7 @@ class Offers:
             for pool, node in missing.items()
             if policy.limits.refusal(pool) is None
         )
+
+
+def _is_price(price: Estimate) -> bool:
+    return math.isfinite(price.value) and price.value > 0

@@ -37,8 +37,9 @@ class Actual:
 def reconcile(desired: Desired, actual: Actual) -> tuple[Action, ...]:
     """The actions that turn ``actual`` into ``desired``; none where they agree.
 
-    Jobs with a decision get what they lack launched and what they do not want drained, newest
-    nodes first. Nodes of jobs without a decision are terminated.
+    Jobs with a decision get what they lack launched and then what they do not want drained,
+    newest nodes first, so that a launch that is refused leaves what runs as it is. Nodes of jobs
+    without a decision are terminated.
     """
     actions: list[Action] = []
     decided = {decision.job for decision in desired.decisions}
@@ -65,11 +66,11 @@ def _for_job(decision: Decision, actual: Actual) -> Iterable[Action]:
     wanted: Counter[Pool] = Counter()
     for target in decision.targets:
         wanted[target.pool] += target.nodes
-    yield from _surplus(decision, staying, coming, wanted)
     for pool, nodes in wanted.items():
         missing = nodes - len(staying.get(pool, ())) - coming[pool]
         if missing > 0:
             yield Launch(decision.job, pool, missing)
+    yield from _surplus(decision, staying, coming, wanted)
 
 
 def _surplus(

@@ -75,6 +75,7 @@ def _decided(record: JobRecord, event: ev.DecisionMade) -> None:
 def _intended(record: JobRecord, event: ev.LaunchIntended) -> None:
     record.intents[event.key] = event
     record.launch_count += 1
+    record.guard = None
     record.launches_at.extend([event.at] * event.nodes)
     while record.launches_at and event.at - record.launches_at[0] > timedelta(hours=1):
         record.launches_at.popleft()
@@ -157,6 +158,8 @@ def _refused(record: JobRecord, event: ev.CheckpointRefused) -> None:
 
 def _tripped(record: JobRecord, event: ev.GuardTripped) -> None:
     record.guard = event.guard
+    if event.pool is not None:
+        record.cooldown_from[Pool.parse(event.pool)] = event.at
 
 
 def _finished(record: JobRecord, _: ev.JobFinished) -> None:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields, replace
 from datetime import datetime
 
 from costopt.domain.policy import Limits, Policy, Rule, Trigger
-from costopt.domain.view import JobView
 
 UNSET = Limits()
 
 
-def limits_now(policy: Policy, jobs: Sequence[JobView], now: datetime) -> Limits:
+def limits_now(policy: Policy, queue_length: int, slack_s: float | None, now: datetime) -> Limits:
     """The policy's limits, with what each holding rule sets in ``then`` put over them in order.
 
-    The very object ``policy.limits`` where no rule holds.
+    ``slack_s`` is the least of all jobs, None where none is known: no slack rule holds then. The
+    very object ``policy.limits`` where no rule holds.
     """
     limits = policy.limits
     for rule in policy.rules:
-        signal = _signal(rule, jobs, now)
+        signal = _signal(rule, queue_length, slack_s, now)
         if signal is not None and rule.holds(signal):
             changes = {
                 f.name: getattr(rule.then, f.name)
@@ -30,13 +29,12 @@ def limits_now(policy: Policy, jobs: Sequence[JobView], now: datetime) -> Limits
     return limits
 
 
-def _signal(rule: Rule, jobs: Sequence[JobView], now: datetime) -> float | None:
-    """The value of the rule's signal, None where there is none: no job has a slack."""
+def _signal(rule: Rule, queue_length: int, slack_s: float | None, now: datetime) -> float | None:
+    """The value of the rule's signal in the rule's unit."""
     match rule.trigger:
         case Trigger.TIME_OF_DAY:
             return now.hour + now.minute / 60 + now.second / 3600
         case Trigger.QUEUE_LENGTH:
-            return float(len(jobs))
+            return float(queue_length)
         case Trigger.SLACK:
-            left = [(jv.job.deadline_at - now).total_seconds() / 3600 for jv in jobs]
-            return min(left, default=None)
+            return None if slack_s is None else slack_s / 3600

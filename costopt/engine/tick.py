@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from costopt.domain.errors import ProviderError
 from costopt.domain.events import DecisionMade, RunStopped
 from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Job, Progress
-from costopt.domain.market import InstanceType, Pool
-from costopt.domain.policy import Limits, Policy
-from costopt.domain.ports import Strategy
+from costopt.domain.market import InstanceType, Offer, Pool
+from costopt.domain.policy import Limits, Policy, Trigger
+from costopt.domain.ports import Provider, Strategy
 from costopt.domain.power import NodePower
 from costopt.domain.view import Decision, Desired, JobView, View
 from costopt.engine.baseline import submission
 from costopt.engine.execute import Executor
 from costopt.engine.fleet import Fleet
 from costopt.engine.gang import Gangs
-from costopt.engine.guards import Guards, Refusal
+from costopt.engine.guards import Guards
 from costopt.engine.journal import Journal
 from costopt.engine.offers import Offers
 from costopt.engine.reconcile import Actual, PendingLaunch, reconcile
 from costopt.engine.rules import limits_now
 from costopt.engine.settings import Settings
+from costopt.engine.silence import Silence
 from costopt.engine.training import Training
 from costopt.engine.world import World
+from costopt.ledger.summary import JobState
+from costopt.market.screen import screen_offers
+from costopt.strategies.shield import slack_s
 
 ATTEMPTS_PER_TICK = 4
+ANYTHING = Policy("anything", limits=Limits(capacity_types=()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +64,15 @@ class Engine:
         self.journal = Journal(world.ledger, self.jobs)
         self.training = Training(world, self.journal, self.jobs)
         self._strategy = strategy
-        self._fleet = Fleet(world, self.journal, settings)
-        self._offers = Offers(world, self.journal, settings)
+        silence = Silence(self.journal)
+        self._fleet = Fleet(world, self.journal, settings, silence)
+        self._offers = Offers(world, self.journal, settings, silence)
         self._guards = Guards(self.journal)
         self._executor = Executor(world, self.journal, settings, self._guards, self.jobs)
         self._gangs = Gangs(world, self.journal, settings, self.training)
         self._machines: dict[Pool, InstanceType] = {}
         self._powers: dict[Pool, NodePower] = {}
-        self._stopping: set[str] = set()
+        self._stop_reasons: dict[str, str] = {}
 
     def tick(self) -> TickResult:
         """One pass. What a provider refuses is recorded, never raised; LedgerError is raised."""
@@ -73,15 +80,14 @@ class Engine:
         self._observe(now)
         desired = self._converge(now)
         self._executor.release_drained(now)
+        self._confirm_stops(now)
         return TickResult(now, self._over(), desired, self._fleet.nodes)
 
     def stop(self, reason: str) -> None:
         """Ask every job to checkpoint and give its nodes back; the next ticks carry it out."""
         now = self.world.clock.now()
-        for name, record in self.journal.records.items():
-            if not record.over and name not in self._stopping:
-                self.journal.write(RunStopped(at=now, job=name, reason=reason))
-                self._stopping.add(name)
+        for name in self.jobs:
+            self._stop(name, reason, now)
 
     def progress_of(self, job: str) -> Progress:
         """How far the job was at the last tick."""
@@ -94,14 +100,33 @@ class Engine:
             if before[name] - set(record.live) and record.training:
                 self.training.broke(name, now)
         self.training.observe(now)
-        for name, job in self.jobs.items():
-            refusal = self._guards.over_budget(job, self.policy.limits, now)
-            if refusal is not None and not self.journal.records[name].over:
-                self._stop_for(name, refusal, now)
 
-    def _stop_for(self, name: str, refusal: Refusal, now: datetime) -> None:
-        self._executor.trip(name, refusal, now)
-        self._stopping.add(name)
+    def _hold_to_budgets(self, limits: Limits, now: datetime) -> None:
+        for name, job in self.jobs.items():
+            refusal = self._guards.over_budget(job, limits, now)
+            if refusal is not None and not self.journal.records[name].over:
+                self._executor.trip(name, refusal, now)
+                self._stop(name, refusal.message, now)
+
+    def _stop(self, name: str, reason: str, now: datetime) -> None:
+        record = self.journal.records[name]
+        if record.over or name in self._stop_reasons:
+            return
+        self._stop_reasons[name] = reason
+        if record.submitted:
+            self._record(_stopped(name), now)
+        self._note_stop(name, now)
+
+    def _confirm_stops(self, now: datetime) -> None:
+        """What a gang still did while it stopped must not be the last word on the job."""
+        for name in self._stop_reasons:
+            record = self.journal.records[name]
+            if not (record.over or record.live or record.intents):
+                self._note_stop(name, now)
+
+    def _note_stop(self, name: str, now: datetime) -> None:
+        if self.journal.accounts[name].summary(now).state is not JobState.STOPPED:
+            self.journal.write(RunStopped(at=now, job=name, reason=self._stop_reasons[name]))
 
     def _converge(self, now: datetime) -> Desired:
         """Decide and act; where a pool refuses, decide again without it."""
@@ -109,6 +134,7 @@ class Engine:
         refused: frozenset[Pool] = frozenset()
         for _ in range(ATTEMPTS_PER_TICK):
             view, limits = self._view(now, refused)
+            self._hold_to_budgets(limits, now)
             self._submit(view, now)
             desired = self._decide(view, now)
             prices = {
@@ -116,7 +142,11 @@ class Engine:
                 for o in view.offers
                 if o.price_usd_per_hour is not None
             }
-            self._fleet.nodes += self._executor.ask_again(desired, now)
+            late, refusing = self._executor.ask_again(desired, limits, now)
+            self._fleet.nodes += late
+            if refusing:
+                refused |= refusing
+                continue
             actions = reconcile(desired, self._actual())
             new, refusing = self._executor.execute(actions, self._fleet.nodes, prices, limits, now)
             self._fleet.nodes += new
@@ -139,37 +169,45 @@ class Engine:
         """Begin the runs that are due; the baseline looks at all offers, allowed or not."""
         for job_view in view.jobs:
             if not self.journal.records[job_view.job.name].submitted:
-                priced = (o for o in self._offers.told if o.price_usd_per_hour is not None)
-                everything = replace(
-                    view, offers=tuple(o for o in priced if o.pool in self._machines)
-                )
+                priced, _ = screen_offers(self._offers.told, ANYTHING, now, check_age=False)
+                everything = replace(view, offers=self._fit(priced))
                 self.journal.write(submission(job_view.job, self.policy, everything, now))
 
     def _view(self, now: datetime, refused: frozenset[Pool]) -> tuple[View, Limits]:
-        job_views = tuple(self._job_views(now))
-        limits = limits_now(self.policy, job_views, now)
-        policy = self.policy if limits is self.policy.limits else _limited(self.policy, limits)
-        offers, rejections = self._offers.observe(policy, self._fleet.nodes, now)
-        for offer in self._offers.told:
-            self._learn(offer.pool)
-        usable = tuple(
-            o
-            for o in offers
-            if o.pool in self._machines and o.pool in self._powers and o.pool not in refused
-        )
-        firm_s = min(p.firm_s(now) for p in self.world.providers)
+        nodes = self._fleet.nodes
+        self._offers.observe(nodes, now)
+        for pool in (*(o.pool for o in self._offers.told), *(n.pool for n in nodes)):
+            self._learn(pool)
+        offers, rejections = self._offers.usable(self.policy, nodes, now, refused)
         view = View(
             now=now,
             tick_s=self.settings.tick_s,
-            firm_s=firm_s,
-            jobs=job_views,
-            offers=usable,
+            firm_s=min(_firm_s(p, now) for p in self.world.providers),
+            jobs=tuple(self._job_views(now)),
+            offers=self._fit(offers),
             machines=self._machines,
             powers=self._powers,
-            policy=policy,
+            policy=self.policy,
             rejections=rejections,
         )
-        return view, limits
+        limits = limits_now(self.policy, len(view.jobs), self._least_slack_s(view), now)
+        if limits is self.policy.limits:
+            return view, limits
+        policy = replace(self.policy, limits=limits)
+        offers, rejections = self._offers.usable(policy, nodes, now, refused)
+        limited = replace(view, offers=self._fit(offers), policy=policy, rejections=rejections)
+        return limited, limits
+
+    def _fit(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
+        """Those whose machine and power are known."""
+        return tuple(o for o in offers if o.pool in self._machines)
+
+    def _least_slack_s(self, view: View) -> float | None:
+        """The least slack of all jobs under the policy's own limits, where a rule asks for it."""
+        if not any(rule.trigger is Trigger.SLACK for rule in self.policy.rules):
+            return None
+        slacks = (slack_s(view, job_view) for job_view in view.jobs)
+        return min((s for s in slacks if s is not None), default=None)
 
     def _learn(self, pool: Pool) -> None:
         if pool not in self._machines:
@@ -197,10 +235,7 @@ class Engine:
     def _decide(self, view: View, now: datetime) -> Desired:
         wanted = self._strategy.decide(view)
         decisions = tuple(
-            Decision(d.job, (), "stopping: checkpoint and give the nodes back", "stop")
-            if d.job in self._stopping
-            else d
-            for d in wanted.decisions
+            _stopped(d.job) if d.job in self._stop_reasons else d for d in wanted.decisions
         )
         for decision in decisions:
             self._record(decision, now)
@@ -240,7 +275,7 @@ class Engine:
 
     def _over(self) -> bool:
         for name, record in self.journal.records.items():
-            wants = not record.over and name not in self._stopping
+            wants = not record.over and name not in self._stop_reasons
             if wants or record.live or record.intents:
                 return False
         return True
@@ -261,5 +296,13 @@ class Engine:
         return self.progress_of(job).state is GangState.TRAINING
 
 
-def _limited(policy: Policy, limits: Limits) -> Policy:
-    return replace(policy, limits=limits)
+def _stopped(job: str) -> Decision:
+    return Decision(job, (), "stopping: checkpoint and give the nodes back", "stop")
+
+
+def _firm_s(provider: Provider, now: datetime) -> float:
+    """What a provider that does not answer promises: nothing."""
+    try:
+        return provider.firm_s(now)
+    except ProviderError:
+        return 0.0

@@ -41,11 +41,13 @@ def hindsight_usd(
 ) -> float | None:
     """Dollars of the optimum, or None where it is not defined.
 
-    It is defined on a grid, for a gang of fixed size whose speed is the same in every pool, and
-    where some run is in time.
+    It is defined on a grid, for a job that starts at a grid point with a gang of fixed size whose
+    speed is the same in every pool, and where some run is in time.
     """
     lanes, units_per_s = _lanes(job, policy, market, machines)
     if market.tick_s is None or not lanes or units_per_s is None:
+        return None
+    if (job.start_at - market.starts_at) % timedelta(seconds=market.tick_s):
         return None
     work_s = job.work.amount / units_per_s
     overhead_s = job.startup_s
@@ -88,13 +90,20 @@ def _usd_per_tick(history: PoolHistory, job: Job, nodes: int, tick_s: float) -> 
 
 
 def _most_launches(lanes: Sequence[Lane], work_s: float, overhead_s: float, span_s: float) -> int:
-    """No optimum launches more often than its slack allows, nor twice in one run of a pool."""
-    runs = sum(
-        int(np.count_nonzero(np.diff(np.isfinite(lane.usd_per_tick).astype(int)) == 1)) + 1
-        for lane in lanes
-    )
-    by_slack = (span_s - work_s) / overhead_s if overhead_s > 0 else math.inf
-    return int(max(1, min(by_slack, 2 * runs + 1)))
+    """No optimum launches more often than its slack allows.
+
+    Nor more than twice in an epoch, in which no pool comes, goes or changes its price: within it
+    the order of the ticks is free but for the pools that it is entered and left in. Free launches
+    need not be counted.
+    """
+    if overhead_s <= 0:
+        return 1
+    changes = np.zeros(len(lanes[0].usd_per_tick) - 1, dtype=bool)
+    for lane in lanes:
+        changes |= lane.usd_per_tick[1:] != lane.usd_per_tick[:-1]
+    epochs = int(np.count_nonzero(changes)) + 1
+    by_slack = (span_s - work_s) / overhead_s
+    return int(max(1, min(by_slack + 1e-9, 2 * epochs + 1)))
 
 
 def _shortest_path(
@@ -117,20 +126,22 @@ def _shortest_path(
         cheapest = np.minimum.reduce([idle_before, *running])
         idle = cheapest
         running = [
-            _step(lane.usd_per_tick[tick], run, cheapest)
+            _step(lane.usd_per_tick[tick], run, cheapest, free=overhead_s <= 0)
             for lane, run in zip(lanes, running, strict=True)
         ]
         best = min(best, _finished(running, needed, work_s, overhead_s, span_s, tick, tick_s))
     return float(best)
 
 
-def _step(usd: float, running: Costs, cheapest: Costs) -> Costs:
+def _step(usd: float, running: Costs, cheapest: Costs, *, free: bool) -> Costs:
     """One tick in a pool: go on, or launch from the cheapest state there was."""
     after = np.full_like(running, np.inf)
     if not math.isfinite(usd):
         return after
     after[:, 1:] = running[:, :-1]
     np.minimum(after[1:, 1:], cheapest[:-1, :-1], out=after[1:, 1:])
+    if free:
+        np.minimum(after[-1, 1:], cheapest[-1, :-1], out=after[-1, 1:])
     after += usd
     return after
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from inspect import Parameter, signature
 
 from costopt.domain.errors import SpecError
 from costopt.domain.policy import StrategyChoice
@@ -51,7 +53,25 @@ def build(choice: StrategyChoice) -> Strategy:
     if choice.name not in STRATEGIES:
         known = ", ".join(STRATEGIES)
         raise SpecError(f"unknown strategy {choice.name!r}", hint=f"use one of: {known}")
-    try:
-        return Shielded(STRATEGIES[choice.name](**choice.parameters))
-    except TypeError as error:
-        raise SpecError(f"strategy {choice.name!r}: {error}") from None
+    make = STRATEGIES[choice.name]
+    known_parameters = signature(make).parameters
+    for name, value in choice.parameters.items():
+        problem = _problem(known_parameters.get(name), value)
+        if problem is not None:
+            takes = ", ".join(f"{p.name} (default {p.default})" for p in known_parameters.values())
+            raise SpecError(
+                f"strategy {choice.name!r}: parameter {name!r} {problem}",
+                hint=f"it takes {takes or 'no parameters'}",
+            )
+    return Shielded(make(**choice.parameters))
+
+
+def _problem(known: Parameter | None, value: float | str | bool) -> str | None:
+    """What is wrong with a parameter's value, or None: flags are flags, no number is below 0."""
+    if known is None:
+        return "is unknown"
+    if isinstance(known.default, bool):
+        return None if isinstance(value, bool) else f"must be true or false, not {value!r}"
+    if isinstance(value, (bool, str)) or not math.isfinite(value) or value < 0:
+        return f"must be a number, 0 or more, not {value!r}"
+    return None

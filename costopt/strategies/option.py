@@ -10,12 +10,22 @@ from costopt.domain.view import JobView, Target, View
 
 
 @dataclass(frozen=True, slots=True)
+class Stretch:
+    """How a pool does one phase of the job: this many nodes at this speed up to these units."""
+
+    until_units: float
+    nodes: int
+    units_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Option:
     """A whole gang in one pool. Rates are the gang's; ``score`` is the policy's objective.
 
     ``units_per_s`` is the lower end of what is known of the speed, so that time is never
     under-estimated. ``running`` says that the gang exists already; ``free`` that the pool, as far
-    as is known, has the missing nodes.
+    as is known, has the missing nodes. ``stretches`` are all phases of the job in this pool: the
+    present one with this gang, the others with the gang nearest to it that they allow.
     """
 
     pool: Pool
@@ -25,6 +35,14 @@ class Option:
     score_usd_per_hour: float
     free: bool
     running: bool
+    stretches: tuple[Stretch, ...]
+
+    def work_left(self, done_units: float) -> Iterable[tuple[int, float]]:
+        """Nodes and seconds of training, phase by phase, from ``done_units`` to the end."""
+        for stretch in self.stretches:
+            if stretch.until_units > done_units:
+                yield stretch.nodes, (stretch.until_units - done_units) / stretch.units_per_s
+                done_units = stretch.until_units
 
     @property
     def score_usd_per_unit(self) -> float:
@@ -75,7 +93,31 @@ def _option(view: View, job_view: JobView, offer: Offer, nodes: int, running: in
         score_usd_per_hour=_score_usd_per_hour(view, offer.pool, nodes, usd),
         free=available is None or available >= missing,
         running=running >= nodes,
+        stretches=_stretches(view, job_view, offer.pool, nodes, speed),
     )
+
+
+def _stretches(
+    view: View, job_view: JobView, pool: Pool, nodes: int, speed: float
+) -> tuple[Stretch, ...]:
+    """A phase for which the pool has no gang, or no known speed, is done as the present one."""
+    job = job_view.job
+    if len(job.phases) == 1:
+        return (Stretch(job.work.amount, nodes, speed),)
+    counts = job.resources.node_counts(view.machines[pool])
+    present = job.phase_at(job_view.progress.done_units)
+    stretches = []
+    share = 0.0
+    for phase in job.phases:
+        share += phase.share
+        allowed = [n for n in counts if phase.min_nodes <= n <= phase.max_nodes]
+        size = min(allowed, key=lambda n: abs(n - nodes), default=nodes)
+        if phase is present:
+            size = nodes
+        known = speed if size == nodes else _units_per_s(view, job_view, pool, size)
+        until_units = job.work.amount * (1.0 if phase is job.phases[-1] else share)
+        stretches.append(Stretch(until_units, size if known else nodes, known or speed))
+    return tuple(stretches)
 
 
 def _units_per_s(view: View, job_view: JobView, pool: Pool, nodes: int) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 from costopt.domain.interval import checkpoint_interval_s
 from costopt.domain.job import Job
@@ -10,11 +11,14 @@ from costopt.domain.view import JobView, Target, View
 from costopt.strategies.option import Option
 
 
-def seconds_to_finish(option: Option, job: Job, units: float, launch: bool = True) -> float:
+def seconds_to_finish(
+    option: Option, job: Job, units: float, start_s: float | None = None
+) -> float:
     """Seconds from now until ``units`` are done and saved on this gang.
 
-    start-up and restore (where it must still be launched) + units / speed, stretched by the
-    periodic saves, + the final save.
+    ``start_s`` until it does new work (None: it must still be launched, so start-up and restore)
+    + units / speed, stretched by the periodic saves, + the final save. Where a phase takes more
+    nodes or fewer than the one before, the gang saves and starts once more in between.
     """
     if units <= 0:
         return 0.0
@@ -22,8 +26,15 @@ def seconds_to_finish(option: Option, job: Job, units: float, launch: bool = Tru
         hazard_per_hour=0.0, blocking_save_s=job.checkpoint.save_s
     )
     stretch = 1.0 + job.checkpoint.save_s / interval_s
-    start_s = job.overhead_s if launch else 0.0
-    return start_s + units / option.units_per_s * stretch + job.checkpoint.save_s
+    starts_s = job.overhead_s if start_s is None else start_s
+    work = tuple(option.work_left(job.work.amount - units))
+    resizes = sum(1 for (before, _), (after, _) in pairwise(work) if before != after)
+    return (
+        starts_s
+        + sum(seconds for _, seconds in work) * stretch
+        + resizes * (job.checkpoint.save_s + job.overhead_s)
+        + job.checkpoint.save_s
+    )
 
 
 def seconds_left(view: View, job_view: JobView) -> float:

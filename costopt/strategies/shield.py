@@ -46,15 +46,13 @@ def _shield(view: View, job_view: JobView, decision: Decision) -> Decision:
     fallback = choose_fallback(view, job_view, candidates, units_left)
     if fallback is None:
         return decision
-    launch = not is_running(job_view, fallback.targets)
     left_s = seconds_left(view, job_view)
-    slack_s = left_s - seconds_to_finish(fallback, job_view.job, units_left, launch)
+    slack_s = left_s - _seconds_from_now(view, job_view, fallback, units_left)
     if _is_safe(view, job_view, decision, candidates):
         return _with_slack(decision, slack_s)
     if decision.targets and not _interruptible(decision):
         return _replace_slow(decision, fallback, slack_s)
-    phase = job_view.job.phase_at(job_view.progress.done_units)
-    waits_too_long = bool(not decision.targets and not phase.may_pause)
+    waits_too_long = not decision.targets and not may_pause(job_view)
     if not waits_too_long and _holds(view, job_view, decision, fallback, left_s):
         return _with_slack(decision, slack_s)
     rule = "no_pause" if waits_too_long and slack_s > view.tick_s else "shield"
@@ -67,6 +65,24 @@ def _shield(view: View, job_view: JobView, decision: Decision) -> Decision:
     )
 
 
+def slack_s(view: View, job_view: JobView) -> float | None:
+    """Seconds left over if the job went to its safest capacity now, None where there is none."""
+    units_left = _worst_units_now(view, job_view)
+    fallback = choose_fallback(view, job_view, safe(options(view, job_view)), units_left)
+    if fallback is None:
+        return None
+    needed_s = _seconds_from_now(view, job_view, fallback, units_left)
+    return seconds_left(view, job_view) - needed_s
+
+
+def may_pause(job_view: JobView) -> bool:
+    """Whether the job may wait for capacity now: a phase that may not pause can be begun late."""
+    job, done_units = job_view.job, job_view.progress.done_units
+    before = job.phase_at(done_units - 2e-9 * job.work.amount)
+    phase = job.phase_at(done_units)
+    return phase.may_pause or done_units <= 0 or before is not phase
+
+
 def choose_fallback(
     view: View, job_view: JobView, candidates: list[Option], units_left: float
 ) -> Option | None:
@@ -76,11 +92,17 @@ def choose_fallback(
     left_s = seconds_left(view, job_view)
 
     def seconds(option: Option) -> float:
-        launch = not is_running(job_view, option.targets)
-        return seconds_to_finish(option, job_view.job, units_left, launch)
+        return _seconds_from_now(view, job_view, option, units_left)
 
     in_time = (o for o in candidates if seconds(o) <= left_s + ROUNDING_S)
     return next(in_time, None) or min(candidates, key=seconds)
+
+
+def _seconds_from_now(view: View, job_view: JobView, option: Option, units: float) -> float:
+    """Seconds until this gang, which may run already, has done ``units``."""
+    running = is_running(job_view, option.targets)
+    start_s = start_left_s(view, job_view) if running else None
+    return seconds_to_finish(option, job_view.job, units, start_s)
 
 
 def _worst_units_now(view: View, job_view: JobView) -> float:
@@ -102,9 +124,11 @@ def _is_safe(view: View, job_view: JobView, decision: Decision, candidates: list
     option = next((o for o in candidates if o.targets == decision.targets), None)
     if option is None:
         return False
-    launch = not is_running(job_view, decision.targets)
-    units = job_view.job.work.amount - job_view.progress.done_units
-    needed_s = seconds_to_finish(option, job_view.job, units, launch)
+    if is_running(job_view, decision.targets):
+        units = job_view.job.work.amount - job_view.progress.done_units
+    else:
+        units = _worst_units_now(view, job_view)
+    needed_s = _seconds_from_now(view, job_view, option, units)
     return needed_s <= seconds_left(view, job_view) + ROUNDING_S
 
 

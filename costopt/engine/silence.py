@@ -1,0 +1,36 @@
+"""Which providers do not answer, told once for as long as it goes on."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from costopt.domain.errors import ProviderError
+from costopt.domain.events import SignalStale
+from costopt.domain.ports import Provider
+from costopt.engine.journal import Journal
+
+
+class Silence:
+    """Remembers, by provider, which of its calls failed the last time."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._failing: dict[str, set[str]] = {}
+
+    def ended(self, provider: Provider, call: str) -> None:
+        """The call was answered."""
+        self._failing.get(_label(provider), set()).discard(call)
+
+    def goes_on(self, provider: Provider, call: str, error: ProviderError, now: datetime) -> None:
+        """The call failed: an event for each job, unless another call of it fails already."""
+        failing = self._failing.setdefault(_label(provider), set())
+        if not failing:
+            for job in self._journal.records:
+                self._journal.write(
+                    SignalStale(at=now, job=job, source=_label(provider), message=error.message)
+                )
+        failing.add(call)
+
+
+def _label(provider: Provider) -> str:
+    return "+".join(sorted(provider.names))

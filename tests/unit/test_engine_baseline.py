@@ -1,0 +1,80 @@
+"""The baseline is the job on the cheapest on-demand gang that is in time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.events import JobSubmitted
+from costopt.domain.job import Phase
+from costopt.domain.market import CapacityType
+from costopt.domain.policy import Limits
+from tests.engine_fixtures import (
+    BIG_SAFE,
+    HOUR_S,
+    SAFE,
+    SPOT_A,
+    Scene,
+    always,
+    rules,
+    task,
+)
+
+
+def _submitted(scene: Scene) -> JobSubmitted:
+    scene.tick()
+    (submitted,) = scene.events(JobSubmitted)
+    return submitted
+
+
+def test_the_baseline_s_figures() -> None:
+    """4 h of work, 7 saves before the last, at 8 $/h; 100 s of start-up at 0.5 kW."""
+    job = _submitted(Scene(always(SPOT_A, 1, 2.0), always(SAFE, 9, 8.0), jobs=[task()]))
+    busy_s = 4 * HOUR_S * (1 + 10 / 1800) + 10
+    assert job.baseline_pool == str(SAFE)
+    assert job.baseline_usd_micros == round(8.0 * (100 + busy_s) / 3600 * 1e6)
+    assert job.baseline_wh == pytest.approx((0.5 * 100 + busy_s) / 3.6)
+    assert job.baseline_wh is not None
+    assert job.baseline_gco2e == pytest.approx(400 * job.baseline_wh / 1000)
+
+
+def test_a_dearer_gang_where_the_cheapest_is_too_slow() -> None:
+    scene = Scene(
+        always(SAFE, 9, 8.0), always(BIG_SAFE, 9, 36.0), jobs=[task(deadline_s=3 * HOUR_S)]
+    )
+    assert _submitted(scene).baseline_pool == str(BIG_SAFE)
+
+
+def test_phases_are_priced_at_the_nodes_they_take() -> None:
+    phases = (Phase("wide", 0.5, 4, 4), Phase("narrow", 0.5, 1, 1))
+    job = replace(task(save_s=0, nodes=(1, 4)), phases=phases)
+    submitted = _submitted(Scene(always(SAFE, 9, 8.0), jobs=[job]))
+    assert submitted.baseline_usd_micros is not None
+    node_hours = 2.0 + 2.0
+    usd = submitted.baseline_usd_micros / 1e6
+    assert 8.0 * node_hours < usd < 8.0 * (node_hours + 4 * 400 / 3600)
+
+
+def test_without_on_demand_the_baseline_is_unknown() -> None:
+    submitted = _submitted(Scene(always(SPOT_A, 1, 2.0), jobs=[task()]))
+    assert submitted.baseline_pool is None
+    assert submitted.baseline_usd_micros is None
+    assert submitted.baseline_wh is None
+
+
+def test_the_baseline_looks_at_on_demand_though_the_policy_forbids_it() -> None:
+    scene = Scene(
+        always(SPOT_A, 1, 2.0),
+        always(SAFE, 9, 8.0),
+        jobs=[task()],
+        policy=rules("greedy_spot", limits=Limits(capacity_types=(CapacityType.SPOT,))),
+    )
+    assert _submitted(scene).baseline_pool == str(SAFE)
+
+
+def test_an_impossible_price_is_no_baseline() -> None:
+    scene = Scene(always(SPOT_A, 1, 2.0), always(SAFE, 9, 8.0), jobs=[task()])
+    scene.cloud.told_prices = {SAFE: Estimate.exact(0.0, Basis.MEASURED, "broken")}
+    assert _submitted(scene).baseline_pool is None

@@ -1,0 +1,54 @@
+"""Clocks: one that stands, one that runs faster."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from costopt.engine.clock import ScaledClock, VirtualClock, WallClock
+from tests.market_fixtures import T0
+
+
+def test_the_virtual_clock_moves_only_in_sleep() -> None:
+    clock = VirtualClock(T0)
+    assert clock.now() == clock.now() == T0
+    clock.sleep(90.5)
+    assert clock.now() == T0 + timedelta(seconds=90.5)
+    clock.sleep(-5)
+    assert clock.now() == T0 + timedelta(seconds=90.5)
+
+
+def test_the_scaled_clock_runs_so_many_times_as_fast() -> None:
+    clock = ScaledClock(T0, 10_000.0)
+    before_s = time.monotonic()
+    clock.sleep(100.0)
+    slept_s = time.monotonic() - before_s
+    market_s = (clock.now() - T0).total_seconds()
+    assert 0.01 <= slept_s < 0.5
+    assert 100.0 <= market_s <= 10_000 * (time.monotonic() - before_s + 0.01)
+
+
+def test_the_scaled_clock_goes_on_from_where_it_was() -> None:
+    clock = ScaledClock(T0, 60.0, elapsed_s=120.0)
+    assert 7200 <= (clock.now() - T0).total_seconds() < 7200 + 60
+
+
+@pytest.mark.parametrize("speed", [0.0, -1.0])
+def test_time_does_not_stand_still_or_go_back(speed: float) -> None:
+    with pytest.raises(ValueError, match="speed"):
+        ScaledClock(T0, speed)
+
+
+def test_no_clock_sleeps_a_negative_time() -> None:
+    before_s = time.monotonic()
+    WallClock().sleep(-10)
+    ScaledClock(T0, 2.0).sleep(-10)
+    assert time.monotonic() - before_s < 1
+
+
+def test_the_wall_clock_is_aware_utc() -> None:
+    now = WallClock().now()
+    assert now.tzinfo is UTC
+    assert abs((datetime.now(UTC) - now).total_seconds()) < 5

@@ -1,0 +1,201 @@
+"""Guards stop launches, not checkpoints, and say so once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from costopt.domain.events import (
+    CheckpointCommitted,
+    GuardTripped,
+    LaunchIntended,
+    NodeEnded,
+    NodeLaunched,
+    RunStopped,
+)
+from costopt.domain.fleet import EndCause
+from costopt.domain.job import Budget
+from costopt.domain.policy import Limits, Rule, Trigger
+from costopt.domain.view import Target
+from costopt.ledger.summary import JobState
+from tests.engine_fixtures import (
+    HOUR_S,
+    SAFE,
+    SPOT_A,
+    SPOT_B,
+    Follow,
+    Scene,
+    always,
+    rules,
+    task,
+)
+
+
+def _scene(limits: Limits | None = None, **job_fields: object) -> Scene:
+    return Scene(
+        always(SPOT_A, 4, 2.0),
+        always(SAFE, 9, 8.0),
+        jobs=[replace(task(), **job_fields)],  # type: ignore[arg-type]
+        policy=rules("greedy_spot", limits=limits),
+    )
+
+
+@pytest.mark.parametrize(
+    ("scene", "guard"),
+    [
+        (_scene(Limits(max_usd=4.0)), "max_usd"),
+        (_scene(budget=Budget(max_usd=4.0)), "max_usd"),
+        (_scene(budget=Budget(max_kwh=1.9)), "max_kwh"),
+        (_scene(Limits(max_usd_per_month=4.0)), "max_usd_per_month"),
+    ],
+    ids=["policy's dollars", "job's dollars", "job's energy", "month"],
+)
+def test_a_spent_budget_saves_and_stops_the_job(scene: Scene, guard: str) -> None:
+    scene.finish()
+    assert [e.guard for e in scene.events(GuardTripped)] == [guard]
+    assert len(scene.events(RunStopped)) == 1
+    summary = scene.summary()
+    assert summary.state is JobState.STOPPED
+    assert not scene.living()
+    assert summary.lost_units == 0
+    assert 0.45 < summary.saved_units / (4 * HOUR_S) < 0.55
+    newest = scene.events(CheckpointCommitted)[-1]
+    (ended,) = scene.events(NodeEnded)
+    assert ended.cause is EndCause.RELEASED
+    assert newest.units == summary.done_units
+    assert newest.at <= ended.ended_at
+
+
+def test_a_run_that_goes_on_over_budget_launches_nothing() -> None:
+    scene = _scene(Limits(max_usd=4.0))
+    scene.finish()
+    scene.restart()
+    scene.finish(3)
+    assert len(scene.events(NodeLaunched)) == 1
+    assert len(scene.events(GuardTripped)) == 1
+    assert scene.summary().state is JobState.STOPPED
+
+
+def test_a_budget_that_a_rule_sets_counts_while_the_rule_holds() -> None:
+    busy = Rule("shared", Trigger.QUEUE_LENGTH, 1, 9, Limits(max_usd=1.0))
+    scene = Scene(always(SPOT_A, 4, 2.0), jobs=[task()], policy=rules("greedy_spot", busy))
+    scene.finish()
+    assert [e.guard for e in scene.events(GuardTripped)] == ["max_usd"]
+
+
+def test_the_month_counts_from_its_first_day() -> None:
+    """The run begins on 15 February: 12 $ until then are March's no more."""
+    scene = _scene(Limits(max_usd_per_month=2.0 * 24 * 14 - 1))
+    scene.jobs = [task(20 * 24 * HOUR_S, 50 * 24 * HOUR_S)]
+    scene.settings = replace(scene.settings, tick_s=HOUR_S)
+    scene.restart()
+    scene.go(13 * 24 * HOUR_S)
+    assert not scene.events(GuardTripped)
+    scene.finish()
+    assert scene.summary().state is JobState.FINISHED
+
+
+@pytest.mark.parametrize(
+    ("limits", "guard", "launched"),
+    [
+        (Limits(max_nodes=1), "max_nodes", 1),
+        (Limits(max_usd_per_hour=3.0), "max_usd_per_hour", 1),
+        (Limits(max_launches_per_hour=1), "max_launches_per_hour", 1),
+        (Limits(max_nodes=0), "max_nodes", 0),
+    ],
+)
+def test_a_launch_beyond_a_limit_does_not_happen(limits: Limits, guard: str, launched: int) -> None:
+    jobs = [task(name="one"), task(name="two")]
+    scene = Scene(always(SPOT_A, 4, 2.0), jobs=jobs, policy=rules("greedy_spot", limits=limits))
+    scene.go(20 * 60)
+    assert len(scene.events(NodeLaunched, "one")) == launched
+    assert not scene.events(NodeLaunched, "two")
+    assert not scene.events(LaunchIntended, "two")
+    assert [e.guard for e in scene.events(GuardTripped, "two")] == [guard]
+
+
+def test_the_launch_rate_is_allowed_again_after_an_hour() -> None:
+    jobs = [task(name="one"), task(name="two")]
+    scene = Scene(
+        always(SPOT_A, 4, 2.0),
+        jobs=jobs,
+        policy=rules("greedy_spot", limits=Limits(max_launches_per_hour=1)),
+    )
+    scene.go(HOUR_S)
+    assert not scene.living("two")
+    scene.go(120)
+    assert len(scene.living("two")) == 1
+
+
+def test_a_guard_that_trips_anew_is_told_anew() -> None:
+    want = Follow(Target(SPOT_A, 2))
+    scene = Scene(
+        always(SPOT_A, 4, 2.0),
+        jobs=[task(nodes=(1, 4))],
+        strategy=want,
+        policy=rules("greedy_spot", limits=Limits(max_nodes=1)),
+    )
+    scene.go(180)
+    want.targets = (Target(SPOT_A, 1),)
+    scene.go(180)
+    want.targets = (Target(SPOT_A, 2),)
+    scene.go(180)
+    assert len(scene.events(GuardTripped)) == 2
+
+
+def test_a_full_fleet_can_still_move() -> None:
+    want = Follow(Target(SPOT_A, 1))
+    scene = Scene(
+        always(SPOT_A, 4, 2.0),
+        always(SAFE, 4, 8.0),
+        jobs=[task()],
+        strategy=want,
+        policy=rules("greedy_spot", limits=Limits(max_nodes=1)),
+    )
+    scene.go(300)
+    want.targets = (Target(SAFE, 1),)
+    scene.go(300)
+    assert scene.pools() == [SAFE]
+
+
+def test_nodes_that_come_out_too_dear_are_given_back_and_the_pool_left_alone() -> None:
+    scene = Scene(
+        always(SPOT_A, 4, 2.0),
+        always(SAFE, 4, 8.0),
+        jobs=[task()],
+        policy=rules("greedy_spot", limits=Limits(max_price_ratio=1.5)),
+        cooldown_s=600,
+    )
+    scene.cloud.surcharge = 1.6
+    scene.go(600)
+    (tripped,) = scene.events(GuardTripped)
+    assert tripped.guard == "max_price_ratio"
+    assert tripped.pool == str(SPOT_A)
+    assert "$2.0000/h" in tripped.message
+    assert "$3.2000/h" in tripped.message
+    assert scene.pools() == []
+    assert len(scene.events(NodeLaunched)) == 1
+    scene.cloud.surcharge = 1.4
+    scene.go(300)
+    assert scene.pools() == [SPOT_A]
+
+
+def test_a_dear_pool_gives_way_to_another_in_the_same_tick() -> None:
+    scene = Scene(always(SPOT_A, 4, 2.0), always(SPOT_B, 4, 5.0), jobs=[task()])
+    scene.cloud.surcharge = 1.6
+    scene.policy = rules("greedy_spot", limits=Limits(max_price_ratio=1.5))
+    scene.restart()
+    scene.tick()
+    assert [r.pool for r in scene.cloud.requests] == [SPOT_A, SPOT_B]
+
+
+def test_a_launch_answered_late_is_held_to_its_price_too() -> None:
+    scene = Scene(always(SPOT_A, 4, 2.0), jobs=[task()])
+    scene.cloud.silent = {"launch"}
+    scene.tick()
+    scene.cloud.silent = set()
+    scene.cloud.surcharge = 2.0
+    scene.tick()
+    assert [e.guard for e in scene.events(GuardTripped)] == ["max_price_ratio"]
+    assert not scene.living()

@@ -1,0 +1,109 @@
+"""Rules put their limits over the policy's while their trigger holds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from costopt.domain.events import NodeLaunched
+from costopt.domain.market import CapacityType
+from costopt.domain.policy import Limits, Policy, Rule, Trigger
+from costopt.engine.rules import limits_now
+from tests.engine_fixtures import (
+    HOUR_S,
+    SAFE,
+    SPOT_A,
+    Scene,
+    always,
+    rules,
+    task,
+)
+from tests.market_fixtures import T0
+
+NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+FEW = Limits(max_nodes=2)
+NIGHT = Rule("night", Trigger.TIME_OF_DAY, 22, 6, FEW)
+SPOT_ONLY = Limits(capacity_types=(CapacityType.SPOT,))
+
+
+def _policy(*some: Rule) -> Policy:
+    return Policy("p", limits=Limits(max_nodes=8, max_usd=50.0), rules=some)
+
+
+@pytest.mark.parametrize(
+    ("hour", "minute", "most"),
+    [(21, 59, 8), (22, 0, 2), (0, 0, 2), (5, 59, 2), (6, 0, 8), (12, 0, 8)],
+)
+def test_a_window_across_midnight(hour: int, minute: int, most: int) -> None:
+    now = NOON.replace(hour=hour, minute=minute)
+    assert limits_now(_policy(NIGHT), 1, None, now).max_nodes == most
+
+
+def test_a_window_within_the_day() -> None:
+    day = Rule("day", Trigger.TIME_OF_DAY, 8, 18, FEW)
+    assert limits_now(_policy(day), 1, None, NOON).max_nodes == 2
+    assert limits_now(_policy(day), 1, None, NOON + timedelta(hours=6)).max_nodes == 8
+
+
+@pytest.mark.parametrize(("length", "most"), [(1, 8), (2, 2), (4, 2), (5, 8)])
+def test_the_queue_length(length: int, most: int) -> None:
+    queue = Rule("queue", Trigger.QUEUE_LENGTH, 2, 5, FEW)
+    assert limits_now(_policy(queue), length, None, NOON).max_nodes == most
+
+
+@pytest.mark.parametrize(
+    ("slack_s", "most"), [(None, 8), (-1.0, 8), (0.0, 2), (7199.0, 2), (7200.0, 8)]
+)
+def test_the_slack_is_in_hours_and_unknown_holds_nothing(slack_s: float | None, most: int) -> None:
+    urgent = Rule("urgent", Trigger.SLACK, 0, 2, FEW)
+    assert limits_now(_policy(urgent), 1, slack_s, NOON).max_nodes == most
+
+
+def test_the_rest_of_the_limits_stays_and_the_last_rule_wins() -> None:
+    one = Rule("one", Trigger.TIME_OF_DAY, 0, 24, Limits(max_nodes=3, max_usd=10.0))
+    two = Rule("two", Trigger.TIME_OF_DAY, 0, 24, Limits(max_nodes=1))
+    limits = limits_now(_policy(one, two), 1, None, NOON)
+    assert (limits.max_nodes, limits.max_usd) == (1, 10.0)
+
+
+def test_without_a_rule_that_holds_the_limits_are_the_policy_s_own() -> None:
+    policy = _policy(NIGHT)
+    assert limits_now(policy, 1, None, NOON) is policy.limits
+
+
+def test_the_engine_launches_within_the_limits_of_the_hour() -> None:
+    """From 0 to 6 h on-demand only, by rule."""
+    night = Rule(
+        "night",
+        Trigger.TIME_OF_DAY,
+        0,
+        6,
+        Limits(capacity_types=(CapacityType.ON_DEMAND,)),
+    )
+    scene = Scene(
+        always(SPOT_A, 4, 2.0),
+        always(SAFE, 9, 8.0),
+        jobs=[task(20 * HOUR_S, 22 * HOUR_S)],
+        policy=rules("uniform_progress", night, hysteresis=False),
+        tick_s=300,
+    )
+    scene.go(5.9 * HOUR_S)
+    assert scene.pools() == [SAFE]
+    scene.go(0.5 * HOUR_S)
+    assert SPOT_A in scene.pools()
+
+
+def test_slack_is_what_is_left_over_after_the_work_and_not_the_time_to_the_deadline() -> None:
+    """10 h of work in 12 h: 1.9 h of slack from the start, though the deadline is 12 h away."""
+    relaxed = Rule("relaxed", Trigger.SLACK, 1.5, 1000, SPOT_ONLY)
+    scene = Scene(
+        always(SAFE, 9, 8.0),
+        jobs=[task(10 * HOUR_S, 12 * HOUR_S)],
+        policy=rules("on_demand", relaxed),
+    )
+    scene.go(0.35 * HOUR_S)
+    assert not scene.events(NodeLaunched)
+    scene.go(0.15 * HOUR_S)
+    (launched,) = scene.events(NodeLaunched)
+    assert 0.35 * HOUR_S <= (launched.launched_at - T0).total_seconds() <= 0.5 * HOUR_S

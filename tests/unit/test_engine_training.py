@@ -1,0 +1,161 @@
+"""What the runtime reports becomes events, and a slow job is known to be slow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from costopt.domain.events import (
+    CheckpointCommitted,
+    JobFailed,
+    JobFinished,
+    NodeLaunched,
+    ProgressReported,
+    TrainingStarted,
+    TrainingStopped,
+    WorkLost,
+)
+from costopt.domain.fleet import Node
+from costopt.domain.job import GangState, Job, Progress
+from costopt.ledger.summary import JobState
+from tests.engine_fixtures import (
+    HOUR_S,
+    SAFE,
+    SPOT_A,
+    SPOT_B,
+    Scene,
+    always,
+    changing,
+    rules,
+    task,
+)
+from tests.market_fixtures import T0, after
+
+
+class Changed:
+    """A runtime whose progress a test may change on its way to the engine."""
+
+    def __init__(self, inner: Any, change: Callable[[Progress], Progress]) -> None:
+        self._inner = inner
+        self._change = change
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def progress(self, job: Job, now: datetime) -> Progress:
+        return self._change(self._inner.progress(job, now))
+
+
+class Slower:
+    """A runtime on which a job runs at a share of the speed that its spec tells."""
+
+    def __init__(self, inner: Any, share: float) -> None:
+        self._inner = inner
+        self._share = share
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def form(
+        self, job: Job, generation: int, nodes: tuple[Node, ...], checkpoint_interval_s: float
+    ) -> None:
+        slow = replace(
+            job,
+            throughput=replace(
+                job.throughput,
+                points=tuple(
+                    replace(p, units_per_s=p.units_per_s * self._share)
+                    for p in job.throughput.points
+                ),
+            ),
+        )
+        self._inner.form(slow, generation, nodes, checkpoint_interval_s)
+
+
+def test_a_run_is_told_from_its_start_to_its_end() -> None:
+    scene = Scene(always(SPOT_A, 1, 2.0), jobs=[task(2 * HOUR_S)])
+    scene.finish()
+    (started,) = scene.events(TrainingStarted)
+    (stopped,) = scene.events(TrainingStopped)
+    (finished,) = scene.events(JobFinished)
+    saves = scene.events(CheckpointCommitted)
+    assert started.at == after(100)
+    assert [round(s.units) for s in saves] == [1800, 3600, 5400, 7200]
+    assert finished.at == stopped.at == saves[-1].at == after(100 + 7200 + 4 * 10)
+    summary = scene.summary()
+    assert summary.state is JobState.FINISHED
+    assert summary.busy_wh == pytest.approx(7240 / 3.6, rel=1e-3)
+
+
+def test_progress_is_told_at_every_hundredth_and_not_at_every_tick() -> None:
+    scene = Scene(always(SPOT_A, 1, 2.0), jobs=[task(30 * HOUR_S)])
+    scene.finish(3000)
+    assert 60 < len(scene.events(ProgressReported)) < 250
+
+
+def test_what_an_interruption_loses_is_told_once() -> None:
+    scene = Scene(
+        changing(SPOT_A, (0, 1, 2.0), (3600, 0, 2.0)), always(SPOT_B, 1, 3.0), jobs=[task()]
+    )
+    scene.finish()
+    (lost,) = scene.events(WorkLost)
+    assert lost.units == pytest.approx(3600 - 100 - 1800 - 10)
+    assert scene.summary().lost_units == lost.units
+
+
+def test_a_job_that_fails_gives_its_nodes_back_and_ends() -> None:
+    scene = Scene(always(SPOT_A, 1, 2.0), jobs=[task(name="job"), task(HOUR_S, name="other")])
+
+    def broken(progress: Progress) -> Progress:
+        if progress.done_units > 0 and scene.clock.now() > after(1200):
+            return replace(progress, state=GangState.FAILED, message="exit code 1, log x.log")
+        return progress
+
+    scene.jobs = [task()]
+    scene.cloud.runtime = Changed(scene.cloud.inner.runtime, broken)
+    scene.restart()
+    scene.finish(60)
+    (failed,) = scene.events(JobFailed)
+    assert failed.message == "exit code 1, log x.log"
+    assert scene.engine.failed == {"job": failed.message}
+    assert scene.engine.unfinished == ()
+    assert not scene.living()
+    assert scene.summary().state is JobState.FAILED
+    assert scene.summary().on_time is False
+
+
+def test_a_slow_job_goes_to_on_demand_earlier_and_is_in_time() -> None:
+    """At 0.6 of its speed 10 h of work are 16.7 h; the deadline leaves 20."""
+    went_at: dict[float, datetime] = {}
+    for share in (1.0, 0.6):
+        scene = Scene(
+            changing(SPOT_A, (0, 1, 2.0), (2 * HOUR_S, 0, 2.0)),
+            always(SAFE, 9, 8.0),
+            jobs=[task(10 * HOUR_S, 20 * HOUR_S)],
+            policy=rules("greedy_spot"),
+            tick_s=300,
+        )
+        scene.cloud.runtime = Slower(scene.cloud.inner.runtime, share)
+        scene.restart()
+        scene.finish()
+        assert scene.summary().on_time is True
+        went_at[share] = next(
+            e.launched_at for e in scene.events(NodeLaunched) if e.pool == str(SAFE)
+        )
+    assert went_at[0.6] < went_at[1.0] - timedelta(hours=4)
+
+
+def test_the_speed_that_was_measured_is_relative_to_the_one_that_was_told() -> None:
+    scene = Scene(always(SPOT_A, 1, 2.0), jobs=[task()])
+    scene.cloud.runtime = Slower(scene.cloud.inner.runtime, 0.5)
+    scene.restart()
+    scene.go(100)
+    assert scene.engine.training.speed_factor == {"job": 1.0}
+    scene.go(900)
+    assert scene.engine.training.speed_factor == {"job": pytest.approx(0.5)}
+    assert scene.engine.is_training("job")
+    assert scene.clock.now() > T0
