@@ -11,10 +11,9 @@ from pathlib import Path
 from costopt.agent.gang import Gang
 from costopt.agent.heartbeat import CommandFailure, Heartbeat, NodeActivity
 from costopt.agent.mailbox import Mailbox
-from costopt.agent.status import RefusedCheckpoint
 from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Job, Progress
-from costopt.domain.ports import CheckpointRecord, Clock, ObjectStore
+from costopt.domain.ports import CheckpointRecord, Clock, ObjectStore, RefusedRecord
 
 RETRIES = 2
 SILENT_S = 5.0
@@ -155,9 +154,9 @@ class MailboxRuntime:
             node_id for node_id in mailbox.draining() if self._is_drained(mailbox, node_id)
         )
 
-    def refused(self, job: Job) -> tuple[RefusedCheckpoint, ...]:
+    def refused(self, job: Job) -> tuple[RefusedRecord, ...]:
         """Checkpoints that trainers found torn or corrupt and passed over, in order of name."""
-        return self._mailbox(job).refused()
+        return tuple(RefusedRecord(r.uri, r.message) for r in self._mailbox(job).refused())
 
     def _mailbox(self, job: Job) -> Mailbox:
         return Mailbox(self._store, job.name)

@@ -83,6 +83,14 @@ class CheckpointRecord:
     save_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class RefusedRecord:
+    """A checkpoint that the training runtime found torn or corrupt and passed over."""
+
+    uri: str
+    message: str
+
+
 class Runtime(Protocol):
     """The training runtime on the nodes, as the controller reaches it."""
 
@@ -98,6 +106,10 @@ class Runtime(Protocol):
 
     def checkpoints(self, job: Job, after_units: float) -> tuple[CheckpointRecord, ...]:
         """Durable checkpoints beyond ``after_units``, ascending."""
+        ...
+
+    def refused(self, job: Job) -> tuple[RefusedRecord, ...]:
+        """Every checkpoint that was ever refused, in a fixed order."""
         ...
 
     def drain(self, job: Job, node_ids: Iterable[str]) -> None:

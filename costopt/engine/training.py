@@ -7,6 +7,7 @@ from datetime import datetime
 
 from costopt.domain.events import (
     CheckpointCommitted,
+    CheckpointRefused,
     Event,
     JobFailed,
     JobFinished,
@@ -69,6 +70,11 @@ class Training:
                 save_s=saved.save_s,
             )
             for saved in self._world.runtime.checkpoints(job, record.checkpoint_units)
+        ]
+        news += [
+            CheckpointRefused(at=now, job=job.name, uri=torn.uri, message=torn.message)
+            for torn in self._world.runtime.refused(job)
+            if torn.uri not in record.refused
         ]
         for event in news:
             if isinstance(event, CheckpointCommitted) and _is_whole(job, event.units):

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from costopt.domain.errors import BadRequestError, CatalogError
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job, Progress
-from costopt.domain.ports import CheckpointRecord, Clock, Machines
+from costopt.domain.ports import CheckpointRecord, Clock, Machines, RefusedRecord
 from costopt_sim.cursor import DAWN
 from costopt_sim.fleet import SimFleet
 from costopt_sim.gang import Gang
@@ -76,6 +76,10 @@ class VirtualRuntime:
         training = self._training(job)
         self._settle(training)
         return training.checkpoints(after_units)
+
+    def refused(self, job: Job) -> tuple[RefusedRecord, ...]:  # noqa: ARG002
+        """Simulated checkpoints are never torn."""
+        return ()
 
     def drain(self, job: Job, node_ids: Iterable[str]) -> None:
         """The gang that holds one of these nodes stops training now and saves."""

@@ -185,7 +185,7 @@ def test_checkpoints_and_refusals(desk: Desk) -> None:
     assert abs((NOW - records[0].committed_at).total_seconds() - SPEED) < 10
     desk.mailbox.post_refused(RefusedCheckpoint("step-300", "/c", "torn"))
     assert desk.runtime.progress(JOB, NOW).saved_units == 200.0
-    assert [refused.name for refused in desk.runtime.refused(JOB)] == ["step-300"]
+    assert [(r.uri, r.message) for r in desk.runtime.refused(JOB)] == [("/c", "torn")]
 
 
 def test_drained_means_asked_and_no_trainer_left(desk: Desk) -> None:
