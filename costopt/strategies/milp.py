@@ -23,6 +23,8 @@ class Milp:
     """Follows ``costopt.optimize.plan``, made anew every ``replan_s`` or when its ground moves.
 
     The ground moves when a pool comes or goes, a price moves by more than 2 %, or a gang changes.
+    A job that is slower than planned comes to the end of its plan with work left: it is planned
+    anew then, and not taken off its nodes.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Milp:
             self._plan is not None
             and ground == self._ground
             and view.now < self._plan.made_at + kept_for
+            and not _runs_out(self._plan, view)
         ):
             return self._plan
         request = PlanRequest(
@@ -73,6 +76,13 @@ def _ground(view: View) -> _Ground:
     )
     gangs = tuple((jv.job.name, tuple(sorted(n.node_id for n in jv.nodes))) for jv in view.jobs)
     return _Ground(pools, gangs)
+
+
+def _runs_out(plan: Plan, view: View) -> bool:
+    """Whether a job that is not over has nothing of its plan ahead of it."""
+    planned = {allocation.job for allocation in plan.allocations}
+    ahead = {allocation.job for allocation in plan.allocations if allocation.end_at > view.now}
+    return any(jv.job.name in planned - ahead for jv in view.jobs)
 
 
 def _follow(plan: Plan, view: View, job_view: JobView) -> Decision:
