@@ -112,6 +112,8 @@ class MailboxRuntime:
         beats = [m.heartbeat for m in members if m.heartbeat is not None]
         saved = _saved_units(mailbox, beats)
         state, message = self._judge(mailbox, job, gang, members, saved)
+        if state is GangState.FINISHED:  # also where the command reported nothing of itself
+            saved = max(saved, job.work.amount)
         working = state in (GangState.TRAINING, GangState.STOPPING)
         done = max([b.done_units for b in beats if b.reported and working], default=saved)
         rates = [b.units_per_s for b in beats if b.units_per_s is not None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 import click
@@ -25,8 +25,9 @@ def live_view(run: LiveRun) -> Iterator[OnTick]:
 
 
 def click_line(text: str) -> None:
-    """One line to stderr."""
-    click.echo(text, err=True)
+    """One line to stderr. A reader who has gone, or a terminal that was closed, stops no run."""
+    with suppress(OSError):
+        click.echo(text, err=True)
 
 
 def _news_lines(run: LiveRun, write: Callable[[str], None]) -> OnTick:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,12 @@ from costopt.cli.output import output_option
 from costopt.cli.state import state_dir_option
 
 if TYPE_CHECKING:
+    from costopt.engine.loop import OnTick
+    from costopt.engine.tick import TickResult
     from costopt.session.live import LiveRun
+
+SAVE_WITHIN_S = 30.0
+"""How long nodes may take to checkpoint where the controller itself fails."""
 
 
 @click.command()
@@ -66,11 +72,13 @@ def run(
 
     The job trains on nodes that the provider may take away; it resumes from its checkpoints and
     ends before its deadline. Run the same command again to go on with a run that was stopped.
-    Ctrl-C checkpoints and gives every node back; a second Ctrl-C gives them back at once.
+    Ctrl-C, SIGTERM and SIGHUP checkpoint and give every node back; a second one gives them back
+    at once.
     """
     from costopt.cli.planning import refuse_infeasible, show_plan
     from costopt.market.history_file import read_history
     from costopt.session.live import LiveOptions, open_run
+    from costopt.session.stop_signals import StopSignals
     from costopt.spec import load_job, load_policy
 
     history = read_history(Path(market))
@@ -88,31 +96,57 @@ def run(
         tick_s=tick_s,
         notice_s=notice_s,
     )
-    with open_run(lambda now: load_job(job, now), chosen, options) as live:
+    signals = StopSignals()
+    with (
+        signals.caught(),
+        open_run(lambda now: load_job(job, now), chosen, options, signals) as live,
+    ):
         if not live.engine.journal.records[live.job.name].submitted:
             refuse_infeasible(live.job, chosen, history, live.clock.now())
-        _run(live, output)
+        try:
+            _run(live)
+        except KeyboardInterrupt:
+            if signals.first == signal.SIGINT:
+                raise
+            raise click.exceptions.Exit(128 + (signals.first or 0)) from None
+        _tell_end(live, output)
 
 
-def _run(live: LiveRun, output: str) -> None:
+def _run(live: LiveRun) -> None:
     from costopt.cli.live_view import live_view
     from costopt.engine.loop import run as run_loop
-    from costopt.engine.loop import stop
 
-    with live_view(live) as on_tick:
+    with live_view(live) as show:
+
+        def on_tick(result: TickResult) -> None:
+            show(result)
+            if not result.over:
+                live.signals.check()
+
         try:
+            live.signals.check()
             run_loop(live.engine, on_tick)
         except KeyboardInterrupt:
-            click.echo("stopping: checkpoint, then give the nodes back (again: at once)", err=True)
-            try:
-                stop(live.engine, "stopped by the user", on_tick)
-            except KeyboardInterrupt:
-                live.release_all()
+            _stop(live, show)
             raise
         except BaseException:
-            live.release_all()
+            live.give_back("an error of the controller", save_within_s=SAVE_WITHIN_S)
             raise
-    _tell_end(live, output)
+
+
+def _stop(live: LiveRun, show: OnTick) -> None:
+    from costopt.cli.live_view import click_line
+    from costopt.engine.loop import stop
+
+    click_line("stopping: checkpoint, then give the nodes back (again: at once)")
+    reason = "stopped by the user"
+    try:
+        live.signals.hear_at_once()
+        stop(live.engine, reason, show)
+    except BaseException:
+        with live.signals.unheard():
+            live.give_back(reason)
+        raise
 
 
 def _tell_end(live: LiveRun, output: str) -> None:

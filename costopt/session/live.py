@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -11,15 +12,14 @@ from pathlib import Path
 from costopt.agent.runtime import MailboxRuntime
 from costopt.agent.store import FileStore
 from costopt.catalog import load_catalog
-from costopt.domain.errors import LedgerError
+from costopt.domain.errors import CostoptError, LedgerError, StoreError
 from costopt.domain.events import JobFailed, JobFinished, JobSubmitted
 from costopt.domain.fleet import Node
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
-from costopt.domain.ports import HazardModel, Provider
+from costopt.domain.ports import Clock, HazardModel, Provider
 from costopt.energy import NodePowerModel
-from costopt.engine.clock import ScaledClock
 from costopt.engine.settings import Settings
 from costopt.engine.tick import Engine
 from costopt.engine.world import World
@@ -27,10 +27,13 @@ from costopt.ledger.sqlite import SqliteLedger, open_ledger
 from costopt.market.hazard import LearnedHazard
 from costopt.replay.connect import connect
 from costopt.session.hazards import catalog_priors
-from costopt.session.market_clock import market_clock
+from costopt.session.market_clock import forget_clock, market_clock
+from costopt.session.stop_signals import StopSignals, WakefulClock
 from costopt.strategies import build
 
 LEDGER = "ledger.sqlite"
+CLOCK = "clock.json"
+POLL_S = 0.1
 
 ReadJob = Callable[[datetime], Job]
 
@@ -59,29 +62,59 @@ class LiveRun:
     job: Job
     engine: Engine
     ledger: SqliteLedger
-    clock: ScaledClock
+    clock: Clock
     provider: Provider
+    signals: StopSignals
 
-    def release_all(self) -> None:
-        """Give every node back at once, without waiting for checkpoints."""
-        for node in self.provider.nodes(self.engine.settings.owner):
-            if node.job == self.job.name and node.state.alive:
-                self.provider.terminate(node.node_id)
+    def give_back(self, reason: str, *, save_within_s: float = 0.0) -> None:
+        """Give every node back, after at most ``save_within_s`` (of the wall) for checkpoints.
+
+        The ledger is told where it can be; a fault of it holds no node.
+        """
+        with suppress(CostoptError):
+            self._wait_for_saves(save_within_s)
+        for node_id in self._living():
+            self.provider.terminate(node_id)
+        with suppress(CostoptError):
+            self.engine.stop(reason)
+            self.engine.tick()
+
+    def _wait_for_saves(self, within_s: float) -> None:
+        if within_s <= 0:
+            return
+        runtime, living = self.engine.world.runtime, set(self._living())
+        runtime.drain(self.job, living)
+        give_up_at = time.monotonic() + within_s
+        while not living <= runtime.drained(self.job) and time.monotonic() < give_up_at:
+            time.sleep(POLL_S)
+
+    def _living(self) -> list[str]:
+        nodes = self.provider.nodes(self.engine.settings.owner)
+        return [n.node_id for n in nodes if n.job == self.job.name and n.state.alive]
 
 
 @contextmanager
-def open_run(read_job: ReadJob, policy: Policy, options: LiveOptions) -> Iterator[LiveRun]:
+def open_run(
+    read_job: ReadJob, policy: Policy, options: LiveOptions, signals: StopSignals | None = None
+) -> Iterator[LiveRun]:
     """Begin a run, or go on with the one that the state directory holds.
 
-    ``read_job`` makes the job at the market's present; a run that goes on keeps the start and
-    the deadline with which it was submitted. Raises LedgerError where the job is finished or
-    another process controls it.
+    ``read_job`` makes the job at the market's present; a run that goes on keeps the clock, the
+    start and the deadline with which it was submitted. ``signals`` wake the run from its sleep.
+    Raises LedgerError where the job is finished or another process controls it, StoreError where
+    the state directory cannot be written.
     """
     name = read_job(options.start_at).name
-    folder = options.state_dir / "jobs" / name
-    clock = market_clock(folder / "clock.json", options.start_at, options.speed)
+    folder = _made(options.state_dir / "jobs" / name)
+    signals = signals or StopSignals()
     with open_ledger(options.state_dir / LEDGER) as ledger, ledger.exclusive(name):
-        job = _as_submitted(read_job, name, ledger, clock, options)
+        submitted, failed = _submission(name, ledger, options)
+        if submitted is None:
+            forget_clock(folder / CLOCK)
+        clock = market_clock(folder / CLOCK, options.start_at, options.speed)
+        if submitted is not None and failed:
+            ledger.append(replace(submitted, at=clock.now()))
+        job = _as_submitted(read_job, submitted, options)
         hazards = LearnedHazard(catalog_priors(load_catalog()))
         noticed_share = 1.0 if options.notice_s > job.checkpoint.save_s else 0.0
         runtime = MailboxRuntime(
@@ -108,7 +141,7 @@ def open_run(read_job: ReadJob, policy: Policy, options: LiveOptions) -> Iterato
             providers=(provider,),
             runtime=runtime,
             ledger=ledger,
-            clock=clock,
+            clock=WakefulClock(clock, signals),
             machines=load_catalog(),
             powers=NodePowerModel(load_catalog(), policy.objective.carbon_signal),
             hazards=hazards,
@@ -118,18 +151,26 @@ def open_run(read_job: ReadJob, policy: Policy, options: LiveOptions) -> Iterato
         )
         engine = Engine([job], policy, build(policy.strategy), world, settings)
         try:
-            yield LiveRun(job, engine, ledger, clock, provider)
+            yield LiveRun(job, engine, ledger, clock, provider, signals)
         finally:
             provider.close()
 
 
-def _as_submitted(
-    read_job: ReadJob,
-    name: str,
-    ledger: SqliteLedger,
-    clock: ScaledClock,
-    options: LiveOptions,
-) -> Job:
+def _made(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"cannot make {folder}: {error.strerror}",
+            hint="free space, or choose a --state-dir that this user may write to",
+        ) from error
+    return folder
+
+
+def _submission(
+    name: str, ledger: SqliteLedger, options: LiveOptions
+) -> tuple[JobSubmitted | None, bool]:
+    """The job's newest submission, and whether it failed. Raises LedgerError if it finished."""
     submitted: JobSubmitted | None = None
     failed = False
     for recorded in ledger.events(name):
@@ -144,10 +185,12 @@ def _as_submitted(
                 submitted, failed = event, False
             case JobFailed():
                 failed = True
+    return submitted, failed
+
+
+def _as_submitted(read_job: ReadJob, submitted: JobSubmitted | None, options: LiveOptions) -> Job:
     if submitted is None:
         return read_job(options.start_at)
-    if failed:
-        ledger.append(replace(submitted, at=clock.now()))
     job = read_job(submitted.start_at)
     return replace(job, start_at=submitted.start_at, deadline_at=submitted.deadline_at)
 

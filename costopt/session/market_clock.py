@@ -32,6 +32,17 @@ def market_clock(path: Path, start_at: datetime, speed: float) -> ScaledClock:
         ) from error
 
 
+def forget_clock(path: Path) -> None:
+    """Let the clock begin anew: nothing has run by it. Raises StoreError."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"cannot remove {path}: {error.strerror}",
+            hint="choose a --state-dir that this user may write to",
+        ) from error
+
+
 def _begin(path: Path, start_at: datetime, speed: float) -> ScaledClock:
     known = {"start_at": start_at.isoformat(), "speed": speed, "wall_s": time.time()}
     fresh = path.with_suffix(".new")
