@@ -15,7 +15,7 @@ from costopt.domain.history import PoolHistory
 from costopt.domain.job import Job, Phase, Resources
 from costopt.domain.market import CapacityType, InstanceType, Interruption, Offer, Pool
 from costopt.domain.policy import Limits, Policy, Risk, Rule, StrategyChoice
-from costopt.domain.ports import Clock, Ledger, RecordedEvent, Strategy
+from costopt.domain.ports import Clock, HazardModel, Ledger, RecordedEvent, Strategy
 from costopt.domain.power import NodePower
 from costopt.domain.view import Decision, Desired, Target, View
 from costopt.engine.clock import VirtualClock
@@ -50,6 +50,15 @@ class Powers:
 
     def node_power(self, pool: Pool) -> NodePower | None:
         return NodePower(500, 1000, 1.0, 400, Basis.MODELLED, 0.1, "test")
+
+
+class SomeHazard(NoHazard):
+    """Spot is taken every twenty hours, by what is known."""
+
+    def hazard_per_hour(self, pool: Pool) -> Estimate | None:
+        if not pool.capacity_type.interruptible:
+            return None
+        return Estimate(0.05, 0.02, 0.1, Basis.PRIOR, "test")
 
 
 class FaultyCloud:
@@ -145,6 +154,7 @@ class Scene:
         strategy: Strategy | None = None,
         notice_s: float = 0.0,
         ledger: Ledger | None = None,
+        hazards: HazardModel | None = None,
         tick_s: float = 60.0,
         cooldown_s: float = 300.0,
         drain_timeout_s: float = 300.0,
@@ -161,6 +171,7 @@ class Scene:
             new_key=counted_key,
         )
         self.strategy = strategy
+        self.hazards = hazards or NoHazard()
         self.engine = self.restart()
 
     def restart(self) -> Engine:
@@ -172,7 +183,7 @@ class Scene:
             self.clock,
             Machines(),
             Powers(),
-            NoHazard(),
+            self.hazards,
         )
         strategy = self.strategy or build(self.policy.strategy)
         self.engine = Engine(self.jobs, self.policy, strategy, world, self.settings)

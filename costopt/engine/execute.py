@@ -53,6 +53,7 @@ class Executor:
     ) -> tuple[tuple[Node, ...], frozenset[Pool]]:
         """The nodes that were launched, and the pools that refused.
 
+        ``prices`` are those of the pools with room: in no other anything is launched.
         A job that was refused a launch drains nothing: it decides again first.
         """
         new: list[Node] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -28,7 +27,7 @@ class JobRecord:
     releasing: set[str] = field(default_factory=set)
     noticed: dict[str, datetime] = field(default_factory=dict)
     cooldown_from: dict[Pool, datetime] = field(default_factory=dict)
-    launches_at: deque[datetime] = field(default_factory=deque)
+    launches: dict[str, tuple[datetime, int]] = field(default_factory=dict)
     launch_count: int = 0
     decision_count: int = 0
     targets: tuple[tuple[str, int], ...] | None = None
@@ -57,8 +56,8 @@ class JobRecord:
         return self.finished or self.failed is not None
 
     def launches_since(self, when: datetime) -> int:
-        """Nodes asked for since ``when``."""
-        return sum(1 for at in self.launches_at if at > when)
+        """Nodes asked for since ``when``, without those that were refused."""
+        return sum(nodes for at, nodes in self.launches.values() if at > when)
 
 
 def _submitted(record: JobRecord, _: ev.JobSubmitted) -> None:
@@ -76,9 +75,9 @@ def _intended(record: JobRecord, event: ev.LaunchIntended) -> None:
     record.intents[event.key] = event
     record.launch_count += 1
     record.guard = None
-    record.launches_at.extend([event.at] * event.nodes)
-    while record.launches_at and event.at - record.launches_at[0] > timedelta(hours=1):
-        record.launches_at.popleft()
+    hour_ago = event.at - timedelta(hours=1)
+    recent = {key: launch for key, launch in record.launches.items() if launch[0] > hour_ago}
+    record.launches = recent | {event.key: (event.at, event.nodes)}
 
 
 def _launched(record: JobRecord, event: ev.NodeLaunched) -> None:
@@ -94,6 +93,7 @@ def _launched(record: JobRecord, event: ev.NodeLaunched) -> None:
 
 def _launch_failed(record: JobRecord, event: ev.LaunchFailed) -> None:
     record.intents.pop(event.key, None)
+    record.launches.pop(event.key, None)
     record.cooldown_from[Pool.parse(event.pool)] = event.at
 
 

@@ -140,7 +140,7 @@ class Engine:
             prices = {
                 o.pool: o.price_usd_per_hour.value
                 for o in view.offers
-                if o.price_usd_per_hour is not None
+                if o.price_usd_per_hour is not None and o.nodes_available != 0
             }
             late, refusing = self._executor.ask_again(desired, limits, now)
             self._fleet.nodes += late

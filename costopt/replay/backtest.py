@@ -51,8 +51,8 @@ def windows(job: Job, market: MarketHistory, starts: int) -> tuple[datetime, ...
             f"{job.name!r} takes up to {_hours(span)}",
             hint="take a longer record or an earlier deadline",
         )
-    room = (latest - market.starts_at) / max(1, starts - 1)
-    times = (market.starts_at + room * index for index in range(starts))
+    room, steps = latest - market.starts_at, max(1, starts - 1)
+    times = (market.starts_at + room * index / steps for index in range(starts))
     return tuple(dict.fromkeys(_on_grid(time, market) for time in times))
 
 

@@ -240,3 +240,27 @@ def test_a_price_from_before_the_launch_does_not_change_the_bill() -> None:
     scene.cloud.told_prices = {SPOT_A: replace(cached, observed_at=T0 + timedelta(minutes=15))}
     scene.go(60)
     assert [e.micros_per_hour for e in scene.events(PriceChanged)] == [2_000_000]
+
+
+def test_pools_that_refuse_do_not_use_up_the_launches_of_the_hour() -> None:
+    want = Follow(Target(SPOT_A, 1))
+    scene = Scene(
+        always(SPOT_A, 4, 2.0),
+        always(SAFE, 4, 8.0),
+        jobs=[task()],
+        strategy=want,
+        policy=rules("greedy_spot", limits=Limits(max_launches_per_hour=2)),
+        cooldown_s=0,
+    )
+    scene.cloud.refusing = {SPOT_A}
+    scene.go(600)
+    assert len(scene.cloud.requests) > 5
+    want.targets = (Target(SAFE, 1),)
+    scene.tick()
+    assert scene.pools() == [SAFE]
+
+
+def test_a_pool_without_room_is_not_asked() -> None:
+    scene = Scene(always(SPOT_A, 0, 2.0), jobs=[task()], strategy=Follow(Target(SPOT_A, 1)))
+    scene.go(600)
+    assert not scene.cloud.requests

@@ -1,0 +1,98 @@
+"""A job on a recorded market, from start to end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from costopt.domain.errors import MarketError, MissingExtraError
+from costopt.domain.history import MarketHistory
+from costopt.domain.job import Job
+from costopt.domain.policy import Limits, Policy
+from costopt.engine.clock import VirtualClock
+from costopt.ledger.summary import JobState
+from costopt.replay.connect import connect
+from costopt.replay.rehearsal import Rehearsal, check_coverage, rehearse
+from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, Follow, Machines, Powers, rules, task
+from tests.market_fixtures import T0, market, pool_history
+from tests.replay.cant_be_late import NoHazard
+
+
+def _market(hours: float = 40, tick_s: float | None = None) -> MarketHistory:
+    ends_s = hours * HOUR_S
+    return market(
+        pool_history(SPOT_A, [(0, 1, 2.0), (2 * HOUR_S, 0, 2.0), (4 * HOUR_S, 1, 2.0)], ends_s),
+        pool_history(SAFE, [(0, 9, 8.0)], ends_s),
+        tick_s=tick_s,
+    )
+
+
+def _run(job: Job, policy: Policy | None = None, **options: object) -> Rehearsal:
+    return rehearse(
+        job,
+        policy or rules("greedy_spot"),
+        options.pop("history", _market()),  # type: ignore[arg-type]
+        machines=Machines(),
+        powers=Powers(),
+        hazards=NoHazard(),
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def test_the_same_rehearsal_twice_is_the_same() -> None:
+    first, second = _run(task(deadline_s=10 * HOUR_S)), _run(task(deadline_s=10 * HOUR_S))
+    assert first == second
+    assert first.strategy == "greedy_spot"
+    assert first.summary.on_time is True
+    assert first.events[0].seq == 1
+
+
+@pytest.mark.parametrize(
+    ("grid_s", "asked_s", "expected_s"), [(None, None, 300), (600, None, 600), (600, 60, 60)]
+)
+def test_the_tick_is_the_one_asked_for_else_the_record_s_grid(
+    grid_s: float | None, asked_s: float | None, expected_s: float
+) -> None:
+    run = _run(task(deadline_s=10 * HOUR_S), history=_market(tick_s=grid_s), tick_s=asked_s)
+    ran_s = (run.summary.now - T0).total_seconds()
+    assert run.ticks == round(ran_s / expected_s) + 1
+
+
+@pytest.mark.parametrize("shift_h", [-1.0, 31.0])
+def test_a_record_that_does_not_cover_the_job_is_refused(shift_h: float) -> None:
+    job = task(deadline_s=10 * HOUR_S)
+    by = timedelta(hours=shift_h)
+    moved = replace(job, start_at=job.start_at + by, deadline_at=job.deadline_at + by)
+    with pytest.raises(MarketError, match="is recorded from 2023-02-15 00:00 UTC") as caught:
+        check_coverage(moved, _market())
+    assert caught.value.hint
+    with pytest.raises(MarketError):
+        _run(moved)
+
+
+def test_a_late_job_is_followed_beyond_its_deadline() -> None:
+    run = _run(task(deadline_s=2 * HOUR_S))
+    assert run.summary.state is JobState.FINISHED
+    assert run.summary.on_time is False
+    assert run.summary.margin_s is not None
+    assert run.summary.margin_s < -2 * HOUR_S
+
+
+def test_a_job_that_is_never_done_ends_with_the_record() -> None:
+    with pytest.raises(MarketError, match="was not done"):
+        _run(task(deadline_s=10 * HOUR_S), strategy=Follow())
+
+
+def test_a_job_that_a_guard_stopped_is_reported_as_such() -> None:
+    run = _run(task(deadline_s=10 * HOUR_S), rules("greedy_spot", limits=Limits(max_usd=1.0)))
+    assert run.summary.state is JobState.STOPPED
+    assert run.summary.finished_at is None
+    assert run.summary.nodes_alive == 0
+
+
+def test_an_adapter_that_is_not_installed_names_the_extra() -> None:
+    with pytest.raises(MissingExtraError, match="'azure'") as caught:
+        connect("azure", VirtualClock(T0), {})
+    assert "costopt[azure]" in (caught.value.hint or "")

@@ -1,0 +1,192 @@
+"""The rule that overrules a strategy where the deadline would be endangered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from costopt.domain.job import Phase, Throughput, ThroughputPoint
+from costopt.domain.view import Target, View
+from costopt.strategies.shield import Shielded, may_pause
+from costopt.strategies.shield import slack_s as slack_of
+from tests.engine_fixtures import (
+    BIG_SAFE,
+    HOUR_S,
+    SAFE,
+    SPOT_A,
+    SPOT_B,
+    Follow,
+    Scene,
+    always,
+    changing,
+    rules,
+    task,
+)
+from tests.strategy_fixtures import TICK_S, Wants, look, nodes_in, offer, only
+
+SPOT_OFFER, SAFE_OFFER, BIG_OFFER = offer(SPOT_A, 2.0), offer(SAFE, 8.0), offer(BIG_SAFE, 36.0)
+NEEDED_S = 150 + 4 * HOUR_S * (1 + 10 / 1800) + 10
+"""Start, 4 h of work with their saves, and the last save."""
+BIG_NEEDED_S = 150 + 4 * HOUR_S / 3.2 * (1 + 10 / 1800) + 10
+"""The same on four GPUs, of which at least 3.2 are known to count."""
+
+
+def _decide(view: View, *targets: Target) -> tuple[tuple[Target, ...], str | None]:
+    decision = only(Shielded(Wants(*targets)).decide(view))
+    return decision.targets, decision.rule
+
+
+@pytest.mark.parametrize("wanted", [(), (Target(SPOT_A, 1),)], ids=["wait", "spot"])
+@pytest.mark.parametrize(("spare_s", "stands"), [(TICK_S + 1, True), (TICK_S - 1, False)])
+def test_spot_and_waiting_stand_while_a_tick_can_be_lost(
+    wanted: tuple[Target, ...], spare_s: float, stands: bool
+) -> None:
+    view = look(task(deadline_s=NEEDED_S + spare_s), [SPOT_OFFER, SAFE_OFFER])
+    expected = (wanted, None) if stands else ((Target(SAFE, 1),), "shield")
+    assert _decide(view, *wanted) == expected
+
+
+def test_the_reserve_is_held_back() -> None:
+    view = look(task(deadline_s=NEEDED_S + TICK_S + 500), [SPOT_OFFER, SAFE_OFFER], reserve_s=600)
+    assert _decide(view)[1] == "shield"
+
+
+def test_the_slack_is_told_with_every_decision() -> None:
+    view = look(task(deadline_s=NEEDED_S + 5000), [SPOT_OFFER, SAFE_OFFER])
+    decision = only(Shielded(Wants()).decide(view))
+    assert decision.slack_s == pytest.approx(5000)
+    assert slack_of(view, view.jobs[0]) == pytest.approx(5000)
+
+
+def test_without_safe_capacity_there_is_no_slack_and_nothing_to_overrule_with() -> None:
+    view = look(task(deadline_s=60), [SPOT_OFFER])
+    assert _decide(view, Target(SPOT_A, 1)) == ((Target(SPOT_A, 1),), None)
+    assert slack_of(view, view.jobs[0]) is None
+
+
+@pytest.mark.parametrize(
+    ("deadline_s", "chosen"),
+    [(NEEDED_S + 100, SAFE), (BIG_NEEDED_S + 100, BIG_SAFE), (600.0, BIG_SAFE)],
+    ids=["cheapest in time", "faster", "least late"],
+)
+def test_the_cheapest_safe_pool_that_is_in_time(deadline_s: float, chosen: object) -> None:
+    view = look(task(deadline_s=deadline_s), [SPOT_OFFER, SAFE_OFFER, BIG_OFFER])
+    assert _decide(view) == ((Target(chosen, 1),), "shield")  # type: ignore[arg-type]
+
+
+def test_a_safe_pool_without_room_is_no_way_out() -> None:
+    view = look(task(deadline_s=NEEDED_S + 100), [offer(SAFE, 8.0, 0), BIG_OFFER])
+    assert _decide(view) == ((), None)
+    tight = look(task(deadline_s=HOUR_S), [offer(SAFE, 8.0, 0), BIG_OFFER])
+    assert _decide(tight)[0] == (Target(BIG_SAFE, 1),)
+
+
+def test_a_safe_gang_that_is_too_slow_gives_way_to_a_faster_one() -> None:
+    view = look(task(deadline_s=NEEDED_S - 100), [SAFE_OFFER, BIG_OFFER])
+    assert _decide(view, Target(SAFE, 1)) == ((Target(BIG_SAFE, 1),), "shield")
+    enough = look(task(deadline_s=NEEDED_S + 1), [SAFE_OFFER, BIG_OFFER])
+    assert _decide(enough, Target(SAFE, 1)) == ((Target(SAFE, 1),), None)
+
+
+def test_a_safe_gang_that_runs_needs_no_new_start() -> None:
+    view = look(task(deadline_s=NEEDED_S - 100), [SAFE_OFFER, BIG_OFFER], nodes=nodes_in(SAFE))
+    assert _decide(view, Target(SAFE, 1)) == ((Target(SAFE, 1),), None)
+    starting = look(
+        task(deadline_s=NEEDED_S - 100),
+        [SAFE_OFFER, BIG_OFFER],
+        nodes=nodes_in(SAFE),
+        starts_in_s=140,
+    )
+    assert _decide(starting, Target(SAFE, 1)) == ((Target(BIG_SAFE, 1),), "shield")
+
+
+def test_work_that_is_not_saved_does_not_count_before_it_is_safe() -> None:
+    """Two hours are done on spot and none is saved: a strike would put the slow gang out of time.
+
+    On a gang that nobody takes away they count.
+    """
+    deadline_s = 2 * HOUR_S + NEEDED_S - HOUR_S
+    offers = [SPOT_OFFER, SAFE_OFFER, BIG_OFFER]
+    on_spot = look(
+        task(deadline_s=deadline_s),
+        offers,
+        now_s=2 * HOUR_S,
+        done=2 * HOUR_S,
+        saved=0,
+        nodes=nodes_in(SPOT_A),
+    )
+    assert _decide(on_spot, Target(SAFE, 1))[0] == (Target(BIG_SAFE, 1),)
+    on_safe = replace(on_spot, jobs=(replace(on_spot.jobs[0], nodes=nodes_in(SAFE)),))
+    assert _decide(on_safe, Target(SAFE, 1)) == ((Target(SAFE, 1),), None)
+
+
+def test_what_survives_the_tick_counts_where_a_save_takes_no_time() -> None:
+    """On a grid with free saves spot does a tick's work for certain."""
+    job = replace(task(deadline_s=0, save_s=0), startup_s=0)
+    job = replace(job, checkpoint=replace(job.checkpoint, restore_s=0))
+    needed_s = 4 * HOUR_S
+    job = replace(task(deadline_s=needed_s + 10, save_s=0), startup_s=0, checkpoint=job.checkpoint)
+    firm = look(job, [SPOT_OFFER, SAFE_OFFER], firm_s=TICK_S, nodes=nodes_in(SPOT_A))
+    assert _decide(firm, Target(SPOT_A, 1)) == ((Target(SPOT_A, 1),), None)
+    assert _decide(firm)[1] == "shield"
+    loose = replace(firm, firm_s=TICK_S - 1)
+    assert _decide(loose, Target(SPOT_A, 1))[1] == "shield"
+
+
+def test_a_phase_that_may_not_pause_goes_on_on_demand() -> None:
+    phases = (Phase("a", 0.5, 1, 1), Phase("b", 0.5, 1, 1, may_pause=False))
+    job = replace(task(), phases=phases)
+    offers = [SPOT_OFFER, SAFE_OFFER]
+    for done, paused in [(0.0, True), (1.0, True), (2 * HOUR_S, True), (2 * HOUR_S + 1, False)]:
+        view = look(job, offers, done=done)
+        assert may_pause(view.jobs[0]) is paused
+        expected = ((), None) if paused else ((Target(SAFE, 1),), "no_pause")
+        assert _decide(view) == expected, done
+        assert _decide(view, Target(SPOT_A, 1)) == ((Target(SPOT_A, 1),), None)
+
+
+def test_a_first_phase_that_may_not_pause_may_be_begun_late() -> None:
+    job = replace(task(), phases=(Phase("a", 1.0, 1, 1, may_pause=False),))
+    assert may_pause(look(job, []).jobs[0])
+    assert not may_pause(look(job, [], done=1.0).jobs[0])
+
+
+def _narrowing() -> tuple[tuple[Phase, ...], Throughput]:
+    points = tuple(ThroughputPoint("V100", n, float(n)) for n in (1, 4))
+    return (Phase("wide", 0.5, 4, 4), Phase("narrow", 0.5, 1, 1)), Throughput(points)
+
+
+@pytest.mark.parametrize("slack_s", [900.0, 1800.0, 7200.0])
+def test_a_slow_phase_to_come_is_reckoned_with(slack_s: float) -> None:
+    """Half the work on 4 nodes, half on one: 0.5 h + 2 h, and not 1 h."""
+    phases, throughput = _narrowing()
+    job = replace(task(nodes=(1, 4)), phases=phases, throughput=throughput)
+    job = replace(job, deadline_at=job.start_at + timedelta(seconds=2.5 * HOUR_S + slack_s))
+    scene = Scene(
+        changing(SPOT_A, (0, 0, 2.0)),
+        always(SAFE, 9, 8.0),
+        jobs=[job],
+        strategy=Shielded(Follow()),
+        policy=rules("greedy_spot"),
+    )
+    scene.finish()
+    assert scene.summary().on_time is True
+
+
+@pytest.mark.parametrize("inner", [Follow(), Follow(Target(SPOT_B, 1))], ids=["wait", "spot"])
+def test_two_jobs_are_each_in_time(inner: Follow) -> None:
+    jobs = [
+        task(2 * HOUR_S, 4 * HOUR_S, name="one"),
+        task(2 * HOUR_S, 3 * HOUR_S, name="two"),
+    ]
+    scene = Scene(
+        changing(SPOT_B, (0, 1, 2.0), (1800, 0, 2.0), (3600, 1, 2.0), (3700, 0, 2.0)),
+        always(SAFE, 9, 8.0),
+        jobs=jobs,
+        strategy=Shielded(inner),
+    )
+    scene.finish()
+    assert scene.summary("one").on_time is True
+    assert scene.summary("two").on_time is True
