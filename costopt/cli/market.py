@@ -15,7 +15,7 @@ from costopt.cli.output import Column, Row, Table, output_option, show
 from costopt.domain.errors import MarketError
 from costopt.domain.estimate import Estimate
 from costopt.domain.history import MarketHistory
-from costopt.domain.market import CapacityType, Pool
+from costopt.domain.market import Pool
 
 if TYPE_CHECKING:
     from costopt.market.statistics import PoolStatistics
@@ -90,18 +90,20 @@ def generate(
 
 
 @market.command(name="import")
-@click.argument("traces", nargs=-1, required=True, metavar="TRACE...",
+@click.argument("records", nargs=-1, required=True, metavar="RECORD...",
                 type=click.Path(dir_okay=False, path_type=Path))  # fmt: skip
 @out_option
-@click.option("--spot-price", type=float, metavar="USD",
+@click.option("--spot-price", "spot_usd_per_hour", type=float, metavar="USD",
               help="Dollars per node-hour on spot; default: the catalogue's.")  # fmt: skip
-@click.option("--on-demand-price", type=float, metavar="USD",
+@click.option("--on-demand-price", "on_demand_usd_per_hour", type=float, metavar="USD",
               help="Dollars per node-hour on demand; default: the catalogue's.")  # fmt: skip
 @click.option("--pool", callback=pool_option, metavar="POOL",
               help="As printed by market show; default: from the file's name.")  # fmt: skip
-@click.option("--instance-type", metavar="NAME", help="Default: from the file's name.")
+@click.option("--instance-type", metavar="NAME",
+              help="Default: by the GPU and count of the file's or column's name.")  # fmt: skip
 @click.option(
     "--start",
+    "start_at",
     callback=instant,
     metavar="TIME",
     help="When it begins; default: from the file's name.",
@@ -109,37 +111,29 @@ def generate(
 @click.option("--nodes-per-unit", type=click.IntRange(min=1), default=1,
               help="Nodes that one unit of the trace stands for.")  # fmt: skip
 def import_(
-    traces: tuple[Path, ...], out: Path, spot_price: float | None, on_demand_price: float | None,
-    pool: Pool | None, instance_type: str | None, start: datetime | None, nodes_per_unit: int,
+    records: tuple[Path, ...], out: Path, spot_usd_per_hour: float | None,
+    on_demand_usd_per_hour: float | None, pool: Pool | None, instance_type: str | None,
+    start_at: datetime | None, nodes_per_unit: int,
 ) -> None:  # fmt: skip
-    """Import public spot availability traces as a market history.
+    """Import public spot records as a market history.
 
-    A TRACE is the JSON of the spot-traces format: metadata.gap_seconds and data. The traces hold
-    no prices, so they come from the options or, where these are missing, from the catalogue. All
-    traces together become one history.
+    A RECORD is a trace or a table. A trace is the JSON of the spot-traces format, with
+    metadata.gap_seconds and data; it holds no prices, so they come from the options or, where
+    these are missing, from the catalogue. A table is a .csv or .csv.gz file with a column
+    time_utc_approx and, for each pool, columns such as us-east-1a_v100_1_avail and
+    us-east-1a_v100_1_price; of the options it takes --on-demand-price and --instance-type. All
+    records together become one history.
     """
+    from costopt.cli.market_import import Given, import_record
     from costopt.market.history_file import write_history
     from costopt.market.merge import merge_histories
-    from costopt.market.spot_traces import import_spot_trace
 
-    if pool is not None and len(traces) > 1:
+    if pool is not None and len(records) > 1:
         raise click.UsageError("--pool is for one trace; import several one by one")
-    histories = []
-    for trace in traces:
-        spot_usd, on_demand_usd = _trace_prices(
-            trace, pool, instance_type, spot_price, on_demand_price
-        )
-        histories.append(
-            import_spot_trace(
-                trace,
-                spot_usd_per_hour=spot_usd,
-                on_demand_usd_per_hour=on_demand_usd,
-                pool=pool,
-                start_at=start,
-                instance_type=instance_type,
-                nodes_per_unit=nodes_per_unit,
-            )
-        )
+    given = Given(
+        spot_usd_per_hour, on_demand_usd_per_hour, pool, instance_type, start_at, nodes_per_unit
+    )
+    histories = [import_record(record, given) for record in records]
     history = histories[0] if len(histories) == 1 else merge_histories(out.stem, histories)
     write_history(history, out)
     _say_written(history, out)
@@ -221,54 +215,6 @@ def _zones_of(pool: Pool, zones: int) -> list[Pool]:
              pool.capacity_type)
         for letter in ZONE_LETTERS[:zones]
     ]  # fmt: skip
-
-
-def _trace_prices(
-    trace: Path, pool: Pool | None, instance_type: str | None, spot_usd: float | None,
-    on_demand_usd: float | None,
-) -> tuple[float, float]:  # fmt: skip
-    """Given prices, else the catalogue's for the trace's place."""
-    if spot_usd is not None and on_demand_usd is not None:
-        return spot_usd, on_demand_usd
-    place = pool or _place(trace, instance_type)
-    return (
-        spot_usd or _price(trace, place, CapacityType.SPOT, "--spot-price"),
-        on_demand_usd or _price(trace, place, CapacityType.ON_DEMAND, "--on-demand-price"),
-    )
-
-
-def _place(trace: Path, instance_type: str | None) -> Pool:
-    from costopt.market.place import TraceName, instance_type_of, region_of
-
-    named = TraceName.parse(trace.name)
-    kind = instance_type or (
-        instance_type_of(named.provider, named.gpu, named.gpu_count) if named else None
-    )
-    if named is None or kind is None:
-        raise MarketError(
-            f"spot trace {trace.name}: the name does not say which machine it is of",
-            hint="give --spot-price, --on-demand-price and --pool or --instance-type",
-        )
-    region = region_of(named.provider, named.zone)
-    return Pool(named.provider, region, named.zone, kind, CapacityType.SPOT)
-
-
-def _price(trace: Path, place: Pool, terms: CapacityType, option: str) -> float:
-    from costopt.catalog import load_catalog
-
-    known, key = load_catalog(), (place.provider, place.region, place.instance_type)
-    price: Estimate | None
-    if terms is CapacityType.SPOT:
-        price = known.spot_price_usd_per_hour(*key)
-    else:
-        price = known.list_price_usd_per_hour(*key)
-    if price is None:
-        raise MarketError(
-            f"spot trace {trace.name}: the catalogue has no {terms.value} price of "
-            f"{place.instance_type} in {place.region}",
-            hint=f"give {option}",
-        )
-    return price.value
 
 
 def _pool_row(of: PoolStatistics) -> Row:

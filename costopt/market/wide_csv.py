@@ -13,7 +13,7 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -50,29 +50,30 @@ class _Table:
 def import_wide_csv(
     path: Path,
     *,
-    on_demand_usd_per_hour: Mapping[str, float] | None = None,
-    instance_types: Mapping[str, str] | None = None,
+    on_demand_usd_per_hour: Callable[[Pool], float | None] | None = None,
+    instance_type: str | None = None,
     provider: str = "aws",
     time_column: str = "time_utc_approx",
     name: str | None = None,
 ) -> MarketHistory:
     """The pools of the file (plain or .gz), and on-demand beside those whose price is given.
 
-    ``on_demand_usd_per_hour`` is by instance type; ``instance_types`` maps "{gpu}_{count}" to an
-    instance type where costopt does not know it. Raises MarketError with line and column.
+    ``on_demand_usd_per_hour`` prices an on-demand pool, None leaves it out; ``instance_type`` is
+    that of every column, in place of the one its GPU and count say. Raises MarketError with line
+    and column.
     """
     table = _read(path, time_column)
     step = _step(table)
     ends_at = table.instants[-1] + step
     pools: dict[Pool, PoolHistory] = {}
-    for pool, columns in _pools(table, provider, instance_types or {}).items():
+    for pool, columns in _pools(table, provider, instance_type).items():
         pools[pool] = PoolHistory(pool, states_of(_samples(table, columns, step)), ends_at)
-        price = (on_demand_usd_per_hour or {}).get(pool.instance_type)
-        if price is not None:
-            if not (math.isfinite(price) and price > 0):
-                raise MarketError(f"{path}: on-demand at {price} $/h is impossible")
-            on_demand = pool.on(CapacityType.ON_DEMAND)
-            always = MarketState(table.instants[0], UNLIMITED_NODES, price)
+        on_demand = pool.on(CapacityType.ON_DEMAND)
+        usd_per_hour = on_demand_usd_per_hour(on_demand) if on_demand_usd_per_hour else None
+        if usd_per_hour is not None:
+            if not (math.isfinite(usd_per_hour) and usd_per_hour > 0):
+                raise MarketError(f"{path}: on-demand at {usd_per_hour} $/h is impossible")
+            always = MarketState(table.instants[0], UNLIMITED_NODES, usd_per_hour)
             pools[on_demand] = PoolHistory(on_demand, (always,), ends_at)
     on_grid = all((b - a) % step == timedelta(0) for a, b in pairwise(table.instants))
     return MarketHistory(
@@ -91,7 +92,9 @@ def _read(path: Path, time_column: str) -> _Table:
         raise MarketError(f"{path} cannot be read: {error}", hint="download it again") from error
     header, *rows = list(csv.reader(io.StringIO(text))) or [[]]
     if time_column not in header:
-        raise MarketError(f"{path} has no column {time_column}", hint="name the time column")
+        raise MarketError(
+            f"{path} has no column {time_column}", hint="its first line names the columns"
+        )
     if not rows:
         raise MarketError(f"{path} holds no row")
     for number, row in enumerate(rows, start=2):
@@ -123,26 +126,26 @@ def _step(table: _Table) -> timedelta:
     return steps.most_common(1)[0][0]
 
 
-def _pools(
-    table: _Table, provider: str, instance_types: Mapping[str, str]
-) -> dict[Pool, dict[str, int]]:
+def _pools(table: _Table, provider: str, instance_type: str | None) -> dict[Pool, dict[str, int]]:
     pools: dict[Pool, dict[str, int]] = {}
     for index, column in enumerate(table.header):
         match = _COLUMN.fullmatch(column)
         if match is None:
             continue
         gpus = f"{match['gpu']}_{match['count']}"
-        kind = instance_types.get(gpus) or instance_type_of(
-            provider, match["gpu"], int(match["count"])
-        )
+        kind = instance_type or instance_type_of(provider, match["gpu"], int(match["count"]))
         if kind is None:
             raise MarketError(
                 f"{table.path}, column {column}: no instance type is known for {gpus}",
-                hint="map it to an instance type",
+                hint="give the instance type",
             )
         zone = match["zone"]
         pool = Pool(provider, region_of(provider, zone), zone, kind, CapacityType.SPOT)
-        pools.setdefault(pool, {})[match["what"]] = index
+        columns = pools.setdefault(pool, {})
+        if match["what"] in columns:
+            first = table.header[columns[match["what"]]]
+            raise MarketError(f"{table.path}: columns {first} and {column} are both of {pool}")
+        columns[match["what"]] = index
     if not pools:
         raise MarketError(
             f"{table.path} has no column of a pool",

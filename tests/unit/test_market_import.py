@@ -129,7 +129,8 @@ def test_a_wide_table_keeps_its_gaps(tmp_path: Path, name: str) -> None:
     rows = "2023-02-15T00:00:00,1,1.5\n2023-02-15T00:01:00,,1.5\n"
     rows += "2023-02-15T00:02:00,0,\n2023-02-15T00:05:00,1,1.6\n"
     history = import_wide_csv(
-        wide(tmp_path, HEADER + rows, name), on_demand_usd_per_hour={"p3.2xlarge": 3.06}
+        wide(tmp_path, HEADER + rows, name),
+        on_demand_usd_per_hour=lambda pool: 3.06 if pool.instance_type == "p3.2xlarge" else None,
     )
     assert states(history, SPOT) == [
         (0, 1, 1.5),
