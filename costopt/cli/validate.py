@@ -37,16 +37,25 @@ def validate(context: click.Context, files: tuple[str, ...], output: str) -> Non
 
 
 def _checked(file: str, now: datetime) -> tuple[str | None, SpecError | None]:
-    """The file's kind, None where it cannot be told, and what is wrong with it."""
-    from costopt.spec import detect_kind, load_job, load_policy, shipped_policies
+    """The file's kind, None where it cannot be told, and what is wrong with it.
+
+    Each file is read once, so that it may be a pipe.
+    """
+    from costopt.spec import detect_kind, job_in, load_policy, policy_in, shipped_policies
+    from costopt.spec.document import read_document
 
     kind: str | None = None
     try:
-        kind = "policy" if file in shipped_policies() else detect_kind(file)
-        if kind == "policy":
+        if file in shipped_policies():
+            kind = "policy"
             _check_strategy(file, load_policy(file))
+            return kind, None
+        document = read_document(file)
+        kind = detect_kind(document)
+        if kind == "policy":
+            _check_strategy(file, policy_in(document))
         else:
-            load_job(file, now)
+            job_in(document, now)
     except SpecError as error:
         return kind, error
     return kind, None

@@ -124,8 +124,10 @@ def _read_columns(path: Path) -> tuple[Mapping[str, Sequence[Any]], Mapping[str,
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if not path.is_file():
+    if not path.exists():
         raise MarketError(f"market file {path} does not exist", hint="check the path")
+    if not path.is_file():
+        raise MarketError(f"market file {path} is no regular file", hint="check the path")
     if path.stat().st_size == 0:
         raise MarketError(f"market file {path} is empty (0 bytes)", hint=REGENERATE)
     try:

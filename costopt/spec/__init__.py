@@ -2,7 +2,7 @@
 
 from costopt.spec.duration import parse_duration_s
 from costopt.spec.instant import parse_instant
-from costopt.spec.load import Kind, detect_kind, load_job, load_policy
+from costopt.spec.load import Kind, detect_kind, job_in, load_job, load_policy, policy_in
 from costopt.spec.nearest import nearest
 from costopt.spec.problem import Problem, SpecFileError
 from costopt.spec.schema import job_schema, policy_schema
@@ -13,12 +13,14 @@ __all__ = [
     "Problem",
     "SpecFileError",
     "detect_kind",
+    "job_in",
     "job_schema",
     "load_job",
     "load_policy",
     "nearest",
     "parse_duration_s",
     "parse_instant",
+    "policy_in",
     "policy_schema",
     "shipped_policies",
 ]

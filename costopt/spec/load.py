@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from datetime import datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from costopt.domain.errors import SpecError
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
 from costopt.spec.nearest import suggestion
 from costopt.spec.shipped import shipped_policies, shipped_policy_path
+
+if TYPE_CHECKING:
+    from costopt.spec.document import Document
 
 Kind = Literal["job", "policy"]
 
@@ -25,11 +28,16 @@ def load_job(path: str | os.PathLike[str], now: datetime) -> Job:
     checkpoint URIs become absolute paths. Raises SpecFileError with every problem and its place.
     """
     from costopt.spec.document import read_document
+
+    return job_in(read_document(os.fspath(path)), now)
+
+
+def job_in(document: Document, now: datetime) -> Job:
+    """As ``load_job``, of a file that has been read."""
     from costopt.spec.job_file import JobFile
     from costopt.spec.job_mapping import job_of
     from costopt.spec.section import parse_section
 
-    document = read_document(os.fspath(path))
     return job_of(parse_section(JobFile, document), document, now)
 
 
@@ -40,22 +48,25 @@ def load_policy(path_or_name: str | os.PathLike[str]) -> Policy:
     Raises SpecFileError with every problem and its place, SpecError for an unknown name.
     """
     from costopt.spec.document import read_document
+
+    return policy_in(read_document(_policy_path(os.fspath(path_or_name))))
+
+
+def policy_in(document: Document) -> Policy:
+    """As ``load_policy``, of a file that has been read."""
     from costopt.spec.policy_file import PolicyFile, policy_of
     from costopt.spec.section import parse_section
 
-    document = read_document(_policy_path(os.fspath(path_or_name)))
     return policy_of(parse_section(PolicyFile, document), document)
 
 
-def detect_kind(path: str | os.PathLike[str]) -> Kind:
+def detect_kind(document: Document) -> Kind:
     """Whether a file is a job or a policy: by its ``kind``, else by the keys it uses.
 
-    Raises SpecFileError where the file is no YAML mapping or it cannot be told.
+    Raises SpecFileError where it cannot be told.
     """
-    from costopt.spec.document import read_document
     from costopt.spec.problem import SpecFileError
 
-    document = read_document(os.fspath(path))
     match document.values.get("kind"):
         case "job":
             return "job"

@@ -98,10 +98,10 @@ class LimitsSection(Section):
     max_zone_share: Share | None = Field(
         default=LIMITS.max_zone_share, description="largest share of the nodes in one zone"
     )
-    providers: list[Word] = Field(
+    providers: Annotated[list[Word], Field(min_length=1)] = Field(
         default_factory=lambda: list(LIMITS.providers), description="allowed; default: all"
     )
-    regions: list[Word] = Field(
+    regions: Annotated[list[Word], Field(min_length=1)] = Field(
         default_factory=lambda: list(LIMITS.regions), description="allowed; default: all"
     )
     capacity_types: Annotated[

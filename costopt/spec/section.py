@@ -102,6 +102,8 @@ def _message(detail: ErrorDetails) -> str:
             return f"{value!r} is not allowed; {said}{near}"
         case "model_type":
             return f"expected a mapping of fields to values, got {_shown(value)}"
+        case "too_short" if value == []:
+            return "expected at least one entry"
         case "string_pattern_mismatch" if "{0,62}" in said:
             said = "expected letters, digits, '.', '_' and '-', at most 63, the first no sign"
     return f"{said[:1].lower()}{said[1:]}, got {_shown(value)}"

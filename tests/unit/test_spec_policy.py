@@ -10,6 +10,7 @@ from costopt.domain.errors import SpecError
 from costopt.domain.market import CapacityType
 from costopt.domain.policy import Limits, Policy, StrategyChoice
 from costopt.spec import SpecFileError, detect_kind, load_policy, policy_schema, shipped_policies
+from costopt.spec.document import read_document
 
 
 def load(tmp_path: Path, text: str) -> Policy:
@@ -76,7 +77,7 @@ def test_null_lifts_a_limit(tmp_path: Path) -> None:
         ("risk: {on_time: 1}", "2:17: risk.on_time: expected less than 1, got 1"),
         ("risk: {on_tiem: 1}", "2:8: risk.on_tiem: unknown key; did you mean 'on_time'?"),
         ("limits: {capacity_types: [spott]}", "2:27: limits.capacity_types[0]: 'spott' is not"),
-        ("limits: {capacity_types: []}", "2:26: limits.capacity_types: list should have at least"),
+        ("limits: {capacity_types: []}", "2:26: limits.capacity_types: expected at least one entry"),
         ("limits: {max_zone_share: 1.5}", "2:26: limits.max_zone_share: expected less than"),
         ("limits: {max_price_ratio: 0.5}", "2:27: limits.max_price_ratio: expected greater than"),
         ("strategy: {name: milp, parameters: {a: [1]}}", "2:40: strategy.parameters.a: "),
@@ -111,10 +112,10 @@ def test_a_file_is_known_by_its_keys(tmp_path: Path) -> None:
         ("kind: job\nlimits: {}\n", "job"),
     ]:
         path.write_text(text)
-        assert detect_kind(path) == kind
+        assert detect_kind(read_document(str(path))) == kind
     path.write_text("name: x\n")
     with pytest.raises(SpecFileError, match="neither a job nor a policy"):
-        detect_kind(path)
+        detect_kind(read_document(str(path)))
 
 
 def test_the_schema_has_its_id() -> None:
