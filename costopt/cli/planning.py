@@ -67,10 +67,12 @@ def frontier_of(job: Job, policy: Policy, seen: Quotes, points: int) -> tuple[Fr
 
 def _refuse(made: Plan, job: Job) -> None:
     if made.status is PlanStatus.INFEASIBLE:
-        due = moment(job.deadline_at)
+        due, binding = moment(job.deadline_at), made.binding or "for an unknown reason"
+        why_not = "costopt plan --explain says of each offer why it is out"
+        others = "costopt what-if shows which deadlines, policies and terms would do"
         raise InfeasibleError(
-            f"no plan finishes {job.name} by {due}: {made.binding or 'for an unknown reason'}",
-            hint="costopt what-if shows which deadlines, policies and terms would do",
+            f"no plan finishes {job.name} by {due}: {binding}",
+            hint=why_not if binding.startswith("resources:") else others,
         )
 
 

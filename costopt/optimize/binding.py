@@ -17,6 +17,15 @@ from costopt.optimize.request import PlanRequest
 
 Feasible = Callable[[PlanRequest], bool]
 
+EARLY_CHECKS = {
+    code: order
+    for order, code in enumerate(
+        ("policy", "price_unknown", "price_invalid", "price_stale", "unknown_instance_type",
+         "resources")
+    )
+}  # fmt: skip
+"""The checks that judge an offer without regard to how the job runs on it, in their order."""
+
 
 def binding_of(
     request: PlanRequest,
@@ -66,12 +75,17 @@ def _no_configuration(
         for reason, relaxed in _relaxations(request):
             if feasible(relaxed):
                 return reason
-    reason, count = Counter(f"{r.code}: {r.reason}" for r in rejections).most_common(1)[0]
     offers = max(len(request.offers), len({r.pool for r in rejections}))
-    return (
-        f"resources: none of {offers} offers can run job {name!r}; "
-        f"the most common reason, for {count} of them: {reason}"
-    )
+    return f"resources: none of {offers} offers can run job {name!r}: {_obstacles(rejections)}"
+
+
+def _obstacles(rejections: Sequence[Rejection]) -> str:
+    """How many offers each check refused, and what refused those that came furthest."""
+    codes = Counter(r.code for r in rejections)
+    told = ", ".join(f"{count} {code}" for code, count in codes.most_common())
+    furthest = max(codes, key=lambda code: EARLY_CHECKS.get(code, len(EARLY_CHECKS)))
+    reasons = Counter(r.reason for r in rejections if r.code == furthest)
+    return f"{told}; {reasons.most_common(1)[0][0]}" + (", …" if len(reasons) > 1 else "")
 
 
 def _time(part: JobPart) -> str | None:

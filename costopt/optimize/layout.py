@@ -71,11 +71,17 @@ def lay_out(
         living = use.carried_in and last is None
         start_h = part.demand.starting_h if living else part.demand.job.overhead_s / 3600
         cursor_h = begin_h + start_h + run_h
-        if use.hours > 1e-9 or use.carried_out:
+        if use.carried_out or _works(part, use):
             segments.append(
                 Segment(use.option.stage, row, begin_h, cursor_h, use.hours, start_h, earliest_h)
             )
     return tuple(segments)
+
+
+def _works(part: JobPart, use: Use) -> bool:
+    """Whether a use is more than the solver's dust; of a tiny job a tiny use may be the whole."""
+    units = use.hours * float(part.table.paid_units_per_hour[use.option.row])
+    return use.hours > 1e-9 or units > TOLERANCE * part.demand.stages[use.option.stage].units
 
 
 def _rank(part: JobPart, use: Use) -> tuple[int, bool, int, bool, float]:
