@@ -83,6 +83,7 @@ class Gangs:
     def _start(self, job: Job, record: JobRecord, members: tuple[Node, ...], now: datetime) -> None:
         interval_s = self._interval_s(job, members)
         generation = record.generation + 1
+        self._training.hand_over(job, now)
         self._journal.write(
             GangFormed(
                 at=now,

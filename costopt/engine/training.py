@@ -33,6 +33,7 @@ class Training:
         self._journal = journal
         self._jobs = jobs
         self._starts_at: dict[str, datetime] = {}
+        self._begins_from: dict[str, float] = {}
         self._broke_at: dict[str, datetime] = {}
         self._done_at: dict[str, datetime] = {}
         self.progress: dict[str, Progress] = {}
@@ -49,11 +50,27 @@ class Training:
             self._journal.write(*self._news(job, record, progress, now))
             self._calibrate(job, record, progress)
 
+    def hand_over(self, job: Job, now: datetime) -> None:
+        """Another gang is about to be formed: what trains until now stops."""
+        record = self._journal.records[job.name]
+        if record.training:
+            done_units = self.progress.get(job.name, Progress(record.done_units)).done_units
+            self._journal.write(
+                TrainingStopped(
+                    at=now,
+                    job=job.name,
+                    generation=record.generation,
+                    units=done_units,
+                    reason="handed over",
+                )
+            )
+
     def expect(self, job: Job, now: datetime) -> None:
-        """Ask at once when a gang that was just formed will begin."""
+        """Ask at once when a gang that was just formed will begin, and from where."""
         progress = self._world.runtime.progress(job, now)
         self.progress[job.name] = progress
         self._starts_at[job.name] = progress.starting_until or now
+        self._begins_from[job.name] = progress.done_units
 
     def broke(self, job: str, at: datetime) -> None:
         """A member of the gang ended at this time."""
@@ -103,20 +120,17 @@ class Training:
     ) -> list[Event]:
         news: list[Event] = []
         trains = progress.state is GangState.TRAINING
-        worked = progress.done_units > record.done_units or trains
-        fresh = record.generation > record.trained_generation
-        began = fresh and worked and progress.generation == record.generation
-        if began:
+        if self._began(job, record, progress):
             starts_at = min(self._starts_at.pop(job.name, now), now)
             news.append(
                 TrainingStarted(
                     at=starts_at,
                     job=job.name,
                     generation=record.generation,
-                    units=record.done_units,
+                    units=self._begins_from.get(job.name, record.done_units),
                 )
             )
-        if (record.training or began) and not trains:
+        if (record.training or news) and not trains:
             news.append(
                 TrainingStopped(
                     at=min(
@@ -130,6 +144,14 @@ class Training:
             )
         self._broke_at.pop(job.name, None)
         return news
+
+    def _began(self, job: Job, record: JobRecord, progress: Progress) -> bool:
+        """Whether the newest gang trains, or has trained and stopped again, for the first time."""
+        newest = progress.generation == record.generation > record.trained_generation
+        if progress.state in (GangState.TRAINING, GangState.STARTING):
+            return newest and progress.state is GangState.TRAINING
+        from_units = self._begins_from.get(job.name, record.done_units)
+        return newest and progress.done_units > from_units
 
     def _losses(
         self, job: Job, record: JobRecord, progress: Progress, now: datetime
