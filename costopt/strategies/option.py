@@ -105,15 +105,12 @@ def _stretches(
     if len(job.phases) == 1:
         return (Stretch(job.work.amount, nodes, speed),)
     counts = job.resources.node_counts(view.machines[pool])
-    present = job.phase_at(job_view.progress.done_units)
     stretches = []
     share = 0.0
     for phase in job.phases:
         share += phase.share
         allowed = [n for n in counts if phase.min_nodes <= n <= phase.max_nodes]
         size = min(allowed, key=lambda n: abs(n - nodes), default=nodes)
-        if phase is present:
-            size = nodes
         known = speed if size == nodes else _units_per_s(view, job_view, pool, size)
         until_units = job.work.amount * (1.0 if phase is job.phases[-1] else share)
         stretches.append(Stretch(until_units, size if known else nodes, known or speed))

@@ -51,6 +51,15 @@ def test_a_gang_waits_until_its_last_node_runs() -> None:
     assert _sizes(scene) == [2]
 
 
+def test_a_node_that_was_starting_when_the_provider_fell_silent_is_starting_still() -> None:
+    scene = Scene(always(SPOT_A, 1, 2.0), jobs=[task()])
+    scene.cloud.pending = {"sim-0001"}
+    scene.tick()
+    scene.cloud.silent = {"nodes"}
+    scene.go(600)
+    assert _sizes(scene) == []
+
+
 def test_a_lost_member_is_replaced_and_the_gang_is_whole_again() -> None:
     want = Follow(Target(SPOT_A, 2))
     scene = Scene(

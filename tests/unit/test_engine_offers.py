@@ -135,9 +135,14 @@ def _pools_asked(scene: Scene) -> list[Pool]:
     return [r.pool for r in scene.cloud.requests]
 
 
-def test_a_pool_that_refuses_gives_way_to_the_next_in_the_same_tick() -> None:
+@pytest.mark.parametrize("cooldown_s", [0.0, 300.0])
+def test_a_pool_that_refuses_gives_way_to_the_next_in_the_same_tick(cooldown_s: float) -> None:
     scene = Scene(
-        always(SPOT_A, 4, 2.0), always(SPOT_B, 4, 3.0), always(SAFE, 4, 8.0), jobs=[task()]
+        always(SPOT_A, 4, 2.0),
+        always(SPOT_B, 4, 3.0),
+        always(SAFE, 4, 8.0),
+        jobs=[task()],
+        cooldown_s=cooldown_s,
     )
     scene.cloud.refusing = {SPOT_A}
     scene.tick()

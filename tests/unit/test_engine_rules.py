@@ -40,6 +40,12 @@ def test_a_window_across_midnight(hour: int, minute: int, most: int) -> None:
     assert limits_now(_policy(NIGHT), 1, None, now).max_nodes == most
 
 
+@pytest.mark.parametrize(("minute", "most"), [(29, 8), (30, 2), (44, 2), (45, 8)])
+def test_a_window_within_an_hour(minute: int, most: int) -> None:
+    noon = Rule("noon", Trigger.TIME_OF_DAY, 12.5, 12.75, FEW)
+    assert limits_now(_policy(noon), 1, None, NOON.replace(minute=minute)).max_nodes == most
+
+
 def test_a_window_within_the_day() -> None:
     day = Rule("day", Trigger.TIME_OF_DAY, 8, 18, FEW)
     assert limits_now(_policy(day), 1, None, NOON).max_nodes == 2

@@ -131,6 +131,9 @@ def test_what_survives_the_tick_counts_where_a_save_takes_no_time() -> None:
     firm = look(job, [SPOT_OFFER, SAFE_OFFER], firm_s=TICK_S, nodes=nodes_in(SPOT_A))
     assert _decide(firm, Target(SPOT_A, 1)) == ((Target(SPOT_A, 1),), None)
     assert _decide(firm)[1] == "shield"
+    slow_save = replace(job, checkpoint=replace(job.checkpoint, save_s=0.01))
+    saving = replace(firm, jobs=(replace(firm.jobs[0], job=slow_save),))
+    assert _decide(saving, Target(SPOT_A, 1))[1] == "shield"
     loose = replace(firm, firm_s=TICK_S - 1)
     assert _decide(loose, Target(SPOT_A, 1))[1] == "shield"
 
