@@ -33,5 +33,4 @@ class Settings:
     cooldown_s: float = 300.0
     drain_timeout_s: float = 300.0
     noticed_share: float = 0.0
-    max_job_failures: int = 3
     new_key: Callable[[str, int], str] = random_key

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from costopt.domain.errors import InfeasibleError, SolverError
 from costopt.domain.plan import Plan, PlanStatus
 from costopt.domain.view import Decision, Desired, JobView, Target, View
 
-PRICE_STEP = 0.02
+PRICE_STEP = 1.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,8 @@ class Milp:
         plan = self._current_plan(view)
         return Desired(tuple(_follow(plan, view, jv) for jv in view.jobs))
 
-    def _current_plan(self, view: View) -> Plan:
+    def _current_plan(self, view: View) -> Plan | None:
+        """The plan that stands, or a new one; None where the optimizer fails."""
         from costopt.optimize.planner import plan
         from costopt.optimize.request import PlanRequest
 
@@ -63,19 +67,27 @@ class Milp:
             policy=view.policy,
             rejections=view.rejections,
         )
-        self._plan = plan(request, time_limit_s=self.time_limit_s, gap=self.gap, explain=False)
         self._ground = ground
+        try:
+            self._plan = plan(request, time_limit_s=self.time_limit_s, gap=self.gap, explain=False)
+        except (SolverError, InfeasibleError):
+            self._plan = None
         return self._plan
 
 
 def _ground(view: View) -> _Ground:
     pools = tuple(
-        (str(o.pool), o.nodes_available == 0, round(o.price_usd_per_hour.value / PRICE_STEP))
+        (str(o.pool), o.nodes_available == 0, _price_step(o.price_usd_per_hour.value))
         for o in view.offers
         if o.price_usd_per_hour is not None
     )
     gangs = tuple((jv.job.name, tuple(sorted(n.node_id for n in jv.nodes))) for jv in view.jobs)
     return _Ground(pools, gangs)
+
+
+def _price_step(usd_per_hour: float) -> int:
+    """On a scale on which a step is 2 %."""
+    return round(math.log(usd_per_hour, PRICE_STEP))
 
 
 def _runs_out(plan: Plan, view: View) -> bool:
@@ -85,16 +97,27 @@ def _runs_out(plan: Plan, view: View) -> bool:
     return any(jv.job.name in planned - ahead for jv in view.jobs)
 
 
-def _follow(plan: Plan, view: View, job_view: JobView) -> Decision:
+def _follow(plan: Plan | None, view: View, job_view: JobView) -> Decision:
     name = job_view.job.name
+    if job_view.progress.done_units >= job_view.job.work.amount:
+        return Decision(name, _present(job_view), "all the work is done; it is being saved")
+    if plan is None:
+        return Decision(name, _present(job_view), "the optimizer failed: what runs is kept")
     if plan.status in (PlanStatus.INFEASIBLE, PlanStatus.EMPTY):
-        return Decision(name, (), f"no plan: {plan.binding or plan.status.value}")
+        why = plan.binding or plan.status.value
+        return Decision(name, _present(job_view), f"no plan, so what runs is kept: {why}")
     targets = _targets_at(plan, name, view.now)
+    made_at = f"{plan.made_at:%H:%M} UTC"
     if targets:
-        return Decision(
-            name, targets, f"the plan of {plan.made_at:%H:%M} UTC runs {targets[0].pool}"
-        )
-    return Decision(name, (), f"the plan of {plan.made_at:%H:%M} UTC waits for a cheaper hour")
+        return Decision(name, targets, f"the plan of {made_at} runs {targets[0].pool}")
+    return Decision(name, (), f"the plan of {made_at} waits for a cheaper hour")
+
+
+def _present(job_view: JobView) -> tuple[Target, ...]:
+    """What runs now, as a wish."""
+    return tuple(
+        Target(pool, nodes) for pool, nodes in Counter(n.pool for n in job_view.nodes).items()
+    )
 
 
 def _targets_at(plan: Plan, job: str, now: datetime) -> tuple[Target, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from costopt.domain.history import MarketHistory
 from costopt.replay.rehearsal import rehearse
 from tests.replay.cant_be_late import NoHazard, OneMachine, OnePower, job, market, policy
 
@@ -16,11 +17,13 @@ TASK_H = 6.0
 def test_busy_energy_is_that_of_the_work(strategy: str, notice_s: float) -> None:
     """Saves are instant, so no work is lost and all busy time is work."""
     up = ([1] * 37 + [0] * 11 + [1] * 3 + [0] * 20) * 30
+    here, there = market(up, 60.0), market(up[40:] + up[:40], 60.0, zone="us-west-2b")
+    both = MarketHistory("two zones", {**here.pools, **there.pools}, 60.0, "test")
     task = job(12.0, 0.1, TASK_H)
     run = rehearse(
         task,
         policy(strategy),
-        market(up, 60.0),
+        both,
         machines=OneMachine(),
         powers=OnePower(),
         hazards=NoHazard(),

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import costopt.optimize.planner
+from costopt.domain.errors import SolverError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import Offer, Pool
 from costopt.domain.plan import Plan
@@ -96,7 +97,35 @@ def test_a_plan_is_made_anew_when_its_ground_moves(plans: list[PlanRequest]) -> 
 def test_where_no_plan_is_possible_it_says_why() -> None:
     decision = only(Milp().decide(look(JOB, [])))
     assert decision.targets == ()
-    assert decision.reason.startswith("no plan: ")
+    assert decision.reason.startswith("no plan, ")
+    assert "there are no offers" in decision.reason
+
+
+def test_without_a_plan_what_runs_is_kept() -> None:
+    decision = only(Milp().decide(look(JOB, [], nodes=nodes_in(SPOT_A))))
+    assert decision.targets == (Target(SPOT_A, 1),)
+
+
+def test_the_nodes_of_a_last_save_are_kept() -> None:
+    view = look(JOB, OFFERS, done=JOB.work.amount, saved=0.0, nodes=nodes_in(SPOT_A))
+    assert only(Milp().decide(view)).targets == (Target(SPOT_A, 1),)
+
+
+def test_a_failing_optimizer_does_not_stop_the_gang(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise SolverError("no")
+
+    monkeypatch.setattr("costopt.optimize.planner.plan", fail)
+    decision = only(Milp().decide(look(JOB, OFFERS, nodes=nodes_in(SPOT_A))))
+    assert decision.targets == (Target(SPOT_A, 1),)
+
+
+def test_a_small_move_of_a_price_is_no_reason_to_plan_anew(plans: list[PlanRequest]) -> None:
+    strategy = Milp()
+    for price, expected in ((2.0, 1), (2.001, 1), (2.2, 2)):
+        view = look(JOB, [_offer(SPOT_A, price), *OFFERS[1:]], nodes=nodes_in(SPOT_A))
+        strategy.decide(view)
+        assert len(plans) == expected, price
 
 
 @settings(max_examples=25, deadline=None)
