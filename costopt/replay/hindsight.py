@@ -74,7 +74,16 @@ def _lanes(
             continue
         speeds.add(round(speed.value, 12))
         lanes.append(Lane(pool, _usd_per_tick(history, job, nodes, market.tick_s)))
-    return (lanes, speeds.pop()) if len(speeds) == 1 else ([], None)
+    return (_undominated(lanes), speeds.pop()) if len(speeds) == 1 else ([], None)
+
+
+def _undominated(lanes: Sequence[Lane]) -> list[Lane]:
+    """Lanes that are cheaper than each other one in some tick; of equal ones the first."""
+    kept: list[Lane] = []
+    for lane in sorted(lanes, key=lambda each: float(np.sum(each.usd_per_tick))):
+        if not any(np.all(other.usd_per_tick <= lane.usd_per_tick) for other in kept):
+            kept.append(lane)
+    return kept
 
 
 def _usd_per_tick(history: PoolHistory, job: Job, nodes: int, tick_s: float) -> Costs:
@@ -114,36 +123,37 @@ def _shortest_path(
     tick_s: float,
     most_launches: int,
 ) -> float:
+    """The optimum; states that no longer leave room for all the work are not followed."""
     launches = np.arange(most_launches + 1)
     needed = np.ceil((work_s + launches * overhead_s) / tick_s - 1e-9).astype(int)
+    ticks = math.ceil(span_s / tick_s - 1e-9)
     width = int(needed.max()) + 1
     idle = np.full((most_launches + 1, width), np.inf)
     idle[0, 0] = 0.0
     running = [np.full_like(idle, np.inf) for _ in lanes]
     best = np.inf
-    for tick in range(math.ceil(span_s / tick_s - 1e-9)):
-        idle_before = idle
-        cheapest = np.minimum.reduce([idle_before, *running])
-        idle = cheapest
-        running = [
-            _step(lane.usd_per_tick[tick], run, cheapest, free=overhead_s <= 0)
-            for lane, run in zip(lanes, running, strict=True)
-        ]
+    for tick in range(ticks):
+        low = max(0, int(needed.min()) - (ticks - tick))
+        seen = slice(low, min(tick + 1, width - 1))
+        cheapest = np.minimum.reduce([idle[:, seen], *(run[:, seen] for run in running)])
+        idle[:, seen] = cheapest
+        for lane, run in zip(lanes, running, strict=True):
+            _step(lane.usd_per_tick[tick], run, cheapest, seen, free=overhead_s <= 0)
         best = min(best, _finished(running, needed, work_s, overhead_s, span_s, tick, tick_s))
     return float(best)
 
 
-def _step(usd: float, running: Costs, cheapest: Costs, *, free: bool) -> Costs:
-    """One tick in a pool: go on, or launch from the cheapest state there was."""
-    after = np.full_like(running, np.inf)
+def _step(usd: float, running: Costs, cheapest: Costs, seen: slice, *, free: bool) -> None:
+    """One tick in a pool, in place: go on, or launch from the cheapest state there was."""
     if not math.isfinite(usd):
-        return after
-    after[:, 1:] = running[:, :-1]
-    np.minimum(after[1:, 1:], cheapest[:-1, :-1], out=after[1:, 1:])
+        running[:, seen.start : seen.stop + 1] = np.inf
+        return
+    after = running[:, seen].copy()
+    np.minimum(after[1:], cheapest[:-1], out=after[1:])
     if free:
-        np.minimum(after[-1, 1:], cheapest[-1, :-1], out=after[-1, 1:])
-    after += usd
-    return after
+        np.minimum(after[-1], cheapest[-1], out=after[-1])
+    running[:, seen.start] = np.inf
+    running[:, seen.start + 1 : seen.stop + 1] = after + usd
 
 
 def _finished(
