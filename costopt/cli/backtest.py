@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.options import words
+from costopt.cli.options import complete_policy, job_argument, words
 from costopt.cli.output import output_option
 
 if TYPE_CHECKING:
+    from costopt.domain.policy import Policy
     from costopt.replay.backtest import Outcome
 
 
 @click.command()
-@click.argument("job", metavar="JOB.yaml")
+@job_argument
 @click.option("--market", required=True, metavar="FILE", help="Recorded or generated market.")
 @click.option(
     "--policies",
     default="cheapest",
     metavar="A,B,C",
+    shell_complete=complete_policy,
     help="Policies to try beside the baselines: names or files.",
 )
 @click.option(
@@ -62,12 +65,14 @@ def backtest(
     from costopt.replay.backtest import Bench, windows, with_baselines
     from costopt.replay.backtest import backtest as run_backtest
     from costopt.session.hazards import catalog_priors
-    from costopt.spec import load_job, load_policy
+    from costopt.spec import load_job
 
+    if report is not None:
+        _check_report(report)
     history = read_history(Path(market))
     catalog = load_catalog()
     task = load_job(job, history.starts_at)
-    chosen = [load_policy(name) for name in words(policies)]
+    chosen = _chosen(policies)
     bench = Bench(
         machines=catalog,
         powers=lambda policy: NodePowerModel(catalog, policy.objective.carbon_signal),
@@ -76,6 +81,7 @@ def backtest(
     )
     times = windows(task, history, starts)
     everyone = with_baselines(chosen, chosen[0])
+    _check_names(everyone)
     runs = run_backtest(task, everyone, history, times, bench)
     outcomes = list(_counted(runs, len(times) * len(everyone)))
     rows = backtest_rows(outcomes)
@@ -83,6 +89,31 @@ def backtest(
     if report is not None:
         write_report(rows, outcomes, report)
         click.echo(f"report: {report}", err=True)
+
+
+def _chosen(policies: str) -> list[Policy]:
+    from costopt.spec import load_policy
+
+    chosen = [load_policy(name) for name in words(policies)]
+    if not chosen:
+        raise click.UsageError("nothing to try: --policies is empty")
+    return chosen
+
+
+def _check_names(policies: Sequence[Policy]) -> None:
+    """Outcomes are told apart by the policy's name."""
+    for name, count in Counter(policy.name for policy in policies).items():
+        if count > 1:
+            raise click.UsageError(f"{count} policies, baselines included, are named {name!r}")
+
+
+def _check_report(path: Path) -> None:
+    """Replays take long: what the report cannot do without is looked for before them."""
+    from costopt.report.extra import require_report_extra
+
+    require_report_extra()
+    if not path.parent.is_dir():
+        raise click.UsageError(f"--report {path}: there is no folder {path.parent}")
 
 
 def _counted(outcomes: Iterable[Outcome], total: int) -> Iterable[Outcome]:

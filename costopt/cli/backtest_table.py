@@ -7,8 +7,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from costopt.cli.figures import UNKNOWN, number, usd
+from costopt.cli.figures import UNKNOWN, length, number, usd
 from costopt.cli.output import Column, Row, Table, show
+from costopt.domain.events import ProgressReported, WorkLost
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.replay.backtest import Outcome
@@ -16,6 +17,12 @@ from costopt.report.backtest_table import BacktestRow
 
 if TYPE_CHECKING:
     from costopt.ledger.summary import JobSummary
+
+
+NO_HINDSIGHT = (
+    "No hindsight optimum: it is defined on a market with a grid, for a gang of fixed size "
+    "(min_nodes = max_nodes) that is as fast in every pool."
+)
 
 
 def backtest_rows(outcomes: Sequence[Outcome]) -> list[BacktestRow]:
@@ -37,6 +44,7 @@ def _row(label: str, group: Sequence[Outcome]) -> BacktestRow:
     best = [o.hindsight_usd for o in group if o.hindsight_usd is not None]
     known_g = [s.gco2e for s in summaries if s.gco2e is not None]
     finishes = [f for f in map(_finish_s, summaries) if f is not None]
+    lost_s = [_lost_s(outcome) for outcome in group]
     return BacktestRow(
         strategy=label,
         runs=len(group),
@@ -49,7 +57,7 @@ def _row(label: str, group: Sequence[Outcome]) -> BacktestRow:
         misses=sum(s.on_time is not True for s in summaries),
         interruptions=fmean(s.interruptions for s in summaries),
         switches=fmean(s.pool_switches for s in summaries),
-        lost_s=fmean(map(_lost_s, summaries)),
+        lost_s=None if None in lost_s else fmean(s for s in lost_s if s is not None),
         hindsight_ratio=fmean(dollars) / fmean(best) if len(best) == len(group) else None,
     )
 
@@ -66,9 +74,9 @@ def _hindsight(best: list[float]) -> BacktestRow:
         gco2e=None,
         finish_s=None,
         misses=0,
-        interruptions=0,
-        switches=0,
-        lost_s=0,
+        interruptions=None,
+        switches=None,
+        lost_s=None,
         hindsight_ratio=1.0,
     )
 
@@ -87,11 +95,21 @@ def _finish_s(summary: JobSummary) -> float | None:
     return (summary.finished_at - summary.start_at).total_seconds()
 
 
-def _lost_s(summary: JobSummary) -> float:
-    """Lost work in seconds at the run's speed; 0 where nothing was lost."""
-    if summary.lost_units == 0 or not summary.units_per_s:
-        return 0.0
-    return summary.lost_units / summary.units_per_s
+def _lost_s(outcome: Outcome) -> float | None:
+    """Seconds that the lost work took at the speed reported last before it was lost.
+
+    None where work was lost before any speed was reported.
+    """
+    lost_s, units_per_s = 0.0, None
+    for recorded in outcome.rehearsal.events:
+        match recorded.event:
+            case ProgressReported(units_per_s=reported) if reported:
+                units_per_s = reported
+            case WorkLost(units=units) if units > 0:
+                if units_per_s is None:
+                    return None
+                lost_s += units / units_per_s
+    return lost_s
 
 
 def show_rows(
@@ -109,17 +127,19 @@ def show_rows(
         Column("misses", "Late", right=True),
         Column("interruptions", "Interruptions", number, right=True),
         Column("switches", "Moves", number, right=True),
-        Column("lost_s", "Lost work", _hours, right=True),
+        Column("lost_s", "Lost work", length, right=True),
         Column("hindsight_ratio", "× hindsight", _ratio, right=True),
         Column("runs", "Runs", right=True),
     )
     told: list[Row] = [{c.key: getattr(row, c.key) for c in columns} for row in rows]
     span_h = (job.deadline_at - job.start_at).total_seconds() / 3600
+    times = "1 window" if windows == 1 else f"{windows} windows"
     table = Table(
         "costopt.backtest/1",
-        f"{job.name} on {market.name}: {windows} window(s) of {span_h:.0f} h",
+        f"{job.name} on {market.name}: {times} of {span_h:g} h",
         columns,
         told,
+        notes=() if any(row.hindsight_ratio for row in rows) else (NO_HINDSIGHT,),
         facts={"job": job.name, "market": market.name, "windows": windows, "deadline_h": span_h},
     )
     show(table, output)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.figures import age, number, usd
+from costopt.cli.options import complete_gpu
 from costopt.cli.output import Column, Row, Table, output_option, show
 from costopt.domain.errors import CatalogError
 from costopt.domain.estimate import Estimate
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--gpu", metavar="MODEL", help="Only this GPU, such as H100 or A100-SXM4-80GB.")
+@click.option("--gpu", metavar="MODEL", shell_complete=complete_gpu,
+              help="Only this GPU, such as H100 or A100-SXM4-80GB.")  # fmt: skip
 @click.option("--provider", metavar="NAME", help="Only this provider, such as aws.")
 @click.option("--region", metavar="NAME", help="Prices of this region, in place of the cheapest.")
 @click.option("--regions", is_flag=True, help="List regions with their PUE and carbon intensity.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.figures import length, number, percent, pool_name, usd
-from costopt.cli.options import instant
+from costopt.cli.options import complete_gpu, instant
 from costopt.cli.options import pool as pool_option
 from costopt.cli.output import Column, Row, Table, output_option, show
 from costopt.domain.errors import MarketError
@@ -42,7 +42,8 @@ def market() -> None:
 
 @market.command()
 @out_option
-@click.option("--gpu", "gpus", multiple=True, metavar="MODEL", help="GPU models, such as T4.")
+@click.option("--gpu", "gpus", multiple=True, metavar="MODEL", shell_complete=complete_gpu,
+              help="GPU models, such as T4.")  # fmt: skip
 @click.option("--instance-type", "instance_types", multiple=True, metavar="NAME",
               help="Instance types.")  # fmt: skip
 @click.option("--provider", metavar="NAME", help="Only this provider.")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from costopt.domain.market import Pool
 from costopt.spec.duration import parse_duration_s
@@ -54,10 +55,46 @@ def _parsed(
         raise click.BadParameter(f"{error}, got {text!r}", context, option) from None
 
 
+def complete_file(
+    context: click.Context,  # noqa: ARG001 - click's signature
+    parameter: click.Parameter,  # noqa: ARG001
+    incomplete: str,
+) -> list[CompletionItem]:
+    """Files, as the shell finds them."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def complete_policy(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Shipped policies, else files; after a comma the next one."""
+    from costopt.spec import shipped_policies
+
+    before, comma, begun = incomplete.rpartition(",")
+    names = [name for name in shipped_policies() if name.startswith(begun)]
+    items = [CompletionItem(before + comma + name) for name in names]
+    return items or complete_file(context, parameter, incomplete)
+
+
+def complete_gpu(
+    context: click.Context,  # noqa: ARG001 - click's signature
+    parameter: click.Parameter,  # noqa: ARG001
+    incomplete: str,
+) -> list[CompletionItem]:
+    """GPU models of the catalogue, in whatever case they are typed."""
+    from costopt.catalog import load_catalog
+
+    models = sorted({machine.gpu.model for machine in load_catalog().instance_types()})
+    begun = incomplete.lower()
+    return [CompletionItem(model) for model in models if model.lower().startswith(begun)]
+
+
+job_argument = click.argument("job", metavar="JOB.yaml", shell_complete=complete_file)
 policy_option = click.option(
     "--policy",
     "-p",
     default="cheapest",
+    shell_complete=complete_policy,
     envvar="COSTOPT_POLICY",
     show_envvar=True,
     metavar="NAME|FILE",

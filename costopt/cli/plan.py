@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 
 from costopt.cli.failure import tell
-from costopt.cli.options import at_option, market_option, policy_option
+from costopt.cli.options import at_option, job_argument, market_option, policy_option
 from costopt.cli.output import output_option
 
 
 @click.command()
-@click.argument("job", metavar="JOB.yaml")
+@job_argument
 @policy_option
 @market_option
 @at_option

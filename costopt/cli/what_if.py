@@ -13,7 +13,14 @@ import click
 
 from costopt.cli.failure import tell
 from costopt.cli.figures import length, mass, moment, number, percent, pool_name, usd
-from costopt.cli.options import at_option, durations_s, market_option, words
+from costopt.cli.options import (
+    at_option,
+    complete_policy,
+    durations_s,
+    job_argument,
+    market_option,
+    words,
+)
 from costopt.cli.output import Column, Row, Table, output_option, show
 from costopt.cli.quotes import Quotes
 from costopt.domain.errors import InfeasibleError, StaleDataError
@@ -66,9 +73,9 @@ def _terms(context: click.Context, option: click.Parameter, text: str) -> tuple[
 
 
 @click.command()
-@click.argument("job", metavar="JOB.yaml")
+@job_argument
 @click.option("--policies", default="cheapest,balanced,greenest,on-demand", metavar="A,B,…",
-              help="Shipped policies or policy files.")  # fmt: skip
+              shell_complete=complete_policy, help="Shipped policies or policy files.")  # fmt: skip
 @click.option("--deadlines", callback=durations_s, metavar="24h,48h,…",
               help="Durations from the start; default: the job's deadline.")  # fmt: skip
 @click.option("--capacity", callback=_terms, default=AS_THE_POLICY, metavar="TERMS",

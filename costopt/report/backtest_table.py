@@ -43,9 +43,9 @@ class BacktestRow:
     gco2e: float | None
     finish_s: float | None
     misses: int
-    interruptions: float
-    switches: float
-    lost_s: float
+    interruptions: float | None
+    switches: float | None
+    lost_s: float | None
     hindsight_ratio: float | None
 
 
@@ -66,8 +66,8 @@ def _cells(row: BacktestRow) -> tuple[str, ...]:
         carbon(row.gco2e),
         duration(row.finish_s),
         f"{row.misses} of {row.runs}",
-        f"{row.interruptions:.1f}",
-        f"{row.switches:.1f}",
+        UNKNOWN if row.interruptions is None else f"{row.interruptions:.1f}",
+        UNKNOWN if row.switches is None else f"{row.switches:.1f}",
         duration(row.lost_s),
         UNKNOWN if row.hindsight_ratio is None else f"{row.hindsight_ratio:.2f}",
         str(row.runs),
