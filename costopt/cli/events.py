@@ -21,13 +21,15 @@ def events(job: str | None, state_dir: Path, after: int, output: str) -> None:
 
     Every event has a number; the json form holds each event's every field.
     """
-    from costopt.cli.ledger_view import open_existing
+    from costopt.cli.ledger_view import check_known, open_existing
     from costopt.cli.output import Column, Row, Table, show
     from costopt.ledger.codec import encode
     from costopt.report.event_table import event_row
 
     rows: list[Row] = []
     with open_existing(state_dir) as ledger:
+        if job is not None:
+            check_known(ledger, state_dir, job)
         for recorded in ledger.events(job, after=after):
             told = event_row(recorded.event)
             rows.append(

@@ -28,15 +28,21 @@ def open_existing(state_dir: Path) -> SqliteLedger:
     return open_ledger(path, create=False)
 
 
+def check_known(ledger: SqliteLedger, state_dir: Path, job: str) -> None:
+    """Raise LedgerError where the ledger holds nothing of the job."""
+    known = ledger.jobs()
+    if job not in known:
+        raise LedgerError(
+            f"no job {job!r} has run in {state_dir}",
+            hint=f"jobs there: {', '.join(known) or 'none'}",
+        )
+
+
 def events_of(state_dir: Path, job: str) -> tuple[tuple[Event, ...], datetime]:
     """A job's events, and the present of its clock. Raises LedgerError for an unknown job."""
     with open_existing(state_dir) as ledger:
+        check_known(ledger, state_dir, job)
         events = tuple(recorded.event for recorded in ledger.events(job))
-        if not events:
-            raise LedgerError(
-                f"no job {job!r} has run in {state_dir}",
-                hint=f"jobs there: {', '.join(ledger.jobs()) or 'none'}",
-            )
     return events, _present(state_dir, job, events)
 
 

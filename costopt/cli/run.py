@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from costopt.cli.figures import moment
 from costopt.cli.options import instant
 from costopt.cli.output import output_option
 from costopt.cli.state import state_dir_option
 
 if TYPE_CHECKING:
+    from costopt.domain.history import MarketHistory
     from costopt.engine.loop import OnTick
     from costopt.engine.tick import TickResult
     from costopt.session.live import LiveRun
@@ -77,12 +79,14 @@ def run(
     """
     from costopt.cli.planning import refuse_infeasible, show_plan
     from costopt.market.history_file import read_history
+    from costopt.session.checkpoint_place import check_checkpoint_place
     from costopt.session.live import LiveOptions, open_run
     from costopt.session.stop_signals import StopSignals
     from costopt.spec import load_job, load_policy
 
     history = read_history(Path(market))
     start_at = at or history.starts_at
+    _check_start(history, start_at)
     chosen = load_policy(policy)
     if not apply:
         show_plan(load_job(job, start_at), chosen, history, start_at, output)
@@ -101,8 +105,12 @@ def run(
         signals.caught(),
         open_run(lambda now: load_job(job, now), chosen, options, signals) as live,
     ):
-        if not live.engine.journal.records[live.job.name].submitted:
+        record = live.engine.journal.records[live.job.name]
+        if not record.submitted:
             refuse_infeasible(live.job, chosen, history, live.clock.now())
+        if not record.live:
+            check_checkpoint_place(live.job)
+        _warn_of_short_market(live)
         try:
             _run(live)
         except KeyboardInterrupt:
@@ -110,6 +118,25 @@ def run(
                 raise
             raise click.exceptions.Exit(128 + (signals.first or 0)) from None
         _tell_end(live, output)
+
+
+def _check_start(history: MarketHistory, start_at: datetime) -> None:
+    begins_at, ends_at = history.starts_at, history.ends_at
+    if not begins_at <= start_at < ends_at:
+        raise click.BadParameter(
+            f"market {history.name!r} is recorded from {moment(begins_at)} to {moment(ends_at)}, "
+            f"not at {moment(start_at)}",
+            param_hint="'--at'",
+        )
+
+
+def _warn_of_short_market(live: LiveRun) -> None:
+    if live.market.ends_at < live.job.deadline_at:
+        click.echo(
+            f"note: market {live.market.name!r} ends {moment(live.market.ends_at)}, before the "
+            f"deadline {moment(live.job.deadline_at)}: after it nothing can be launched",
+            err=True,
+        )
 
 
 def _run(live: LiveRun) -> None:
@@ -120,6 +147,7 @@ def _run(live: LiveRun) -> None:
 
         def on_tick(result: TickResult) -> None:
             show(result)
+            live.refuse_ended_market(result)
             if not result.over:
                 live.signals.check()
 
@@ -158,8 +186,12 @@ def _tell_end(live: LiveRun, output: str) -> None:
     account = live.engine.journal.accounts[name]
     show_account(account, live.clock.now(), output)
     if record.failed is not None:
+        about_saves = "CheckpointError" in record.failed
         raise JobFailedError(
-            f"job {name!r} failed: {record.failed}", hint="mend the command, then run it again"
+            f"job {name!r} failed: {record.failed}",
+            hint="make room and write permission for checkpoints, then run it again"
+            if about_saves
+            else "mend the command, then run it again",
         )
     if not record.finished:
         raise GuardTrippedError(

@@ -120,7 +120,8 @@ class Executor:
             drained = self._world.runtime.drained(self._jobs[name])
             for node_id in leaving:
                 late = now - record.draining[node_id] >= timeout
-                idle = node_id not in record.members
+                # A member of the gang before this one may still be saving.
+                idle = node_id not in record.trainers
                 if node_id in drained or idle or late or node_id in record.releasing:
                     self.release(name, node_id, "drained" if not late else "drain timed out", now)
 

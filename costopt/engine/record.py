@@ -34,6 +34,7 @@ class JobRecord:
     rule: str | None = None
     generation: int = 0
     members: tuple[str, ...] = ()
+    trainers: set[str] = field(default_factory=set)
     training: bool = False
     trained_generation: int = 0
     done_units: float = 0.0
@@ -127,6 +128,7 @@ def _ended(record: JobRecord, event: ev.NodeEnded) -> None:
 def _formed(record: JobRecord, event: ev.GangFormed) -> None:
     record.generation = event.generation
     record.members = event.node_ids
+    record.trainers.update(event.node_ids)
 
 
 def _started(record: JobRecord, event: ev.TrainingStarted) -> None:

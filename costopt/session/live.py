@@ -12,7 +12,7 @@ from pathlib import Path
 from costopt.agent.runtime import MailboxRuntime
 from costopt.agent.store import FileStore
 from costopt.catalog import load_catalog
-from costopt.domain.errors import CostoptError, LedgerError, StoreError
+from costopt.domain.errors import CostoptError, LedgerError, MarketError, StoreError
 from costopt.domain.events import JobFailed, JobFinished, JobSubmitted
 from costopt.domain.fleet import Node
 from costopt.domain.history import MarketHistory
@@ -21,7 +21,7 @@ from costopt.domain.policy import Policy
 from costopt.domain.ports import Clock, HazardModel, Provider
 from costopt.energy import NodePowerModel
 from costopt.engine.settings import Settings
-from costopt.engine.tick import Engine
+from costopt.engine.tick import Engine, TickResult
 from costopt.engine.world import World
 from costopt.ledger.sqlite import SqliteLedger, open_ledger
 from costopt.market.hazard import LearnedHazard
@@ -34,6 +34,9 @@ from costopt.strategies import build
 LEDGER = "ledger.sqlite"
 CLOCK = "clock.json"
 POLL_S = 0.1
+DRAIN_S = 300.0
+DRAIN_WALL_S = 30.0
+"""Trainers save by the wall, however fast the market's clock runs."""
 
 ReadJob = Callable[[datetime], Job]
 
@@ -65,6 +68,18 @@ class LiveRun:
     clock: Clock
     provider: Provider
     signals: StopSignals
+    market: MarketHistory
+
+    def refuse_ended_market(self, result: TickResult) -> None:
+        """Raise MarketError where the record is over and the job, without nodes, is not."""
+        if result.over or result.nodes or result.now < self.market.ends_at:
+            return
+        raise MarketError(
+            f"market {self.market.name!r} ends at {self.market.ends_at:%Y-%m-%d %H:%M} UTC, and "
+            f"job {self.job.name!r} is not done: nothing can be launched any more",
+            hint="run it in another --state-dir on a market that lasts until its deadline; its "
+            "checkpoints are kept",
+        )
 
     def give_back(self, reason: str, *, save_within_s: float = 0.0) -> None:
         """Give every node back, after at most ``save_within_s`` (of the wall) for checkpoints.
@@ -147,11 +162,14 @@ def open_run(
             hazards=hazards,
         )
         settings = Settings(
-            tick_s=options.tick_s, cooldown_s=options.cooldown_s, noticed_share=noticed_share
+            tick_s=options.tick_s,
+            cooldown_s=options.cooldown_s,
+            drain_timeout_s=max(DRAIN_S, DRAIN_WALL_S * clock.speed),
+            noticed_share=noticed_share,
         )
         engine = Engine([job], policy, build(policy.strategy), world, settings)
         try:
-            yield LiveRun(job, engine, ledger, clock, provider, signals)
+            yield LiveRun(job, engine, ledger, clock, provider, signals, options.market)
         finally:
             provider.close()
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-from costopt.domain.errors import BadRequestError
+from costopt.domain.errors import BadRequestError, CostoptError
 from costopt.domain.ports import Clock, Runtime
 from costopt_sim.fleet import SimFleet
 from costopt_sim.options import SimOptions
@@ -58,6 +58,7 @@ class ProcessProvider(SimProvider):
     def __init__(self, clock: Clock, fleet: SimFleet, runtime: Runtime, host: ProcessHost) -> None:
         super().__init__(clock, fleet, runtime)
         self.host = host
+        self._complaint = ""
         self._closed = threading.Event()
         self._watch = threading.Thread(target=self._move, name="market", daemon=True)
         self._watch.start()
@@ -80,8 +81,16 @@ class ProcessProvider(SimProvider):
                 self.fleet.advance(now)
                 for node_id, message in self.host.dead():
                     self.fleet.fail(node_id, now, message)
+            except CostoptError as error:
+                self._complain(error.message)
             except Exception:  # noqa: BLE001  the market must not stand still for one bad node
                 traceback.print_exc(file=sys.stderr)
+
+    def _complain(self, message: str) -> None:
+        """Once for as long as the same is wrong."""
+        if message != self._complaint:
+            self._complaint = message
+            print(f"costopt: {message}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _check_keys(given: Mapping[str, object]) -> None:

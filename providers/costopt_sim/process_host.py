@@ -42,25 +42,36 @@ class ProcessHost:
                 pid = self._spawn(node, folder)
                 self._children.add(pid)
                 self._keep(NodeRecord(node, pid, started_ticks(pid)))
-            except OSError as error:
+            except (OSError, ProviderError) as error:
                 kill_node(folder, None)
+                self._records.pop(node.node_id, None)
+                said = error.strerror if isinstance(error, OSError) else error
                 raise ProviderError(
-                    f"cannot start node {node.node_id} in {folder}: {error.strerror or error}",
+                    f"cannot start node {node.node_id} in {folder}: {said or error}",
                     hint="see that the folder can be written and processes can be started",
                 ) from error
 
     def notice(self, interruption: Interruption) -> None:
-        """Write the notice where the agent looks, as a cloud's metadata service would."""
+        """Write the notice where the agent looks, as a cloud's metadata service would.
+
+        Raises ProviderError.
+        """
         told = {"action": "terminate", "time": interruption.strikes_at.isoformat()}
         folder = self.folder(interruption.node_id)
         with self._lock:
             self._keep(replace(self._records[interruption.node_id], interruption=interruption))
             temporary = folder / f".{NOTICE}.tmp"
-            temporary.write_text(json.dumps(told), encoding="utf-8")
-            temporary.replace(folder / NOTICE)
+            try:
+                temporary.write_text(json.dumps(told), encoding="utf-8")
+                temporary.replace(folder / NOTICE)
+            except OSError as error:
+                raise _unrecorded(interruption.node_id, folder, error) from error
 
     def stop(self, node: Node) -> None:
-        """SIGKILL everything of the node, whatever ended it: a machine that is gone is gone."""
+        """SIGKILL everything of the node, whatever ended it: a machine that is gone is gone.
+
+        Raises ProviderError where that cannot be recorded.
+        """
         with self._lock:
             record = self._records.get(node.node_id, NodeRecord(node))
             kill_node(self.folder(node.node_id), record.pid)
@@ -127,16 +138,27 @@ class ProcessHost:
         return child.pid
 
     def _keep(self, record: NodeRecord) -> None:
+        """Remember the record, on disk too. Raises ProviderError: memory knows it all the same."""
         folder = self.folder(record.node.node_id)
-        folder.mkdir(parents=True, exist_ok=True)
-        record.write(folder)
         self._records[record.node.node_id] = record
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            record.write(folder)
+        except OSError as error:
+            raise _unrecorded(record.node.node_id, folder, error) from error
 
     def _runs(self, record: NodeRecord) -> bool:
         return record.pid is not None and is_running(record.pid, record.started_ticks)
 
     def _obituary(self, node_id: str) -> str:
         return f"the node's agent ended; see {self.folder(node_id) / 'agent.log'}"
+
+
+def _unrecorded(node_id: str, folder: Path, error: OSError) -> ProviderError:
+    return ProviderError(
+        f"cannot record node {node_id} in {folder}: {error.strerror or error}",
+        hint="see that the folder can be written and has space",
+    )
 
 
 def _import_path() -> str:

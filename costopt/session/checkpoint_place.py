@@ -1,0 +1,49 @@
+"""Whether checkpoints can be kept where the job wants them, asked before anything is launched."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from costopt.agent import durable
+from costopt.domain.errors import StoreError
+from costopt.domain.job import Job
+
+GIB = 2**30
+
+
+def check_checkpoint_place(job: Job) -> None:
+    """Raise StoreError where the folder cannot be written or has no room for a checkpoint.
+
+    Only folders can be asked; another store says no when a trainer first saves.
+    """
+    folder = _folder(job)
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"\0")
+            probe.flush()
+        free_gib = shutil.disk_usage(folder).free / GIB
+    except OSError as error:
+        raise StoreError(
+            f"job {job.name!r} cannot keep checkpoints in {folder}: {error.strerror}",
+            hint=durable.remedy(error),
+        ) from error
+    size_gib = job.checkpoint.size_gib
+    if free_gib < size_gib:
+        raise StoreError(
+            f"job {job.name!r} cannot keep checkpoints in {folder}: {free_gib:.3g} GiB are free, "
+            f"one takes {size_gib:.3g} GiB",
+            hint="free space on the file system, or choose another checkpoint.uri",
+        )
+
+
+def _folder(job: Job) -> Path | None:
+    parts = urlsplit(job.checkpoint.uri)
+    if parts.scheme == "file":
+        return Path(unquote(parts.path))
+    return None if "://" in job.checkpoint.uri else Path(job.workdir, job.checkpoint.uri)
