@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 import click
 
 from costopt.cli.failure import tell
-from costopt.cli.options import complete_policy
+from costopt.cli.options import complete_file
 from costopt.cli.output import Column, Format, Row, Table, output_option, show
 from costopt.domain.errors import SpecError
 from costopt.domain.policy import Policy
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=complete_policy)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=complete_file)
 @output_option
 @click.pass_context
 def validate(context: click.Context, files: tuple[str, ...], output: str) -> None:
