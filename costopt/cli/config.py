@@ -1,6 +1,7 @@
 """Options from a file: costopt.toml in the working folder, over ~/.config/costopt/config.toml.
 
-A table bears a command's name and holds its options: ``[plan]`` with ``policy = "balanced"``.
+A table bears a command's name and holds its options: ``[plan]`` with ``policy = "balanced"``. What
+may be given several times is a list: ``[market.generate]`` with ``gpu = ["T4", "V100"]``.
 Keys outside tables hold for every command that has the option. What spends money is confirmed on
 the command line only, so ``apply`` is refused here.
 """
@@ -60,6 +61,8 @@ def defaults_for(name: str, command: click.Command, configs: tuple[Config, ...])
 def _read(path: Path) -> Config:
     import tomllib
 
+    if path.exists() and not path.is_file():
+        raise SpecError(f"{path}: is no regular file")
     try:
         return Config(path, tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
@@ -82,18 +85,19 @@ def _table_defaults(
             key: _table_defaults(config, f"{name}.{key}", command.commands[key], inner)
             for key, inner in table.items()
         }
-    known = tuple(_option_names(command))
+    options = _options(command)
     for key in table:
-        _check_key(config, name, key, known)
-    return {key.replace("-", "_"): value for key, value in table.items()}
+        _check_key(config, name, key, tuple(options))
+    named = ((options[key.replace("-", "_")], value) for key, value in table.items())
+    return {str(option.name): _listed(option, value) for option, value in named}
 
 
 def _known(command: click.Command, shared: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(command, click.Group):
         return {key: _known(inner, shared) for key, inner in command.commands.items()}
-    names = _option_names(command)
+    options = _options(command)
     plain = {key.replace("-", "_"): value for key, value in shared.items()}
-    return {key: value for key, value in plain.items() if key in names}
+    return {str(options[key].name): value for key, value in plain.items() if key in options}
 
 
 def _check_key(config: Config, table: str, key: str, known: tuple[str, ...]) -> None:
@@ -108,8 +112,20 @@ def _check_key(config: Config, table: str, key: str, known: tuple[str, ...]) -> 
         raise SpecError(f"{where}: unknown key{allowed}")
 
 
-def _option_names(command: click.Command) -> set[str]:
-    return {parameter.name for parameter in command.params if parameter.name}
+def _options(command: click.Command) -> dict[str, click.Option]:
+    """Options by what follows their dashes, with underscores: ``--on-demand-price``."""
+    return {
+        word.removeprefix("--").replace("-", "_"): option
+        for option in command.params
+        if isinstance(option, click.Option)
+        for word in option.opts
+        if word.startswith("--")
+    }
+
+
+def _listed(option: click.Option, value: object) -> object:
+    """One value of an option that may be given several times is a list of one."""
+    return [value] if option.multiple and isinstance(value, str) else value
 
 
 def _is_table(value: object) -> bool:

@@ -39,6 +39,12 @@ def exit_code_of(run: Callable[[], object], settings: Settings) -> int:
         interrupted = isinstance(abort.__cause__, KeyboardInterrupt)
         tell("interrupted" if interrupted else "stopped")
         return INTERRUPTED if interrupted else 1
+    except OSError as error:
+        if settings.debug:
+            traceback.print_exc()
+        place = f"{error.filename}: " if error.filename else ""
+        tell("error", f"{place}{(error.strerror or str(error)).lower()}")
+        return 1
     except Exception as error:  # noqa: BLE001 - the last resort: no traceback without --debug
         _tell_unexpected(error, settings)
         return 1

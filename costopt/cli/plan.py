@@ -38,5 +38,6 @@ def plan(
 
     chosen_policy = load_policy(policy)
     seen = quotes(market, at)
+    task = load_job(job, seen.now)
     tell("note", seen.note)
-    show_quoted_plan(load_job(job, seen.now), chosen_policy, seen, output, top=top, explain=explain)
+    show_quoted_plan(task, chosen_policy, seen, output, top=top, explain=explain)

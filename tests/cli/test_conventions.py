@@ -277,3 +277,40 @@ def test_completion_answers_a_shell() -> None:
         }
     )
     assert told == "plain,catalog\n"
+
+
+def test_config_keys_are_the_options_words_and_one_value_is_a_list(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('[market.generate]\ngpu = "T4"\nregion = ["us-east-1"]\nhours = 2\n')
+    out = tmp_path / "m.parquet"
+    done = invoke("--config", str(file), "market", "generate", "--out", str(out))
+    assert done.exit_code == 0, done.stderr
+    told = json.loads(invoke("market", "show", str(out), "-o", "json").stdout)
+    assert {row["pool"].split("/")[1] for row in told["rows"]} == {"us-east-1"}
+    file.write_text("[backtest]\nnotice_s = 3\n")
+    done = invoke("--config", str(file), "backtest", "job.yaml", "--market", "m.parquet")
+    assert done.exit_code == 2
+    assert "[backtest] notice_s: unknown key; did you mean 'notice'" in done.stderr
+
+
+def test_a_pipe_is_no_config_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    done = invoke("--config", str(tmp_path / "pipe"), "doctor")
+    assert done.exit_code == 2
+    assert "is no regular file" in done.stderr
+
+
+def test_a_full_disk_is_told_in_one_line() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full: a full disk was not tried")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", "from costopt.cli.main import main; main()", "schema", "job"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+    assert done.returncode == 1
+    assert done.stderr == "error: no space left on device\n"
