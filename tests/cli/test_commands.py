@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -184,3 +186,66 @@ def test_doctor_fails_where_no_state_can_be_kept(tmp_path: Path) -> None:
     done = invoke("doctor", "--state-dir", tmp_path / "file" / "x")
     assert done.exit_code == 1
     assert "is not writable" in done.stdout
+
+
+def test_market_import_reads_a_table_with_its_own_prices(tmp_path: Path) -> None:
+    table = tmp_path / "zones.csv.gz"
+    lines = (
+        "time_utc_approx,us-east-1a_v100_1_avail,us-east-1a_v100_1_price",
+        "2023-02-15T00:00:00,1,1.5",
+        "2023-02-15T00:05:00,1,1.75",
+        "2023-02-15T00:10:00,0,1.75",
+    )
+    table.write_bytes(gzip.compress("\n".join(lines).encode()))
+    out = tmp_path / "m.parquet"
+    assert invoke("market", "import", table, "--out", out).exit_code == 0
+    told = json.loads(invoke("market", "show", out, "-o", "json").stdout)
+    spot, on_demand = sorted(told["rows"], key=lambda row: row["pool"], reverse=True)
+    assert spot["pool"] == "aws/us-east-1/us-east-1a/p3.2xlarge/spot"
+    assert (spot["min_usd_per_hour"], spot["max_usd_per_hour"]) == (1.5, 1.75)
+    assert on_demand["min_usd_per_hour"] == 3.06
+    dearer = ("market", "import", table, "--out", out, "--on-demand-price", "4")
+    assert invoke(*dearer).exit_code == 0
+    assert "$4.00" in invoke("market", "show", out).stdout
+
+
+@pytest.mark.parametrize(
+    ("record", "more", "code", "said"),
+    [
+        ("t.csv", ("--spot-price", "1"), 2, "--spot-price is for traces; t.csv says it itself"),
+        ("t.csv", ("--nodes-per-unit", "2"), 2, "--nodes-per-unit is for traces"),
+        ("t.csv", (), 1, "has no column time_utc_approx"),
+        ("missing.csv.gz", (), 1, "cannot be read"),
+        ("pipe", (), 1, "is no regular file"),
+        ("/dev/zero", (), 1, "is no regular file"),
+        (
+            "availability_1-node_aws-02-15-2023_us-east-1a_v100_1.json", ("--spot-price", "0"), 1,
+            "a price of 0.0 $/h is impossible",
+        ),
+    ],
+)  # fmt: skip
+def test_market_import_tells_what_is_wrong(
+    tmp_path: Path, record: str, more: tuple[str, ...], code: int, said: str
+) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    os.mkfifo(tmp_path / "pipe")
+    name = "availability_1-node_aws-02-15-2023_us-east-1a_v100_1.json"
+    (tmp_path / name).write_text('{"metadata": {"gap_seconds": 195}, "data": [1, 0]}')
+    done = invoke("market", "import", tmp_path / record, "--out", tmp_path / "x", *more)
+    assert done.exit_code == code
+    assert said in done.stderr
+    assert done.stderr.count("error:") == 1
+
+
+def test_spec_files_may_be_pipes_and_none_is_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "silent")
+    done = invoke("validate", tmp_path / "silent")
+    assert done.exit_code == 2
+    assert "silent: the file is empty" in done.stderr
+    reading, writing = os.pipe()
+    os.write(writing, JOB.encode())
+    os.close(writing)
+    try:
+        assert invoke("validate", f"/dev/fd/{reading}").exit_code == 0
+    finally:
+        os.close(reading)
