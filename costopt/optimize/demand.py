@@ -29,7 +29,8 @@ class Demand:
     """A job as the model sees it. Hours count from the request's ``now``.
 
     ``due_h`` is the deadline less the policy's reserve. ``running`` is the living gang by pool;
-    ``starting_h`` is what is left of its start-up.
+    ``starting_h`` is what is left of its start-up. ``speed_factor`` is the measured speed of the
+    job over the one that its spec predicts, taken to hold on every pool.
     """
 
     job: Job
@@ -39,6 +40,7 @@ class Demand:
     running: Mapping[Pool, int]
     starting_h: float
     measured_units_per_s: float | None
+    speed_factor: float = 1.0
 
     @property
     def units(self) -> float:
@@ -88,7 +90,14 @@ def demand_of(view: JobView, now: datetime, reserve_s: float) -> Demand | None:
         running=running,
         starting_h=_starting_h(view, now),
         measured_units_per_s=progress.measured_units_per_s,
+        speed_factor=_speed_factor(view),
     )
+
+
+def _speed_factor(view: JobView) -> float:
+    """1 where the figure is of no use."""
+    factor = view.speed_factor
+    return factor if math.isfinite(factor) and factor > 0 else 1.0
 
 
 def _stages(job: Job, done: float) -> tuple[Stage, ...]:

@@ -122,7 +122,11 @@ def _score(objective: Objective, usd: Array, kwh: Array, carbon: Array) -> Array
 def _speeds(
     offers: tuple[Offer, ...], rows: Rows, request: PlanRequest, demand: Demand, running: Mask
 ) -> tuple[Array, Array, Array]:
-    """Units/s with its interval; the living gang at the speed that its nodes report."""
+    """Units/s with its interval; the living gang at the speed that its nodes report.
+
+    What the job is slower than predicted holds for the other gangs too: else a slow job would be
+    moved, at each plan, to wherever it has not been measured yet.
+    """
     known: dict[tuple[int, int], int] = {}
     figures: list[tuple[float, float, float]] = []
     machines = [request.machines[offer.pool] for offer in offers]
@@ -137,7 +141,7 @@ def _speeds(
             known[key] = len(figures)
             figures.append((0.0,) * 3 if speed is None else (speed.value, speed.low, speed.high))
         place.append(known[key])
-    found = np.array(figures, dtype=float).reshape(-1, 3)[place]
+    found = np.array(figures, dtype=float).reshape(-1, 3)[place] * demand.speed_factor
     measured = demand.measured_units_per_s
     if measured is not None and math.isfinite(measured) and measured > 0:
         found[running] = measured
