@@ -60,6 +60,9 @@ class SomeHazard(NoHazard):
             return None
         return Estimate(0.05, 0.02, 0.1, Basis.PRIOR, "test")
 
+    def availability(self, pool: Pool) -> Estimate | None:
+        return None
+
 
 class FaultyCloud:
     """The simulator behind a line on which every call can fail."""

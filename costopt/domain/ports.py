@@ -140,7 +140,7 @@ class Strategy(Protocol):
 
 
 class HazardModel(Protocol):
-    """Interruptions per node-hour, learned from what is seen."""
+    """Interruptions per node-hour and availability, learned from what is seen."""
 
     def observe(
         self, offers: Sequence[Offer], now: datetime, running: Collection[Pool] = ()
@@ -157,6 +157,10 @@ class HazardModel(Protocol):
 
     def hazard_per_hour(self, pool: Pool) -> Estimate | None:
         """The present estimate, or None where nothing is known."""
+        ...
+
+    def availability(self, pool: Pool) -> Estimate | None:
+        """The share of time in which the pool has capacity, or None where nothing is known."""
         ...
 
 

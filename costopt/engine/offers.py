@@ -38,7 +38,7 @@ class Offers:
         told = self._ask(now)
         self._world.hazards.observe(told, now, {node.pool for node in nodes})
         self._note_prices(told, nodes, now)
-        self.told = tuple(self._with_hazard(offer) for offer in told)
+        self.told = tuple(self._with_estimates(offer) for offer in told)
 
     def usable(
         self,
@@ -68,10 +68,14 @@ class Offers:
                 self._silence.goes_on(provider, "offers", error, now)
         return told
 
-    def _with_hazard(self, offer: Offer) -> Offer:
-        if offer.hazard_per_hour is not None:
-            return offer
-        return replace(offer, hazard_per_hour=self._world.hazards.hazard_per_hour(offer.pool))
+    def _with_estimates(self, offer: Offer) -> Offer:
+        """Hazard and availability as the provider tells them, else as they were learned."""
+        hazards = self._world.hazards
+        return replace(
+            offer,
+            hazard_per_hour=offer.hazard_per_hour or hazards.hazard_per_hour(offer.pool),
+            availability=offer.availability or hazards.availability(offer.pool),
+        )
 
     def _note_prices(self, offers: Iterable[Offer], nodes: Sequence[Node], now: datetime) -> None:
         """A price that is older than the launch of a node says nothing about what it costs."""

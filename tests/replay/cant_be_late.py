@@ -69,6 +69,9 @@ class NoHazard:
     def hazard_per_hour(self, pool: Pool) -> Estimate | None:
         return None
 
+    def availability(self, pool: Pool) -> Estimate | None:
+        return None
+
 
 def market(up: Sequence[int], gap_s: float, zone: str = "us-west-2a") -> MarketHistory:
     """One spot pool that is up where ``up`` says so, and on-demand beside it."""

@@ -169,3 +169,24 @@ def test_statistics_of_pools_that_cannot_tell() -> None:
     hazard = of[ON_DEMAND].hazard_per_hour
     assert hazard is not None
     assert hazard.high == 0
+
+
+def test_availability_is_learned_from_the_hours_seen() -> None:
+    model = LearnedHazard({SPOT: PRIOR})
+    before = model.availability(SPOT)
+    assert before is not None
+    assert before.basis is Basis.PRIOR
+    assert before.low < 0.63 == before.value < before.high
+    for tick in range(100 * 6 + 1):
+        nodes = 1 if tick % 600 < 150 else 0
+        model.observe([offer(nodes), offer(None, ELSEWHERE)], after(tick * 600))
+    seen = model.availability(SPOT)
+    assert seen is not None
+    assert seen.basis is Basis.MEASURED
+    # 25 of 100 hours, and the prior's 0.63 with the weight of 4 hours.
+    assert seen.value == pytest.approx((0.63 * 4 + 25) / 104, abs=1e-3)
+    assert 0.1 < seen.low < seen.value < seen.high < 0.45
+    unseen = model.availability(ELSEWHERE)
+    assert unseen is not None
+    assert unseen.value == pytest.approx(0.63)
+    assert model.availability(ON_DEMAND) is None
