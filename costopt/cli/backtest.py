@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from costopt.cli.figures import length
 from costopt.cli.options import complete_policy, job_argument, words
 from costopt.cli.output import output_option
 
 if TYPE_CHECKING:
+    from costopt.domain.history import MarketHistory
+    from costopt.domain.job import Job
+    from costopt.domain.market import Offer
     from costopt.domain.policy import Policy
+    from costopt.domain.ports import Machines
     from costopt.replay.backtest import Outcome
 
 
@@ -82,6 +87,7 @@ def backtest(
     times = windows(task, history, starts)
     everyone = with_baselines(chosen, chosen[0])
     _check_names(everyone)
+    _check_pools(task, history, catalog)
     runs = run_backtest(task, everyone, history, times, bench)
     outcomes = list(_counted(runs, len(times) * len(everyone)))
     rows = backtest_rows(outcomes)
@@ -105,6 +111,39 @@ def _check_names(policies: Sequence[Policy]) -> None:
     for name, count in Counter(policy.name for policy in policies).items():
         if count > 1:
             raise click.UsageError(f"{count} policies, baselines included, are named {name!r}")
+
+
+def _check_pools(job: Job, history: MarketHistory, machines: Machines) -> None:
+    """Raises InfeasibleError where no pool of the record can ever do the job."""
+    from costopt.domain.errors import InfeasibleError
+    from costopt.domain.market import Offer
+    from costopt.market.screen import screen_for_job
+
+    offers = [Offer(pool, None, None, None) for pool in history.pools]
+    usable, rejections = screen_for_job(offers, job, machines)
+    if not usable:
+        raise InfeasibleError(
+            f"no pool of market {history.name!r} can run job {job.name!r}: {rejections[0].reason}",
+            hint="costopt market show lists its pools",
+        )
+    fastest_s = min(job.work.amount / speed for speed in _speeds(usable, job, machines))
+    span_s = (job.deadline_at - job.start_at).total_seconds()
+    if fastest_s + job.startup_s > span_s:
+        raise InfeasibleError(
+            f"no pool of market {history.name!r} finishes job {job.name!r} in time: the fastest "
+            f"takes {length(fastest_s + job.startup_s)}, its deadline leaves {length(span_s)}",
+            hint="give it a later deadline or more nodes",
+        )
+
+
+def _speeds(offers: Iterable[Offer], job: Job, machines: Machines) -> Iterator[float]:
+    """Units per second of every gang that the job allows."""
+    for machine in {machines.machine(offer.pool) for offer in offers}:
+        assert machine is not None
+        for nodes in job.resources.node_counts(machine):
+            speed = job.gang_units_per_s(machine, nodes)
+            if speed is not None:
+                yield speed.high
 
 
 def _check_report(path: Path) -> None:

@@ -197,5 +197,5 @@ def _region_table(known: Catalog, provider: str | None, region: str | None) -> T
         Column("year", "Year", right=True),
         Column("source", "Source", detail=True),
     )
-    notes = ("Annual means of gCO2e per kWh; – is unknown..",)
+    notes = ("Annual means of gCO2e per kWh; – is unknown.",)
     return Table("costopt.regions/1", f"{len(rows)} regions", columns, rows, notes=notes)

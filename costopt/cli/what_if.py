@@ -45,8 +45,8 @@ TERMS = {
 class Scenario:
     """One policy, one deadline, one set of terms, and the plan made of them.
 
-    ``plan`` is None where the policy allows none of the terms, or every price is too old:
-    ``why_not`` says which.
+    ``plan`` is None where the policy allows none of the terms, or every price is too old
+    (``stale``): ``why_not`` says which.
     """
 
     job: Job
@@ -54,6 +54,7 @@ class Scenario:
     terms: str
     plan: Plan | None
     why_not: str | None
+    stale: bool = False
 
     @property
     def forecast(self) -> Forecast | None:
@@ -93,7 +94,8 @@ def what_if(
 
     Each scenario is planned by itself. ★: no other scenario needs both fewer dollars and fewer
     kilowatt-hours. Below stands the frontier of the first policy at the job's own deadline: from
-    the cheapest plan to the most frugal one. Exits with 3 where no scenario is feasible.
+    the cheapest plan to the most frugal one. Exits with 3 where no scenario is feasible, with 5
+    where every price is too old.
     """
     from costopt.cli.planning import frontier_of
     from costopt.cli.quotes import quotes
@@ -112,6 +114,9 @@ def what_if(
     ]
     frontier = frontier_of(planned_job, chosen[0], seen, points) if points else ()
     show(_table(planned_job, chosen[0], scenarios, frontier), output)
+    stale = [scenario.why_not or "" for scenario in scenarios if scenario.stale]
+    if len(stale) == len(scenarios):
+        raise StaleDataError(f"no scenario can be planned: {stale[0]}")
     if all(scenario.forecast is None for scenario in scenarios):
         raise InfeasibleError(f"no scenario finishes {planned_job.name} in time")
 
@@ -136,7 +141,7 @@ def _scenario(job: Job, policy: Policy, terms: str, seen: Quotes) -> Scenario:
     try:
         made = plan_job(job, narrowed, seen, explain=False)
     except StaleDataError as error:
-        return Scenario(job, policy, terms, None, error.message)
+        return Scenario(job, policy, terms, None, error.message, stale=True)
     return Scenario(job, policy, terms, made, made.binding)
 
 

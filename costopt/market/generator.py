@@ -20,6 +20,7 @@ from costopt.domain.market import Pool
 from costopt.market.profile import Capacity, GeneratorParameters, Profile, generator_parameters
 from costopt.market.runs import UNLIMITED_NODES, states_of
 
+LAST_AT = datetime.max.replace(tzinfo=UTC)
 DEFAULT_START_AT = datetime(2024, 1, 1, tzinfo=UTC)
 DEFAULT_TICK_S = 300.0
 
@@ -205,3 +206,7 @@ def _check(
         raise MarketError(f"a market of {hours} h in ticks of {tick_s} s cannot be generated")
     if start_at.tzinfo is None:
         raise MarketError(f"the start {start_at} is a naive time", hint="give it in UTC")
+    if LAST_AT - start_at < timedelta(hours=hours, seconds=tick_s):
+        raise MarketError(
+            f"a market of {hours:g} h from {start_at:%Y-%m-%d} on ends after all dates"
+        )

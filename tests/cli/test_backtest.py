@@ -159,3 +159,22 @@ def test_a_record_that_is_too_short_is_refused(folder: Path) -> None:
     assert done.exit_code == 1
     assert "holds 24.0 h and job 'train' takes up to 25.0 h" in done.stderr
     assert recorded().ends_at - T0 == timedelta(hours=24)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("[V100]", "[T4]", "can run job 'train': GPU V100-SXM2-16GB not among those"),
+        ("gpu: V100", "gpu: T4", "can run job 'train': the job says nothing about its speed"),
+        ("8h", "3h", "the fastest takes 3h 21m, its deadline leaves 3h 00m"),
+    ],
+)
+def test_a_job_that_no_pool_can_do_is_refused_before_it_replays(
+    folder: Path, old: str, new: str, said: str
+) -> None:
+    assert old in JOB
+    (folder / "job.yaml").write_text(JOB.replace(old, new))
+    done = backtest(folder)
+    assert done.exit_code == 3
+    assert said in done.stderr
+    assert done.stdout == ""

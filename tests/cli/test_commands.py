@@ -154,6 +154,11 @@ def test_market_import_reads_gap_seconds_and_takes_prices_from_the_catalogue(
         (("generate", "--out", "x", "--gpu", "T4", "--region", "mars"), 1, "no price"),
         (("generate", "--out", "x", "--gpu", "T4", "--start", "2024"), 2, "expected a time"),
         (("generate", "--out", "x", "--gpu", "T4", "--profile", "odd"), 1, "profile 'odd'"),
+        (
+            ("generate", "--out", "x", "--gpu", "T4", "--start", "9999-12-31T00:00:00Z"),
+            1,
+            "ends after all dates",
+        ),
         (("generate", "--out", "/nowhere/x", "--gpu", "B200", "--hours", "1"), 1, "cannot be"),
         (("import", "{tmp}/odd.json", "--out", "x"), 1, "does not say which machine"),
         (("show", "{tmp}/empty.parquet"), 1, "is empty"),

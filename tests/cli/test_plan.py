@@ -194,3 +194,10 @@ def test_what_if_refuses_what_it_cannot_compare(
     done = invoke("what-if", job_file(tmp_path), *arguments)
     assert done.exit_code == 2
     assert said in done.stderr
+
+
+def test_what_if_exits_with_5_where_every_price_is_too_old(tmp_path: Path, market: Path) -> None:
+    late = ("--at", "2030-01-01T00:00:00Z")
+    done = invoke("what-if", job_file(tmp_path), "--market", market, *late)
+    assert done.exit_code == 5
+    assert "no scenario can be planned: every price" in done.stderr
