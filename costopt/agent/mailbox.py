@@ -122,6 +122,11 @@ class Mailbox:
         letters = (_build(CommandFailure, fields) for fields in self._all("failures"))
         return tuple(letter for letter in letters if letter is not None)
 
+    def forget_failures(self) -> None:
+        """What failed has been mended."""
+        for key in self.store.keys(f"{self.prefix}/failures/"):
+            self.store.delete(key)
+
     def _all(self, folder: str) -> list[dict[str, Any] | None]:
         keys = self.store.keys(f"{self.prefix}/{folder}/")
         return [self._fields(key.removeprefix(f"{self.prefix}/")) for key in keys]

@@ -160,6 +160,10 @@ class MailboxRuntime:
         """Checkpoints that trainers found torn or corrupt and passed over, in order of name."""
         return tuple(RefusedRecord(r.uri, r.message) for r in self._mailbox(job).refused())
 
+    def forget_failures(self, job: Job) -> None:
+        """The command was mended: it may fail as often again before it has failed for good."""
+        self._mailbox(job).forget_failures()
+
     def _mailbox(self, job: Job) -> Mailbox:
         return Mailbox(self._store, job.name)
 
@@ -272,5 +276,6 @@ def _message(members: list[_Member]) -> str:
 def _failure_text(failure: CommandFailure, retries: int) -> str:
     return (
         f"the command exited with {failure.exit_code} on node {failure.node_id}, "
-        f"{retries + 1} times at the same point: {failure.message} (log: {failure.log_path})"
+        f"{retries + 1} times at the same point: {failure.message or 'it printed nothing'} "
+        f"(log: {failure.log_path})"
     )

@@ -90,7 +90,8 @@ class LiveRun:
             self._wait_for_saves(save_within_s)
         for node_id in self._living():
             self.provider.terminate(node_id)
-        with suppress(CostoptError):
+        # Whatever went wrong before is what the user must hear of, not this.
+        with suppress(Exception):
             self.engine.stop(reason)
             self.engine.tick()
 
@@ -127,8 +128,6 @@ def open_run(
         if submitted is None:
             forget_clock(folder / CLOCK)
         clock = market_clock(folder / CLOCK, options.start_at, options.speed)
-        if submitted is not None and failed:
-            ledger.append(replace(submitted, at=clock.now()))
         job = _as_submitted(read_job, submitted, options)
         hazards = LearnedHazard(catalog_priors(load_catalog()))
         noticed_share = 1.0 if options.notice_s > job.checkpoint.save_s else 0.0
@@ -139,6 +138,9 @@ def open_run(
             gang_hazard=lambda _, nodes: _gang_hazard_per_hour(hazards, nodes),
             noticed_share=noticed_share,
         )
+        if submitted is not None and failed:
+            runtime.forget_failures(job)
+            ledger.append(replace(submitted, at=clock.now()))
         provider = connect(
             "sim",
             clock,

@@ -1,0 +1,62 @@
+"""A run command that fails, cannot be started, or knows nothing of costopt."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from costopt.domain import events as ev
+from tests.live_run import Place, no_traceback
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+
+
+@pytest.mark.parametrize(
+    ("command", "extra", "said"),
+    [
+        (["sh", "-c", "echo no such corpus >&2; exit 1"], "", "exited with 1 on node sim-0001"),
+        (["nosuchcommand"], "", "cannot run nosuchcommand: No such file or directory"),
+        (["true"], "workdir: nowhere\n", "cannot start in"),
+    ],
+)
+def test_a_command_that_fails_is_named_with_its_node_and_log(
+    tmp_path: Path, command: list[str], extra: str, said: str
+) -> None:
+    place = Place(tmp_path, run=command, extra=extra).write()
+    run = place.finish()
+    assert run.returncode == 1
+    assert no_traceback(run.stderr)
+    message = run.stderr[run.stderr.index("error: ") :]
+    assert message.count("error: ") == 1
+    assert said in message
+    assert "sim-0001" in message
+    assert "trainer-000003.log" in message
+    assert "→ mend the command" in message
+    assert place.processes() == []
+    assert len(place.of(ev.NodeEnded)) == len(place.of(ev.NodeLaunched)) == 1
+    assert place.of(ev.JobFailed)
+
+
+def test_a_mended_command_goes_on_under_the_same_deadline(tmp_path: Path) -> None:
+    place = Place(tmp_path, run=["false"], steps=10).write()
+    failed = place.finish()
+    assert failed.returncode == 1
+    assert "it printed nothing" in failed.stderr
+    place.run = []
+    place.write_job()
+    again = place.finish()
+    assert again.returncode == 0, again.stderr
+    assert len({event.deadline_at for event in place.of(ev.JobSubmitted)}) == 1
+
+
+def test_a_command_that_reports_nothing_is_done_when_it_ends(tmp_path: Path) -> None:
+    """It lasts longer than the plan expects of it, and is left to end all the same."""
+    place = Place(tmp_path, run=["sh", "-c", "sleep 3"], steps=10).write()
+    run = place.finish()
+    assert run.returncode == 0, run.stderr
+    (finished,) = place.of(ev.JobFinished)
+    assert finished.units == 10
+    assert len(place.of(ev.NodeLaunched)) == 1
+    assert place.processes() == []

@@ -1,0 +1,194 @@
+"""``costopt run`` as a user starts it, in a folder of its own, with a market typed for the test."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from costopt.domain import events as ev
+from costopt.domain.history import MarketHistory, MarketState, PoolHistory
+from costopt.domain.market import Pool
+from costopt.ledger.sqlite import open_ledger
+from costopt.market.history_file import write_history
+from costopt_sim.process_group import FOLDER_VARIABLE
+
+ROOT = Path(__file__).parents[1]
+STEPPER = ROOT / "tests" / "stepper.py"
+T0 = datetime(2026, 1, 5, tzinfo=UTC)
+SPEED = 300
+PATIENCE_S = 60.0
+States = tuple[tuple[float, int | None, float | None], ...]
+
+CALM: dict[str, States] = {"a/g4dn.xlarge/spot": ((0, 4, 0.2),)}
+FIRM: dict[str, States] = {"a/g4dn.xlarge/on_demand": ((0, 8, 0.526),)}
+
+
+def history(pools: dict[str, States], hours: float = 24.0) -> MarketHistory:
+    """Pools of us-east-1 as zone/type/capacity type → (seconds, nodes, price)."""
+    ends_at = T0 + timedelta(hours=hours)
+    made = {}
+    for name, states in pools.items():
+        pool = Pool.parse(f"aws/us-east-1/us-east-1{name}")
+        moments = tuple(MarketState(T0 + timedelta(seconds=s), n, usd) for s, n, usd in states)
+        made[pool] = PoolHistory(pool, moments, ends_at)
+    return MarketHistory("typed", made, 60.0, "typed for a test")
+
+
+@dataclass
+class Place:
+    """A folder with a job, a market and a state directory."""
+
+    folder: Path
+    nodes: int = 1
+    steps: int = 60
+    deadline: str = "8h"
+    extra: str = ""
+    run: list[str] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    @property
+    def saves(self) -> Path:
+        return self.folder / "saves"
+
+    def write(self, pools: dict[str, States] | None = None, hours: float = 24.0) -> Place:
+        """Write job.yaml and market.parquet."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.write_job()
+        write_history(history(pools or CALM | FIRM, hours), self.folder / "market.parquet")
+        return self
+
+    def write_job(self) -> None:
+        command = json.dumps(self.run or self.stepper(0.05))
+        (self.folder / "job.yaml").write_text(
+            "kind: job\nversion: 1\nname: tiny\n"
+            f"work: {{amount: {self.steps}, unit: steps}}\ndeadline: {self.deadline}\n"
+            f"resources: {{gpu_models: [T4], min_nodes: {self.nodes}, max_nodes: {self.nodes}}}\n"
+            f"throughput: {{points: [{{gpu: T4, gpus: {self.nodes}, units_per_s: 0.05}}]}}\n"
+            "checkpoint: {uri: saves, size_gib: 0.004, save: 10s, restore: 2m, interval: auto}\n"
+            f"startup: 3m\nrun: {command}\n{self.extra}"
+        )
+
+    def stepper(self, pace_s: float) -> list[str]:
+        """The command of a trainer that needs no torch, started without torchrun."""
+        words = f"exec {sys.executable} {STEPPER} {self.steps} {pace_s} {self.saves}"
+        return ["sh", "-c", words]
+
+    def command(self, *arguments: str) -> list[str]:
+        """A ``costopt`` command line."""
+        return [sys.executable, "-m", "costopt", *arguments]
+
+    def run_command(self, *more: str) -> list[str]:
+        """``costopt run … --apply``."""
+        return self.command(
+            *("run", "job.yaml", "--market", "market.parquet", "--speed", str(SPEED)),
+            *("--notice", "300", "--tick", "60", "--state-dir", "state", "--apply", *more),
+        )
+
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        """Start ``costopt run`` in a process group of its own, as a shell would."""
+        return subprocess.Popen(
+            self.run_command(*more),
+            cwd=self.folder,
+            env=self.variables(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,
+        )
+
+    def finish(self, *more: str, timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
+        """``costopt run`` to its end."""
+        return self.call(*self.run_command(*more)[3:], timeout_s=timeout_s)
+
+    def call(self, *arguments: str, timeout_s: float = PATIENCE_S) -> Any:
+        """Any ``costopt`` command to its end."""
+        return subprocess.run(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.variables(),
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
+    def variables(self) -> dict[str, str]:
+        path = os.pathsep.join([str(ROOT), str(ROOT / "providers")])
+        return {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", **self.environment}
+
+    def events(self) -> list[ev.Event]:
+        """The job's events so far."""
+        path = self.state / "ledger.sqlite"
+        if not path.exists():
+            return []
+        with open_ledger(path, create=False) as ledger:
+            return [recorded.event for recorded in ledger.events("tiny")]
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        """The events of one kind."""
+        return [event for event in self.events() if isinstance(event, kind)]
+
+    def status(self) -> dict[str, Any]:
+        """The job's row of ``costopt status --output json``."""
+        told = self.call("status", "tiny", "--state-dir", "state", "--output", "json")
+        assert told.returncode == 0, told.stderr
+        (row,) = json.loads(told.stdout)["rows"]
+        return dict(row)
+
+    def processes(self) -> list[int]:
+        """Processes of the nodes of this place."""
+        mark = f"{FOLDER_VARIABLE}={self.folder}".encode()
+        found = []
+        for environ in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):
+                if mark in environ.read_bytes():
+                    found.append(int(environ.parent.name))
+        return found
+
+
+def wait_until(holds: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
+    """Poll; AssertionError when time is up."""
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, f"no {what} within {timeout_s} s"
+        time.sleep(0.02)
+
+
+@contextmanager
+def controlled(place: Place, *more: str, clears: bool = True) -> Iterator[subprocess.Popen[str]]:
+    """A running ``costopt run``, killed at the end; with ``clears`` its nodes are too."""
+    process = place.start(*more)
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        process.communicate()
+        if clears:
+            clear(place)
+
+
+def clear(place: Place) -> None:
+    """Kill the nodes that are left: a test that failed leaves none running."""
+    for pid in place.processes():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def no_traceback(text: str) -> bool:
+    """Whether a message is one for users."""
+    return "Traceback" not in text and "unexpected" not in text

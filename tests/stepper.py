@@ -1,0 +1,68 @@
+"""A trainer without torch: counts steps, saves its count now and then, heeds notices.
+
+stepper.py STEPS SECONDS_PER_STEP FOLDER: rank 0 saves step-<n>.json into FOLDER. Every
+rank writes a line to FOLDER/starts when it begins, with the step at which it does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from costopt.agent.durable import write_durably
+from costopt.agent.status import SavedCheckpoint, TrainerState, TrainerStatus
+from costopt.agent.trainer_env import TrainerEnv
+
+SAVE_EVERY = 10
+
+
+class Stepper:
+    """Counts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.env = TrainerEnv.read()
+        self.folder = folder
+        self.leads = os.environ.get("RANK", "0") == "0"
+        self.saves: tuple[SavedCheckpoint, ...] = ()
+        folder.mkdir(parents=True, exist_ok=True)
+        self.step = max((int(p.stem.split("-")[1]) for p in folder.glob("step-*.json")), default=0)
+        with (folder / "starts").open("a") as starts:
+            starts.write(f"{self.env.generation} {self.env.node} {self.step}\n")
+
+    def run(self, steps: int, pace_s: float) -> None:
+        while self.step < steps:
+            time.sleep(pace_s)
+            self.step += 1
+            stops = self.env.notice_file is not None and self.env.notice_file.exists()
+            if stops or self.step % SAVE_EVERY == 0 or self.step == steps:
+                self.save()
+            if stops:
+                self.tell(TrainerState.STOPPED)
+                return
+            self.tell(TrainerState.TRAINING, 1 / pace_s)
+        self.tell(TrainerState.FINISHED)
+
+    def save(self) -> None:
+        path = self.folder / f"step-{self.step}.json"
+        if self.leads:
+            write_durably(path, b"{}")
+            fresh = SavedCheckpoint(path.name, float(self.step), str(path), time.time(), 2, 0.01)
+            self.saves = (*self.saves, fresh)
+
+    def tell(self, state: TrainerState, units_per_s: float | None = None) -> None:
+        if self.env.status_file is not None:
+            TrainerStatus(
+                generation=self.env.generation,
+                state=state,
+                at=time.time(),
+                done_units=float(self.step),
+                saved_units=self.saves[-1].units if self.saves else 0.0,
+                units_per_s=units_per_s,
+                checkpoints=self.saves,
+            ).write(self.env.status_file)
+
+
+if __name__ == "__main__":
+    Stepper(Path(sys.argv[3])).run(int(sys.argv[1]), float(sys.argv[2]))
