@@ -22,7 +22,7 @@ TAKES_TWICE = {
 
 
 def test_a_run_survives_kills_of_its_controller(tmp_path: Path) -> None:
-    place = Place(tmp_path, nodes=2, steps=160).write(TAKES_TWICE | FIRM)
+    place = Place(tmp_path, nodes=2, steps=110).write(TAKES_TWICE | FIRM)
     points = {
         "a launch was intended": lambda: bool(place.of(ev.LaunchIntended)),
         "a gang was formed": lambda: bool(place.of(ev.GangFormed)),

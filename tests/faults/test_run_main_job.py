@@ -13,16 +13,16 @@ from costopt.domain.fleet import EndCause
 from tests.live_run import FIRM, ROOT, Place, clear
 
 EXAMPLE = ROOT / "examples" / "finetune"
-STEPS = 110
+STEPS = 80
 PACE_S = 0.12
 
-# Two nodes are taken, two again, then one of two. By the wall, at 7, 15 and 23 s: the training
-# alone lasts 13 s, and each start of the gang several more.
+# Two nodes are taken, two again, then one of two. By the wall, at 6, 12 and 18 s: the training
+# alone lasts 10 s, and each start of the gang several more.
 HARSH = {
-    "a/g4dn.xlarge/spot": ((0, 2, 0.26), (2100, 0, 0.26)),
-    "b/g4dn.xlarge/spot": ((0, None, None), (2000, 2, 0.25), (4500, 0, 0.25)),
-    "c/g4dn.xlarge/spot": ((0, None, None), (4400, 2, 0.24), (6900, 1, 0.24)),
-    "d/g4dn.xlarge/spot": ((0, None, None), (6800, 2, 0.23)),
+    "a/g4dn.xlarge/spot": ((0, 2, 0.26), (1800, 0, 0.26)),
+    "b/g4dn.xlarge/spot": ((0, None, None), (1700, 2, 0.25), (3600, 0, 0.25)),
+    "c/g4dn.xlarge/spot": ((0, None, None), (3500, 2, 0.24), (5400, 1, 0.24)),
+    "d/g4dn.xlarge/spot": ((0, None, None), (5300, 2, 0.23)),
 }
 
 

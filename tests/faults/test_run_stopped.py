@@ -31,7 +31,7 @@ def saved_steps(place: Place) -> list[int]:
 def test_a_stop_saves_and_the_same_command_goes_on(
     tmp_path: Path, number: signal.Signals, whole_group: bool, code: int
 ) -> None:
-    place = Place(tmp_path, nodes=2, steps=40).write()
+    place = Place(tmp_path, nodes=2, steps=24).write()
     with controlled(place) as process:
         wait_until(lambda: 10 in saved_steps(place), "checkpoint")
         (os.killpg if whole_group else os.kill)(process.pid, number)

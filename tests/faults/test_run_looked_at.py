@@ -1,0 +1,64 @@
+"""Status, events and report of a run from another process, while it goes on and afterwards."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.live_run import Place, controlled, no_traceback, wait_until
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+
+
+def look(place: Place) -> None:
+    """Every command in every format that programs read."""
+    for command in (("status",), ("status", "tiny"), ("events", "tiny")):
+        told = place.call(*command, "--state-dir", "state", "--output", "json")
+        assert told.returncode == 0, told.stderr
+        document = json.loads(told.stdout)
+        assert document["schema"].startswith("costopt.")
+        assert all(row["job"] == "tiny" for row in document["rows"])
+        assert told.stderr == ""
+        told = place.call(*command, "--state-dir", "state", "--output", "csv")
+        rows = list(csv.DictReader(io.StringIO(told.stdout)))
+        assert len(rows) >= len(document["rows"])
+        assert all(None not in row and None not in row.values() for row in rows)
+    told = place.call("report", "tiny", "--state-dir", "state", "--to", "report.html")
+    assert told.returncode == 0, told.stderr
+    assert "</html>" in (place.folder / "report.html").read_text()
+
+
+def test_a_run_is_looked_at_from_elsewhere(tmp_path: Path) -> None:
+    place = Place(tmp_path, steps=70).write()
+    with controlled(place) as process:
+        wait_until(lambda: any(place.saves.glob("step-*")), "checkpoint")
+        running = place.status()
+        look(place)
+        assert process.poll() is None
+        assert running["state"] == "training"
+        assert running["nodes_alive"] == 1
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 0, said
+    look(place)
+    ended = place.status()
+    assert ended["state"] == "finished"
+    assert ended["usd_micros"] > running["usd_micros"] > 0
+
+
+@pytest.mark.parametrize("command", ["status", "events", "report"])
+def test_a_job_that_has_not_run(tmp_path: Path, command: str) -> None:
+    place = Place(tmp_path, steps=2).write()
+    nothing = place.call(command, "tiny", "--state-dir", "state")
+    assert nothing.returncode == 1
+    assert "nothing has run in state" in nothing.stderr
+    place.finish()
+    other = place.call(command, "other", "--state-dir", "state")
+    assert other.returncode == 1
+    assert "no job 'other' has run in state" in other.stderr
+    assert "→ jobs there: tiny" in other.stderr
+    assert no_traceback(nothing.stderr + other.stderr)

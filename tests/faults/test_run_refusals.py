@@ -1,0 +1,120 @@
+"""What a run refuses, and what ends it early: one message, the right exit code, nothing left."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from costopt.domain import events as ev
+from tests.live_run import CALM, FIRM, Place, no_traceback
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+
+NO_REGION = """kind: policy
+version: 1
+name: elsewhere
+strategy: milp
+limits: {regions: [eu-west-1]}
+"""
+
+
+def refused(place: Place, code: int, *said: str, more: tuple[str, ...] = ()) -> None:
+    """A run that ends before any launch."""
+    run = place.finish(*more)
+    assert run.returncode == code, run.stderr
+    assert run.stderr.count("error: ") == 1
+    assert no_traceback(run.stderr)
+    for words in said:
+        assert words in run.stderr
+    assert place.processes() == []
+
+
+def test_a_state_directory_that_is_a_file(tmp_path: Path) -> None:
+    place = Place(tmp_path).write()
+    place.state.write_text("")
+    refused(place, 2, "--state-dir")
+
+
+def test_a_ledger_that_is_none(tmp_path: Path) -> None:
+    place = Place(tmp_path).write()
+    place.state.mkdir()
+    (place.state / "ledger.sqlite").write_bytes(b"garbage" * 500)
+    refused(place, 1, "ledger.sqlite: it is no ledger", "→")
+    assert (place.state / "ledger.sqlite").read_bytes() == b"garbage" * 500
+
+
+def test_a_clock_that_is_none(tmp_path: Path) -> None:
+    place = Place(tmp_path, run=["false"], steps=2).write()
+    place.finish()
+    (place.state / "jobs" / "tiny" / "clock.json").write_text("{}")
+    refused(place, 1, "clock.json: the run's clock cannot be read", "→ choose another --state-dir")
+
+
+def test_a_start_outside_the_record(tmp_path: Path) -> None:
+    place = Place(tmp_path).write()
+    refused(place, 2, "--at", "2026-01-06 00:00Z", more=("--at", "2027-01-01T00:00:00Z"))
+    refused(place, 2, "--at", "2026-01-05 00:00Z", more=("--at", "2020-01-01T00:00:00Z"))
+
+
+def test_no_plan_no_launch(tmp_path: Path) -> None:
+    place = Place(tmp_path, deadline="6m").write()
+    refused(place, 3, "no plan finishes tiny", "deadline", "→")
+    (tmp_path / "elsewhere.yaml").write_text(NO_REGION)
+    place.deadline = "8h"
+    place.write_job()
+    refused(place, 3, "us-east-1 not allowed", more=("--policy", "elsewhere.yaml"))
+    assert place.events() == []
+
+
+def test_a_refused_run_does_not_set_the_clock_of_the_next(tmp_path: Path) -> None:
+    place = Place(tmp_path, deadline="6m").write()
+    refused(place, 3)
+    place.deadline, place.steps = "8h", 2
+    place.write_job()
+    assert place.finish().returncode == 0
+    (submitted,) = place.of(ev.JobSubmitted)
+    assert (submitted.at - submitted.start_at).total_seconds() < 3600
+
+
+def test_a_job_that_is_finished(tmp_path: Path) -> None:
+    place = Place(tmp_path, steps=2).write(CALM)
+    first = place.finish()
+    assert first.returncode == 0, "a market without on-demand pools is no reason to refuse"
+    refused(place, 1, "is finished already", "→ see it with `costopt report tiny")
+
+
+def test_a_market_that_ends_before_the_job(tmp_path: Path) -> None:
+    place = Place(tmp_path, steps=60, deadline="3h")
+    gone = {
+        "a/g4dn.xlarge/spot": ((0, 2, 0.2), (900, 0, 0.2)),
+        "a/g4dn.xlarge/on_demand": ((0, 8, 0.526), (800, None, None)),
+    }
+    place.write(gone, hours=0.4)
+    run = place.finish()
+    assert run.returncode == 1
+    assert "note: market 'typed' ends 2026-01-05 00:24Z, before the deadline" in run.stderr
+    assert "error: market 'typed' ends at 2026-01-05 00:24 UTC" in run.stderr
+    assert no_traceback(run.stderr)
+    assert place.processes() == []
+    assert {n.node_id for n in place.of(ev.NodeEnded)} == {"sim-0001"}
+
+
+def test_a_budget_that_runs_out_and_is_raised(tmp_path: Path) -> None:
+    place = Place(tmp_path, steps=20, extra="budget: {usd: 0.06}\n")
+    place.run = place.stepper(0.2)
+    place.write(CALM | FIRM)
+    run = place.finish()
+    assert run.returncode == 4, run.stderr
+    assert "stopped by guard max_usd; its checkpoint is kept" in run.stderr
+    assert "→ raise the limit" in run.stderr
+    assert place.processes() == []
+    steps = [int(path.stem.split("-")[1]) for path in place.saves.glob("step-*.json")]
+    assert steps, "it saved before it stopped"
+    assert place.finish().returncode == 4, "the same budget is still used up"
+    place.extra = "budget: {usd: 1}\n"
+    place.write_job()
+    again = place.finish()
+    assert again.returncode == 0, again.stderr
+    assert (place.saves / "starts").read_text().split()[-1] == str(max(steps))
