@@ -15,7 +15,7 @@ from costopt.agent.durable import write_durably
 from costopt.agent.status import SavedCheckpoint, TrainerState, TrainerStatus
 from costopt.agent.trainer_env import TrainerEnv
 
-SAVE_EVERY = 10
+SAVE_EVERY = int(os.environ.get("STEPPER_SAVE_EVERY", "10"))
 
 
 class Stepper:

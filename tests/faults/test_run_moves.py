@@ -1,0 +1,31 @@
+"""A gang that is moved to a cheaper pool saves before its nodes are given back."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from costopt.domain import events as ev
+from costopt.domain.fleet import EndCause
+from tests.live_run import FIRM, Place
+
+CHEAPER_LATER = {
+    "a/g4dn.xlarge/spot": ((0, 1, 0.5),),
+    "b/g4dn.xlarge/spot": ((0, None, None), (1080, 1, 0.05)),
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+def test_a_move_loses_no_work(tmp_path: Path) -> None:
+    place = Place(tmp_path, steps=99, environment={"STEPPER_SAVE_EVERY": "1000"})
+    place.write(CHEAPER_LATER | FIRM)
+    run = place.finish()
+    assert run.returncode == 0, run.stderr
+    first, second = place.of(ev.NodeEnded)
+    assert first.cause is second.cause is EndCause.RELEASED
+    assert first.pool != second.pool
+    resumed_at = int((place.saves / "starts").read_text().split()[-1])
+    assert resumed_at > 0, "nothing but the move could make it save"
+    assert place.processes() == []
