@@ -36,9 +36,10 @@ class Offers:
     def observe(self, nodes: Sequence[Node], now: datetime) -> None:
         """Ask every provider for its offers, and learn prices and hazards from them."""
         told = self._ask(now)
-        self._world.hazards.observe(told, now, {node.pool for node in nodes})
+        here = {node.pool for node in nodes}
+        self._world.hazards.observe(told, now, here)
         self._note_prices(told, nodes, now)
-        self.told = tuple(self._with_estimates(offer) for offer in told)
+        self.told = tuple(self._with_estimates(offer, offer.pool in here) for offer in told)
 
     def usable(
         self,
@@ -68,13 +69,20 @@ class Offers:
                 self._silence.goes_on(provider, "offers", error, now)
         return told
 
-    def _with_estimates(self, offer: Offer) -> Offer:
-        """Hazard and availability as the provider tells them, else as they were learned."""
+    def _with_estimates(self, offer: Offer, running: bool) -> Offer:
+        """Hazard and availability as the provider tells them, else as they were learned.
+
+        A pool that has capacity now is taken at its word until it has none: its hazard says how
+        long that lasts, and what was learned of its absence would count against it twice.
+        """
         hazards = self._world.hazards
+        availability = offer.availability
+        if availability is None and offer.nodes_available == 0 and not running:
+            availability = hazards.availability(offer.pool)
         return replace(
             offer,
             hazard_per_hour=offer.hazard_per_hour or hazards.hazard_per_hour(offer.pool),
-            availability=offer.availability or hazards.availability(offer.pool),
+            availability=availability,
         )
 
     def _note_prices(self, offers: Iterable[Offer], nodes: Sequence[Node], now: datetime) -> None:

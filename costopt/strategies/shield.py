@@ -15,6 +15,7 @@ gang is the cheapest one still in time, waiting never silently escalates to a de
 
 from __future__ import annotations
 
+from costopt.domain.market import Pool
 from costopt.domain.ports import Strategy
 from costopt.domain.view import Decision, Desired, JobView, View
 from costopt.strategies.option import Option, options, safe
@@ -121,15 +122,31 @@ def _interruptible(decision: Decision) -> bool:
 
 def _is_safe(view: View, job_view: JobView, decision: Decision, candidates: list[Option]) -> bool:
     """Whether the decision itself is a safe gang that ends in time."""
-    option = next((o for o in candidates if o.targets == decision.targets), None)
+    option = _like(decision, candidates)
     if option is None:
         return False
     if is_running(job_view, decision.targets):
         units = job_view.job.work.amount - job_view.progress.done_units
     else:
         units = _worst_units_now(view, job_view)
-    needed_s = _seconds_from_now(view, job_view, option, units)
+    running = is_running(job_view, decision.targets)
+    start_s = start_left_s(view, job_view) if running else None
+    needed_s = seconds_to_finish(option, job_view.job, units, start_s)
     return needed_s <= seconds_left(view, job_view) + ROUNDING_S
+
+
+def _like(decision: Decision, candidates: list[Option]) -> Option | None:
+    """The safe gang that the decision is, or that is as fast as its spread over zones."""
+    same = next((o for o in candidates if o.targets == decision.targets), None)
+    machines = {_machine(target.pool) for target in decision.targets}
+    if same is not None or len(machines) != 1 or _interruptible(decision):
+        return same
+    nodes = sum(target.nodes for target in decision.targets)
+    return next((o for o in candidates if o.nodes == nodes and _machine(o.pool) in machines), None)
+
+
+def _machine(pool: Pool) -> tuple[str, str, str]:
+    return pool.provider, pool.region, pool.instance_type
 
 
 def _replace_slow(decision: Decision, fallback: Option, slack_s: float) -> Decision:
@@ -170,7 +187,7 @@ def _with_slack(decision: Decision, slack_s: float) -> Decision:
 
 
 def _why(decision: Decision, fallback: Option, slack_s: float, rule: str) -> str:
-    wanted = "to wait" if not decision.targets else f"{decision.targets[0].pool}"
+    wanted = " + ".join(f"{t.nodes} × {t.pool}" for t in decision.targets) or "to wait"
     if rule == "no_pause":
         return f"this phase may not pause: {fallback.nodes} × {fallback.pool} instead of {wanted}"
     return (

@@ -19,6 +19,7 @@ from tests.engine_fixtures import (
     SPOT_B,
     Follow,
     Scene,
+    SomeHazard,
     always,
     changing,
     rules,
@@ -269,3 +270,25 @@ def test_a_pool_without_room_is_not_asked() -> None:
     scene = Scene(always(SPOT_A, 0, 2.0), jobs=[task()], strategy=Follow(Target(SPOT_A, 1)))
     scene.go(600)
     assert not scene.cloud.requests
+
+
+class Seldom(SomeHazard):
+    """Every pool that can be taken has capacity a third of the time."""
+
+    def availability(self, pool: Pool) -> Estimate | None:
+        return Estimate(1 / 3, 0.2, 0.5, Basis.MEASURED, "test")
+
+
+def test_only_a_pool_that_is_gone_is_judged_by_how_often_it_is_there() -> None:
+    want = Follow(Target(SPOT_A, 1))
+    gone = changing(SPOT_B, (0, 0, 1.0))
+    scene = Scene(
+        always(SPOT_A, 1, 2.0), gone, always(SAFE, 4, 8.0), jobs=[task()], strategy=want,
+        hazards=Seldom(),
+    )  # fmt: skip
+    scene.tick()
+    scene.tick()
+    seen = {o.pool: o.availability for o in want.views[-1].offers}
+    assert seen[SPOT_A] is None, "our own node is what leaves it no room"
+    assert seen[SAFE] is None
+    assert seen[SPOT_B] == Seldom().availability(SPOT_B)

@@ -77,7 +77,7 @@ def test_null_lifts_a_limit(tmp_path: Path) -> None:
         ("risk: {on_time: 1}", "2:17: risk.on_time: expected less than 1, got 1"),
         ("risk: {on_tiem: 1}", "2:8: risk.on_tiem: unknown key; did you mean 'on_time'?"),
         ("limits: {capacity_types: [spott]}", "2:27: limits.capacity_types[0]: 'spott' is not"),
-        ("limits: {capacity_types: []}", "2:26: limits.capacity_types: expected at least one entry"),
+        ("limits: {capacity_types: []}", "2:26: limits.capacity_types: expected at least one"),
         ("limits: {max_zone_share: 1.5}", "2:26: limits.max_zone_share: expected less than"),
         ("limits: {max_price_ratio: 0.5}", "2:27: limits.max_price_ratio: expected greater than"),
         ("strategy: {name: milp, parameters: {a: [1]}}", "2:40: strategy.parameters.a: "),

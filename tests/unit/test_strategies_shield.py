@@ -90,6 +90,19 @@ def test_a_safe_gang_that_is_too_slow_gives_way_to_a_faster_one() -> None:
     assert _decide(enough, Target(SAFE, 1)) == ((Target(SAFE, 1),), None)
 
 
+def test_a_safe_gang_spread_over_zones_is_as_safe_as_one_in_a_zone() -> None:
+    other = replace(SAFE, zone="another")
+    offers = [SPOT_OFFER, SAFE_OFFER, offer(other, 8.0)]
+    unhurried = look(task(deadline_s=40 * HOUR_S, nodes=(2, 2)), offers)
+    slack_s = slack_of(unhurried, unhurried.jobs[0])
+    assert slack_s is not None
+    due_s = 40 * HOUR_S - slack_s + TICK_S / 2
+    view = look(task(deadline_s=due_s, nodes=(2, 2)), offers)
+    spread = (Target(SAFE, 1), Target(other, 1))
+    assert _decide(view, *spread) == (spread, None)
+    assert _decide(view, Target(SPOT_A, 1), Target(other, 1))[1] == "shield"
+
+
 def test_a_safe_gang_that_runs_needs_no_new_start() -> None:
     view = look(task(deadline_s=NEEDED_S - 100), [SAFE_OFFER, BIG_OFFER], nodes=nodes_in(SAFE))
     assert _decide(view, Target(SAFE, 1)) == ((Target(SAFE, 1),), None)
