@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -33,7 +33,7 @@ CALM: dict[str, States] = {"a/g4dn.xlarge/spot": ((0, 4, 0.2),)}
 FIRM: dict[str, States] = {"a/g4dn.xlarge/on_demand": ((0, 8, 0.526),)}
 
 
-def history(pools: dict[str, States], hours: float = 24.0) -> MarketHistory:
+def history(pools: Mapping[str, States], hours: float = 24.0) -> MarketHistory:
     """Pools of us-east-1 as zone/type/capacity type → (seconds, nodes, price)."""
     ends_at = T0 + timedelta(hours=hours)
     made = {}
@@ -64,7 +64,7 @@ class Place:
     def saves(self) -> Path:
         return self.folder / "saves"
 
-    def write(self, pools: dict[str, States] | None = None, hours: float = 24.0) -> Place:
+    def write(self, pools: Mapping[str, States] | None = None, hours: float = 24.0) -> Place:
         """Write job.yaml and market.parquet."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.write_job()
@@ -114,7 +114,9 @@ class Place:
         """``costopt run`` to its end."""
         return self.call(*self.run_command(*more)[3:], timeout_s=timeout_s)
 
-    def call(self, *arguments: str, timeout_s: float = PATIENCE_S) -> Any:
+    def call(
+        self, *arguments: str, timeout_s: float = PATIENCE_S
+    ) -> subprocess.CompletedProcess[str]:
         """Any ``costopt`` command to its end."""
         return subprocess.run(
             self.command(*arguments),
