@@ -48,8 +48,9 @@ def rehearse(
 ) -> Rehearsal:
     """Run ``job`` from its start to its end on ``market``. Deterministic.
 
-    The tick is the record's grid where it has one, else ``tick_s`` (default 300 s). Raises
-    MarketError where the record does not cover the job.
+    The tick is the record's grid where it has one, else ``tick_s`` (default 300 s). A job that is
+    late is followed to three times its deadline or the end of the record, and stopped there.
+    Raises MarketError where the record does not reach to the deadline.
     """
     check_coverage(job, market)
     clock = VirtualClock(job.start_at)
@@ -72,11 +73,7 @@ def rehearse(
         nonlocal ticks
         ticks += 1
         if engine.unfinished and result.now >= end_at:
-            raise MarketError(
-                f"job {job.name!r} was not done at {_minute(end_at)}, where the replay on market "
-                f"{market.name!r} ends",
-                hint="start the job earlier, or replay a longer record",
-            )
+            engine.stop(f"not done at {_minute(end_at)}, where the replay ends")
 
     run(engine, check)
     summary = engine.journal.accounts[job.name].summary(clock.now())
