@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -50,14 +50,18 @@ class Offers:
     ) -> tuple[tuple[Offer, ...], tuple[Rejection, ...]]:
         """The offers told last that may be used, and why the others may not.
 
-        A pool where nodes run stays among the offers, without room for more, whatever becomes of
-        its price or cooldown, and though it has just ``refused`` a launch: what runs is kept.
+        A pool in cooldown, or one that has just ``refused`` a launch, has no room now and may be
+        planned on for later. A pool where nodes run stays among the offers, without room for
+        more, whatever becomes of its price: what runs is kept.
         """
         screened, rejections = screen_offers(self.told, policy, now)
-        willing = (offer for offer in screened if offer.pool not in refused)
-        usable, cooling = self._without_cooling(willing, now)
+        cooling = self._cooling(now)
+        usable = [
+            self._without_room(offer) if offer.pool in refused or offer.pool in cooling else offer
+            for offer in screened
+        ]
         kept = self._kept(usable, nodes, policy)
-        return (*usable, *kept), (*rejections, *cooling)
+        return (*usable, *kept), (*rejections, *_why_cooling(cooling))
 
     def _ask(self, now: datetime) -> list[Offer]:
         told: list[Offer] = []
@@ -103,20 +107,9 @@ class Offers:
                         PriceChanged(at=now, job=job, pool=pool, micros_per_hour=micros)
                     )
 
-    def _without_cooling(
-        self, offers: Iterable[Offer], now: datetime
-    ) -> tuple[list[Offer], list[Rejection]]:
-        cooling = self._cooling(now)
-        usable = [offer for offer in offers if offer.pool not in cooling]
-        rejections = [
-            Rejection(
-                pool,
-                "cooldown",
-                f"refused or took a node; left alone until {until:%Y-%m-%d %H:%M:%S} UTC",
-            )
-            for pool, until in cooling.items()
-        ]
-        return usable, rejections
+    def _without_room(self, offer: Offer) -> Offer:
+        availability = offer.availability or self._world.hazards.availability(offer.pool)
+        return replace(offer, nodes_available=0, availability=availability)
 
     def _cooling(self, now: datetime) -> dict[Pool, datetime]:
         cooldown = timedelta(seconds=self._settings.cooldown_s)
@@ -144,6 +137,17 @@ class Offers:
             for pool, node in missing.items()
             if policy.limits.refusal(pool) is None
         )
+
+
+def _why_cooling(cooling: Mapping[Pool, datetime]) -> Iterable[Rejection]:
+    return (
+        Rejection(
+            pool,
+            "cooldown",
+            f"refused or took a node; left alone until {until:%Y-%m-%d %H:%M:%S} UTC",
+        )
+        for pool, until in cooling.items()
+    )
 
 
 def _is_price(price: Estimate) -> bool:

@@ -23,6 +23,7 @@ from costopt.engine.record import JobRecord
 from costopt.engine.world import World
 
 REPORTED_SHARE = 0.01
+UNSETTLED = (GangState.STARTING, GangState.STOPPING)
 
 
 class Training:
@@ -103,7 +104,7 @@ class Training:
                 ProgressReported(
                     at=now,
                     job=job.name,
-                    done_units=progress.done_units,
+                    done_units=_believed_units(record, progress),
                     saved_units=progress.saved_units,
                     units_per_s=progress.measured_units_per_s,
                 )
@@ -120,8 +121,9 @@ class Training:
     ) -> list[Event]:
         news: list[Event] = []
         trains = progress.state is GangState.TRAINING
+        stopped_at = min(self._broke_at.get(job.name, now), self._done_at.get(job.name, now), now)
         if self._began(job, record, progress):
-            starts_at = min(self._starts_at.pop(job.name, now), now)
+            starts_at = min(self._starts_at.pop(job.name, now), now if trains else stopped_at)
             news.append(
                 TrainingStarted(
                     at=starts_at,
@@ -133,9 +135,7 @@ class Training:
         if (record.training or news) and not trains:
             news.append(
                 TrainingStopped(
-                    at=min(
-                        self._broke_at.get(job.name, now), self._done_at.get(job.name, now), now
-                    ),
+                    at=stopped_at,
                     job=job.name,
                     generation=record.generation,
                     units=progress.done_units,
@@ -156,17 +156,19 @@ class Training:
     def _losses(
         self, job: Job, record: JobRecord, progress: Progress, now: datetime
     ) -> list[Event]:
+        """Work that the runtime tells as lost, or that a gang which has settled no longer has."""
         told = progress.lost_units - record.lost_units
-        seen = record.done_units - progress.done_units
-        lost = max(told, seen if progress.lost_units == 0 else 0.0)
+        settled = progress.lost_units == 0 and progress.state not in UNSETTLED
+        seen = record.done_units - progress.done_units if settled else 0.0
+        lost = max(told, seen)
         if lost <= 1e-9 * job.work.amount:
             return []
-        return [WorkLost(at=now, job=job.name, units=lost, cause="interruption")]
+        return [WorkLost(at=now, job=job.name, units=lost, cause=progress.message or "not saved")]
 
     def _worth_reporting(
         self, job: Job, record: JobRecord, progress: Progress, changed: bool
     ) -> bool:
-        moved = abs(progress.done_units - record.done_units)
+        moved = abs(_believed_units(record, progress) - record.done_units)
         differs = moved > 0 or progress.saved_units != record.saved_units
         return differs and (changed or moved >= REPORTED_SHARE * job.work.amount)
 
@@ -189,6 +191,13 @@ class Training:
     def _gpus(self, pool: Pool) -> int:
         machine = self._world.machines.machine(pool)
         return 0 if machine is None else machine.gpu_count
+
+
+def _believed_units(record: JobRecord, progress: Progress) -> float:
+    """What is done; a gang that starts or stops has not yet said what became of unsaved work."""
+    if progress.lost_units == 0 and progress.state in UNSETTLED:
+        return max(record.done_units, progress.done_units)
+    return progress.done_units
 
 
 def _is_whole(job: Job, units: float) -> bool:

@@ -24,7 +24,7 @@ def run_table(account: JobAccount, now: datetime) -> Table:
     """Figure, value and basis of everything that a run came to, at ``now``."""
     summary = account.summary(now)
     rows = (
-        ("state", f"{summary.state.value}: {verdict(summary)}", "measured"),
+        ("state", verdict(summary), "measured"),
         ("work done", _work(summary), "measured"),
         ("work lost", _lost(summary), "measured"),
         ("deadline", instant(summary.deadline_at), "job file"),

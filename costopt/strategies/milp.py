@@ -18,7 +18,7 @@ PRICE_STEP = 1.02
 class _Ground:
     """What a plan rests on: it is kept for as long as this stays the same."""
 
-    pools: tuple[tuple[str, bool, int], ...]
+    pools: tuple[tuple[str, int | None, int], ...]
     gangs: tuple[tuple[str, tuple[str, ...]], ...]
 
 
@@ -76,8 +76,13 @@ class Milp:
 
 
 def _ground(view: View) -> _Ground:
+    most = max((jv.job.resources.max_nodes for jv in view.jobs), default=0)
     pools = tuple(
-        (str(o.pool), o.nodes_available == 0, _price_step(o.price_usd_per_hour.value))
+        (
+            str(o.pool),
+            None if o.nodes_available is None else min(o.nodes_available, most),
+            _price_step(o.price_usd_per_hour.value),
+        )
         for o in view.offers
         if o.price_usd_per_hour is not None
     )
@@ -109,8 +114,8 @@ def _follow(plan: Plan | None, view: View, job_view: JobView) -> Decision:
     targets = _targets_at(plan, name, view.now)
     made_at = f"{plan.made_at:%H:%M} UTC"
     if targets:
-        return Decision(name, targets, f"the plan of {made_at} runs {targets[0].pool}")
-    return Decision(name, (), f"the plan of {made_at} waits for a cheaper hour")
+        return Decision(name, targets, f"as planned at {made_at}")
+    return Decision(name, (), f"nothing to be had that the plan of {made_at} would start now")
 
 
 def _present(job_view: JobView) -> tuple[Target, ...]:

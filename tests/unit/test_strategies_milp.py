@@ -65,7 +65,7 @@ def _at(view: View, seconds: float) -> View:
 def test_it_follows_its_plan() -> None:
     decision = only(Milp().decide(look(JOB, OFFERS)))
     assert decision.targets == (Target(SPOT_A, 1),)
-    assert "plan of" in decision.reason
+    assert "planned at" in decision.reason
 
 
 def test_a_plan_stands_until_it_is_old(plans: list[PlanRequest]) -> None:
