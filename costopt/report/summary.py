@@ -24,7 +24,7 @@ def run_table(account: JobAccount, now: datetime) -> Table:
     """Figure, value and basis of everything that a run came to, at ``now``."""
     summary = account.summary(now)
     rows = (
-        ("state", verdict(summary), "measured"),
+        ("state", _state(summary), "measured"),
         ("work done", _work(summary), "measured"),
         ("work lost", _lost(summary), "measured"),
         ("deadline", instant(summary.deadline_at), "job file"),
@@ -59,6 +59,11 @@ def verdict(summary: JobSummary) -> str:
     if left_s < 0:
         return f"unfinished, {duration(left_s)} past its deadline"
     return f"unfinished, {duration(left_s)} left until its deadline"
+
+
+def _state(summary: JobSummary) -> str:
+    said, state = verdict(summary), summary.state.value
+    return said if said.startswith(state) else f"{state}: {said}"
 
 
 def _work(summary: JobSummary) -> str:

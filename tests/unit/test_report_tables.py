@@ -80,7 +80,7 @@ def test_figures_read_well(text: str, expected: str) -> None:
 def test_the_run_table_names_value_and_basis_of_every_figure() -> None:
     table = run_table(folded(sample_events()), finished_at())
     figures = {name.strip(): (value, basis) for name, value, basis in table.rows}
-    assert figures["state"] == ("finished: finished 29 min before its deadline", "measured")
+    assert figures["state"] == ("finished 29 min before its deadline", "measured")
     assert figures["spent"][0].startswith("$35")
     assert figures["against on-demand"] == (
         "32 % below $519.60 for the same work",
