@@ -72,6 +72,7 @@ class Training:
         self.progress[job.name] = progress
         self._starts_at[job.name] = progress.starting_until or now
         self._begins_from[job.name] = progress.done_units
+        self._done_at.pop(job.name, None)
 
     def broke(self, job: str, at: datetime) -> None:
         """A member of the gang ended at this time."""

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from costopt.domain.errors import InfeasibleError, SolverError
 from costopt.domain.plan import Plan, PlanStatus
 from costopt.domain.view import Decision, Desired, JobView, Target, View
+from costopt.strategies.option import options
 
 PRICE_STEP = 1.02
 
@@ -105,7 +106,7 @@ def _runs_out(plan: Plan, view: View) -> bool:
 def _follow(plan: Plan | None, view: View, job_view: JobView) -> Decision:
     name = job_view.job.name
     if job_view.progress.done_units >= job_view.job.work.amount:
-        return Decision(name, _present(job_view), "all the work is done; it is being saved")
+        return _finish(view, job_view)
     if plan is None:
         return Decision(name, _present(job_view), "the optimizer failed: what runs is kept")
     if plan.status in (PlanStatus.INFEASIBLE, PlanStatus.EMPTY):
@@ -116,6 +117,18 @@ def _follow(plan: Plan | None, view: View, job_view: JobView) -> Decision:
     if targets:
         return Decision(name, targets, f"as planned at {made_at}")
     return Decision(name, (), f"nothing to be had that the plan of {made_at} would start now")
+
+
+def _finish(view: View, job_view: JobView) -> Decision:
+    """All the work is done: what runs saves it and ends; if it was taken, another gang ends it."""
+    name, present = job_view.job.name, _present(job_view)
+    if present:
+        return Decision(name, present, "all the work is done; the command has still to end")
+    free = [option for option in options(view, job_view) if option.free]
+    if not free:
+        return Decision(name, (), "all the work is done; nothing to be had to end the command on")
+    cheapest = min(free, key=lambda option: option.score_usd_per_hour)
+    return Decision(name, cheapest.targets, "all the work is done; only to end the command")
 
 
 def _present(job_view: JobView) -> tuple[Target, ...]:

@@ -18,10 +18,11 @@ def seconds_to_finish(
 
     ``start_s`` until it does new work (None: it must still be launched, so start-up and restore)
     + units / speed, stretched by the periodic saves, + the final save. Where a phase takes more
-    nodes or fewer than the one before, the gang saves and starts once more in between.
+    nodes or fewer than the one before, the gang saves and starts once more in between. Without
+    work left the command has still to end: at once on a gang that runs, else after a start.
     """
     if units <= 0:
-        return 0.0
+        return job.overhead_s if start_s is None else 0.0
     interval_s = job.checkpoint.interval_s or checkpoint_interval_s(
         hazard_per_hour=0.0, blocking_save_s=job.checkpoint.save_s
     )

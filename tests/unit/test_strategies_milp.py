@@ -111,6 +111,13 @@ def test_the_nodes_of_a_last_save_are_kept() -> None:
     assert only(Milp().decide(view)).targets == (Target(SPOT_A, 1),)
 
 
+def test_a_command_that_lost_its_nodes_after_its_last_save_is_ended_at_once() -> None:
+    view = look(JOB, OFFERS, done=JOB.work.amount)
+    assert only(Milp().decide(view)).targets == (Target(SPOT_A, 1),)
+    gone = look(JOB, [_offer(SPOT_A, 2.0, 0), *OFFERS[1:]], done=JOB.work.amount)
+    assert only(Milp().decide(gone)).targets != ()
+
+
 def test_a_failing_optimizer_does_not_stop_the_gang(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise SolverError("no")

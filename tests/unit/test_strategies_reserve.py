@@ -26,7 +26,8 @@ def test_start_work_saves_and_the_last_save() -> None:
     assert seconds_to_finish(_option(), job, 3600) == pytest.approx(150 + work_s)
     assert seconds_to_finish(_option(), job, 3600, 0.0) == pytest.approx(work_s)
     assert seconds_to_finish(_option(), job, 3600, 40.0) == pytest.approx(40 + work_s)
-    assert seconds_to_finish(_option(), job, 0) == 0.0
+    assert seconds_to_finish(_option(), job, 0, 40.0) == 0.0
+    assert seconds_to_finish(_option(), job, 0) == 150, "the command has still to end somewhere"
 
 
 def test_it_is_no_less_than_what_the_simulator_takes() -> None:
