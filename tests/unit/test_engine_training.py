@@ -11,6 +11,7 @@ import pytest
 
 from costopt.domain.events import (
     CheckpointCommitted,
+    GangFormed,
     JobFailed,
     JobFinished,
     NodeLaunched,
@@ -28,6 +29,7 @@ from tests.engine_fixtures import (
     SPOT_A,
     SPOT_B,
     Scene,
+    SomeHazard,
     always,
     changing,
     rules,
@@ -159,3 +161,50 @@ def test_the_speed_that_was_measured_is_relative_to_the_one_that_was_told() -> N
     assert scene.engine.training.speed_factor == {"job": pytest.approx(0.5)}
     assert scene.engine.is_training("job")
     assert scene.clock.now() > T0
+
+
+def test_work_saved_by_a_gang_that_was_taken_before_its_command_ended() -> None:
+    """All is saved, yet nobody said that the command ended: another gang is formed to end it."""
+
+    def cut_short(progress: Progress) -> Progress:
+        if progress.state is GangState.FINISHED and len(scene.events(GangFormed)) == 1:
+            return replace(progress, state=GangState.IDLE)
+        return progress
+
+    scene = Scene(
+        always(SPOT_A, 4, 2.0),
+        always(SAFE, 4, 8.0),
+        jobs=[task(1800)],
+        policy=rules("milp"),
+        hazards=SomeHazard(),
+        tick_s=300,
+    )
+    scene.cloud.runtime = Changed(scene.cloud.inner.runtime, cut_short)
+    scene.restart()
+    scene.finish(60)
+    assert len(scene.events(JobFinished)) == 1
+    assert len(scene.events(GangFormed)) == 2
+    starts = [e.at for e in scene.events(TrainingStarted)]
+    stops = [e.at for e in scene.events(TrainingStopped)]
+    assert all(start <= stop for start, stop in zip(starts, stops, strict=True))
+
+
+def test_a_gang_that_starts_or_stops_has_lost_nothing_yet() -> None:
+    """Until it says what became of unsaved work, a lower figure is no loss."""
+    states = iter([GangState.TRAINING, GangState.STOPPING, GangState.STARTING, GangState.TRAINING])
+
+    def told(progress: Progress) -> Progress:
+        state = next(states, GangState.TRAINING)
+        done = 900.0 if state is GangState.TRAINING else 600.0
+        return replace(
+            progress, state=state, done_units=done, saved_units=600.0, generation=1, lost_units=0.0
+        )
+
+    scene = Scene(always(SPOT_A, 4, 2.0), always(SAFE, 4, 8.0), jobs=[task(3600)], tick_s=300)
+    scene.tick()
+    scene.cloud.runtime = Changed(scene.cloud.inner.runtime, told)
+    scene.restart()
+    for _ in range(5):
+        scene.go(300)
+    assert scene.summary().done_units == 900
+    assert scene.events(WorkLost) == []
