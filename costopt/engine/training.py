@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from costopt.domain.events import (
@@ -98,8 +98,9 @@ class Training:
         for event in news:
             if isinstance(event, CheckpointCommitted) and _is_whole(job, event.units):
                 self._done_at[job.name] = min(event.at, now)
+        resumed_from = _resumed_from(record, news)
         news += self._training_changes(job, record, progress, now)
-        news += self._losses(job, record, progress, now)
+        news += self._losses(job, record, progress, resumed_from, now)
         if self._worth_reporting(job, record, progress, bool(news)):
             news.append(
                 ProgressReported(
@@ -155,13 +156,21 @@ class Training:
         return newest and progress.done_units > from_units
 
     def _losses(
-        self, job: Job, record: JobRecord, progress: Progress, now: datetime
+        self,
+        job: Job,
+        record: JobRecord,
+        progress: Progress,
+        resumed_from: float,
+        now: datetime,
     ) -> list[Event]:
-        """Work that the runtime tells as lost, or that a gang which has settled no longer has."""
-        told = progress.lost_units - record.lost_units
-        settled = progress.lost_units == 0 and progress.state not in UNSETTLED
-        seen = record.done_units - progress.done_units if settled else 0.0
-        lost = max(told, seen)
+        """Work that the runtime tells as lost; where it tells of none, what a gang resumed without.
+
+        A gang that has begun went on from the newest checkpoint; one that broke has what is saved.
+        """
+        lost = progress.lost_units - record.lost_units
+        if progress.lost_units == 0 and progress.state not in UNSETTLED:
+            has = resumed_from if self._began(job, record, progress) else progress.done_units
+            lost = record.done_units - has
         if lost <= 1e-9 * job.work.amount:
             return []
         return [WorkLost(at=now, job=job.name, units=lost, cause=progress.message or "not saved")]
@@ -192,6 +201,13 @@ class Training:
     def _gpus(self, pool: Pool) -> int:
         machine = self._world.machines.machine(pool)
         return 0 if machine is None else machine.gpu_count
+
+
+def _resumed_from(record: JobRecord, news: Sequence[Event]) -> float:
+    """The newest checkpoint that is no further than the work known so far."""
+    saved = [event.units for event in news if isinstance(event, CheckpointCommitted)]
+    known = (units for units in (*saved, record.checkpoint_units) if units <= record.done_units)
+    return max(known, default=0.0)
 
 
 def _believed_units(record: JobRecord, progress: Progress) -> float:
