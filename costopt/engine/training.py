@@ -99,7 +99,7 @@ class Training:
             if isinstance(event, CheckpointCommitted) and _is_whole(job, event.units):
                 self._done_at[job.name] = min(event.at, now)
         resumed_from = _resumed_from(record, news)
-        news += self._training_changes(job, record, progress, now)
+        news += self._training_changes(job, record, progress, resumed_from, now)
         news += self._losses(job, record, progress, resumed_from, now)
         if self._worth_reporting(job, record, progress, bool(news)):
             news.append(
@@ -119,7 +119,12 @@ class Training:
         return news
 
     def _training_changes(
-        self, job: Job, record: JobRecord, progress: Progress, now: datetime
+        self,
+        job: Job,
+        record: JobRecord,
+        progress: Progress,
+        resumed_from: float,
+        now: datetime,
     ) -> list[Event]:
         news: list[Event] = []
         trains = progress.state is GangState.TRAINING
@@ -131,7 +136,7 @@ class Training:
                     at=starts_at,
                     job=job.name,
                     generation=record.generation,
-                    units=self._begins_from.get(job.name, record.done_units),
+                    units=max(self._begins_from.get(job.name, 0.0), resumed_from),
                 )
             )
         if (record.training or news) and not trains:

@@ -39,7 +39,7 @@ def weights_hash(model: nn.Module) -> str:
 def main() -> None:
     """Train for ``--steps`` and leave the hash of the weights in ``--output``."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--batch", type=int, default=12, help="windows per rank and step")
     parser.add_argument("--output", type=Path, default=Path("output/weights.sha256"))
     options = parser.parse_args()
