@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("cli", "replay", "energy", "optimize")
+NAMES = ("cli", "replay", "strategies", "energy", "optimize")
 
 
 def main(names: list[str]) -> int:
