@@ -20,7 +20,7 @@ demo: $(VENV)/.run  ## train the example on a market that interrupts it, and wri
 	$(BIN)/python examples/finetune/demo.py
 
 test: $(VENV)/.dev  ## every test
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 check: $(VENV)/.dev  ## style, types, architecture
 	$(BIN)/ruff check .

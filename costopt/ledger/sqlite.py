@@ -6,6 +6,7 @@ crash leaves whole batches only (sqlite.org/wal.html, sqlite.org/pragma.html#pra
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -163,24 +164,59 @@ def _check_place(path: Path, create: bool) -> None:
 
 
 def _connect(path: Path, create: bool) -> sqlite3.Connection:
-    mode = "rwc" if create else "rw"
-    connection = sqlite3.connect(
+    if create and not path.exists():
+        _make(path)
+    connection = _open(path, "rwc" if create else "rw")
+    try:
+        _prepare(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _make(path: Path) -> None:
+    """A new ledger appears whole: whoever looks meanwhile sees none, not an empty file."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        connection = _open(fresh, "rwc")
+        try:
+            _prepare(connection, fresh)
+        finally:
+            connection.close()
+        _put_if_absent(fresh, path)
+    finally:
+        for left in fresh.parent.glob(f"{fresh.name}*"):
+            left.unlink(missing_ok=True)
+
+
+def _put_if_absent(fresh: Path, path: Path) -> None:
+    try:
+        os.link(fresh, path)
+    except FileExistsError:
+        return
+    except OSError:
+        # a file system without hard links
+        if not path.exists():
+            fresh.rename(path)
+
+
+def _open(path: Path, mode: str) -> sqlite3.Connection:
+    return sqlite3.connect(
         f"file:{quote(str(path.absolute()))}?mode={mode}",
         uri=True,
         timeout=BUSY_TIMEOUT_S,
         isolation_level=None,
         check_same_thread=False,
     )
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     try:
         migrate(connection)
-        (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
-        if journal != "wal":
-            connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
     except LedgerError as error:
-        connection.close()
         raise LedgerError(f"ledger {path}: {error.message}", hint=error.hint) from error
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
+    if journal != "wal":
+        connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")

@@ -279,3 +279,26 @@ def test_a_writer_that_holds_the_file_too_long_is_named(
         other.rollback()
         ledger.append(*batch(0))
     assert batches(path) == [[0] * BATCH]
+
+
+def test_a_new_ledger_appears_whole(tmp_path: Path) -> None:
+    """Who looks while it is made sees no ledger or a whole one, and never an empty file."""
+    maker = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from pathlib import Path; from costopt.ledger.sqlite import open_ledger\n"
+            "for n in range(40): open_ledger(Path(sys.argv[1]) / f'{n}.sqlite').close()",
+            str(tmp_path),
+        ]
+    )
+    try:
+        while maker.poll() is None:
+            for path in tmp_path.glob("*.sqlite"):
+                with open_ledger(path, create=False) as ledger:
+                    assert ledger.jobs() == ()
+    finally:
+        maker.kill()
+        maker.wait()
+    assert maker.returncode == 0
+    assert len(list(tmp_path.iterdir())) == 40, "nothing else is left behind"

@@ -34,7 +34,7 @@ def look(place: Place) -> None:
 
 
 def test_a_run_is_looked_at_from_elsewhere(tmp_path: Path) -> None:
-    place = Place(tmp_path, steps=70).write()
+    place = Place(tmp_path, steps=400).write()
     with controlled(place) as process:
         wait_until(lambda: any(place.saves.glob("step-*")), "checkpoint")
         running = place.status()
