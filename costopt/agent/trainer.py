@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 
 from costopt.agent.durable import replace_quickly
@@ -16,7 +17,8 @@ from costopt.agent.launcher import LaunchSpec
 from costopt.agent.status import TrainerStatus
 
 ERROR_LINE = re.compile(r"^(?:\[.*?\]:?\s*)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)$")
-TORCHRUN_ERROR = "ChildFailedError"
+TORCHRUN_LINE = re.compile(r"^E\d{4} .*torch/distributed/elastic|ChildFailedError")
+"""Where torchrun begins to report that its child has failed; the child has said its own by then."""
 TAIL_BYTES = 32_768
 
 
@@ -87,13 +89,11 @@ class Trainer:
         """The last line of the log that names an error, else the last line."""
         with suppress(OSError), self.log_path.open("rb") as log:
             log.seek(max(0, self.log_path.stat().st_size - TAIL_BYTES))
-            lines = [line for line in log.read().decode(errors="replace").splitlines() if line]
-            found = (
-                match[1]
-                for line in reversed(lines)
-                if (match := ERROR_LINE.match(line)) and TORCHRUN_ERROR not in line
-            )
-            return next(found, lines[-1] if lines else "")[:300]
+            written = log.read().decode(errors="replace").splitlines()
+            lines = list(takewhile(lambda line: not TORCHRUN_LINE.search(line), written))
+            found = (match[1] for line in reversed(lines) if (match := ERROR_LINE.match(line)))
+            said = (line for line in reversed(lines) if any(c.isalpha() for c in line))
+            return next(found, next(said, ""))[:300]
         return ""
 
     def _signal(self, number: signal.Signals) -> None:

@@ -98,9 +98,9 @@ def backtest(
 
 
 def _chosen(policies: str) -> list[Policy]:
-    from costopt.spec import load_policy
+    from costopt.cli.policies import read_policy
 
-    chosen = [load_policy(name) for name in words(policies)]
+    chosen = [read_policy(name) for name in words(policies)]
     if not chosen:
         raise click.UsageError("nothing to try: --policies is empty")
     return chosen

@@ -58,7 +58,9 @@ def _row(label: str, group: Sequence[Outcome]) -> BacktestRow:
         interruptions=fmean(s.interruptions for s in summaries),
         switches=fmean(s.pool_switches for s in summaries),
         lost_s=None if None in lost_s else fmean(s for s in lost_s if s is not None),
-        hindsight_ratio=fmean(dollars) / fmean(best) if len(best) == len(group) else None,
+        hindsight_ratio=fmean(dollars) / fmean(best)
+        if len(best) == len(finishes) == len(group)
+        else None,
     )
 
 

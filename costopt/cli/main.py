@@ -52,7 +52,7 @@ def cli(context: click.Context, debug: bool, config: str | None) -> None:
     plan --policy, or in costopt.toml, here or as ~/.config/costopt/config.toml: flags win over
     the environment, the environment over the file.
 
-    Exit codes: 0 done, 1 error, 2 wrong usage or file, 3 infeasible, 4 a guard tripped,
+    Exit codes: 0 done, 1 error, 2 wrong usage, job or policy, 3 infeasible, 4 a guard tripped,
     5 stale data.
     """
     context.ensure_object(Settings).debug = debug

@@ -33,10 +33,11 @@ def plan(
     price is too old.
     """
     from costopt.cli.planning import show_quoted_plan
+    from costopt.cli.policies import read_policy
     from costopt.cli.quotes import quotes
-    from costopt.spec import load_job, load_policy
+    from costopt.spec import load_job
 
-    chosen_policy = load_policy(policy)
+    chosen_policy = read_policy(policy)
     seen = quotes(market, at)
     task = load_job(job, seen.now)
     tell("note", seen.note)

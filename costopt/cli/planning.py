@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -79,9 +80,13 @@ def _refuse(made: Plan, job: Job) -> None:
 def _request(job: Job, policy: Policy, seen: Quotes) -> PlanRequest:
     from costopt.catalog import load_catalog
     from costopt.energy import NodePowerModel
+    from costopt.engine.rules import limits_now
     from costopt.market.screen import screen_offers
     from costopt.optimize.request import PlanRequest
 
+    left_s = (job.deadline_at - seen.now).total_seconds()
+    limits = limits_now(policy, queue_length=1, slack_s=left_s, now=seen.now)
+    policy = replace(policy, limits=limits)
     known = load_catalog()
     model = NodePowerModel(known, policy.objective.carbon_signal)
     usable, rejections = screen_offers(seen.offers, policy, seen.now, check_age=not seen.listed)

@@ -22,7 +22,7 @@ the name and version of its form in `schema`. Flags win over environment variabl
 |---|---|
 | 0 | done |
 | 1 | error |
-| 2 | wrong usage, or a wrong file |
+| 2 | wrong usage, or a wrong job or policy file |
 | 3 | infeasible: no plan keeps the deadline |
 | 4 | a guard tripped: a budget or a limit |
 | 5 | stale data: every price is too old |

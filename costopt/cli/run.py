@@ -78,16 +78,18 @@ def run(
     at once.
     """
     from costopt.cli.planning import refuse_infeasible, show_plan
+    from costopt.cli.policies import read_policy
     from costopt.market.history_file import read_history
     from costopt.session.checkpoint_place import check_checkpoint_place
     from costopt.session.live import LiveOptions, open_run
     from costopt.session.stop_signals import StopSignals
-    from costopt.spec import load_job, load_policy
+    from costopt.session.trainer import check_trainer
+    from costopt.spec import load_job
 
     history = read_history(Path(market))
     start_at = at or history.starts_at
     _check_start(history, start_at)
-    chosen = load_policy(policy)
+    chosen = read_policy(policy)
     if not apply:
         show_plan(load_job(job, start_at), chosen, history, start_at, output)
         click.echo("nothing was launched: add --apply to run it", err=True)
@@ -109,6 +111,7 @@ def run(
         if not record.submitted:
             refuse_infeasible(live.job, chosen, history, live.clock.now())
         if not record.live:
+            check_trainer(live.job)
             check_checkpoint_place(live.job)
         _warn_of_short_market(live)
         try:

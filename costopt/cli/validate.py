@@ -10,7 +10,6 @@ from costopt.cli.failure import tell
 from costopt.cli.options import complete_file
 from costopt.cli.output import Column, Format, Row, Table, output_option, show
 from costopt.domain.errors import SpecError
-from costopt.domain.policy import Policy
 
 
 @click.command()
@@ -42,34 +41,25 @@ def _checked(file: str, now: datetime) -> tuple[str | None, SpecError | None]:
 
     Each file is read once, so that it may be a pipe.
     """
-    from costopt.spec import detect_kind, job_in, load_policy, policy_in, shipped_policies
+    from costopt.cli.policies import checked, read_policy
+    from costopt.spec import detect_kind, job_in, policy_in, shipped_policies
     from costopt.spec.document import read_document
 
     kind: str | None = None
     try:
         if file in shipped_policies():
             kind = "policy"
-            _check_strategy(file, load_policy(file))
+            read_policy(file)
             return kind, None
         document = read_document(file)
         kind = detect_kind(document)
         if kind == "policy":
-            _check_strategy(file, policy_in(document))
+            checked(file, policy_in(document))
         else:
             job_in(document, now)
     except SpecError as error:
         return kind, error
     return kind, None
-
-
-def _check_strategy(file: str, policy: Policy) -> None:
-    """Strategies are looked up by name, which the file's own check cannot do."""
-    from costopt.strategies import build
-
-    try:
-        build(policy.strategy)
-    except SpecError as error:
-        raise SpecError(f"{file}: strategy: {error.message}", hint=error.hint) from None
 
 
 def _table(checked: list[tuple[str, str | None, SpecError | None]]) -> Table:

@@ -98,10 +98,11 @@ def what_if(
     where every price is too old.
     """
     from costopt.cli.planning import frontier_of
+    from costopt.cli.policies import read_policy
     from costopt.cli.quotes import quotes
-    from costopt.spec import load_job, load_policy
+    from costopt.spec import load_job
 
-    chosen = [load_policy(name) for name in words(policies)]
+    chosen = [read_policy(name) for name in words(policies)]
     if not chosen or not capacity:
         raise click.UsageError("there is nothing to compare: name a policy and terms")
     seen = quotes(market, at)

@@ -23,6 +23,8 @@ from costopt.engine.record import JobRecord
 from costopt.engine.world import World
 
 REPORTED_SHARE = 0.01
+NEWEST_SHARE = 0.3
+"""Weight of the newest measured speed in the running mean: a busy minute is no slow machine."""
 UNSETTLED = (GangState.STARTING, GangState.STOPPING)
 
 
@@ -38,6 +40,7 @@ class Training:
         self._broke_at: dict[str, datetime] = {}
         self._done_at: dict[str, datetime] = {}
         self.progress: dict[str, Progress] = {}
+        self._measured_factor: dict[str, float] = {}
         self.speed_factor: dict[str, float] = dict.fromkeys(jobs, 1.0)
 
     def observe(self, now: datetime) -> None:
@@ -146,7 +149,7 @@ class Training:
                     job=job.name,
                     generation=record.generation,
                     units=progress.done_units,
-                    reason=progress.state.value,
+                    reason=progress.message or progress.state.value,
                 )
             )
         self._broke_at.pop(job.name, None)
@@ -201,7 +204,10 @@ class Training:
         predicted = job.throughput.units_per_s(machine.gpu, gpus)
         if predicted is not None and predicted.value > 0:
             factor = measured / predicted.value
-            self.speed_factor[job.name] = 1.0 if abs(factor - 1.0) < 1e-6 else factor
+            known = self._measured_factor.get(job.name, factor)
+            smooth = known + NEWEST_SHARE * (factor - known)
+            self._measured_factor[job.name] = smooth
+            self.speed_factor[job.name] = 1.0 if abs(smooth - 1.0) < 1e-6 else smooth
 
     def _gpus(self, pool: Pool) -> int:
         machine = self._world.machines.machine(pool)

@@ -108,8 +108,10 @@ def _no_time(part: JobPart) -> str:
     demand = part.demand
     job = demand.job
     return (
-        f"deadline: job {job.name!r} is due in {demand.due_h:,.1f} h less the reserve, "
-        f"and may start in {demand.release_h:,.1f} h: no time is left"
+        f"deadline: job {job.name!r} has no time left: its deadline, less the reserve that the "
+        f"policy holds back, is {abs(demand.due_h) * 60:,.0f} min "
+        f"{'ahead' if demand.due_h >= 0 else 'ago'}, and it may start in "
+        f"{demand.release_h * 60:,.0f} min"
     )
 
 

@@ -197,7 +197,9 @@ class JobFile(Section):
     )
     env: dict[Word, Variable] = Field(default_factory=dict, description="environment variables")
     workdir: Word = Field(default=".", description="where the command runs; relative to this file")
-    data: DataSection | None = Field(default=None, description="where the training data lie")
+    data: DataSection | None = Field(
+        default=None, description="where the training data lie; no plan uses it yet"
+    )
     startup: DurationS = Field(
         default=120.0, description="from a node's launch until its trainer can restore"
     )

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
 
 from costopt.domain.errors import SpecError
-from costopt.domain.policy import StrategyChoice
+from costopt.domain.policy import Policy, StrategyChoice
 from costopt.domain.ports import Strategy
 from costopt.strategies.shield import Shielded
 
-__all__ = ["STRATEGIES", "build"]
+__all__ = ["STRATEGIES", "build", "check"]
 
 Parameters = Mapping[str, float | int | str | bool]
 
@@ -75,3 +75,14 @@ def _problem(known: Parameter | None, value: float | str | bool) -> str | None:
     if isinstance(value, (bool, str)) or not math.isfinite(value) or value < 0:
         return f"must be a number, 0 or more, not {value!r}"
     return None
+
+
+def check(policy: Policy) -> None:
+    """Whether the policy's strategy exists and can keep the policy's limits. Raises SpecError."""
+    build(policy.strategy)
+    if policy.limits.max_zone_share is not None and policy.strategy.name != "milp":
+        raise SpecError(
+            f"strategy {policy.strategy.name!r} puts a gang in one zone and cannot keep "
+            "limits.max_zone_share",
+            hint="use strategy milp, or leave the limit out",
+        )

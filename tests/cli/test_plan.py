@@ -201,3 +201,40 @@ def test_what_if_exits_with_5_where_every_price_is_too_old(tmp_path: Path, marke
     done = invoke("what-if", job_file(tmp_path), "--market", market, *late)
     assert done.exit_code == 5
     assert "no scenario can be planned: every price" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["plan", "what-if", "backtest"])
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("strategy: mlip\n", "unknown strategy 'mlip'"),
+        ("strategy: greedy_spot\nlimits: {max_zone_share: 0.5}\n", "max_zone_share"),
+    ],
+)
+def test_a_policy_that_no_strategy_can_follow_is_refused(
+    tmp_path: Path, market: Path, command: str, lines: str, said: str
+) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(f"name: x\n{lines}")
+    option = "--policy" if command == "plan" else "--policies"
+    done = invoke(command, job_file(tmp_path, "24h"), option, policy, "--market", market)
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert str(policy) in done.stderr
+
+
+def test_a_rule_that_holds_now_limits_the_plan(tmp_path: Path, market: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        "name: nights\nstrategy: milp\nrules:\n"
+        "  - {name: by-day, trigger: time_of_day, low: 8, high: 20,"
+        " then: {capacity_types: [on_demand]}}\n"
+    )
+    job = job_file(tmp_path, "24h")
+
+    def chosen(at: str) -> set[str]:
+        done = invoke("plan", job, "-p", policy, "--market", market, "--at", at, "-o", "json")
+        return {row["pool"].rsplit("/")[-1] for row in told(done)["rows"] if row["chosen"]}
+
+    assert chosen("2024-01-01T02:00:00Z") == {"spot"}
+    assert chosen("2024-01-01T12:00:00Z") == {"on_demand"}

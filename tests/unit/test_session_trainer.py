@@ -1,0 +1,27 @@
+"""A command that needs PyTorch is refused before a node is launched where there is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from costopt.domain.errors import MissingExtraError
+from costopt.session import trainer
+from costopt.session.trainer import check_trainer
+from tests.replay.cant_be_late import job
+
+
+@pytest.mark.parametrize("program", ["python", "/usr/bin/python3.11", "torchrun"])
+def test_python_needs_torch(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    task = replace(job(60, 0.1), run=(program, "train.py"))
+    check_trainer(task)
+    monkeypatch.setattr(trainer, "find_spec", lambda _: None)
+    with pytest.raises(MissingExtraError, match="PyTorch is not installed") as caught:
+        check_trainer(task)
+    assert "costopt[train]" in (caught.value.hint or "")
+
+
+def test_other_commands_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer, "find_spec", lambda _: None)
+    check_trainer(replace(job(60, 0.1), run=("sh", "-c", "true")))
