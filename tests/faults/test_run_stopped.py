@@ -56,10 +56,11 @@ def test_a_stop_saves_and_the_same_command_goes_on(
 
 def test_a_second_ctrl_c_gives_nodes_back_at_once(tmp_path: Path) -> None:
     place = Place(tmp_path, nodes=2, steps=40)
-    place.run = ["sh", "-c", f"mkdir -p {place.saves}; trap '' TERM; while :; do sleep 0.1; done"]
+    up = tmp_path / "up"
+    place.run = ["sh", "-c", f"touch {up}; trap '' TERM; while :; do sleep 0.1; done"]
     place.write()
     with controlled(place) as process:
-        wait_until(place.saves.exists, "trainer")
+        wait_until(up.exists, "trainer")
         os.killpg(process.pid, signal.SIGINT)
         wait_until(lambda: bool(place.of(ev.DrainIntended)), "drain")
         os.killpg(process.pid, signal.SIGINT)
