@@ -7,10 +7,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.strategies import PRIOR
 from costopt.market.hazard import LearnedHazard
 from costopt.replay.hindsight import hindsight_usd
 from costopt.replay.rehearsal import rehearse
+from costopt.session.hazards import UNKNOWN
 from tests.replay.cant_be_late import (
     OneMachine,
     OnePower,
@@ -46,7 +46,7 @@ def run() -> list[tuple[str, float, str]]:
             history,
             machines=OneMachine(),
             powers=OnePower(),
-            hazards=LearnedHazard(lambda _: PRIOR),
+            hazards=LearnedHazard(lambda _: UNKNOWN),
         )
         figures.append((f"92 h: {name}, {done.ticks} ticks", time.perf_counter() - began, "s"))
         figures.append((f"92 h: {name}, spent", done.summary.usd, "$"))

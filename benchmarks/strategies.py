@@ -7,15 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from costopt.domain.estimate import Basis, Estimate
 from costopt.market.hazard import LearnedHazard
 from costopt.replay.hindsight import hindsight_usd
 from costopt.replay.rehearsal import rehearse
+from costopt.session.hazards import UNKNOWN
 from tests.replay.cant_be_late import OneMachine, OnePower, job, market, policy, read_trace
 
 STRATEGIES = ("greedy_spot", "uniform_progress", "milp")
 STARTS = (0.0, 0.4)
-PRIOR = Estimate(0.2, 0.02, 1.0, Basis.PRIOR, "range of public spot availability records")
 
 
 def run() -> list[tuple[str, float, str]]:
@@ -41,7 +40,7 @@ def run() -> list[tuple[str, float, str]]:
                     history,
                     machines=OneMachine(),
                     powers=OnePower(),
-                    hazards=LearnedHazard(lambda _: PRIOR),
+                    hazards=LearnedHazard(lambda _: UNKNOWN),
                 )
                 ratios[name].append(done.summary.usd / best_usd)
                 late += done.summary.on_time is not True

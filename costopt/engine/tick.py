@@ -9,7 +9,7 @@ from datetime import datetime
 from costopt.domain.errors import ProviderError
 from costopt.domain.events import DecisionMade, RunStopped
 from costopt.domain.fleet import Node
-from costopt.domain.job import GangState, Job, Progress
+from costopt.domain.job import Job, Progress
 from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.policy import Limits, Policy, Trigger
 from costopt.domain.ports import Provider, Strategy
@@ -94,11 +94,7 @@ class Engine:
         return self.training.progress.get(job, Progress())
 
     def _observe(self, now: datetime) -> None:
-        before = {name: set(record.live) for name, record in self.journal.records.items()}
         self._fleet.observe(now)
-        for name, record in self.journal.records.items():
-            if before[name] - set(record.live) and record.training:
-                self.training.broke(name, now)
         self.training.observe(now)
 
     def _hold_to_budgets(self, limits: Limits, now: datetime) -> None:
@@ -290,10 +286,6 @@ class Engine:
     def unfinished(self) -> tuple[str, ...]:
         """Jobs that are neither finished nor failed."""
         return tuple(name for name, r in self.journal.records.items() if not r.over)
-
-    def is_training(self, job: str) -> bool:
-        """Whether the job's gang does work now."""
-        return self.progress_of(job).state is GangState.TRAINING
 
 
 def _stopped(job: str) -> Decision:

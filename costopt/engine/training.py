@@ -37,7 +37,6 @@ class Training:
         self._jobs = jobs
         self._starts_at: dict[str, datetime] = {}
         self._begins_from: dict[str, float] = {}
-        self._broke_at: dict[str, datetime] = {}
         self._done_at: dict[str, datetime] = {}
         self.progress: dict[str, Progress] = {}
         self._measured_factor: dict[str, float] = {}
@@ -76,10 +75,6 @@ class Training:
         self._starts_at[job.name] = progress.starting_until or now
         self._begins_from[job.name] = progress.done_units
         self._done_at.pop(job.name, None)
-
-    def broke(self, job: str, at: datetime) -> None:
-        """A member of the gang ended at this time."""
-        self._broke_at.setdefault(job, at)
 
     def _news(self, job: Job, record: JobRecord, progress: Progress, now: datetime) -> list[Event]:
         news: list[Event] = [
@@ -131,7 +126,7 @@ class Training:
     ) -> list[Event]:
         news: list[Event] = []
         trains = progress.state is GangState.TRAINING
-        stopped_at = min(self._broke_at.get(job.name, now), self._done_at.get(job.name, now), now)
+        stopped_at = min(self._done_at.get(job.name, now), now)
         if self._began(job, record, progress):
             starts_at = min(self._starts_at.pop(job.name, now), now if trains else stopped_at)
             news.append(
@@ -152,7 +147,6 @@ class Training:
                     reason=progress.message or progress.state.value,
                 )
             )
-        self._broke_at.pop(job.name, None)
         return news
 
     def _began(self, job: Job, record: JobRecord, progress: Progress) -> bool:

@@ -42,7 +42,8 @@ class Shielded:
 
 
 def _shield(view: View, job_view: JobView, decision: Decision) -> Decision:
-    candidates = safe(options(view, job_view))
+    all_options = options(view, job_view)
+    candidates = safe(all_options)
     units_left = _worst_units_now(view, job_view)
     fallback = choose_fallback(view, job_view, candidates, units_left)
     if fallback is None:
@@ -54,7 +55,7 @@ def _shield(view: View, job_view: JobView, decision: Decision) -> Decision:
     if decision.targets and not _interruptible(decision):
         return _replace_slow(decision, fallback, slack_s)
     waits_too_long = not decision.targets and not may_pause(job_view)
-    if not waits_too_long and _holds(view, job_view, decision, fallback, left_s):
+    if not waits_too_long and _holds(view, job_view, decision, all_options, fallback):
         return _with_slack(decision, slack_s)
     rule = "no_pause" if waits_too_long and slack_s > view.tick_s else "shield"
     return Decision(
@@ -163,11 +164,15 @@ def _replace_slow(decision: Decision, fallback: Option, slack_s: float) -> Decis
 
 
 def _holds(
-    view: View, job_view: JobView, decision: Decision, fallback: Option, left_s: float
+    view: View,
+    job_view: JobView,
+    decision: Decision,
+    all_options: tuple[Option, ...],
+    fallback: Option,
 ) -> bool:
     """Whether the job can follow the decision for a tick and still be in time."""
-    job = job_view.job
-    chosen = next((o for o in options(view, job_view) if o.targets == decision.targets), None)
+    job, left_s = job_view.job, seconds_left(view, job_view)
+    chosen = next((o for o in all_options if o.targets == decision.targets), None)
     if chosen is None or not _is_firm(view, job_view):
         units_after = _worst_units_now(view, job_view)
     else:

@@ -159,7 +159,7 @@ def test_the_speed_that_was_measured_is_relative_to_the_one_that_was_told() -> N
     assert scene.engine.training.speed_factor == {"job": 1.0}
     scene.go(900)
     assert scene.engine.training.speed_factor == {"job": pytest.approx(0.5)}
-    assert scene.engine.is_training("job")
+    assert scene.engine.progress_of("job").state is GangState.TRAINING
     assert scene.clock.now() > T0
 
 
