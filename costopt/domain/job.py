@@ -31,7 +31,9 @@ class Work:
 class Phase:
     """A stretch of the work with its own demand; phases run in order, shares sum to 1.
 
-    ``may_pause`` False: once begun, the phase may not wait for capacity.
+    ``may_pause`` False: once begun, the phase may not wait for capacity. ``throughput`` is the
+    phase's own speed, None where it is the job's. After every ``evaluate_every`` units the training
+    pauses for ``evaluation_s`` seconds to evaluate, on the gang that it holds.
     """
 
     name: str
@@ -39,6 +41,9 @@ class Phase:
     min_nodes: int
     max_nodes: int
     may_pause: bool = True
+    throughput: Throughput | None = None
+    evaluate_every: float | None = None
+    evaluation_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +156,17 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSpec:
-    """Where and how the job saves. ``interval_s`` None means: choose it from the hazard."""
+    """Where and how the job saves. ``interval_s`` None means: choose it from the hazard.
+
+    ``region`` is "provider/region" of the store, None where it is unknown.
+    """
 
     uri: str
     size_gib: float = 0.0
     save_s: float = 30.0
     restore_s: float = 60.0
     interval_s: float | None = None
+    region: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

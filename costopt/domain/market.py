@@ -118,7 +118,8 @@ class Offer:
     ``price_usd_per_hour`` is for one node and None where unknown. ``nodes_available`` is how many
     more nodes a launch could get now: None where the provider does not say, 0 where it says none.
     ``hazard_per_hour`` counts interruptions per node-hour; None where nothing is known, and an
-    exact 0 for capacity that is never interrupted.
+    exact 0 for capacity that is never interrupted. ``from_at`` and ``until_at`` bound the time in
+    which dated capacity (a reserved block) can be used; None is no bound.
     """
 
     pool: Pool
@@ -126,6 +127,8 @@ class Offer:
     hazard_per_hour: Estimate | None
     nodes_available: int | None
     availability: Estimate | None = None
+    from_at: datetime | None = None
+    until_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,8 @@ class Plan:
 
     ``objective_usd`` is the policy's objective; ``bound_usd`` a proven lower bound of it and
     ``gap`` = (objective − bound) / max(|objective|, 1e-9). ``binding`` names the constraint that
-    makes an INFEASIBLE plan so.
+    makes an INFEASIBLE plan so; ``unserved`` names the jobs that it does not end in time, the
+    allocations being those of the others.
     """
 
     status: PlanStatus
@@ -115,6 +116,7 @@ class Plan:
     solver: str = ""
     solve_s: float = 0.0
     binding: str | None = None
+    unserved: tuple[str, ...] = ()
 
     def forecast_of(self, job: str) -> Forecast | None:
         """The forecast of one job."""

@@ -40,7 +40,11 @@ class Risk:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Guards and filters; None or empty is no limit."""
+    """Guards and filters; None or empty is no limit.
+
+    ``max_kw`` is what all nodes together may draw at the meter. ``power_caps`` allows plans that
+    limit the power of GPUs, which needs the right to set it on the nodes.
+    """
 
     max_usd: float | None = None
     max_usd_per_hour: float | None = None
@@ -50,6 +54,8 @@ class Limits:
     max_nodes: int | None = None
     max_launches_per_hour: int | None = 60
     max_zone_share: float | None = None
+    max_kw: float | None = None
+    power_caps: bool = False
     providers: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
     capacity_types: tuple[CapacityType, ...] = (CapacityType.SPOT, CapacityType.ON_DEMAND)

@@ -8,12 +8,27 @@ from costopt.domain.estimate import Basis
 
 
 @dataclass(frozen=True, slots=True)
+class PowerCap:
+    """A power limit of each GPU, and what the node does under it.
+
+    ``speed`` is the share of the uncapped speed that is kept; ``busy_w`` what the whole node draws
+    while it trains, before PUE.
+    """
+
+    cap_w: float
+    speed: float
+    busy_w: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class NodePower:
     """Power of one node of a pool.
 
     ``idle_w`` is drawn while it starts and restores, ``busy_w`` while it trains; both at the
     node's plug, before ``pue``. ``relative_error`` is half the 90 % interval, as a share.
-    ``gco2e_per_kwh`` is None where the region's carbon intensity is unknown.
+    ``gco2e_per_kwh`` is None where the region's carbon intensity is unknown. ``caps`` are the power
+    limits that were measured on this GPU model; none where nobody did.
     """
 
     idle_w: float
@@ -23,6 +38,7 @@ class NodePower:
     basis: Basis
     relative_error: float
     source: str
+    caps: tuple[PowerCap, ...] = ()
 
     def kwh(self, idle_s: float, busy_s: float) -> float:
         """Energy at the meter of the data centre."""

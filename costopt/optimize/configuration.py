@@ -30,6 +30,12 @@ class ConfigurationTable:
     hour; ``stretch`` the calendar hours to hold for a paid hour at the policy's on-time risk, and
     ``calendar`` the expected ones. ``score_per_hour`` is the objective of a paid hour,
     ``start_score`` that of a start. ``now`` tells whether the gang could start at once.
+
+    ``gang`` numbers what must be started: rows with the same gang differ only in ``cap_w``, the
+    power limit of each GPU (NaN: none), and change without a start. ``start_h`` are the hours from
+    a launch until new work is done: start-up, restore and the transfer of data; ``transfer_usd``
+    the dollars of that transfer at each start. ``pace`` has shape (stages, rows): the speed in a
+    stage over ``speed``.
     """
 
     offers: tuple[Offer, ...]
@@ -60,6 +66,11 @@ class ConfigurationTable:
     kwh_per_hour: Array
     kwh_per_start: Array
     start_score: Array
+    gang: NDArray[np.int64]
+    cap_w: Array
+    start_h: Array
+    transfer_usd: Array
+    pace: Array
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -69,7 +80,7 @@ class ConfigurationTable:
         if rows.dtype == np.bool_:
             rows = np.flatnonzero(rows)
         columns = {
-            f.name: getattr(self, f.name)[rows]
+            f.name: getattr(self, f.name)[..., rows]
             for f in fields(self)
             if f.name not in ("offers", "spread")
         }

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from costopt.domain.market import CapacityType, InstanceType, Offer, Pool
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import Policy
 from costopt.domain.power import NodePower
+from costopt.domain.series import Series
+from costopt.domain.tenant import Tenant
+from costopt.domain.transfer import Transfer
 from costopt.domain.view import JobView
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """At most ``max_nodes`` nodes and ``max_gpus`` GPUs at a time where all given fields match.
+    """At most so many nodes, GPUs, vCPUs and kW at a time where all given fields match.
 
-    A field that is None matches everything; a limit that is None does not limit. ``gpu_model``
-    matches as a job's request does ("H100" means every H100).
+    A field that is None or empty matches everything; a limit that is None does not limit.
+    ``gpu_model`` matches as a job's request does ("H100" means every H100); ``families`` are the
+    leading letters of instance types, by which AWS counts ("p", "g", "vt"). ``max_kw`` is at the
+    meter: the power cap of a site.
     """
 
     name: str
@@ -28,6 +33,11 @@ class Quota:
     capacity_type: CapacityType | None = None
     max_nodes: int | None = None
     max_gpus: int | None = None
+    families: tuple[str, ...] = ()
+    tenant: str | None = None
+    max_vcpus: int | None = None
+    max_kw: float | None = None
+    max_usd_per_hour: float | None = None
 
     def matches(self, pool: Pool, machine: InstanceType) -> bool:
         """Whether nodes of ``pool`` count against this quota."""
@@ -46,7 +56,9 @@ class PlanRequest:
     ``offers`` may hold unusable ones: the planner screens them for everything but the age of
     their prices, which is the caller's to judge; ``rejections`` are the caller's own and are
     passed on in the plan. ``slot_s`` is the slot length where jobs compete for capacity, None to
-    let the planner choose.
+    let the planner choose. ``price_forecasts`` are dollars per node-hour by pool, the present price
+    where there is none; ``carbon_forecasts`` g/kWh by "provider/region". ``transfers`` are by
+    ("provider/region" from, "provider/region" to). ``tenants`` are by name.
     """
 
     now: datetime
@@ -58,3 +70,7 @@ class PlanRequest:
     quotas: tuple[Quota, ...] = ()
     rejections: tuple[Rejection, ...] = ()
     slot_s: float | None = None
+    price_forecasts: Mapping[Pool, Series] = field(default_factory=dict)
+    carbon_forecasts: Mapping[str, Series] = field(default_factory=dict)
+    transfers: Mapping[tuple[str, str], Transfer] = field(default_factory=dict)
+    tenants: Mapping[str, Tenant] = field(default_factory=dict)

@@ -95,6 +95,11 @@ def table_of(
         kwh_per_hour=kwh_per_hour,
         kwh_per_start=idle_kw * start_h,
         start_score=_score(objective, usd * start_h, idle_kw * start_h, carbon),
+        gang=np.arange(len(rows.nodes)),
+        cap_w=np.full(len(rows.nodes), math.nan),
+        start_h=np.full(len(rows.nodes), start_h),
+        transfer_usd=np.zeros(len(rows.nodes)),
+        pace=np.ones((len(demand.stages), len(rows.nodes))),
     )
 
 
