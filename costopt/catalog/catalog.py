@@ -10,9 +10,11 @@ from costopt.catalog.bucket import InterruptionBucket
 from costopt.catalog.machine import read_machines
 from costopt.catalog.price import PriceKey, SpotQuote, read_list_prices, read_spot_quotes
 from costopt.catalog.region import read_regions
+from costopt.catalog.transfer_price import read_transfer_prices, transfer_of
 from costopt.domain.errors import CatalogError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import CapacityType, InstanceType, Offer, Pool, Region
+from costopt.domain.transfer import Transfer
 
 ANY_ZONE = "*"
 """Suffix of a region's name that stands for any of its zones ("us-east-1*")."""
@@ -28,6 +30,7 @@ class Catalog:
         self._regions = read_regions()
         self._list_prices = read_list_prices()
         self._spot_quotes = read_spot_quotes(self._list_prices)
+        self._transfer_prices = read_transfer_prices()
         self._offers: tuple[Offer, ...] | None = None
 
     def machine(self, pool: Pool) -> InstanceType | None:
@@ -82,6 +85,10 @@ class Catalog:
     def regions(self) -> tuple[Region, ...]:
         """Every region, by provider and name."""
         return tuple(self._regions.values())
+
+    def transfer(self, from_region: str, to_region: str) -> Transfer | None:
+        """Moving data between two "provider/region", or None where the price is not known."""
+        return transfer_of(self._transfer_prices, from_region, to_region)
 
     def terms(self, provider: str, name: str) -> frozenset[CapacityType]:
         """On which capacity types an instance type is rented; empty for one that is no more."""

@@ -16,12 +16,13 @@ from costopt.catalog import InterruptionBucket, load_catalog
 from costopt.catalog.bucket import hazard_from_bucket, hazard_of_google_spot
 from costopt.catalog.table import number, read_table
 
-TABLES = ("instance_types", "regions", "list_prices", "spot_quotes")
+TABLES = ("instance_types", "regions", "list_prices", "spot_quotes", "transfer_prices")
 KEYS = {
     "instance_types": ("provider", "instance_type"),
     "regions": ("provider", "region"),
     "list_prices": ("provider", "region", "instance_type"),
     "spot_quotes": ("provider", "region", "instance_type"),
+    "transfer_prices": ("from", "to"),
 }
 SEEN_AT = datetime(2025, 6, 28, tzinfo=UTC)
 
@@ -167,3 +168,54 @@ def test_aws_spot_quotes_follow_the_recorded_advisor() -> None:
         assert catalog.interruption_bucket(*key) == InterruptionBucket(int(fact["bucket"]))
         checked += 1
     assert checked > 500
+
+
+def test_data_that_stay_in_a_region_move_free() -> None:
+    catalog = load_catalog()
+    for region in catalog.regions():
+        name = f"{region.provider}/{region.name}"
+        moved = catalog.transfer(name, name)
+        assert moved is not None
+        assert moved.usd_per_gib == 0
+
+
+@pytest.mark.parametrize(
+    ("origin", "destination", "usd_per_gib"),
+    [
+        ("aws/us-east-1", "aws/us-east-2", 0.01),
+        ("aws/us-east-1", "aws/eu-west-1", 0.02),
+        ("aws/us-east-1", "gcp/us-east1", 0.09),
+        ("aws/sa-east-1", "aws/us-east-1", 0.138),
+        ("gcp/us-central1", "gcp/us-east4", 0.02),
+        ("gcp/us-central1", "gcp/europe-west4", 0.05),
+        ("gcp/europe-west10", "gcp/asia-east1", 0.08),
+        ("gcp/us-central1", "gcp/southamerica-east1", 0.14),
+        ("gcp/us-central1", "aws/us-east-1", 0.12),
+    ],
+)
+def test_the_first_row_that_fits_prices_a_transfer(
+    origin: str, destination: str, usd_per_gib: float
+) -> None:
+    moved = load_catalog().transfer(origin, destination)
+    assert moved is not None
+    assert moved.usd_per_gib == usd_per_gib
+    assert moved.gbps is None
+    assert moved.source
+
+
+@pytest.mark.parametrize(
+    ("origin", "destination"),
+    [
+        ("aws/cn-north-1", "aws/us-east-1"),
+        ("aws/us-east-1", "aws/cn-north-1"),
+        ("azure/eastus", "aws/us-east-1"),
+    ],
+)
+def test_an_unknown_transfer_price_is_none(origin: str, destination: str) -> None:
+    assert load_catalog().transfer(origin, destination) is None
+
+
+def test_every_listed_transfer_costs_something() -> None:
+    for row in read_table("transfer_prices"):
+        price = number(row["usd_per_gib"])
+        assert price is None or price > 0, row
