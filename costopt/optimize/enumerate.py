@@ -8,6 +8,7 @@ from costopt.domain.market import Offer
 from costopt.domain.plan import Rejection
 from costopt.domain.power import NodePower
 from costopt.market.screen import screen_for_job, screen_offers
+from costopt.optimize.caps import lowers_energy, with_caps
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
 from costopt.optimize.limits import apply_limits, gang_limits
@@ -29,7 +30,7 @@ def enumerate_configurations(
     ``carbon_unknown``, ``gang_size``, ``zone_share``, ``quota`` and ``limit``.
     """
     offers, rejections = _screen(request, demand)
-    rows = rows_of(offers, request, demand)
+    rows = with_caps(rows_of(offers, request, demand), offers, request)
     rows, refused = apply_limits(rows, offers, gang_limits(offers, rows, request))
     table = table_of(offers, rows, request, demand)
     hopeful = table.paid_units_per_hour * HOPELESS > table.speed * 3600
@@ -40,7 +41,8 @@ def enumerate_configurations(
         )
         for i in sorted(lost)
     )
-    return table.take(hopeful), rejections + refused + hopeless
+    kept = hopeful & lowers_energy(table, rows, [request.powers[offer.pool] for offer in offers])
+    return table.take(kept), rejections + refused + hopeless
 
 
 def _screen(

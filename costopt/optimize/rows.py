@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +18,56 @@ from costopt.optimize.request import PlanRequest
 
 Mask = NDArray[np.bool_]
 
+UNCAPPED = -1
+"""In place of the number of a power cap: none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The bare rows: which offer or spread, how many nodes."""
+    """The bare rows: which offer or spread, how many nodes, under which power cap.
+
+    ``gang`` is the same for rows that differ only in their cap; ``cap`` is the number of the cap
+    among those of the row's nodes, or ``UNCAPPED``.
+    """
 
     offer: NDArray[np.int64]
     nodes: NDArray[np.int64]
     spread: tuple[Parts, ...]
+    gang: NDArray[np.int64]
+    cap: NDArray[np.int64]
 
-    def take(self, mask: Mask) -> Rows:
+    @classmethod
+    def uncapped(
+        cls, offer: NDArray[np.int64], nodes: NDArray[np.int64], spread: tuple[Parts, ...]
+    ) -> Self:
+        """Rows of which each is a gang of its own."""
+        return cls(offer, nodes, spread, np.arange(len(nodes)), np.full(len(nodes), UNCAPPED))
+
+    @classmethod
+    def concatenate(cls, some: Sequence[Self]) -> Self:
+        """The rows of all, in this order."""
+        return cls(
+            np.concatenate([rows.offer for rows in some]),
+            np.concatenate([rows.nodes for rows in some]),
+            tuple(parts for rows in some for parts in rows.spread),
+            np.concatenate([rows.gang for rows in some]),
+            np.concatenate([rows.cap for rows in some]),
+        )
+
+    def take(self, mask: Mask) -> Self:
         """The rows where ``mask`` is true."""
         kept = np.flatnonzero(mask)
-        return Rows(self.offer[kept], self.nodes[kept], tuple(self.spread[i] for i in kept))
+        return type(self)(
+            self.offer[kept],
+            self.nodes[kept],
+            tuple([self.spread[i] for i in kept.tolist()]),
+            self.gang[kept],
+            self.cap[kept],
+        )
+
+    def under_cap(self, cap: int) -> Self:
+        """The same gangs, all under cap number ``cap`` of their nodes."""
+        return replace(self, cap=np.full(len(self.nodes), cap))
 
     def parts(self, row: int) -> Parts:
         """(offer number, nodes) of a row."""
@@ -37,8 +75,10 @@ class Rows:
 
     def first(self) -> NDArray[np.int64]:
         """The offer of each row, or the first one of its spread."""
-        pairs = zip(self.offer.tolist(), self.spread, strict=True)
-        return np.array([o if o >= 0 else parts[0][0] for o, parts in pairs], dtype=np.int64)
+        first = self.offer.copy()
+        spreads = np.flatnonzero(first < 0)
+        first[spreads] = [self.spread[row][0][0] for row in spreads.tolist()]
+        return first
 
 
 def rows_of(offers: tuple[Offer, ...], request: PlanRequest, demand: Demand) -> Rows:
@@ -54,7 +94,7 @@ def rows_of(offers: tuple[Offer, ...], request: PlanRequest, demand: Demand) -> 
         nodes.extend(counts[machine])
     plain = len(nodes)
     spreads = list(_spreads(offers, request, counts)) if _spread_matters(offers, request) else []
-    return Rows(
+    return Rows.uncapped(
         np.array(numbers + [-1] * len(spreads), dtype=np.int64),
         np.array(nodes + [sum(n for _, n in parts) for parts in spreads], dtype=np.int64),
         ((),) * plain + tuple(spreads),

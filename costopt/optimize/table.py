@@ -9,6 +9,7 @@ import numpy as np
 
 from costopt.domain.market import InstanceType, Offer
 from costopt.domain.policy import Objective
+from costopt.optimize.caps import cap_speed, cap_w, gang_busy_kw
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
 from costopt.optimize.rates import (
@@ -45,7 +46,7 @@ def table_of(
     hazard_low = gang(0.0 if h is None else h.low for h in hazards)
     hazard_high = gang(0.0 if h is None else h.high for h in hazards)
     usd = gang(price_of(offer) for offer in offers)
-    busy_kw = gang(p.busy_w * p.pue / 1000 for p in powers)
+    busy_kw = gang_busy_kw(rows, powers)
     idle_kw = gang(p.idle_w * p.pue / 1000 for p in powers)
     carbon = member(math.nan if p.gco2e_per_kwh is None else p.gco2e_per_kwh for p in powers)
     running = _running(offers, rows, demand)
@@ -95,8 +96,8 @@ def table_of(
         kwh_per_hour=kwh_per_hour,
         kwh_per_start=idle_kw * start_h,
         start_score=_score(objective, usd * start_h, idle_kw * start_h, carbon),
-        gang=np.arange(len(rows.nodes)),
-        cap_w=np.full(len(rows.nodes), math.nan),
+        gang=rows.gang,
+        cap_w=cap_w(rows, powers),
         start_h=np.full(len(rows.nodes), start_h),
         transfer_usd=np.zeros(len(rows.nodes)),
         pace=np.ones((len(demand.stages), len(rows.nodes))),
@@ -132,24 +133,22 @@ def _speeds(
     What the job is slower than predicted holds for the other gangs too: else a slow job would be
     moved, at each plan, to wherever it has not been measured yet.
     """
-    known: dict[tuple[int, int], int] = {}
-    figures: list[tuple[float, float, float]] = []
-    machines = [request.machines[offer.pool] for offer in offers]
     numbers: dict[InstanceType, int] = {}
-    machine_of = [numbers.setdefault(machine, len(numbers)) for machine in machines]
+    machine_of = np.array(
+        [numbers.setdefault(request.machines[o.pool], len(numbers)) for o in offers], dtype=np.int64
+    )
     distinct = list(numbers)
-    place: list[int] = []
-    for number, nodes in zip(rows.first().tolist(), rows.nodes.tolist(), strict=True):
-        key = (machine_of[number], nodes)
-        if key not in known:
-            speed = demand.job.gang_units_per_s(distinct[key[0]], nodes)
-            known[key] = len(figures)
-            figures.append((0.0,) * 3 if speed is None else (speed.value, speed.low, speed.high))
-        place.append(known[key])
+    most = int(rows.nodes.max(initial=0)) + 1
+    gangs, place = np.unique(machine_of[rows.first()] * most + rows.nodes, return_inverse=True)
+    figures: list[tuple[float, float, float]] = []
+    for number, nodes in (divmod(gang, most) for gang in gangs.tolist()):
+        speed = demand.job.gang_units_per_s(distinct[number], nodes)
+        figures.append((0.0,) * 3 if speed is None else (speed.value, speed.low, speed.high))
     found = np.array(figures, dtype=float).reshape(-1, 3)[place] * demand.speed_factor
     measured = demand.measured_units_per_s
     if measured is not None and math.isfinite(measured) and measured > 0:
         found[running] = measured
+    found *= cap_speed(rows, [request.powers[offer.pool] for offer in offers])[:, None]
     return found[:, 0], found[:, 1], found[:, 2]
 
 
