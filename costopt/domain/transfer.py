@@ -10,7 +10,7 @@ class Transfer:
     """Moving data from one region to another: the list price, and the speed per node.
 
     ``gbps`` is in gigabits per second, None where nobody has measured it: the node's own network
-    then counts.
+    then counts, and no time at all where that is unknown too.
     """
 
     usd_per_gib: float

@@ -31,6 +31,9 @@ class ConfigurationTable:
     ``calendar`` the expected ones. ``score_per_hour`` is the objective of a paid hour,
     ``start_score`` that of a start. ``now`` tells whether the gang could start at once.
 
+    ``usd_per_hour`` includes ``moving_usd_per_hour``: what restarts after interruptions and saves
+    are expected to pay for moving data between regions.
+
     ``gang`` numbers what must be started: rows with the same gang differ only in ``cap_w``, the
     power limit of each GPU (NaN: none), and change without a start. ``start_h`` are the hours from
     a launch until new work is done: start-up, restore and the transfer of data; ``transfer_usd``
@@ -70,6 +73,7 @@ class ConfigurationTable:
     cap_w: Array
     start_h: Array
     transfer_usd: Array
+    moving_usd_per_hour: Array
     pace: Array
 
     def __len__(self) -> int:

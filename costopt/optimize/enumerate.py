@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from costopt.domain.job import Job
 from costopt.domain.market import Offer
 from costopt.domain.plan import Rejection
 from costopt.domain.power import NodePower
@@ -11,6 +12,7 @@ from costopt.market.screen import screen_for_job, screen_offers
 from costopt.optimize.caps import lowers_energy, with_caps
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
+from costopt.optimize.fetch import fetch_to
 from costopt.optimize.limits import apply_limits, gang_limits
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.rows import rows_of
@@ -27,7 +29,8 @@ def enumerate_configurations(
 
     Rejection codes besides those of ``costopt.market.screen``: ``hazard_unknown``,
     ``hazard_invalid``, ``hazard_too_high``, ``power_unknown``, ``power_invalid``,
-    ``carbon_unknown``, ``gang_size``, ``zone_share``, ``quota`` and ``limit``.
+    ``carbon_unknown``, ``transfer_unknown``, ``gang_size``, ``zone_share``, ``quota`` and
+    ``limit``.
     """
     offers, rejections = _screen(request, demand)
     rows = with_caps(rows_of(offers, request, demand), offers, request)
@@ -54,7 +57,11 @@ def _screen(
     usable: list[Offer] = []
     rejections = [*unpriced, *unfit]
     for offer in fitting:
-        unknown = _hazard_fault(offer) or _power_fault(request.powers.get(offer.pool), needs_carbon)
+        unknown = (
+            _hazard_fault(offer)
+            or _power_fault(request.powers.get(offer.pool), needs_carbon)
+            or _transfer_fault(offer, request, demand.job)
+        )
         if unknown is None:
             usable.append(offer)
         else:
@@ -83,3 +90,14 @@ def _power_fault(power: NodePower | None, needs_carbon: bool) -> tuple[str, str]
         unknown = "the carbon intensity of the region is unknown and the policy weighs carbon"
         return ("carbon_unknown", unknown) if needs_carbon else None
     return None
+
+
+def _transfer_fault(offer: Offer, request: PlanRequest, job: Job) -> tuple[str, str] | None:
+    machine = request.machines[offer.pool]
+    if fetch_to(offer.pool, machine, job, request.transfers) is not None:
+        return None
+    here = f"{offer.pool.provider}/{offer.pool.region}"
+    return (
+        "transfer_unknown",
+        f"the price of moving the job's data or checkpoints to {here} is unknown",
+    )

@@ -56,14 +56,14 @@ def _undominated(work: Array, cost: Array) -> Rows:
 
 def alone_score(table: ConfigurationTable, demand: Demand) -> Array:
     """The objective of the whole job on each configuration by itself, one start included."""
-    start = np.where(table.running, demand.starting_h / max(_start_h(demand), 1e-12), 1.0)
+    start = np.where(table.running, demand.starting_h / np.maximum(table.start_h, 1e-12), 1.0)
     hours = demand.units / table.paid_units_per_hour
     return table.score_per_hour * hours + table.start_score * start
 
 
 def alone_held_h(table: ConfigurationTable, demand: Demand) -> Array:
     """Calendar hours to hold for the whole job on each configuration by itself."""
-    start = np.where(table.running, demand.starting_h, _start_h(demand))
+    start = np.where(table.running, demand.starting_h, table.start_h)
     return table.stretch * demand.units / table.paid_units_per_hour + start
 
 
@@ -126,7 +126,3 @@ def _best_singles(table: ConfigurationTable, demand: Demand, rows: Rows) -> Rows
     in_time = rows[alone_held_h(table, demand)[rows] <= demand.hours_left]
     best = np.argsort(alone_score(table, demand)[in_time], kind="stable")[:SINGLES]
     return in_time[best]
-
-
-def _start_h(demand: Demand) -> float:
-    return demand.job.overhead_s / 3600

@@ -24,7 +24,7 @@ EXPONENT_CAP = 300.0
 
 
 def paid_per_useful(
-    hazard_per_hour: Array, interval_s: Array, save_s: float, restart_s: float
+    hazard_per_hour: Array, interval_s: Array, save_s: float, restart_s: Array | float
 ) -> Array:
     """Expected paid seconds per useful second (≥ 1); about e^300 where work never gets done."""
     hazard_per_s = hazard_per_hour / 3600.0
@@ -48,7 +48,7 @@ def intervals_s(hazard_per_hour: Array, checkpoint: CheckpointSpec) -> Array:
     return np.asarray(best, dtype=float)[place.reshape(hazard_per_hour.shape)]
 
 
-def loss_square_s2(interval_s: Array, restart_s: float) -> Array:
+def loss_square_s2(interval_s: Array, restart_s: Array | float) -> Array:
     """Mean square of what one interruption costs: restart plus uniform lost work in [0, I]."""
     return (restart_s + interval_s / 2) ** 2 + interval_s**2 / 12
 

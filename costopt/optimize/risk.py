@@ -60,7 +60,7 @@ def forecast_rows(
     draws = _draws(CANDIDATE_SAMPLES)
     usable_now = table.now[rows] | table.running[rows]
     begin_h = np.where(usable_now, demand.release_h, max(demand.release_h, BELIEF_H))
-    start_h = np.where(table.running[rows], demand.starting_h, demand.job.overhead_s / 3600)
+    start_h = np.where(table.running[rows], demand.starting_h, table.start_h[rows])
     units = np.full(len(rows), demand.units)
     samples = _simulate(table, rows, demand, units, start_h, draws)
     shifted = Samples(
@@ -171,7 +171,7 @@ def _simulate(
     draws: _Draws,
 ) -> Samples:
     """Runs of ``units`` each on its row; finish counts from the run's own begin."""
-    save_s, restart_s = demand.job.checkpoint.save_s, demand.job.overhead_s
+    save_s, restart_s = demand.job.checkpoint.save_s, 3600 * table.start_h[rows][:, None]
     interval_s = table.interval_s[rows][:, None]
     speed = _within(table.speed[rows], table.speed_low[rows], table.speed_high[rows], draws.speed)
     speed = np.maximum(speed, 0.01 * table.speed[rows][:, None])
@@ -194,11 +194,22 @@ def _simulate(
     kwh = table.busy_kw[rows][:, None] * (all_h - idle_h) + table.idle_kw[rows][:, None] * idle_h
     return Samples(
         all_h + away_h,
-        table.usd_per_hour[rows][:, None] * all_h,
+        _usd(table, rows, paid_h, start_h),
         kwh,
         hits,
         kwh * table.gco2e_per_kwh[rows][:, None],
     )
+
+
+def _usd(
+    table: ConfigurationTable, rows: NDArray[np.int64], paid_h: Array, start_h: Array
+) -> Array:
+    """Dollars of paid hours and of a start, of which a living gang may have only a part left."""
+    node_usd = table.usd_per_hour[rows] - table.moving_usd_per_hour[rows]
+    starts = start_h / np.maximum(table.start_h[rows], 1e-12)
+    start_usd = node_usd * start_h + table.transfer_usd[rows] * starts
+    usd: Array = table.usd_per_hour[rows][:, None] * paid_h + start_usd[:, None]
+    return usd
 
 
 def _waits_h(calendar: Array, mean_h: Array, expected: Array, hits: Array, draws: _Draws) -> Array:
@@ -232,7 +243,7 @@ def _fall_back(
         return samples
     run_h = samples.finish_h - begin_h[:, None]
     safe_h = demand.units / np.maximum(_safe_units_per_hour(table, row, draws), 1e-300)[None, :]
-    start_h = demand.job.overhead_s / 3600
+    start_h = float(table.start_h[row])
     left_h = demand.due_h - begin_h[:, None]
     switch_h = (left_h - start_h - safe_h) / np.maximum(1 - safe_h / np.maximum(run_h, 1e-9), 1e-9)
     switch_h = np.maximum(switch_h, 0.0)
@@ -240,12 +251,13 @@ def _fall_back(
     share = np.where(changes, np.clip(switch_h / np.maximum(run_h, 1e-9), 0.0, 1.0), 1.0)
     rest_h = np.where(changes, (1 - share) * safe_h, 0.0)
     paid_start_h = np.where(changes, start_h, 0.0)
+    rest_usd = table.usd_per_hour[row] * rest_h + np.where(changes, table.usd_per_start[row], 0.0)
     rest_kwh = table.busy_kw[row] * rest_h + table.idle_kw[row] * paid_start_h
     return Samples(
         np.where(
             changes, begin_h[:, None] + share * run_h + rest_h + paid_start_h, samples.finish_h
         ),
-        share * samples.usd + table.usd_per_hour[row] * (rest_h + paid_start_h),
+        share * samples.usd + rest_usd,
         share * samples.kwh + rest_kwh,
         share * samples.interruptions,
         share * samples.gco2e + np.where(changes, rest_kwh * table.gco2e_per_kwh[row], 0.0),

@@ -12,6 +12,7 @@ from costopt.domain.policy import Objective
 from costopt.optimize.caps import cap_speed, cap_w, gang_busy_kw
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
+from costopt.optimize.fetch import Fetch, fetch_to
 from costopt.optimize.rates import (
     Array,
     intervals_s,
@@ -54,25 +55,30 @@ def table_of(
     availability, availability_low = _availability(offers, rows)
     interval = intervals_s(hazard, demand.job.checkpoint)
 
-    restart_s, save_s = demand.job.overhead_s, demand.job.checkpoint.save_s
+    fetches = [_fetch(offer, request, demand) for offer in offers]
+    start_h = demand.job.overhead_s / 3600 + member(f.hours for f in fetches)
+    transfer_usd = member(f.usd for f in fetches)
+    restart_s, save_s = 3600 * start_h, demand.job.checkpoint.save_s
     paid = paid_per_useful(hazard, interval, save_s, restart_s)
     idle_share = np.minimum(1.0, hazard * restart_s / 3600)
     kwh_per_hour = busy_kw * (1 - idle_share) + idle_kw * idle_share
-    start_h = restart_s / 3600
+    saves_per_hour = 3600 / (interval + save_s)
+    moving_usd = hazard * transfer_usd + saves_per_hour * member(f.save_usd for f in fetches)
+    usd_per_start = usd * start_h + transfer_usd
 
     weight = quantile_weight(request.policy.risk.on_time)
     slow = np.maximum(towards(speed, speed_low, weight), speed * 1e-3)
     risky = np.maximum(towards(hazard, hazard_high, weight), 0.0)
     steady = np.clip(towards(availability, availability_low, weight), 1e-3, 1.0)
     held = paid_per_useful(risky, interval, save_s, restart_s) * (speed / slow) / paid
-    ragged = _ragged(paid, speed, risky, interval, demand, weight)
+    ragged = _ragged(paid, speed, risky, interval, restart_s, demand, weight)
     objective = request.policy.objective
     return ConfigurationTable(
         offers=offers,
         spread=rows.spread,
         offer=rows.offer,
         nodes=rows.nodes,
-        usd_per_hour=usd,
+        usd_per_hour=usd + moving_usd,
         busy_kw=busy_kw,
         idle_kw=idle_kw,
         gco2e_per_kwh=carbon,
@@ -91,28 +97,41 @@ def table_of(
         paid_units_per_hour=3600 * speed / paid,
         calendar=1 / np.clip(availability, 1e-3, 1.0),
         stretch=np.clip((held + ragged) / steady, 1.0, ENDLESS),
-        score_per_hour=_score(objective, usd, kwh_per_hour, carbon),
-        usd_per_start=usd * start_h,
+        score_per_hour=_score(objective, usd + moving_usd, kwh_per_hour, carbon),
+        usd_per_start=usd_per_start,
         kwh_per_hour=kwh_per_hour,
         kwh_per_start=idle_kw * start_h,
-        start_score=_score(objective, usd * start_h, idle_kw * start_h, carbon),
+        start_score=_score(objective, usd_per_start, idle_kw * start_h, carbon),
         gang=rows.gang,
         cap_w=cap_w(rows, powers),
-        start_h=np.full(len(rows.nodes), start_h),
-        transfer_usd=np.zeros(len(rows.nodes)),
+        start_h=start_h,
+        transfer_usd=transfer_usd,
+        moving_usd_per_hour=moving_usd,
         pace=np.ones((len(demand.stages), len(rows.nodes))),
     )
 
 
+def _fetch(offer: Offer, request: PlanRequest, demand: Demand) -> Fetch:
+    found = fetch_to(offer.pool, request.machines[offer.pool], demand.job, request.transfers)
+    assert found is not None, "screened out before"
+    return found
+
+
 def _ragged(
-    paid: Array, speed: Array, hazard: Array, interval_s: Array, demand: Demand, weight: float
+    paid: Array,
+    speed: Array,
+    hazard: Array,
+    interval_s: Array,
+    restart_s: Array,
+    demand: Demand,
+    weight: float,
 ) -> Array:
     """``weight`` standard deviations of the interruptions' cost, per paid hour of the whole job.
 
     The variance of a compound Poisson sum is its mean count times the mean square of one term.
     """
     alone_h = np.maximum(demand.units * paid / speed / 3600, 1e-9)
-    variance_s2 = hazard * alone_h * loss_square_s2(interval_s, demand.job.overhead_s)
+    variance_s2 = hazard * alone_h * loss_square_s2(interval_s, restart_s)
     ragged: Array = weight * np.sqrt(variance_s2) / 3600 / alone_h
     return ragged
 

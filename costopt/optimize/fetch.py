@@ -1,0 +1,59 @@
+"""What a start must fetch from other regions, and what saves send back there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from costopt.domain.job import Job
+from costopt.domain.market import InstanceType, Pool
+from costopt.domain.transfer import Transfer
+
+GIGABITS_PER_GIB = 2**30 * 8 / 1e9
+
+Transfers = Mapping[tuple[str, str], Transfer]
+"""By ("provider/region" from, "provider/region" to)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Hours and dollars of each start's transfer, and dollars of each save's."""
+
+    hours: float = 0.0
+    usd: float = 0.0
+    save_usd: float = 0.0
+
+
+def fetch_to(pool: Pool, machine: InstanceType, job: Job, transfers: Transfers) -> Fetch | None:
+    """Moving the job's data and its checkpoint to ``pool``; None where a price is unknown.
+
+    Free and at once where they lie in the pool's region, or nobody says where they lie. A gang
+    fetches them once over one node's network, at the transfer's or the node's gbps, whichever is
+    less; where neither is known the time is unknown and none is counted.
+    """
+    here = f"{pool.provider}/{pool.region}"
+    hours = usd = save_usd = 0.0
+    for region, size_gib, saved in _stored(job):
+        if region is None or size_gib <= 0 or region == here:
+            continue
+        fetched, sent = transfers.get((region, here)), transfers.get((here, region))
+        if fetched is None or (saved and sent is None):
+            return None
+        usd += size_gib * fetched.usd_per_gib
+        hours += size_gib * _hours_per_gib(fetched, machine)
+        if saved and sent is not None:
+            save_usd += size_gib * sent.usd_per_gib
+    return Fetch(hours, usd, save_usd)
+
+
+def _stored(job: Job) -> tuple[tuple[str | None, float, bool], ...]:
+    """Region, GiB and whether every save goes there."""
+    checkpoint = (job.checkpoint.region, job.checkpoint.size_gib, True)
+    if job.data is None:
+        return (checkpoint,)
+    return (checkpoint, (job.data.region, job.data.size_gib, False))
+
+
+def _hours_per_gib(transfer: Transfer, machine: InstanceType) -> float:
+    known = [gbps for gbps in (transfer.gbps, machine.network_gbps) if gbps]
+    return GIGABITS_PER_GIB / min(known) / 3600 if known else 0.0

@@ -1,0 +1,141 @@
+"""What the place of the data and the checkpoints adds to a start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from costopt.domain.job import DataLocation, Job, Progress
+from costopt.domain.market import Pool
+from costopt.domain.plan import PlanStatus
+from costopt.domain.policy import Policy
+from costopt.domain.transfer import Transfer
+from costopt.domain.view import JobView
+from costopt.optimize.configuration import ConfigurationTable
+from costopt.optimize.demand import demand_of
+from costopt.optimize.enumerate import enumerate_configurations
+from costopt.optimize.fetch import GIGABITS_PER_GIB, fetch_to
+from costopt.optimize.planner import plan
+from costopt.optimize.request import PlanRequest
+from tests.optimize_fixtures import NOW, job, machine, machines_of, offer, pool, power
+
+HERE, THERE = pool("a", region="r1"), pool("a", region="r2")
+COSTS = Transfer(0.05, None, "made up")
+BOTH_WAYS = {("aws/r1", "aws/r2"): COSTS, ("aws/r2", "aws/r1"): Transfer(0.02, None, "made up")}
+
+
+def with_data(size_gib: float, region: str | None = "aws/r1", **more: float) -> Job:
+    return replace(job(**more), data=DataLocation("s3://data", size_gib, region))
+
+
+def with_checkpoint(size_gib: float, region: str | None = "aws/r1") -> Job:
+    one = job()
+    return replace(one, checkpoint=replace(one.checkpoint, size_gib=size_gib, region=region))
+
+
+def request_of(
+    one: Job,
+    *,
+    transfers: dict[tuple[str, str], Transfer] | None = None,
+    prices: tuple[float, float] = (10.0, 10.0),
+    hazard: float = 0.0,
+) -> PlanRequest:
+    offers = tuple(
+        offer(where, price, hazard=hazard)
+        for where, price in zip((HERE, THERE), prices, strict=True)
+    )
+    return PlanRequest(
+        now=NOW,
+        jobs=(JobView(one, Progress()),),
+        offers=offers,
+        machines=machines_of(offers),
+        powers={o.pool: power() for o in offers},
+        policy=Policy("cheap"),
+        transfers=BOTH_WAYS if transfers is None else transfers,
+    )
+
+
+def table_of(request: PlanRequest) -> ConfigurationTable:
+    demand = demand_of(request.jobs[0], NOW, 0.0)
+    assert demand is not None
+    return enumerate_configurations(request, demand)[0]
+
+
+def row_of(table: ConfigurationTable, where: Pool) -> int:
+    return next(i for i in range(len(table)) if table.parts(i)[0][0] == where)
+
+
+@pytest.mark.parametrize(
+    "one", [job(), with_data(0.0), with_data(500.0, None), with_checkpoint(50.0, None)]
+)
+def test_what_lies_nowhere_known_adds_nothing(one: Job) -> None:
+    table = table_of(request_of(one, transfers={}))
+    assert table.start_h == pytest.approx(one.overhead_s / 3600)
+    assert not table.transfer_usd.any()
+    assert not table.moving_usd_per_hour.any()
+
+
+def test_data_of_another_region_cost_dollars_and_time_at_each_start() -> None:
+    one = with_data(1000.0)
+    table = table_of(request_of(one))
+    here, there = row_of(table, HERE), row_of(table, THERE)
+    hours = 1000 * 8.589934592 / 400 / 3600
+    assert table.transfer_usd[[here, there]] == pytest.approx([0.0, 50.0])
+    assert table.start_h[there] - table.start_h[here] == pytest.approx(hours)
+    assert table.usd_per_start[there] == pytest.approx(10 * table.start_h[there] + 50)
+    assert table.start_score[there] == pytest.approx(table.usd_per_start[there])
+    assert table.kwh_per_start[there] > table.kwh_per_start[here]
+
+
+def test_the_slower_of_both_ends_sets_the_time() -> None:
+    slow = {("aws/r1", "aws/r2"): Transfer(0.05, 10.0, "made up")}
+    found = fetch_to(THERE, machine(), with_data(100.0), slow)
+    assert found is not None
+    assert found.hours == pytest.approx(100 * GIGABITS_PER_GIB / 10 / 3600)
+
+
+def test_no_time_is_counted_where_no_speed_is_known() -> None:
+    found = fetch_to(THERE, replace(machine(), network_gbps=None), with_data(100.0), BOTH_WAYS)
+    assert found is not None
+    assert (found.hours, found.usd) == (0.0, pytest.approx(5.0))
+
+
+def test_an_interruption_pays_the_transfer_again() -> None:
+    table = table_of(request_of(with_data(1000.0), hazard=0.1))
+    here, there = row_of(table, HERE), row_of(table, THERE)
+    assert table.usd_per_hour[there] == pytest.approx(table.usd_per_hour[here] + 0.1 * 50)
+    assert table.paid_units_per_hour[there] < table.paid_units_per_hour[here]
+
+
+def test_saves_to_another_region_pay_the_way_back() -> None:
+    table = table_of(request_of(with_checkpoint(100.0)))
+    there = row_of(table, THERE)
+    saves_per_hour = 3600 / (table.interval_s[there] + 10.0)
+    assert table.transfer_usd[there] == pytest.approx(5.0)
+    assert table.moving_usd_per_hour[there] == pytest.approx(saves_per_hour * 100 * 0.02)
+
+
+@pytest.mark.parametrize("one", [with_data(10.0), with_checkpoint(10.0)])
+def test_an_offer_with_an_unknown_transfer_price_is_rejected(one: Job) -> None:
+    made = plan(request_of(one, transfers={}))
+    assert made.status is PlanStatus.OPTIMAL
+    assert {a.pool for a in made.allocations} == {HERE}
+    assert [(r.pool, r.code) for r in made.rejections] == [(THERE, "transfer_unknown")]
+
+
+@pytest.mark.parametrize(("size_gib", "chosen"), [(1000.0, HERE), (10.0, THERE)])
+def test_a_plan_moves_to_the_cheaper_region_only_where_the_data_are_small(
+    size_gib: float, chosen: Pool
+) -> None:
+    made = plan(request_of(with_data(size_gib), prices=(10.0, 9.0)))
+    assert {a.pool for a in made.allocations} == {chosen}
+
+
+def test_the_forecast_holds_the_transfer() -> None:
+    made = plan(request_of(with_data(1000.0), prices=(100.0, 10.0)))
+    assert {a.pool for a in made.allocations} == {THERE}
+    forecast = made.forecast_of("job")
+    assert forecast is not None
+    assert made.objective_usd == pytest.approx(forecast.usd_p50, rel=0.05)
+    assert forecast.usd_p50 > 40 + 10 * 10
