@@ -8,6 +8,7 @@ from functools import cache
 
 from costopt.catalog.bucket import InterruptionBucket
 from costopt.catalog.machine import read_machines
+from costopt.catalog.power_cap import MeasuredCap, read_power_caps
 from costopt.catalog.price import PriceKey, SpotQuote, read_list_prices, read_spot_quotes
 from costopt.catalog.region import read_regions
 from costopt.catalog.transfer_price import read_transfer_prices, transfer_of
@@ -30,6 +31,7 @@ class Catalog:
         self._regions = read_regions()
         self._list_prices = read_list_prices()
         self._spot_quotes = read_spot_quotes(self._list_prices)
+        self._power_caps: dict[str, tuple[MeasuredCap, ...]] | None = None
         self._transfer_prices = read_transfer_prices()
         self._offers: tuple[Offer, ...] | None = None
 
@@ -93,6 +95,12 @@ class Catalog:
     def terms(self, provider: str, name: str) -> frozenset[CapacityType]:
         """On which capacity types an instance type is rented; empty for one that is no more."""
         return self._terms.get((provider, name), frozenset())
+
+    def power_caps(self, gpu_model: str) -> tuple[MeasuredCap, ...]:
+        """The power limits that were measured on this GPU model, lowest first; () where none."""
+        if self._power_caps is None:
+            self._power_caps = read_power_caps()
+        return self._power_caps.get(gpu_model, ())
 
     def list_price_usd_per_hour(
         self, provider: str, region: str, instance_type: str

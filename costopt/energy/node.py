@@ -3,7 +3,8 @@
 P = φ · [ GPUs · TDP · f(u_gpu) + vCPUs · (c_idle + u_cpu · (c_max − c_idle)) + 0.392 W/GiB · RAM ]
 
 f is the measured load curve of GPUs, c the watts per vCPU of the CPU's generation, φ what the
-parts do not explain: fans, conversion, network, disks.
+parts do not explain: fans, conversion, network, disks. A power cap scales the GPUs' part by the
+share of their power that was measured to be left under it; the other parts draw as before.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from costopt.catalog import Catalog
 from costopt.domain.estimate import Basis
 from costopt.domain.market import InstanceType, Pool, Region
 from costopt.domain.policy import CarbonSignal
-from costopt.domain.power import NodePower
+from costopt.domain.power import NodePower, PowerCap
 from costopt.energy.carbon import annual_gco2e_per_kwh
 
 # Share of TDP by utilisation: B. Davy, "Building an AWS EC2 Carbon Emissions Dataset", Teads 2021.
@@ -88,7 +89,24 @@ class NodePowerModel:
             basis=Basis.MODELLED,
             relative_error=_relative_error(machine),
             source=self._source(machine, region),
+            caps=self._caps(machine, busy_w),
         )
+
+    def _caps(self, machine: InstanceType, busy_w: float) -> tuple[PowerCap, ...]:
+        """The GPU model's measured caps under which the node takes less energy per unit of work."""
+        caps: list[PowerCap] = []
+        for cap in self._catalog.power_caps(machine.gpu.model):
+            capped_w = node_w(
+                machine,
+                self._cooling,
+                TRAINING_GPU_UTILISATION,
+                TRAINING_CPU_UTILISATION,
+                gpu_power=cap.gpu_power,
+            )
+            if capped_w is not None and capped_w < busy_w * cap.speed:
+                source = f"{cap.basis.value}, {cap.workloads} workloads: {cap.source}"
+                caps.append(PowerCap(cap.cap_w, cap.speed, capped_w, source))
+        return tuple(caps)
 
     def _source(self, machine: InstanceType, region: Region | None) -> str:
         parts = [f"modelled from TDP, vCPUs and memory ({self._cooling.value}-cooled)"]
@@ -110,11 +128,15 @@ def node_w(
     cooling: Cooling,
     gpu_utilisation: float,
     cpu_utilisation: float,
+    gpu_power: float = 1.0,
 ) -> float | None:
-    """Watts at the plug at these utilisations (0–1), or None where the GPU's TDP is unknown."""
+    """Watts at the plug at these utilisations (0–1), or None where the GPU's TDP is unknown.
+
+    ``gpu_power`` is the share of the GPUs' power that a power cap leaves.
+    """
     if machine.gpu.tdp_w is None:
         return None
-    gpus_w = machine.gpu_count * machine.gpu.tdp_w * gpu_load(gpu_utilisation)
+    gpus_w = machine.gpu_count * machine.gpu.tdp_w * gpu_load(gpu_utilisation) * gpu_power
     return cooling.overhead * (gpus_w + _host_w(machine, cpu_utilisation))
 
 

@@ -8,6 +8,7 @@ from collections import defaultdict
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -16,13 +17,21 @@ from costopt.catalog import InterruptionBucket, load_catalog
 from costopt.catalog.bucket import hazard_from_bucket, hazard_of_google_spot
 from costopt.catalog.table import number, read_table
 
-TABLES = ("instance_types", "regions", "list_prices", "spot_quotes", "transfer_prices")
+TABLES = (
+    "instance_types",
+    "regions",
+    "list_prices",
+    "spot_quotes",
+    "transfer_prices",
+    "power_caps",
+)
 KEYS = {
     "instance_types": ("provider", "instance_type"),
     "regions": ("provider", "region"),
     "list_prices": ("provider", "region", "instance_type"),
     "spot_quotes": ("provider", "region", "instance_type"),
     "transfer_prices": ("from", "to"),
+    "power_caps": ("gpu_model", "cap_w"),
 }
 SEEN_AT = datetime(2025, 6, 28, tzinfo=UTC)
 
@@ -219,3 +228,50 @@ def test_every_listed_transfer_costs_something() -> None:
     for row in read_table("transfer_prices"):
         price = number(row["usd_per_gib"])
         assert price is None or price > 0, row
+
+
+RECORDED_GPU = {
+    "V100-PCIe-32GB": "V100-PCIe-32GB(250W)",
+    "A100-PCIe-80GB": "A100-PCIe-80GB",
+    "A40": "A40",
+}
+
+
+def test_measured_power_caps_are_the_medians_of_the_record() -> None:
+    shares: dict[tuple[str, float, str], set[tuple[str, ...]]] = defaultdict(set)
+    for fact in recorded("energy/power_cap_facts.csv"):
+        if fact["knob"] == "power_limit_W":
+            key = (fact["gpu"], float(fact["knob_value"]), fact["model"])
+            shares[key].add(tuple(fact.values()))
+    for row in read_table("power_caps"):
+        if row["basis"] != "measured":
+            continue
+        gpu, cap_w = RECORDED_GPU[row["gpu_model"]], float(row["cap_w"])
+        of_cap = [facts for key, facts in shares.items() if key[:2] == (gpu, cap_w)]
+        speeds = [median(float(fact[-2]) for fact in facts) for facts in of_cap]
+        powers = [median(float(f[-2]) * float(f[-1]) for f in facts) for facts in of_cap]
+        assert len(of_cap) == int(row["workloads"])
+        assert float(row["speed"]) == pytest.approx(median(speeds), abs=6e-4)
+        assert float(row["gpu_power"]) == pytest.approx(median(powers), abs=6e-4)
+
+
+def test_power_caps_save_gpu_energy_and_a_lower_one_is_slower() -> None:
+    models = {row["gpu_model"] for row in read_table("power_caps")}
+    for model in models:
+        caps = load_catalog().power_caps(model)
+        assert all(cap.gpu_power < cap.speed < 1 for cap in caps)
+        for low, high in pairwise(caps):
+            assert low.cap_w < high.cap_w
+            assert low.speed < high.speed
+            assert low.gpu_power < high.gpu_power
+
+
+def test_modelled_power_caps_lie_below_the_boards_own_limit() -> None:
+    tdp_w = {m.gpu.model: m.gpu.tdp_w for m in load_catalog().instance_types()}
+    for row in read_table("power_caps"):
+        limit_w = tdp_w.get(row["gpu_model"])
+        assert limit_w is None or float(row["cap_w"]) < limit_w
+
+
+def test_a_gpu_that_nobody_measured_has_no_caps() -> None:
+    assert load_catalog().power_caps("H100-SXM5-80GB") == ()

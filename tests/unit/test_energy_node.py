@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costopt.catalog import load_catalog
+from costopt.catalog import Catalog, load_catalog
 from costopt.domain.estimate import Basis
 from costopt.domain.market import Gpu, InstanceType, Pool
 from costopt.domain.policy import CarbonSignal
@@ -202,3 +202,38 @@ def test_a_restart_of_an_h100_node_costs_about_a_tenth_of_a_kwh() -> None:
     )
     assert power is not None
     assert power.kwh(idle_s=160, busy_s=0) == pytest.approx(0.11, abs=0.02)
+
+
+def test_a_cap_scales_the_gpus_part_alone() -> None:
+    power = NodePowerModel(load_catalog()).node_power(
+        pool("aws/us-east-1/us-east-1a/p4de.24xlarge/spot")
+    )
+    assert power is not None
+    assert [cap.cap_w for cap in power.caps] == [300.0, 333.0, 367.0]
+    gpus_w = 1.14 * 8 * 400 * 1.019
+    cap = power.caps[1]
+    assert power.busy_w - cap.busy_w == pytest.approx((1 - 0.855) * gpus_w)
+    assert cap.speed == 0.938
+    assert "modelled" in cap.source
+
+
+def test_caps_that_raise_the_energy_of_a_node_are_left_out() -> None:
+    """Two GPUs in a large host: what the host draws for longer outweighs what the GPU saves."""
+
+    class LargeHost(Catalog):
+        def machine(self, pool: Pool) -> InstanceType | None:
+            found = super().machine(pool)
+            return None if found is None else replace(found, gpu_count=2)
+
+    where = pool("aws/us-east-1/us-east-1a/p4de.24xlarge/spot")
+    power = NodePowerModel(LargeHost()).node_power(where)
+    assert power is not None
+    assert [cap.cap_w for cap in power.caps] == [333.0, 367.0]
+
+
+def test_a_gpu_that_nobody_measured_gets_no_caps() -> None:
+    power = NodePowerModel(load_catalog()).node_power(
+        pool("aws/us-east-1/us-east-1a/p5.48xlarge/spot")
+    )
+    assert power is not None
+    assert power.caps == ()
