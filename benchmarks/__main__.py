@@ -10,7 +10,16 @@ import importlib
 import sys
 from collections.abc import Iterable, Sequence
 
-NAMES = ("cli", "replay", "strategies", "energy", "optimize", "fleet", "skypilot_choice")
+NAMES = (
+    "cli",
+    "replay",
+    "strategies",
+    "energy",
+    "forecast",
+    "optimize",
+    "fleet",
+    "skypilot_choice",
+)
 
 
 def main(arguments: Sequence[str]) -> int:

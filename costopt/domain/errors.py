@@ -4,6 +4,7 @@ CostoptError                1   the base: a message, and a hint that says what t
 ├── SpecError               2   a job or policy file is wrong: file, line, column, field
 ├── CatalogError            2   an unknown GPU model, instance type or region
 ├── MarketError             1   a market file is truncated, empty or holds impossible values
+├── SignalError             1   a recorded signal, such as carbon intensity, cannot be read
 ├── InfeasibleError         3   no plan keeps the deadline; names the binding constraint
 ├── GuardTrippedError       4   a budget or launch guard stopped the action
 ├── StaleDataError          5   every price or signal that was needed is too old
@@ -55,6 +56,10 @@ class CatalogError(CostoptError):
 
 class MarketError(CostoptError):
     """A market file is truncated, empty or holds impossible values."""
+
+
+class SignalError(CostoptError):
+    """A recorded signal is truncated, empty or holds impossible values."""
 
 
 class InfeasibleError(CostoptError):
