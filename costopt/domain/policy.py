@@ -58,7 +58,11 @@ class Limits:
     power_caps: bool = False
     providers: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
-    capacity_types: tuple[CapacityType, ...] = (CapacityType.SPOT, CapacityType.ON_DEMAND)
+    capacity_types: tuple[CapacityType, ...] = (
+        CapacityType.SPOT,
+        CapacityType.ON_DEMAND,
+        CapacityType.RESERVED,
+    )
 
     def refusal(self, pool: Pool) -> str | None:
         """Why the policy does not allow ``pool``, or None where it does."""

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.job import Job
-from costopt.domain.market import InstanceType, Offer, Pool
+from costopt.domain.market import CapacityType, InstanceType, Offer, Pool
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import Policy
 from costopt.domain.ports import Machines
@@ -21,10 +21,11 @@ def screen_offers(
 ) -> Screened:
     """Offers that the policy allows and whose price is known and fresh; reasons for the others.
 
-    Rejection codes: ``policy``, ``price_unknown``, ``price_invalid`` (not finite, or not above 0)
-    and ``price_stale`` (older than ``limits.max_price_age_s``). A list price is valid until the
-    provider publishes another, so a price with basis LISTED is never stale; ``check_age`` False
-    spares the others too, for quotes of the built-in catalogue, whose age the reader is shown.
+    Rejection codes: ``policy``, ``price_unknown``, ``price_invalid`` (not finite, or not above 0;
+    reserved capacity, which is paid for anyhow, may cost nothing more) and ``price_stale`` (older
+    than ``limits.max_price_age_s``). A list price is valid until the provider publishes another, so
+    a price with basis LISTED is never stale; ``check_age`` False spares the others too, for quotes
+    of the built-in catalogue, whose age the reader is shown.
     """
     usable: list[Offer] = []
     rejections: list[Rejection] = []
@@ -71,7 +72,8 @@ def _price_rejection(
 ) -> Rejection | None:
     if price is None:
         return Rejection(pool, "price_unknown", "the price is unknown")
-    if not math.isfinite(price.value) or price.value <= 0:
+    free = price.value == 0 and pool.capacity_type is CapacityType.RESERVED
+    if not math.isfinite(price.value) or (price.value <= 0 and not free):
         return Rejection(
             pool,
             "price_invalid",

@@ -71,7 +71,7 @@ def _no_configuration(
     name = part.demand.job.name
     if not request.offers and not rejections:
         return f"resources: there are no offers for job {name!r}"
-    if {"quota", "limit", "zone_share"} & {r.code for r in rejections}:
+    if {"quota", "limit", "zone_share", "capacity"} & {r.code for r in rejections}:
         for reason, relaxed in _relaxations(request):
             if feasible(relaxed):
                 return reason
@@ -163,6 +163,7 @@ def _limit_relaxations(request: PlanRequest) -> Iterator[tuple[str, PlanRequest]
     for name, value, unlimited in (
         ("max_usd_per_hour", limits.max_usd_per_hour, replace(limits, max_usd_per_hour=None)),
         ("max_nodes", limits.max_nodes, replace(limits, max_nodes=None)),
+        ("max_kw", limits.max_kw, replace(limits, max_kw=None)),
         ("max_zone_share", limits.max_zone_share, replace(limits, max_zone_share=None)),
         ("max_usd", limits.max_usd, replace(limits, max_usd=None)),
         ("max_usd_per_month", limits.max_usd_per_month, replace(limits, max_usd_per_month=None)),

@@ -13,7 +13,7 @@ from costopt.domain.policy import Policy
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
 from costopt.optimize.layout import Segment
-from costopt.optimize.prune import alone_held_h, alone_score
+from costopt.optimize.prune import alone_held_h, alone_score, usable_h
 from costopt.optimize.risk import forecast_rows
 from costopt.optimize.why_not import WhyNot
 
@@ -68,7 +68,7 @@ def _best_rows(table: ConfigurationTable, demand: Demand, chosen: set[int]) -> R
     fits = in_every_stage if in_every_stage.any() else in_first
     plain = np.flatnonzero(fits & (table.offer >= 0))
     held_h, score = alone_held_h(table, demand)[plain], alone_score(table, demand)[plain]
-    late = held_h > demand.hours_left
+    late = held_h > usable_h(table, demand)[plain]
     order = plain[np.lexsort((np.where(late, held_h, score), late, table.offer[plain]))]
     _, first_of = np.unique(table.offer[order], return_index=True)
     replaced = {int(table.offer[row]) for row in chosen}

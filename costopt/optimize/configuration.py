@@ -37,8 +37,10 @@ class ConfigurationTable:
     ``gang`` numbers what must be started: rows with the same gang differ only in ``cap_w``, the
     power limit of each GPU (NaN: none), and change without a start. ``start_h`` are the hours from
     a launch until new work is done: start-up, restore and the transfer of data; ``transfer_usd``
-    the dollars of that transfer at each start. ``pace`` has shape (stages, rows): the speed in a
-    stage over ``speed``.
+    the dollars of that transfer at each start. ``from_h`` and ``until_h`` bound the hours from now
+    in which the gang can be used (−∞, ∞: no bound), which ``now`` does not regard. ``steady`` tells
+    that what is available now is so over the whole horizon, as in reserved pools. ``pace`` has
+    shape (stages, rows): the speed in a stage over ``speed``, 0 where the row cannot run it.
     """
 
     offers: tuple[Offer, ...]
@@ -74,6 +76,9 @@ class ConfigurationTable:
     start_h: Array
     transfer_usd: Array
     moving_usd_per_hour: Array
+    from_h: Array
+    until_h: Array
+    steady: NDArray[np.bool_]
     pace: Array
 
     def __len__(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import timedelta
 
 from costopt.domain.job import Job
 from costopt.domain.market import Offer
@@ -29,12 +30,13 @@ def enumerate_configurations(
 
     Rejection codes besides those of ``costopt.market.screen``: ``hazard_unknown``,
     ``hazard_invalid``, ``hazard_too_high``, ``power_unknown``, ``power_invalid``,
-    ``carbon_unknown``, ``transfer_unknown``, ``gang_size``, ``zone_share``, ``quota`` and
+    ``carbon_unknown``, ``transfer_unknown``, ``dated`` (its time is over, or does not meet the
+    job's), ``gang_size``, ``capacity`` (a reservation too small), ``zone_share``, ``quota`` and
     ``limit``.
     """
     offers, rejections = _screen(request, demand)
     rows = with_caps(rows_of(offers, request, demand), offers, request)
-    rows, refused = apply_limits(rows, offers, gang_limits(offers, rows, request))
+    rows, refused = apply_limits(rows, offers, gang_limits(offers, rows, request, demand))
     table = table_of(offers, rows, request, demand)
     hopeful = table.paid_units_per_hour * HOPELESS > table.speed * 3600
     lost = set(table.offer.tolist()) - set(table.offer[hopeful].tolist()) - {-1}
@@ -61,6 +63,7 @@ def _screen(
             _hazard_fault(offer)
             or _power_fault(request.powers.get(offer.pool), needs_carbon)
             or _transfer_fault(offer, request, demand.job)
+            or _date_fault(offer, request, demand)
         )
         if unknown is None:
             usable.append(offer)
@@ -101,3 +104,12 @@ def _transfer_fault(offer: Offer, request: PlanRequest, job: Job) -> tuple[str, 
         "transfer_unknown",
         f"the price of moving the job's data or checkpoints to {here} is unknown",
     )
+
+
+def _date_fault(offer: Offer, request: PlanRequest, demand: Demand) -> tuple[str, str] | None:
+    release_at = request.now + timedelta(hours=demand.release_h)
+    if offer.until_at is not None and offer.until_at <= release_at:
+        return "dated", f"ends at {offer.until_at:%Y-%m-%d %H:%M} UTC, before the job may use it"
+    if offer.from_at is not None and offer.from_at >= demand.job.deadline_at:
+        return "dated", f"begins at {offer.from_at:%Y-%m-%d %H:%M} UTC, after the job's deadline"
+    return None

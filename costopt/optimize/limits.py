@@ -1,7 +1,8 @@
-"""Limits on a gang by itself: zone share, nodes, hourly dollars, quotas."""
+"""Limits on a gang by itself: zone share, nodes, hourly dollars, kilowatts, quotas."""
 
 from __future__ import annotations
 
+import math
 from itertools import accumulate
 
 import numpy as np
@@ -9,16 +10,24 @@ import numpy as np
 from costopt.domain.market import Offer
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import Limits
+from costopt.optimize.caps import gang_busy_kw
+from costopt.optimize.demand import Demand
 from costopt.optimize.request import PlanRequest, Quota
-from costopt.optimize.rows import Mask, Rows, gang_sum, mentioned, price_of
+from costopt.optimize.rows import Mask, Rows, fits_room, gang_sum, mentioned, price_of
+from costopt.optimize.shared import is_reserved, room_nodes
+
+ROUNDING_KW = 1e-9
 
 
 def gang_limits(
-    offers: tuple[Offer, ...], rows: Rows, request: PlanRequest
+    offers: tuple[Offer, ...], rows: Rows, request: PlanRequest, demand: Demand
 ) -> list[tuple[str, str, Mask]]:
     """(code, reason, rows that pass) of every limit of the policy and every quota."""
     limits = request.policy.limits
     found: list[tuple[str, str, Mask]] = []
+    if any(is_reserved(offer.pool) for offer in offers):
+        reason = "the reservation has fewer nodes than the smallest gang"
+        found.append(("capacity", reason, _within_reservation(offers, rows, request, demand)))
     if limits.max_zone_share is not None:
         reason = f"more than {limits.max_zone_share:.0%} of the nodes would stand in one zone"
         found.append(("zone_share", reason, _within_zone_share(rows, limits)))
@@ -29,11 +38,24 @@ def gang_limits(
         usd_per_hour = gang_sum(rows, np.array([price_of(offer) for offer in offers]))
         reason = f"the smallest gang costs more than {limits.max_usd_per_hour:g} $/h"
         found.append(("limit", reason, usd_per_hour <= limits.max_usd_per_hour))
+    if limits.max_kw is not None:
+        reason = f"the smallest gang draws more than {limits.max_kw:g} kW"
+        found.append(("limit", reason, _within_kw(offers, rows, request, limits.max_kw)))
     found.extend(
         ("quota", f"over the quota {quota.name}", _within_quota(offers, rows, request, quota))
         for quota in request.quotas
     )
     return found
+
+
+def _within_reservation(
+    offers: tuple[Offer, ...], rows: Rows, request: PlanRequest, demand: Demand
+) -> Mask:
+    most = [
+        room_nodes(offer, request, demand) if is_reserved(offer.pool) else math.inf
+        for offer in offers
+    ]
+    return fits_room(rows, np.array(most))
 
 
 def _within_quota(
@@ -50,7 +72,16 @@ def _within_quota(
         passes &= rows.nodes <= quota.max_nodes
     if quota.max_gpus is not None:
         passes &= rows.nodes * gpus[first] <= quota.max_gpus
+    if quota.max_kw is not None:
+        passes &= _within_kw(offers, rows, request, quota.max_kw)
     allowed: Mask = passes | ~counted[first]
+    return allowed
+
+
+def _within_kw(offers: tuple[Offer, ...], rows: Rows, request: PlanRequest, most_kw: float) -> Mask:
+    """What the whole gang draws at the meter while it trains, under its power cap."""
+    busy_kw = gang_busy_kw(rows, [request.powers[offer.pool] for offer in offers])
+    allowed: Mask = busy_kw <= most_kw + ROUNDING_KW
     return allowed
 
 

@@ -67,6 +67,14 @@ def alone_held_h(table: ConfigurationTable, demand: Demand) -> Array:
     return table.stretch * demand.units / table.paid_units_per_hour + start
 
 
+def usable_h(table: ConfigurationTable, demand: Demand) -> Array:
+    """Hours of the job's time in which each configuration can be used."""
+    hours: Array = np.minimum(table.until_h, demand.due_h) - np.maximum(
+        table.from_h, demand.release_h
+    )
+    return hours
+
+
 @dataclass(frozen=True, slots=True)
 class Competition:
     """What to keep besides the hull where jobs compete: the rows that each quota leaves alone."""
@@ -123,6 +131,6 @@ def _leaning(table: ConfigurationTable, scarce: Array) -> list[Array]:
 
 
 def _best_singles(table: ConfigurationTable, demand: Demand, rows: Rows) -> Rows:
-    in_time = rows[alone_held_h(table, demand)[rows] <= demand.hours_left]
+    in_time = rows[(alone_held_h(table, demand) <= usable_h(table, demand))[rows]]
     best = np.argsort(alone_score(table, demand)[in_time], kind="stable")[:SINGLES]
     return in_time[best]

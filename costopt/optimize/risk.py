@@ -60,6 +60,7 @@ def forecast_rows(
     draws = _draws(CANDIDATE_SAMPLES)
     usable_now = table.now[rows] | table.running[rows]
     begin_h = np.where(usable_now, demand.release_h, max(demand.release_h, BELIEF_H))
+    begin_h = np.maximum(begin_h, table.from_h[rows])
     start_h = np.where(table.running[rows], demand.starting_h, table.start_h[rows])
     units = np.full(len(rows), demand.units)
     samples = _simulate(table, rows, demand, units, start_h, draws)
@@ -131,7 +132,8 @@ def done_forecast(now: datetime) -> Forecast:
 
 def fallback_row(table: ConfigurationTable, demand: Demand) -> int | None:
     """The uninterrupted configuration held back: the cheapest in time alone, else the fastest."""
-    safe = np.flatnonzero(~table.interruptible & table.now)
+    lasting = (table.from_h <= demand.release_h) & (table.until_h >= demand.due_h)
+    safe = np.flatnonzero(~table.interruptible & table.now & lasting)
     if not len(safe):
         return None
     held_h = alone_held_h(table, demand)[safe]

@@ -157,3 +157,23 @@ def gang_sum(rows: Rows, per_node: Array) -> Array:
     for row in np.flatnonzero(rows.offer < 0):
         total[row] = sum(per_node[number] * nodes for number, nodes in rows.spread[row])
     return total
+
+
+def most_of(rows: Rows, figure: Array) -> Array:
+    """The largest of a figure over the offers of each row."""
+    first = rows.first()
+    largest: Array = figure[first] if len(first) else np.empty(0)
+    for row in np.flatnonzero(rows.offer < 0).tolist():
+        largest[row] = max(figure[number] for number, _ in rows.spread[row])
+    return largest
+
+
+def fits_room(rows: Rows, room_nodes: Array) -> Mask:
+    """Whether each zone's part of a row is within its offer's room."""
+    fits = np.zeros(len(rows.nodes), dtype=bool)
+    plain = rows.offer >= 0
+    if plain.any():
+        fits[plain] = rows.nodes[plain] <= room_nodes[rows.offer[plain]]
+    for row in np.flatnonzero(~plain).tolist():
+        fits[row] = all(nodes <= room_nodes[number] for number, nodes in rows.spread[row])
+    return fits

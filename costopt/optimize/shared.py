@@ -1,10 +1,12 @@
-"""Limits that jobs share at each instant: quotas, hourly dollars, nodes, what a pool has now."""
+"""Limits that jobs share at each instant: quotas, dollars per hour, kW, nodes, room in pools."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from costopt.domain.market import InstanceType, Pool
+from costopt.domain.fleet import NodeState
+from costopt.domain.market import CapacityType, InstanceType, Offer, Pool
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
 from costopt.optimize.request import PlanRequest, Quota
@@ -14,7 +16,8 @@ from costopt.optimize.request import PlanRequest, Quota
 class SharedLimit:
     """The loads of all jobs together stay within ``most``; ``near`` limits hold only at present.
 
-    Exactly one of ``quota``, ``pool`` and ``usd`` or ``nodes`` says what is counted.
+    ``kind`` says what is counted: "usd_per_hour", "kw" (at the meter), "nodes" or "gpus", of the
+    pools that match ``quota`` if there is one; or "pool": new nodes of ``pool``.
     """
 
     name: str
@@ -30,17 +33,25 @@ class SharedLimit:
         """What the job adds while it runs this configuration."""
         if self.kind == "usd_per_hour":
             return float(table.usd_per_hour[row])
+        if self.kind == "kw":
+            return self._kw(request, table, row)
         return sum(
             self._node_load(pool, request.machines[pool]) * self._counted(pool, nodes, demand)
             for pool, nodes in table.parts(row)
         )
+
+    def _kw(self, request: PlanRequest, table: ConfigurationTable, row: int) -> float:
+        """What the gang draws at the meter, under its power cap; all its nodes are alike."""
+        pool, _ = table.parts(row)[0]
+        outside = self.quota is not None and not self.quota.matches(pool, request.machines[pool])
+        return 0.0 if outside else float(table.busy_kw[row])
 
     def _counted(self, pool: Pool, nodes: int, demand: Demand) -> int:
         """A pool's room is for launches: nodes that the job has there already need none."""
         return max(0, nodes - demand.running.get(pool, 0)) if self.kind == "pool" else nodes
 
     def _node_load(self, pool: Pool, machine: InstanceType) -> float:
-        if self.kind == "pool":
+        if self.pool is not None:
             return float(pool == self.pool)
         if self.quota is not None and not self.quota.matches(pool, machine):
             return 0.0
@@ -55,23 +66,55 @@ def shared_limits(request: PlanRequest) -> tuple[SharedLimit, ...]:
         shared.append(SharedLimit("max_usd_per_hour", limits.max_usd_per_hour, "usd_per_hour"))
     if limits.max_nodes is not None:
         shared.append(SharedLimit("max_nodes", limits.max_nodes, "nodes"))
+    if limits.max_kw is not None:
+        shared.append(SharedLimit("max_kw", limits.max_kw, "kw"))
     for quota in request.quotas:
         if quota.max_nodes is not None:
             shared.append(SharedLimit(f"quota {quota.name}", quota.max_nodes, "nodes", quota=quota))
         if quota.max_gpus is not None:
             shared.append(SharedLimit(f"quota {quota.name}", quota.max_gpus, "gpus", quota=quota))
+        if quota.max_kw is not None:
+            shared.append(SharedLimit(f"quota {quota.name}", quota.max_kw, "kw", quota=quota))
     shared.extend(
-        SharedLimit(
-            f"capacity of {offer.pool}",
-            offer.nodes_available,
-            "pool",
-            near=True,
-            pool=offer.pool,
-        )
-        for offer in request.offers
-        if offer.nodes_available is not None
+        _capacity(offer, request) for offer in request.offers if offer.nodes_available is not None
     )
     return tuple(shared)
+
+
+def room_nodes(offer: Offer, request: PlanRequest, demand: Demand) -> float:
+    """How many nodes of an offer a job's gang can have, those it has included; ∞ where not known.
+
+    A spot or on-demand pool's room is for launches; a reservation's own nodes come free again when
+    another job gives them back.
+    """
+    if offer.nodes_available is None:
+        return math.inf
+    if not is_reserved(offer.pool):
+        return offer.nodes_available + demand.running.get(offer.pool, 0)
+    return offer.nodes_available + _living_nodes(request, offer.pool)
+
+
+def is_reserved(pool: Pool) -> bool:
+    """Whether the account has paid for the pool's nodes, so that what it has now it keeps."""
+    return pool.capacity_type is CapacityType.RESERVED
+
+
+def _living_nodes(request: PlanRequest, pool: Pool) -> int:
+    return sum(
+        node.pool == pool and node.state in (NodeState.PENDING, NodeState.RUNNING)
+        for view in request.jobs
+        for node in view.nodes
+    )
+
+
+def _capacity(offer: Offer, request: PlanRequest) -> SharedLimit:
+    """What a pool has: for launches at present, in a reservation for good."""
+    assert offer.nodes_available is not None
+    name = f"capacity of {offer.pool}"
+    if not is_reserved(offer.pool):
+        return SharedLimit(name, offer.nodes_available, "pool", near=True, pool=offer.pool)
+    most = offer.nodes_available + _living_nodes(request, offer.pool)
+    return SharedLimit(name, most, "nodes", pool=offer.pool)
 
 
 def totals_limit_usd(request: PlanRequest) -> tuple[str, float] | None:

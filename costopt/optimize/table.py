@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 
 import numpy as np
 
@@ -22,7 +23,8 @@ from costopt.optimize.rates import (
     towards,
 )
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.rows import Mask, Rows, gang_sum, price_of
+from costopt.optimize.rows import Mask, Rows, fits_room, gang_sum, most_of, price_of
+from costopt.optimize.shared import is_reserved, room_nodes
 
 ENDLESS = 1e6
 """Calendar hours per paid hour beyond which nothing fits any deadline; solvers refuse far more."""
@@ -92,7 +94,7 @@ def table_of(
         interval_s=interval,
         availability=availability,
         interruptible=member(o.pool.capacity_type.interruptible for o in offers).astype(bool),
-        now=_startable(offers, rows, demand),
+        now=_startable(offers, rows, request, demand),
         running=running,
         paid_units_per_hour=3600 * speed / paid,
         calendar=1 / np.clip(availability, 1e-3, 1.0),
@@ -107,6 +109,9 @@ def table_of(
         start_h=start_h,
         transfer_usd=transfer_usd,
         moving_usd_per_hour=moving_usd,
+        from_h=_from_h(offers, rows, request.now),
+        until_h=_until_h(offers, rows, request.now),
+        steady=member(is_reserved(o.pool) for o in offers).astype(bool),
         pace=np.ones((len(demand.stages), len(rows.nodes))),
     )
 
@@ -195,19 +200,22 @@ def _running(offers: tuple[Offer, ...], rows: Rows, demand: Demand) -> Mask:
     return running
 
 
-def _startable(offers: tuple[Offer, ...], rows: Rows, demand: Demand) -> Mask:
+def _startable(offers: tuple[Offer, ...], rows: Rows, request: PlanRequest, demand: Demand) -> Mask:
     """Whether what is available at present, with the nodes that the job has, fits the gang."""
-    room = np.array(
-        [
-            math.inf
-            if o.nodes_available is None
-            else o.nodes_available + demand.running.get(o.pool, 0)
-            for o in offers
-        ]
-    )
-    fits = np.zeros(len(rows.nodes), dtype=bool)
-    plain = rows.offer >= 0
-    fits[plain] = rows.nodes[plain] <= room[rows.offer[plain]]
-    for row in np.flatnonzero(~plain):
-        fits[row] = all(nodes <= room[number] for number, nodes in rows.spread[row])
-    return fits
+    return fits_room(rows, np.array([room_nodes(offer, request, demand) for offer in offers]))
+
+
+def _from_h(offers: tuple[Offer, ...], rows: Rows, now: datetime) -> Array:
+    """Hours until the last of a gang's offers begins, −∞ where none is dated."""
+    begins = [-math.inf if o.from_at is None else _hours(o.from_at - now) for o in offers]
+    return most_of(rows, np.array(begins))
+
+
+def _until_h(offers: tuple[Offer, ...], rows: Rows, now: datetime) -> Array:
+    """Hours until the first of a gang's offers ends, ∞ where none is dated."""
+    ends = [math.inf if o.until_at is None else _hours(o.until_at - now) for o in offers]
+    return -most_of(rows, -np.array(ends))
+
+
+def _hours(span: timedelta) -> float:
+    return span.total_seconds() / 3600

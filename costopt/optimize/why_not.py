@@ -10,7 +10,7 @@ from costopt.domain.plan import Forecast, Rejection
 from costopt.domain.policy import Policy
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
-from costopt.optimize.prune import alone_held_h, alone_score
+from costopt.optimize.prune import alone_held_h, alone_score, usable_h
 from costopt.optimize.rates import Array
 from costopt.optimize.risk import fallback_row
 
@@ -21,7 +21,8 @@ class WhyNot:
 
     Codes: ``late``; ``risk`` (not sure enough, or sure only by way of the fallback); ``budget``;
     ``fallback`` (cheaper than the plan if all goes well, but not on average); ``dearer``;
-    ``unplanned`` (nothing against it, but there is no plan).
+    ``dated`` (the capacity is there for too short a
+    time); ``unplanned`` (nothing against it, but there is no plan).
     """
 
     table: ConfigurationTable
@@ -29,6 +30,7 @@ class WhyNot:
     policy: Policy
     plan_score_usd: float | None
     held_h: Array
+    usable_h: Array
     score_usd: Array
     has_fallback: bool
 
@@ -47,6 +49,7 @@ class WhyNot:
             policy,
             plan_score_usd,
             alone_held_h(table, demand),
+            usable_h(table, demand),
             alone_score(table, demand),
             fallback_row(table, demand) is not None,
         )
@@ -68,6 +71,8 @@ class WhyNot:
             return "late", f"finishes {late_h:,.1f} h late"
         if forecast.on_time < asked:
             return "risk", f"P(on time) {forecast.on_time:.2f} < {asked:g}"
+        if self._held_too_short(row):
+            return "dated", f"can be used for {max(0.0, self.usable_h[row]):,.1f} h only"
         saved = self.has_fallback and bool(self.table.interruptible[row])
         if saved and self._expected_h(row) > self.demand.hours_left:
             return "risk", "too slow: on time only by changing to uninterrupted capacity"
@@ -75,10 +80,15 @@ class WhyNot:
             return "risk", "leaves no time for the reserve and for what may go wrong"
         return None
 
+    def _held_too_short(self, row: int) -> bool:
+        """Whether the whole job fits the job's own time, but not the time of a dated offer."""
+        usable = float(self.usable_h[row])
+        return usable < self.demand.hours_left and self._expected_h(row) > usable
+
     def _expected_h(self, row: int) -> float:
         table = self.table
         paid_h = self.demand.units / float(table.paid_units_per_hour[row])
-        return paid_h * float(table.calendar[row]) + self.demand.job.overhead_s / 3600
+        return paid_h * float(table.calendar[row]) + float(table.start_h[row])
 
     def _budget(self, forecast: Forecast) -> tuple[str, str] | None:
         budget = self.demand.job.budget
@@ -96,7 +106,10 @@ class WhyNot:
         objective = self.policy.objective
         only_usd = objective.usd_per_kwh == 0 and objective.usd_per_tonne_co2e == 0
         verb = "costs" if only_usd else "scores"
-        ratio = float(self.score_usd[row]) / max(plan_score_usd, 1e-12)
+        score_usd = float(self.score_usd[row])
+        if plan_score_usd <= 0 < score_usd:
+            return Rejection(pool, "dearer", f"{verb} {score_usd:,.2f}, the chosen nothing")
+        ratio = score_usd / max(plan_score_usd, 1e-12)
         if ratio < 1:
             reason = "cheaper if all goes well, but leaves more to the dearer fallback"
             return Rejection(pool, "fallback", reason)

@@ -92,8 +92,8 @@ def _ground(view: View) -> _Ground:
 
 
 def _price_step(usd_per_hour: float) -> int:
-    """On a scale on which a step is 2 %."""
-    return round(math.log(usd_per_hour, PRICE_STEP))
+    """On a scale on which a step is 2 %; below a micro-dollar all is one step."""
+    return round(math.log(max(usd_per_hour, 1e-6), PRICE_STEP))
 
 
 def _runs_out(plan: Plan, view: View) -> bool:
