@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from costopt.domain.job import Progress, Resources
 from costopt.domain.market import Offer, Pool
+from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Limits, Policy
 from costopt.domain.power import NodePower, PowerCap
 from costopt.domain.view import JobView
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import demand_of
 from costopt.optimize.enumerate import enumerate_configurations
-from costopt.optimize.request import PlanRequest
+from costopt.optimize.planner import plan
+from costopt.optimize.request import PlanRequest, Quota
+from costopt.optimize.shared import shared_limits
 from tests.optimize_fixtures import NOW, job, machines_of, offer, pool, power
 
 BUSY_W = 4000.0
@@ -32,18 +36,30 @@ def table(
     limits: Limits = ALLOWED,
     powers: Mapping[Pool, NodePower] | None = None,
     nodes: int = 3,
+    quotas: tuple[Quota, ...] = (),
 ) -> ConfigurationTable:
-    request = PlanRequest(
+    asked = request(offers, limits, powers, nodes, quotas)
+    demand = demand_of(asked.jobs[0], NOW, 0.0)
+    assert demand is not None
+    return enumerate_configurations(asked, demand)[0]
+
+
+def request(
+    offers: list[Offer],
+    limits: Limits = ALLOWED,
+    powers: Mapping[Pool, NodePower] | None = None,
+    nodes: int = 3,
+    quotas: tuple[Quota, ...] = (),
+) -> PlanRequest:
+    return PlanRequest(
         now=NOW,
         jobs=(JobView(job(resources=Resources(max_nodes=nodes)), Progress()),),
         offers=tuple(offers),
         machines=machines_of(offers),
         powers=powers or {o.pool: CAPPED for o in offers},
         policy=Policy("p", limits=limits),
+        quotas=quotas,
     )
-    demand = demand_of(request.jobs[0], NOW, 0.0)
-    assert demand is not None
-    return enumerate_configurations(request, demand)[0]
 
 
 def two_pools() -> list[Offer]:
@@ -111,3 +127,70 @@ def test_spreads_are_capped_whole() -> None:
     assert [found.cap_w[row] for row in spread[1:]] == [300.0, 200.0]
     assert len({int(found.gang[row]) for row in spread}) == 1
     assert found.busy_kw[spread[1]] == pytest.approx(2 * 3.2 * 1.2)
+
+
+def gangs(found: ConfigurationTable) -> set[tuple[int, int, float]]:
+    """(offer, nodes, cap or 0) of each row."""
+    caps = np.nan_to_num(found.cap_w)
+    return set(zip(found.offer.tolist(), found.nodes.tolist(), caps.tolist(), strict=True))
+
+
+NODE_KW = BUSY_W * 1.2 / 1000
+MILD_KW = MILD.busy_w * 1.2 / 1000
+
+
+def test_a_gang_over_the_policys_kilowatts_fits_under_a_cap() -> None:
+    """Two nodes fit only under a cap, though the rows without one are gone."""
+    found = table(two_pools(), Limits(power_caps=True, max_kw=2 * MILD_KW))
+    assert {(n, cap) for _, n, cap in gangs(found)} == {
+        (1, 0.0), (1, 300.0), (1, 200.0), (2, 300.0), (2, 200.0),
+    }  # fmt: skip
+
+
+def test_a_quota_of_kilowatts_holds_where_it_matches() -> None:
+    offers = [offer(pool("a"), 10.0), offer(pool("a", region="r2"), 10.0)]
+    site = Quota("site", region="r1", max_kw=1.5 * NODE_KW)
+    found = table(offers, Limits(), quotas=(site,))
+    assert gangs(found) == {(0, 1, 0.0), (1, 1, 0.0), (1, 2, 0.0), (1, 3, 0.0)}
+
+
+def test_jobs_share_the_kilowatts_of_the_policy_and_of_a_site() -> None:
+    offers = [offer(pool("a"), 10.0), offer(pool("a", region="r2"), 10.0)]
+    site = Quota("site", region="r1", max_kw=7.0)
+    limits = Limits(power_caps=True, max_kw=20.0)
+    asked = request(offers, limits, quotas=(site,))
+    found = table(offers, limits, quotas=(site,))
+    demand = demand_of(asked.jobs[0], NOW, 0.0)
+    assert demand is not None
+    everywhere, at_site = (limit for limit in shared_limits(asked) if limit.kind == "kw")
+    assert (everywhere.name, everywhere.most) == ("max_kw", 20.0)
+    assert (at_site.name, at_site.most) == ("quota site", 7.0)
+    loads = {
+        (int(found.offer[row]), int(found.nodes[row]), float(np.nan_to_num(found.cap_w[row]))): (
+            everywhere.load(asked, demand, found, row),
+            at_site.load(asked, demand, found, row),
+        )
+        for row in range(len(found))
+    }
+    assert loads[0, 1, 0.0] == pytest.approx((NODE_KW, NODE_KW))
+    assert loads[0, 1, 300.0] == pytest.approx((MILD_KW, MILD_KW))
+    assert loads[1, 2, 300.0] == pytest.approx((2 * MILD_KW, 0.0))
+
+
+def test_what_no_gang_can_draw_is_named_as_what_binds() -> None:
+    found = plan(request(two_pools(), Limits(max_kw=1.0)))
+    assert found.status is PlanStatus.INFEASIBLE
+    assert found.binding == "limit: the policy's max_kw of 1"
+    assert {r.reason for r in found.rejections} == {"the smallest gang draws more than 1 kW"}
+
+
+def test_jobs_together_stay_within_the_kilowatts() -> None:
+    """Each alone would fit at once; together they must take turns or caps."""
+    asked = request([offer(pool("a"), 10.0)], Limits(max_kw=1.5 * NODE_KW), nodes=1)
+    two = tuple(
+        replace(asked.jobs[0], job=job(8, name=name, deadline_h=24)) for name in ("one", "two")
+    )
+    found = plan(replace(asked, jobs=two))
+    assert found.status in (PlanStatus.OPTIMAL, PlanStatus.FEASIBLE)
+    spans = sorted((a.start_at, a.end_at) for a in found.allocations)
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
