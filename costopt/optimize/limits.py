@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import accumulate
 
 import numpy as np
@@ -10,18 +11,23 @@ from costopt.domain.market import Offer
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import Limits
 from costopt.optimize.caps import gang_busy_kw
+from costopt.optimize.demand import Demand
 from costopt.optimize.request import PlanRequest, Quota
-from costopt.optimize.rows import Mask, Rows, gang_sum, mentioned, price_of
+from costopt.optimize.rows import Mask, Rows, fits_room, gang_sum, mentioned, price_of
+from costopt.optimize.shared import is_reserved, room_nodes
 
 ROUNDING_KW = 1e-9
 
 
 def gang_limits(
-    offers: tuple[Offer, ...], rows: Rows, request: PlanRequest
+    offers: tuple[Offer, ...], rows: Rows, request: PlanRequest, demand: Demand
 ) -> list[tuple[str, str, Mask]]:
     """(code, reason, rows that pass) of every limit of the policy and every quota."""
     limits = request.policy.limits
     found: list[tuple[str, str, Mask]] = []
+    if any(is_reserved(offer.pool) for offer in offers):
+        reason = "the reservation has fewer nodes than the smallest gang"
+        found.append(("capacity", reason, _within_reservation(offers, rows, request, demand)))
     if limits.max_zone_share is not None:
         reason = f"more than {limits.max_zone_share:.0%} of the nodes would stand in one zone"
         found.append(("zone_share", reason, _within_zone_share(rows, limits)))
@@ -40,6 +46,16 @@ def gang_limits(
         for quota in request.quotas
     )
     return found
+
+
+def _within_reservation(
+    offers: tuple[Offer, ...], rows: Rows, request: PlanRequest, demand: Demand
+) -> Mask:
+    most = [
+        room_nodes(offer, request, demand) if is_reserved(offer.pool) else math.inf
+        for offer in offers
+    ]
+    return fits_room(rows, np.array(most))
 
 
 def _within_quota(
