@@ -98,6 +98,15 @@ class LimitsSection(Section):
     max_zone_share: Share | None = Field(
         default=LIMITS.max_zone_share, description="largest share of the nodes in one zone"
     )
+    max_kw: Positive | None = Field(
+        default=LIMITS.max_kw,
+        description="kilowatts of all nodes at once while they train, at the data centre's meter",
+    )
+    power_caps: bool = Field(
+        default=LIMITS.power_caps,
+        description="plans may cap the power of GPUs where that saves energy; "
+        "agents need the right to set it",
+    )
     providers: Annotated[list[Word], Field(min_length=1)] = Field(
         default_factory=lambda: list(LIMITS.providers), description="allowed; default: all"
     )
@@ -207,6 +216,8 @@ def _limits(section: LimitsSection) -> Limits:
         max_nodes=section.max_nodes,
         max_launches_per_hour=section.max_launches_per_hour,
         max_zone_share=section.max_zone_share,
+        max_kw=section.max_kw,
+        power_caps=section.power_caps,
         providers=tuple(section.providers),
         regions=tuple(section.regions),
         capacity_types=tuple(section.capacity_types),

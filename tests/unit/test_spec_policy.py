@@ -64,6 +64,18 @@ rules:
     assert policy.rules[0].holds(23)
 
 
+def test_kilowatts_and_power_caps_are_limits(tmp_path: Path) -> None:
+    policy = load(tmp_path, "name: x\nlimits: {max_kw: 12.5, power_caps: true}\n")
+    assert policy.limits == Limits(max_kw=12.5, power_caps=True)
+    assert load(tmp_path, "name: x\nlimits: {max_kw:}\n").limits.max_kw is None
+
+
+def test_the_schema_knows_kilowatts_and_power_caps() -> None:
+    limits = policy_schema()["$defs"]["LimitsSection"]["properties"]
+    assert limits["power_caps"]["type"] == "boolean"
+    assert limits["max_kw"]["anyOf"][0]["exclusiveMinimum"] == 0
+
+
 def test_null_lifts_a_limit(tmp_path: Path) -> None:
     assert load(tmp_path, "name: x\nlimits: {max_price_age:}\n").limits.max_price_age_s is None
 
@@ -80,6 +92,8 @@ def test_null_lifts_a_limit(tmp_path: Path) -> None:
         ("limits: {capacity_types: []}", "2:26: limits.capacity_types: expected at least one"),
         ("limits: {max_zone_share: 1.5}", "2:26: limits.max_zone_share: expected less than"),
         ("limits: {max_price_ratio: 0.5}", "2:27: limits.max_price_ratio: expected greater than"),
+        ("limits: {max_kw: 0}", "2:18: limits.max_kw: expected greater than 0"),
+        ("limits: {power_caps: 250}", "2:22: limits.power_caps: expected"),
         ("strategy: {name: milp, parameters: {a: [1]}}", "2:40: strategy.parameters.a: "),
         ("strategy: 5", "2:11: strategy: expected a mapping"),
         ("rules: [{name: a, trigger: slack, low: 2, high: 1, then: {max_nodes: 1}}]",
