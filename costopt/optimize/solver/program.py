@@ -1,4 +1,4 @@
-"""The only door to a solver: a linear model with integers, solved by HiGHS or CBC through PuLP.
+"""A linear model with integers, solved by HiGHS or CBC through PuLP.
 
 PuLP is the modelling layer. HiGHS gets the whole matrix at once, since PuLP's own interface adds
 row by row and takes longer than the solve; where ``highspy`` is missing, PuLP's bundled CBC solves.

@@ -1,0 +1,192 @@
+"""What jobs share in each slot, as arrays: prices of the limits by row, room that is left by row.
+
+L limits, T slots, O offers of the request, N rows of a menu. Limits that count (nodes, GPUs, vCPUs,
+the nodes of a pool) have a load per node; those of dollars and of kW a load per row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costopt.optimize.fleet.menu import Menu
+from costopt.optimize.fleet.schedule import Schedule
+from costopt.optimize.model import JobPart
+from costopt.optimize.rates import Array
+from costopt.optimize.request import PlanRequest
+from costopt.optimize.shared import SharedLimit
+from costopt.optimize.slots import Slot
+
+SLIP = 1e-6
+"""Relative slip allowed where a load is held against its limit."""
+
+BY_ROW = ("usd_per_hour", "kw")
+
+
+class Capacity:
+    """The shared limits of a request over the slots of its plan."""
+
+    def __init__(
+        self, request: PlanRequest, slots: Sequence[Slot], limits: Sequence[SharedLimit]
+    ) -> None:
+        self.request, self.slots, self.limits = request, tuple(slots), tuple(limits)
+        near = np.array([slot.near for slot in slots], dtype=bool)
+        self.active = np.array([near | (not limit.near) for limit in limits]).reshape(
+            -1, len(slots)
+        )
+        self.most = np.array([limit.most for limit in limits])
+        self.counting = [i for i, one in enumerate(limits) if one.kind not in (*BY_ROW, "pool")]
+        self.by_row = [i for i, one in enumerate(limits) if one.kind in BY_ROW]
+        self._loads: dict[tuple[str, int], tuple[tuple[int, float], ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self.limits)
+
+    @cached_property
+    def pool_limits(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(limits, offers): the limits of single pools and the offers that they bound."""
+        column = {offer.pool: i for i, offer in enumerate(self.request.offers)}
+        pairs = [
+            (number, column[limit.pool])
+            for number, limit in enumerate(self.limits)
+            if limit.kind == "pool" and limit.pool is not None
+        ]
+        found = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        return found[:, 0], found[:, 1]
+
+    @cached_property
+    def per_node(self) -> Array:
+        """(L, O): what a node of each offer adds to each counting limit; 0 for the others."""
+        loads = np.zeros((len(self.limits), len(self.request.offers)))
+        families: dict[object, list[int]] = {}
+        for number, offer in enumerate(self.request.offers):
+            pool = offer.pool
+            key = (pool.provider, pool.region, pool.instance_type, pool.capacity_type)
+            families.setdefault(key, []).append(number)
+        for members in families.values():
+            pool = self.request.offers[members[0]].pool
+            machine = self.request.machines.get(pool)
+            if machine is not None:
+                column = [self.limits[i].node_load(pool, machine) for i in self.counting]
+                loads[np.ix_(self.counting, members)] = np.array(column)[:, None]
+        return loads
+
+    def loads(self, part: JobPart, row: int) -> tuple[tuple[int, float], ...]:
+        """(limit, load) of a row of a job, where it is not 0."""
+        key = (part.demand.job.name, row)
+        if key not in self._loads:
+            found = (
+                (number, limit.load(self.request, part.demand, part.table, row))
+                for number, limit in enumerate(self._relevant(part, row))
+                if limit is not None
+            )
+            self._loads[key] = tuple((number, load) for number, load in found if load)
+        return self._loads[key]
+
+    def _relevant(self, part: JobPart, row: int) -> list[SharedLimit | None]:
+        """The limits with those of other pools left out, which are many."""
+        pools = {pool for pool, _ in part.table.parts(row)}
+        return [one if one.kind != "pool" or one.pool in pools else None for one in self.limits]
+
+    def usage(self, part: JobPart, schedule: Schedule) -> Array:
+        """(entries, 3): limit, slot and load of everything that a schedule holds."""
+        entries = [
+            (limit, slot, load)
+            for slot, row in zip(schedule.slot.tolist(), schedule.row.tolist(), strict=True)
+            for limit, load in self.loads(part, row)
+            if self.active[limit, slot]
+        ]
+        return np.array(entries, dtype=float).reshape(-1, 3)
+
+    def node_prices(self, duals: Array, tenant: str) -> Array:
+        """(T, O): what a node-slot of each offer costs at these duals (L, T) ≥ 0."""
+        priced = [i for i in self.counting if duals[i].any() and self._counts(i, tenant)]
+        prices = duals[priced].T @ self.per_node[priced] if priced else self._free()
+        limits, offers = self.pool_limits
+        np.add.at(prices, (slice(None), offers), duals[limits].T)
+        return prices
+
+    def _free(self) -> Array:
+        return np.zeros((len(self.slots), len(self.request.offers)))
+
+    def _counts(self, number: int, tenant: str) -> bool:
+        """Whether a limit counts the jobs of this tenant."""
+        return self.limits[number].tenant in (None, tenant)
+
+    def shared_prices(self, menu: Menu, node_prices: Array, duals: Array) -> Array:
+        """(T, N): what each row pays in each slot for what it shares."""
+        prices = gang_sums(menu, node_prices)
+        if menu.live >= 0:
+            prices[:, self._living_places(menu)] -= self._living_discount(menu, duals)
+        tenant = menu.part.demand.job.tenant
+        for number in self.by_row:
+            if duals[number].any() and self._counts(number, tenant):
+                prices += duals[number][:, None] * self.row_loads(menu, number)
+        return prices
+
+    def _living_places(self, menu: Menu) -> NDArray[np.int64]:
+        return np.flatnonzero(menu.part.table.running[menu.rows])
+
+    def _living_discount(self, menu: Menu, duals: Array) -> Array:
+        """(T, 1): the living gang holds its nodes already and needs no room in their pools."""
+        limits, offers = self.pool_limits
+        held = menu.part.demand.running
+        nodes = np.array([held.get(self.request.offers[o].pool, 0) for o in offers.tolist()])
+        return (duals[limits].T @ nodes)[:, None] if len(limits) else np.zeros((1, 1))
+
+    def row_loads(self, menu: Menu, number: int) -> Array:
+        """(N,): the load of each row on a limit of dollars per hour or kW."""
+        part = menu.part
+        limit = self.limits[number]
+        return np.array(
+            [limit.load(self.request, part.demand, part.table, row) for row in menu.rows.tolist()]
+        )
+
+    def allowed(self, menu: Menu, left: Array) -> NDArray[np.bool_]:
+        """(T, N): the rows for which there is room in what is left of each limit (L, T)."""
+        room, pools = self._node_room(left, menu.part.demand.job.tenant)
+        nodes, column = menu.nodes, menu.column
+        fits: NDArray[np.bool_] = nodes <= room[:, column]
+        fits &= nodes <= pools[:, column]
+        for place, parts in menu.spreads:
+            fits[:, place] = nodes[place] <= room[:, column[place]]
+            for offer, count in parts:
+                fits[:, place] &= count <= pools[:, offer]
+        if menu.live >= 0:
+            living = self._living_places(menu)
+            fits[:, living] = nodes[living] <= room[:, column[living]]
+        for number in self.by_row:
+            if self._counts(number, menu.part.demand.job.tenant):
+                loads = self.row_loads(menu, number)
+                fits &= loads <= left[number][:, None] * (1 + SLIP)
+        return fits
+
+    def _node_room(self, left: Array, tenant: str) -> tuple[Array, Array]:
+        """(T, O): nodes that the counting limits leave, and that each pool by itself leaves."""
+        shape = (len(self.slots), len(self.request.offers))
+        room, pools = np.full(shape, np.inf), np.full(shape, np.inf)
+        for number in self.counting:
+            members = np.flatnonzero(self.per_node[number])
+            if len(members) and self._counts(number, tenant):
+                fits = left[number][:, None] / self.per_node[number, members] * (1 + SLIP)
+                room[:, members] = np.minimum(room[:, members], fits)
+        limits, offers = self.pool_limits
+        if len(limits):
+            bounded = np.where(self.active[limits], left[limits], np.inf) * (1 + SLIP)
+            pools[:, offers] = np.minimum(pools[:, offers], bounded.T)
+        return room, pools
+
+    def empty(self) -> Array:
+        """(L, T): what is left of every limit when no job runs; ∞ where it does not hold."""
+        return np.where(self.active, self.most[:, None], np.inf)
+
+
+def gang_sums(menu: Menu, by_offer: Array) -> Array:
+    """(T, N) of a figure per node (T, O), summed over each row's nodes."""
+    sums: Array = by_offer[:, menu.column] * menu.nodes
+    for place, parts in menu.spreads:
+        sums[:, place] = sum(count * by_offer[:, offer] for offer, count in parts)
+    return sums

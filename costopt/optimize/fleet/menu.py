@@ -1,0 +1,114 @@
+"""What one job may run in each slot, as arrays: rows of its table grouped by gang.
+
+T slots, N rows, G gangs (rows of one gang differ in their power cap and change without a start),
+Q stages. A gang that runs a whole slot of L hours is held for L and paid for L / stretch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costopt.optimize.model import JobPart
+from costopt.optimize.rates import Array
+from costopt.optimize.slots import Slot
+from costopt.optimize.tariff import Outlook, Tariff
+
+Rows = NDArray[np.int64]
+
+NEVER = 1e30
+"""The cost of a slot that a row may not use; finite, so that sums of it stay comparable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Menu:
+    """``rows`` are table rows in the order of their gangs; ``gang`` (N,) numbers these from 0 and
+    ``first`` (G,) is where each begins.
+
+    ``units`` (Q, N) is expected work of a held hour, 0 where the stage does not allow the row;
+    ``score``, (T, N) the objective of a held hour, ``start_score`` (T, G) of a start, which takes
+    ``start_h`` (G,) held hours. ``live`` is the gang that runs now, −1 for none, with
+    ``starting_h`` left of its start. ``may_pause`` (Q,) and ``work`` (Q,) are of the stages.
+    ``column`` (N,) is the request's offer of each row, of a spread the first; ``spreads`` lists the
+    place and (offer, nodes) of the others.
+    """
+
+    part: JobPart
+    slots: tuple[Slot, ...]
+    hours: Array
+    tariff: Tariff
+    rows: Rows
+    gang: NDArray[np.int64]
+    first: NDArray[np.int64]
+    units: Array
+    usable: NDArray[np.bool_]
+    score: Array
+    start_score: Array
+    start_h: Array
+    live: int
+    starting_h: float
+    may_pause: NDArray[np.bool_]
+    work: Array
+    nodes: NDArray[np.int64]
+    column: NDArray[np.int64]
+    spreads: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+
+    @classmethod
+    def of(cls, part: JobPart, outlook: Outlook, tariff: Tariff, rows: Rows) -> Self:
+        """The menu of these table rows."""
+        table, demand = part.table, part.demand
+        rows = rows[np.lexsort((rows, table.gang[rows]))]
+        _, first, gang = np.unique(table.gang[rows], return_index=True, return_inverse=True)
+        lead = rows[first]
+        stages = demand.stages
+        live = np.flatnonzero(table.running[lead])
+        return cls(
+            part=part,
+            slots=outlook.slots,
+            hours=np.array([slot.hours for slot in outlook.slots]),
+            tariff=tariff,
+            rows=rows,
+            gang=gang,
+            first=first,
+            units=units_per_held_hour(part, rows),
+            usable=tariff.usable(demand, rows),
+            score=tariff.score_per_hour(rows) / table.stretch[rows],
+            start_score=tariff.start_score(lead),
+            start_h=table.start_h[lead],
+            live=int(live[0]) if len(live) else -1,
+            starting_h=demand.starting_h,
+            may_pause=np.array([stage.may_pause for stage in stages], dtype=bool),
+            work=np.array([stage.units for stage in stages]),
+            nodes=table.nodes[rows],
+            column=tariff.column_of(rows),
+            spreads=tuple(
+                (
+                    place,
+                    tuple((int(tariff.column[o]), n) for o, n in table.spread[int(rows[place])]),
+                )
+                for place in np.flatnonzero(table.offer[rows] < 0).tolist()
+            ),
+        )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def units_per_held_hour(part: JobPart, rows: Rows) -> Array:
+    """(Q, rows): expected work of a held hour in each stage, 0 where the stage forbids the row."""
+    table = part.table
+    held = table.paid_units_per_hour[rows] / table.stretch[rows]
+    nodes = table.nodes[rows]
+    return np.array(
+        [
+            np.where(
+                (nodes >= stage.min_nodes) & (nodes <= stage.max_nodes),
+                held * table.pace[number][rows],
+                0.0,
+            )
+            for number, stage in enumerate(part.demand.stages)
+        ]
+    )

@@ -1,0 +1,174 @@
+"""One job's schedule over the slots: a column of the master program, and a plan once it is chosen.
+
+A gang that starts in a slot works less there by its start-up; where that is longer than the slot
+the rest is taken from the next ones. The last slot of a run may be left early: that is where work
+beyond what the job needs is trimmed, the dearest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costopt.optimize.fleet.menu import Menu
+from costopt.optimize.fleet.path import Path
+from costopt.optimize.rates import Array
+
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Its slots in order, as arrays of the same length.
+
+    ``row`` is of the job's table; ``held_h`` the working hours of the gang in the slot, after
+    ``start_h`` hours of its start-up; ``starts`` whether it is launched there. ``living`` tells
+    whether the first gang is the one that ran when the plan was made. ``units``, ``score``, ``usd``
+    and ``kwh`` are by slot, ``work`` (Q,) the units of each stage.
+    """
+
+    slot: Numbers
+    stage: Numbers
+    row: Numbers
+    starts: NDArray[np.bool_]
+    held_h: Array
+    start_h: Array
+    units: Array
+    score: Array
+    usd: Array
+    kwh: Array
+    work: Array
+    living: bool
+
+    @property
+    def total_score(self) -> float:
+        """The objective in dollars."""
+        return float(self.score.sum())
+
+    def __len__(self) -> int:
+        return len(self.slot)
+
+    def serves(self, work: Array, tolerance: float = 1e-9) -> bool:
+        """Whether every stage's work is done."""
+        return bool((self.work >= work * (1 - tolerance)).all())
+
+
+def schedule_of(menu: Menu, path: Path) -> Schedule:
+    """The whole of a path, with all the work that its slots give."""
+    slot = np.array([step.slot for step in path.steps], dtype=np.int64)
+    place = np.array([step.place for step in path.steps], dtype=np.int64)
+    starts = np.array([step.starts for step in path.steps], dtype=bool)
+    stage = np.array([step.stage for step in path.steps], dtype=np.int64)
+    living = len(starts) > 0 and not bool(starts[0])
+    start_h = _start_hours(menu, slot, place, starts)
+    return timed(menu, slot, stage, place, starts, menu.hours[slot] - start_h, start_h, living)
+
+
+def _start_hours(menu: Menu, slot: Numbers, place: Numbers, starts: NDArray[np.bool_]) -> Array:
+    """Hours of start-up in each slot; what does not fit goes over to the next one."""
+    hours = menu.hours[slot]
+    taken = np.zeros(len(slot))
+    owed_h = menu.starting_h
+    for i, (begins, gang) in enumerate(
+        zip(starts.tolist(), menu.gang[place].tolist(), strict=True)
+    ):
+        if begins:
+            owed_h = float(menu.start_h[gang])
+        if owed_h > 0:
+            taken[i] = min(owed_h, float(hours[i]))
+            owed_h -= taken[i]
+    return taken
+
+
+def timed(
+    menu: Menu,
+    slot: Numbers,
+    stage: Numbers,
+    place: Numbers,
+    starts: NDArray[np.bool_],
+    held_h: Array,
+    start_h: Array,
+    living: bool,
+) -> Schedule:
+    """The schedule with its figures; ``place`` are places in the menu."""
+    table, row, gang = menu.part.table, menu.rows[place], menu.gang[place]
+    paid_h = held_h / table.stretch[row]
+    share = start_h / np.maximum(menu.start_h[gang], 1e-12)
+    usd_per_hour, usd_per_start = menu.tariff.usd_at(slot, row)
+    units = held_h * menu.units[stage, place]
+    work = np.bincount(stage, weights=units, minlength=len(menu.work))
+    return Schedule(
+        slot=slot,
+        stage=stage,
+        row=row,
+        starts=starts,
+        held_h=held_h,
+        start_h=start_h,
+        units=units,
+        score=held_h * menu.score[slot, place] + share * menu.start_score[slot, gang],
+        usd=paid_h * usd_per_hour + share * usd_per_start,
+        kwh=paid_h * table.kwh_per_hour[row] + share * table.kwh_per_start[row],
+        work=work.astype(float),
+        living=living,
+    )
+
+
+def trimmed(menu: Menu, whole: Schedule) -> Schedule:
+    """Without the work beyond what each stage needs, as far as runs may end earlier."""
+    surplus = (whole.work - menu.work).tolist()
+    floor = (1e-9 * menu.work).tolist()
+    if not any(s > f for s, f in zip(surplus, floor, strict=True)):
+        return whole
+    kept = list(range(len(whole)))
+    units, stage = whole.units.tolist(), whole.stage.tolist()
+    price = np.where(
+        whole.units > 0, whole.score / np.maximum(whole.units, 1e-300), np.inf
+    ).tolist()
+    held = whole.held_h.copy()
+    while True:
+        ends = [
+            n for n in _ends(menu, whole, kept) if surplus[stage[kept[n]]] > floor[stage[kept[n]]]
+        ]
+        if not ends:
+            break
+        dearest = max(ends, key=lambda n: price[kept[n]])
+        i = kept[dearest]
+        if units[i] <= surplus[stage[i]]:
+            surplus[stage[i]] -= units[i]
+            del kept[dearest]
+            continue
+        held[i] *= 1 - surplus[stage[i]] / units[i]
+        surplus[stage[i]] = 0.0
+    index = np.array(kept, dtype=np.int64)
+    place = _places(menu, whole.row[index])
+    return timed(
+        menu,
+        whole.slot[index],
+        whole.stage[index],
+        place,
+        whole.starts[index],
+        held[index],
+        whole.start_h[index],
+        whole.living and bool(kept) and kept[0] == 0,
+    )
+
+
+def _places(menu: Menu, rows: Numbers) -> Numbers:
+    order = np.argsort(menu.rows, kind="stable")
+    return order[np.searchsorted(menu.rows[order], rows)]
+
+
+def _ends(menu: Menu, whole: Schedule, kept: list[int]) -> Iterator[int]:
+    """The last slot of every run; of a stage that may not pause, only of its last run."""
+    for n, i in enumerate(kept):
+        if n + 1 == len(kept):
+            yield n
+            continue
+        after = kept[n + 1]
+        goes_on = whole.slot[after] == whole.slot[i] + 1 and not whole.starts[after]
+        same_stage = whole.stage[after] == whole.stage[i]
+        if not goes_on and (menu.may_pause[whole.stage[i]] or not same_stage):
+            yield n
