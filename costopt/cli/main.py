@@ -19,6 +19,7 @@ COMMANDS = {
     "report": Entry("costopt.cli.report", "report", "Write a job's report as one HTML file."),
     "catalog": Entry("costopt.cli.catalog", "catalog", "List GPU instance types and regions."),
     "market": Entry("costopt.cli.market", "market", "Generate, import and show market histories."),
+    "carbon": Entry("costopt.cli.carbon", "carbon", "Import and show carbon histories."),
     "validate": Entry("costopt.cli.validate", "validate", "Check job and policy files."),
     "schema": Entry("costopt.cli.schema", "schema", "Print the JSON Schema of a file format."),
     "doctor": Entry("costopt.cli.doctor", "doctor", "Check this installation."),

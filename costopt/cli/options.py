@@ -114,3 +114,11 @@ at_option = click.option(
     metavar="TIME",
     help="The instant of the market history to plan at; default: its start.",
 )
+carbon_option = click.option(
+    "--carbon",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="COSTOPT_CARBON",
+    show_envvar=True,
+    metavar="FILE",
+    help="Hourly intensities, as costopt carbon import writes them; default: annual means.",
+)

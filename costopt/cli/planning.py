@@ -79,6 +79,7 @@ def _refuse(made: Plan, job: Job) -> None:
 
 def _request(job: Job, policy: Policy, seen: Quotes) -> PlanRequest:
     from costopt.catalog import load_catalog
+    from costopt.cli.forecasts import forecast_carbon, forecast_prices
     from costopt.energy import NodePowerModel
     from costopt.engine.rules import limits_now
     from costopt.market.screen import screen_offers
@@ -105,4 +106,6 @@ def _request(job: Job, policy: Policy, seen: Quotes) -> PlanRequest:
         powers={pool: power for pool in pools if (power := model.node_power(pool))},
         policy=policy,
         rejections=rejections,
+        price_forecasts=forecast_prices(seen, pools, job.deadline_at),
+        carbon_forecasts=forecast_carbon(seen, policy, pools, job.deadline_at).series,
     )

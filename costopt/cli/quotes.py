@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,21 +16,37 @@ from costopt.domain.history import MarketHistory, PoolHistory
 from costopt.domain.market import Offer
 
 if TYPE_CHECKING:
+    from costopt.energy.carbon_history import CarbonHistory
     from costopt.market.statistics import PoolStatistics
 
 
 @dataclass(frozen=True, slots=True)
 class Quotes:
-    """Offers at ``now``, and a sentence on what they are. List prices do not go stale."""
+    """Offers at ``now``, and a sentence on what they are. List prices do not go stale.
+
+    ``history`` is the record that the offers are of, None for list prices; ``carbon`` the recorded
+    intensities that were given.
+    """
 
     now: datetime
     offers: tuple[Offer, ...]
     note: str
     listed: bool
+    history: MarketHistory | None = None
+    carbon: CarbonHistory | None = None
 
 
-def quotes(market: Path | None, at: datetime | None) -> Quotes:
+def quotes(market: Path | None, at: datetime | None, carbon: Path | None = None) -> Quotes:
     """The record's offers at ``at`` (default: its start), or the catalogue's now."""
+    seen = _quotes(market, at)
+    if carbon is None:
+        return seen
+    from costopt.energy.carbon_file import read_carbon
+
+    return replace(seen, carbon=read_carbon(carbon))
+
+
+def _quotes(market: Path | None, at: datetime | None) -> Quotes:
     if market is None:
         if at is not None:
             raise click.UsageError("--at needs --market")
@@ -72,7 +88,7 @@ def recorded_quotes(history: MarketHistory, at: datetime | None) -> Quotes:
         _offer(recorded, statistics[pool], history, now) for pool, recorded in history.pools.items()
     )
     note = f"market {history.name} at {moment(now)}, hazards from its whole record"
-    return Quotes(now, offers, note, listed=False)
+    return Quotes(now, offers, note, listed=False, history=history)
 
 
 def _offer(

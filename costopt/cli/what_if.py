@@ -15,6 +15,7 @@ from costopt.cli.failure import tell
 from costopt.cli.figures import length, mass, moment, number, percent, pool_name, usd
 from costopt.cli.options import (
     at_option,
+    carbon_option,
     complete_policy,
     durations_s,
     job_argument,
@@ -85,10 +86,11 @@ def _terms(context: click.Context, option: click.Parameter, text: str) -> tuple[
               help="Points of the dollars-kWh frontier of the first policy; 0: none.")  # fmt: skip
 @market_option
 @at_option
+@carbon_option
 @output_option
 def what_if(
     job: str, policies: str, deadlines: tuple[float, ...] | None, capacity: tuple[str, ...],
-    points: int, market: Path | None, at: datetime | None, output: str,
+    points: int, market: Path | None, at: datetime | None, carbon: Path | None, output: str,
 ) -> None:  # fmt: skip
     """Compare policies, deadlines and terms.
 
@@ -97,6 +99,7 @@ def what_if(
     the cheapest plan to the most frugal one. Exits with 3 where no scenario is feasible, with 5
     where every price is too old.
     """
+    from costopt.cli.forecasts import carbon_notes
     from costopt.cli.planning import frontier_of
     from costopt.cli.policies import read_policy
     from costopt.cli.quotes import quotes
@@ -105,9 +108,13 @@ def what_if(
     chosen = [read_policy(name) for name in words(policies)]
     if not chosen or not capacity:
         raise click.UsageError("there is nothing to compare: name a policy and terms")
-    seen = quotes(market, at)
+    seen = quotes(market, at, carbon)
     planned_job = load_job(job, seen.now)
-    tell("note", seen.note)
+    notes = [
+        each for policy in chosen for each in carbon_notes(seen, policy, planned_job.deadline_at)
+    ]
+    for note in dict.fromkeys((seen.note, *notes)):
+        tell("note", note)
     jobs = [_due(planned_job, deadline_s, seen.now) for deadline_s in deadlines or (None,)]
     scenarios = [
         _scenario(each_job, policy, terms, seen)

@@ -272,7 +272,7 @@ def test_completion_answers_a_shell() -> None:
     told = costopt(
         env={
             "_COSTOPT_COMPLETE": "bash_complete",
-            "COMP_WORDS": "costopt ca",
+            "COMP_WORDS": "costopt cat",
             "COMP_CWORD": "1",
         }
     )

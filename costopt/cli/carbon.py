@@ -1,0 +1,93 @@
+"""costopt carbon"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, quantiles
+
+import click
+
+from costopt.cli.figures import length, number, percent
+from costopt.cli.output import Column, Row, Table, output_option, show
+from costopt.domain.policy import CarbonSignal
+
+
+@click.group()
+def carbon() -> None:
+    """Import and show carbon histories.
+
+    A carbon history holds the intensity of grid zones hour by hour. plan and what-if make
+    forecasts of it; without one, the annual mean of each region counts at all hours.
+    """
+
+
+@carbon.command(name="import")
+@click.argument("record", metavar="RECORD", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True,
+              metavar="FILE", help="The parquet file to write.")  # fmt: skip
+@click.option("--signal", type=click.Choice([each.value for each in CarbonSignal]),
+              default=CarbonSignal.AVERAGE.value, help="What the intensities are.")  # fmt: skip
+def import_(record: Path, out: Path, signal: str) -> None:
+    """Import hourly intensities as a carbon history.
+
+    The RECORD is a .csv or .csv.gz file: a column of hours in UTC, then one per grid zone in
+    gCO2e/kWh, named as Electricity Maps names zones (costopt catalog --regions lists each
+    region's). Empty cells and missing hours stay gaps.
+    """
+    from costopt.energy.carbon_csv import import_carbon_csv
+    from costopt.energy.carbon_file import write_carbon
+
+    history = import_carbon_csv(record, CarbonSignal(signal))
+    write_carbon(history, out)
+    told = length(history.hours * 3600)
+    click.echo(f"wrote {out}: {len(history.zones)} grid zones over {told}", err=True)
+
+
+@carbon.command(name="show")
+@click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+@output_option
+def show_(file: Path, output: str) -> None:
+    """Show what a carbon history holds.
+
+    For each grid zone: the share of hours that were recorded, and their mean and spread.
+    """
+    from costopt.energy.carbon_file import read_carbon
+
+    history = read_carbon(file)
+    table = Table(
+        schema="costopt.carbon/1",
+        title=f"{len(history.zones)} grid zones, {history.starts_at:%Y-%m-%d %H:%MZ} to "
+        f"{history.ends_at:%Y-%m-%d %H:%MZ}, {history.carbon_signal.value} intensities",
+        columns=_COLUMNS,
+        rows=[_row(zone, values) for zone, values in history.zones.items()],
+        facts={
+            "carbon_signal": history.carbon_signal,
+            "source": history.source,
+            "starts_at": history.starts_at,
+            "ends_at": history.ends_at,
+        },
+        notes=(f"Source: {history.source}.",),
+    )
+    show(table, output)
+
+
+def _row(zone: str, values: Sequence[float | None]) -> Row:
+    known = [value for value in values if value is not None]
+    spread = quantiles(known, n=20, method="inclusive") if len(known) > 1 else [None]
+    return {
+        "zone": zone,
+        "coverage": len(known) / len(values),
+        "p5_gco2e_per_kwh": spread[0],
+        "mean_gco2e_per_kwh": fmean(known) if known else None,
+        "p95_gco2e_per_kwh": spread[-1],
+    }
+
+
+_COLUMNS = (
+    Column("zone", "Grid zone"),
+    Column("coverage", "Recorded", percent, right=True),
+    Column("p5_gco2e_per_kwh", "g/kWh P5", number, right=True),
+    Column("mean_gco2e_per_kwh", "mean", number, right=True),
+    Column("p95_gco2e_per_kwh", "P95", number, right=True),
+)
