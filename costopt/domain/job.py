@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -44,6 +44,12 @@ class Phase:
     throughput: Throughput | None = None
     evaluate_every: float | None = None
     evaluation_s: float = 0.0
+
+    def with_evaluations(self, units_per_s: float) -> float:
+        """The mean speed of a gang that does ``units_per_s`` between its evaluations."""
+        if self.evaluate_every is None:
+            return units_per_s
+        return units_per_s / (1 + units_per_s * self.evaluation_s / self.evaluate_every)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +231,24 @@ class Job:
                 return phase
         return self.phases[-1]
 
-    def gang_units_per_s(self, machine: InstanceType, nodes: int) -> Estimate | None:
-        """Speed of a gang of ``nodes`` of this machine."""
-        return self.throughput.units_per_s(machine.gpu, machine.gpu_count * nodes)
+    def gang_units_per_s(
+        self, machine: InstanceType, nodes: int, phase: Phase | None = None
+    ) -> Estimate | None:
+        """Speed of a gang of ``nodes`` of this machine; in a phase, with its evaluation pauses."""
+        return self.gpus_units_per_s(machine.gpu, machine.gpu_count * nodes, phase)
+
+    def gpus_units_per_s(self, gpu: Gpu, gpus: int, phase: Phase | None = None) -> Estimate | None:
+        """As ``gang_units_per_s``, of a gang with ``gpus`` in total."""
+        own = None if phase is None else phase.throughput
+        speed = (own or self.throughput).units_per_s(gpu, gpus)
+        if speed is None or phase is None or phase.evaluate_every is None:
+            return speed
+        return replace(
+            speed,
+            value=phase.with_evaluations(speed.value),
+            low=phase.with_evaluations(speed.low),
+            high=phase.with_evaluations(speed.high),
+        )
 
 
 class GangState(StrEnum):

@@ -103,13 +103,15 @@ def _unfit(machine: InstanceType | None, job: Job) -> tuple[str, str] | None:
     refusal = job.resources.refusal(machine)
     if refusal is not None:
         return "resources", refusal
-    speed = job.gang_units_per_s(machine, job.resources.node_counts(machine)[0])
-    if speed is None:
+    gpus = machine.gpu_count * job.resources.node_counts(machine)[0]
+    throughputs = [job.throughput, *(p.throughput for p in job.phases if p.throughput is not None)]
+    speeds = [s for t in throughputs if (s := t.units_per_s(machine.gpu, gpus)) is not None]
+    if not speeds:
         return "throughput_unknown", f"the job says nothing about its speed on {machine.gpu.model}"
-    if not math.isfinite(speed.value) or speed.value <= 0:
+    if not any(math.isfinite(speed.value) and speed.value > 0 for speed in speeds):
         return (
             "throughput_unknown",
-            f"{speed.value:g} {job.work.unit.value}/s on {machine.gpu.model} is no speed",
+            f"{speeds[0].value:g} {job.work.unit.value}/s on {machine.gpu.model} is no speed",
         )
     return None
 

@@ -11,7 +11,7 @@ import numpy as np
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import Limits
 from costopt.optimize.model import JobPart
-from costopt.optimize.prune import alone_held_h
+from costopt.optimize.prune import alone_held_h, fits_stage
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
 
@@ -94,7 +94,10 @@ def _time(part: JobPart) -> str | None:
     per_hour = table.paid_units_per_hour / table.calendar
     needed_h = _fastest_h(part, 1 / per_hour)
     if needed_h is None:
-        return f"resources: no offer fits the gang size of every phase of job {demand.job.name!r}"
+        return (
+            f"resources: no offer fits the gang size and the known speeds of every phase of job "
+            f"{demand.job.name!r}"
+        )
     if needed_h <= demand.hours_left:
         return None
     row = int(np.argmax(per_hour))
@@ -133,17 +136,15 @@ def _fastest_h(part: JobPart, hours_per_unit: Array) -> float | None:
     """A start and every stage on its fastest configuration; None where a stage has none."""
     demand, table = part.demand, part.table
     living = bool(table.running.any())
-    needed_h = min(demand.starting_h, _start_h(part)) if living else _start_h(part)
-    for stage in demand.stages:
-        fits = (table.nodes >= stage.min_nodes) & (table.nodes <= stage.max_nodes)
+    start_h = float(table.start_h.min())
+    needed_h = min(demand.starting_h, start_h) if living else start_h
+    for number, stage in enumerate(demand.stages):
+        fits = fits_stage(table, stage, number)
         if not fits.any():
             return None
-        needed_h += stage.units * float(hours_per_unit[fits].min())
+        hours = hours_per_unit[fits] / table.pace[number, fits]
+        needed_h += stage.units * float(hours.min())
     return needed_h
-
-
-def _start_h(part: JobPart) -> float:
-    return part.demand.job.overhead_s / 3600
 
 
 def _relaxations(request: PlanRequest) -> Iterator[tuple[str, PlanRequest]]:

@@ -13,7 +13,7 @@ from costopt.domain.policy import Policy
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
 from costopt.optimize.layout import Segment
-from costopt.optimize.prune import alone_held_h, alone_score, usable_h
+from costopt.optimize.prune import alone_held_h, alone_score, fits_stage, usable_h
 from costopt.optimize.risk import forecast_rows
 from costopt.optimize.why_not import WhyNot
 
@@ -61,10 +61,9 @@ def candidates_of(
 def _best_rows(table: ConfigurationTable, demand: Demand, chosen: set[int]) -> Rows:
     """For each pool the cheapest gang size that ends in time alone, else the fastest."""
     in_every_stage = np.ones(len(table), dtype=bool)
-    for stage in demand.stages:
-        in_every_stage &= (table.nodes >= stage.min_nodes) & (table.nodes <= stage.max_nodes)
-    first = demand.stages[0]
-    in_first = (table.nodes >= first.min_nodes) & (table.nodes <= first.max_nodes)
+    for number, stage in enumerate(demand.stages):
+        in_every_stage &= fits_stage(table, stage, number)
+    in_first = fits_stage(table, demand.stages[0], 0)
     fits = in_every_stage if in_every_stage.any() else in_first
     plain = np.flatnonzero(fits & (table.offer >= 0))
     held_h, score = alone_held_h(table, demand)[plain], alone_score(table, demand)[plain]
@@ -91,7 +90,7 @@ def _candidate(
         nodes=int(table.nodes[row]),
         price_usd_per_hour=price.value,
         price_age_s=price.age_s(now),
-        units_per_s=float(table.speed[row]),
+        units_per_s=float(table.speed[row] * table.pace[0, row]),
         forecast=forecast,
         chosen=rejection is None,
         rejection=rejection,

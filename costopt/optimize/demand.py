@@ -5,23 +5,58 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+
+import numpy as np
+from numpy.typing import NDArray
 
 from costopt.domain.errors import InfeasibleError
 from costopt.domain.fleet import NodeState
-from costopt.domain.job import GangState, Job
+from costopt.domain.job import GangState, Job, Phase
 from costopt.domain.market import Pool
 from costopt.domain.view import JobView
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Neighbouring phases with the same gang sizes: ``units`` of work left on min to max nodes."""
+    """A phase, or neighbouring ones that differ in nothing but their name.
+
+    ``units`` of work are left on min to max nodes. ``begun`` tells that some of it is done: if the
+    phase may not pause, it may not wait from now on.
+    """
 
     units: float
     min_nodes: int
     max_nodes: int
+    phase: Phase
+    begun: bool = False
+
+    @property
+    def name(self) -> str:
+        """The phases' names."""
+        return self.phase.name
+
+    @property
+    def may_pause(self) -> bool:
+        """Whether it may wait for capacity once begun."""
+        return self.phase.may_pause
+
+    def continues(self, other: Stage) -> bool:
+        """Whether ``other``, which comes next, can be done as one with this.
+
+        Phases that may not pause stay apart: between them the job may.
+        """
+        return (
+            self.may_pause
+            and (self.min_nodes, self.max_nodes) == (other.min_nodes, other.max_nodes)
+            and replace(self.phase, name="", share=0.0) == replace(other.phase, name="", share=0.0)
+        )
+
+    def then(self, other: Stage) -> Stage:
+        """This and ``other`` as one."""
+        phase = replace(self.phase, name=f"{self.name}, {other.name}")
+        return replace(self, units=self.units + other.units, phase=phase)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +81,11 @@ class Demand:
     def units(self) -> float:
         """All the work that is left."""
         return sum(stage.units for stage in self.stages)
+
+    @property
+    def stage_units(self) -> NDArray[np.float64]:
+        """The work that is left of each stage."""
+        return np.array([stage.units for stage in self.stages])
 
     @property
     def hours_left(self) -> float:
@@ -110,12 +150,14 @@ def _stages(job: Job, done: float) -> tuple[Stage, ...]:
             continue
         fewest = max(phase.min_nodes, job.resources.min_nodes)
         most = min(phase.max_nodes, job.resources.max_nodes)
-        if stages and (stages[-1].min_nodes, stages[-1].max_nodes) == (fewest, most):
-            stages[-1] = Stage(stages[-1].units + units, fewest, most)
+        stage = Stage(units, fewest, most, phase, begun=done > begin)
+        if stages and stages[-1].continues(stage):
+            stages[-1] = stages[-1].then(stage)
         else:
-            stages.append(Stage(units, fewest, most))
+            stages.append(stage)
     if not stages:
-        return (Stage(job.work.amount - done, job.resources.min_nodes, job.resources.max_nodes),)
+        fewest, most = job.resources.min_nodes, job.resources.max_nodes
+        return (Stage(job.work.amount - done, fewest, most, job.phases[-1], begun=True),)
     return tuple(stages)
 
 

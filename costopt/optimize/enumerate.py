@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 from costopt.domain.job import Job
-from costopt.domain.market import Offer
+from costopt.domain.market import InstanceType, Offer
 from costopt.domain.plan import Rejection
 from costopt.domain.power import NodePower
 from costopt.market.screen import screen_for_job, screen_offers
@@ -17,6 +18,7 @@ from costopt.optimize.fetch import fetch_to
 from costopt.optimize.limits import apply_limits, gang_limits
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.rows import rows_of
+from costopt.optimize.speeds import stage_speeds
 from costopt.optimize.table import table_of
 
 HOPELESS = 1e6
@@ -58,12 +60,14 @@ def _screen(
     needs_carbon = request.policy.objective.usd_per_tonne_co2e > 0
     usable: list[Offer] = []
     rejections = [*unpriced, *unfit]
+    strange = _strangers({request.machines[offer.pool] for offer in fitting}, demand)
     for offer in fitting:
         unknown = (
             _hazard_fault(offer)
             or _power_fault(request.powers.get(offer.pool), needs_carbon)
             or _transfer_fault(offer, request, demand.job)
             or _date_fault(offer, request, demand)
+            or strange.get(request.machines[offer.pool])
         )
         if unknown is None:
             usable.append(offer)
@@ -113,3 +117,15 @@ def _date_fault(offer: Offer, request: PlanRequest, demand: Demand) -> tuple[str
     if offer.from_at is not None and offer.from_at >= demand.job.deadline_at:
         return "dated", f"begins at {offer.from_at:%Y-%m-%d %H:%M} UTC, after the job's deadline"
     return None
+
+
+def _strangers(
+    machines: Iterable[InstanceType], demand: Demand
+) -> Mapping[InstanceType, tuple[str, str]]:
+    """The machines on which no stage that is left has a known speed."""
+    reason = "no phase that is left has a known speed on it"
+    return {
+        machine: ("throughput_unknown", reason)
+        for machine in machines
+        if not any(stage_speeds(machine, machine.gpu_count, demand))
+    }

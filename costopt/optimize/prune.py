@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costopt.optimize.configuration import ConfigurationTable
-from costopt.optimize.demand import Demand
-from costopt.optimize.rates import Array
+from costopt.optimize.demand import Demand, Stage
+from costopt.optimize.rates import Array, base_units
 
 KEEP_ALL = 24
 """Tables no larger than this are solved whole."""
@@ -54,17 +54,22 @@ def _undominated(work: Array, cost: Array) -> Rows:
     return order[better][::-1]
 
 
+def alone_units(table: ConfigurationTable, demand: Demand) -> Array:
+    """The whole job in units at each configuration's own speed; ∞ where it cannot do a stage."""
+    return base_units(demand.stage_units, table.pace)
+
+
 def alone_score(table: ConfigurationTable, demand: Demand) -> Array:
     """The objective of the whole job on each configuration by itself, one start included."""
     start = np.where(table.running, demand.starting_h / np.maximum(table.start_h, 1e-12), 1.0)
-    hours = demand.units / table.paid_units_per_hour
+    hours = alone_units(table, demand) / table.paid_units_per_hour
     return table.score_per_hour * hours + table.start_score * start
 
 
 def alone_held_h(table: ConfigurationTable, demand: Demand) -> Array:
     """Calendar hours to hold for the whole job on each configuration by itself."""
     start = np.where(table.running, demand.starting_h, table.start_h)
-    return table.stretch * demand.units / table.paid_units_per_hour + start
+    return table.stretch * alone_units(table, demand) / table.paid_units_per_hour + start
 
 
 def usable_h(table: ConfigurationTable, demand: Demand) -> Array:
@@ -88,18 +93,29 @@ def options_of(
     """The options of each stage: few, but the cheap mixes are among them."""
     options: list[Option] = []
     for number, stage in enumerate(demand.stages):
-        fits = (table.nodes >= stage.min_nodes) & (table.nodes <= stage.max_nodes)
+        fits = fits_stage(table, stage, number)
         rows = np.flatnonzero(fits)
-        kept = rows if len(rows) <= KEEP_ALL else _kept(table, demand, rows, competition)
+        kept = rows if len(rows) <= KEEP_ALL else _kept(table, demand, number, rows, competition)
         options.extend(Option(number, row) for row in sorted(kept.tolist()))
     return options
 
 
+def fits_stage(table: ConfigurationTable, stage: Stage, number: int) -> NDArray[np.bool_]:
+    """Which rows can run the job's stage of this number."""
+    sizes = (table.nodes >= stage.min_nodes) & (table.nodes <= stage.max_nodes)
+    fits: NDArray[np.bool_] = sizes & (table.pace[number] > 0)
+    return fits
+
+
 def _kept(
-    table: ConfigurationTable, demand: Demand, rows: Rows, competition: Competition | None
+    table: ConfigurationTable,
+    demand: Demand,
+    stage: int,
+    rows: Rows,
+    competition: Competition | None,
 ) -> Rows:
     kept = [rows[table.running[rows]], _best_singles(table, demand, rows)]
-    work = table.paid_units_per_hour / table.stretch
+    work = table.paid_units_per_hour * table.pace[stage] / table.stretch
     subsets = [rows] if table.now.all() else [rows, rows[table.now[rows]]]
     costs = _costs(table, demand)
     if competition is not None:

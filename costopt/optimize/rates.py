@@ -36,6 +36,17 @@ def paid_per_useful(
     return np.where(hazard_per_s < 1e-12, calm, np.maximum(daly, calm))
 
 
+def base_units(stage_units: Array, pace: Array) -> Array:
+    """All stages' work, in units at each configuration's own speed; ∞ where it cannot do one.
+
+    ``stage_units`` has shape (stages,), ``pace`` (stages, rows): the speed in a stage over the
+    configuration's own. A unit of a stage takes as long as 1 / pace units at that speed.
+    """
+    with np.errstate(divide="ignore"):
+        total: Array = (stage_units[:, None] / pace).sum(axis=0)
+    return total
+
+
 def intervals_s(hazard_per_hour: Array, checkpoint: CheckpointSpec) -> Array:
     """The checkpoint interval at each gang hazard: the job's own, else the one that loses least."""
     if checkpoint.interval_s is not None:

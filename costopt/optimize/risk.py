@@ -25,13 +25,16 @@ from costopt.domain.policy import Objective
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
 from costopt.optimize.layout import Segment
-from costopt.optimize.prune import alone_held_h, alone_score
+from costopt.optimize.prune import alone_held_h, alone_score, alone_units
 from costopt.optimize.rates import Array, paid_per_useful
 from costopt.optimize.slots import BELIEF_H
 
 CANDIDATE_SAMPLES = 200
 PLAN_SAMPLES = 2000
 SEED = 20260302
+
+FARTHEST = 1e6
+"""How many times its own work a job is said to take where it cannot be done: floats stay finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,8 @@ def forecast_rows(
     begin_h = np.where(usable_now, demand.release_h, max(demand.release_h, BELIEF_H))
     begin_h = np.maximum(begin_h, table.from_h[rows])
     start_h = np.where(table.running[rows], demand.starting_h, table.start_h[rows])
-    units = np.full(len(rows), demand.units)
+    most = FARTHEST * max(demand.units, 1e-300)
+    units = np.minimum(alone_units(table, demand)[rows], most)
     samples = _simulate(table, rows, demand, units, start_h, draws)
     shifted = Samples(
         samples.finish_h + begin_h[:, None],
@@ -133,7 +137,8 @@ def done_forecast(now: datetime) -> Forecast:
 def fallback_row(table: ConfigurationTable, demand: Demand) -> int | None:
     """The uninterrupted configuration held back: the cheapest in time alone, else the fastest."""
     lasting = (table.from_h <= demand.release_h) & (table.until_h >= demand.due_h)
-    safe = np.flatnonzero(~table.interruptible & table.now & lasting)
+    whole = np.isfinite(alone_units(table, demand))
+    safe = np.flatnonzero(~table.interruptible & table.now & lasting & whole)
     if not len(safe):
         return None
     held_h = alone_held_h(table, demand)[safe]
@@ -244,7 +249,8 @@ def _fall_back(
     if row is None or not shaky.any():
         return samples
     run_h = samples.finish_h - begin_h[:, None]
-    safe_h = demand.units / np.maximum(_safe_units_per_hour(table, row, draws), 1e-300)[None, :]
+    safe_units = float(alone_units(table, demand)[row])
+    safe_h = safe_units / np.maximum(_safe_units_per_hour(table, row, draws), 1e-300)[None, :]
     start_h = float(table.start_h[row])
     left_h = demand.due_h - begin_h[:, None]
     switch_h = (left_h - start_h - safe_h) / np.maximum(1 - safe_h / np.maximum(run_h, 1e-9), 1e-9)

@@ -8,14 +8,15 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from costopt.domain.market import InstanceType, Offer
+from costopt.domain.market import Offer
 from costopt.domain.policy import Objective
-from costopt.optimize.caps import cap_speed, cap_w, gang_busy_kw
+from costopt.optimize.caps import cap_w, gang_busy_kw
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
 from costopt.optimize.fetch import Fetch, fetch_to
 from costopt.optimize.rates import (
     Array,
+    base_units,
     intervals_s,
     loss_square_s2,
     paid_per_useful,
@@ -25,6 +26,7 @@ from costopt.optimize.rates import (
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.rows import Mask, Rows, fits_room, gang_sum, most_of, price_of
 from costopt.optimize.shared import is_reserved, room_nodes
+from costopt.optimize.speeds import speeds_of
 
 ENDLESS = 1e6
 """Calendar hours per paid hour beyond which nothing fits any deadline; solvers refuse far more."""
@@ -53,7 +55,8 @@ def table_of(
     idle_kw = gang(p.idle_w * p.pue / 1000 for p in powers)
     carbon = member(math.nan if p.gco2e_per_kwh is None else p.gco2e_per_kwh for p in powers)
     running = _running(offers, rows, demand)
-    speed, speed_low, speed_high = _speeds(offers, rows, request, demand, running)
+    speeds = speeds_of(offers, rows, request, demand, running)
+    speed, pace = speeds.value, speeds.pace
     availability, availability_low = _availability(offers, rows)
     interval = intervals_s(hazard, demand.job.checkpoint)
 
@@ -69,11 +72,11 @@ def table_of(
     usd_per_start = usd * start_h + transfer_usd
 
     weight = quantile_weight(request.policy.risk.on_time)
-    slow = np.maximum(towards(speed, speed_low, weight), speed * 1e-3)
+    slow = np.maximum(towards(speed, speeds.low, weight), speed * 1e-3)
     risky = np.maximum(towards(hazard, hazard_high, weight), 0.0)
     steady = np.clip(towards(availability, availability_low, weight), 1e-3, 1.0)
     held = paid_per_useful(risky, interval, save_s, restart_s) * (speed / slow) / paid
-    ragged = _ragged(paid, speed, risky, interval, restart_s, demand, weight)
+    ragged = _ragged(paid, speed, pace, risky, interval, restart_s, demand, weight)
     objective = request.policy.objective
     return ConfigurationTable(
         offers=offers,
@@ -89,8 +92,8 @@ def table_of(
         hazard_low=hazard_low,
         hazard_high=hazard_high,
         speed=speed,
-        speed_low=speed_low,
-        speed_high=speed_high,
+        speed_low=speeds.low,
+        speed_high=speeds.high,
         interval_s=interval,
         availability=availability,
         interruptible=member(o.pool.capacity_type.interruptible for o in offers).astype(bool),
@@ -112,7 +115,7 @@ def table_of(
         from_h=_from_h(offers, rows, request.now),
         until_h=_until_h(offers, rows, request.now),
         steady=member(is_reserved(o.pool) for o in offers).astype(bool),
-        pace=np.ones((len(demand.stages), len(rows.nodes))),
+        pace=pace,
     )
 
 
@@ -125,6 +128,7 @@ def _fetch(offer: Offer, request: PlanRequest, demand: Demand) -> Fetch:
 def _ragged(
     paid: Array,
     speed: Array,
+    pace: Array,
     hazard: Array,
     interval_s: Array,
     restart_s: Array,
@@ -135,7 +139,9 @@ def _ragged(
 
     The variance of a compound Poisson sum is its mean count times the mean square of one term.
     """
-    alone_h = np.maximum(demand.units * paid / speed / 3600, 1e-9)
+    units = base_units(demand.stage_units, pace)
+    units = np.where(np.isfinite(units), units, demand.units)
+    alone_h = np.maximum(units * paid / speed / 3600, 1e-9)
     variance_s2 = hazard * alone_h * loss_square_s2(interval_s, restart_s)
     ragged: Array = weight * np.sqrt(variance_s2) / 3600 / alone_h
     return ragged
@@ -147,33 +153,6 @@ def _score(objective: Objective, usd: Array, kwh: Array, carbon: Array) -> Array
     if objective.usd_per_tonne_co2e > 0:
         score = score + objective.usd_per_tonne_co2e * kwh * carbon / 1e6
     return score
-
-
-def _speeds(
-    offers: tuple[Offer, ...], rows: Rows, request: PlanRequest, demand: Demand, running: Mask
-) -> tuple[Array, Array, Array]:
-    """Units/s with its interval; the living gang at the speed that its nodes report.
-
-    What the job is slower than predicted holds for the other gangs too: else a slow job would be
-    moved, at each plan, to wherever it has not been measured yet.
-    """
-    numbers: dict[InstanceType, int] = {}
-    machine_of = np.array(
-        [numbers.setdefault(request.machines[o.pool], len(numbers)) for o in offers], dtype=np.int64
-    )
-    distinct = list(numbers)
-    most = int(rows.nodes.max(initial=0)) + 1
-    gangs, place = np.unique(machine_of[rows.first()] * most + rows.nodes, return_inverse=True)
-    figures: list[tuple[float, float, float]] = []
-    for number, nodes in (divmod(gang, most) for gang in gangs.tolist()):
-        speed = demand.job.gang_units_per_s(distinct[number], nodes)
-        figures.append((0.0,) * 3 if speed is None else (speed.value, speed.low, speed.high))
-    found = np.array(figures, dtype=float).reshape(-1, 3)[place] * demand.speed_factor
-    measured = demand.measured_units_per_s
-    if measured is not None and math.isfinite(measured) and measured > 0:
-        found[running] = measured
-    found *= cap_speed(rows, [request.powers[offer.pool] for offer in offers])[:, None]
-    return found[:, 0], found[:, 1], found[:, 2]
 
 
 def _availability(offers: tuple[Offer, ...], rows: Rows) -> tuple[Array, Array]:

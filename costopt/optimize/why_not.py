@@ -10,7 +10,7 @@ from costopt.domain.plan import Forecast, Rejection
 from costopt.domain.policy import Policy
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
-from costopt.optimize.prune import alone_held_h, alone_score, usable_h
+from costopt.optimize.prune import alone_held_h, alone_score, alone_units, usable_h
 from costopt.optimize.rates import Array
 from costopt.optimize.risk import fallback_row
 
@@ -19,10 +19,10 @@ from costopt.optimize.risk import fallback_row
 class WhyNot:
     """Judges the rows of a job's table against the plan, whose objective is ``plan_score_usd``.
 
-    Codes: ``late``; ``risk`` (not sure enough, or sure only by way of the fallback); ``budget``;
+    Codes: ``throughput_unknown`` (of a phase); ``late``; ``dated`` (the capacity is there for too
+    short a time); ``risk`` (not sure enough, or sure only by way of the fallback); ``budget``;
     ``fallback`` (cheaper than the plan if all goes well, but not on average); ``dearer``;
-    ``dated`` (the capacity is there for too short a
-    time); ``unplanned`` (nothing against it, but there is no plan).
+    ``unplanned`` (nothing against it, but there is no plan).
     """
 
     table: ConfigurationTable
@@ -31,6 +31,7 @@ class WhyNot:
     plan_score_usd: float | None
     held_h: Array
     usable_h: Array
+    units: Array
     score_usd: Array
     has_fallback: bool
 
@@ -50,6 +51,7 @@ class WhyNot:
             plan_score_usd,
             alone_held_h(table, demand),
             usable_h(table, demand),
+            alone_units(table, demand),
             alone_score(table, demand),
             fallback_row(table, demand) is not None,
         )
@@ -57,12 +59,23 @@ class WhyNot:
     def rejection(self, row: int, forecast: Forecast) -> Rejection:
         """The first thing that speaks against the row."""
         pool = self.table.offers[int(self.table.offer[row])].pool
-        found = self._time(row, forecast) or self._budget(forecast)
+        found = self._phase(row) or self._time(row, forecast) or self._budget(forecast)
         if found is not None:
             return Rejection(pool, *found)
         if self.plan_score_usd is None:
             return Rejection(pool, "unplanned", "no plan was made")
         return self._dearer(pool, row, self.plan_score_usd)
+
+    def _phase(self, row: int) -> tuple[str, str] | None:
+        """Whether nothing is known of a phase's speed on the row."""
+        unknown = [
+            stage.name
+            for number, stage in enumerate(self.demand.stages)
+            if self.table.pace[number, row] <= 0
+        ]
+        if not unknown:
+            return None
+        return "throughput_unknown", f"the speed of phase {unknown[0]} on it is unknown"
 
     def _time(self, row: int, forecast: Forecast) -> tuple[str, str] | None:
         asked = self.policy.risk.on_time
@@ -87,7 +100,7 @@ class WhyNot:
 
     def _expected_h(self, row: int) -> float:
         table = self.table
-        paid_h = self.demand.units / float(table.paid_units_per_hour[row])
+        paid_h = float(self.units[row]) / float(table.paid_units_per_hour[row])
         return paid_h * float(table.calendar[row]) + float(table.start_h[row])
 
     def _budget(self, forecast: Forecast) -> tuple[str, str] | None:
@@ -122,7 +135,7 @@ class WhyNot:
     def _enters_below_usd_per_hour(self, row: int, plan_score_usd: float) -> float | None:
         """The node price at which the row alone would equal the plan, all else being equal."""
         table = self.table
-        paid_h = self.demand.units / float(table.paid_units_per_hour[row])
+        paid_h = float(self.units[row]) / float(table.paid_units_per_hour[row])
         usd = float(table.usd_per_hour[row]) * paid_h + float(table.usd_per_start[row])
         usd_part = self.policy.objective.usd * usd
         if usd_part <= 0:
