@@ -82,32 +82,38 @@ def _terms(context: click.Context, option: click.Parameter, text: str) -> tuple[
               help="Durations from the start; default: the job's deadline.")  # fmt: skip
 @click.option("--capacity", callback=_terms, default=AS_THE_POLICY, metavar="TERMS",
               help="spot, on_demand, both, or policy: as each policy says.")  # fmt: skip
-@click.option("--points", type=click.IntRange(0, 100), default=8,
-              help="Points of the dollars-kWh frontier of the first policy; 0: none.")  # fmt: skip
+@click.option("--points", type=click.IntRange(0, 100), default=24,
+              help="Points of the frontier of the first policy; 0: none.")  # fmt: skip
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Write an HTML report with the frontier's picture here as well.")  # fmt: skip
 @market_option
 @at_option
 @carbon_option
 @output_option
 def what_if(
     job: str, policies: str, deadlines: tuple[float, ...] | None, capacity: tuple[str, ...],
-    points: int, market: Path | None, at: datetime | None, carbon: Path | None, output: str,
+    points: int, market: Path | None, at: datetime | None, carbon: Path | None,
+    report: Path | None, output: str,
 ) -> None:  # fmt: skip
     """Compare policies, deadlines and terms.
 
     Each scenario is planned by itself. ★: no other scenario needs both fewer dollars and fewer
     kilowatt-hours. Below stands the frontier of the first policy at the job's own deadline: from
-    the cheapest plan to the most frugal one. Exits with 3 where no scenario is feasible, with 5
-    where every price is too old.
+    the cheapest plan to the most frugal one, each with its finish and emissions; --report draws it.
+    Exits with 3 where no scenario is feasible, with 5 where every price is too old.
     """
     from costopt.cli.forecasts import carbon_notes
     from costopt.cli.planning import frontier_of
     from costopt.cli.policies import read_policy
     from costopt.cli.quotes import quotes
+    from costopt.cli.what_if_frontier import check_report, write_report
     from costopt.spec import load_job
 
     chosen = [read_policy(name) for name in words(policies)]
     if not chosen or not capacity:
         raise click.UsageError("there is nothing to compare: name a policy and terms")
+    if report is not None:
+        check_report(report)
     seen = quotes(market, at, carbon)
     planned_job = load_job(job, seen.now)
     notes = [
@@ -121,7 +127,11 @@ def what_if(
         for policy, each_job, terms in product(chosen, jobs, capacity)
     ]
     frontier = frontier_of(planned_job, chosen[0], seen, points) if points else ()
-    show(_table(planned_job, chosen[0], scenarios, frontier), output)
+    table = _table(planned_job, chosen[0], scenarios, frontier)
+    show(table, output)
+    if report is not None:
+        write_report(table, frontier, report, job=planned_job, policy=chosen[0], now=seen.now)
+        click.echo(f"report: {report}", err=True)
     stale = [scenario.why_not or "" for scenario in scenarios if scenario.stale]
     if len(stale) == len(scenarios):
         raise StaleDataError(f"no scenario can be planned: {stale[0]}")
@@ -159,6 +169,8 @@ def _table(
     scenarios: Sequence[Scenario],
     frontier: Sequence[FrontierPoint],
 ) -> Table:
+    from costopt.cli.what_if_frontier import frontier_notes, frontier_row
+
     unbeaten = set(_unbeaten(scenarios))
     feasible = sum(scenario.forecast is not None for scenario in scenarios)
     return Table(
@@ -166,26 +178,12 @@ def _table(
         title=f"{len(scenarios)} scenarios for {job.name}, {feasible} feasible",
         columns=_COLUMNS,
         rows=[_row(scenario, index in unbeaten) for index, scenario in enumerate(scenarios)],
-        facts={"job": job.name, "frontier": [_point(each) for each in frontier]},
+        facts={"job": job.name, "frontier": [frontier_row(each) for each in frontier]},
         notes=(
             "★: no other scenario needs both fewer dollars and fewer kWh. – is unknown.",
-            *_frontier_notes(policy, frontier),
+            *frontier_notes(policy, frontier),
         ),
     )
-
-
-def _point(point: FrontierPoint) -> Row:
-    pools = dict.fromkeys(str(each.pool) for each in point.allocations)
-    return {"usd": point.usd, "kwh": point.kwh, "pools": list(pools)}
-
-
-def _frontier_notes(policy: Policy, frontier: Sequence[FrontierPoint]) -> Iterator[str]:
-    if not frontier:
-        return
-    yield f"Dollars-kWh frontier under policy {policy.name} (expected values):"
-    for point in frontier:
-        pools = ", ".join(dict.fromkeys(pool_name(str(each.pool)) for each in point.allocations))
-        yield f"  {usd(point.usd)}, {number(point.kwh)} kWh: {pools}"
 
 
 def _unbeaten(scenarios: Sequence[Scenario]) -> Iterator[int]:

@@ -36,8 +36,16 @@ COLOURS = (
     "pool5",
     "pool6",
     "firm",
+    "finish1",
+    "finish2",
+    "finish3",
+    "finish4",
+    "finish5",
 )
 """Names of the page's CSS colour variables."""
+
+FINISH_COLOURS = ("finish1", "finish2", "finish3", "finish4", "finish5")
+"""From the earliest to the latest, each stronger than the one before."""
 
 POOL_COLOURS = ("pool1", "pool2", "pool3", "pool4", "pool5", "pool6")
 
@@ -47,7 +55,7 @@ NARROW_PX = 360
 
 @dataclass(frozen=True, slots=True)
 class LegendEntry:
-    """A symbol (line, dash, bar, tint, cross, tick, ring) in a colour, and what it stands for."""
+    """A symbol (line, dash, bar, tint, cross, tick, ring, dot) in a colour, and its meaning."""
 
     symbol: str
     colour: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,32 @@ def test_what_if_plans_each_scenario_and_marks_the_frontier(tmp_path: Path, mark
         for other in (row for row in rows if row["usd_p50"]):
             much_better = other["usd_p50"] < 0.99 * star["usd_p50"]
             assert not (much_better and other["kwh"] < 0.99 * star["kwh"])
+
+
+def test_what_if_tells_and_draws_its_frontier(tmp_path: Path) -> None:
+    page = tmp_path / "w.html"
+    done = invoke(
+        "what-if", job_file(tmp_path), "--policies", "cheapest", "--points", "5",
+        "--report", page, "-o", "json",
+    )  # fmt: skip
+    points = told(done)["frontier"]
+    assert len(points) > 1
+    for each in points:
+        assert each["finish_p50_at"] <= each["finish_p95_at"]
+        assert each["gco2e"] is None or each["gco2e"] > 0
+        assert each["pools"]
+    text = page.read_text(encoding="utf-8")
+    assert len(re.findall("<title>Plan ", text)) == 2 * len(points)
+    shown = invoke("what-if", job_file(tmp_path), "--policies", "cheapest", "--points", "5")
+    header, *lines = shown.stdout.partition("Frontier under policy cheapest")[2].splitlines()[1:]
+    assert header.split()[:4] == ["$", "kWh", "CO2e", "Finish"]
+    assert len(lines) == len(points)
+
+
+def test_what_if_looks_for_the_folder_of_its_report_first(tmp_path: Path) -> None:
+    done = invoke("what-if", job_file(tmp_path), "--report", tmp_path / "none" / "w.html")
+    assert done.exit_code == 2
+    assert "there is no folder" in done.stderr
 
 
 def test_what_if_exits_with_3_where_nothing_is_feasible(tmp_path: Path, market: Path) -> None:

@@ -13,10 +13,15 @@ from typing import Any
 import pytest
 
 from costopt.domain.events import JobSubmitted, NodeLaunched
-from costopt.report.html import write_backtest_report, write_run_report
+from costopt.report.html import (
+    write_backtest_report,
+    write_run_report,
+    write_what_if_report,
+)
 from costopt.report.run import Run
 from tests.sample_run import START_AT, finished_at, sample_events
 from tests.unit.test_report_tables import ROW
+from tests.unit.test_report_what_if import POINTS, SCENARIOS
 
 NOW = finished_at() + timedelta(minutes=3)
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -85,7 +90,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     long = write_run_report(lasting, folder / "long.html", now=now, title="A long run")
     curves = {ROW.strategy: Run.of(sample_events(), NOW).curves}
     backtest = write_backtest_report([ROW], curves, folder / "backtest.html", now=NOW)
-    return {"run": run.as_uri(), "long": long.as_uri(), "backtest": backtest.as_uri()}
+    what_if = write_what_if_report(
+        POINTS, SCENARIOS, folder / "what_if.html", policy="cheapest", now=NOW
+    )
+    written = {"run": run, "long": long, "backtest": backtest, "what_if": what_if}
+    return {name: path.as_uri() for name, path in written.items()}
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +131,7 @@ def show(browser: Any, uri: str, width: int, scheme: str = "light") -> None:
 
 
 @pytest.mark.parametrize("width", [400, 700, 1280])
-@pytest.mark.parametrize("page", ["run", "long", "backtest"])
+@pytest.mark.parametrize("page", ["run", "long", "backtest", "what_if"])
 def test_nothing_overlaps_or_is_cut_off(
     browser: Any, pages: dict[str, str], page: str, width: int
 ) -> None:
@@ -136,7 +145,7 @@ def test_nothing_overlaps_or_is_cut_off(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("page", ["run", "backtest"])
+@pytest.mark.parametrize("page", ["run", "backtest", "what_if"])
 def test_all_text_has_the_contrast_of_wcag_aa(
     browser: Any, pages: dict[str, str], page: str, scheme: str
 ) -> None:

@@ -1,0 +1,48 @@
+"""The plans of a frontier side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from costopt.report.figure import carbon, duration, energy, instant, share, usd
+from costopt.report.table import Table
+
+COLUMNS = ("plan", "$", "energy", "CO2e", "takes", "finish P50", "P(on time)", "pools")
+NUMERIC = frozenset(range(7))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierRow:
+    """One plan: means of dollars and kWh, CO2e in grams or None where it is unknown.
+
+    ``takes_s`` counts from now to the median finish; ``on_time`` is a probability.
+    """
+
+    usd: float
+    kwh: float
+    gco2e: float | None
+    takes_s: float
+    finish_p50_at: datetime
+    on_time: float
+    pools: tuple[str, ...]
+
+
+def frontier_table(rows: Sequence[FrontierRow]) -> Table:
+    """One row per plan, in the order given, numbered from 1."""
+    cells = tuple(_cells(number, row) for number, row in enumerate(rows, start=1))
+    return Table("Frontier", COLUMNS, cells, NUMERIC)
+
+
+def _cells(number: int, row: FrontierRow) -> tuple[str, ...]:
+    return (
+        str(number),
+        usd(row.usd * 1e6),
+        energy(row.kwh * 1000),
+        carbon(row.gco2e),
+        duration(row.takes_s),
+        instant(row.finish_p50_at)[:-3],
+        share(row.on_time),
+        ", ".join(row.pools),
+    )

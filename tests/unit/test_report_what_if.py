@@ -1,0 +1,96 @@
+"""The page of a what-if: every plan is drawn, tipped and listed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from costopt.report.drawing import FINISH_COLOURS
+from costopt.report.frontier_plot import frontier_plot
+from costopt.report.frontier_table import FrontierRow, frontier_table
+from costopt.report.html import write_what_if_report
+from costopt.report.table import Table
+from tests.unit.test_report_pages import HOSTILE, Page
+
+NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
+
+
+def point(number: int) -> FrontierRow:
+    """Dollars go up, energy and finish down and up."""
+    takes_s = 3600.0 * (20 + (number * 7) % 24)
+    return FrontierRow(
+        usd=900 + 12.5 * number**1.4,
+        kwh=420 - 9 * number**0.8,
+        gco2e=None if number == 3 else 1000.0 * (90 - number),
+        takes_s=takes_s,
+        finish_p50_at=NOW + timedelta(seconds=takes_s),
+        on_time=0.97,
+        pools=(f"aws/us-east-1{'abc'[number % 3]}/p4d.24xlarge/spot",),
+    )
+
+
+POINTS = tuple(point(number) for number in range(24))
+SCENARIOS = Table(
+    "Scenarios",
+    ("", "Policy", "$ P50", "Pools"),
+    (("★", "cheapest", "$912.00", "aws/us-east-1a/p4d.24xlarge/spot"), ("", HOSTILE, "–", "")),
+    frozenset({2}),
+)
+
+
+def written(tmp_path: Path, points: tuple[FrontierRow, ...] = POINTS) -> str:
+    path = write_what_if_report(points, SCENARIOS, tmp_path / "w.html", policy=HOSTILE, now=NOW)
+    return path.read_text(encoding="utf-8")
+
+
+def test_every_plan_has_a_dot_with_its_figures_and_a_row(tmp_path: Path) -> None:
+    text = written(tmp_path)
+    tips = re.findall(r"<title>(Plan [^<]*)</title>", text)
+    assert len(tips) == 2 * len(POINTS), "in the wide and in the narrow drawing"
+    assert tips[3].startswith("Plan 4: $958.19, 398.3 kWh, unknown CO2e, takes 1 d 17 h: aws/")
+    assert text.count("<tr><td") == len(POINTS) + len(SCENARIOS.rows)
+    page = Page(text)
+    assert page.tags["script"] == 0
+    assert "alert(1)" in page.text
+
+
+def test_the_same_points_give_the_same_page(tmp_path: Path) -> None:
+    assert written(tmp_path) == written(tmp_path)
+
+
+def test_colours_tell_the_finish_from_early_to_late() -> None:
+    drawing = frontier_plot(POINTS)
+    assert tuple(entry.colour for entry in drawing.legend) == FINISH_COLOURS
+    assert drawing.legend[0].text.startswith("takes up to 1 d")
+    for colour in FINISH_COLOURS:
+        assert f"var(--{colour})" in drawing.wide
+    early, late = min(POINTS, key=lambda p: p.takes_s), max(POINTS, key=lambda p: p.takes_s)
+    ends = frontier_plot((early, late)).wide
+    assert ends.index("var(--finish1)") < ends.index("var(--finish5)")
+    assert "var(--finish3)" not in ends
+
+
+def test_plans_that_finish_together_share_one_colour() -> None:
+    same = tuple(replace(each, takes_s=7200.0) for each in POINTS)
+    (entry,) = frontier_plot(same).legend
+    assert entry.text == "takes 2 h"
+
+
+def test_the_lead_says_what_energy_costs(tmp_path: Path) -> None:
+    text = written(tmp_path)
+    assert "The cheapest plan comes to $900.00 and 420.0 kWh; the most frugal takes" in text
+    assert "none takes less energy" in written(tmp_path, POINTS[:1])
+    assert "has no plan to draw a frontier of" in written(tmp_path, ())
+
+
+def test_no_plan_has_no_plot() -> None:
+    with pytest.raises(ValueError, match="needs a plan"):
+        frontier_plot(())
+
+
+def test_an_unknown_figure_is_said_to_be_unknown() -> None:
+    assert frontier_table(POINTS).rows[3][3] == "unknown"
