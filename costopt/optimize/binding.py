@@ -152,11 +152,28 @@ def _relaxations(request: PlanRequest) -> Iterator[tuple[str, PlanRequest]]:
     for quota in request.quotas:
         rest = tuple(q for q in request.quotas if q is not quota)
         yield f"quota: {quota.name}", replace(request, quotas=rest)
+    yield from _tenant_relaxations(request)
     yield from _limit_relaxations(request)
     yield from _budget_relaxations(request)
     if any(offer.nodes_available is not None for offer in request.offers):
         offers = tuple(replace(offer, nodes_available=None) for offer in request.offers)
         yield "capacity: too few nodes are available now", replace(request, offers=offers)
+
+
+def _tenant_relaxations(request: PlanRequest) -> Iterator[tuple[str, PlanRequest]]:
+    for name, tenant in request.tenants.items():
+        for field, value, unlimited in (
+            ("max_nodes", tenant.max_nodes, replace(tenant, max_nodes=None)),
+            ("max_usd_per_hour", tenant.max_usd_per_hour, replace(tenant, max_usd_per_hour=None)),
+            ("max_usd", tenant.max_usd, replace(tenant, max_usd=None)),
+        ):
+            if value is not None:
+                tenants = {**request.tenants, name: unlimited}
+                kind = "budget" if field == "max_usd" else "limit"
+                yield (
+                    f"{kind}: the {field} of {value:g} of tenant {name}",
+                    replace(request, tenants=tenants),
+                )
 
 
 def _limit_relaxations(request: PlanRequest) -> Iterator[tuple[str, PlanRequest]]:

@@ -12,9 +12,10 @@ from costopt.domain.plan import Rejection
 from costopt.domain.policy import Limits
 from costopt.optimize.caps import gang_busy_kw
 from costopt.optimize.demand import Demand
+from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest, Quota
 from costopt.optimize.rows import Mask, Rows, fits_room, gang_sum, mentioned, price_of
-from costopt.optimize.shared import is_reserved, room_nodes
+from costopt.optimize.shared import all_quotas, is_reserved, room_nodes
 
 ROUNDING_KW = 1e-9
 
@@ -35,15 +36,15 @@ def gang_limits(
         reason = f"the policy allows {limits.max_nodes} nodes"
         found.append(("limit", reason, rows.nodes <= limits.max_nodes))
     if limits.max_usd_per_hour is not None:
-        usd_per_hour = gang_sum(rows, np.array([price_of(offer) for offer in offers]))
         reason = f"the smallest gang costs more than {limits.max_usd_per_hour:g} $/h"
-        found.append(("limit", reason, usd_per_hour <= limits.max_usd_per_hour))
+        found.append(("limit", reason, _usd_per_hour(offers, rows) <= limits.max_usd_per_hour))
     if limits.max_kw is not None:
         reason = f"the smallest gang draws more than {limits.max_kw:g} kW"
         found.append(("limit", reason, _within_kw(offers, rows, request, limits.max_kw)))
     found.extend(
         ("quota", f"over the quota {quota.name}", _within_quota(offers, rows, request, quota))
-        for quota in request.quotas
+        for quota in all_quotas(request)
+        if quota.tenant in (None, demand.job.tenant)
     )
     return found
 
@@ -64,18 +65,27 @@ def _within_quota(
     machines = [request.machines[offer.pool] for offer in offers]
     first = rows.first()
     counted = np.array([quota.matches(o.pool, m) for o, m in zip(offers, machines, strict=True)])
-    gpus = np.array([machine.gpu_count for machine in machines], dtype=np.int64)
     passes = np.ones(len(rows.nodes), dtype=bool)
     if not len(first):
         return passes
     if quota.max_nodes is not None:
         passes &= rows.nodes <= quota.max_nodes
     if quota.max_gpus is not None:
+        gpus = np.array([machine.gpu_count for machine in machines])
         passes &= rows.nodes * gpus[first] <= quota.max_gpus
+    if quota.max_vcpus is not None:
+        vcpus = np.array([machine.vcpus for machine in machines])
+        passes &= rows.nodes * vcpus[first] <= quota.max_vcpus
+    if quota.max_usd_per_hour is not None:
+        passes &= _usd_per_hour(offers, rows) <= quota.max_usd_per_hour
     if quota.max_kw is not None:
         passes &= _within_kw(offers, rows, request, quota.max_kw)
     allowed: Mask = passes | ~counted[first]
     return allowed
+
+
+def _usd_per_hour(offers: tuple[Offer, ...], rows: Rows) -> Array:
+    return gang_sum(rows, np.array([price_of(offer) for offer in offers]))
 
 
 def _within_kw(offers: tuple[Offer, ...], rows: Rows, request: PlanRequest, most_kw: float) -> Mask:

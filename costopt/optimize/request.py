@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -22,8 +23,8 @@ class Quota:
 
     A field that is None or empty matches everything; a limit that is None does not limit.
     ``gpu_model`` matches as a job's request does ("H100" means every H100); ``families`` are the
-    leading letters of instance types, by which AWS counts ("p", "g", "vt"). ``max_kw`` is at the
-    meter: the power cap of a site.
+    leading letters of instance types, by which AWS counts ("p", "g", "vt"), in any case; with a
+    ``tenant`` only its jobs count. ``max_kw`` is at the meter: the power cap of a site.
     """
 
     name: str
@@ -46,7 +47,17 @@ class Quota:
             and self.region in (None, pool.region)
             and self.capacity_type in (None, pool.capacity_type)
             and (self.gpu_model is None or machine.gpu.answers_to(self.gpu_model))
+            and (not self.families or _family(pool.instance_type) in _lower(self.families))
         )
+
+
+def _family(instance_type: str) -> str:
+    """The letters before the first digit: "p" of "p5.48xlarge"."""
+    return re.split(r"[^a-z]", instance_type.lower(), maxsplit=1)[0]
+
+
+def _lower(words: Iterable[str]) -> frozenset[str]:
+    return frozenset(word.lower() for word in words)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from costopt.domain.fleet import NodeState
+from costopt.domain.job import Job
 from costopt.domain.market import CapacityType, InstanceType, Offer, Pool
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
@@ -16,8 +18,9 @@ from costopt.optimize.request import PlanRequest, Quota
 class SharedLimit:
     """The loads of all jobs together stay within ``most``; ``near`` limits hold only at present.
 
-    ``kind`` says what is counted: "usd_per_hour", "kw" (at the meter), "nodes" or "gpus", of the
-    pools that match ``quota`` if there is one; or "pool": new nodes of ``pool``.
+    ``kind`` says what is counted: "usd_per_hour", "kw" (at the meter), "nodes", "gpus" or "vcpus",
+    of the pools that match ``quota`` or of ``pool`` if there is one; or "pool": new nodes of
+    ``pool``. Where there is a ``tenant`` only its jobs count.
     """
 
     name: str
@@ -26,25 +29,27 @@ class SharedLimit:
     near: bool = False
     quota: Quota | None = None
     pool: Pool | None = None
+    tenant: str | None = None
 
     def load(
         self, request: PlanRequest, demand: Demand, table: ConfigurationTable, row: int
     ) -> float:
         """What the job adds while it runs this configuration."""
-        if self.kind == "usd_per_hour":
-            return float(table.usd_per_hour[row])
-        if self.kind == "kw":
-            return self._kw(request, table, row)
+        if self.tenant not in (None, demand.job.tenant):
+            return 0.0
+        if self.kind in ("usd_per_hour", "kw"):
+            return self._gang_load(request, table, row)
         return sum(
             self._node_load(pool, request.machines[pool]) * self._counted(pool, nodes, demand)
             for pool, nodes in table.parts(row)
         )
 
-    def _kw(self, request: PlanRequest, table: ConfigurationTable, row: int) -> float:
-        """What the gang draws at the meter, under its power cap; all its nodes are alike."""
+    def _gang_load(self, request: PlanRequest, table: ConfigurationTable, row: int) -> float:
+        """Dollars per hour, or kW under its power cap; all nodes of a gang are alike."""
         pool, _ = table.parts(row)[0]
-        outside = self.quota is not None and not self.quota.matches(pool, request.machines[pool])
-        return 0.0 if outside else float(table.busy_kw[row])
+        if self.quota is not None and not self.quota.matches(pool, request.machines[pool]):
+            return 0.0
+        return float(table.busy_kw[row] if self.kind == "kw" else table.usd_per_hour[row])
 
     def _counted(self, pool: Pool, nodes: int, demand: Demand) -> int:
         """A pool's room is for launches: nodes that the job has there already need none."""
@@ -55,7 +60,7 @@ class SharedLimit:
             return float(pool == self.pool)
         if self.quota is not None and not self.quota.matches(pool, machine):
             return 0.0
-        return float(machine.gpu_count if self.kind == "gpus" else 1)
+        return float({"gpus": machine.gpu_count, "vcpus": machine.vcpus}.get(self.kind, 1))
 
 
 def shared_limits(request: PlanRequest) -> tuple[SharedLimit, ...]:
@@ -68,17 +73,40 @@ def shared_limits(request: PlanRequest) -> tuple[SharedLimit, ...]:
         shared.append(SharedLimit("max_nodes", limits.max_nodes, "nodes"))
     if limits.max_kw is not None:
         shared.append(SharedLimit("max_kw", limits.max_kw, "kw"))
-    for quota in request.quotas:
-        if quota.max_nodes is not None:
-            shared.append(SharedLimit(f"quota {quota.name}", quota.max_nodes, "nodes", quota=quota))
-        if quota.max_gpus is not None:
-            shared.append(SharedLimit(f"quota {quota.name}", quota.max_gpus, "gpus", quota=quota))
-        if quota.max_kw is not None:
-            shared.append(SharedLimit(f"quota {quota.name}", quota.max_kw, "kw", quota=quota))
+    for quota in all_quotas(request):
+        shared.extend(_quota_limits(quota))
     shared.extend(
         _capacity(offer, request) for offer in request.offers if offer.nodes_available is not None
     )
     return tuple(shared)
+
+
+def all_quotas(request: PlanRequest) -> tuple[Quota, ...]:
+    """The request's quotas, and what its tenants may have at a time."""
+    of_tenants = (
+        Quota(
+            f"of tenant {tenant.name}",
+            tenant=tenant.name,
+            max_nodes=tenant.max_nodes,
+            max_usd_per_hour=tenant.max_usd_per_hour,
+        )
+        for tenant in request.tenants.values()
+        if tenant.max_nodes is not None or tenant.max_usd_per_hour is not None
+    )
+    return (*request.quotas, *of_tenants)
+
+
+def _quota_limits(quota: Quota) -> Iterator[SharedLimit]:
+    for kind, most in (
+        ("nodes", quota.max_nodes),
+        ("gpus", quota.max_gpus),
+        ("vcpus", quota.max_vcpus),
+        ("kw", quota.max_kw),
+        ("usd_per_hour", quota.max_usd_per_hour),
+    ):
+        if most is not None:
+            name = f"quota {quota.name}"
+            yield SharedLimit(name, most, kind, quota=quota, tenant=quota.tenant)
 
 
 def room_nodes(offer: Offer, request: PlanRequest, demand: Demand) -> float:
@@ -115,6 +143,33 @@ def _capacity(offer: Offer, request: PlanRequest) -> SharedLimit:
         return SharedLimit(name, offer.nodes_available, "pool", near=True, pool=offer.pool)
     most = offer.nodes_available + _living_nodes(request, offer.pool)
     return SharedLimit(name, most, "nodes", pool=offer.pool)
+
+
+@dataclass(frozen=True, slots=True)
+class TotalLimit:
+    """All jobs together, or all of one tenant, come to at most ``most_usd`` dollars."""
+
+    name: str
+    most_usd: float
+    tenant: str | None = None
+
+    def counts(self, job: Job) -> bool:
+        """Whether the job's dollars count."""
+        return self.tenant in (None, job.tenant)
+
+
+def total_limits(request: PlanRequest) -> tuple[TotalLimit, ...]:
+    """Every limit on the plan's dollars: the tightest of the policy's and each tenant's."""
+    policy = totals_limit_usd(request)
+    tenants = sorted(request.tenants.values(), key=lambda tenant: tenant.name)
+    return (
+        *(() if policy is None else (TotalLimit(f"{policy[0]} of the policy", policy[1]),)),
+        *(
+            TotalLimit(f"max_usd of tenant {tenant.name}", tenant.max_usd, tenant.name)
+            for tenant in tenants
+            if tenant.max_usd is not None
+        ),
+    )
 
 
 def totals_limit_usd(request: PlanRequest) -> tuple[str, float] | None:
