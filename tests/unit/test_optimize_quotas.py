@@ -70,7 +70,7 @@ def test_a_family_is_the_letters_before_the_first_digit(families: tuple[str, ...
     quota = Quota("q", families=families, max_nodes=2)
     assert quota.matches(P5, machine())
     assert not quota.matches(G6, machine())
-    assert not quota.matches(pool(name="vtp1.3xlarge"), machine())
+    assert not quota.matches(pool(name="pa1.3xlarge"), machine())
     assert sizes(request_of(quota)) == {"p5.48xlarge": 2, "g6.48xlarge": 4}
 
 
