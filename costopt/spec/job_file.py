@@ -11,7 +11,17 @@ from pydantic_core import PydanticCustomError
 from costopt.domain.job import WorkUnit
 from costopt.spec.duration import LONGEST_S
 from costopt.spec.moment import moment
-from costopt.spec.section import Count, DurationS, Name, NotNegative, Positive, Section, Share, Word
+from costopt.spec.section import (
+    Count,
+    DurationS,
+    Name,
+    NotNegative,
+    Positive,
+    RegionName,
+    Section,
+    Share,
+    Word,
+)
 
 
 def _words(value: object) -> object:
@@ -84,16 +94,6 @@ class WorkSection(Section):
     unit: Annotated[WorkUnit, Field(strict=False)] = Field(description="in what it is counted")
 
 
-class PhaseSection(Section):
-    """A stretch of the work with its own demand."""
-
-    name: Name = Field(description="the phase's name")
-    share: Share = Field(description="its share of the work; the shares of all phases sum to 1")
-    min_nodes: Count | None = Field(default=None, description="default: that of resources")
-    max_nodes: Count | None = Field(default=None, description="default: that of resources")
-    may_pause: bool = Field(default=True, description="whether it may wait for capacity once begun")
-
-
 class ResourcesSection(Section):
     """Which machines may run the job."""
 
@@ -142,6 +142,29 @@ class ThroughputSection(Section):
     )
 
 
+class EvaluationSection(Section):
+    """Pauses of the training, in which the gang evaluates."""
+
+    every: Positive = Field(description="after how many units of work")
+    duration: DurationS = Field(description="how long the training pauses each time")
+
+
+class PhaseSection(Section):
+    """A stretch of the work with its own demand."""
+
+    name: Name = Field(description="the phase's name")
+    share: Share = Field(description="its share of the work; the shares of all phases sum to 1")
+    min_nodes: Count | None = Field(default=None, description="default: that of resources")
+    max_nodes: Count | None = Field(default=None, description="default: that of resources")
+    may_pause: bool = Field(default=True, description="whether it may wait for capacity once begun")
+    throughput: ThroughputSection | None = Field(
+        default=None, description="the phase's own speed; default: that of the job"
+    )
+    evaluation: EvaluationSection | None = Field(
+        default=None, description="pauses to evaluate; default: none"
+    )
+
+
 class CheckpointSection(Section):
     """Where and how the job saves."""
 
@@ -151,6 +174,11 @@ class CheckpointSection(Section):
     restore: DurationS = Field(default=60.0, description="how long a restore takes")
     interval: Interval = Field(
         default=None, description="auto (chosen from the hazard and the save time) or a duration"
+    )
+    region: RegionName | None = Field(
+        default=None,
+        description="provider/region of the store, such as aws/us-east-1; default: unknown, so "
+        "that no plan counts what it costs to reach it",
     )
 
 
@@ -168,8 +196,10 @@ class DataSection(Section):
 
     uri: Word = Field(description="where the data are")
     size_gib: NotNegative = Field(default=0.0, description="their size, GiB")
-    region: Annotated[str, Field(pattern=r"^[a-z0-9_-]+/[a-z0-9-]+$")] | None = Field(
-        default=None, description="provider/region, such as aws/us-east-1; default: unknown"
+    region: RegionName | None = Field(
+        default=None,
+        description="provider/region, such as aws/us-east-1; default: unknown, so that no plan "
+        "counts what it costs to reach them",
     )
 
 
@@ -197,9 +227,7 @@ class JobFile(Section):
     )
     env: dict[Word, Variable] = Field(default_factory=dict, description="environment variables")
     workdir: Word = Field(default=".", description="where the command runs; relative to this file")
-    data: DataSection | None = Field(
-        default=None, description="where the training data lie; no plan uses it yet"
-    )
+    data: DataSection | None = Field(default=None, description="where the training data lie")
     startup: DurationS = Field(
         default=120.0, description="from a node's launch until its trainer can restore"
     )

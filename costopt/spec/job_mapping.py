@@ -19,7 +19,7 @@ from costopt.domain.job import (
 )
 from costopt.spec.document import Document, FieldPath
 from costopt.spec.gpu_models import unknown_gpu_model
-from costopt.spec.job_file import JobFile, PointSection
+from costopt.spec.job_file import JobFile, PhaseSection, PointSection, ThroughputSection
 from costopt.spec.moment import moment
 from costopt.spec.nearest import suggestion
 from costopt.spec.problem import Problem, SpecFileError
@@ -47,7 +47,7 @@ class _Mapping:
         file = self.file
         resources = self._resources()
         phases = self._phases(resources)
-        throughput = self._throughput()
+        throughput = self._throughput(file.throughput, ("throughput",))
         checkpoint = self._checkpoint()
         start_at = self._start_at(now)
         deadline_at = self._deadline_at(start_at, now)
@@ -134,8 +134,8 @@ class _Mapping:
         if not self.file.phases:
             return (Phase("all", 1.0, fewest, most),)
         phases = tuple(
-            Phase(p.name, p.share, p.min_nodes or fewest, p.max_nodes or most, p.may_pause)
-            for p in self.file.phases
+            self._phase(("phases", index), said, resources)
+            for index, said in enumerate(self.file.phases)
         )
         total = math.fsum(phase.share for phase in phases)
         if abs(total - 1) > SHARE_TOLERANCE:
@@ -155,24 +155,39 @@ class _Mapping:
                 self._refuse(("phases", index), message)
         return phases
 
-    def _throughput(self) -> Throughput:
-        said = self.file.throughput
+    def _phase(self, at: FieldPath, said: PhaseSection, resources: Resources) -> Phase:
+        speed, pause = said.throughput, said.evaluation
+        if pause is not None and pause.duration == 0:
+            self._refuse((*at, "evaluation", "duration"), "expected a duration above 0")
+        return Phase(
+            name=said.name,
+            share=said.share,
+            min_nodes=said.min_nodes or resources.min_nodes,
+            max_nodes=said.max_nodes or resources.max_nodes,
+            may_pause=said.may_pause,
+            throughput=None if speed is None else self._throughput(speed, (*at, "throughput")),
+            evaluate_every=None if pause is None else pause.every,
+            evaluation_s=0.0 if pause is None else pause.duration,
+        )
+
+    def _throughput(self, said: ThroughputSection, at: FieldPath) -> Throughput:
         if (said.flops_per_unit is None) != (said.mfu is None):
-            self._refuse(("throughput",), "flops_per_unit and mfu are given together or not at all")
+            self._refuse(at, "flops_per_unit and mfu are given together or not at all")
         elif not said.points and said.flops_per_unit is None:
-            self._refuse(("throughput",), "expected points, or flops_per_unit with mfu")
-        points = [self._point(index, point) for index, point in enumerate(said.points)]
+            self._refuse(at, "expected points, or flops_per_unit with mfu")
+        points = [
+            self._point((*at, "points", index), point) for index, point in enumerate(said.points)
+        ]
         seen = set[tuple[str, int]]()
         for index, point in enumerate(points):
             key = (point.gpu_model.upper(), point.gpus)
             if key in seen:
                 message = f"a second speed for {point.gpus} × {point.gpu_model}"
-                self._refuse(("throughput", "points", index), message)
+                self._refuse((*at, "points", index), message)
             seen.add(key)
         return Throughput(tuple(points), said.flops_per_unit, said.mfu, said.scaling_efficiency)
 
-    def _point(self, index: int, point: PointSection) -> ThroughputPoint:
-        at: FieldPath = ("throughput", "points", index)
+    def _point(self, at: FieldPath, point: PointSection) -> ThroughputPoint:
         self._check_gpu((*at, "gpu"), point.gpu)
         per_node = point.nodes is not None or point.gpus_per_node is not None
         if per_node and point.gpus is not None:
@@ -192,6 +207,7 @@ class _Mapping:
             save_s=said.save,
             restore_s=said.restore,
             interval_s=said.interval,
+            region=said.region,
         )
 
     def _data(self) -> DataLocation | None:

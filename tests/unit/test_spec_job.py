@@ -157,7 +157,7 @@ def test_gangs_may_grow_to_the_gpus_asked_for(tmp_path: Path) -> None:
         ("env", "env: {A: 1.5}", "8:10: env.A: expected a valid string, got 1.5"),
         ("env", "env: {'A=B': x}", "8:7: env.A=B: a variable's name"),
         ("run", "run: python 'x", "8:6: run: cannot be split into words"),
-        ("data", "data: {uri: x, region: mars}", "8:24: data.region: string should match"),
+        ("data", "data: {uri: x, region: mars}", "8:24: data.region: expected provider/region"),
         ("version", "version: 2", "8:10: version: 2 is not allowed; expected 1"),
         ("kind", "kind: policy", "8:7: kind: 'policy' is not allowed; expected 'job'"),
     ],
@@ -211,3 +211,68 @@ def test_the_schema_describes_every_field() -> None:
         if "description" not in value
     ]
     assert bare == []
+
+
+def test_a_phase_has_its_own_speed_and_evaluations(tmp_path: Path) -> None:
+    job = load(
+        tmp_path,
+        SMALLEST
+        + "phases:\n"
+        + "  - name: warm-up\n"
+        + "    share: 0.25\n"
+        + "    throughput: {points: [{gpu: T4, gpus: 2, units_per_s: 4}]}\n"
+        + "    evaluation: {every: 50, duration: 2m}\n"
+        + "  - {name: main, share: 0.75}\n",
+    )
+    first, second = job.phases
+    assert first.throughput is not None
+    assert first.throughput.points == (ThroughputPoint("T4", 2, 4.0),)
+    assert (first.evaluate_every, first.evaluation_s) == (50.0, 120.0)
+    assert (second.throughput, second.evaluate_every) == (None, None)
+
+
+def test_a_checkpoint_store_may_say_where_it_stands(tmp_path: Path) -> None:
+    job = load(
+        tmp_path,
+        with_line("checkpoint", "checkpoint: {uri: c, region: gcp/us-central1, size_gib: 9}"),
+    )
+    assert job.checkpoint.region == "gcp/us-central1"
+    assert load(tmp_path, SMALLEST).checkpoint.region is None
+
+
+@pytest.mark.parametrize(
+    ("phase", "problem"),
+    [
+        (
+            "throughput: {mfu: 0.4}",
+            "phases[0].throughput: flops_per_unit and mfu are given together or not at all",
+        ),
+        (
+            "throughput: {points: [{gpu: T5, units_per_s: 4}]}",
+            "phases[0].throughput.points[0].gpu: the GPU model 'T5' is not in the catalogue",
+        ),
+        ("evaluation: {every: 50}", "phases[0].evaluation.duration: is missing: how long"),
+        ("evaluation: {every: 0, duration: 2m}", "phases[0].evaluation.every: expected"),
+        (
+            "evaluation: {every: 5, duration: 0s}",
+            "phases[0].evaluation.duration: expected a duration above 0",
+        ),
+        ("evaluation: {evry: 5, duration: 2m}", "did you mean 'every'?"),
+    ],
+)
+def test_a_phase_s_own_contradictions_are_told(tmp_path: Path, phase: str, problem: str) -> None:
+    told = refusal(tmp_path, f"{SMALLEST}phases:\n  - {{name: all, share: 1, {phase}}}\n")
+    assert any(problem in line for line in told), told
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "checkpoint: {uri: c, region: us-east-1}",
+        "data: {uri: d, region: aws}",
+        "data: {uri: d, region: AWS/us-east-1}",
+    ],
+)
+def test_a_region_names_its_provider(tmp_path: Path, line: str) -> None:
+    (told,) = refusal(tmp_path, with_line(line.partition(":")[0], line))
+    assert "region: expected provider/region, such as aws/us-east-1, got" in told
