@@ -18,6 +18,7 @@ from costopt.agent.launcher import launch_spec
 from costopt.agent.mailbox import Mailbox
 from costopt.agent.notice import read_notice
 from costopt.agent.peers import Peers
+from costopt.agent.power_limit import PowerLimit
 from costopt.agent.settings import AgentSettings
 from costopt.agent.status import TrainerState, TrainerStatus
 from costopt.agent.trainer import Trainer
@@ -43,6 +44,7 @@ class Agent:
         self._failed_at: float | None = None
         self._exit_code: int | None = None
         self._message = ""
+        self._power = PowerLimit(settings.folder)
         self._noticed = False
         self._published: set[str] = set()
         self._beat = 0
@@ -63,6 +65,7 @@ class Agent:
         finally:
             if self._trainer is not None:
                 self._trainer.kill()
+            self._power.take_off()
 
     def tick(self) -> None:
         """Look at everything once. A store that does not answer is no reason to stop training."""
@@ -91,6 +94,7 @@ class Agent:
     def _heed_gang(self) -> None:
         gang = self._mailbox.gang()
         if gang is None or (self._gang is not None and gang.generation <= self._gang.generation):
+            self._heed_power(gang)
             self._start_if_ready()
             return
         if self._trainer is not None and not self._hand_over(self._trainer):
@@ -103,6 +107,20 @@ class Agent:
         self._turn(NodeActivity.STARTING if member else NodeActivity.IDLE, "")
         self._start_if_ready()
 
+    def _heed_power(self, gang: Gang | None) -> None:
+        """A power limit that changed within a generation holds at once: training goes on."""
+        if gang is None or self._gang is None or gang.generation != self._gang.generation:
+            return
+        if gang.power_cap_w != self._gang.power_cap_w:
+            self._gang = gang
+            if self._trainer is not None:
+                self._limit_power(gang)
+
+    def _limit_power(self, gang: Gang) -> None:
+        """A limit that cannot be set is told and does not stop the training."""
+        self._power.keep_to(gang.power_cap_w)
+        self._beaten_at = -1e9
+
     def _hand_over(self, trainer: Trainer) -> bool:
         """Let the old generation's trainer save and stop; True once it is gone."""
         trainer.ask_stop("a new generation")
@@ -111,6 +129,7 @@ class Agent:
         if trainer.exit_code() is None and not overdue:
             return False
         trainer.kill()
+        self._power.take_off()
         self._read_status(trainer)
         return True
 
@@ -147,6 +166,7 @@ class Agent:
             total_units=gang.total_units,
         )
         log_path = settings.folder / f"trainer-{tag}.log"
+        self._limit_power(gang)
         try:
             spec = launch_spec(
                 gang,
@@ -262,6 +282,7 @@ class Agent:
         if self._trainer is not None:
             self._trainer.kill()
         self._trainer = None
+        self._power.take_off()
         self._turn(activity, message)
 
     def _watch_peers(self) -> None:
@@ -309,6 +330,8 @@ class Agent:
                 log_path=log_path,
                 guarantee="" if status is None else status.guarantee,
                 notice=self._noticed,
+                power_cap_w=self._power.cap_w,
+                power_message=self._power.message,
             )
         )
 

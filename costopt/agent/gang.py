@@ -12,7 +12,8 @@ class Gang:
     The generation is a fencing token: reports of another generation are not believed.
     ``checkpoint_interval_s`` and ``hazard_per_hour`` (interruptions of the gang) are in the job's
     time, which runs ``speed`` times faster than the wall; ``formed_at`` is wall time in POSIX
-    seconds. ``hazard_per_hour`` None means: keep the interval as it is.
+    seconds. ``hazard_per_hour`` None means: keep the interval as it is. ``power_cap_w`` is the
+    limit of each GPU, None for none; it may change within a generation.
     """
 
     job: str
@@ -28,6 +29,7 @@ class Gang:
     hazard_per_hour: float | None = None
     noticed_share: float = 0.0
     speed: float = 1.0
+    power_cap_w: float | None = None
 
     def rank(self, node_id: str) -> int | None:
         """The node's rank, or None where it is not a member."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -13,7 +13,14 @@ from costopt.agent.heartbeat import CommandFailure, Heartbeat, NodeActivity
 from costopt.agent.mailbox import Mailbox
 from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Job, Progress
-from costopt.domain.ports import CheckpointRecord, Clock, ObjectStore, RefusedRecord
+from costopt.domain.ports import (
+    CheckpointRecord,
+    Clock,
+    ObjectStore,
+    PowerLimitRecord,
+    RefusedRecord,
+)
+from costopt.domain.power import PowerCap
 
 RETRIES = 2
 SILENT_S = 5.0
@@ -65,7 +72,12 @@ class MailboxRuntime:
         self._last_change: dict[tuple[str, str], tuple[int, float]] = {}
 
     def form(
-        self, job: Job, generation: int, nodes: tuple[Node, ...], checkpoint_interval_s: float
+        self,
+        job: Job,
+        generation: int,
+        nodes: tuple[Node, ...],
+        checkpoint_interval_s: float,
+        power_cap: PowerCap | None = None,
     ) -> None:
         """Tell these nodes to train together; the first is rank 0. Idempotent.
 
@@ -95,7 +107,27 @@ class MailboxRuntime:
                 hazard_per_hour=hazard,
                 noticed_share=self._noticed_share,
                 speed=self._speed,
+                power_cap_w=None if power_cap is None else power_cap.cap_w,
             )
+        )
+
+    def cap_power(self, job: Job, power_cap: PowerCap | None) -> None:
+        """Write the limit into the gang that stands; its agents follow it as it trains."""
+        mailbox = self._mailbox(job)
+        gang = mailbox.gang()
+        cap_w = None if power_cap is None else power_cap.cap_w
+        if gang is not None and gang.power_cap_w != cap_w:
+            mailbox.post_gang(replace(gang, power_cap_w=cap_w))
+
+    def power_limits(self, job: Job) -> tuple[PowerLimitRecord, ...]:
+        """What the members of the gang that stands say of their power limits."""
+        mailbox = self._mailbox(job)
+        gang = mailbox.gang()
+        beats = () if gang is None else (mailbox.heartbeat(node_id) for node_id in gang.members)
+        return tuple(
+            PowerLimitRecord(beat.node_id, beat.power_cap_w, beat.power_message)
+            for beat in beats
+            if beat is not None and beat.power_message
         )
 
     def progress(self, job: Job, now: datetime) -> Progress:

@@ -145,6 +145,20 @@ class CheckpointRefused(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PowerLimitReported(Event):
+    """What a node says of the power limit that its GPUs were asked to keep.
+
+    ``cap_w`` is the limit of each GPU in force from ``at`` on, None where there is none; ``busy_w``
+    what the whole node draws under it while it trains. ``message`` says how it came about.
+    """
+
+    node_id: str
+    cap_w: float | None
+    busy_w: float
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkLost(Event):
     """Work done but not saved when the gang broke."""
 
@@ -238,6 +252,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     ProgressReported,
     CheckpointCommitted,
     CheckpointRefused,
+    PowerLimitReported,
     WorkLost,
     InterruptionNoticed,
     DrainIntended,

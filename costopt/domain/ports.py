@@ -12,7 +12,7 @@ from costopt.domain.events import Event
 from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import InstanceType, Interruption, Offer, Pool
-from costopt.domain.power import NodePower
+from costopt.domain.power import NodePower, PowerCap
 from costopt.domain.view import Desired, View
 
 
@@ -91,13 +91,42 @@ class RefusedRecord:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class PowerLimitRecord:
+    """What a node says of the power limit that it was asked to set.
+
+    ``cap_w`` is what each GPU is limited to on our behalf, None where that came to nothing or was
+    taken back; ``message`` says how.
+    """
+
+    node_id: str
+    cap_w: float | None
+    message: str
+
+
 class Runtime(Protocol):
     """The training runtime on the nodes, as the controller reaches it."""
 
     def form(
-        self, job: Job, generation: int, nodes: tuple[Node, ...], checkpoint_interval_s: float
+        self,
+        job: Job,
+        generation: int,
+        nodes: tuple[Node, ...],
+        checkpoint_interval_s: float,
+        power_cap: PowerCap | None = None,
     ) -> None:
-        """Tell these nodes to train together. The first node is rank 0. Idempotent."""
+        """Tell these nodes to train together. The first node is rank 0. Idempotent.
+
+        Their GPUs are limited to ``power_cap`` before training begins, and no more once it ends.
+        """
+        ...
+
+    def cap_power(self, job: Job, power_cap: PowerCap | None) -> None:
+        """Limit the GPUs of the gang that trains to this from now on, or no more. Idempotent."""
+        ...
+
+    def power_limits(self, job: Job) -> tuple[PowerLimitRecord, ...]:
+        """What the gang's nodes say of their power limits; none where none was asked for."""
         ...
 
     def progress(self, job: Job, now: datetime) -> Progress:

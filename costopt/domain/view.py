@@ -19,13 +19,15 @@ class JobView:
     """One job, how far it is and the live nodes that work for it.
 
     ``speed_factor`` is the job's measured speed over the speed that its spec predicts, 1.0 until
-    the nodes have reported.
+    the nodes have reported. ``capped_speed`` is the share of the speed without power limits that
+    those in force leave; ``progress.measured_units_per_s`` is under them, ``speed_factor`` without.
     """
 
     job: Job
     progress: Progress
     nodes: tuple[Node, ...] = ()
     speed_factor: float = 1.0
+    capped_speed: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from costopt.domain.interval import checkpoint_interval_s
 from costopt.domain.job import GangState, Job
 from costopt.domain.view import Decision
 from costopt.engine.journal import Journal
+from costopt.engine.power import PowerLimits
 from costopt.engine.record import JobRecord
 from costopt.engine.settings import Settings
 from costopt.engine.training import Training
@@ -26,6 +27,7 @@ class Gangs:
         self._journal = journal
         self._settings = settings
         self._training = training
+        self._power = PowerLimits(world, journal)
         self._told: dict[str, int] = {}
 
     def form(self, job: Job, decision: Decision, nodes: tuple[Node, ...], now: datetime) -> None:
@@ -47,8 +49,9 @@ class Gangs:
         ids = tuple(n.node_id for n in members)
         if ids == record.members and not self._broken(job, record):
             self._remind(job, record, members)
+            self._power.change(job, decision, members, now)
             return
-        self._start(job, record, members, now)
+        self._start(job, record, decision, members, now)
 
     def _is_whole(
         self, job: Job, record: JobRecord, decision: Decision, members: tuple[Node, ...]
@@ -80,7 +83,14 @@ class Gangs:
         self._told[job.name] = record.generation
         self._world.runtime.form(job, record.generation, members, self._interval_s(job, members))
 
-    def _start(self, job: Job, record: JobRecord, members: tuple[Node, ...], now: datetime) -> None:
+    def _start(
+        self,
+        job: Job,
+        record: JobRecord,
+        decision: Decision,
+        members: tuple[Node, ...],
+        now: datetime,
+    ) -> None:
         interval_s = self._interval_s(job, members)
         generation = record.generation + 1
         self._training.hand_over(job, now)
@@ -94,7 +104,9 @@ class Gangs:
             )
         )
         self._told[job.name] = generation
-        self._world.runtime.form(job, generation, members, interval_s)
+        cap = self._power.wanted(job, decision, members)
+        self._world.runtime.form(job, generation, members, interval_s, cap)
+        self._power.observe(job, now)
         self._training.expect(job, now)
 
     def _interval_s(self, job: Job, members: tuple[Node, ...]) -> float:

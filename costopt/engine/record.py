@@ -44,6 +44,7 @@ class JobRecord:
     guard: str | None = None
     prices: dict[str, int] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
+    power_limits: dict[str, ev.PowerLimitReported] = field(default_factory=dict)
 
     def apply(self, event: ev.Event) -> None:
         """Take one more event into account."""
@@ -121,6 +122,7 @@ def _ended(record: JobRecord, event: ev.NodeEnded) -> None:
     record.draining.pop(event.node_id, None)
     record.releasing.discard(event.node_id)
     record.noticed.pop(event.node_id, None)
+    record.power_limits.pop(event.node_id, None)
     if event.cause is EndCause.INTERRUPTED:
         record.cooldown_from[Pool.parse(event.pool)] = event.ended_at
 
@@ -158,6 +160,10 @@ def _refused(record: JobRecord, event: ev.CheckpointRefused) -> None:
     record.refused.add(event.uri)
 
 
+def _power_limited(record: JobRecord, event: ev.PowerLimitReported) -> None:
+    record.power_limits[event.node_id] = event
+
+
 def _tripped(record: JobRecord, event: ev.GuardTripped) -> None:
     record.guard = event.guard
     if event.pool is not None:
@@ -190,6 +196,7 @@ _CHANGES: dict[type[ev.Event], Callable[[JobRecord, Any], None]] = {
     ev.CheckpointCommitted: _saved,
     ev.CheckpointRefused: _refused,
     ev.WorkLost: _lost,
+    ev.PowerLimitReported: _power_limited,
     ev.GuardTripped: _tripped,
     ev.JobFinished: _finished,
     ev.JobFailed: _failed,

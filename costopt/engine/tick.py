@@ -224,7 +224,13 @@ class Engine:
                 n for n in self._fleet.nodes if n.job == name and n.node_id not in leaving
             )
             views.append(
-                JobView(job, self.progress_of(name), nodes, self.training.speed_factor[name])
+                JobView(
+                    job,
+                    self.progress_of(name),
+                    nodes,
+                    self.training.speed_factor[name],
+                    self.training.capped_speed(job),
+                )
             )
         return views
 

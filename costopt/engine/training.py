@@ -19,6 +19,7 @@ from costopt.domain.events import (
 from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.market import Pool
 from costopt.engine.journal import Journal
+from costopt.engine.power import PowerLimits
 from costopt.engine.record import JobRecord
 from costopt.engine.world import World
 
@@ -35,6 +36,7 @@ class Training:
         self._world = world
         self._journal = journal
         self._jobs = jobs
+        self._power = PowerLimits(world, journal)
         self._starts_at: dict[str, datetime] = {}
         self._begins_from: dict[str, float] = {}
         self._done_at: dict[str, datetime] = {}
@@ -48,10 +50,15 @@ class Training:
             record = self._journal.records[name]
             if record.over:
                 continue
+            self._power.observe(job, now)
             progress = self._world.runtime.progress(job, now)
             self.progress[name] = progress
             self._journal.write(*self._news(job, record, progress, now))
             self._calibrate(job, record, progress)
+
+    def capped_speed(self, job: Job) -> float:
+        """The share of its uncapped speed that the job's gang has under its power limits."""
+        return self._power.speed(job)
 
     def hand_over(self, job: Job, now: datetime) -> None:
         """Another gang is about to be formed: what trains until now stops."""
@@ -197,7 +204,7 @@ class Training:
         gpus = sum(self._gpus(pool) for pool in pools)
         predicted = job.throughput.units_per_s(machine.gpu, gpus)
         if predicted is not None and predicted.value > 0:
-            factor = measured / predicted.value
+            factor = measured / (predicted.value * self.capped_speed(job))
             known = self._measured_factor.get(job.name, factor)
             smooth = known + NEWEST_SHARE * (factor - known)
             self._measured_factor[job.name] = smooth

@@ -2,7 +2,8 @@
 
 A node costs, per stretch of one price, micros_per_hour × milliseconds // 3,600,000 micro-dollars,
 from ``launched_at`` to ``ended_at`` as the provider confirmed them. It draws ``busy_w`` while the
-gang that it belongs to trains and ``idle_w`` otherwise, times PUE.
+gang that it belongs to trains and ``idle_w`` otherwise, times PUE; from a report of a power limit
+on, ``busy_w`` is that of the report.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from costopt.domain.events import (
     LaunchIntended,
     NodeEnded,
     NodeLaunched,
+    PowerLimitReported,
     PriceChanged,
     ProgressReported,
     RunStopped,
@@ -274,6 +276,11 @@ class JobAccount:
     def _checkpoint_refused(self, _: CheckpointRefused) -> None:
         self._checkpoints_refused += 1
 
+    def _power_limited(self, event: PowerLimitReported) -> None:
+        node = self._nodes.get(event.node_id)
+        if node is not None:
+            node.power.change(ms_of(event.at), event.busy_w)
+
     def _work_lost(self, event: WorkLost) -> None:
         self.work.lose(event)
 
@@ -327,6 +334,7 @@ _FOLDS: dict[type[Event], Callable[[JobAccount, Any], None]] = {
     ProgressReported: JobAccount._progress_reported,
     CheckpointCommitted: JobAccount._checkpoint_committed,
     CheckpointRefused: JobAccount._checkpoint_refused,
+    PowerLimitReported: JobAccount._power_limited,
     WorkLost: JobAccount._work_lost,
     InterruptionNoticed: JobAccount._interruption_noticed,
     DrainIntended: JobAccount._drain_intended,

@@ -1,4 +1,4 @@
-"""What one node has cost, and for how long it was busy: two running totals.
+"""What one node has cost, for how long it was busy and what it drew meanwhile: running totals.
 
 Instants are whole milliseconds since the epoch. Both meters answer at any instant and in constant
 time at the present one; an end that is learned late, before the last change, is looked up.
@@ -114,3 +114,29 @@ class BusyMeter:
             return sum(end - start for start, end in self.spans_until(ms))
         running = 0 if self._since is None else max(0, ms - self._since)
         return self._closed_ms + running
+
+
+class PowerMeter:
+    """Watts that a node draws while it trains; they change with the power limit of its GPUs."""
+
+    __slots__ = ("_starts", "_watts")
+
+    def __init__(self, launched_ms: int, busy_w: float) -> None:
+        self._starts = [launched_ms]
+        self._watts = [busy_w]
+
+    def change(self, at_ms: int, busy_w: float) -> None:
+        """From ``at_ms`` on the node draws this much while it trains. Changes come in order."""
+        self._starts.append(max(at_ms, self._starts[-1]))
+        self._watts.append(busy_w)
+
+    def busy_w_ms(self, busy: BusyMeter, until_ms: int) -> float:
+        """Watts times milliseconds of training before ``until_ms``."""
+        ends = [*self._starts[1:], until_ms]
+        total = 0.0
+        trained_ms = 0
+        for busy_w, end_ms in zip(self._watts, ends, strict=True):
+            before_ms = trained_ms
+            trained_ms = busy.ms_until(min(end_ms, until_ms))
+            total += busy_w * (trained_ms - before_ms)
+        return total

@@ -9,7 +9,7 @@ from costopt.domain.errors import LedgerError
 from costopt.domain.events import NodeEnded, NodeLaunched
 from costopt.domain.fleet import EndCause
 from costopt.domain.market import CapacityType, Pool
-from costopt.ledger.meter import MS_PER_HOUR, BusyMeter, CostMeter, ms_of, time_of
+from costopt.ledger.meter import MS_PER_HOUR, BusyMeter, CostMeter, PowerMeter, ms_of, time_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,7 @@ class NodeAccount:
         "launched_ms",
         "noticed_at",
         "pool",
+        "power",
         "strikes_at",
         "terminating",
     )
@@ -63,6 +64,7 @@ class NodeAccount:
         self.launched_ms = ms_of(launched.launched_at)
         self.cost = CostMeter(self.launched_ms, launched.micros_per_hour)
         self.busy = BusyMeter()
+        self.power = PowerMeter(self.launched_ms, launched.busy_w)
         self.ended: NodeEnded | None = None
         self.noticed_at: datetime | None = None
         self.strikes_at: datetime | None = None
@@ -96,12 +98,11 @@ class NodeAccount:
     def uwh(self, now_ms: int) -> tuple[int, int]:
         """Micro-watt-hours drawn idle and busy: W × ms / 3,600,000 × PUE, each rounded once."""
         until = min(self.until_ms(now_ms), max(now_ms, self.launched_ms))
-        busy_ms = self.busy.ms_until(until)
-        idle_ms = until - self.launched_ms - busy_ms
+        idle_ms = until - self.launched_ms - self.busy.ms_until(until)
         per_ms = self.launched.pue * 1e6 / MS_PER_HOUR
         return (
             round(self.launched.idle_w * idle_ms * per_ms),
-            round(self.launched.busy_w * busy_ms * per_ms),
+            round(self.power.busy_w_ms(self.busy, until) * per_ms),
         )
 
     def ugco2e(self, uwh: int) -> int | None:

@@ -23,6 +23,7 @@ from costopt.domain.events import (
     LaunchIntended,
     NodeEnded,
     NodeLaunched,
+    PowerLimitReported,
     PriceChanged,
     ProgressReported,
     RunStopped,
@@ -113,6 +114,11 @@ def _reported(event: ProgressReported) -> str:
     return f"{event.done_units:,.0f} units done, {event.saved_units:,.0f} saved{speed}"
 
 
+def _limited(event: PowerLimitReported) -> str:
+    limit = "no power limit" if event.cap_w is None else f"{event.cap_w:g} W per GPU"
+    return f"{event.node_id}: {limit}: {event.message}"
+
+
 _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
     JobSubmitted: ("Job submitted", "note", _submitted),
     DecisionMade: ("Decision", "note", _decided),
@@ -134,6 +140,7 @@ _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
     ProgressReported: ("Progress", "plain", _reported),
     CheckpointCommitted: ("Checkpoint", "plain", _committed),
     CheckpointRefused: ("Checkpoint refused", "bad", lambda e: f"{e.uri}: {e.message}"),
+    PowerLimitReported: ("Power limit", "note", _limited),
     WorkLost: ("Work lost", "bad", lambda e: f"{e.units:,.0f} units: {e.cause}"),
     InterruptionNoticed: (
         "Interruption announced",

@@ -18,6 +18,7 @@ class Gang:
     makes the work done so far durable when it ends. The last cycle ends with the work. So after
     e seconds, with the cycle z = interval + save and k = ⌊e / z⌋ whole cycles, it has trained
     min(k · interval + min(e − k · z, interval), work) seconds, of which k · interval are saved.
+    ``saved_units`` is what is durable at the beginning, where that is less than ``base_units``.
     """
 
     generation: int
@@ -28,6 +29,7 @@ class Gang:
     units_per_s: float
     interval_s: float
     save_s: float
+    saved_units: float | None = None
     work_s: float = field(init=False)
     training_ends_at: datetime = field(init=False)
     finishes_at: datetime = field(init=False)
@@ -58,6 +60,8 @@ class Gang:
             return self.amount_units
         elapsed_s = min(when, self.training_ends_at) - self.trains_at
         cycles = self._cycles(elapsed_s.total_seconds())
+        if cycles == 0 and self.saved_units is not None:
+            return self.saved_units
         return self.base_units + cycles * self.interval_s * self.units_per_s
 
     def last_saved_at(self, when: datetime) -> datetime | None:

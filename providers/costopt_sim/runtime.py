@@ -8,7 +8,14 @@ from datetime import datetime, timedelta
 from costopt.domain.errors import BadRequestError, CatalogError
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job, Progress
-from costopt.domain.ports import CheckpointRecord, Clock, Machines, RefusedRecord
+from costopt.domain.ports import (
+    CheckpointRecord,
+    Clock,
+    Machines,
+    PowerLimitRecord,
+    RefusedRecord,
+)
+from costopt.domain.power import PowerCap
 from costopt_sim.cursor import DAWN
 from costopt_sim.fleet import SimFleet
 from costopt_sim.gang import Gang
@@ -19,7 +26,8 @@ class VirtualRuntime:
     """Implements the Runtime port: a gang trains at the job's constant speed for its machines.
 
     It begins when its last node has started up (``job.startup_s`` after its launch) and, where
-    there is something to restore, ``restore_s`` later. See Training for how it stops.
+    there is something to restore, ``restore_s`` later. Under a power cap it keeps the
+    share of its speed that the cap leaves. See Training for how it stops.
     """
 
     def __init__(self, clock: Clock, fleet: SimFleet, machines: Machines) -> None:
@@ -27,9 +35,15 @@ class VirtualRuntime:
         self._fleet = fleet
         self._machines = machines
         self._trainings: dict[str, Training] = {}
+        self._caps: dict[str, PowerCap | None] = {}
 
     def form(
-        self, job: Job, generation: int, nodes: tuple[Node, ...], checkpoint_interval_s: float
+        self,
+        job: Job,
+        generation: int,
+        nodes: tuple[Node, ...],
+        checkpoint_interval_s: float,
+        power_cap: PowerCap | None = None,
     ) -> None:
         """Train on these nodes from now on; the present or an older generation changes nothing.
 
@@ -53,11 +67,30 @@ class VirtualRuntime:
             trains_at=_trains_at(job, nodes, free_at, base_units),
             base_units=base_units,
             amount_units=job.work.amount,
-            units_per_s=units_per_s,
+            units_per_s=units_per_s * _speed(power_cap),
             interval_s=checkpoint_interval_s,
             save_s=job.checkpoint.save_s,
         )
         training.begin(gang, now)
+        self._limit(job, power_cap)
+
+    def cap_power(self, job: Job, power_cap: PowerCap | None) -> None:
+        """The gang goes on at the speed under its new cap, without a start."""
+        training = self._training(job)
+        now = self._settle(training)
+        before = self._caps.get(job.name)
+        if before != power_cap:
+            training.change_speed(_speed(power_cap) / _speed(before), now)
+            self._limit(job, power_cap)
+
+    def power_limits(self, job: Job) -> tuple[PowerLimitRecord, ...]:
+        """Every node of a gang that was ever capped does as it is asked."""
+        if job.name not in self._caps:
+            return ()
+        cap = self._caps[job.name]
+        cap_w, message = (None, "no limit") if cap is None else (cap.cap_w, "simulated")
+        node_ids = self._training(job).node_ids
+        return tuple(PowerLimitRecord(node_id, cap_w, message) for node_id in node_ids)
 
     def progress(self, job: Job, now: datetime) -> Progress:
         """How far the job is at ``now``; a job that never had a gang has done nothing."""
@@ -92,6 +125,11 @@ class VirtualRuntime:
         self._settle(training)
         return training.drained()
 
+    def _limit(self, job: Job, power_cap: PowerCap | None) -> None:
+        """Remember the cap; a job that never had one is not told of as uncapped."""
+        if power_cap is not None or job.name in self._caps:
+            self._caps[job.name] = power_cap
+
     def _training(self, job: Job) -> Training:
         if job.name not in self._trainings:
             self._trainings[job.name] = Training(job, self._fleet)
@@ -122,6 +160,10 @@ class VirtualRuntime:
                 hint="give the job a measured point for it, or FLOPs per unit and an MFU",
             )
         return speed.value
+
+
+def _speed(power_cap: PowerCap | None) -> float:
+    return 1.0 if power_cap is None else power_cap.speed
 
 
 def _trains_at(

@@ -26,6 +26,8 @@ from costopt.domain.job import (
     WorkUnit,
 )
 from costopt.domain.market import Pool
+from costopt.domain.ports import PowerLimitRecord
+from costopt.domain.power import PowerCap
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SPEED = 60.0
@@ -209,3 +211,25 @@ def test_a_torn_letter_reads_as_none(desk: Desk, text: bytes) -> None:
     assert desk.mailbox.gang() is None
     assert desk.mailbox.heartbeat("n1") is None
     assert desk.mailbox.failures() == ()
+
+
+def test_a_power_cap_goes_to_the_gang_and_changes_within_its_generation(desk: Desk) -> None:
+    desk.runtime.form(JOB, 2, (node("n1"),), 600.0, PowerCap(300.0, 0.9, 900.0, "test"))
+    capped = desk.mailbox.gang()
+    assert capped is not None
+    assert capped.power_cap_w == 300.0
+    desk.runtime.cap_power(JOB, None)
+    assert desk.mailbox.gang() == replace(capped, power_cap_w=None)
+
+
+def test_what_nodes_say_of_their_power_limits_is_told(desk: Desk) -> None:
+    desk.say(node_id="n1", power_cap_w=300.0, power_message="limited")
+    desk.say(node_id="n2")
+    desk.say(node_id="n3", power_message="no member")
+    assert desk.runtime.power_limits(JOB) == (PowerLimitRecord("n1", 300.0, "limited"),)
+
+
+def test_a_cap_for_a_job_without_a_gang_is_nothing(tmp_path: Path) -> None:
+    runtime = MailboxRuntime(FileStore(tmp_path), Still())
+    runtime.cap_power(JOB, None)
+    assert runtime.power_limits(JOB) == ()

@@ -22,6 +22,7 @@ from costopt.domain.events import (
 )
 from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Job, Progress
+from costopt.domain.power import PowerCap
 from costopt.ledger.summary import JobState
 from tests.engine_fixtures import (
     HOUR_S,
@@ -63,7 +64,12 @@ class Slower:
         return getattr(self._inner, name)
 
     def form(
-        self, job: Job, generation: int, nodes: tuple[Node, ...], checkpoint_interval_s: float
+        self,
+        job: Job,
+        generation: int,
+        nodes: tuple[Node, ...],
+        checkpoint_interval_s: float,
+        power_cap: PowerCap | None = None,
     ) -> None:
         slow = replace(
             job,
@@ -75,7 +81,7 @@ class Slower:
                 ),
             ),
         )
-        self._inner.form(slow, generation, nodes, checkpoint_interval_s)
+        self._inner.form(slow, generation, nodes, checkpoint_interval_s, power_cap)
 
 
 def test_a_run_is_told_from_its_start_to_its_end() -> None:

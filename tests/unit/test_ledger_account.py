@@ -20,6 +20,7 @@ from costopt.domain.events import (
     LaunchIntended,
     NodeEnded,
     NodeLaunched,
+    PowerLimitReported,
     PriceChanged,
     ProgressReported,
     RunStopped,
@@ -199,6 +200,33 @@ def test_a_node_draws_busy_power_only_while_its_gang_trains() -> None:
     assert summary.busy_wh == pytest.approx(2 * 1000 * 1.5)
     assert summary.idle_wh == pytest.approx((2 + 4) * 100 * 1.5)
     assert summary.gco2e == pytest.approx(summary.kwh * 500)
+
+
+def limited(hours: float, cap_w: float | None, busy_w: float, node_id: str = "n1") -> Event:
+    return PowerLimitReported(
+        at=at(hours), job="job", node_id=node_id, cap_w=cap_w, busy_w=busy_w, message="set"
+    )
+
+
+def test_a_power_limit_changes_what_a_node_draws_while_it_trains() -> None:
+    folded = account(
+        [
+            launched(),
+            gang(0, 1, "n1"),
+            limited(0.5, 250.0, 800.0),
+            trains(1, 1),
+            limited(2, 200.0, 600.0),
+            stops(3, 1, 100.0),
+            limited(3.5, None, 1000.0),
+            gang(4, 2, "n1"),
+            trains(4, 2),
+        ]
+    )
+    assert folded.summary(at(2)).busy_wh == pytest.approx(800 * 1.5)
+    assert folded.summary(at(5)).busy_wh == pytest.approx((800 + 600 + 1000) * 1.5)
+    assert folded.summary(at(5)).idle_wh == pytest.approx(2 * 100 * 1.5)
+    (row,) = folded.intervals(at(4.5))
+    assert row.busy_wh == pytest.approx((800 + 600 + 500) * 1.5)
 
 
 def test_a_node_that_dies_in_training_is_busy_until_its_end() -> None:

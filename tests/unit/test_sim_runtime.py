@@ -13,6 +13,8 @@ from costopt.domain.errors import BadRequestError, CatalogError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.market import Pool
+from costopt.domain.ports import PowerLimitRecord
+from costopt.domain.power import PowerCap
 from costopt.market.spot_traces import import_spot_trace
 from tests.market_fixtures import (
     ELSEWHERE,
@@ -274,3 +276,42 @@ def test_progress_is_that_of_the_public_benchmark(overhead_h: float, deadline_h:
     modes = [mode for mode, _ in expected]
     done = _replayed_steps(history, job, modes, gap_s, history.starts_at)
     assert done == pytest.approx([units for _, units in expected], abs=1e-6)
+
+
+HALF = PowerCap(150.0, 0.5, 450.0, "test")
+
+
+def test_a_changed_cap_changes_the_speed_and_saves_nothing_by_itself() -> None:
+    sim, job = world(), training_job(1000.0)
+    (node,) = sim.launch()
+    runtime = sim.provider.runtime
+    runtime.form(job, 1, (node,), 400.0)
+    assert at(sim, job, 300).done_units == 200.0
+    assert runtime.power_limits(job) == ()
+    runtime.cap_power(job, HALF)
+    assert runtime.power_limits(job) == (PowerLimitRecord(node.node_id, 150.0, "simulated"),)
+    capped = at(sim, job, 500)
+    assert (capped.done_units, capped.saved_units, capped.state) == (300.0, 0.0, GangState.TRAINING)
+    assert capped.measured_units_per_s == 0.5
+    assert (at(sim, job, 709).saved_units, at(sim, job, 711).saved_units) == (0.0, 400.0)
+    runtime.cap_power(job, None)
+    assert at(sim, job, 811).done_units == 500.5
+    assert runtime.power_limits(job) == (PowerLimitRecord(node.node_id, None, "no limit"),)
+
+
+def test_a_node_lost_after_a_changed_cap_costs_what_was_unsaved_before_it_too() -> None:
+    sim, job = world(400.0, notice_s=0.0), training_job(1000.0)
+    sim.provider.runtime.form(job, 1, sim.launch(), 1000.0)
+    assert at(sim, job, 300).done_units == 200.0
+    sim.provider.runtime.cap_power(job, HALF)
+    lost = at(sim, job, 500)
+    assert (lost.done_units, lost.lost_units) == (0.0, 250.0)
+
+
+def test_a_cap_before_training_begins_does_not_begin_it() -> None:
+    sim, job = world(), training_job(1000.0)
+    sim.provider.runtime.form(job, 1, sim.launch(), 1e4)
+    sim.go(50)
+    sim.provider.runtime.cap_power(job, HALF)
+    assert at(sim, job, 100).done_units == 0.0
+    assert at(sim, job, 300).done_units == 100.0

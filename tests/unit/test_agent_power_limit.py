@@ -1,0 +1,121 @@
+"""The power limit of a node's GPUs, against a stand-in that speaks nvidia-smi's messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from costopt.agent.power_limit import BEFORE, PowerLimit
+from tests.fake_nvidia_smi import FakeNvidiaSmi
+
+
+@pytest.fixture
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvidiaSmi:
+    fake = FakeNvidiaSmi(tmp_path / "bin")
+    monkeypatch.setenv("PATH", str(fake.folder))
+    return fake
+
+
+def test_a_limit_is_set_on_every_gpu_told_and_taken_off(
+    tool: FakeNvidiaSmi, tmp_path: Path
+) -> None:
+    limit = PowerLimit(tmp_path)
+    limit.keep_to(300.0)
+    assert tool.limits_w == [300.0, 300.0]
+    assert limit.cap_w == 300.0
+    assert limit.message == "limited 2 GPUs to 300 W each, before: 400 W"
+    assert ["-pm", "1"] in tool.calls
+    limit.take_off()
+    assert tool.limits_w == [400.0, 400.0]
+    assert limit.message == "the limits are back at 400 W"
+    assert limit.cap_w is None
+
+
+def test_what_was_there_before_the_first_limit_comes_back(
+    tool: FakeNvidiaSmi, tmp_path: Path
+) -> None:
+    tool.become({"0": 400.0, "1": 350.0})
+    limit = PowerLimit(tmp_path)
+    limit.keep_to(300.0)
+    limit.keep_to(250.0)
+    assert tool.limits_w == [250.0, 250.0]
+    limit.keep_to(None)
+    assert tool.limits_w == [400.0, 350.0]
+    assert not (tmp_path / BEFORE).exists()
+
+
+def test_an_agent_that_follows_a_killed_one_puts_back_what_that_found(
+    tool: FakeNvidiaSmi, tmp_path: Path
+) -> None:
+    PowerLimit(tmp_path).keep_to(300.0)
+    heir = PowerLimit(tmp_path)
+    heir.keep_to(None)
+    assert tool.limits_w == [400.0, 400.0]
+
+
+def test_without_the_right_it_says_so_and_leaves_all_as_it_was(
+    tool: FakeNvidiaSmi, tmp_path: Path
+) -> None:
+    tool.become({"0": 400.0}, root=False)
+    limit = PowerLimit(tmp_path)
+    limit.keep_to(300.0)
+    assert limit.cap_w is None
+    assert "no limit of 300 W: nvidia-smi ended with 4" in limit.message
+    assert "Insufficient Permissions" in limit.message
+    told = limit.message
+    limit.take_off()
+    assert limit.message == told
+
+
+def test_a_limit_out_of_the_gpus_range_is_told(tool: FakeNvidiaSmi, tmp_path: Path) -> None:
+    limit = PowerLimit(tmp_path)
+    limit.keep_to(50.0)
+    assert limit.cap_w is None
+    assert "should be between 100.00 W and 400.00 W" in limit.message
+    assert tool.limits_w == [400.0, 400.0]
+
+
+def test_a_tool_that_ends_well_without_doing_it_is_not_believed(
+    tool: FakeNvidiaSmi, tmp_path: Path
+) -> None:
+    tool.become({"0": 400.0}, stuck=True)
+    limit = PowerLimit(tmp_path)
+    limit.keep_to(300.0)
+    assert limit.cap_w is None
+    assert "the limits are 400 W after nvidia-smi said" in limit.message
+    assert "not supported" in limit.message
+
+
+def test_a_gpu_without_power_limits_is_told(tool: FakeNvidiaSmi, tmp_path: Path) -> None:
+    tool.become({"0": None})
+    limit = PowerLimit(tmp_path)
+    limit.keep_to(300.0)
+    assert limit.message == "no limit of 300 W: GPU 0 has no power limit: [N/A]"
+
+
+def test_a_node_that_is_limited_further_already_is_never_raised(
+    tool: FakeNvidiaSmi, tmp_path: Path
+) -> None:
+    tool.become({"0": 250.0, "1": 400.0})
+    limit = PowerLimit(tmp_path)
+    limit.keep_to(300.0)
+    assert tool.limits_w == [250.0, 400.0]
+    assert limit.cap_w is None
+    assert limit.message == "no limit of 300 W: this node is limited to 250 W already"
+
+
+def test_a_node_without_the_tool_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    limit = PowerLimit(tmp_path)
+    limit.keep_to(300.0)
+    assert limit.message == "no limit of 300 W: there is no nvidia-smi on this node"
+    limit.take_off()
+    assert limit.cap_w is None
+
+
+def test_nothing_is_said_where_nothing_was_asked(tool: FakeNvidiaSmi, tmp_path: Path) -> None:
+    limit = PowerLimit(tmp_path)
+    limit.keep_to(None)
+    assert limit.message == ""
+    assert tool.calls == []

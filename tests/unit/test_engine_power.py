@@ -1,0 +1,99 @@
+"""Power caps that decisions ask for: asked of the gang, recorded as the nodes tell, accounted."""
+
+from __future__ import annotations
+
+import pytest
+
+from costopt.domain.estimate import Basis
+from costopt.domain.events import GangFormed, PowerLimitReported
+from costopt.domain.market import Pool
+from costopt.domain.power import NodePower, PowerCap
+from costopt.domain.view import Target
+from tests import engine_fixtures
+from tests.engine_fixtures import HOUR_S, SPOT_A, Follow, Scene, always, task
+
+MILD = PowerCap(250.0, 0.9, 700.0, "test")
+HARD = PowerCap(150.0, 0.5, 450.0, "test")
+
+
+class CappedPowers:
+    """1 kW busy, 700 W and 450 W under the two caps."""
+
+    def node_power(self, pool: Pool) -> NodePower | None:
+        return NodePower(500, 1000, 1.0, 400, Basis.MODELLED, 0.1, "test", (HARD, MILD))
+
+
+@pytest.fixture(autouse=True)
+def _caps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_fixtures, "Powers", CappedPowers)
+
+
+def scene(*targets: Target) -> Scene:
+    return Scene(
+        always(SPOT_A, 2, 2.0),
+        jobs=[task(2 * HOUR_S, nodes=(1, 2), save_s=0.0)],
+        strategy=Follow(*targets),
+    )
+
+
+def limits(of: Scene) -> list[tuple[str, float | None, float]]:
+    return [(e.node_id, e.cap_w, e.busy_w) for e in of.events(PowerLimitReported)]
+
+
+def want(of: Scene, *targets: Target) -> None:
+    assert isinstance(of.strategy, Follow)
+    of.strategy.targets = targets
+
+
+def test_a_capped_gang_is_slower_draws_less_and_is_told() -> None:
+    capped = scene(Target(SPOT_A, 1, 250.0))
+    capped.finish()
+    assert limits(capped) == [("sim-0001", 250.0, 700.0)]
+    assert capped.summary().busy_wh == pytest.approx(700 * 2 / 0.9, rel=1e-3)
+    assert capped.summary().done_units == 2 * HOUR_S
+
+
+def test_every_node_of_the_gang_is_capped() -> None:
+    capped = scene(Target(SPOT_A, 2, 250.0))
+    capped.go(1200)
+    assert limits(capped) == [("sim-0001", 250.0, 700.0), ("sim-0002", 250.0, 700.0)]
+
+
+def test_a_changed_cap_holds_at_once_without_a_new_gang() -> None:
+    changed = scene(Target(SPOT_A, 1))
+    changed.go(HOUR_S)
+    assert limits(changed) == []
+    want(changed, Target(SPOT_A, 1, 150.0))
+    changed.go(HOUR_S)
+    want(changed, Target(SPOT_A, 1))
+    changed.finish()
+    assert limits(changed) == [("sim-0001", 150.0, 450.0), ("sim-0001", None, 1000.0)]
+    assert len(changed.events(GangFormed)) == 1
+    summary = changed.summary()
+    assert summary.lost_units == 0
+    assert summary.busy_wh == pytest.approx(1000 * 1.5 + 450 * 1, rel=2e-2)
+
+
+def test_a_cap_is_no_reason_to_think_the_job_slow() -> None:
+    capped = scene(Target(SPOT_A, 1, 150.0))
+    capped.go(HOUR_S)
+    assert capped.engine.training.speed_factor["job"] == 1.0
+    assert isinstance(capped.strategy, Follow)
+    (job_view,) = capped.strategy.views[-1].jobs
+    assert job_view.capped_speed == 0.5
+    assert job_view.progress.measured_units_per_s == pytest.approx(0.5)
+
+
+def test_a_cap_that_nobody_measured_is_not_asked_for() -> None:
+    unknown = scene(Target(SPOT_A, 1, 222.0))
+    unknown.go(1200)
+    assert limits(unknown) == []
+
+
+def test_a_restarted_controller_repeats_nothing() -> None:
+    capped = scene(Target(SPOT_A, 1, 250.0))
+    capped.go(1200)
+    capped.restart()
+    capped.go(1200)
+    assert len(limits(capped)) == 1
+    assert len(capped.events(GangFormed)) == 1
