@@ -50,12 +50,20 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     parser.add_argument(
-        "--size", action="append", help="of the fleet: pools x slots x jobs, as in 500x168x50"
+        "--size",
+        action="append",
+        type=_size,
+        help="of the fleet: pools x slots x jobs, as in 500x168x50",
     )
     parser.add_argument(
         "--time-limit", type=float, default=10.0, help="seconds for each plan of the fleet"
     )
     return parser
+
+
+def _size(text: str) -> str:
+    """``text``, if it is a size; raises ValueError."""
+    return "x".join(map(str, importlib.import_module("benchmarks.fleet_size").size(text)))
 
 
 if __name__ == "__main__":

@@ -20,9 +20,18 @@ from benchmarks.fleet_tick import after_tick
 from costopt.domain.plan import Plan, PlanStatus
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
+from tests.plan_check import shared_faults_of
 
 TICK_S = 900.0
 Row = tuple[str, float, str]
+
+
+def size(text: str) -> tuple[int, int, int]:
+    """Pools, slots and jobs of ``500x168x50``; raises ValueError for anything else."""
+    pools, slots, jobs = (int(count) for count in text.split("x"))
+    if min(pools, slots, jobs) < 1:
+        raise ValueError(f"{text!r} has a count below 1")
+    return pools, slots, jobs
 
 
 def measure(pools: int, slots: int, jobs: int, time_limit_s: float) -> list[Row]:
@@ -49,6 +58,7 @@ def _figures(request: PlanRequest, made: Plan) -> list[Row]:
         ("bound", _known(made.bound_usd), "$"),
         ("gap", 100 * _known(made.gap), "%"),
         (f"jobs served of {len(request.jobs)}", float(_served(request, made)), ""),
+        ("quotas and pools overdrawn", float(len(shared_faults_of(request, made))), ""),
     ]
 
 
@@ -87,5 +97,4 @@ def _peak_gib() -> float:
 
 
 if __name__ == "__main__":
-    counts = [int(count) for count in sys.argv[1].split("x")]
-    print(json.dumps(measure(counts[0], counts[1], counts[2], float(sys.argv[2]))))
+    print(json.dumps(measure(*size(sys.argv[1]), float(sys.argv[2]))))

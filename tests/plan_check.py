@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -70,7 +71,7 @@ def faults_of(request: PlanRequest, plan: Plan) -> list[str]:
     for view in request.jobs:
         own = stretches_of(request, plan, view.job)
         found += [f"{view.job.name}: {fault}" for fault in _faults_of_job(request, view.job, own)]
-    return found + list(_shared_faults(request, plan))
+    return found + shared_faults_of(request, plan)
 
 
 def objective_usd(request: PlanRequest, plan: Plan) -> float:
@@ -152,25 +153,34 @@ def _undone(job: Job, own: Sequence[Stretch]) -> float:
     return sum(left) / job.work.amount
 
 
-def _shared_faults(request: PlanRequest, plan: Plan) -> Iterator[str]:
+def shared_faults_of(request: PlanRequest, plan: Plan) -> list[str]:
     """Quotas at every moment; in the first hour what the pools have."""
+    found: list[str] = []
     spans = [
-        (hours_from(request, a.start_at), hours_from(request, a.end_at), a.pool, a.nodes)
+        (a, hours_from(request, a.start_at), hours_from(request, a.end_at))
         for a in plan.allocations
     ]
-    edges = sorted({edge for begin, end, *_ in spans for edge in (begin, end)})
-    room = {offer.pool: offer.nodes_available for offer in request.offers}
-    for a, b in pairwise(edges):
-        if b - a < TINY_H:
-            continue
-        held = [
-            (pool, n) for begin, end, pool, n in spans if begin <= a + TINY_H and end >= b - TINY_H
+    for quota, most in limits_of(request):
+        loads = [
+            (begin, end, load(request, quota, ((a.pool, a.nodes),))) for a, begin, end in spans
         ]
-        for quota, most in limits_of(request):
-            used = sum(load(request, quota, (part,)) for part in held)
-            if used > most + 1e-9:
-                yield f"{used:g} of quota {quota.name} ({most:g}) at {a:g} h"
-        for pool in {pool for pool, _ in held} if a < BELIEF_H - TINY_H else ():
-            nodes, most_nodes = sum(n for p, n in held if p == pool), room[pool]
-            if most_nodes is not None and nodes > most_nodes:
-                yield f"{nodes} of the {most_nodes} nodes of {pool} at {a:g} h"
+        if _peak(loads) > most + 1e-9:
+            found.append(f"{_peak(loads):g} of quota {quota.name} ({most:g})")
+    for offer in request.offers:
+        if offer.nodes_available is not None:
+            early = [(b, e, float(a.nodes)) for a, b, e in spans if a.pool == offer.pool]
+            peak = _peak([(b, min(e, BELIEF_H), n) for b, e, n in early if b < BELIEF_H - TINY_H])
+            if peak > offer.nodes_available:
+                found.append(f"{peak:g} of {offer.nodes_available} nodes of {offer.pool}")
+    return found
+
+
+def _peak(loads: Iterable[tuple[float, float, float]]) -> float:
+    """The most at a time of (begin, end, load); what ends as another begins is gone by then."""
+    changes = [
+        change
+        for begin, end, most in loads
+        if most and end - begin > TINY_H
+        for change in ((begin, most), (end - TINY_H, -most))
+    ]
+    return max(itertools.accumulate(amount for _, amount in sorted(changes)), default=0.0)
