@@ -129,9 +129,15 @@ def demand_of(view: JobView, now: datetime, reserve_s: float) -> Demand | None:
         due_h=((job.deadline_at - now).total_seconds() - reserve_s) / 3600,
         running=running,
         starting_h=_starting_h(view, now),
-        measured_units_per_s=progress.measured_units_per_s,
+        measured_units_per_s=_measured_units_per_s(view),
         speed_factor=_speed_factor(view),
     )
+
+
+def _measured_units_per_s(view: JobView) -> float | None:
+    """What the living gang does, as it would do it without power limits."""
+    measured = view.progress.measured_units_per_s
+    return None if measured is None else measured / view.capped_speed
 
 
 def _speed_factor(view: JobView) -> float:

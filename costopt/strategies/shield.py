@@ -19,6 +19,7 @@ from costopt.domain.market import Pool
 from costopt.domain.ports import Strategy
 from costopt.domain.view import Decision, Desired, JobView, View
 from costopt.strategies.option import Option, options, safe
+from costopt.strategies.power_cap import uncapped, under_caps
 from costopt.strategies.reserve import is_running, seconds_left, seconds_to_finish, start_left_s
 
 ROUNDING_S = 1e-6
@@ -132,13 +133,15 @@ def _is_safe(view: View, job_view: JobView, decision: Decision, candidates: list
         units = _worst_units_now(view, job_view)
     running = is_running(job_view, decision.targets)
     start_s = start_left_s(view, job_view) if running else None
-    needed_s = seconds_to_finish(option, job_view.job, units, start_s)
+    capped = under_caps(view, option, decision.targets)
+    needed_s = seconds_to_finish(capped, job_view.job, units, start_s)
     return needed_s <= seconds_left(view, job_view) + ROUNDING_S
 
 
 def _like(decision: Decision, candidates: list[Option]) -> Option | None:
-    """The safe gang that the decision is, or that is as fast as its spread over zones."""
-    same = next((o for o in candidates if o.targets == decision.targets), None)
+    """The safe gang that the decision is, or that is as fast as its spread over zones, uncapped."""
+    wanted = uncapped(decision.targets)
+    same = next((o for o in candidates if o.targets == wanted), None)
     machines = {_machine(target.pool) for target in decision.targets}
     if same is not None or len(machines) != 1 or _interruptible(decision):
         return same
@@ -172,13 +175,15 @@ def _holds(
 ) -> bool:
     """Whether the job can follow the decision for a tick and still be in time."""
     job, left_s = job_view.job, seconds_left(view, job_view)
-    chosen = next((o for o in all_options if o.targets == decision.targets), None)
+    wanted = uncapped(decision.targets)
+    chosen = next((o for o in all_options if o.targets == wanted), None)
     if chosen is None or not _is_firm(view, job_view):
         units_after = _worst_units_now(view, job_view)
     else:
         running = is_running(job_view, decision.targets)
         start_s = start_left_s(view, job_view) if running else job.overhead_s
         units = job.work.amount - job_view.progress.done_units
+        chosen = under_caps(view, chosen, decision.targets)
         ends_s = start_s + units / chosen.units_per_s + job.checkpoint.save_s
         if ends_s <= view.tick_s + ROUNDING_S:
             return ends_s <= left_s + ROUNDING_S

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from costopt.domain.fleet import Node, NodeState
 from costopt.domain.job import Progress, Resources
 from costopt.domain.market import Offer, Pool
 from costopt.domain.plan import PlanStatus
@@ -194,3 +195,17 @@ def test_jobs_together_stay_within_the_kilowatts() -> None:
     assert found.status in (PlanStatus.OPTIMAL, PlanStatus.FEASIBLE)
     spans = sorted((a.start_at, a.end_at) for a in found.allocations)
     assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+
+def test_what_a_capped_gang_was_measured_to_do_is_not_slowed_twice() -> None:
+    where = pool("a")
+    asked = request([offer(where, 10.0)], nodes=1)
+    node = Node("n", "me", "job", where, "k", NodeState.RUNNING, NOW, 10.0)
+    running = JobView(
+        asked.jobs[0].job, Progress(measured_units_per_s=0.76), (node,), capped_speed=0.95
+    )
+    demand = demand_of(running, NOW, 0.0)
+    assert demand is not None
+    found, _ = enumerate_configurations(asked, demand)
+    speeds = dict(zip(np.nan_to_num(found.cap_w).tolist(), found.speed.tolist(), strict=True))
+    assert speeds == pytest.approx({0.0: 0.8, 300.0: 0.76, 200.0: 0.64})

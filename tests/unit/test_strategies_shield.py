@@ -8,6 +8,8 @@ from datetime import timedelta
 import pytest
 
 from costopt.domain.job import Phase, Throughput, ThroughputPoint
+from costopt.domain.market import Pool
+from costopt.domain.power import PowerCap
 from costopt.domain.view import Target, View
 from costopt.strategies.shield import Shielded, may_pause
 from costopt.strategies.shield import slack_s as slack_of
@@ -206,3 +208,39 @@ def test_two_jobs_are_each_in_time(inner: Follow) -> None:
     scene.finish()
     assert scene.summary("one").on_time is True
     assert scene.summary("two").on_time is True
+
+
+CAP = PowerCap(250.0, 0.8, 700.0, "test")
+CAPPED_S = 150 + 4 * HOUR_S / 0.8 * (1 + 10 / 1800) + 10
+"""What the capped gang needs."""
+
+
+def _capped_look(deadline_s: float, *pools: Pool, firm_s: float = 0.0) -> View:
+    job = task(deadline_s=deadline_s, save_s=0.0 if firm_s else 10.0)
+    view = look(job, [offer(where, 8.0) for where in pools], firm_s=firm_s)
+    return replace(view, powers={p: replace(w, caps=(CAP,)) for p, w in view.powers.items()})
+
+
+@pytest.mark.parametrize(("spare_s", "cap_w"), [(1, 250.0), (-1, None)])
+def test_a_power_cap_that_makes_a_safe_gang_late_is_lifted(
+    spare_s: float, cap_w: float | None
+) -> None:
+    view = _capped_look(CAPPED_S + spare_s, SAFE)
+    targets, rule = _decide(view, Target(SAFE, 1, 250.0))
+    assert targets == (Target(SAFE, 1, cap_w),)
+    assert rule == (None if cap_w else "shield")
+
+
+@pytest.mark.parametrize(("spare_s", "rule"), [(1, None), (-1, "shield")])
+def test_a_tick_on_capped_spot_counts_for_what_it_does_under_the_cap(
+    spare_s: float, rule: str | None
+) -> None:
+    """A start of 150 s and 150 s of work at 0.8 within the tick; then a start and all the rest."""
+    after_tick_s = 150 + 4 * HOUR_S - 0.8 * (TICK_S - 150)
+    view = _capped_look(TICK_S + after_tick_s + spare_s, SPOT_A, SAFE, firm_s=TICK_S)
+    assert _decide(view, Target(SPOT_A, 1, 250.0))[1] == rule
+
+
+def test_a_cap_that_nobody_measured_slows_nothing() -> None:
+    view = _capped_look(NEEDED_S + 1, SAFE)
+    assert _decide(view, Target(SAFE, 1, 111.0))[1] is None
