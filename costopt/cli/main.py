@@ -20,7 +20,7 @@ COMMANDS = {
     "catalog": Entry("costopt.cli.catalog", "catalog", "List GPU instance types and regions."),
     "market": Entry("costopt.cli.market", "market", "Generate, import and show market histories."),
     "carbon": Entry("costopt.cli.carbon", "carbon", "Import and show carbon histories."),
-    "validate": Entry("costopt.cli.validate", "validate", "Check job and policy files."),
+    "validate": Entry("costopt.cli.validate", "validate", "Check job, policy and account files."),
     "schema": Entry("costopt.cli.schema", "schema", "Print the JSON Schema of a file format."),
     "doctor": Entry("costopt.cli.doctor", "doctor", "Check this installation."),
     "completion": Entry("costopt.cli.completion", "completion", "Print shell completion code."),

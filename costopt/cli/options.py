@@ -100,6 +100,14 @@ policy_option = click.option(
     metavar="NAME|FILE",
     help="A shipped policy or a policy file.",
 )
+account_option = click.option(
+    "--account",
+    shell_complete=complete_file,
+    envvar="COSTOPT_ACCOUNT",
+    show_envvar=True,
+    metavar="FILE",
+    help="An account file with quotas and tenants; default: no limits.",
+)
 market_option = click.option(
     "--market",
     type=click.Path(dir_okay=False, path_type=Path),

@@ -9,6 +9,7 @@ import click
 
 from costopt.cli.failure import tell
 from costopt.cli.options import (
+    account_option,
     at_option,
     carbon_option,
     job_argument,
@@ -24,13 +25,14 @@ from costopt.cli.output import output_option
 @market_option
 @at_option
 @carbon_option
+@account_option
 @click.option("--top", type=click.IntRange(min=0), default=10, metavar="N",
               help="Candidates to list besides the chosen ones; 0 lists all.")  # fmt: skip
 @click.option("--explain", is_flag=True, help="Say why each excluded offer is out, and what binds.")
 @output_option
 def plan(
-    job: str, policy: str, market: Path | None, at: datetime | None, carbon: Path | None, top: int,
-    explain: bool, output: str,
+    job: str, policy: str, market: Path | None, at: datetime | None, carbon: Path | None,
+    account: str | None, top: int, explain: bool, output: str,
 ) -> None:  # fmt: skip
     """Choose pools, nodes and hours for a job.
 
@@ -39,6 +41,7 @@ def plan(
     Exits with 3 and the binding constraint where no plan keeps the deadline, with 5 where every
     price is too old.
     """
+    from costopt.cli.accounts import read_account
     from costopt.cli.forecasts import carbon_notes
     from costopt.cli.planning import show_quoted_plan
     from costopt.cli.policies import read_policy
@@ -46,8 +49,9 @@ def plan(
     from costopt.spec import load_job
 
     chosen_policy = read_policy(policy)
+    shared = read_account(account)
     seen = quotes(market, at, carbon)
     task = load_job(job, seen.now)
     for note in (seen.note, *carbon_notes(seen, chosen_policy, task.deadline_at)):
         tell("note", note)
-    show_quoted_plan(task, chosen_policy, seen, output, top=top, explain=explain)
+    show_quoted_plan(task, chosen_policy, seen, output, top=top, explain=explain, account=shared)

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from costopt.cli.figures import moment
 from costopt.cli.quotes import Quotes, recorded_quotes
+from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import InfeasibleError, StaleDataError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job, Progress
 from costopt.domain.plan import Plan, PlanStatus
 from costopt.domain.policy import Policy
+from costopt.domain.transfer import transfers_of
 from costopt.domain.view import JobView
 
 if TYPE_CHECKING:
@@ -26,7 +28,14 @@ def show_plan(job: Job, policy: Policy, market: MarketHistory, at: datetime, out
 
 
 def show_quoted_plan(
-    job: Job, policy: Policy, seen: Quotes, output: str, *, top: int = 10, explain: bool = False
+    job: Job,
+    policy: Policy,
+    seen: Quotes,
+    output: str,
+    *,
+    top: int = 10,
+    explain: bool = False,
+    account: Account = UNLIMITED,
 ) -> None:
     """Write the plan to stdout.
 
@@ -36,7 +45,7 @@ def show_quoted_plan(
     from costopt.cli.output import show
     from costopt.cli.plan_table import plan_table
 
-    made = plan_job(job, policy, seen)
+    made = plan_job(job, policy, seen, account=account)
     show(plan_table(made, job, policy, top, explain), output)
     _refuse(made, job)
 
@@ -46,14 +55,18 @@ def refuse_infeasible(job: Job, policy: Policy, market: MarketHistory, now: date
     _refuse(plan_job(job, policy, recorded_quotes(market, now), explain=False), job)
 
 
-def plan_job(job: Job, policy: Policy, seen: Quotes, *, explain: bool = True) -> Plan:
+def plan_job(
+    job: Job, policy: Policy, seen: Quotes, *, explain: bool = True, account: Account = UNLIMITED
+) -> Plan:
     """The plan of a job that has not begun. Raises StaleDataError."""
     from costopt.optimize.planner import plan
 
-    return plan(_request(job, policy, seen), explain=explain)
+    return plan(_request(job, policy, seen, account), explain=explain)
 
 
-def frontier_of(job: Job, policy: Policy, seen: Quotes, points: int) -> tuple[FrontierPoint, ...]:
+def frontier_of(
+    job: Job, policy: Policy, seen: Quotes, points: int, account: Account = UNLIMITED
+) -> tuple[FrontierPoint, ...]:
     """Plans that no other beats in both dollars and kWh, by ascending dollars; at most ``points``.
 
     Empty where there is no plan, or no price is fresh.
@@ -61,7 +74,7 @@ def frontier_of(job: Job, policy: Policy, seen: Quotes, points: int) -> tuple[Fr
     from costopt.optimize.frontier import frontier
 
     try:
-        return frontier(_request(job, policy, seen), points=points)
+        return frontier(_request(job, policy, seen, account), points=points)
     except StaleDataError:
         return ()
 
@@ -77,7 +90,7 @@ def _refuse(made: Plan, job: Job) -> None:
         )
 
 
-def _request(job: Job, policy: Policy, seen: Quotes) -> PlanRequest:
+def _request(job: Job, policy: Policy, seen: Quotes, account: Account) -> PlanRequest:
     from costopt.catalog import load_catalog
     from costopt.cli.forecasts import forecast_carbon, forecast_prices
     from costopt.energy import NodePowerModel
@@ -105,7 +118,10 @@ def _request(job: Job, policy: Policy, seen: Quotes) -> PlanRequest:
         machines={pool: machine for pool in pools if (machine := known.machine(pool))},
         powers={pool: power for pool in pools if (power := model.node_power(pool))},
         policy=policy,
+        quotas=account.quotas,
         rejections=rejections,
         price_forecasts=forecast_prices(seen, pools, job.deadline_at),
         carbon_forecasts=forecast_carbon(seen, policy, pools, job.deadline_at).series,
+        transfers=transfers_of((job,), pools, known.transfer),
+        tenants=account.tenants,
     )

@@ -8,13 +8,13 @@ import click
 
 
 @click.command()
-@click.argument("kind", type=click.Choice(["job", "policy"]))
+@click.argument("kind", type=click.Choice(["job", "policy", "account"]))
 def schema(kind: str) -> None:
     """Print the JSON Schema of a file format.
 
-    Editors use it to complete and check job and policy files as they are written.
+    Editors use it to complete and check the files as they are written.
     """
-    from costopt.spec import job_schema, policy_schema
+    from costopt.spec import account_schema, job_schema, policy_schema
 
-    document = job_schema() if kind == "job" else policy_schema()
-    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    schemas = {"job": job_schema, "policy": policy_schema, "account": account_schema}
+    click.echo(json.dumps(schemas[kind](), indent=2, ensure_ascii=False))

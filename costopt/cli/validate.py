@@ -17,7 +17,7 @@ from costopt.domain.errors import SpecError
 @output_option
 @click.pass_context
 def validate(context: click.Context, files: tuple[str, ...], output: str) -> None:
-    """Check job and policy files.
+    """Check job, policy and account files.
 
     Every problem of every file is told with its line, column and field. A FILE may also be the
     name of a shipped policy. Exits with 2 where a file is wrong.
@@ -42,7 +42,7 @@ def _checked(file: str, now: datetime) -> tuple[str | None, SpecError | None]:
     Each file is read once, so that it may be a pipe.
     """
     from costopt.cli.policies import checked, read_policy
-    from costopt.spec import detect_kind, job_in, policy_in, shipped_policies
+    from costopt.spec import account_in, detect_kind, job_in, policy_in, shipped_policies
     from costopt.spec.document import read_document
 
     kind: str | None = None
@@ -55,6 +55,8 @@ def _checked(file: str, now: datetime) -> tuple[str | None, SpecError | None]:
         kind = detect_kind(document)
         if kind == "policy":
             checked(file, policy_in(document))
+        elif kind == "account":
+            account_in(document)
         else:
             job_in(document, now)
     except SpecError as error:

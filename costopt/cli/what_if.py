@@ -14,6 +14,7 @@ import click
 from costopt.cli.failure import tell
 from costopt.cli.figures import length, mass, moment, number, percent, pool_name, usd
 from costopt.cli.options import (
+    account_option,
     at_option,
     carbon_option,
     complete_policy,
@@ -24,6 +25,7 @@ from costopt.cli.options import (
 )
 from costopt.cli.output import Column, Row, Table, output_option, show
 from costopt.cli.quotes import Quotes
+from costopt.domain.account import Account
 from costopt.domain.errors import InfeasibleError, StaleDataError
 from costopt.domain.job import Job
 from costopt.domain.market import CapacityType
@@ -89,11 +91,12 @@ def _terms(context: click.Context, option: click.Parameter, text: str) -> tuple[
 @market_option
 @at_option
 @carbon_option
+@account_option
 @output_option
 def what_if(
     job: str, policies: str, deadlines: tuple[float, ...] | None, capacity: tuple[str, ...],
     points: int, market: Path | None, at: datetime | None, carbon: Path | None,
-    report: Path | None, output: str,
+    account: str | None, report: Path | None, output: str,
 ) -> None:  # fmt: skip
     """Compare policies, deadlines and terms.
 
@@ -102,6 +105,7 @@ def what_if(
     the cheapest plan to the most frugal one, each with its finish and emissions; --report draws it.
     Exits with 3 where no scenario is feasible, with 5 where every price is too old.
     """
+    from costopt.cli.accounts import read_account
     from costopt.cli.forecasts import carbon_notes
     from costopt.cli.planning import frontier_of
     from costopt.cli.policies import read_policy
@@ -114,6 +118,7 @@ def what_if(
         raise click.UsageError("there is nothing to compare: name a policy and terms")
     if report is not None:
         check_report(report)
+    shared = read_account(account)
     seen = quotes(market, at, carbon)
     planned_job = load_job(job, seen.now)
     notes = [
@@ -123,10 +128,10 @@ def what_if(
         tell("note", note)
     jobs = [_due(planned_job, deadline_s, seen.now) for deadline_s in deadlines or (None,)]
     scenarios = [
-        _scenario(each_job, policy, terms, seen)
+        _scenario(each_job, policy, terms, seen, shared)
         for policy, each_job, terms in product(chosen, jobs, capacity)
     ]
-    frontier = frontier_of(planned_job, chosen[0], seen, points) if points else ()
+    frontier = frontier_of(planned_job, chosen[0], seen, points, shared) if points else ()
     table = _table(planned_job, chosen[0], scenarios, frontier)
     show(table, output)
     if report is not None:
@@ -148,7 +153,7 @@ def _due(job: Job, deadline_s: float | None, now: datetime) -> Job:
     return replace(job, deadline_at=deadline_at)
 
 
-def _scenario(job: Job, policy: Policy, terms: str, seen: Quotes) -> Scenario:
+def _scenario(job: Job, policy: Policy, terms: str, seen: Quotes, account: Account) -> Scenario:
     from costopt.cli.planning import plan_job
 
     allowed = policy.limits.capacity_types
@@ -157,7 +162,7 @@ def _scenario(job: Job, policy: Policy, terms: str, seen: Quotes) -> Scenario:
         return Scenario(job, policy, terms, None, f"the policy does not allow {terms}")
     narrowed = replace(policy, limits=replace(policy.limits, capacity_types=kept))
     try:
-        made = plan_job(job, narrowed, seen, explain=False)
+        made = plan_job(job, narrowed, seen, explain=False, account=account)
     except StaleDataError as error:
         return Scenario(job, policy, terms, None, error.message, stale=True)
     return Scenario(job, policy, terms, made, made.binding)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+
+from costopt.domain.job import Job
+from costopt.domain.market import Pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,3 +20,25 @@ class Transfer:
     usd_per_gib: float
     gbps: float | None
     source: str
+
+
+TransferPrices = Callable[[str, str], Transfer | None]
+"""From one "provider/region" to another, None where the price is unknown."""
+
+
+def transfers_of(
+    jobs: Iterable[Job], pools: Iterable[Pool], price: TransferPrices
+) -> Mapping[tuple[str, str], Transfer]:
+    """What is known of moving the jobs' data and checkpoints to the pools' regions and back."""
+    stores = {store for job in jobs for store in _stores(job)}
+    places = {f"{pool.provider}/{pool.region}" for pool in pools} if stores else ()
+    ways = [way for store in stores for place in places for way in ((store, place), (place, store))]
+    return {way: found for way in sorted(ways) if (found := price(*way)) is not None}
+
+
+def _stores(job: Job) -> Iterable[str]:
+    """Where the job's checkpoints and data lie, as far as it says so."""
+    if job.checkpoint.region is not None:
+        yield job.checkpoint.region
+    if job.data is not None and job.data.region is not None:
+        yield job.data.region

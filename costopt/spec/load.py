@@ -1,4 +1,4 @@
-"""From a file to a Job or a Policy."""
+"""From a file to a Job, a Policy or an Account."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
+from costopt.domain.account import Account
 from costopt.domain.errors import SpecError
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
@@ -15,10 +16,11 @@ from costopt.spec.shipped import shipped_policies, shipped_policy_path
 if TYPE_CHECKING:
     from costopt.spec.document import Document
 
-Kind = Literal["job", "policy"]
+Kind = Literal["job", "policy", "account"]
 
 _ONLY_JOB = {"work", "deadline", "throughput", "checkpoint", "resources", "phases", "run", "start"}
 _ONLY_POLICY = {"objective", "risk", "strategy", "limits", "rules"}
+_ONLY_ACCOUNT = {"quotas", "tenants"}
 
 
 def load_job(path: str | os.PathLike[str], now: datetime) -> Job:
@@ -60,8 +62,23 @@ def policy_in(document: Document) -> Policy:
     return policy_of(parse_section(PolicyFile, document), document)
 
 
+def load_account(path: str | os.PathLike[str]) -> Account:
+    """The account of a YAML file. Raises SpecFileError with every problem and its place."""
+    from costopt.spec.document import read_document
+
+    return account_in(read_document(os.fspath(path)))
+
+
+def account_in(document: Document) -> Account:
+    """As ``load_account``, of a file that has been read."""
+    from costopt.spec.account_file import AccountFile, account_of
+    from costopt.spec.section import parse_section
+
+    return account_of(parse_section(AccountFile, document), document)
+
+
 def detect_kind(document: Document) -> Kind:
-    """Whether a file is a job or a policy: by its ``kind``, else by the keys it uses.
+    """Whether a file is a job, a policy or an account: by its ``kind``, else by its keys.
 
     Raises SpecFileError where it cannot be told.
     """
@@ -72,12 +89,18 @@ def detect_kind(document: Document) -> Kind:
             return "job"
         case "policy":
             return "policy"
+        case "account":
+            return "account"
     keys = document.values.keys()
-    like_job, like_policy = len(keys & _ONLY_JOB), len(keys & _ONLY_POLICY)
-    if like_job == like_policy:
-        message = "is neither a job nor a policy; say which with kind: job or kind: policy"
+    kinds: dict[Kind, set[str]] = {
+        "job": _ONLY_JOB, "policy": _ONLY_POLICY, "account": _ONLY_ACCOUNT
+    }  # fmt: skip
+    like = {kind: len(keys & own) for kind, own in kinds.items()}
+    likest = [kind for kind, count in like.items() if count == max(like.values())]
+    if len(likest) > 1:
+        message = "is neither a job nor a policy nor an account; say which with kind: job, …"
         raise SpecFileError([document.problem((), message)])
-    return "job" if like_job > like_policy else "policy"
+    return likest[0]
 
 
 def _policy_path(path_or_name: str) -> str:

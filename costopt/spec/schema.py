@@ -21,6 +21,13 @@ def policy_schema() -> dict[str, Any]:
     return _headed("policy", PolicyFile.model_json_schema())
 
 
+def account_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of account.yaml."""
+    from costopt.spec.account_file import AccountFile
+
+    return _headed("account", AccountFile.model_json_schema())
+
+
 def _headed(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
     head = {
         "$schema": DIALECT,

@@ -108,6 +108,8 @@ def _message(detail: ErrorDetails) -> str:
             return "expected at least one entry"
         case "string_pattern_mismatch" if "{0,62}" in said:
             said = "expected letters, digits, '.', '_' and '-', at most 63, the first no sign"
+        case "string_pattern_mismatch" if "[A-Za-z]+" in said:
+            said = "expected letters only, such as p for p5.48xlarge"
         case "string_pattern_mismatch" if "/[a-z0-9-]+" in said:
             said = "expected provider/region, such as aws/us-east-1"
     return f"{said[:1].lower()}{said[1:]}, got {_shown(value)}"

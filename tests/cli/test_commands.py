@@ -25,7 +25,7 @@ def invoke(*arguments: str | Path) -> Result:
     return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
-@pytest.mark.parametrize("kind", ["job", "policy"])
+@pytest.mark.parametrize("kind", ["job", "policy", "account"])
 def test_schema_prints_json_schema(kind: str) -> None:
     told = json.loads(invoke("schema", kind).stdout)
     assert told["$id"] == f"urn:costopt:schema:{kind}:1"

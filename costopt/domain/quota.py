@@ -1,0 +1,52 @@
+"""What an account may have at a time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from costopt.domain.market import CapacityType, InstanceType, Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """At most so many nodes, GPUs, vCPUs and kW at a time where all given fields match.
+
+    A field that is None or empty matches everything; a limit that is None does not limit.
+    ``gpu_model`` matches as a job's request does ("H100" means every H100); ``families`` are the
+    leading letters of instance types, by which AWS counts ("p", "g", "vt"), in any case; with a
+    ``tenant`` only its jobs count. ``max_kw`` is at the meter: the power cap of a site.
+    """
+
+    name: str
+    provider: str | None = None
+    region: str | None = None
+    gpu_model: str | None = None
+    capacity_type: CapacityType | None = None
+    max_nodes: int | None = None
+    max_gpus: int | None = None
+    families: tuple[str, ...] = ()
+    tenant: str | None = None
+    max_vcpus: int | None = None
+    max_kw: float | None = None
+    max_usd_per_hour: float | None = None
+
+    def matches(self, pool: Pool, machine: InstanceType) -> bool:
+        """Whether nodes of ``pool`` count against this quota."""
+        return (
+            self.provider in (None, pool.provider)
+            and self.region in (None, pool.region)
+            and self.capacity_type in (None, pool.capacity_type)
+            and (self.gpu_model is None or machine.gpu.answers_to(self.gpu_model))
+            and (not self.families or _family(pool.instance_type) in _lower(self.families))
+        )
+
+
+def _family(instance_type: str) -> str:
+    """The letters before the first digit: "p" of "p5.48xlarge"."""
+    return re.split(r"[^a-z]", instance_type.lower(), maxsplit=1)[0]
+
+
+def _lower(words: Iterable[str]) -> frozenset[str]:
+    return frozenset(word.lower() for word in words)

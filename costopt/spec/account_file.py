@@ -1,0 +1,121 @@
+"""What an account file may say, and the domain's Account that it means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from costopt.domain.account import Account
+from costopt.domain.market import CapacityType
+from costopt.domain.quota import Quota
+from costopt.domain.tenant import Tenant
+from costopt.spec.document import Document
+from costopt.spec.gpu_models import unknown_gpu_model
+from costopt.spec.nearest import suggestion
+from costopt.spec.problem import Problem, SpecFileError
+from costopt.spec.section import Count, Name, Positive, Section, Word
+
+Family = Annotated[str, Field(pattern=r"^[A-Za-z]+$", max_length=16)]
+Many = Annotated[int, Field(ge=1, le=10_000_000)]
+
+MOST = ("max_nodes", "max_gpus", "max_vcpus", "max_kw", "max_usd_per_hour")
+
+
+class QuotaSection(Section):
+    """How much of what matches all given fields may run at a time."""
+
+    name: Name = Field(description="the quota's name, as plans and errors show it")
+    provider: Word | None = Field(default=None, description="default: any")
+    region: Word | None = Field(default=None, description="default: any")
+    gpu_model: Word | None = Field(default=None, description="such as H100; default: any")
+    families: list[Family] = Field(
+        default_factory=list,
+        description="leading letters of instance types, such as p for p5.48xlarge; default: any",
+    )
+    capacity_type: Annotated[CapacityType, Field(strict=False)] | None = Field(
+        default=None, description="default: any"
+    )
+    tenant: Name | None = Field(default=None, description="counts its jobs only; default: all")
+    max_nodes: Count | None = Field(default=None, description="default: no limit")
+    max_gpus: Many | None = Field(default=None, description="default: no limit")
+    max_vcpus: Many | None = Field(default=None, description="default: no limit")
+    max_kw: Positive | None = Field(
+        default=None, description="at the meter of the site; default: no limit"
+    )
+    max_usd_per_hour: Positive | None = Field(default=None, description="default: no limit")
+
+
+class TenantSection(Section):
+    """A team whose jobs share the account with others'."""
+
+    name: Name = Field(description="the tenant of a job file")
+    weight: Positive = Field(
+        default=1.0, description="claim on what is short, relative to the other tenants'"
+    )
+    max_usd: Positive | None = Field(default=None, description="default: no limit")
+    max_usd_per_hour: Positive | None = Field(default=None, description="default: no limit")
+    max_nodes: Count | None = Field(default=None, description="at once; default: no limit")
+
+
+class AccountFile(Section):
+    """The account that jobs run in: its quotas and its tenants."""
+
+    kind: Literal["account"] = Field(default="account", description="what this file is")
+    version: Literal[1] = Field(default=1, description="version of this format")
+    quotas: list[QuotaSection] = Field(
+        default_factory=list, description="what may run at a time; default: no limit"
+    )
+    tenants: list[TenantSection] = Field(
+        default_factory=list, description="who shares it; default: all jobs are equal"
+    )
+
+
+def account_of(file: AccountFile, document: Document) -> Account:
+    """The Account that ``file`` means. Raises SpecFileError with every contradiction."""
+    problems = [
+        *_repeated(document, "quotas", [quota.name for quota in file.quotas]),
+        *_repeated(document, "tenants", [tenant.name for tenant in file.tenants]),
+        *(
+            problem
+            for index, quota in enumerate(file.quotas)
+            for problem in _contradictions(document, index, quota, file)
+        ),
+    ]
+    if problems:
+        raise SpecFileError(problems)
+    return Account(
+        quotas=tuple(_quota(quota) for quota in file.quotas),
+        tenants={each.name: Tenant(**each.model_dump()) for each in file.tenants},
+    )
+
+
+def _quota(said: QuotaSection) -> Quota:
+    return Quota(**(said.model_dump() | {"families": tuple(said.families)}))
+
+
+def _repeated(document: Document, section: str, names: list[str]) -> Iterable[Problem]:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            message = f"{name!r} names two {section}"
+            yield document.problem((section, index, "name"), message)
+
+
+def _contradictions(
+    document: Document, index: int, quota: QuotaSection, file: AccountFile
+) -> Iterable[Problem]:
+    if all(getattr(quota, name) is None for name in MOST):
+        yield document.problem(("quotas", index), f"limits nothing; give {_listed(MOST)}")
+    unknown = None if quota.gpu_model is None else unknown_gpu_model(quota.gpu_model)
+    if unknown is not None:
+        yield document.problem(("quotas", index, "gpu_model"), unknown)
+    known = [tenant.name for tenant in file.tenants]
+    if quota.tenant is not None and known and quota.tenant not in known:
+        near = suggestion(quota.tenant, known)
+        message = f"{quota.tenant!r} is none of the tenants{near}"
+        yield document.problem(("quotas", index, "tenant"), message)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"

@@ -1,0 +1,92 @@
+"""plan and what-if with an account's limits, and with data that lie somewhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from costopt.cli.main import cli
+
+JOB = """\
+name: char-gpt
+tenant: research
+work: {amount: 4e5, unit: steps}
+deadline: 72h
+resources: {gpu_models: [T4], max_nodes: 4}
+throughput: {flops_per_unit: 1e13, mfu: 0.4}
+checkpoint: {uri: s3://bucket/checkpoints, save: 10s}
+"""
+
+
+def invoke(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def planned(job: Path, *more: str | Path) -> dict[str, Any]:
+    done = invoke("plan", job, "-o", "json", *more)
+    assert done.exit_code == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert isinstance(answer, dict)
+    return answer
+
+
+def regions(answer: dict[str, Any]) -> set[str]:
+    """provider/region of all rows that the plan could use."""
+    return {"/".join(row["pool"].split("/")[:2]) for row in answer["rows"]}
+
+
+@pytest.mark.parametrize(
+    ("account", "said"),
+    [
+        ("quotas: [{name: no-g, families: [g, n], max_gpus: 1, tenant: research}]", None),
+        ("tenants: [{name: research, max_usd_per_hour: 0.01}]", "tenant research"),
+        ("tenants: [{name: research, max_usd_per_hour: 0.01}, {name: other}]", "tenant research"),
+        ("tenants: [{name: other, max_usd_per_hour: 0.01}]", None),
+        ("quotas: [{name: dear, max_usd_per_hour: 0.01}]", "quota: dear"),
+    ],
+)
+def test_an_account_s_limits_bind_a_plan(tmp_path: Path, account: str, said: str | None) -> None:
+    job = written(tmp_path, "job.yaml", JOB)
+    limits = written(tmp_path, "account.yaml", account + "\n")
+    done = invoke("plan", job, "--account", limits)
+    assert done.exit_code == (0 if said is None else 3)
+    assert (said or "") in done.stderr
+
+
+def test_what_if_keeps_to_the_account(tmp_path: Path) -> None:
+    job = written(tmp_path, "job.yaml", JOB)
+    limits = written(tmp_path, "account.yaml", "quotas: [{name: q, max_usd_per_hour: 0.01}]\n")
+    arguments = ("what-if", job, "--policies", "cheapest", "--points", "0")
+    assert invoke(*arguments).exit_code == 0
+    assert invoke(*arguments, "--account", limits).exit_code == 3
+
+
+def test_a_wrong_account_file_is_told_with_its_place(tmp_path: Path) -> None:
+    job = written(tmp_path, "job.yaml", JOB)
+    limits = written(tmp_path, "account.yaml", "quotas:\n  - {name: q}\n")
+    done = invoke("plan", job, "--account", limits)
+    assert done.exit_code == 2
+    assert "account.yaml:2:5: quotas[0]: limits nothing" in done.stderr
+
+
+def test_data_in_a_region_keep_a_plan_near_them(tmp_path: Path) -> None:
+    near = JOB + "data: {uri: s3://bucket/data, size_gib: 4000, region: aws/us-west-2}\n"
+    answer = planned(written(tmp_path, "job.yaml", near), "--top", "1")
+    assert regions(answer) == {"aws/us-west-2"}
+
+
+def test_data_whose_way_has_no_price_leave_nothing(tmp_path: Path) -> None:
+    lost = JOB + "data: {uri: az://bucket/data, size_gib: 10, region: azure/eastus}\n"
+    done = invoke("plan", written(tmp_path, "job.yaml", lost))
+    assert done.exit_code == 3
+    assert "transfer_unknown" in done.stderr
