@@ -67,10 +67,15 @@ class Choice:
         usd = self.usd_per_h(request, at_h)
         return score(request, usd, self.kwh_per_h, self.parts[0][0], at_h)
 
+    def starting_score_per_h(self, request: PlanRequest, at_h: float) -> float:
+        """The objective of an hour of a start, without the transfer's dollars."""
+        usd = self.rent_usd_per_h(request, at_h)
+        return score(request, usd, self.idle_kw, self.parts[0][0], at_h)
+
     def start_score(self, request: PlanRequest, at_h: float) -> float:
         """The objective of a start."""
-        usd = self.rent_usd_per_h(request, at_h) * self.start_h + self.start_usd
-        return score(request, usd, self.idle_kw * self.start_h, self.parts[0][0], at_h)
+        transfer = request.policy.objective.usd * self.start_usd
+        return self.starting_score_per_h(request, at_h) * self.start_h + transfer
 
 
 def price_usd_per_h(request: PlanRequest, pool: Pool, at_h: float) -> float:

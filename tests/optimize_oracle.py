@@ -6,8 +6,9 @@ that on − carry is a start, which takes δ hours of the slot and costs money.
 
 ``exclusive``: a slot belongs to one choice for one stage, and a gang that runs on has filled its
 slot. This is a plan that can be carried out, so the optimum is one that a planner must reach.
-Otherwise choices mix within a slot, stages change without a start and what jobs share is held on
-average over a slot. No planner gets below that optimum.
+Otherwise choices mix within a slot, stages change without a start, a start may lie partly in the
+two slots before, and what jobs share is held on average over a slot. No planner gets below that
+optimum.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class _Cell:
     x: dict[tuple[int, int], pulp.LpVariable] = field(default_factory=dict)
     on: dict[Gang, pulp.LpVariable] = field(default_factory=dict)
     carry: dict[Gang, pulp.LpVariable] = field(default_factory=dict)
+    starting_h: dict[Gang, pulp.LpAffineExpression] = field(default_factory=dict)
 
     def starts(self, gang: Gang) -> pulp.LpAffineExpression:
         """1 where the gang starts here."""
@@ -87,6 +89,8 @@ class _Program:
         for t, cell in cells.items():
             if t - 1 in cells:
                 self._add_carry(f"{name}_{t}", cells[t - 1], cell)
+        for t in cells:
+            self._add_starts(f"{name}_{t}", cells, t, choices)
         for t, cell in cells.items():
             self._add_time(cell, cells.get(t + 1), choices)
             self._add_cost(t, cell, choices)
@@ -133,41 +137,57 @@ class _Program:
                 self._problem += carry <= before.on[gang]
         self._problem += pulp.lpSum(cell.carry.values()) <= 1
 
-    def _add_time(self, cell: _Cell, after: _Cell | None, choices: list[Choice]) -> None:
+    def _add_starts(
+        self, name: str, cells: dict[int, _Cell], t: int, choices: list[Choice]
+    ) -> None:
+        """Where the hours of the starts of slot t lie."""
         start_h = {c.parts: c.start_h for c in choices}
-        work: dict[Gang, list[pulp.LpVariable]] = defaultdict(list)
-        for (q, c), x in cell.x.items():
-            work[self._gang(choices[c], q)].append(x)
-        held = {
-            gang: pulp.lpSum(work[gang]) + start_h[gang[0]] * cell.starts(gang) for gang in cell.on
-        }
-        self._problem += pulp.lpSum(held.values()) <= cell.hours
-        for gang, hours in held.items():
+        where = [t] if self._exclusive else [at for at in (t, t - 1, t - 2) if at in cells]
+        for number, gang in enumerate(cells[t].on):
+            hours = start_h[gang[0]] * cells[t].starts(gang)
+            shares = [
+                self._problem.add_variable(f"s_{name}_{number}_{at}", 0, cells[at].hours)
+                for at in where
+            ]
+            self._problem += pulp.lpSum(shares) == hours
+            for at, share in zip(where, shares, strict=True):
+                held = cells[at].starting_h
+                held[gang] = held.get(gang, 0) + share
+
+    def _add_time(self, cell: _Cell, after: _Cell | None, choices: list[Choice]) -> None:
+        work = self._work_of(cell, choices)
+        held = [*work.values(), *cell.starting_h.values()]
+        self._problem += pulp.lpSum(held) <= cell.hours
+        for gang in cell.on:
             runs_on = after.carry.get(gang) if after is not None else None
             if runs_on is None:
                 continue
             if self._exclusive:
+                hours = work[gang] + cell.starting_h[gang]
                 self._problem += hours >= cell.hours * runs_on
             elif gang in cell.carry:
-                self._problem += hours >= cell.hours * (runs_on + cell.carry[gang] - 1)
+                self._problem += work[gang] >= cell.hours * (runs_on + cell.carry[gang] - 1)
+
+    def _work_of(self, cell: _Cell, choices: list[Choice]) -> dict[Gang, pulp.LpAffineExpression]:
+        """Paid hours of each gang, whatever its cap."""
+        work = {gang: pulp.LpAffineExpression() for gang in cell.on}
+        for (q, c), x in cell.x.items():
+            gang = self._gang(choices[c], q)
+            work[gang] = work[gang] + x
+        return work
 
     def _add_cost(self, t: int, cell: _Cell, choices: list[Choice]) -> None:
         request, at_h = self._request, cell.begin_h
         lead = {choice.parts: choice for choice in choices}
+        work = self._work_of(cell, choices)
         for (_, c), x in cell.x.items():
             self._cost.append(choices[c].score_per_h(request, at_h) * x)
-        for gang in cell.on:
-            start = cell.starts(gang)
-            self._cost.append(lead[gang[0]].start_score(request, at_h) * start)
+        for gang, hours in cell.starting_h.items():
+            self._cost.append(lead[gang[0]].starting_score_per_h(request, at_h) * hours)
         for gang, on in cell.on.items():
-            work = pulp.lpSum(
-                x for (q, c), x in cell.x.items() if self._gang(choices[c], q) == gang
-            )
-            share = (
-                on
-                if self._exclusive
-                else (work + lead[gang[0]].start_h * cell.starts(gang)) * (1 / cell.hours)
-            )
+            transfer = request.policy.objective.usd * lead[gang[0]].start_usd
+            self._cost.append(transfer * cell.starts(gang))
+            share = on if self._exclusive else work[gang] * (1 / cell.hours)
             for n, (quota, _) in enumerate(limits_of(request)):
                 self._loads[n, t].append(load(request, quota, gang[0]) * share)
             for pool, nodes in gang[0] if at_h < BELIEF_H else ():
@@ -200,11 +220,11 @@ class _Program:
             for (_, c), x in cell.x.items():
                 usd.append(choices[c].usd_per_h(self._request, cell.begin_h) * x)
                 kwh.append(choices[c].kwh_per_h * x)
-            for gang in cell.on:
-                choice, start = lead[gang[0]], cell.starts(gang)
-                rent_usd = choice.rent_usd_per_h(self._request, cell.begin_h) * choice.start_h
-                usd.append((rent_usd + choice.start_usd) * start)
-                kwh.append(choice.idle_kw * choice.start_h * start)
+            for gang, hours in cell.starting_h.items():
+                choice = lead[gang[0]]
+                usd.append(choice.rent_usd_per_h(self._request, cell.begin_h) * hours)
+                kwh.append(choice.idle_kw * hours)
+            usd.extend(lead[gang[0]].start_usd * cell.starts(gang) for gang in cell.on)
         for most, spent in ((job.budget.max_usd, usd), (job.budget.max_kwh, kwh)):
             if most is not None:
                 self._problem += pulp.lpSum(spent) <= most
