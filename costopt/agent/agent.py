@@ -330,6 +330,7 @@ class Agent:
                 log_path=log_path,
                 guarantee="" if status is None else status.guarantee,
                 notice=self._noticed,
+                power_asked_w=self._power.asked_w,
                 power_cap_w=self._power.cap_w,
                 power_message=self._power.message,
             )

@@ -38,7 +38,8 @@ class Heartbeat:
     from a dead one. ``reported`` is False while the trainer has told nothing of itself: units are
     then unknown. ``energy_wh`` is what the node has measured since the agent began; None where
     it cannot measure. ``power_message`` says what became of the power limit that the gang asks for,
-    "" where it asks for none; ``power_cap_w`` is what each GPU is limited to for it.
+    "" where it asks for none; ``power_asked_w`` is what it asks for, ``power_cap_w`` what each GPU
+    is limited to for it.
     """
 
     node_id: str
@@ -56,6 +57,7 @@ class Heartbeat:
     guarantee: str = ""
     notice: bool = False
     energy_wh: float | None = None
+    power_asked_w: float | None = None
     power_cap_w: float | None = None
     power_message: str = ""
 

@@ -25,17 +25,20 @@ BEFORE = "power-limits.json"
 class PowerLimit:
     """Keeps each GPU to a limit and puts back what was there before. Raises nothing.
 
-    ``cap_w`` is the limit that we set, None where there is none of ours; ``message`` says what was
-    done or why it could not be, and is empty until a limit is asked for.
+    ``asked_w`` is the limit last asked for and ``cap_w`` the one that we set, None where there is
+    none of ours; ``message`` says what was done or why it could not be, and is empty until a limit
+    is asked for.
     """
 
     def __init__(self, folder: Path) -> None:
+        self.asked_w: float | None = None
         self.cap_w: float | None = None
         self.message = ""
         self._before = folder / BEFORE
 
     def keep_to(self, cap_w: float | None) -> None:
         """Limit every GPU to ``cap_w``; None takes our limit off."""
+        self.asked_w = cap_w
         if cap_w is None:
             self.take_off()
             return
@@ -58,7 +61,7 @@ class PowerLimit:
             self.message = f"the limits are back at {_watts(before)}"
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self.message = f"the limits could not be put back to {_watts(before)}: {_reason(error)}"
-        self.cap_w = None
+        self.asked_w = self.cap_w = None
 
     def _set(self, cap_w: float) -> None:
         """Raises OSError, ValueError and SubprocessError with what the tool said."""

@@ -125,7 +125,7 @@ class MailboxRuntime:
         gang = mailbox.gang()
         beats = () if gang is None else (mailbox.heartbeat(node_id) for node_id in gang.members)
         return tuple(
-            PowerLimitRecord(beat.node_id, beat.power_cap_w, beat.power_message)
+            PowerLimitRecord(beat.node_id, beat.power_asked_w, beat.power_cap_w, beat.power_message)
             for beat in beats
             if beat is not None and beat.power_message
         )

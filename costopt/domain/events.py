@@ -149,13 +149,15 @@ class PowerLimitReported(Event):
     """What a node says of the power limit that its GPUs were asked to keep.
 
     ``cap_w`` is the limit of each GPU in force from ``at`` on, None where there is none; ``busy_w``
-    what the whole node draws under it while it trains. ``message`` says how it came about.
+    what the whole node draws under it while it trains. ``message`` says how it came about. Where
+    ``asked_w`` was asked for and there is no limit, the node could not set it.
     """
 
     node_id: str
     cap_w: float | None
     busy_w: float
     message: str
+    asked_w: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

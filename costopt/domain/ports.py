@@ -96,10 +96,11 @@ class PowerLimitRecord:
     """What a node says of the power limit that it was asked to set.
 
     ``cap_w`` is what each GPU is limited to on our behalf, None where that came to nothing or was
-    taken back; ``message`` says how.
+    taken back; ``message`` says how. ``asked_w`` is what was asked for, None once it no more is.
     """
 
     node_id: str
+    asked_w: float | None
     cap_w: float | None
     message: str
 

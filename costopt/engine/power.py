@@ -54,6 +54,7 @@ class PowerLimits:
                         cap_w=told.cap_w,
                         busy_w=self._busy_w(node, told.cap_w),
                         message=told.message,
+                        asked_w=told.asked_w,
                     )
                 )
 
@@ -90,4 +91,7 @@ UNASKED = -1.0
 
 def _is_news(record: JobRecord, told: PowerLimitRecord) -> bool:
     last = record.power_limits.get(told.node_id)
-    return last is None or (last.cap_w, last.message) != (told.cap_w, told.message)
+    if last is None:
+        return True
+    before = last.asked_w, last.cap_w, last.message
+    return before != (told.asked_w, told.cap_w, told.message)

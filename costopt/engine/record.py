@@ -45,6 +45,7 @@ class JobRecord:
     prices: dict[str, int] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     power_limits: dict[str, ev.PowerLimitReported] = field(default_factory=dict)
+    uncappable: set[Pool] = field(default_factory=set)
 
     def apply(self, event: ev.Event) -> None:
         """Take one more event into account."""
@@ -162,6 +163,9 @@ def _refused(record: JobRecord, event: ev.CheckpointRefused) -> None:
 
 def _power_limited(record: JobRecord, event: ev.PowerLimitReported) -> None:
     record.power_limits[event.node_id] = event
+    node = record.live.get(event.node_id)
+    if node is not None and event.asked_w is not None and event.cap_w is None:
+        record.uncappable.add(Pool.parse(node.pool))
 
 
 def _tripped(record: JobRecord, event: ev.GuardTripped) -> None:

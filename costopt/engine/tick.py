@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -182,7 +182,7 @@ class Engine:
             jobs=tuple(self._job_views(now)),
             offers=self._fit(offers),
             machines=self._machines,
-            powers=self._powers,
+            powers=self._cappable_powers(),
             policy=self.policy,
             rejections=rejections,
         )
@@ -193,6 +193,12 @@ class Engine:
         offers, rejections = self._offers.usable(policy, nodes, now, refused)
         limited = replace(view, offers=self._fit(offers), policy=policy, rejections=rejections)
         return limited, limits
+
+    def _cappable_powers(self) -> Mapping[Pool, NodePower]:
+        """Power by pool; without caps where a node could not set one, so that none is planned."""
+        refused = {p for record in self.journal.records.values() for p in record.uncappable}
+        uncapped = {p: replace(self._powers[p], caps=()) for p in refused & self._powers.keys()}
+        return {**self._powers, **uncapped} if uncapped else self._powers
 
     def _fit(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
         """Those whose machine and power are known."""

@@ -90,7 +90,7 @@ class VirtualRuntime:
         cap = self._caps[job.name]
         cap_w, message = (None, "no limit") if cap is None else (cap.cap_w, "simulated")
         node_ids = self._training(job).node_ids
-        return tuple(PowerLimitRecord(node_id, cap_w, message) for node_id in node_ids)
+        return tuple(PowerLimitRecord(node_id, cap_w, cap_w, message) for node_id in node_ids)
 
     def progress(self, job: Job, now: datetime) -> Progress:
         """How far the job is at ``now``; a job that never had a gang has done nothing."""

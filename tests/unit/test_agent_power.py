@@ -104,4 +104,5 @@ def test_a_limit_that_cannot_be_set_is_told_and_training_goes_on(
     (tmp_path / "go").touch()
     node.until(lambda: node.beat().state is NodeActivity.FINISHED)
     assert node.beat().power_cap_w is None
+    assert node.beat().power_asked_w == 300.0
     assert "Insufficient Permissions" in node.beat().power_message

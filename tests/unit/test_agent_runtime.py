@@ -223,10 +223,10 @@ def test_a_power_cap_goes_to_the_gang_and_changes_within_its_generation(desk: De
 
 
 def test_what_nodes_say_of_their_power_limits_is_told(desk: Desk) -> None:
-    desk.say(node_id="n1", power_cap_w=300.0, power_message="limited")
+    desk.say(node_id="n1", power_asked_w=300.0, power_cap_w=300.0, power_message="limited")
     desk.say(node_id="n2")
     desk.say(node_id="n3", power_message="no member")
-    assert desk.runtime.power_limits(JOB) == (PowerLimitRecord("n1", 300.0, "limited"),)
+    assert desk.runtime.power_limits(JOB) == (PowerLimitRecord("n1", 300.0, 300.0, "limited"),)
 
 
 def test_a_cap_for_a_job_without_a_gang_is_nothing(tmp_path: Path) -> None:

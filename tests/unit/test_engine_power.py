@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from costopt.domain.estimate import Basis
 from costopt.domain.events import GangFormed, PowerLimitReported
+from costopt.domain.job import Job
 from costopt.domain.market import Pool
+from costopt.domain.ports import PowerLimitRecord
 from costopt.domain.power import NodePower, PowerCap
 from costopt.domain.view import Target
 from tests import engine_fixtures
@@ -97,3 +102,35 @@ def test_a_restarted_controller_repeats_nothing() -> None:
     capped.go(1200)
     assert len(limits(capped)) == 1
     assert len(capped.events(GangFormed)) == 1
+
+
+class Refusing:
+    """A runtime whose nodes have no right to limit their power."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def power_limits(self, job: Job) -> tuple[PowerLimitRecord, ...]:
+        told = self._inner.power_limits(job)
+        return tuple(replace(one, cap_w=None, message="not allowed") for one in told)
+
+
+def test_where_a_node_may_not_set_its_cap_that_is_told_and_none_is_planned_any_more() -> None:
+    refused = scene(Target(SPOT_A, 1, 250.0))
+    refused.cloud.runtime = Refusing(refused.cloud.runtime)
+    refused.restart()
+    refused.go(1200)
+    (told,) = refused.events(PowerLimitReported)
+    assert (told.asked_w, told.cap_w, told.busy_w) == (250.0, None, 1000.0)
+    assert told.message == "not allowed"
+    assert isinstance(refused.strategy, Follow)
+    first, last = refused.strategy.views[0], refused.strategy.views[-1]
+    assert first.powers[SPOT_A].caps == (HARD, MILD)
+    assert last.powers[SPOT_A].caps == ()
+    assert last.jobs[0].capped_speed == 1.0
+    refused.restart()
+    refused.tick()
+    assert refused.strategy.views[-1].powers[SPOT_A].caps == ()

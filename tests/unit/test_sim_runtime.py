@@ -289,14 +289,14 @@ def test_a_changed_cap_changes_the_speed_and_saves_nothing_by_itself() -> None:
     assert at(sim, job, 300).done_units == 200.0
     assert runtime.power_limits(job) == ()
     runtime.cap_power(job, HALF)
-    assert runtime.power_limits(job) == (PowerLimitRecord(node.node_id, 150.0, "simulated"),)
+    assert runtime.power_limits(job) == (PowerLimitRecord(node.node_id, 150.0, 150.0, "simulated"),)
     capped = at(sim, job, 500)
     assert (capped.done_units, capped.saved_units, capped.state) == (300.0, 0.0, GangState.TRAINING)
     assert capped.measured_units_per_s == 0.5
     assert (at(sim, job, 709).saved_units, at(sim, job, 711).saved_units) == (0.0, 400.0)
     runtime.cap_power(job, None)
     assert at(sim, job, 811).done_units == 500.5
-    assert runtime.power_limits(job) == (PowerLimitRecord(node.node_id, None, "no limit"),)
+    assert runtime.power_limits(job) == (PowerLimitRecord(node.node_id, None, None, "no limit"),)
 
 
 def test_a_node_lost_after_a_changed_cap_costs_what_was_unsaved_before_it_too() -> None:
