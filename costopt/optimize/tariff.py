@@ -8,7 +8,7 @@ applies the outlook to the rows of one job's table. T slots, P pools, R rows of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Self
 
@@ -63,6 +63,15 @@ class Outlook:
             ),
         )
 
+    def at_slots(self, picked: NDArray[np.int64]) -> Self:
+        """The outlook on these slots alone."""
+        return replace(
+            self,
+            slots=tuple(self.slots[t] for t in picked.tolist()),
+            usd_more=None if self.usd_more is None else self.usd_more[picked],
+            gco2e_more=None if self.gco2e_more is None else self.gco2e_more[picked],
+        )
+
     @property
     def constant(self) -> bool:
         """Whether every slot costs what the present does."""
@@ -84,6 +93,10 @@ class Tariff:
         column = np.array([outlook.column[o.pool] for o in table.offers], dtype=np.int64)
         return cls(table, outlook, objective, column)
 
+    def at_slots(self, picked: NDArray[np.int64]) -> Self:
+        """The tariff in these slots alone."""
+        return replace(self, outlook=self.outlook.at_slots(picked))
+
     def usd_per_hour(self, rows: Rows) -> Array:
         """(T, rows): dollars of a paid hour."""
         return self._flat(self.table.usd_per_hour[rows]) + self._usd_more(rows)
@@ -103,6 +116,18 @@ class Tariff:
         return self._flat(table.score_per_hour[rows]) + self._score_more(
             rows, np.ones(len(rows)), table.kwh_per_hour[rows]
         )
+
+    def least_score_per_hour(self, rows: Rows) -> Array:
+        """(rows,): no more than the objective of a paid hour in any slot."""
+        outlook = self.outlook
+        least = Outlook(
+            outlook.slots[:1],
+            outlook.column,
+            None if outlook.usd_more is None else outlook.usd_more.min(axis=0, keepdims=True),
+            None if outlook.gco2e_more is None else outlook.gco2e_more.min(axis=0, keepdims=True),
+        )
+        score: Array = replace(self, outlook=least).score_per_hour(rows)[0]
+        return score
 
     def start_score(self, rows: Rows) -> Array:
         """(T, rows): the objective of a start."""

@@ -70,7 +70,7 @@ class Capacity:
             pool = self.request.offers[members[0]].pool
             machine = self.request.machines.get(pool)
             if machine is not None:
-                column = [self.limits[i].node_load(pool, machine) for i in self.counting]
+                column = [self.limits[i]._node_load(pool, machine) for i in self.counting]
                 loads[np.ix_(self.counting, members)] = np.array(column)[:, None]
         return loads
 
@@ -114,7 +114,7 @@ class Capacity:
 
     def _counts(self, number: int, tenant: str) -> bool:
         """Whether a limit counts the jobs of this tenant."""
-        return self.limits[number].tenant in (None, tenant)
+        return getattr(self.limits[number], "tenant", None) in (None, tenant)
 
     def shared_prices(self, menu: Menu, node_prices: Array, duals: Array) -> Array:
         """(T, N): what each row pays in each slot for what it shares."""

@@ -193,7 +193,7 @@ class _Search:
         return steps
 
     def _start(self, t: int, q: int, must_begin: bool) -> tuple[int, int]:
-        """(stage, gang) begun in slot t; gang −1 to wait, stage Q where nothing more is worth it."""
+        """(stage, gang) begun in slot t; gang −1 to wait, stage Q where nothing more pays."""
         stages = len(self._rewards)
         while q < stages:
             value = self._begin[t, q] if must_begin else self._idle[t, q]

@@ -1,0 +1,49 @@
+"""Limits on what whole schedules come to: of a job, of a tenant, of the account."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from costopt.optimize.fleet.schedule import Schedule
+from costopt.optimize.model import JobPart
+from costopt.optimize.request import PlanRequest
+from costopt.optimize.shared import totals_limit_usd
+
+SMALLEST = 1e-9
+"""A budget of nothing is held as this, so that shares of it are numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """``jobs`` together spend at most ``most`` dollars, or kWh where ``in_kwh``."""
+
+    name: str
+    most: float
+    jobs: frozenset[int]
+    in_kwh: bool = False
+
+    def spent(self, job: int, schedule: Schedule) -> float:
+        """What a schedule of the job takes of it."""
+        if job not in self.jobs:
+            return 0.0
+        return float((schedule.kwh if self.in_kwh else schedule.usd).sum())
+
+
+def budgets_of(request: PlanRequest, parts: Sequence[JobPart]) -> tuple[Budget, ...]:
+    """Every budget of the request."""
+    found: list[Budget] = []
+    for number, part in enumerate(parts):
+        own, only = part.demand.job.budget, frozenset((number,))
+        name = part.demand.job.name
+        if own.max_usd is not None:
+            found.append(Budget(f"max_usd of {name} ($)", max(own.max_usd, SMALLEST), only))
+        if own.max_kwh is not None:
+            found.append(
+                Budget(f"max_kwh of {name} (kWh)", max(own.max_kwh, SMALLEST), only, in_kwh=True)
+            )
+    total = totals_limit_usd(request)
+    if total is not None:
+        everyone = frozenset(range(len(parts)))
+        found.append(Budget(f"{total[0]} of the policy ($)", max(total[1], SMALLEST), everyone))
+    return tuple(found)

@@ -1,0 +1,236 @@
+"""Column generation: prices for what jobs share, and a proven lower bound.
+
+The master program (``master``) is priced by each job's best path. Prices are smoothed towards the
+ones with the best bound so far (Pessoa et al., doi:10.1287/ijoc.2017.0784): the raw ones swing.
+Menus that are shortlists give prices fast; the bound is then proven on the whole tables, and what
+these add joins the menus.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from costopt.optimize.fleet.budget import Budget
+from costopt.optimize.fleet.capacity import Capacity
+from costopt.optimize.fleet.master import UNSERVED, Column, Duals, Master
+from costopt.optimize.fleet.menu import Menu
+from costopt.optimize.fleet.menus import Menus
+from costopt.optimize.fleet.path import Prices, best_path
+from costopt.optimize.fleet.response import cheapest
+from costopt.optimize.fleet.schedule import Schedule, schedule_of
+from costopt.optimize.model import JobPart
+from costopt.optimize.rates import Array
+
+SMOOTHING = 0.7
+"""The share of the best prices so far in the next ones that are tried."""
+
+ROUNDS = 40
+"""At the most, with limits held over blocks of the same width."""
+
+BLOCKS = (12, 6, 3, 2, 1)
+"""Slots in a block, from one level to the next: prices settle on coarse ones first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxation:
+    """``bound_usd`` is proven for every plan on these slots; ``master_usd`` the relaxation's value.
+
+    ``columns`` are all that were found; ``unserved`` are jobs for which the relaxation has no room.
+    """
+
+    bound_usd: float
+    master_usd: float
+    duals: Duals
+    columns: tuple[Column, ...]
+    unserved: tuple[int, ...]
+    rounds: int
+
+
+@dataclass(slots=True)
+class _State:
+    """What goes from one level to the next: ``bound`` holds on the menus, ``proven`` everywhere."""
+
+    best: Duals
+    bound: float
+    pool: list[Column]
+    proven: float = -math.inf
+    value: float = math.inf
+    unserved: tuple[int, ...] = ()
+    rounds: int = 0
+
+
+class Generation:
+    """The loop, with a clock that it stops by."""
+
+    def __init__(
+        self,
+        parts: Sequence[JobPart],
+        menus: Menus,
+        capacity: Capacity,
+        budgets: Sequence[Budget],
+        *,
+        gap: float,
+        stop_at: float,
+        solver: str | None = None,
+    ) -> None:
+        self._parts, self._menus, self._capacity, self._budgets = parts, menus, capacity, budgets
+        self._gap, self._stop_at, self._solver = gap, stop_at, solver
+        self._node_prices: dict[str, Array] = {}
+
+    def run(
+        self, first: Sequence[Schedule], feasible: Mapping[int, Schedule], start: Duals
+    ) -> Relaxation:
+        """From each job's schedule as if alone, schedules that fit together, and first prices."""
+        self._unit_usd = max(sum(schedule.total_score for schedule in first), 1e-9)
+        known = [*enumerate(first), *feasible.items()]
+        pool = [self._column(job, schedule) for job, schedule in known]
+        bound, more = self._price(start, exact=False)
+        state = _State(start, bound, [*pool, *more])
+        for width in BLOCKS:
+            if self._level(state, width, first) or self._late():
+                break
+        if state.proven == -math.inf:
+            state.proven, _ = self._prove(state.best, state.bound)
+        return Relaxation(
+            state.proven,
+            state.value,
+            state.best,
+            tuple(state.pool),
+            state.unserved,
+            state.rounds,
+        )
+
+    def _level(self, state: _State, width: int, first: Sequence[Schedule]) -> bool:
+        """Rounds with limits held over blocks of ``width`` slots; whether the gap is closed."""
+        blocks = np.arange(len(self._capacity.slots)) // width
+        master = Master(
+            self._parts, self._capacity, self._budgets, blocks, self._unit_usd, self._solver
+        )
+        master.add_unserved([UNSERVED * max(s.total_score, 1e-9 * self._unit_usd) for s in first])
+        master.add(state.pool)
+        for _ in range(ROUNDS):
+            found = master.solve(self._left_s())
+            if found is None or self._late():
+                return False
+            state.rounds += 1
+            shares, raw, state.value = found
+            state.unserved = tuple(master.unserved(shares))
+            columns = self._round(state, raw)
+            import os
+            if os.environ.get("DBG"): print(width, state.rounds, state.value, state.bound, state.proven, len(columns))
+            if self._close(state.value, state.bound):
+                state.proven, missed = self._prove(state.best, state.bound)
+                if self._close(state.value, state.proven):
+                    return width == 1
+                if not missed: return False
+                columns.extend(missed)
+                state.bound = state.proven
+            master.add(columns)
+            state.pool.extend(columns)
+        return False
+
+    def _round(self, state: _State, raw: Duals) -> list[Column]:
+        """New columns at smoothed prices, and at the master's own where these bring nothing."""
+        tried = state.best.towards(raw, 1 - SMOOTHING)
+        bound, columns = self._price(tried, exact=False)
+        if not self._helps(columns, raw):
+            raw_bound, more = self._price(raw, exact=False)
+            columns.extend(more)
+            if raw_bound > bound:
+                bound, tried = raw_bound, raw
+        if bound > state.bound:
+            state.bound, state.best = bound, tried
+        return columns
+
+    def _late(self) -> bool:
+        return time.perf_counter() > self._stop_at
+
+    def _left_s(self) -> float:
+        return max(0.05, self._stop_at - time.perf_counter())
+
+    def _close(self, value: float, bound: float) -> bool:
+        return value - bound <= self._gap * max(abs(value), 1e-9)
+
+    def _prove(self, duals: Duals, bound: float) -> tuple[float, list[Column]]:
+        """The bound on the whole tables, and the columns that shortlists lacked."""
+        if self._menus.whole:
+            return bound, []
+        return self._price(duals, exact=True)
+
+    def _price(self, duals: Duals, *, exact: bool) -> tuple[float, list[Column]]:
+        """The Lagrangian bound at these prices and each job's best schedule."""
+        self._node_prices.clear()
+        bound = float(-(duals.shared * self._capacity.most[:, None]).sum())
+        bound -= sum(
+            float(price) * budget.most
+            for price, budget in zip(duals.budget, self._budgets, strict=True)
+        )
+        columns: list[Column] = []
+        for job, part in enumerate(self._parts):
+            work = duals.work[job]
+            menu = self._menus.all_worth(job, work) if exact else self._menus[job]
+            path = best_path(menu, self.prices(job, menu, duals))
+            bound += float(work @ np.array([stage.units for stage in part.demand.stages]))
+            bound -= path.value
+            if path.steps:
+                columns.append(self._column(job, schedule_of(menu, path)))
+                if exact:
+                    self._menus.extend(job, columns[-1].schedule.row)
+        return bound, columns
+
+    def prices(self, job: int, menu: Menu, duals: Duals) -> Prices:
+        """What a job pays at these prices, row by row."""
+        tenant = self._parts[job].demand.job.tenant
+        shared = None
+        if duals.shared.any():
+            if tenant not in self._node_prices:
+                self._node_prices[tenant] = self._capacity.node_prices(duals.shared, tenant)
+            shared = self._capacity.shared_prices(menu, self._node_prices[tenant], duals.shared)
+        usd, kwh = budget_prices(job, duals.budget, self._budgets)
+        return Prices(duals.work[job], shared, usd, kwh)
+
+    def _column(self, job: int, schedule: Schedule) -> Column:
+        return Column(job, schedule, self._capacity.usage(self._parts[job], schedule))
+
+    def _helps(self, columns: Sequence[Column], raw: Duals) -> bool:
+        """Whether a column has a negative reduced cost at the master's own prices."""
+        for column in columns:
+            schedule, work = column.schedule, raw.work[column.job]
+            usage = column.usage
+            paid = schedule.total_score - float(work @ schedule.work)
+            if len(usage):
+                limit, slot = usage[:, 0].astype(int), usage[:, 1].astype(int)
+                paid += float((raw.shared[limit, slot] * usage[:, 2]).sum())
+            for price, budget in zip(raw.budget, self._budgets, strict=True):
+                paid += float(price) * budget.spent(column.job, schedule)
+            if paid < raw.one[column.job] - 1e-9 * abs(schedule.total_score):
+                return True
+        return False
+
+
+def budget_prices(job: int, prices: Array, budgets: Sequence[Budget]) -> tuple[float, float]:
+    """What a dollar and a kWh cost the job on top of the objective."""
+    usd = kwh = 0.0
+    for price, budget in zip(prices.tolist(), budgets, strict=True):
+        if job in budget.jobs:
+            usd, kwh = (usd, kwh + price) if budget.in_kwh else (usd + price, kwh)
+    return usd, kwh
+
+
+def free_prices(
+    menus: Menus, capacity: Capacity, budgets: Sequence[Budget]
+) -> tuple[list[Schedule | None], Duals]:
+    """Each job's cheapest schedule as if it were alone, None where it has none; and its prices."""
+    schedules: list[Schedule | None] = []
+    work: list[Array] = []
+    for job in range(len(menus)):
+        response = cheapest(menus[job])
+        schedules.append(None if response is None else response.schedule)
+        work.append(np.ones(len(menus[job].work)) if response is None else response.work)
+    shared = np.zeros(capacity.active.shape)
+    return schedules, Duals(tuple(work), shared, np.zeros(len(budgets)), np.zeros(len(menus)))

@@ -1,0 +1,204 @@
+"""The master program: how much of which schedule each job takes, as a linear relaxation.
+
+Columns z are whole schedules s of jobs j; the rows and their prices (dual values):
+
+    min   Σ score_s z_s + Σ unserved_j · z_j
+    one       Σ_s of j z_s ≤ 1                                 a job has one schedule
+    work      Σ_s units_sq z_s + W_jq z_j ≥ W_jq               price of work, per unit
+    shared    Σ_s,t load_slt z_s ≤ Σ_t most_l  in each block   price of the limit, per unit of load
+    budget    Σ_s usd_s z_s ≤ most                             price of a dollar (or a kWh)
+
+At any prices ≥ 0 the objective is at least Σ price·W − Σ price·most − Σ_j (value of j's best
+schedule at these prices): the Lagrangian bound (Desaulniers et al., Column Generation, 2005).
+A block is a few neighbouring slots: to hold a limit on average over a block relaxes the slots' own
+limits, but the fewer rows, the sooner the prices settle. Rows are added when a solution breaks them. Every row is in shares of its own limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costopt.optimize.fleet.budget import Budget
+from costopt.optimize.fleet.capacity import Capacity
+from costopt.optimize.fleet.schedule import Schedule
+from costopt.optimize.model import JobPart
+from costopt.optimize.rates import Array
+from costopt.optimize.solver import GrowingProgram
+
+UNSERVED = 5.0
+"""What a job's work left undone costs in the relaxation, over the cost of its first schedule."""
+
+VIOLATED = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Duals:
+    """Prices, all ≥ 0: ``work`` per job (Q,), per unit; ``shared`` (L, T) per unit of load;
+    ``budget`` per budget, per dollar or kWh; ``one`` (J,) what a schedule of the job must cost less
+    than nothing by, to be worth a share.
+    """
+
+    work: tuple[Array, ...]
+    shared: Array
+    budget: Array
+    one: Array
+
+    def towards(self, other: Duals, share: float) -> Duals:
+        """The prices ``share`` of the way to the other ones."""
+        return Duals(
+            tuple(a + share * (b - a) for a, b in zip(self.work, other.work, strict=True)),
+            self.shared + share * (other.shared - self.shared),
+            self.budget + share * (other.budget - self.budget),
+            self.one + share * (other.one - self.one),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A schedule of a job in the master program, with what it holds of each limit."""
+
+    job: int
+    schedule: Schedule
+    usage: Array
+
+
+class Master:
+    """Grows by columns; solves to prices and shares."""
+
+    def __init__(
+        self,
+        parts: Sequence[JobPart],
+        capacity: Capacity,
+        budgets: Sequence[Budget],
+        blocks: NDArray[np.int64],
+        unit_usd: float,
+        solver: str | None = None,
+    ) -> None:
+        self._parts, self._capacity, self._budgets = parts, capacity, budgets
+        self._blocks, self._unit_usd = blocks, unit_usd
+        self._load_of: list[dict[tuple[int, int], float]] = []
+        self._program = GrowingProgram(solver)
+        self.columns: list[Column | None] = []
+        self._work = [np.array([stage.units for stage in part.demand.stages]) for part in parts]
+        self._one = [self._program.row(high=1.0, terms={}) for _ in parts]
+        self._work_rows = [
+            [self._program.row(low=1.0, terms={}) for _ in range(len(work))] for work in self._work
+        ]
+        self._budget_rows = [self._program.row(high=1.0, terms={}) for _ in budgets]
+        self._shared_rows: dict[tuple[int, int], int] = {}
+        self._unserved: dict[int, int] = {}
+
+    def add_unserved(self, costs: Sequence[float]) -> None:
+        """The columns that leave a job's work undone, at these dollars."""
+        for job, cost in enumerate(costs):
+            self._unserved[job] = len(self.columns)
+            self.columns.append(None)
+            self._load_of.append({})
+            rows = self._work_rows[job]
+            self._program.columns([cost / self._unit_usd], [dict.fromkeys(rows, 1.0)])
+
+    def add(self, columns: Sequence[Column]) -> None:
+        """New columns."""
+        if not columns:
+            return
+        self._load_of.extend(self._loads(column) for column in columns)
+        self._program.columns(
+            [column.schedule.total_score / self._unit_usd for column in columns],
+            [self._terms(column) for column in columns],
+        )
+        self.columns.extend(columns)
+
+    def _terms(self, column: Column) -> dict[int, float]:
+        job, schedule = column.job, column.schedule
+        terms = {self._one[job]: 1.0}
+        for row, units, work in zip(
+            self._work_rows[job], schedule.work.tolist(), self._work[job].tolist(), strict=True
+        ):
+            if units:
+                terms[row] = units / work
+        for number, budget in enumerate(self._budgets):
+            spent = budget.spent(job, schedule)
+            if spent:
+                terms[self._budget_rows[number]] = spent / budget.most
+        for key, load in self._loads(column).items():
+            row = self._shared_rows.get(key)
+            if row is not None:
+                terms[row] = load / self._most(key)
+        return terms
+
+    def _loads(self, column: Column) -> dict[tuple[int, int], float]:
+        """The load on each (limit, block)."""
+        if not len(column.usage):
+            return {}
+        blocks = self._blocks.max() + 1
+        limit, slot = column.usage[:, 0].astype(int), column.usage[:, 1].astype(int)
+        keys, place = np.unique(limit * blocks + self._blocks[slot], return_inverse=True)
+        loads = np.bincount(place, weights=column.usage[:, 2])
+        return {divmod(k, int(blocks)): x for k, x in zip(keys.tolist(), loads, strict=True)}
+
+    def _most(self, key: tuple[int, int]) -> float:
+        """What the slots of a block allow together."""
+        limit, block = key
+        count = int((self._capacity.active[limit] & (self._blocks == block)).sum())
+        return max(float(self._capacity.most[limit]) * count, 1e-9)
+
+    def solve(self, time_limit_s: float) -> tuple[Array, Duals, float] | None:
+        """Shares of the columns, prices and the objective; None where time ran out.
+
+        Solves again as long as a shared limit that had no row yet is broken.
+        """
+        while True:
+            found = self._program.solve(time_limit_s=time_limit_s)
+            if found is None:
+                return None
+            if not self._add_broken(found.values):
+                return found.values, self._duals(found.duals), found.objective * self._unit_usd
+
+    def _add_broken(self, shares: Array) -> bool:
+        used: dict[tuple[int, int], float] = {}
+        for number in np.flatnonzero(shares > 1e-9).tolist():
+            for key, load in self._load_of[number].items():
+                used[key] = used.get(key, 0.0) + load * float(shares[number])
+        broken = {
+            key
+            for key, load in used.items()
+            if key not in self._shared_rows and load > self._most(key) * (1 + VIOLATED) + 1e-9
+        }
+        for key in sorted(broken):
+            most = self._most(key)
+            terms = {
+                number: loads[key] / most
+                for number, loads in enumerate(self._load_of)
+                if key in loads
+            }
+            self._shared_rows[key] = self._program.row(high=1.0, terms=terms)
+        return bool(broken)
+
+    def _duals(self, duals: Array) -> Duals:
+        unit = self._unit_usd
+        shared = np.zeros(self._capacity.active.shape)
+        for (limit, block), row in self._shared_rows.items():
+            within = self._capacity.active[limit] & (self._blocks == block)
+            shared[limit, within] = max(0.0, -duals[row]) * unit / self._most((limit, block))
+        return Duals(
+            tuple(
+                np.maximum(duals[rows], 0.0) * unit / work
+                for rows, work in zip(self._work_rows, self._work, strict=True)
+            ),
+            shared,
+            np.array(
+                [
+                    max(0.0, -duals[row]) * unit / budget.most
+                    for row, budget in zip(self._budget_rows, self._budgets, strict=True)
+                ]
+            ),
+            duals[self._one] * unit,
+        )
+
+    def unserved(self, shares: Array) -> list[int]:
+        """Jobs whose work the relaxation leaves undone in part."""
+        return [job for job, number in self._unserved.items() if shares[number] > 1e-6]

@@ -1,0 +1,136 @@
+"""Schedules of jobs side by side, within every limit that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from costopt.optimize.fleet.budget import Budget
+from costopt.optimize.fleet.capacity import Capacity
+from costopt.optimize.fleet.generation import budget_prices
+from costopt.optimize.fleet.master import Duals
+from costopt.optimize.fleet.menus import Menus
+from costopt.optimize.fleet.response import Response, cheapest, without
+from costopt.optimize.fleet.schedule import Schedule
+from costopt.optimize.model import JobPart
+from costopt.optimize.rates import Array
+
+DEARER = 4.0
+TRIES = 6
+"""How often, and by which factor, a budget's price is raised until a schedule keeps it."""
+
+SLIP = 1e-6
+
+
+class Packing:
+    """``schedules`` by job, and what they leave of each limit and budget."""
+
+    def __init__(
+        self,
+        parts: Sequence[JobPart],
+        menus: Menus,
+        capacity: Capacity,
+        budgets: Sequence[Budget],
+    ) -> None:
+        self._parts, self._menus = parts, menus
+        self._capacity, self._budgets = capacity, budgets
+        self.schedules: dict[int, Schedule] = {}
+        self._usage: dict[int, Array] = {}
+        self.left = capacity.empty()
+        self.money = np.array([budget.most for budget in budgets])
+
+    @property
+    def score(self) -> float:
+        """The objective of all schedules."""
+        return sum(schedule.total_score for schedule in self.schedules.values())
+
+    def place(self, job: int, schedule: Schedule) -> None:
+        """Put a job's schedule in; it must fit."""
+        usage = self._capacity.usage(self._parts[job], schedule)
+        self.schedules[job], self._usage[job] = schedule, usage
+        self._take(usage, 1.0)
+        self.money -= self._spent(job, schedule)
+
+    def remove(self, job: int) -> Schedule:
+        """Take a job's schedule out."""
+        schedule = self.schedules.pop(job)
+        self._take(self._usage.pop(job), -1.0)
+        self.money += self._spent(job, schedule)
+        return schedule
+
+    def fits(self, job: int, schedule: Schedule) -> bool:
+        """Whether there is room for a schedule of a job that is not in."""
+        usage = self._capacity.usage(self._parts[job], schedule)
+        if len(usage):
+            limit, slot = usage[:, 0].astype(int), usage[:, 1].astype(int)
+            room = self.left[limit, slot] + SLIP * self._capacity.most[limit] + SLIP
+            if (usage[:, 2] > room).any():
+                return False
+        most = np.array([budget.most for budget in self._budgets])
+        return bool((self._spent(job, schedule) <= self.money + SLIP * most).all())
+
+    def respond(
+        self, job: int, duals: Duals, guide: float, share: float = 1.0, rounds: int = 10
+    ) -> Response | None:
+        """The cheapest schedule in the room that is left, ``guide`` times the duals on top.
+
+        ``share`` leaves a part of the room to others.
+        """
+        menu = self._menus[job]
+        left = self.left * share if share < 1 else self.left
+        menu = without(menu, self._capacity.allowed(menu, left))
+        shared = None
+        if guide and duals.shared.any():
+            tenant = self._parts[job].demand.job.tenant
+            prices = self._capacity.node_prices(guide * duals.shared, tenant)
+            shared = self._capacity.shared_prices(menu, prices, guide * duals.shared)
+        usd, kwh = budget_prices(job, duals.budget, self._budgets)
+        guess = duals.work[job]
+        for turn in range(TRIES):
+            found = cheapest(menu, shared, usd=usd, kwh=kwh, guess=guess, rounds=rounds)
+            broken = () if found is None else self._broken_budgets(job, found.schedule)
+            if found is None or not broken:
+                return found
+            for budget in broken:
+                scale = DEARER ** (turn - 1) * _usd_per(budget, found.schedule)
+                usd, kwh = (usd, kwh + scale) if budget.in_kwh else (usd + scale, kwh)
+        return None
+
+    def conflicting(self, usage: Array) -> list[int]:
+        """Jobs that hold something of what ``usage`` needs and does not find."""
+        limit, slot = usage[:, 0].astype(int), usage[:, 1].astype(int)
+        short = usage[:, 2] > self.left[limit, slot] + SLIP
+        return self.holders(set(zip(limit[short].tolist(), slot[short].tolist(), strict=True)))
+
+    def holders(self, wanted: set[tuple[int, int]]) -> list[int]:
+        """Jobs that hold something of these (limit, slot)."""
+        return [
+            job
+            for job, held in self._usage.items()
+            if any((int(x), int(y)) in wanted for x, y, _ in held.tolist())
+        ]
+
+    def _broken_budgets(self, job: int, schedule: Schedule) -> list[Budget]:
+        spent = self._spent(job, schedule)
+        return [
+            budget
+            for budget, take, left in zip(
+                self._budgets, spent.tolist(), self.money.tolist(), strict=True
+            )
+            if take > left + SLIP * budget.most
+        ]
+
+    def _spent(self, job: int, schedule: Schedule) -> Array:
+        return np.array([budget.spent(job, schedule) for budget in self._budgets])
+
+    def _take(self, usage: Array, sign: float) -> None:
+        if len(usage):
+            place = (usage[:, 0].astype(int), usage[:, 1].astype(int))
+            np.subtract.at(self.left, place, sign * usage[:, 2])
+
+
+def _usd_per(budget: Budget, schedule: Schedule) -> float:
+    """What a unit of the budget is worth in this schedule."""
+    spent = float((schedule.kwh if budget.in_kwh else schedule.usd).sum())
+    return schedule.total_score / max(spent, 1e-12)

@@ -1,0 +1,103 @@
+"""The cheapest schedule by which one job does all its work, at given prices of what is shared.
+
+The price of work is raised until the best path does the work, and lowered until it just does; what
+the last path does too much is trimmed. Several stages each have their own price.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costopt.optimize.fleet.menu import Menu
+from costopt.optimize.fleet.path import Prices, best_path
+from costopt.optimize.fleet.schedule import Schedule, schedule_of, trimmed
+from costopt.optimize.rates import Array
+
+ROUNDS = 16
+STEP = 2.0
+"""The factor of the first steps, which double with each further one."""
+
+CLOSE = 1.01
+"""Prices of work this near to each other differ in nothing that trimming would not mend."""
+
+BEYOND = 1e6
+"""Over the cheapest unit's cost: a price at which the job does all that it can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """``cost`` is the schedule's objective with what it pays for shared limits and budgets."""
+
+    schedule: Schedule
+    work: Array
+    cost: float
+
+
+def cheapest(
+    menu: Menu,
+    shared: Array | None = None,
+    *,
+    usd: float = 0.0,
+    kwh: float = 0.0,
+    guess: Array | None = None,
+    rounds: int = ROUNDS,
+) -> Response | None:
+    """The cheapest schedule found that serves the job; None where even all it can do is short."""
+    floor = unit_floor(menu)
+    if floor is None:
+        return None
+    price = floor * STEP if guess is None else np.maximum(guess, floor * 1e-3)
+    low, high = np.zeros(len(floor)), np.full(len(floor), np.inf)
+    best: Response | None = None
+    for turn in range(rounds):
+        whole = schedule_of(menu, best_path(menu, Prices(price, shared, usd, kwh)))
+        lacking = whole.work < menu.work * (1 - 1e-9)
+        if not lacking.any():
+            best = _better(best, _judged(menu, trimmed(menu, whole), price, shared, usd, kwh))
+        low, high = np.where(lacking, price, low), np.where(lacking, high, price)
+        if best is not None and (high <= low * CLOSE).all():
+            break
+        if best is None and (price[lacking] > floor[lacking] * BEYOND).any():
+            return None
+        price = _next_price(price, low, high, STEP ** (1 + turn // 2), floor)
+    return best
+
+
+def unit_floor(menu: Menu) -> Array | None:
+    """(Q,): the cheapest expected unit of each stage in any slot; None where a stage has no row."""
+    cheapest_score = np.where(menu.usable, menu.score, np.inf).min(axis=0, initial=np.inf)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        per_unit = np.where(menu.units > 0, cheapest_score / menu.units, np.inf)
+    floor: Array = per_unit.min(axis=1, initial=np.inf)
+    return np.maximum(floor, 1e-12) if np.isfinite(floor).all() else None
+
+
+def without(menu: Menu, fits: NDArray[np.bool_]) -> Menu:
+    """The menu without what there is no room for."""
+    return replace(menu, usable=menu.usable & fits)
+
+
+def _next_price(price: Array, low: Array, high: Array, factor: float, floor: Array) -> Array:
+    middle = np.sqrt(np.maximum(low, 1e-300) * np.where(np.isfinite(high), high, 1.0))
+    below = np.maximum(price / factor, floor * 1e-3)
+    return np.where(
+        ~np.isfinite(high), price * factor, np.where(low <= 0, np.minimum(below, high), middle)
+    )
+
+
+def _judged(
+    menu: Menu, schedule: Schedule, price: Array, shared: Array | None, usd: float, kwh: float
+) -> Response:
+    cost = schedule.total_score + usd * float(schedule.usd.sum()) + kwh * float(schedule.kwh.sum())
+    if shared is not None:
+        order = np.argsort(menu.rows, kind="stable")
+        place = order[np.searchsorted(menu.rows[order], schedule.row)]
+        cost += float(shared[schedule.slot, place].sum())
+    return Response(schedule, price, cost)
+
+
+def _better(best: Response | None, other: Response) -> Response:
+    return other if best is None or other.cost < best.cost else best

@@ -1,0 +1,106 @@
+"""The rows of a job's table that are worth a place in its menu, where the whole table is too large.
+
+At a price of work a row is worth price · units − score an hour. Kept are the best few rows of all
+at each of a range of prices and in a sample of slots, and the best of each GPU model in each
+region, for where a quota leaves nothing of the best. The bound is still proven on the whole table.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costopt.optimize.fleet.menu import units_per_held_hour
+from costopt.optimize.model import JobPart
+from costopt.optimize.rates import Array
+from costopt.optimize.request import PlanRequest
+from costopt.optimize.tariff import Tariff
+
+SLOTS = 6
+"""Slots that are looked at, evenly spread."""
+
+PRICES = 8
+REACH = 8.0
+"""Prices of work that are looked at: from the cheapest unit's cost to this many times as much."""
+
+BEST = 4
+"""Rows kept per price and slot."""
+
+Rows = NDArray[np.int64]
+
+
+def shortlist(request: PlanRequest, part: JobPart, tariff: Tariff) -> Rows:
+    """Table rows, ascending; with every gang all its power caps."""
+    table = part.table
+    everything = np.arange(len(table))
+    score, usable = _sampled(part, tariff, everything)
+    groups = _groups(request, part)
+    kept = [np.flatnonzero(table.running)]
+    for number in range(len(part.demand.stages)):
+        units = units_per_held_hour(part, everything)[number]
+        able = units > 0
+        if able.any():
+            kept.extend(_of_stage(score, usable & able, units, groups))
+    gangs = np.unique(table.gang[np.unique(np.concatenate(kept))])
+    return np.flatnonzero(np.isin(table.gang, gangs))
+
+
+def _sampled(part: JobPart, tariff: Tariff, rows: Rows) -> tuple[Array, NDArray[np.bool_]]:
+    """(slots, rows) of the objective of a held hour, in a sample of the slots that count."""
+    usable = tariff.usable(part.demand, rows)
+    open_slots = np.flatnonzero(usable.any(axis=1))
+    picked = open_slots[
+        np.linspace(0, len(open_slots) - 1, min(SLOTS, len(open_slots))).astype(int)
+    ]
+    sample = tariff.at_slots(picked)
+    return sample.score_per_hour(rows) / part.table.stretch[rows], usable[picked]
+
+
+def _groups(request: PlanRequest, part: JobPart) -> NDArray[np.int64]:
+    """(R,): GPU model × region × capacity type of each row, numbered."""
+    table = part.table
+    names: dict[object, int] = {}
+    of_offer = [
+        names.setdefault(
+            (o.pool.region, request.machines[o.pool].gpu.model, o.pool.capacity_type), len(names)
+        )
+        for o in table.offers
+    ]
+    first = [
+        parts[0][0] if parts else int(offer)
+        for offer, parts in zip(table.offer, table.spread, strict=True)
+    ]
+    return np.array(of_offer, dtype=np.int64)[np.array(first, dtype=np.int64)]
+
+
+def _of_stage(
+    score: Array, usable: NDArray[np.bool_], units: Array, groups: NDArray[np.int64]
+) -> list[Rows]:
+    per_unit = np.where(usable, score, np.inf) / np.maximum(units, 1e-300)
+    cheapest = max(float(per_unit.min(initial=np.inf, where=usable)), 1e-300)
+    if not np.isfinite(cheapest):
+        return []
+    kept: list[Rows] = []
+    order = np.argsort(groups, kind="stable")
+    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    for n, price in enumerate(np.geomspace(cheapest * 1.001, cheapest * REACH, PRICES).tolist()):
+        worth = np.where(usable, price * units - score, -np.inf)
+        top = np.argpartition(-worth, min(BEST, worth.shape[1] - 1), axis=1)[:, :BEST]
+        kept.append(top[np.take_along_axis(worth, top, axis=1) > 0])
+        if n in (PRICES // 4, PRICES // 2):
+            mean = worth.mean(axis=0)[order]
+            best = np.maximum.reduceat(mean, starts)
+            at_best = (mean >= np.repeat(best, np.diff([*starts, len(order)]))) & (mean > 0)
+            kept.append(order[at_best])
+    kept.append(order[_cheapest_of_groups(per_unit, order, starts)])
+    return kept
+
+
+def _cheapest_of_groups(per_unit: Array, order: Rows, starts: Rows) -> NDArray[np.bool_]:
+    """The cheapest per unit of every group, wherever it is usable at all."""
+    mean = per_unit.min(axis=0)[order]
+    best = np.minimum.reduceat(mean, starts)
+    cheapest: NDArray[np.bool_] = (
+        mean <= np.repeat(best, np.diff([*starts, len(order)]))
+    ) & np.isfinite(mean)
+    return cheapest
