@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,6 +18,7 @@ import numpy as np
 from costopt.domain.interval import checkpoint_interval_s
 from costopt.domain.job import Job
 from costopt.domain.market import Offer, Pool
+from costopt.domain.view import JobView
 from costopt.optimize.rates import paid_per_useful
 from costopt.optimize.request import PlanRequest, Quota
 
@@ -231,12 +233,26 @@ def load(request: PlanRequest, quota: Quota, parts: Parts) -> float:
     return total
 
 
-def fits_room(request: PlanRequest, parts: Parts, at_h: float) -> bool:
+def living_of(view: JobView) -> Parts:
+    """The job's gang of now, () where there is none."""
+    return tuple(sorted(Counter(node.pool for node in view.nodes).items()))
+
+
+def launched(parts: Parts, living: Parts) -> dict[Pool, int]:
+    """Nodes of a gang by pool that are not among the living ones."""
+    there = dict(living)
+    return {pool: max(0, nodes - there.get(pool, 0)) for pool, nodes in parts}
+
+
+def fits_room(request: PlanRequest, parts: Parts, living: Parts, at_h: float) -> bool:
     """Whether the gang alone fits what its pools have, as far as that is believed."""
     if at_h >= BELIEF_H:
         return True
     room = {offer.pool: offer.nodes_available for offer in request.offers}
-    return all(nodes <= (math.inf if room[p] is None else room[p] or 0) for p, nodes in parts)
+    return all(
+        nodes <= (math.inf if room[pool] is None else room[pool] or 0)
+        for pool, nodes in launched(parts, living).items()
+    )
 
 
 def edges_of(request: PlanRequest) -> Sequence[float]:

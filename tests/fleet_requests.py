@@ -8,7 +8,16 @@ from datetime import timedelta
 
 from hypothesis import strategies as st
 
-from costopt.domain.job import Budget, DataLocation, Job, Phase, Progress, Resources
+from costopt.domain.fleet import Node, NodeState
+from costopt.domain.job import (
+    Budget,
+    DataLocation,
+    GangState,
+    Job,
+    Phase,
+    Progress,
+    Resources,
+)
 from costopt.domain.market import Offer, Pool
 from costopt.domain.policy import Limits, Objective, Policy, Risk
 from costopt.domain.power import NodePower, PowerCap
@@ -39,6 +48,7 @@ class Shape:
     budget: bool = False
     quota_gpus: int | None = None
     ragged: bool = False
+    living: bool = False
 
 
 def small_request(rng: random.Random, shape: Shape) -> PlanRequest:
@@ -53,7 +63,8 @@ def small_request(rng: random.Random, shape: Shape) -> PlanRequest:
     return PlanRequest(
         now=NOW,
         jobs=tuple(
-            JobView(_job(rng, number, shape, stored), Progress()) for number in range(shape.jobs)
+            _view(rng, _job(rng, number, shape, stored), pools, shape)
+            for number in range(shape.jobs)
         ),
         offers=offers,
         machines={
@@ -148,6 +159,18 @@ def _job(rng: random.Random, number: int, shape: Shape, stored: str) -> Job:
     return replace(made, phases=_phases(rng, shape))
 
 
+def _view(rng: random.Random, what: Job, pools: list[Pool], shape: Shape) -> JobView:
+    """Half the jobs of a shape with living gangs have one, if they began."""
+    if not shape.living or what.start_at > NOW or rng.random() < 0.5:
+        return JobView(what, Progress())
+    where, size = rng.choice(pools), rng.randint(1, shape.max_nodes)
+    nodes = tuple(
+        Node(f"{what.name}-{n}", "me", what.name, where, "key", NodeState.RUNNING, NOW, 1.0)
+        for n in range(size)
+    )
+    return JobView(what, Progress(state=GangState.TRAINING, generation=1), nodes)
+
+
 def _phases(rng: random.Random, shape: Shape) -> tuple[Phase, ...]:
     most = shape.max_nodes
     if not shape.phases:
@@ -169,6 +192,7 @@ def lone_jobs(draw: st.DrawFn, *, caps: bool | None = None) -> PlanRequest:
         rooms=draw(st.sampled_from((False, False, True))),
         transfers=draw(st.sampled_from((False, False, True))),
         ragged=draw(st.sampled_from((False, False, True))),
+        living=draw(st.sampled_from((False, False, True))),
     )
     return small_request(random.Random(draw(st.integers(0, 2**32))), shape)
 
@@ -198,5 +222,6 @@ def crowds(draw: st.DrawFn) -> PlanRequest:
         max_nodes=2,
         rooms=draw(st.sampled_from((False, False, True))),
         quota_gpus=draw(st.sampled_from((8, 16, 24))),
+        living=draw(st.sampled_from((False, False, True))),
     )
     return small_request(random.Random(draw(st.integers(0, 2**32))), shape)

@@ -13,6 +13,7 @@ from tests.fleet_choice import (
     choices_of,
     edges_of,
     limits_of,
+    living_of,
     load,
     window_of,
 )
@@ -24,7 +25,7 @@ class _Gone:
 
     left: float
     usd: float = 0.0
-    parts: Parts | None = None
+    parts: Parts = ()
 
 
 def packed_usd(request: PlanRequest) -> float | None:
@@ -35,7 +36,7 @@ def packed_usd(request: PlanRequest) -> float | None:
     what the quotas leave that keep the pace that its deadline asks for; where none does, the
     fastest.
     """
-    gone = {view.job.name: _Gone(view.job.work.amount) for view in request.jobs}
+    gone = {v.job.name: _Gone(v.job.work.amount, parts=living_of(v)) for v in request.jobs}
     choices = {view.job.name: choices_of(request, view.job) for view in request.jobs}
     for begin_h, end_h in pairwise(edges_of(request)):
         used: list[Parts] = []
@@ -45,11 +46,11 @@ def packed_usd(request: PlanRequest) -> float | None:
             own = gone[job.name]
             release_h, due_h = window_of(request, job)
             if own.left <= 0 or begin_h < release_h - 1e-9 or end_h > due_h + 1e-9:
-                own.parts = None
+                own.parts = ()
                 continue
             pace = own.left / (due_h - begin_h)
             chosen = _choose(request, choices[job.name], own, used, pace, (begin_h, end_h))
-            own.parts = None if chosen is None else chosen.parts
+            own.parts = () if chosen is None else chosen.parts
             if chosen is not None:
                 used.append(chosen.parts)
     if any(own.left > 1e-9 for own in gone.values()):

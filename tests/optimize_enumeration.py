@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from costopt.optimize.request import PlanRequest
-from tests.fleet_choice import Choice, choices_of, edges_of, fits_room, stages_of, window_of
+from tests.fleet_choice import (
+    Choice,
+    Parts,
+    choices_of,
+    edges_of,
+    fits_room,
+    living_of,
+    stages_of,
+    window_of,
+)
 
 
 def cheapest_usd(request: PlanRequest) -> float | None:
@@ -24,7 +33,7 @@ def cheapest_usd(request: PlanRequest) -> float | None:
         (a, b) for a, b in pairwise(edges_of(request)) if a >= begin_h - 1e-9 and b <= due_h + 1e-9
     ]
     choices = choices_of(request, view.job)
-    search = _Search(request, choices, slots, stage.units)
+    search = _Search(request, choices, slots, stage.units, living_of(view))
     search.go(0, None, 0.0, stage.units, ())
     return None if math.isinf(search.best_usd) else search.best_usd
 
@@ -53,6 +62,7 @@ class _Search:
         choices: list[Choice],
         slots: list[tuple[float, float]],
         units: float,
+        living: Parts,
     ) -> None:
         self.best_usd = math.inf
         self._slots = slots
@@ -60,11 +70,11 @@ class _Search:
             [
                 (c, c.score_per_h(request, a), c.start_score(request, a))
                 for c in choices
-                if fits_room(request, c.parts, a)
+                if fits_room(request, c.parts, living, a)
             ]
             for a, _ in slots
         ]
-        self._units = units
+        self._units, self._living = units, living
 
     def go(
         self, t: int, last: _Piece | None, usd: float, left: float, loose: tuple[_Piece, ...]
@@ -83,6 +93,8 @@ class _Search:
             if choice.start_h < hours:
                 piece = _Piece(choice, hours - choice.start_h, usd_per_h)
                 self.go(t + 1, piece, usd + start_usd, left, idle)
+            if begin_h == 0 and choice.parts == self._living:
+                self.go(t + 1, _Piece(choice, hours, usd_per_h), usd, left, idle)
             if last is not None and last.choice.parts == choice.parts:
                 full_usd = usd + last.hours * last.usd_per_h
                 on = _Piece(choice, hours, usd_per_h)

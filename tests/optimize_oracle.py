@@ -14,12 +14,14 @@ optimum.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pulp
 
 from costopt.domain.job import Job
+from costopt.domain.view import JobView
 from costopt.optimize.request import PlanRequest
 from tests.fleet_choice import (
     BELIEF_H,
@@ -29,7 +31,9 @@ from tests.fleet_choice import (
     choices_of,
     edges_of,
     fits_room,
+    launched,
     limits_of,
+    living_of,
     load,
     stages_of,
     window_of,
@@ -50,6 +54,7 @@ class _Cell:
 
     begin_h: float
     hours: float
+    living: Parts
     x: dict[tuple[int, int], pulp.LpVariable] = field(default_factory=dict)
     on: dict[Gang, pulp.LpVariable] = field(default_factory=dict)
     carry: dict[Gang, pulp.LpVariable] = field(default_factory=dict)
@@ -69,7 +74,7 @@ class _Program:
         self._loads: dict[tuple[int, int], list[pulp.LpAffineExpression]] = defaultdict(list)
         self._rooms: dict[tuple[str, int], list[pulp.LpAffineExpression]] = defaultdict(list)
         for number, view in enumerate(request.jobs):
-            self._add_job(f"j{number}", view.job)
+            self._add_job(f"j{number}", view)
         self._add_limits()
         self._problem.setObjective(pulp.lpSum(self._cost))
 
@@ -79,16 +84,19 @@ class _Program:
             return None
         return float(pulp.value(self._problem.objective))
 
-    def _add_job(self, name: str, job: Job) -> None:
+    def _add_job(self, name: str, view: JobView) -> None:
+        job, living = view.job, living_of(view)
         choices, stages = choices_of(self._request, job), stages_of(job)
         begin_h, due_h = window_of(self._request, job)
         cells: dict[int, _Cell] = {}
         for t, (a, b) in enumerate(self._slots):
             if a >= begin_h - 1e-9 and b <= due_h + 1e-9 and b > a:
-                cells[t] = self._add_cell(f"{name}_{t}", _Cell(a, b - a), choices, stages)
+                cells[t] = self._add_cell(f"{name}_{t}", _Cell(a, b - a, living), choices, stages)
         for t, cell in cells.items():
             if t - 1 in cells:
-                self._add_carry(f"{name}_{t}", cells[t - 1], cell)
+                self._add_carry(f"{name}_{t}", cells[t - 1].on, cell)
+            elif cell.begin_h == 0:
+                self._add_carry(f"{name}_{t}", {g: 1 for g in cell.on if g[0] == living}, cell)
         for t in cells:
             self._add_starts(f"{name}_{t}", cells, t, choices)
         for t, cell in cells.items():
@@ -105,7 +113,7 @@ class _Program:
     ) -> _Cell:
         used = []
         for c, choice in enumerate(choices):
-            if not fits_room(self._request, choice.parts, cell.begin_h):
+            if not fits_room(self._request, choice.parts, cell.living, cell.begin_h):
                 continue
             for q, stage in enumerate(stages):
                 if not stage.min_nodes <= choice.nodes <= stage.max_nodes:
@@ -127,14 +135,14 @@ class _Program:
             self._problem += pulp.lpSum(cell.on.values()) <= 1
         return cell
 
-    def _add_carry(self, name: str, before: _Cell, cell: _Cell) -> None:
+    def _add_carry(self, name: str, before: Mapping[Gang, object], cell: _Cell) -> None:
+        """What was on before may run on; of that which is 1, it lives now."""
         for number, gang in enumerate(cell.on):
-            if gang in before.on:
-                carry = cell.carry[gang] = self._problem.add_variable(
-                    f"k_{name}_{number}", cat="Binary"
-                )
+            if gang in before:
+                carry = self._problem.add_variable(f"k_{name}_{number}", cat="Binary")
+                cell.carry[gang] = carry
                 self._problem += carry <= cell.on[gang]
-                self._problem += carry <= before.on[gang]
+                self._problem += carry <= before[gang]
         self._problem += pulp.lpSum(cell.carry.values()) <= 1
 
     def _add_starts(
@@ -190,7 +198,8 @@ class _Program:
             share = on if self._exclusive else work[gang] * (1 / cell.hours)
             for n, (quota, _) in enumerate(limits_of(request)):
                 self._loads[n, t].append(load(request, quota, gang[0]) * share)
-            for pool, nodes in gang[0] if at_h < BELIEF_H else ():
+            fresh = launched(gang[0], cell.living) if at_h < BELIEF_H else {}
+            for pool, nodes in fresh.items():
                 self._rooms[str(pool), t].append(nodes * share)
 
     def _add_work(

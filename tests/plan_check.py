@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from costopt.domain.job import Job
 from costopt.domain.plan import Plan
+from costopt.domain.view import JobView
 from costopt.optimize.request import PlanRequest
 from tests.fleet_choice import (
     BELIEF_H,
@@ -18,7 +19,9 @@ from tests.fleet_choice import (
     Parts,
     choice_of,
     hours_from,
+    launched,
     limits_of,
+    living_of,
     load,
     stages_of,
     window_of,
@@ -46,8 +49,9 @@ class Stretch:
         return max(0.0, self.end_h - self.begin_h - (self.choice.start_h if self.starts else 0.0))
 
 
-def stretches_of(request: PlanRequest, plan: Plan, job: Job) -> list[Stretch]:
+def stretches_of(request: PlanRequest, plan: Plan, view: JobView) -> list[Stretch]:
     """What a job runs, in order; allocations of the same time are one gang."""
+    job = view.job
     groups: dict[tuple[float, float], list[tuple[Parts, float | None]]] = defaultdict(list)
     for a in plan.allocations:
         if a.job == job.name:
@@ -57,19 +61,21 @@ def stretches_of(request: PlanRequest, plan: Plan, job: Job) -> list[Stretch]:
     for (begin_h, end_h), members in sorted(groups.items()):
         parts = tuple(sorted(part for own, _ in members for part in own))
         choice = choice_of(request, job, parts, members[0][1])
-        last = found[-1] if found else None
-        goes_on = (
-            last is not None and last.choice.parts == parts and abs(last.end_h - begin_h) < TINY_H
-        )
+        before, until_h = (living_of(view), 0.0) if not found else _last(found)
+        goes_on = before == parts and abs(until_h - begin_h) < TINY_H
         found.append(Stretch(choice, begin_h, end_h, not goes_on))
     return found
+
+
+def _last(found: Sequence[Stretch]) -> tuple[Parts, float]:
+    return found[-1].choice.parts, found[-1].end_h
 
 
 def faults_of(request: PlanRequest, plan: Plan) -> list[str]:
     """Every constraint that the plan breaks, in words; none for a right plan."""
     found: list[str] = []
     for view in request.jobs:
-        own = stretches_of(request, plan, view.job)
+        own = stretches_of(request, plan, view)
         found += [f"{view.job.name}: {fault}" for fault in _faults_of_job(request, view.job, own)]
     return found + shared_faults_of(request, plan)
 
@@ -79,7 +85,7 @@ def objective_usd(request: PlanRequest, plan: Plan) -> float:
     return sum(
         _score(request, stretch)
         for view in request.jobs
-        for stretch in stretches_of(request, plan, view.job)
+        for stretch in stretches_of(request, plan, view)
     )
 
 
@@ -156,6 +162,7 @@ def _undone(job: Job, own: Sequence[Stretch]) -> float:
 def shared_faults_of(request: PlanRequest, plan: Plan) -> list[str]:
     """Quotas at every moment; in the first hour what the pools have."""
     found: list[str] = []
+    living = {view.job.name: living_of(view) for view in request.jobs}
     spans = [
         (a, hours_from(request, a.start_at), hours_from(request, a.end_at))
         for a in plan.allocations
@@ -168,7 +175,11 @@ def shared_faults_of(request: PlanRequest, plan: Plan) -> list[str]:
             found.append(f"{_peak(loads):g} of quota {quota.name} ({most:g})")
     for offer in request.offers:
         if offer.nodes_available is not None:
-            early = [(b, e, float(a.nodes)) for a, b, e in spans if a.pool == offer.pool]
+            early = [
+                (b, e, float(launched(((a.pool, a.nodes),), living[a.job])[a.pool]))
+                for a, b, e in spans
+                if a.pool == offer.pool
+            ]
             peak = _peak([(b, min(e, BELIEF_H), n) for b, e, n in early if b < BELIEF_H - TINY_H])
             if peak > offer.nodes_available:
                 found.append(f"{peak:g} of {offer.nodes_available} nodes of {offer.pool}")
