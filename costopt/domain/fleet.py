@@ -64,11 +64,12 @@ class LaunchRequest:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Start ``nodes`` in ``pool`` for ``job``."""
+    """Start ``nodes`` in ``pool`` for ``job``, whose GPUs are to be limited to ``power_cap_w``."""
 
     job: str
     pool: Pool
     nodes: int
+    power_cap_w: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,20 @@
-"""What stops launches: budgets, fleet size and launch rate. Guards never stop a checkpoint."""
+"""What stops launches: budgets, fleet size, watts, launch rate. Guards never stop a checkpoint."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from costopt.domain.fleet import Launch, Node
 from costopt.domain.job import Job
+from costopt.domain.market import Pool
 from costopt.domain.policy import Limits
+from costopt.domain.ports import PowerModel
 from costopt.engine.journal import Journal
 
 MICROS = 1_000_000
+ROUNDING_KW = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +29,9 @@ class Refusal:
 class Guards:
     """Checks launches and spending against the policy and the job's budget."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, powers: PowerModel) -> None:
         self._journal = journal
+        self._powers = powers
 
     def over_budget(self, job: Job, limits: Limits, now: datetime) -> Refusal | None:
         """Whether the job has used up its money or energy, so that it must checkpoint and stop."""
@@ -67,6 +72,12 @@ class Guards:
                 "max_usd_per_hour",
                 f"the fleet would cost ${per_hour:.2f}/h, more than ${limits.max_usd_per_hour:.2f}",
             )
+        if limits.max_kw is not None:
+            kw = self._kw(launch, nodes)
+            if kw > limits.max_kw + ROUNDING_KW:
+                return Refusal(
+                    "max_kw", f"the fleet would draw {kw:.2f} kW, more than {limits.max_kw:g} kW"
+                )
         hour_ago = now - timedelta(hours=1)
         recent = sum(r.launches_since(hour_ago) for r in self._journal.records.values())
         most = limits.max_launches_per_hour
@@ -75,6 +86,28 @@ class Guards:
                 "max_launches_per_hour", f"{recent} nodes were launched in the last hour"
             )
         return None
+
+    def _kw(self, launch: Launch, nodes: tuple[Node, ...]) -> float:
+        """What all nodes draw at the meter once they train, the launched ones included.
+
+        The launching job's nodes count under the cap that it will ask of them all, the others under
+        the limit that they keep now; a node whose power is unknown fits under no limit.
+        """
+        total = launch.nodes * self._node_kw(launch.pool, launch.power_cap_w)
+        for node in nodes:
+            cap_w = launch.power_cap_w
+            if node.job != launch.job:
+                limit = self._journal.records[node.job].power_limits.get(node.node_id)
+                cap_w = None if limit is None else limit.cap_w
+            total += self._node_kw(node.pool, cap_w)
+        return total
+
+    def _node_kw(self, pool: Pool, cap_w: float | None) -> float:
+        power = self._powers.node_power(pool)
+        if power is None:
+            return math.inf
+        capped = (cap.busy_w for cap in power.caps if cap.cap_w == cap_w)
+        return next(capped, power.busy_w) * power.pue / 1000
 
     def _month_usd(self, now: datetime) -> float:
         """What the jobs of this engine have cost since the calendar month (UTC) began."""

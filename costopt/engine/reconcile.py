@@ -64,12 +64,14 @@ def _for_job(decision: Decision, actual: Actual) -> Iterable[Action]:
         if launch.job == decision.job:
             coming[launch.pool] += launch.nodes
     wanted: Counter[Pool] = Counter()
+    caps_w: dict[Pool, float | None] = {}
     for target in decision.targets:
         wanted[target.pool] += target.nodes
+        caps_w[target.pool] = target.power_cap_w
     for pool, nodes in wanted.items():
         missing = nodes - len(staying.get(pool, ())) - coming[pool]
         if missing > 0:
-            yield Launch(decision.job, pool, missing)
+            yield Launch(decision.job, pool, missing, caps_w[pool])
     yield from _surplus(decision, staying, coming, wanted)
 
 

@@ -103,6 +103,8 @@ def test_the_month_counts_from_its_first_day() -> None:
         (Limits(max_usd_per_hour=3.0), "max_usd_per_hour", 1),
         (Limits(max_launches_per_hour=1), "max_launches_per_hour", 1),
         (Limits(max_nodes=0), "max_nodes", 0),
+        (Limits(max_kw=1.5), "max_kw", 1),
+        (Limits(max_kw=0.9), "max_kw", 0),
     ],
 )
 def test_a_launch_beyond_a_limit_does_not_happen(limits: Limits, guard: str, launched: int) -> None:

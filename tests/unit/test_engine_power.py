@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from costopt.domain.estimate import Basis
-from costopt.domain.events import GangFormed, PowerLimitReported
+from costopt.domain.events import GangFormed, GuardTripped, PowerLimitReported
 from costopt.domain.job import Job
 from costopt.domain.market import Pool
+from costopt.domain.policy import Limits
 from costopt.domain.ports import PowerLimitRecord
 from costopt.domain.power import NodePower, PowerCap
 from costopt.domain.view import Target
 from tests import engine_fixtures
-from tests.engine_fixtures import HOUR_S, SPOT_A, Follow, Scene, always, task
+from tests.engine_fixtures import HOUR_S, SPOT_A, Follow, Scene, always, rules, task
 
 MILD = PowerCap(250.0, 0.9, 700.0, "test")
 HARD = PowerCap(150.0, 0.5, 450.0, "test")
@@ -134,3 +135,32 @@ def test_where_a_node_may_not_set_its_cap_that_is_told_and_none_is_planned_any_m
     refused.restart()
     refused.tick()
     assert refused.strategy.views[-1].powers[SPOT_A].caps == ()
+
+
+def test_capped_nodes_leave_room_under_the_policys_kilowatts() -> None:
+    """Another job's nodes count without a cap until they tell of one."""
+    capped = Scene(
+        always(SPOT_A, 4, 2.0),
+        jobs=[task(nodes=(1, 2), name="one"), task(name="two")],
+        policy=rules("greedy_spot", limits=Limits(max_kw=2.5)),
+        strategy=Follow(one=(Target(SPOT_A, 2, 250.0),), two=(Target(SPOT_A, 1),)),
+    )
+    capped.tick()
+    assert len(capped.living("one")) == 2
+    (tripped,) = capped.events(GuardTripped, "two")
+    assert tripped.message == "the fleet would draw 3.00 kW, more than 2.5 kW"
+    capped.tick()
+    assert len(capped.living("two")) == 1
+
+
+def test_a_gang_fits_under_the_policys_kilowatts_by_its_cap_alone() -> None:
+    limits = Limits(max_kw=1.5)
+    for cap_w, nodes in ((250.0, 2), (None, 0)):
+        asked = Scene(
+            always(SPOT_A, 4, 2.0),
+            jobs=[task(nodes=(1, 2))],
+            policy=rules("greedy_spot", limits=limits),
+            strategy=Follow(Target(SPOT_A, 2, cap_w)),
+        )
+        asked.go(600)
+        assert len(asked.living()) == nodes
