@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
+from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import Policy
 from costopt.domain.power import NodePower
+from costopt.domain.transfer import Transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,8 @@ class View:
     ``offers`` are the usable ones: price known and fresh, allowed by the policy; the others stand
     in ``rejections``. ``tick_s`` is how long the decision will stand. ``firm_s`` is for how long
     from now no interruption can strike what runs or is launched now: 0 on a live cloud, up to the
-    next grid point on a recorded market.
+    next grid point on a recorded market. ``transfers`` are by ("provider/region" from,
+    "provider/region" to), for where the jobs' data and checkpoints lie.
     """
 
     now: datetime
@@ -49,6 +52,8 @@ class View:
     powers: Mapping[Pool, NodePower]
     policy: Policy
     rejections: tuple[Rejection, ...] = ()
+    transfers: Mapping[tuple[str, str], Transfer] = field(default_factory=dict)
+    account: Account = UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ def submission(job: Job, policy: Policy, view: View, now: datetime) -> JobSubmit
     at_worst = tuple(chosen.work_left(0.0))
     machine = view.machines[chosen.pool]
     work = tuple((nodes, _expected_s(job, machine, nodes, s)) for nodes, s in at_worst)
-    needed_s = seconds_to_finish(chosen, job, job.work.amount) - job.overhead_s
+    needed_s = seconds_to_finish(chosen, job, job.work.amount) - chosen.start_s
     saves_s = needed_s - sum(seconds for _, seconds in at_worst)
     # Saves and the starts between phases are spread over the phases by their length.
     stretch = 1.0 + saves_s / sum(seconds for _, seconds in work)

@@ -6,6 +6,8 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from costopt.domain.account import UNLIMITED, Account
+
 
 def random_key(job: str, number: int) -> str:
     """An idempotency key that no other run of the same job will use."""
@@ -24,6 +26,7 @@ class Settings:
     ``grace_s``: how long a launch whose answer was lost may stay invisible before it is given up.
     ``cooldown_s``: how long a pool is left alone after it refused or took a node.
     ``drain_timeout_s``: when a node that does not finish its drain is released all the same.
+    ``account``: the quotas and tenants that plans keep to.
     ``noticed_share``: share of interruptions with a notice long enough to save on.
     """
 
@@ -33,4 +36,5 @@ class Settings:
     cooldown_s: float = 300.0
     drain_timeout_s: float = 300.0
     noticed_share: float = 0.0
+    account: Account = UNLIMITED
     new_key: Callable[[str, int], str] = random_key

@@ -14,6 +14,7 @@ from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.policy import Limits, Policy, Trigger
 from costopt.domain.ports import Provider, Strategy
 from costopt.domain.power import NodePower
+from costopt.domain.transfer import Transfer, transfers_of
 from costopt.domain.view import Decision, Desired, JobView, View
 from costopt.engine.baseline import submission
 from costopt.engine.execute import Executor
@@ -185,6 +186,8 @@ class Engine:
             powers=self._cappable_powers(),
             policy=self.policy,
             rejections=rejections,
+            transfers=self._transfers(),
+            account=self.settings.account,
         )
         limits = limits_now(self.policy, len(view.jobs), self._least_slack_s(view), now)
         if limits is self.policy.limits:
@@ -199,6 +202,12 @@ class Engine:
         refused = {p for record in self.journal.records.values() for p in record.uncappable}
         uncapped = {p: replace(self._powers[p], caps=()) for p in refused & self._powers.keys()}
         return {**self._powers, **uncapped} if uncapped else self._powers
+
+    def _transfers(self) -> Mapping[tuple[str, str], Transfer]:
+        price = self.world.transfers
+        if price is None:
+            return {}
+        return transfers_of(self.jobs.values(), (offer.pool for offer in self._offers.told), price)
 
     def _fit(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
         """Those whose machine and power are known."""

@@ -202,7 +202,7 @@ class Training:
         if machine is None:
             return
         gpus = sum(self._gpus(pool) for pool in pools)
-        predicted = job.throughput.units_per_s(machine.gpu, gpus)
+        predicted = job.gpus_units_per_s(machine.gpu, gpus, job.phase_at(progress.done_units))
         if predicted is not None and predicted.value > 0:
             factor = measured / (predicted.value * self.capped_speed(job))
             known = self._measured_factor.get(job.name, factor)

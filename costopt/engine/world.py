@@ -17,11 +17,12 @@ from costopt.domain.ports import (
     Runtime,
 )
 from costopt.domain.power import NodePower
+from costopt.domain.transfer import TransferPrices
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The ports that one engine works with."""
+    """The ports that one engine works with; ``transfers`` None: no price of a transfer is known."""
 
     providers: Sequence[Provider]
     runtime: Runtime
@@ -30,6 +31,7 @@ class World:
     machines: Machines
     powers: PowerModel
     hazards: HazardModel
+    transfers: TransferPrices | None = None
 
     def provider_of(self, pool: Pool) -> Provider:
         """The adapter that serves a pool. Raises BadRequestError."""

@@ -42,7 +42,7 @@ def hindsight_usd(
     """Dollars of the optimum, or None where it is not defined.
 
     It is defined on a grid, for a job that starts at a grid point with a gang of fixed size whose
-    speed is the same in every pool, and where some run is in time.
+    speed is, phase by phase, the same in every pool, and where some run is in time.
     """
     lanes, units_per_s = _lanes(job, policy, market, machines)
     if market.tick_s is None or not lanes or units_per_s is None:
@@ -63,18 +63,22 @@ def _lanes(
     nodes = job.resources.min_nodes
     if nodes != job.resources.max_nodes or market.tick_s is None:
         return [], None
-    speeds: set[float] = set()
+    speeds: set[tuple[float, ...]] = set()
     lanes: list[Lane] = []
     for pool, history in market.pools.items():
         machine = machines.machine(pool)
         if machine is None or job.resources.refusal(machine) or policy.limits.refusal(pool):
             continue
-        speed = job.gang_units_per_s(machine, nodes)
-        if speed is None:
+        by_phase = [job.gang_units_per_s(machine, nodes, phase) for phase in job.phases]
+        known = tuple(round(speed.value, 12) for speed in by_phase if speed is not None)
+        if len(known) < len(by_phase):
             continue
-        speeds.add(round(speed.value, 12))
+        speeds.add(known)
         lanes.append(Lane(pool, _usd_per_tick(history, job, nodes, market.tick_s)))
-    return (_undominated(lanes), speeds.pop()) if len(speeds) == 1 else ([], None)
+    if len(speeds) != 1:
+        return [], None
+    times = [phase.share / speed for phase, speed in zip(job.phases, speeds.pop(), strict=True)]
+    return _undominated(lanes), 1 / math.fsum(times)
 
 
 def _undominated(lanes: Sequence[Lane]) -> list[Lane]:

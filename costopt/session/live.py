@@ -162,6 +162,7 @@ def open_run(
             machines=load_catalog(),
             powers=NodePowerModel(load_catalog(), policy.objective.carbon_signal),
             hazards=hazards,
+            transfers=load_catalog().transfer,
         )
         settings = Settings(
             tick_s=options.tick_s,

@@ -66,7 +66,10 @@ class Milp:
             machines=view.machines,
             powers=view.powers,
             policy=view.policy,
+            quotas=view.account.quotas,
             rejections=view.rejections,
+            transfers=view.transfers,
+            tenants=view.account.tenants,
         )
         self._ground = ground
         try:

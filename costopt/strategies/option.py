@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 
+from costopt.domain.job import Phase
 from costopt.domain.market import Offer, Pool
 from costopt.domain.view import JobView, Target, View
+from costopt.optimize.fetch import fetch_to
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,8 @@ class Option:
     under-estimated. ``running`` says that the gang exists already; ``free`` that the pool, as far
     as is known, has the missing nodes. ``stretches`` are all phases of the job in this pool: the
     present one with this gang, the others with the gang nearest to it that they allow.
+    ``start_s`` is from a launch until new work is done: start-up, restore and the transfer of data
+    from another region. ``lasting`` tells that the pool can be used until the job's deadline.
     """
 
     pool: Pool
@@ -36,6 +41,8 @@ class Option:
     free: bool
     running: bool
     stretches: tuple[Stretch, ...]
+    start_s: float
+    lasting: bool
 
     def work_left(self, done_units: float) -> Iterable[tuple[int, float]]:
         """Nodes and seconds of training, phase by phase, from ``done_units`` to the end."""
@@ -70,6 +77,8 @@ def _options(view: View, job_view: JobView) -> Iterable[Option]:
         machine = view.machines.get(offer.pool)
         if machine is None or job.resources.refusal(machine) is not None:
             continue
+        if not _open(offer, view.now):
+            continue
         for nodes in job.resources.node_counts(machine):
             if not phase.min_nodes <= nodes <= phase.max_nodes:
                 continue
@@ -79,8 +88,11 @@ def _options(view: View, job_view: JobView) -> Iterable[Option]:
 
 
 def _option(view: View, job_view: JobView, offer: Offer, nodes: int, running: int) -> Option | None:
-    speed = _units_per_s(view, job_view, offer.pool, nodes)
-    if speed is None or offer.price_usd_per_hour is None:
+    job = job_view.job
+    present = job.phase_at(job_view.progress.done_units)
+    speed = _units_per_s(view, job_view, offer.pool, nodes, present)
+    fetch = fetch_to(offer.pool, view.machines[offer.pool], job, view.transfers)
+    if speed is None or fetch is None or offer.price_usd_per_hour is None:
         return None
     usd = offer.price_usd_per_hour.value * nodes
     missing = max(0, nodes - running)
@@ -94,7 +106,15 @@ def _option(view: View, job_view: JobView, offer: Offer, nodes: int, running: in
         free=available is None or available >= missing,
         running=running >= nodes,
         stretches=_stretches(view, job_view, offer.pool, nodes, speed),
+        start_s=job.overhead_s + 3600 * fetch.hours,
+        lasting=offer.until_at is None or offer.until_at >= job.deadline_at,
     )
+
+
+def _open(offer: Offer, now: datetime) -> bool:
+    """Whether a dated offer can be used now."""
+    begun = offer.from_at is None or offer.from_at <= now
+    return begun and (offer.until_at is None or now < offer.until_at)
 
 
 def _stretches(
@@ -111,14 +131,16 @@ def _stretches(
         share += phase.share
         allowed = [n for n in counts if phase.min_nodes <= n <= phase.max_nodes]
         size = min(allowed, key=lambda n: abs(n - nodes), default=nodes)
-        known = speed if size == nodes else _units_per_s(view, job_view, pool, size)
+        known = _units_per_s(view, job_view, pool, size, phase)
         until_units = job.work.amount * (1.0 if phase is job.phases[-1] else share)
         stretches.append(Stretch(until_units, size if known else nodes, known or speed))
     return tuple(stretches)
 
 
-def _units_per_s(view: View, job_view: JobView, pool: Pool, nodes: int) -> float | None:
-    speed = job_view.job.gang_units_per_s(view.machines[pool], nodes)
+def _units_per_s(
+    view: View, job_view: JobView, pool: Pool, nodes: int, phase: Phase
+) -> float | None:
+    speed = job_view.job.gang_units_per_s(view.machines[pool], nodes, phase)
     if speed is None:
         return None
     if job_view.speed_factor != 1.0:
@@ -136,7 +158,9 @@ def _score_usd_per_hour(view: View, pool: Pool, nodes: int, usd: float) -> float
 
 def safe(all_options: Iterable[Option]) -> list[Option]:
     """Options that no provider takes away, cheapest work first."""
-    chosen = [o for o in all_options if not o.pool.capacity_type.interruptible and o.free]
+    chosen = [
+        o for o in all_options if not o.pool.capacity_type.interruptible and o.free and o.lasting
+    ]
     return sorted(chosen, key=lambda o: (o.score_usd_per_unit, str(o.pool), o.nodes))
 
 

@@ -16,24 +16,24 @@ def seconds_to_finish(
 ) -> float:
     """Seconds from now until ``units`` are done and saved on this gang.
 
-    ``start_s`` until it does new work (None: it must still be launched, so start-up and restore)
+    ``start_s`` until it does new work (None: it must still be launched, so a whole start)
     + units / speed, stretched by the periodic saves, + the final save. Where a phase takes more
     nodes or fewer than the one before, the gang saves and starts once more in between. Without
     work left the command has still to end: at once on a gang that runs, else after a start.
     """
     if units <= 0:
-        return job.overhead_s if start_s is None else 0.0
+        return option.start_s if start_s is None else 0.0
     interval_s = job.checkpoint.interval_s or checkpoint_interval_s(
         hazard_per_hour=0.0, blocking_save_s=job.checkpoint.save_s
     )
     stretch = 1.0 + job.checkpoint.save_s / interval_s
-    starts_s = job.overhead_s if start_s is None else start_s
+    starts_s = option.start_s if start_s is None else start_s
     work = tuple(option.work_left(job.work.amount - units))
     resizes = sum(1 for (before, _), (after, _) in pairwise(work) if before != after)
     return (
         starts_s
         + sum(seconds for _, seconds in work) * stretch
-        + resizes * (job.checkpoint.save_s + job.overhead_s)
+        + resizes * (job.checkpoint.save_s + option.start_s)
         + job.checkpoint.save_s
     )
 

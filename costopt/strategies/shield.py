@@ -6,7 +6,7 @@ the job can still be finished in time on capacity that no provider takes away:
     w′ / v + d ≤ D − (t + tick) − reserve
 
 or the job ends, in time, within the tick. w′ is the work left after the tick at worst, v the speed
-of the cheapest safe gang that is still in time now, d its start-up and restore. At worst means:
+of the cheapest safe gang that is still in time now, d its start. At worst means:
 the tick adds nothing and unsaved work is lost, unless what runs is known to survive the tick
 (``view.firm_s``) and a save takes no time; then its progress counts. On a recorded market this is
 the exact rule of the "Can't Be Late" benchmark (NSDI'24), where it costs nothing. Since the safe
@@ -181,7 +181,7 @@ def _holds(
         units_after = _worst_units_now(view, job_view)
     else:
         running = is_running(job_view, decision.targets)
-        start_s = start_left_s(view, job_view) if running else job.overhead_s
+        start_s = start_left_s(view, job_view) if running else chosen.start_s
         units = job.work.amount - job_view.progress.done_units
         chosen = under_caps(view, chosen, decision.targets)
         ends_s = start_s + units / chosen.units_per_s + job.checkpoint.save_s

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from costopt.domain.errors import BadRequestError, CatalogError
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job, Progress
+from costopt.domain.market import InstanceType
 from costopt.domain.ports import (
     CheckpointRecord,
     Clock,
@@ -19,6 +20,7 @@ from costopt.domain.power import PowerCap
 from costopt_sim.cursor import DAWN
 from costopt_sim.fleet import SimFleet
 from costopt_sim.gang import Gang
+from costopt_sim.speeds import speeds_of
 from costopt_sim.training import Training
 
 
@@ -59,7 +61,8 @@ class VirtualRuntime:
                 f"job {job.name!r}: a gang of {len(nodes)} nodes that saves every "
                 f"{checkpoint_interval_s} s cannot be formed"
             )
-        units_per_s = self._units_per_s(job, nodes)
+        machines = [self._machine(node) for node in nodes]
+        speeds = speeds_of(job, machines, training.progress(now).done_units)
         base_units, free_at = training.regroup(now)
         gang = Gang(
             generation=generation,
@@ -67,7 +70,8 @@ class VirtualRuntime:
             trains_at=_trains_at(job, nodes, free_at, base_units),
             base_units=base_units,
             amount_units=job.work.amount,
-            units_per_s=units_per_s * _speed(power_cap),
+            units_per_s=speeds.units_per_s * _speed(power_cap),
+            paces=speeds.paces,
             interval_s=checkpoint_interval_s,
             save_s=job.checkpoint.save_s,
         )
@@ -141,25 +145,11 @@ class VirtualRuntime:
         training.settle(now)
         return now
 
-    def _units_per_s(self, job: Job, nodes: tuple[Node, ...]) -> float:
-        """Speed of all the nodes' GPUs together; raises where no speed is known."""
-        machines = []
-        for node in nodes:
-            machine = self._machines.machine(node.pool)
-            if machine is None:
-                raise CatalogError(f"instance type of {node.pool} is not in the catalogue")
-            machines.append(machine)
-        gpu = machines[0].gpu
-        if any(machine.gpu.model != gpu.model for machine in machines):
-            models = ", ".join(sorted({machine.gpu.model for machine in machines}))
-            raise BadRequestError(f"job {job.name!r}: a gang of different GPU models: {models}")
-        speed = job.throughput.units_per_s(gpu, sum(machine.gpu_count for machine in machines))
-        if speed is None or speed.value <= 0:
-            raise BadRequestError(
-                f"job {job.name!r}: no throughput is known for {gpu.model}",
-                hint="give the job a measured point for it, or FLOPs per unit and an MFU",
-            )
-        return speed.value
+    def _machine(self, node: Node) -> InstanceType:
+        machine = self._machines.machine(node.pool)
+        if machine is None:
+            raise CatalogError(f"instance type of {node.pool} is not in the catalogue")
+        return machine
 
 
 def _speed(power_cap: PowerCap | None) -> float:

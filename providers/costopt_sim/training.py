@@ -117,14 +117,15 @@ class Training:
             )
         trained_until = min(now, self._stops_at)
         state = self._state(gang, now)
+        done_units = gang.done_at(trained_until)
         return Progress(
-            done_units=gang.done_at(trained_until),
+            done_units=done_units,
             saved_units=gang.saved_at(trained_until),
             state=state,
             generation=self.generation,
             reported_at=now,
             starting_until=gang.trains_at if state is GangState.STARTING else None,
-            measured_units_per_s=gang.units_per_s if state is GangState.TRAINING else None,
+            measured_units_per_s=gang.speed_at(done_units) if state is GangState.TRAINING else None,
             lost_units=self._lost_units,
         )
 
