@@ -1,4 +1,4 @@
-"""The only door to a solver: PuLP models, solved by HiGHS, or by the bundled CBC where it is missing.
+"""The only door to a solver: PuLP models, solved by HiGHS, or by bundled CBC where it is missing.
 
 ``program`` holds whole programs with integers, ``growing`` linear programs that get new rows and
 columns between solves.
