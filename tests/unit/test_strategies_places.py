@@ -1,0 +1,133 @@
+"""What strategies make of data that lie elsewhere, dated offers and phases' own speeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from costopt.domain.account import Account
+from costopt.domain.job import DataLocation, Job, Phase, Throughput, ThroughputPoint
+from costopt.domain.market import CapacityType
+from costopt.domain.quota import Quota
+from costopt.domain.tenant import Tenant
+from costopt.domain.transfer import Transfer, transfers_of
+from costopt.engine.tick import Engine
+from costopt.optimize.request import PlanRequest
+from costopt.strategies.milp import Milp
+from costopt.strategies.option import Option, options, safe
+from costopt.strategies.reserve import seconds_to_finish
+from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, Follow, Scene, always, task
+from tests.market_fixtures import after
+from tests.strategy_fixtures import look, offer
+
+ELSEWHERE = "gcp/us-central1"
+WAY = Transfer(0.12, 8.589934592, "made up")
+RESERVED = SAFE.on(CapacityType.RESERVED)
+
+
+def with_data(size_gib: float = 600.0) -> Job:
+    return replace(task(), data=DataLocation("gs://data", size_gib, ELSEWHERE))
+
+
+def option_of(job: Job, transfers: Mapping[tuple[str, str], Transfer]) -> Option | None:
+    view = replace(look(job, [offer(SAFE, 8.0)]), transfers=transfers)
+    return next(iter(options(view, view.jobs[0])), None)
+
+
+def test_a_start_fetches_the_data_and_the_shield_waits_for_them() -> None:
+    job = with_data()
+    near = option_of(task(), {})
+    far = option_of(job, {(ELSEWHERE, "aws/us-east-1"): WAY})
+    assert near is not None
+    assert far is not None
+    assert near.start_s == job.overhead_s
+    assert far.start_s == pytest.approx(job.overhead_s + 600.0)
+    late_s = seconds_to_finish(far, job, HOUR_S) - seconds_to_finish(near, job, HOUR_S)
+    assert late_s == pytest.approx(600.0)
+
+
+def test_a_pool_to_which_no_transfer_has_a_price_is_no_option() -> None:
+    assert option_of(with_data(), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("from_h", "until_h", "usable", "lasting"),
+    [(None, None, True, True), (-1, 40, True, True), (-1, 39, True, False), (1, 40, False, False),
+     (-2, 0, False, False)],
+)  # fmt: skip
+def test_a_dated_offer_is_an_option_in_its_time_and_safe_to_the_deadline(
+    from_h: float | None, until_h: float | None, usable: bool, lasting: bool
+) -> None:
+    def at(hours: float | None) -> datetime | None:
+        return None if hours is None else after(0) + timedelta(hours=hours)
+
+    dated = replace(offer(RESERVED, 0.0), from_at=at(from_h), until_at=at(until_h))
+    view = look(task(deadline_s=40 * HOUR_S), [dated])
+    found = options(view, view.jobs[0])
+    assert bool(found) is usable
+    assert bool(safe(found)) is lasting
+
+
+def test_each_phase_has_its_own_speed() -> None:
+    slow = Throughput((ThroughputPoint("V100", 1, 0.5),))
+    phases = (Phase("slow", 0.5, 1, 1, throughput=slow),
+              Phase("paused", 0.5, 1, 1, evaluate_every=100.0, evaluation_s=100.0))  # fmt: skip
+    job = replace(task(4 * HOUR_S), phases=phases)
+    view = look(job, [offer(SAFE, 8.0)])
+    (option,) = options(view, view.jobs[0])
+    assert option.units_per_s == 0.5
+    assert [stretch.units_per_s for stretch in option.stretches] == [0.5, 0.5]
+    assert sum(s for _, s in option.work_left(0.0)) == pytest.approx(8 * HOUR_S)
+
+
+def test_a_plan_knows_the_transfers_and_the_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[PlanRequest] = []
+
+    def watched(request: PlanRequest, **_: object) -> None:
+        asked.append(request)
+
+    monkeypatch.setattr("costopt.optimize.planner.plan", watched)
+    account = Account((Quota("q", max_gpus=8),), {"blue": Tenant("blue", 2.0)})
+    ways = {(ELSEWHERE, "aws/us-east-1"): WAY}
+    view = replace(look(with_data(), [offer(SAFE, 8.0)]), transfers=ways, account=account)
+    Milp().decide(view)
+    (request,) = asked
+    assert (request.quotas, request.tenants) == (account.quotas, account.tenants)
+    assert request.transfers == ways
+
+
+def test_the_engine_tells_of_the_transfers_and_the_account() -> None:
+    strategy = Follow()
+    account = Account((Quota("q", max_gpus=8),))
+    scene = Scene(always(SPOT_A, 1, 2.0), jobs=[with_data()], strategy=strategy)
+    engine = scene.engine
+    world = replace(engine.world, transfers=lambda *way: WAY if way[0] == ELSEWHERE else None)
+    settings = replace(scene.settings, account=account)
+    Engine(scene.jobs, scene.policy, strategy, world, settings).tick()
+    assert strategy.views[-1].transfers == {(ELSEWHERE, "aws/us-east-1"): WAY}
+    assert strategy.views[-1].account == account
+
+
+def test_transfers_are_looked_up_both_ways_and_only_for_what_lies_somewhere() -> None:
+    job = with_data()
+    known = transfers_of([job], [SPOT_A, SAFE], lambda *_: WAY)
+    assert set(known) == {(ELSEWHERE, "aws/us-east-1"), ("aws/us-east-1", ELSEWHERE)}
+    assert transfers_of([task()], [SPOT_A], lambda *_: WAY) == {}
+    assert transfers_of([job], [SPOT_A], lambda *_: None) == {}
+
+
+def test_a_replayed_job_is_as_slow_as_its_phases_and_no_slower_than_predicted() -> None:
+    slow = Throughput((ThroughputPoint("V100", 1, 0.5),))
+    phases = (Phase("slow", 0.5, 1, 1, throughput=slow), Phase("main", 0.5, 1, 1))
+    job = replace(task(HOUR_S), phases=phases)
+    scene = Scene(always(SPOT_A, 1, 2.0), jobs=[job])
+    factors: set[float] = set()
+    while not (result := scene.tick()).over:
+        factors.add(scene.engine.training.speed_factor["job"])
+    assert factors == {1.0}
+    saves_s = 2 * 10.0 + 10.0
+    expected_s = 1.5 * HOUR_S + job.startup_s + saves_s
+    assert (result.now - after(0)).total_seconds() == pytest.approx(expected_s, abs=120.0)
