@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from costopt.agent.gang import Gang, Rendezvous
 from costopt.agent.heartbeat import CommandFailure, Heartbeat, NodeActivity
 from costopt.agent.launcher import launch_spec
+from costopt.agent.leave_signals import leaving_on_signals
 from costopt.agent.mailbox import Mailbox
 from costopt.agent.notice import read_notice
 from costopt.agent.peers import Peers
@@ -58,7 +56,7 @@ class Agent:
         """Serve until told to leave; the trainer's processes never outlive this call."""
         self.settings.folder.mkdir(parents=True, exist_ok=True)
         try:
-            with self._signals():
+            with leaving_on_signals(self.leave):
                 while not self._leaving.wait(self.settings.poll_s):
                     self.tick()
                 self._depart()
@@ -349,20 +347,6 @@ class Agent:
             self._beat_if_due()
         except CostoptError as error:
             print(error, file=sys.stderr, flush=True)  # noqa: T201
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """SIGTERM and SIGINT make the loop end; only the main thread may say so."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        numbers = (signal.SIGTERM, signal.SIGINT)
-        before = [signal.signal(number, lambda *_: self.leave()) for number in numbers]
-        try:
-            yield
-        finally:
-            for number, action in zip(numbers, before, strict=True):
-                signal.signal(number, action)
 
 
 def _free_port() -> int:
