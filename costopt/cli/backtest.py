@@ -80,6 +80,7 @@ def backtest(
     chosen = _chosen(policies)
     bench = Bench(
         machines=catalog,
+        transfers=catalog.transfer,
         powers=lambda policy: NodePowerModel(catalog, policy.objective.carbon_signal),
         hazards=lambda: LearnedHazard(catalog_priors(catalog)),
         notice_s=notice_s,

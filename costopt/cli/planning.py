@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from costopt.optimize.request import PlanRequest
 
 
-def show_plan(job: Job, policy: Policy, market: MarketHistory, at: datetime, output: str) -> None:
+def show_plan(
+    job: Job, policy: Policy, market: MarketHistory, at: datetime, output: str, account: Account
+) -> None:
     """Write the plan on the market at ``at`` to stdout. Raises as ``show_quoted_plan``."""
-    show_quoted_plan(job, policy, recorded_quotes(market, at), output)
+    show_quoted_plan(job, policy, recorded_quotes(market, at), output, account=account)
 
 
 def show_quoted_plan(
@@ -50,9 +52,16 @@ def show_quoted_plan(
     _refuse(made, job)
 
 
-def refuse_infeasible(job: Job, policy: Policy, market: MarketHistory, now: datetime) -> None:
+def refuse_infeasible(
+    job: Job,
+    policy: Policy,
+    market: MarketHistory,
+    now: datetime,
+    account: Account = UNLIMITED,
+) -> None:
     """Raise InfeasibleError where no plan on the market at ``now`` ends the job in time."""
-    _refuse(plan_job(job, policy, recorded_quotes(market, now), explain=False), job)
+    seen = recorded_quotes(market, now)
+    _refuse(plan_job(job, policy, seen, explain=False, account=account), job)
 
 
 def plan_job(

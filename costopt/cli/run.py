@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.figures import moment
-from costopt.cli.options import instant
+from costopt.cli.options import account_option, instant
 from costopt.cli.output import output_option
 from costopt.cli.state import state_dir_option
 
@@ -54,6 +54,7 @@ SAVE_WITHIN_S = 30.0
     "--notice", "notice_s", type=click.FloatRange(min=0), default=120.0,
     help="Seconds from an interruption's notice to its strike.",
 )  # fmt: skip
+@account_option
 @state_dir_option
 @click.option("--apply", is_flag=True, help="Launch nodes; without it the plan is only shown.")
 @output_option
@@ -66,6 +67,7 @@ def run(
     speed: float,
     tick_s: float,
     notice_s: float,
+    account: str | None,
     state_dir: Path,
     apply: bool,
     output: str,
@@ -77,6 +79,7 @@ def run(
     Ctrl-C, SIGTERM and SIGHUP checkpoint and give every node back; a second one gives them back
     at once.
     """
+    from costopt.cli.accounts import read_account
     from costopt.cli.planning import refuse_infeasible, show_plan
     from costopt.cli.policies import read_policy
     from costopt.market.history_file import read_history
@@ -89,9 +92,9 @@ def run(
     history = read_history(Path(market))
     start_at = at or history.starts_at
     _check_start(history, start_at)
-    chosen = read_policy(policy)
+    chosen, shared = read_policy(policy), read_account(account)
     if not apply:
-        show_plan(load_job(job, start_at), chosen, history, start_at, output)
+        show_plan(load_job(job, start_at), chosen, history, start_at, output, shared)
         click.echo("nothing was launched: add --apply to run it", err=True)
         return
     options = LiveOptions(
@@ -101,6 +104,7 @@ def run(
         speed=speed,
         tick_s=tick_s,
         notice_s=notice_s,
+        account=shared,
     )
     signals = StopSignals()
     with (
@@ -109,7 +113,7 @@ def run(
     ):
         record = live.engine.journal.records[live.job.name]
         if not record.submitted:
-            refuse_infeasible(live.job, chosen, history, live.clock.now())
+            refuse_infeasible(live.job, chosen, history, live.clock.now(), shared)
         if not record.live:
             check_trainer(live.job)
             check_checkpoint_place(live.job)

@@ -11,6 +11,7 @@ from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.policy import Limits, Policy, StrategyChoice
 from costopt.domain.ports import HazardModel, Machines, PowerModel
+from costopt.domain.transfer import TransferPrices
 from costopt.replay.hindsight import hindsight_usd
 from costopt.replay.rehearsal import Rehearsal, rehearse
 
@@ -36,6 +37,7 @@ class Bench:
     hazards: Callable[[], HazardModel]
     notice_s: float = 120.0
     tick_s: float | None = None
+    transfers: TransferPrices | None = None
 
 
 def windows(job: Job, market: MarketHistory, starts: int) -> tuple[datetime, ...]:
@@ -87,6 +89,7 @@ def backtest(
                 hazards=bench.hazards(),
                 tick_s=bench.tick_s,
                 notice_s=bench.notice_s,
+                transfers=bench.transfers,
             )
             yield Outcome(policy.name, start_at, rehearsal, best)
 

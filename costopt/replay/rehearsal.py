@@ -10,6 +10,7 @@ from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
 from costopt.domain.ports import HazardModel, Machines, PowerModel, RecordedEvent, Strategy
+from costopt.domain.transfer import TransferPrices
 from costopt.engine.clock import VirtualClock
 from costopt.engine.loop import run
 from costopt.engine.settings import Settings, counted_key
@@ -45,12 +46,14 @@ def rehearse(
     tick_s: float | None = None,
     notice_s: float = 120.0,
     cooldown_s: float = 0.0,
+    transfers: TransferPrices | None = None,
 ) -> Rehearsal:
     """Run ``job`` from its start to its end on ``market``. Deterministic.
 
     The tick is the record's grid where it has one, else ``tick_s`` (default 300 s). A job that is
     late is followed to three times its deadline or the end of the record, and stopped there.
-    Raises MarketError where the record does not reach to the deadline.
+    Decisions count with ``transfers``; the simulated gang itself starts without moving data. Raises
+    MarketError where the record does not reach to the deadline.
     """
     check_coverage(job, market)
     clock = VirtualClock(job.start_at)
@@ -59,7 +62,9 @@ def rehearse(
         clock, {"market": market, "machines": machines, "notice_s": notice_s}
     )
     ledger = MemoryLedger()
-    world = World((provider,), provider.runtime, ledger, clock, machines, powers, hazards)
+    world = World(
+        (provider,), provider.runtime, ledger, clock, machines, powers, hazards, transfers
+    )
     settings = Settings(
         tick_s=tick_s or market.tick_s or 300.0,
         cooldown_s=cooldown_s,

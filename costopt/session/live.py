@@ -12,6 +12,7 @@ from pathlib import Path
 from costopt.agent.runtime import MailboxRuntime
 from costopt.agent.store import FileStore
 from costopt.catalog import load_catalog
+from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import CostoptError, LedgerError, MarketError, StoreError
 from costopt.domain.events import JobFailed, JobFinished, JobSubmitted
 from costopt.domain.fleet import Node
@@ -46,7 +47,8 @@ class LiveOptions:
     """Where a run keeps its state, and the simulated cloud it runs on.
 
     ``speed`` is how many seconds of market time pass in one of the wall; seconds in the other
-    fields are market time. ``start_at`` is where in the record the run begins.
+    fields are market time. ``start_at`` is where in the record the run begins; ``account`` the
+    quotas and tenants that its plans keep to.
     """
 
     state_dir: Path
@@ -56,6 +58,7 @@ class LiveOptions:
     tick_s: float = 60.0
     notice_s: float = 120.0
     cooldown_s: float = 300.0
+    account: Account = UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +172,7 @@ def open_run(
             cooldown_s=options.cooldown_s,
             drain_timeout_s=max(DRAIN_S, DRAIN_WALL_S * clock.speed),
             noticed_share=noticed_share,
+            account=options.account,
         )
         engine = Engine([job], policy, build(policy.strategy), world, settings)
         try:

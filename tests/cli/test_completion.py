@@ -39,7 +39,7 @@ def offered(*words: str) -> list[str]:
         (("market", "show", ""), FILES),
         (("market", "import", ""), FILES),
         (("catalog", "--gpu", "h1"), ["H100-SXM5-80GB"]),
-        (("schema", ""), ["job", "policy"]),
+        (("schema", ""), ["job", "policy", "account"]),
         (("plan", "-o", "m"), ["md"]),
     ],
 )

@@ -90,3 +90,22 @@ def test_data_whose_way_has_no_price_leave_nothing(tmp_path: Path) -> None:
     done = invoke("plan", written(tmp_path, "job.yaml", lost))
     assert done.exit_code == 3
     assert "transfer_unknown" in done.stderr
+
+
+def test_a_run_keeps_to_the_account(tmp_path: Path) -> None:
+    market = tmp_path / "m.parquet"
+    done = invoke(
+        "market", "generate", "--instance-type", "g4dn.xlarge", "--region", "us-east-1",
+        "--profile", "calm", "--hours", "96", "--out", market,
+    )  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    job = written(tmp_path, "job.yaml", JOB)
+    limits = written(tmp_path, "account.yaml", "quotas: [{name: q, max_usd_per_hour: 0.01}]\n")
+    preview = ("run", job, "--market", market, "--state-dir", tmp_path / "state")
+    assert invoke(*preview).exit_code == 0
+    refused = invoke(*preview, "--account", limits)
+    assert refused.exit_code == 3
+    assert "quota: q" in refused.stderr
+    applied = invoke(*preview, "--account", limits, "--apply")
+    assert applied.exit_code == 3
+    assert "quota: q" in applied.stderr
