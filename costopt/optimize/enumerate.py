@@ -60,14 +60,14 @@ def _screen(
     needs_carbon = request.policy.objective.usd_per_tonne_co2e > 0
     usable: list[Offer] = []
     rejections = [*unpriced, *unfit]
-    strange = _strangers({request.machines[offer.pool] for offer in fitting}, demand)
+    strange = _strangers((request.machines[offer.pool] for offer in fitting), demand)
     for offer in fitting:
         unknown = (
             _hazard_fault(offer)
             or _power_fault(request.powers.get(offer.pool), needs_carbon)
             or _transfer_fault(offer, request, demand.job)
             or _date_fault(offer, request, demand)
-            or strange.get(request.machines[offer.pool])
+            or (strange.get(request.machines[offer.pool]) if strange else None)
         )
         if unknown is None:
             usable.append(offer)
@@ -122,10 +122,15 @@ def _date_fault(offer: Offer, request: PlanRequest, demand: Demand) -> tuple[str
 def _strangers(
     machines: Iterable[InstanceType], demand: Demand
 ) -> Mapping[InstanceType, tuple[str, str]]:
-    """The machines on which no stage that is left has a known speed."""
+    """The machines on which no stage that is left has a known speed.
+
+    Without phases that have their own, the screen has looked at it.
+    """
+    if not any(phase.throughput for phase in demand.job.phases):
+        return {}
     reason = "no phase that is left has a known speed on it"
     return {
         machine: ("throughput_unknown", reason)
-        for machine in machines
+        for machine in set(machines)
         if not any(stage_speeds(machine, machine.gpu_count, demand))
     }

@@ -164,6 +164,15 @@ def test_a_machine_that_no_stage_knows_is_out() -> None:
     assert {r.code for r in rejections} == {"throughput_unknown"}
 
 
+def test_a_machine_that_only_a_phase_that_is_over_knows_is_out() -> None:
+    one = job_of(
+        Phase("a", 0.5, 1, 1, throughput=points(H100=3.0)), Phase("b", 0.5, 1, 1), A100=1.0
+    )
+    table, rejections = enumerate_configurations(request_of(one), demand_at(one, 18000.0))
+    assert {o.instance_type for row in range(len(table)) for o, _ in table.parts(row)} == {"a100"}
+    assert [(r.pool, r.code) for r in rejections] == [(H100, "throughput_unknown")]
+
+
 def test_a_phase_may_know_a_machine_that_the_job_does_not() -> None:
     one = job_of(Phase("a", 1.0, 1, 1, throughput=points(H100=3.0)), A100=1.0)
     table, rows = table_of(one)
