@@ -12,12 +12,12 @@ from costopt.domain.errors import InfeasibleError
 from costopt.domain.market import CapacityType
 from costopt.domain.plan import Allocation, Forecast, Plan, PlanStatus
 from costopt.domain.policy import Policy
-from costopt.optimize.layout import Segment, allocations_of, spent
+from costopt.optimize.layout import Segment, allocations_of
 from costopt.optimize.model import JobPart
 from costopt.optimize.planner import SURE_ENOUGH, plan, prepare
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.risk import fallback_row, forecast_segments, with_margin
-from costopt.optimize.solve import Answer, solve_parts
+from costopt.optimize.solve import Answer, Settings, solve_parts
 
 SECOND_AIM = 1e-4
 """The weight of the other figure at an end of the frontier: it decides between equals only."""
@@ -114,7 +114,7 @@ def _sweep(
     if not (cheapest.solved and frugal.solved):
         return []
     answers = [cheapest, frugal]
-    most, least = _kwh(part, cheapest), _kwh(part, frugal)
+    most, least = _kwh(cheapest), _kwh(frugal)
     if points > 2 and most > least * (1 + 1e-6):
         limits_kwh = np.linspace(most, least, points)[1:-1].tolist()
         answers.extend(_solve(request, _within_kwh(part, limit), limit_s) for limit in limits_kwh)
@@ -142,7 +142,7 @@ def _combinations(
 
 
 def _solve(request: PlanRequest, part: JobPart, time_limit_s: float) -> Answer:
-    return solve_parts(request, [part], time_limit_s=time_limit_s, gap=1e-4)
+    return solve_parts(request, [part], Settings(time_limit_s, 1e-4))
 
 
 def _aimed(part: JobPart, *, usd: float, kwh: float) -> JobPart:
@@ -166,8 +166,8 @@ def _within_kwh(part: JobPart, max_kwh: float) -> JobPart:
     return replace(aimed, demand=replace(aimed.demand, job=replace(job, budget=budget)))
 
 
-def _kwh(part: JobPart, answer: Answer) -> float:
-    return spent(answer.segments[0], part.table, part.demand, "kwh")
+def _kwh(answer: Answer) -> float:
+    return sum(segment.kwh for segment in answer.segments[0])
 
 
 def _point(request: PlanRequest, part: JobPart, segments: tuple[Segment, ...]) -> FrontierPoint:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
+import numpy as np
+
 from costopt.domain.errors import SolverError
 from costopt.domain.plan import Allocation
-from costopt.optimize.configuration import ConfigurationTable
-from costopt.optimize.demand import Demand
-from costopt.optimize.model import JobPart, Use
+from costopt.optimize.fleet.schedule import Schedule
+from costopt.optimize.model import JobPart, Use, units_per_hour
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.shared import SharedLimit
 from costopt.optimize.slots import BELIEF_H, Slot
+from costopt.optimize.tariff import Tariff
 
 TOLERANCE = 1e-5
 """Relative slip allowed when a plan is checked outside the solver."""
@@ -25,7 +28,8 @@ class Segment:
     """One configuration over a stretch of expected time, in hours from now.
 
     ``hours`` are the paid hours of work; ``start_h`` the paid start-up before them, 0 where the
-    living gang goes on. ``earliest_h`` is before when it cannot begin.
+    gang goes on. ``earliest_h`` is before when it cannot begin. ``usd``, ``kwh`` and ``score`` are
+    what it is expected to come to, ``gco2e_per_kwh`` the mean of its hours (NaN: unknown).
     """
 
     stage: int
@@ -35,10 +39,29 @@ class Segment:
     hours: float
     start_h: float
     earliest_h: float
+    usd: float
+    kwh: float
+    score: float
+    gco2e_per_kwh: float
+
+    def joined(self, other: Segment) -> Segment:
+        """This and ``other``, which goes on with the same configuration, as one."""
+        hours = self.hours + other.hours
+        grams = self.hours * self.gco2e_per_kwh + other.hours * other.gco2e_per_kwh
+        return replace(
+            self,
+            end_h=other.end_h,
+            hours=hours,
+            start_h=self.start_h + other.start_h,
+            usd=self.usd + other.usd,
+            kwh=self.kwh + other.kwh,
+            score=self.score + other.score,
+            gco2e_per_kwh=grams / hours if hours > 0 else other.gco2e_per_kwh,
+        )
 
 
 def lay_out(
-    part: JobPart, uses: Sequence[Use], slots: Sequence[Slot], *, exclusive: bool
+    part: JobPart, tariff: Tariff, uses: Sequence[Use], slots: Sequence[Slot], *, exclusive: bool
 ) -> tuple[Segment, ...]:
     """Uses in order, each as early as it may begin; one that runs on is one segment.
 
@@ -46,41 +69,109 @@ def lay_out(
     """
     segments: list[Segment] = []
     cursor_h = part.demand.release_h
-    ordered = sorted(uses, key=lambda use: _rank(part, use))
-    for use in ordered:
+    gang, last = part.table.gang, None
+    for use in sorted(uses, key=lambda use: _rank(part, use)):
         row = use.option.row
-        usable_now = bool(part.table.now[row] or part.table.running[row])
-        earliest_h = part.demand.release_h if usable_now else max(part.demand.release_h, BELIEF_H)
-        if exclusive:
-            earliest_h = slots[use.slot].start_h
-        begin_h = max(cursor_h, earliest_h)
-        run_h = use.hours * float(part.table.calendar[row])
-        last = segments[-1] if segments else None
-        if use.carried_in and last is not None and last.row == row:
-            cursor_h = begin_h + run_h
-            segments[-1] = Segment(
-                use.option.stage,
-                row,
-                last.begin_h,
-                cursor_h,
-                last.hours + use.hours,
-                last.start_h,
-                last.earliest_h,
-            )
-            continue
+        goes_on = (
+            last is not None
+            and gang[last.option.row] == gang[row]
+            and (use.carried_in or use.slot == last.slot)
+        )
         living = use.carried_in and last is None
-        start_h = part.demand.starting_h if living else part.demand.job.overhead_s / 3600
-        cursor_h = begin_h + start_h + run_h
-        if use.carried_out or _works(part, use):
-            segments.append(
-                Segment(use.option.stage, row, begin_h, cursor_h, use.hours, start_h, earliest_h)
-            )
+        start_h = _start_h(part, row, living=living, goes_on=goes_on)
+        earliest_h = _earliest_h(part, row)
+        if exclusive:
+            earliest_h = max(part.demand.release_h, slots[use.slot].start_h)
+        begin_h = max(cursor_h, earliest_h)
+        cursor_h = begin_h + start_h + use.hours * float(part.table.calendar[row])
+        segment = _segment(part, tariff, use, (begin_h, cursor_h, earliest_h), start_h)
+        before = segments[-1] if segments else None
+        if goes_on and before is not None and (before.stage, before.row) == (segment.stage, row):
+            segments[-1] = before.joined(segment)
+        elif use.carried_out or _works(part, use):
+            segments.append(segment)
+        last = use
     return tuple(segments)
+
+
+def segments_of(
+    part: JobPart, tariff: Tariff, schedule: Schedule, slots: Sequence[Slot]
+) -> tuple[Segment, ...]:
+    """The stretches of a schedule over slots, each from when its gang is launched or goes on."""
+    segments: list[Segment] = []
+    release_h = part.demand.release_h
+    grams = tariff.gco2e_at(schedule.slot, schedule.row)
+    for i in range(len(schedule)):
+        row, slot = int(schedule.row[i]), slots[int(schedule.slot[i])]
+        begin_h = max(slot.start_h, release_h)
+        held_h, start_h = float(schedule.held_h[i]), float(schedule.start_h[i])
+        segment = Segment(
+            stage=int(schedule.stage[i]),
+            row=row,
+            begin_h=begin_h,
+            end_h=begin_h + start_h + held_h,
+            hours=held_h / float(part.table.stretch[row]),
+            start_h=start_h,
+            earliest_h=begin_h,
+            usd=float(schedule.usd[i]),
+            kwh=float(schedule.kwh[i]),
+            score=float(schedule.score[i]),
+            gco2e_per_kwh=float(grams[i]),
+        )
+        last = segments[-1] if segments else None
+        follows = last is not None and begin_h - last.end_h < 1e-6 and not schedule.starts[i]
+        if follows and last is not None and (last.stage, last.row) == (segment.stage, row):
+            segments[-1] = last.joined(segment)
+        else:
+            segments.append(segment)
+    return tuple(segments)
+
+
+def _earliest_h(part: JobPart, row: int) -> float:
+    table, release_h = part.table, part.demand.release_h
+    usable_now = bool(table.now[row] or table.running[row])
+    earliest_h = release_h if usable_now else max(release_h, BELIEF_H)
+    return max(earliest_h, float(table.from_h[row]))
+
+
+def _start_h(part: JobPart, row: int, *, living: bool, goes_on: bool) -> float:
+    if goes_on:
+        return 0.0
+    whole_h = float(part.table.start_h[row])
+    return min(part.demand.starting_h, whole_h) if living else whole_h
+
+
+def _segment(
+    part: JobPart,
+    tariff: Tariff,
+    use: Use,
+    times_h: tuple[float, float, float],
+    start_h: float,
+) -> Segment:
+    """``times_h`` are its begin, its end and before when it cannot begin."""
+    table, row = part.table, use.option.row
+    slot, rows = np.array([use.slot]), np.array([row])
+    share = start_h / max(float(table.start_h[row]), 1e-12)
+    usd_per_hour, usd_per_start = tariff.usd_at(slot, rows)
+    score_per_hour, start_score = tariff.score_at(slot, rows)
+    return Segment(
+        stage=use.option.stage,
+        row=row,
+        begin_h=times_h[0],
+        end_h=times_h[1],
+        hours=use.hours,
+        start_h=start_h,
+        earliest_h=times_h[2],
+        usd=use.hours * float(usd_per_hour[0]) + share * float(usd_per_start[0]),
+        kwh=use.hours * float(table.kwh_per_hour[row]) + share * float(table.kwh_per_start[row]),
+        score=use.hours * float(score_per_hour[0]) + share * float(start_score[0]),
+        gco2e_per_kwh=float(tariff.gco2e_at(slot, rows)[0]),
+    )
 
 
 def _works(part: JobPart, use: Use) -> bool:
     """Whether a use is more than the solver's dust; of a tiny job a tiny use may be the whole."""
-    units = use.hours * float(part.table.paid_units_per_hour[use.option.row])
+    units = use.hours * units_per_hour(part, use.option.stage, use.option.row)
     return use.hours > 1e-9 or units > TOLERANCE * part.demand.stages[use.option.stage].units
 
 
@@ -100,10 +191,16 @@ def allocations_of(
             nodes,
             now + timedelta(hours=segment.begin_h),
             now + timedelta(hours=segment.end_h),
+            _cap_w(part, segment.row),
         )
         for segment in segments
         for pool, nodes in part.table.parts(segment.row)
     )
+
+
+def _cap_w(part: JobPart, row: int) -> float | None:
+    cap_w = float(part.table.cap_w[row])
+    return None if math.isnan(cap_w) else cap_w
 
 
 def verify(part: JobPart, segments: Sequence[Segment]) -> None:
@@ -115,7 +212,7 @@ def verify(part: JobPart, segments: Sequence[Segment]) -> None:
     name = demand.job.name
     for number, stage in enumerate(demand.stages):
         own = [s for s in segments if s.stage == number]
-        done = sum(s.hours * float(table.paid_units_per_hour[s.row]) for s in own)
+        done = sum(s.hours * units_per_hour(part, s.stage, s.row) for s in own)
         if not done >= stage.units * (1 - TOLERANCE):
             raise SolverError(f"job {name!r}: the plan does {done:g} of {stage.units:g} units")
         if any(not stage.min_nodes <= table.nodes[s.row] <= stage.max_nodes for s in own):
@@ -133,28 +230,11 @@ def verify(part: JobPart, segments: Sequence[Segment]) -> None:
 
 
 def _verify_budget(part: JobPart, segments: Sequence[Segment]) -> None:
-    budget, table = part.demand.job.budget, part.table
-    usd = spent(segments, table, part.demand, "usd")
-    kwh = spent(segments, table, part.demand, "kwh")
+    budget = part.demand.job.budget
+    usd, kwh = sum(s.usd for s in segments), sum(s.kwh for s in segments)
     for most, value, unit in ((budget.max_usd, usd, "$"), (budget.max_kwh, kwh, "kWh")):
         if most is not None and value > most * (1 + 10 * TOLERANCE):
             raise SolverError(f"job {part.demand.job.name!r}: {value:g} {unit} exceed {most:g}")
-
-
-def spent(
-    segments: Sequence[Segment], table: ConfigurationTable, demand: Demand, what: str
-) -> float:
-    """Expected dollars (``what`` "usd"), kWh ("kwh") or objective ("score") of the segments."""
-    per_hour, per_start = {
-        "usd": (table.usd_per_hour, table.usd_per_start),
-        "kwh": (table.kwh_per_hour, table.kwh_per_start),
-        "score": (table.score_per_hour, table.start_score),
-    }[what]
-    whole_start_h = max(demand.job.overhead_s / 3600, 1e-12)
-    return sum(
-        s.hours * float(per_hour[s.row]) + s.start_h / whole_start_h * float(per_start[s.row])
-        for s in segments
-    )
 
 
 def broken_limits(

@@ -1,40 +1,47 @@
 """The mixed-integer program: which configuration each job runs in each slot, and for how long.
 
-Sets: jobs j, their options o = (stage, configuration), slots t of L_t hours inside the job's time.
-Variables, per job, option and slot:
-    x   paid hours of work                      0 ≤ x, continuous
-    u   the option is used                      binary
-    k   it runs on from the slot before         binary; at the first slot: the living gang runs on
-so u − k is a start. Per paid hour an option does ``paid_units_per_hour`` units, costs
-``score_per_hour`` and holds ``stretch`` hours of the calendar, which is more than it is expected to
-take by the margin that the policy's on-time probability asks for. A start holds and pays δ hours.
+Sets: jobs j, their options o = (stage, configuration), groups h = (stage, gang) of options that
+differ only in a power cap, slots t of L_t hours inside the job's time. Variables:
+    x_ot   paid hours of work                   0 ≤ x, continuous
+    u_ht   the gang is used                     binary
+    k_ht   it runs on from the slot before      binary; at the first slot: the living gang runs on
+so u − k is a start. Per paid hour an option does ``paid_units_per_hour · pace`` units, costs
+``score_t`` (its tariff in the slot) and holds ``stretch`` hours of the calendar, which is more than
+it is expected to take by the margin that the policy's on-time probability asks for. A start holds
+and pays δ = ``start_h`` hours.
 
-min   Σ score·x + start_score·(u − k)
+min   Σ score_t·x + start_score_t·(u − k)
 work  Σ_t,o of stage  units·x ≥ W_stage
-time  Σ_o stretch·x + δ·(u − k) ≤ L_t  (a living gang: what is left of δ)
-link  x ≤ most·u          most: what fits the slot, or the stage's work if that is less
-carry k ≤ u;  k ≤ u of the slot before;  Σ_o k ≤ 1;  k_t + k_t+1 = 2 leaves room for no other option
+time  Σ_o stretch·x + Σ_h δ·(u − k) ≤ L_t  (a living gang: what is left of δ)
+link  Σ_o of h  x / most ≤ u          most: what fits the slot, or the stage's work if that is less
+carry k ≤ u;  k ≤ Σ u of the same gang, in this stage or the one before, in the slot before;
+      Σ_h k ≤ 1;  k_t + k_t+1 = 2 leaves room for no other gang
 order u of a later stage ≤ the share of the stage before it done by then
-money Σ usd ≤ the job's and the policy's budget; Σ kwh ≤ the job's
-Where jobs share a limit (``shared``), a slot is given to one option of a job as a whole:
-      Σ_o u ≤ 1;  an option that runs on fills its slot;  Σ_j,o load·u ≤ limit in each slot.
+money Σ usd ≤ the job's and the policy's budgets; Σ kwh ≤ the job's
+Where slots are exclusive, as where prices move or jobs share a limit (``shared``), a slot is given
+to one gang of a job as a whole:
+      Σ_h u ≤ 1;  a gang that runs on fills its slot;  Σ_j,h load·u ≤ limit in each slot.
 Work is counted in shares of the stage, x in shares of its most, money in shares of ``unit_usd``, so
 that the solver sees numbers near 1 whatever the units.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
+from costopt.optimize.cells import Cells, Group
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
 from costopt.optimize.prune import Option
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.shared import SharedLimit, totals_limit_usd
+from costopt.optimize.shared import SharedLimit, total_limits
 from costopt.optimize.slots import Slot
 from costopt.optimize.solver import LinearModel, Solution
+from costopt.optimize.tariff import Outlook, Tariff
 
 WORK_MARGIN = 2e-6
 """The share of the work planned on top, so that the solver's tolerance never leaves work undone."""
@@ -42,16 +49,17 @@ WORK_MARGIN = 2e-6
 
 @dataclass(frozen=True, slots=True)
 class JobPart:
-    """One job of the model."""
+    """One job of the model. ``cells`` are the (option number, slot) to consider, None for all."""
 
     demand: Demand
     table: ConfigurationTable
     options: list[Option]
+    cells: Collection[tuple[int, int]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """An option in a slot, as solved: hours of work, whether it starts there or runs on."""
+    """An option in a slot, as solved: hours of work, whether its gang starts there or runs on."""
 
     option: Option
     slot: int
@@ -60,18 +68,8 @@ class Use:
     carried_out: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Cell:
-    """The variables of one option in one slot; x counts in shares of ``hours``, its most."""
-
-    x: int
-    hours: float
-    u: int
-    k: int | None
-
-
 class PlanModel:
-    """Builds the program for ``parts``; ``exclusive`` where they share limits.
+    """Builds the program for ``parts``; ``exclusive`` where slots are given as a whole.
 
     ``room`` is what is left of (limit number, slot) where other jobs are already placed.
     """
@@ -90,16 +88,19 @@ class PlanModel:
         self._limits, self._exclusive, self._room = limits, exclusive, room
         self.unit_usd = _unit_usd(parts)
         self._model = LinearModel("plan")
-        self._cells: list[dict[tuple[int, int], _Cell]] = []
-        for part in parts:
-            self._cells.append(self._add_cells(part))
-        for part, cells in zip(parts, self._cells, strict=True):
+        outlook = Outlook.of(request, slots)
+        objective = request.policy.objective
+        self._tariffs = [Tariff.of(outlook, part.table, objective) for part in parts]
+        self._cells = [
+            self._add_cells(part, tariff) for part, tariff in zip(parts, self._tariffs, strict=True)
+        ]
+        for part, tariff, cells in zip(parts, self._tariffs, self._cells, strict=True):
             self._add_work(part, cells)
             self._add_time(part, cells)
             self._add_carry(part, cells)
             self._add_order(part, cells)
-            self._add_budget(part, cells)
-        self._add_total_budget()
+            self._add_budget(part, tariff, cells)
+        self._add_total_budgets()
         self._add_shared()
 
     def solve(self, *, time_limit_s: float, gap: float, solver: str | None = None) -> Solution:
@@ -112,177 +113,192 @@ class PlanModel:
         found: list[list[Use]] = []
         for part, cells in zip(self._parts, self._cells, strict=True):
             uses: list[Use] = []
-            for (o, t), cell in sorted(cells.items(), key=lambda item: (item[0][1], item[0][0])):
-                if values[cell.u] < 0.5:
+            for o, t in sorted(cells.x, key=lambda key: (key[1], key[0])):
+                group = _group(part, part.options[o])
+                if values[cells.u[group, t]] < 0.5:
                     continue
-                after = cells.get((o, t + 1))
+                hours = max(0.0, values[cells.x[o, t]]) * cells.hours[o, t]
+                if hours <= 0 and len(cells.members[group, t]) > 1:
+                    continue
+                carried_in = _on(values, cells.k.get((group, t)))
                 uses.append(
                     Use(
                         part.options[o],
                         t,
-                        max(0.0, values[cell.x]) * cell.hours,
-                        cell.k is not None and values[cell.k] > 0.5,
-                        after is not None and after.k is not None and values[after.k] > 0.5,
+                        hours,
+                        carried_in,
+                        self._runs_on(cells, values, group, t),
                     )
                 )
             found.append(uses)
         return found
 
-    def _add_cells(self, part: JobPart) -> dict[tuple[int, int], _Cell]:
-        cells: dict[tuple[int, int], _Cell] = {}
-        table, unit = part.table, self.unit_usd
+    def _runs_on(self, cells: Cells, values: tuple[float, ...], group: Group, t: int) -> bool:
+        """Whether the gang goes on into the next slot, in its stage or the next one."""
+        stage, gang = group
+        return any(_on(values, cells.k.get(((s, gang), t + 1))) for s in (stage, stage + 1))
+
+    def _add_cells(self, part: JobPart, tariff: Tariff) -> Cells:
+        cells = Cells()
+        rows = np.array([option.row for option in part.options], dtype=np.int64)
+        usable = tariff.usable(part.demand, rows)
+        score = tariff.score_per_hour(rows) / self.unit_usd
         for t, slot in enumerate(self._slots):
-            if not slot.within(part.demand):
-                continue
             for o, option in enumerate(part.options):
-                row = option.row
-                if slot.near and not (table.now[row] or table.running[row]):
+                if not usable[t, o] or (part.cells is not None and (o, t) not in part.cells):
                     continue
-                start = float(table.start_score[row]) / unit
-                runs_on = (o, t - 1) in cells or (
-                    t == 0 and slot.start_h <= 0 and bool(table.running[row])
-                )
                 hours = _most_hours(part, option, slot)
-                cells[o, t] = _Cell(
-                    self._model.variable(1, cost=hours * float(table.score_per_hour[row]) / unit),
-                    hours,
-                    self._model.variable(1, cost=start, integer=True),
-                    self._carry_variable(part, start, first=(o, t - 1) not in cells)
-                    if runs_on
-                    else None,
-                )
+                cells.hours[o, t] = hours
+                cells.x[o, t] = self._model.variable(1, cost=hours * float(score[t, o]))
+                cells.members.setdefault((_group(part, option), t), []).append(o)
+        self._add_gangs(part, tariff, cells)
         return cells
 
-    def _carry_variable(self, part: JobPart, start: float, *, first: bool) -> int:
-        """A gang that lives now pays only what is left of its start-up."""
-        left = part.demand.starting_h / max(_start_h(part), 1e-12) if first else 0.0
-        return self._model.variable(1, cost=-start * (1 - left), integer=True)
+    def _add_gangs(self, part: JobPart, tariff: Tariff, cells: Cells) -> None:
+        rows = np.array([option.row for option in part.options], dtype=np.int64)
+        start_score = tariff.start_score(rows) / self.unit_usd
+        for (group, t), members in sorted(cells.members.items(), key=lambda item: item[0][1]):
+            row = part.options[members[0]].row
+            start = float(start_score[t, members[0]])
+            cells.u[group, t] = self._model.variable(1, cost=start, integer=True)
+            before = list(cells.before(group, t))
+            living = t == 0 and self._slots[0].start_h <= 0 and bool(part.table.running[row])
+            if before or living:
+                # A gang that lives now pays only what is left of its start-up.
+                paid = 1 - _left_share(part, row) if living else 1.0
+                cells.k[group, t] = self._model.variable(1, cost=-start * paid, integer=True)
+                if living:
+                    cells.living.add((group, t))
 
-    def _add_work(self, part: JobPart, cells: dict[tuple[int, int], _Cell]) -> None:
+    def _add_work(self, part: JobPart, cells: Cells) -> None:
         for number, stage in enumerate(part.demand.stages):
             terms = {
-                cell.x: cell.hours
-                * float(part.table.paid_units_per_hour[part.options[o].row])
-                / stage.units
-                for (o, _), cell in cells.items()
+                x: cells.hours[o, t] * _units_per_hour(part, part.options[o]) / stage.units
+                for (o, t), x in cells.x.items()
                 if part.options[o].stage == number
             }
             self._model.at_least(terms, 1 + WORK_MARGIN)
 
-    def _add_time(self, part: JobPart, cells: dict[tuple[int, int], _Cell]) -> None:
-        delta = _start_h(part)
-        for t, slot in enumerate(self._slots):
-            terms: dict[int, float] = {}
-            for (o, at), cell in cells.items():
-                if at != t:
-                    continue
-                terms[cell.x] = float(part.table.stretch[part.options[o].row]) * cell.hours
-                terms[cell.u] = delta
-                if cell.k is not None:
-                    living = (o, t - 1) not in cells
-                    terms[cell.k] = -(delta - (part.demand.starting_h if living else 0.0))
-                self._model.at_most({cell.x: 1, cell.u: -1}, 0)
-            if terms:
-                self._model.at_most(terms, slot.hours)
+    def _add_time(self, part: JobPart, cells: Cells) -> None:
+        by_slot: dict[int, dict[int, float]] = {}
+        for (o, t), x in cells.x.items():
+            stretch = float(part.table.stretch[part.options[o].row])
+            by_slot.setdefault(t, {})[x] = stretch * cells.hours[o, t]
+        for (group, t), u in cells.u.items():
+            row = part.options[cells.members[group, t][0]].row
+            delta = float(part.table.start_h[row])
+            by_slot[t][u] = delta
+            if (group, t) in cells.k:
+                left_h = part.demand.starting_h if (group, t) in cells.living else 0.0
+                by_slot[t][cells.k[group, t]] = -(delta - min(left_h, delta))
+            members = {cells.x[o, t]: 1.0 for o in cells.members[group, t]}
+            self._model.at_most(members | {u: -1.0}, 0)
+        for t, terms in by_slot.items():
+            self._model.at_most(terms, self._slots[t].hours_of(part.demand))
 
-    def _add_carry(self, part: JobPart, cells: dict[tuple[int, int], _Cell]) -> None:
-        for t in range(len(self._slots)):
-            here = {o: cell for (o, at), cell in cells.items() if at == t}
-            carried = {cell.k: 1.0 for cell in here.values() if cell.k is not None}
+    def _add_carry(self, part: JobPart, cells: Cells) -> None:
+        groups_at: dict[int, list[Group]] = {}
+        for group, t in cells.u:
+            groups_at.setdefault(t, []).append(group)
+        for t, groups in groups_at.items():
+            carried = {cells.k[g, t]: 1.0 for g in groups if (g, t) in cells.k}
             if carried:
                 self._model.at_most(carried, 1)
-            if self._exclusive and here:
-                self._model.at_most({cell.u: 1.0 for cell in here.values()}, 1)
-            for o, cell in here.items():
-                if cell.k is not None:
-                    self._add_carry_of(part, cells, o, t, here)
+            if self._exclusive:
+                self._model.at_most({cells.u[g, t]: 1.0 for g in groups}, 1)
+            for group in groups:
+                if (group, t) in cells.k:
+                    self._add_carry_of(part, cells, group, t, groups)
 
     def _add_carry_of(
-        self,
-        part: JobPart,
-        cells: dict[tuple[int, int], _Cell],
-        o: int,
-        t: int,
-        here: dict[int, _Cell],
+        self, part: JobPart, cells: Cells, group: Group, t: int, here: Iterable[Group]
     ) -> None:
-        k = here[o].k
-        assert k is not None
-        self._model.at_most({k: 1, here[o].u: -1}, 0)
-        before = cells.get((o, t - 1))
-        if before is not None:
-            self._model.at_most({k: 1, before.u: -1}, 0)
-            if self._exclusive:
-                self._add_full_slot(part, o, t - 1, before, k)
-        after = cells.get((o, t + 1))
-        others = {cell.u: 1.0 for other, cell in here.items() if other != o}
-        if after is not None and after.k is not None and others and not self._exclusive:
+        k = cells.k[group, t]
+        self._model.at_most({k: 1, cells.u[group, t]: -1}, 0)
+        before = list(cells.before(group, t))
+        if before and (group, t) not in cells.living:
+            self._model.at_most({k: 1.0} | {cells.u[g, t - 1]: -1.0 for g in before}, 0)
+        if self._exclusive:
+            for earlier in before:
+                self._add_full_slot(part, cells, earlier, t - 1, k)
+            return
+        others = {cells.u[g, t]: 1.0 for g in here if g != group}
+        after = cells.k.get((group, t + 1))
+        if after is not None and others:
             room = float(len(others))
-            self._model.at_most(others | {k: room, after.k: room}, 2 * room)
+            self._model.at_most(others | {k: room, after: room}, 2 * room)
 
-    def _add_full_slot(self, part: JobPart, o: int, t: int, cell: _Cell, runs_on: int) -> None:
-        """An option that runs on into the next slot has filled this one."""
-        row, hours = part.options[o].row, self._slots[t].hours
-        delta = min(_start_h(part), hours)
-        held = float(part.table.stretch[row]) * cell.hours
-        terms = {cell.x: held, cell.u: delta, runs_on: -hours}
-        if cell.k is not None:
-            terms[cell.k] = -delta
-        self._model.at_least(terms, -1e-9)
+    def _add_full_slot(
+        self, part: JobPart, cells: Cells, group: Group, t: int, runs_on: int
+    ) -> None:
+        """A gang that runs on into the next slot has filled this one."""
+        table, hours = part.table, self._slots[t].hours_of(part.demand)
+        members = cells.members[group, t]
+        delta = min(float(table.start_h[part.options[members[0]].row]), hours)
+        terms = {
+            cells.x[o, t]: float(table.stretch[part.options[o].row]) * cells.hours[o, t]
+            for o in members
+        }
+        terms[cells.u[group, t]] = delta - hours
+        terms[runs_on] = -hours
+        if (group, t) in cells.k:
+            left_h = part.demand.starting_h if (group, t) in cells.living else 0.0
+            terms[cells.k[group, t]] = -(delta - min(left_h, delta))
+        self._model.at_least(terms, -hours - 1e-9)
 
-    def _add_order(self, part: JobPart, cells: dict[tuple[int, int], _Cell]) -> None:
-        for (o, t), cell in cells.items():
-            stage = part.options[o].stage
+    def _add_order(self, part: JobPart, cells: Cells) -> None:
+        for (group, t), u in cells.u.items():
+            stage = group[0]
             if stage == 0:
                 continue
             units = part.demand.stages[stage - 1].units
             done = {
-                earlier.x: earlier.hours
-                * float(part.table.paid_units_per_hour[part.options[p].row])
-                / units
-                for (p, at), earlier in cells.items()
-                if at <= t and part.options[p].stage == stage - 1
+                x: cells.hours[o, at] * _units_per_hour(part, part.options[o]) / units
+                for (o, at), x in cells.x.items()
+                if at <= t and part.options[o].stage == stage - 1
             }
-            self._model.at_least(done | {cell.u: -1.0}, 0)
+            self._model.at_least(done | {u: -1.0}, 0)
 
-    def _add_budget(self, part: JobPart, cells: dict[tuple[int, int], _Cell]) -> None:
+    def _add_budget(self, part: JobPart, tariff: Tariff, cells: Cells) -> None:
         budget, table = part.demand.job.budget, part.table
         if budget.max_usd is not None:
-            terms = self._sum(part, cells, table.usd_per_hour, table.usd_per_start)
-            self._at_most(terms, budget.max_usd)
+            self._at_most(self._usd(part, tariff, cells), budget.max_usd)
         if budget.max_kwh is not None:
-            terms = self._sum(part, cells, table.kwh_per_hour, table.kwh_per_start)
-            self._at_most(terms, budget.max_kwh)
+            slots = len(self._slots)
+            rows = np.array([option.row for option in part.options], dtype=np.int64)
+            per_hour = np.broadcast_to(table.kwh_per_hour[rows], (slots, len(rows)))
+            per_start = np.broadcast_to(table.kwh_per_start[rows], (slots, len(rows)))
+            self._at_most(self._sum(part, cells, per_hour, per_start), budget.max_kwh)
 
-    def _add_total_budget(self) -> None:
-        total = totals_limit_usd(self._request)
-        if total is None:
-            return
-        terms: dict[int, float] = {}
-        for part, cells in zip(self._parts, self._cells, strict=True):
-            terms |= self._sum(part, cells, part.table.usd_per_hour, part.table.usd_per_start)
-        self._at_most(terms, total[1])
+    def _add_total_budgets(self) -> None:
+        for total in total_limits(self._request):
+            terms: dict[int, float] = {}
+            for part, tariff, cells in zip(self._parts, self._tariffs, self._cells, strict=True):
+                if total.counts(part.demand.job):
+                    terms |= self._usd(part, tariff, cells)
+            self._at_most(terms, total.most_usd)
 
     def _at_most(self, terms: dict[int, float], most: float) -> None:
         """A budget in shares of itself: coefficients near 1 whatever its size."""
         scale = max(abs(most), 1e-6 * max(map(abs, terms.values()), default=0.0), 1e-12)
         self._model.at_most({i: a / scale for i, a in terms.items()}, most / scale)
 
+    def _usd(self, part: JobPart, tariff: Tariff, cells: Cells) -> dict[int, float]:
+        rows = np.array([option.row for option in part.options], dtype=np.int64)
+        return self._sum(part, cells, tariff.usd_per_hour(rows), tariff.usd_per_start(rows))
+
     def _sum(
-        self,
-        part: JobPart,
-        cells: dict[tuple[int, int], _Cell],
-        per_hour: Array,
-        per_start: Array,
+        self, part: JobPart, cells: Cells, per_hour: Array, per_start: Array
     ) -> dict[int, float]:
-        terms: dict[int, float] = {}
-        for (o, t), cell in cells.items():
-            row = part.options[o].row
-            terms[cell.x] = cell.hours * float(per_hour[row])
-            terms[cell.u] = float(per_start[row])
-            if cell.k is not None:
-                living = (o, t - 1) not in cells
-                left = part.demand.starting_h / max(_start_h(part), 1e-12) if living else 0.0
-                terms[cell.k] = -float(per_start[row]) * (1 - left)
+        """Of figures by slot and option."""
+        terms = {x: cells.hours[o, t] * float(per_hour[t, o]) for (o, t), x in cells.x.items()}
+        for (group, t), u in cells.u.items():
+            first = cells.members[group, t][0]
+            terms[u] = float(per_start[t, first])
+            if (group, t) in cells.k:
+                living = (group, t) in cells.living
+                left = _left_share(part, part.options[first].row) if living else 0.0
+                terms[cells.k[group, t]] = -terms[u] * (1 - left)
         return terms
 
     def _add_shared(self) -> None:
@@ -292,24 +308,46 @@ class PlanModel:
                     continue
                 terms: dict[int, float] = {}
                 for part, cells in zip(self._parts, self._cells, strict=True):
-                    for (o, at), cell in cells.items():
+                    for (group, at), u in cells.u.items():
                         if at == t:
-                            row = part.options[o].row
-                            terms[cell.u] = limit.load(self._request, part.demand, part.table, row)
+                            terms[u] = max(
+                                limit.load(
+                                    self._request, part.demand, part.table, part.options[o].row
+                                )
+                                for o in cells.members[group, at]
+                            )
                 if any(terms.values()):
                     most = limit.most if self._room is None else self._room[n, t]
                     self._at_most(terms, max(0.0, most))
 
 
+def _group(part: JobPart, option: Option) -> Group:
+    return option.stage, int(part.table.gang[option.row])
+
+
+def _on(values: tuple[float, ...], variable: int | None) -> bool:
+    return variable is not None and values[variable] > 0.5
+
+
+def units_per_hour(part: JobPart, stage: int, row: int) -> float:
+    """Expected work of a paid hour of the row in the stage."""
+    return float(part.table.paid_units_per_hour[row] * part.table.pace[stage, row])
+
+
+def _units_per_hour(part: JobPart, option: Option) -> float:
+    return units_per_hour(part, option.stage, option.row)
+
+
 def _most_hours(part: JobPart, option: Option, slot: Slot) -> float:
     """The paid hours that fit the slot, or that the stage needs where that is less."""
-    table, row = part.table, option.row
-    needed = part.demand.stages[option.stage].units / float(table.paid_units_per_hour[row])
-    return min(slot.hours / float(table.stretch[row]), needed * (1 + 2 * WORK_MARGIN))
+    needed = part.demand.stages[option.stage].units / _units_per_hour(part, option)
+    fits = slot.hours_of(part.demand) / float(part.table.stretch[option.row])
+    return min(fits, needed * (1 + 2 * WORK_MARGIN))
 
 
-def _start_h(part: JobPart) -> float:
-    return part.demand.job.overhead_s / 3600
+def _left_share(part: JobPart, row: int) -> float:
+    """What is left of the living gang's start."""
+    return min(1.0, part.demand.starting_h / max(float(part.table.start_h[row]), 1e-12))
 
 
 def _unit_usd(parts: list[JobPart]) -> float:

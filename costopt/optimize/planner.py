@@ -11,7 +11,8 @@ from costopt.optimize.binding import binding_of
 from costopt.optimize.candidates import candidates_of
 from costopt.optimize.demand import demand_of
 from costopt.optimize.enumerate import enumerate_configurations
-from costopt.optimize.layout import Segment, allocations_of, spent
+from costopt.optimize.fleet.warm import Warm
+from costopt.optimize.layout import Segment, allocations_of
 from costopt.optimize.model import JobPart
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.risk import (
@@ -22,7 +23,7 @@ from costopt.optimize.risk import (
     with_margin,
 )
 from costopt.optimize.shared import totals_limit_usd
-from costopt.optimize.solve import Answer, solve_parts
+from costopt.optimize.solve import Answer, Settings, solve_parts
 from costopt.optimize.solver import Outcome
 
 TIGHTENINGS = 3
@@ -45,17 +46,20 @@ def plan(
     gap: float = 0.005,
     solver: str | None = None,
     explain: bool = True,
+    warm: Warm | None = None,
 ) -> Plan:
     """The cheapest plan by the policy's objective that ends every job in time.
 
     Status OPTIMAL (within ``gap`` of the bound), FEASIBLE (time ran out first, or jobs compete and
     the bound is that of the jobs apart), INFEASIBLE (``binding`` says why) or EMPTY (nothing is
-    left to do). ``solver`` is "highs", "cbc" or None for the best installed; ``explain`` False
-    leaves out the candidates, which are filled for a single job only. Raises InfeasibleError for a
-    job whose figures are not finite and SolverError where the solver fails.
+    left to do). Where an INFEASIBLE plan has allocations, they are of the jobs that can be served.
+    ``warm`` makes a plan start from the last one and is changed by it. ``solver`` is "highs", "cbc"
+    or None for the best installed; ``explain`` False leaves out the candidates, which are filled
+    for a single job only. Raises InfeasibleError for a job whose figures are not finite and
+    SolverError where the solver fails.
     """
     started = time.perf_counter()
-    settings = _Settings(time_limit_s, gap, solver)
+    settings = Settings(time_limit_s, gap, solver, warm)
     parts, rejections = prepare(request)
     if not parts:
         return _empty(request)
@@ -105,22 +109,22 @@ def prepare(request: PlanRequest) -> tuple[list[JobPart], tuple[Rejection, ...]]
     return parts, tuple(rejections)
 
 
-@dataclass(frozen=True, slots=True)
-class _Settings:
-    time_limit_s: float
-    gap: float
-    solver: str | None
-
-
-def _solve(request: PlanRequest, parts: Sequence[JobPart], settings: _Settings) -> Answer:
-    if any(not len(part.table) or part.demand.hours_left <= 0 for part in parts):
+def _solve(request: PlanRequest, parts: Sequence[JobPart], settings: Settings) -> Answer:
+    """Jobs that cannot run at all are not served; the others are planned without them."""
+    able = [p for p in parts if len(p.table) and p.demand.hours_left > 0]
+    if not able:
         return Answer(Outcome.INFEASIBLE)
-    return solve_parts(
-        request,
-        parts,
-        time_limit_s=settings.time_limit_s,
-        gap=settings.gap,
-        solver=settings.solver,
+    answer = solve_parts(request, able, settings)
+    if len(able) == len(parts):
+        return answer
+    planned = iter(answer.segments or ((),) * len(able))
+    chosen = {id(p) for p in able}
+    unable = tuple(p.demand.job.name for p in parts if id(p) not in chosen)
+    return replace(
+        answer,
+        outcome=Outcome.INFEASIBLE,
+        segments=tuple(next(planned) if id(p) in chosen else () for p in parts),
+        unserved=(*answer.unserved, *unable),
     )
 
 
@@ -134,7 +138,7 @@ class _Judged:
 
 
 def _solve_best(
-    request: PlanRequest, parts: Sequence[JobPart], settings: _Settings
+    request: PlanRequest, parts: Sequence[JobPart], settings: Settings
 ) -> tuple[Answer, dict[str, Forecast]]:
     """The cheapest, as simulated, of plans that hold back all, some or none of the margin.
 
@@ -143,7 +147,8 @@ def _solve_best(
     """
     held, held_judged = _solve_surely(request, parts, settings)
     best, judged = held, held_judged
-    names = [part.demand.job.name for part in parts]
+    served = [p for p, own in zip(parts, held.segments, strict=False) if own]
+    names = [part.demand.job.name for part in served]
     if len(parts) == 1 and fallback_row(parts[0].table, parts[0].demand) is not None:
         for share in MARGINS:
             bolder = _solve_bolder(request, parts[0], share, settings)
@@ -157,13 +162,13 @@ def _solve_best(
     return best, {n: one.forecast for n, one in zip(names, judged, strict=False)}
 
 
-def _solve_bolder(request: PlanRequest, part: JobPart, share: float, settings: _Settings) -> Answer:
+def _solve_bolder(request: PlanRequest, part: JobPart, share: float, settings: Settings) -> Answer:
     bolder = replace(part, table=with_margin(part.table, share))
     return _solve(request, [bolder], settings)
 
 
 def _solve_surely(
-    request: PlanRequest, parts: Sequence[JobPart], settings: _Settings
+    request: PlanRequest, parts: Sequence[JobPart], settings: Settings
 ) -> tuple[Answer, list[_Judged]]:
     """Solve, simulate, and draw the due time in until the plan is as sure as the policy asks.
 
@@ -172,13 +177,12 @@ def _solve_surely(
     answer = _solve(request, parts, settings)
     tried = list(parts)
     for _ in range(TIGHTENINGS):
-        if not answer.solved:
-            return answer, []
         judged = [
             _judge(request, part, segments)
-            for part, segments in zip(parts, answer.segments, strict=True)
+            for part, segments in zip(parts, answer.segments, strict=False)
+            if segments
         ]
-        if max(one.late_h for one in judged) <= 0:
+        if not answer.solved or len(parts) > 1 or judged[0].late_h <= 0:
             return answer, judged
         tried = [
             replace(part, demand=replace(part.demand, due_h=part.demand.due_h - one.late_h * 1.1))
@@ -205,7 +209,7 @@ def _binding(
     parts: Sequence[JobPart],
     rejections: Sequence[Rejection],
     answer: Answer,
-    settings: _Settings,
+    settings: Settings,
 ) -> str:
     if answer.outcome is Outcome.UNKNOWN:
         return f"time limit: no plan was found within {settings.time_limit_s:g} s"
@@ -253,8 +257,7 @@ def _constraints(
         demand, name = part.demand, part.demand.job.name
         end_h = max((s.end_h for s in segments), default=demand.release_h)
         found.append(Constraint(f"deadline of {name} (h)", demand.due_h - end_h))
-        usd = spent(segments, part.table, demand, "usd")
-        kwh = spent(segments, part.table, demand, "kwh")
+        usd, kwh = sum(s.usd for s in segments), sum(s.kwh for s in segments)
         total_usd += usd
         if demand.job.budget.max_usd is not None:
             found.append(Constraint(f"max_usd of {name} ($)", demand.job.budget.max_usd - usd))

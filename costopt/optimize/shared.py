@@ -40,7 +40,7 @@ class SharedLimit:
         if self.kind in ("usd_per_hour", "kw"):
             return self._gang_load(request, table, row)
         return sum(
-            self._node_load(pool, request.machines[pool]) * self._counted(pool, nodes, demand)
+            self.node_load(pool, request.machines[pool]) * self._counted(pool, nodes, demand)
             for pool, nodes in table.parts(row)
         )
 
@@ -55,7 +55,8 @@ class SharedLimit:
         """A pool's room is for launches: nodes that the job has there already need none."""
         return max(0, nodes - demand.running.get(pool, 0)) if self.kind == "pool" else nodes
 
-    def _node_load(self, pool: Pool, machine: InstanceType) -> float:
+    def node_load(self, pool: Pool, machine: InstanceType) -> float:
+        """What a node of the pool adds to a limit that counts nodes, GPUs or vCPUs."""
         if self.pool is not None:
             return float(pool == self.pool)
         if self.quota is not None and not self.quota.matches(pool, machine):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import pairwise
 
 from costopt.optimize.demand import Demand
@@ -17,7 +18,14 @@ anew long before a farther guess would matter.
 """
 
 NEAR_H = 2.0
-"""Where jobs compete, slots up to here are half as long as the later ones."""
+FAR_H = 168.0
+"""Slots of plans over time are halved up to the first, and doubled beyond each of the second."""
+
+MERGE = 0.3
+"""A first slot shorter than this share of the usual one is joined to the next."""
+
+SHORTEST_H = 1 / 3600
+"""Less time than this no start-up could use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +41,52 @@ class Slot:
         """Its length."""
         return self.end_h - self.start_h
 
-    def within(self, demand: Demand) -> bool:
-        """Whether the job may use the slot: from its release to its deadline less the reserve."""
-        return self.start_h >= demand.release_h - 1e-9 and self.end_h <= demand.due_h + 1e-9
+    def hours_of(self, demand: Demand) -> float:
+        """The part of it that the job may use: from its release to its deadline less the reserve.
+
+        0 where that is too little to use at all.
+        """
+        hours = min(self.end_h, demand.due_h) - max(self.start_h, demand.release_h)
+        return hours if hours > SHORTEST_H else 0.0
+
+
+def grid_of(
+    demands: Sequence[Demand], now: datetime, *, scarce_now: bool, slot_h: float | None = None
+) -> tuple[Slot, ...]:
+    """Slots for plans over time, cut at whole hours of the clock, so that the next plan's agree.
+
+    ``slot_h`` (None: an hour, of which a day has a whole number) is halved up to ``NEAR_H`` and
+    doubled beyond each ``FAR_H``.
+    """
+    useful = [d for d in demands if d.hours_left > 0]
+    if not useful:
+        return ()
+    first = min(d.release_h for d in useful)
+    last = max(d.due_h for d in useful)
+    edges = [first, *_clock_cuts(now, first, last, slot_h or 1.0), last]
+    return tuple(
+        Slot(start, end, scarce_now and start < BELIEF_H)
+        for start, end in pairwise(_distinct(edges))
+    )
+
+
+def _clock_cuts(now: datetime, first: float, last: float, slot_h: float) -> Iterable[float]:
+    offset_h = (now - now.replace(hour=0, minute=0, second=0, microsecond=0)).total_seconds() / 3600
+    at = first
+    while at < last:
+        step = slot_h / 2 if at < NEAR_H else slot_h * 2 ** int(at // FAR_H)
+        at = (math.floor((at + offset_h) / step + 1e-6) + 1) * step - offset_h
+        if at - first > MERGE * step and last - at > SHORTEST_H:
+            yield at
 
 
 def slots_of(
-    demands: Sequence[Demand], *, scarce_now: bool, slot_h: float | None = None
+    demands: Sequence[Demand], *, scarce_now: bool, dates_h: Iterable[float] = ()
 ) -> tuple[Slot, ...]:
     """Slots between every release and deadline, cut where present availability stops counting.
 
-    Prices do not change over the horizon, so one job needs no finer ones; ``slot_h`` cuts further
-    where jobs compete.
+    ``dates_h`` cut further: where dated capacity begins and ends. Where prices do not change over
+    the horizon one job needs no finer slots.
     """
     times = {t for d in demands if d.hours_left > 0 for t in (d.release_h, d.due_h)}
     if not times:
@@ -52,25 +94,17 @@ def slots_of(
     first, last = min(times), max(times)
     if scarce_now and first < BELIEF_H < last:
         times.add(BELIEF_H)
-    if slot_h is not None:
-        times.update(_cuts(first, last, slot_h))
+    times.update(date for date in dates_h if first < date < last)
     edges = _distinct(times)
     return tuple(
         Slot(start, end, scarce_now and end <= BELIEF_H + 1e-9) for start, end in pairwise(edges)
     )
 
 
-def _cuts(first: float, last: float, slot_h: float) -> Iterable[float]:
-    at = first
-    while at < last:
-        yield at
-        at += slot_h / 2 if at < first + NEAR_H else slot_h
-
-
 def _distinct(times: Iterable[float]) -> list[float]:
     """Ascending, without edges closer than a second, which no start-up could use."""
     edges: list[float] = []
     for time in sorted(times):
-        if math.isfinite(time) and (not edges or time - edges[-1] > 1 / 3600):
+        if math.isfinite(time) and (not edges or time - edges[-1] > SHORTEST_H):
             edges.append(time)
     return edges

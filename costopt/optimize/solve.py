@@ -1,4 +1,4 @@
-"""Solving a request: each job by itself, and together only where they compete."""
+"""Solving a request: each job by itself, and together only where they compete or prices move."""
 
 from __future__ import annotations
 
@@ -9,108 +9,147 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from costopt.domain.errors import SolverError
-from costopt.optimize.layout import Segment, broken_limits, lay_out, spent, verify
-from costopt.optimize.model import JobPart, PlanModel, Use
-from costopt.optimize.prune import Competition, options_of
+from costopt.optimize.fleet.schedule import Schedule
+from costopt.optimize.fleet.solve import FleetPlan, solve_fleet
+from costopt.optimize.fleet.warm import Warm
+from costopt.optimize.layout import Segment, broken_limits, lay_out, segments_of, verify
+from costopt.optimize.model import JobPart, PlanModel
+from costopt.optimize.prune import Option, options_of
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.shared import SharedLimit, shared_limits, totals_limit_usd
-from costopt.optimize.slots import Slot, slots_of
+from costopt.optimize.shared import SharedLimit, shared_limits, total_limits
+from costopt.optimize.slots import slots_of
 from costopt.optimize.solver import Outcome
+from costopt.optimize.tariff import Outlook, Tariff
 
 ALONE_GAP = 1e-6
 """A job by itself is a small program: solved to the end, it holds no needless change of pools."""
 
-CELLS = 6000
-"""Options × slots over all competing jobs beyond which slots are made longer."""
+POLISH_SHARE = 0.4
+"""Of the time: what the mixed-integer program of a few jobs' cells may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to solve; ``warm`` is what the last plan left."""
+
+    time_limit_s: float
+    gap: float
+    solver: str | None = None
+    warm: Warm | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the solver found: the segments of each part, or none where ``outcome`` says why."""
+    """What was found: the segments of each part, or none where ``outcome`` says why.
+
+    A part that is not served has no segments and its job's name is in ``unserved``; the others are
+    planned all the same. ``fleet`` is there where the jobs were planned over slots.
+    """
 
     outcome: Outcome
     segments: tuple[tuple[Segment, ...], ...] = ()
     objective_usd: float = 0.0
     bound_usd: float = 0.0
     solver: str = ""
-    solve_s: float = 0.0
     blocked: tuple[str, ...] = ()
+    unserved: tuple[str, ...] = ()
+    fleet: FleetPlan | None = None
 
     @property
     def solved(self) -> bool:
-        """Whether there is a plan."""
+        """Whether there is a plan of every job."""
         return self.outcome in (Outcome.OPTIMAL, Outcome.FEASIBLE)
 
 
-def solve_parts(
-    request: PlanRequest,
-    parts: Sequence[JobPart],
-    *,
-    time_limit_s: float,
-    gap: float,
-    solver: str | None = None,
-) -> Answer:
+def solve_parts(request: PlanRequest, parts: Sequence[JobPart], settings: Settings) -> Answer:
     """The cheapest plan of all jobs; every one is checked outside the solver.
 
-    Jobs are solved apart, which is a relaxation; where the plans together keep every shared limit
-    they are optimal together. Else the jobs are solved one after the other by deadline, each in
-    what the earlier ones leave, and then together in the time that remains; the better one counts
-    and the relaxation is the bound. Raises SolverError.
+    Where nothing changes over time jobs are solved apart, which is a relaxation; if the plans
+    together keep every shared limit they are optimal together. Else they are planned over slots.
+    Raises SolverError.
     """
     started = time.perf_counter()
-    alone = [
-        _solve_alone(request, part, time_limit_s=time_limit_s, solver=solver) for part in parts
-    ]
-    apart = _together(alone)
-    if not apart.solved or len(parts) == 1:
-        return _within(apart, gap)
-    limits = shared_limits(request)
-    blocked = tuple(broken_limits(request, limits, list(zip(parts, apart.segments, strict=True))))
-    total = totals_limit_usd(request)
-    if total is not None and _usd(parts, apart) > total[1]:
-        blocked = (*blocked, total[0])
-    if not blocked:
-        return _within(apart, gap)
-    left_s = max(0.1, time_limit_s - (time.perf_counter() - started))
+    moving = _moving(request, parts)
+    blocked: tuple[str, ...] = ()
+    if not moving:
+        apart = _together([_solve_alone(request, part, settings) for part in parts])
+        if not apart.solved and len(parts) == 1:
+            return apart
+        if apart.solved:
+            blocked = _blocked(request, parts, apart)
+            if not blocked:
+                return _within(apart, settings.gap)
+    left_s = max(0.1, settings.time_limit_s - (time.perf_counter() - started))
     return replace(
-        _solve_competing(request, parts, limits, apart, left_s, gap, solver), blocked=blocked
+        _solve_over_slots(request, parts, replace(settings, time_limit_s=left_s)), blocked=blocked
     )
 
 
-def _competing(request: PlanRequest, part: JobPart) -> JobPart:
-    """The part with options to give way with, at every quota."""
-    machines = request.machines
-    offers = part.table.offers
-    first = np.array(
-        [
-            parts[0][0] if parts else number
-            for number, parts in zip(part.table.offer.tolist(), part.table.spread, strict=True)
-        ],
-        dtype=np.int64,
-    )
-    escapes = tuple(
-        ~np.array([quota.matches(o.pool, machines[o.pool]) for o in offers])[first]
-        for quota in request.quotas
-    )
-    return replace(part, options=options_of(part.table, part.demand, Competition(escapes)))
+def _moving(request: PlanRequest, parts: Sequence[JobPart]) -> bool:
+    """Whether a plan over slots is needed: something changes over time, or may not pause."""
+    if any(not stage.may_pause for part in parts for stage in part.demand.stages):
+        return True
+    pools = {offer.pool for part in parts for offer in part.table.offers}
+    if not pools.isdisjoint(request.price_forecasts):
+        return True
+    regions = {f"{pool.provider}/{pool.region}" for pool in pools}
+    weighs = request.policy.objective.usd_per_tonne_co2e > 0
+    return weighs and not regions.isdisjoint(request.carbon_forecasts)
 
 
-def _solve_alone(
-    request: PlanRequest, part: JobPart, *, time_limit_s: float, solver: str | None
-) -> Answer:
+def _blocked(request: PlanRequest, parts: Sequence[JobPart], apart: Answer) -> tuple[str, ...]:
+    """The shared limits that the jobs' own plans break together."""
+    if len(parts) == 1:
+        return ()
+    planned = list(zip(parts, apart.segments, strict=True))
+    broken = broken_limits(request, shared_limits(request), planned)
+    for total in total_limits(request):
+        spent = sum(
+            segment.usd
+            for part, segments in planned
+            if total.counts(part.demand.job)
+            for segment in segments
+        )
+        if spent > total.most_usd:
+            broken.append(total.name)
+    return tuple(broken)
+
+
+def _solve_alone(request: PlanRequest, part: JobPart, settings: Settings) -> Answer:
     part = replace(part, options=options_of(part.table, part.demand))
     scarce = not bool(part.table.now.all())
-    slots = slots_of([part.demand], scarce_now=scarce)
+    table = part.table
+    dates = np.unique(np.concatenate((table.from_h, table.until_h)))
+    slots = slots_of([part.demand], scarce_now=scarce, dates_h=dates[np.isfinite(dates)].tolist())
     if not slots or not part.options:
         return Answer(Outcome.INFEASIBLE)
     model = PlanModel(request, [part], slots)
-    return _answer(model, [part], slots, time_limit_s, ALONE_GAP, solver, exclusive=False)
+    solution = model.solve(
+        time_limit_s=settings.time_limit_s, gap=ALONE_GAP, solver=settings.solver
+    )
+    if solution.outcome not in (Outcome.OPTIMAL, Outcome.FEASIBLE):
+        return Answer(solution.outcome, solver=solution.solver)
+    tariff = Tariff.of(Outlook.of(request, slots), part.table, request.policy.objective)
+    (uses,) = model.uses(solution)
+    segments = lay_out(part, tariff, uses, slots, exclusive=False)
+    verify(part, segments)
+    unit = model.unit_usd
+    objective = sum(segment.score for segment in segments)
+    if objective - solution.objective * unit > 1e-3 * max(abs(objective), 1e-9):
+        raise SolverError("the plan's cost outside the solver differs from the solver's")
+    return Answer(
+        solution.outcome,
+        (segments,),
+        objective,
+        min(solution.bound * unit, objective),
+        solution.solver,
+    )
 
 
 def _together(answers: Sequence[Answer]) -> Answer:
     for outcome in (Outcome.INFEASIBLE, Outcome.UNKNOWN):
         if any(answer.outcome is outcome for answer in answers):
-            return Answer(outcome, solve_s=sum(answer.solve_s for answer in answers))
+            return Answer(outcome)
     optimal = all(answer.outcome is Outcome.OPTIMAL for answer in answers)
     return Answer(
         Outcome.OPTIMAL if optimal else Outcome.FEASIBLE,
@@ -118,162 +157,106 @@ def _together(answers: Sequence[Answer]) -> Answer:
         sum(answer.objective_usd for answer in answers),
         sum(answer.bound_usd for answer in answers),
         answers[0].solver if answers else "",
-        sum(answer.solve_s for answer in answers),
     )
 
 
 def _within(answer: Answer, gap: float) -> Answer:
     """OPTIMAL is within the gap that was asked, whatever the solver was told."""
-    if answer.outcome is Outcome.FEASIBLE and _gap(answer, answer.bound_usd) <= gap:
-        return replace(answer, outcome=Outcome.OPTIMAL)
+    off = (answer.objective_usd - answer.bound_usd) / max(abs(answer.objective_usd), 1e-9)
+    if answer.solved:
+        return replace(answer, outcome=Outcome.OPTIMAL if off <= gap else Outcome.FEASIBLE)
     return answer
 
 
-def _solve_competing(
-    request: PlanRequest,
-    parts: Sequence[JobPart],
-    limits: tuple[SharedLimit, ...],
-    apart: Answer,
-    time_limit_s: float,
-    gap: float,
-    solver: str | None,
-) -> Answer:
-    competing = [_competing(request, part) for part in parts]
-    slots = _competing_slots(request, competing)
-    started = time.perf_counter()
-    turns = None
-    for fair in (False, True):
-        if turns is None:
-            turns = _in_turn(request, competing, limits, slots, time_limit_s / 3, gap, solver, fair)
-    left_s = time_limit_s - (time.perf_counter() - started)
-    joint = Answer(Outcome.UNKNOWN)
-    if left_s > 0.05 and not (turns is not None and _gap(turns, apart.bound_usd) <= gap):
-        model = PlanModel(request, competing, slots, limits, exclusive=True)
-        joint = _answer(model, competing, slots, left_s, gap, solver, exclusive=True)
-    found = [answer for answer in (joint, turns) if answer is not None and answer.solved]
-    if not found:
-        return joint
-    best = min(found, key=lambda answer: answer.objective_usd)
-    # Slots only restrict: the bound that holds for the real problem is that of the jobs apart.
-    bound_usd = min(apart.bound_usd, best.objective_usd)
-    outcome = Outcome.OPTIMAL if _gap(best, bound_usd) <= gap else Outcome.FEASIBLE
-    return replace(best, outcome=outcome, bound_usd=bound_usd)
-
-
-def _gap(answer: Answer, bound_usd: float) -> float:
-    return (answer.objective_usd - bound_usd) / max(abs(answer.objective_usd), 1e-9)
-
-
-def _competing_slots(request: PlanRequest, parts: Sequence[JobPart]) -> tuple[Slot, ...]:
-    demands = [part.demand for part in parts]
-    horizon_h = max(d.due_h for d in demands) - min(d.release_h for d in demands)
-    options = sum(len(part.options) for part in parts)
-    overhead_h = max(d.job.overhead_s for d in demands) / 3600
-    slot_h = max(1.0, horizon_h * options / CELLS, 2.5 * overhead_h)
-    if request.slot_s is not None:
-        slot_h = max(request.slot_s / 3600, 2.5 * overhead_h)
-    scarce = any(not bool(part.table.now.all()) for part in parts) or any(
-        offer.nodes_available is not None for offer in request.offers
+def _solve_over_slots(request: PlanRequest, parts: Sequence[JobPart], settings: Settings) -> Answer:
+    alone = len(parts) == 1
+    share = 1 - POLISH_SHARE if alone else 1.0
+    plan = solve_fleet(
+        request,
+        parts,
+        time_limit_s=settings.time_limit_s * share,
+        gap=settings.gap / 4 if alone else settings.gap,
+        solver=settings.solver,
+        warm=settings.warm,
     )
-    return slots_of(demands, scarce_now=scarce, slot_h=slot_h)
-
-
-def _in_turn(
-    request: PlanRequest,
-    parts: Sequence[JobPart],
-    limits: tuple[SharedLimit, ...],
-    slots: tuple[Slot, ...],
-    time_limit_s: float,
-    gap: float,
-    solver: str | None,
-    fair: bool,
-) -> Answer | None:
-    """Jobs by deadline, each within what the ones before it leave of every limit in every slot.
-
-    ``fair``: each takes at most an equal share of what is left, so that the last is not crowded
-    out by a first one that took many slow nodes because they are cheap.
-    """
-    left = {(n, t): limit.most for n, limit in enumerate(limits) for t in range(len(slots))}
-    answers: dict[int, Answer] = {}
-    usd = 0.0
-    for turn, number in enumerate(sorted(range(len(parts)), key=lambda i: parts[i].demand.due_h)):
-        part = parts[number]
-        waiting = len(parts) - turn if fair else 1
-        room = {place: most / waiting for place, most in left.items()}
-        policy = request.policy
-        total = totals_limit_usd(request)
-        if total is not None:
-            remaining = replace(policy.limits, max_usd=max(0.0, total[1] - usd))
-            policy = replace(policy, limits=remaining)
-        model = PlanModel(
-            replace(request, policy=policy), [part], slots, limits, exclusive=True, room=room
-        )
-        solution = model.solve(time_limit_s=time_limit_s / len(parts), gap=gap, solver=solver)
-        if solution.outcome not in (Outcome.OPTIMAL, Outcome.FEASIBLE):
-            return None
-        (uses,) = model.uses(solution)
-        segments = lay_out(part, uses, slots, exclusive=True)
-        verify(part, segments)
-        answers[number] = _answer_of(part, segments, solution.solver, solution.solve_s)
-        usd += spent(segments, part.table, part.demand, "usd")
-        _take_room(request, part, uses, limits, left)
-    return _together([answers[number] for number in range(len(parts))])
-
-
-def _take_room(
-    request: PlanRequest,
-    part: JobPart,
-    uses: Sequence[Use],
-    limits: tuple[SharedLimit, ...],
-    left: dict[tuple[int, int], float],
-) -> None:
-    for use in uses:
-        for n, limit in enumerate(limits):
-            left[n, use.slot] -= limit.load(request, part.demand, part.table, use.option.row)
-
-
-def _answer_of(part: JobPart, segments: tuple[Segment, ...], solver: str, solve_s: float) -> Answer:
-    score = spent(segments, part.table, part.demand, "score")
-    return Answer(Outcome.FEASIBLE, (segments,), score, 0.0, solver, solve_s)
-
-
-def _answer(
-    model: PlanModel,
-    parts: Sequence[JobPart],
-    slots: tuple[Slot, ...],
-    time_limit_s: float,
-    gap: float,
-    solver: str | None,
-    *,
-    exclusive: bool,
-) -> Answer:
-    solution = model.solve(time_limit_s=time_limit_s, gap=gap, solver=solver)
-    if solution.outcome not in (Outcome.OPTIMAL, Outcome.FEASIBLE):
-        return Answer(solution.outcome, solver=solution.solver, solve_s=solution.solve_s)
-    segments: list[tuple[Segment, ...]] = []
-    for part, uses in zip(parts, model.uses(solution), strict=True):
-        laid = lay_out(part, uses, slots, exclusive=exclusive)
-        verify(part, laid)
-        segments.append(laid)
-    unit = model.unit_usd
-    objective = sum(
-        spent(laid, part.table, part.demand, "score")
-        for part, laid in zip(parts, segments, strict=True)
+    schedules = list(plan.schedules)
+    segments = [
+        () if schedule is None else _checked(request, part, plan, schedule)
+        for part, schedule in zip(parts, schedules, strict=True)
+    ]
+    if alone and schedules[0] is not None:
+        polished = _polished(request, parts[0], plan, settings)
+        if polished is not None and _score(polished) < _score(segments[0]):
+            segments = [polished]
+    unserved = tuple(
+        part.demand.job.name for part, own in zip(parts, segments, strict=True) if not own
     )
-    if objective - solution.objective * unit > 1e-3 * max(abs(objective), 1e-9):
-        raise SolverError("the plan's cost outside the solver differs from the solver's")
-    return Answer(
-        solution.outcome,
+    _refuse_broken(request, parts, segments)
+    objective = sum(_score(own) for own in segments)
+    answer = Answer(
+        Outcome.FEASIBLE if not unserved else Outcome.INFEASIBLE,
         tuple(segments),
         objective,
-        min(solution.bound * unit, objective),
-        solution.solver,
-        solution.solve_s,
+        min(plan.bound_usd, objective),
+        "column generation",
+        unserved=unserved,
+        fleet=plan,
     )
+    return _within(answer, settings.gap)
 
 
-def _usd(parts: Sequence[JobPart], answer: Answer) -> float:
-    return sum(
-        spent(segments, part.table, part.demand, "usd")
-        for part, segments in zip(parts, answer.segments, strict=True)
+def _score(segments: Sequence[Segment]) -> float:
+    return sum(segment.score for segment in segments)
+
+
+def _checked(
+    request: PlanRequest, part: JobPart, plan: FleetPlan, schedule: Schedule
+) -> tuple[Segment, ...]:
+    tariff = Tariff.of(plan.outlook, part.table, request.policy.objective)
+    segments = segments_of(part, tariff, schedule, plan.slots)
+    verify(part, segments)
+    return segments
+
+
+def _refuse_broken(
+    request: PlanRequest, parts: Sequence[JobPart], segments: Sequence[tuple[Segment, ...]]
+) -> None:
+    """Raise SolverError where the plan breaks a limit that jobs share: it is never shown."""
+    planned = list(zip(parts, segments, strict=True))
+    broken = broken_limits(request, shared_limits(request), planned)
+    if broken:
+        raise SolverError(f"the plan breaks {broken[0]}")
+
+
+def _polished(
+    request: PlanRequest, part: JobPart, plan: FleetPlan, settings: Settings
+) -> tuple[Segment, ...] | None:
+    """The cells that any schedule of the job used, solved together; None where none is found."""
+    pairs = sorted(
+        {
+            (stage, row)
+            for _, schedule in plan.columns
+            for stage, row in zip(schedule.stage.tolist(), schedule.row.tolist(), strict=True)
+        }
     )
+    number_of = {pair: number for number, pair in enumerate(pairs)}
+    cells = {
+        (number_of[stage, row], slot)
+        for _, schedule in plan.columns
+        for stage, row, slot in zip(
+            schedule.stage.tolist(), schedule.row.tolist(), schedule.slot.tolist(), strict=True
+        )
+    }
+    options = [Option(stage, row) for stage, row in pairs]
+    narrowed = replace(part, options=options, cells=cells)
+    limits: tuple[SharedLimit, ...] = ()
+    model = PlanModel(request, [narrowed], plan.slots, limits, exclusive=True)
+    limit_s = settings.time_limit_s * POLISH_SHARE
+    solution = model.solve(time_limit_s=limit_s, gap=settings.gap / 4, solver=settings.solver)
+    if solution.outcome not in (Outcome.OPTIMAL, Outcome.FEASIBLE):
+        return None
+    (uses,) = model.uses(solution)
+    tariff = Tariff.of(plan.outlook, part.table, request.policy.objective)
+    segments = lay_out(narrowed, tariff, uses, plan.slots, exclusive=True)
+    verify(narrowed, segments)
+    return segments

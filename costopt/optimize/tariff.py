@@ -148,6 +148,21 @@ class Tariff:
         start_usd: Array = table.usd_per_start[rows] + more * table.start_h[rows]
         return table.usd_per_hour[rows] + more, start_usd
 
+    def score_at(self, slots: Rows, rows: Rows) -> tuple[Array, Array]:
+        """The objective of a paid hour and of a start, for pairs of a slot and a row."""
+        table, objective = self.table, self.objective
+        hour, start = table.score_per_hour[rows], table.start_score[rows]
+        if self.outlook.usd_more is not None and objective.usd:
+            usd_per_hour, _ = self.usd_at(slots, rows)
+            more = objective.usd * (usd_per_hour - table.usd_per_hour[rows])
+            hour, start = hour + more, start + more * table.start_h[rows]
+        if self.outlook.gco2e_more is not None and objective.usd_per_tonne_co2e:
+            grams = self.gco2e_at(slots, rows) - table.gco2e_per_kwh[rows]
+            usd = objective.usd_per_tonne_co2e * grams / 1e6
+            hour = hour + usd * table.kwh_per_hour[rows]
+            start = start + usd * table.kwh_per_start[rows]
+        return hour, start
+
     def gco2e_at(self, slots: Rows, rows: Rows) -> Array:
         """g/kWh for pairs of a slot and a row; NaN where unknown."""
         base: Array = self.table.gco2e_per_kwh[rows]
@@ -157,7 +172,7 @@ class Tariff:
     def usable(self, demand: Demand, rows: Rows) -> NDArray[np.bool_]:
         """(T, rows): whether the job may run the row in the slot: time, capacity, dated offers."""
         table, slots = self.table, self.outlook.slots
-        here = np.array([slot.within(demand) for slot in slots], dtype=bool)
+        here = np.array([slot.hours_of(demand) > 0 for slot in slots], dtype=bool)
         near = np.array([slot.near for slot in slots], dtype=bool)
         start_h = np.array([slot.start_h for slot in slots])[:, None]
         end_h = np.array([slot.end_h for slot in slots])[:, None]

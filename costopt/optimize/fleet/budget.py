@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from costopt.optimize.fleet.schedule import Schedule
 from costopt.optimize.model import JobPart
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.shared import totals_limit_usd
+from costopt.optimize.shared import total_limits
 
 SMALLEST = 1e-9
 """A budget of nothing is held as this, so that shares of it are numbers."""
@@ -42,8 +42,7 @@ def budgets_of(request: PlanRequest, parts: Sequence[JobPart]) -> tuple[Budget, 
             found.append(
                 Budget(f"max_kwh of {name} (kWh)", max(own.max_kwh, SMALLEST), only, in_kwh=True)
             )
-    total = totals_limit_usd(request)
-    if total is not None:
-        everyone = frozenset(range(len(parts)))
-        found.append(Budget(f"{total[0]} of the policy ($)", max(total[1], SMALLEST), everyone))
+    for total in total_limits(request):
+        counted = (n for n, part in enumerate(parts) if total.counts(part.demand.job))
+        found.append(Budget(f"{total.name} ($)", max(total.most_usd, SMALLEST), frozenset(counted)))
     return tuple(found)

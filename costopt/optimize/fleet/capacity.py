@@ -66,12 +66,18 @@ class Capacity:
             pool = offer.pool
             key = (pool.provider, pool.region, pool.instance_type, pool.capacity_type)
             families.setdefault(key, []).append(number)
+        for number in self.counting:
+            if self.limits[number].pool is not None:
+                loads[number] = [
+                    offer.pool == self.limits[number].pool for offer in self.request.offers
+                ]
+        alike = [i for i in self.counting if self.limits[i].pool is None]
         for members in families.values():
             pool = self.request.offers[members[0]].pool
             machine = self.request.machines.get(pool)
             if machine is not None:
-                column = [self.limits[i]._node_load(pool, machine) for i in self.counting]
-                loads[np.ix_(self.counting, members)] = np.array(column)[:, None]
+                column = np.array([self.limits[i].node_load(pool, machine) for i in alike])
+                loads[np.ix_(alike, members)] = column[:, None]
         return loads
 
     def loads(self, part: JobPart, row: int) -> tuple[tuple[int, float], ...]:
@@ -106,7 +112,8 @@ class Capacity:
         priced = [i for i in self.counting if duals[i].any() and self._counts(i, tenant)]
         prices = duals[priced].T @ self.per_node[priced] if priced else self._free()
         limits, offers = self.pool_limits
-        np.add.at(prices, (slice(None), offers), duals[limits].T)
+        for limit, offer in zip(limits.tolist(), offers.tolist(), strict=True):
+            prices[:, offer] += duals[limit]
         return prices
 
     def _free(self) -> Array:
@@ -114,7 +121,7 @@ class Capacity:
 
     def _counts(self, number: int, tenant: str) -> bool:
         """Whether a limit counts the jobs of this tenant."""
-        return getattr(self.limits[number], "tenant", None) in (None, tenant)
+        return self.limits[number].tenant in (None, tenant)
 
     def shared_prices(self, menu: Menu, node_prices: Array, duals: Array) -> Array:
         """(T, N): what each row pays in each slot for what it shares."""

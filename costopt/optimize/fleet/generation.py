@@ -81,18 +81,24 @@ class Generation:
         self._parts, self._menus, self._capacity, self._budgets = parts, menus, capacity, budgets
         self._gap, self._stop_at, self._solver = gap, stop_at, solver
         self._node_prices: dict[str, Array] = {}
+        self._jobs: list[int] = []
+        self._unit_usd = 1.0
 
     def run(
-        self, first: Sequence[Schedule], feasible: Mapping[int, Schedule], start: Duals
+        self, alone: Mapping[int, Schedule], together: Mapping[int, Schedule], start: Duals
     ) -> Relaxation:
-        """From each job's schedule as if alone, schedules that fit together, and first prices."""
-        self._unit_usd = max(sum(schedule.total_score for schedule in first), 1e-9)
-        known = [*enumerate(first), *feasible.items()]
+        """From the jobs' schedules as if alone, schedules that fit together, and first prices.
+
+        Jobs that are not in ``alone`` are left out.
+        """
+        self._unit_usd = max(sum(schedule.total_score for schedule in alone.values()), 1e-9)
+        self._jobs = sorted(alone)
+        known = [*alone.items(), *together.items()]
         pool = [self._column(job, schedule) for job, schedule in known]
         bound, more = self._price(start, exact=False)
         state = _State(start, bound, [*pool, *more])
         for width in BLOCKS:
-            if self._level(state, width, first) or self._late():
+            if self._level(state, width, alone) or self._late():
                 break
         if state.proven == -math.inf:
             state.proven, _ = self._prove(state.best, state.bound)
@@ -105,13 +111,15 @@ class Generation:
             state.rounds,
         )
 
-    def _level(self, state: _State, width: int, first: Sequence[Schedule]) -> bool:
+    def _level(self, state: _State, width: int, alone: Mapping[int, Schedule]) -> bool:
         """Rounds with limits held over blocks of ``width`` slots; whether the gap is closed."""
         blocks = np.arange(len(self._capacity.slots)) // width
         master = Master(
             self._parts, self._capacity, self._budgets, blocks, self._unit_usd, self._solver
         )
-        master.add_unserved([UNSERVED * max(s.total_score, 1e-9 * self._unit_usd) for s in first])
+        master.add_unserved(
+            {job: UNSERVED * max(s.total_score, 1e-9 * self._unit_usd) for job, s in alone.items()}
+        )
         master.add(state.pool)
         for _ in range(ROUNDS):
             found = master.solve(self._left_s())
@@ -121,13 +129,12 @@ class Generation:
             shares, raw, state.value = found
             state.unserved = tuple(master.unserved(shares))
             columns = self._round(state, raw)
-            import os
-            if os.environ.get("DBG"): print(width, state.rounds, state.value, state.bound, state.proven, len(columns))
             if self._close(state.value, state.bound):
                 state.proven, missed = self._prove(state.best, state.bound)
                 if self._close(state.value, state.proven):
                     return width == 1
-                if not missed: return False
+                if not missed:
+                    return False
                 columns.extend(missed)
                 state.bound = state.proven
             master.add(columns)
@@ -171,8 +178,8 @@ class Generation:
             for price, budget in zip(duals.budget, self._budgets, strict=True)
         )
         columns: list[Column] = []
-        for job, part in enumerate(self._parts):
-            work = duals.work[job]
+        for job in self._jobs:
+            part, work = self._parts[job], duals.work[job]
             menu = self._menus.all_worth(job, work) if exact else self._menus[job]
             path = best_path(menu, self.prices(job, menu, duals))
             bound += float(work @ np.array([stage.units for stage in part.demand.stages]))

@@ -11,12 +11,13 @@ Columns z are whole schedules s of jobs j; the rows and their prices (dual value
 At any prices ≥ 0 the objective is at least Σ price·W − Σ price·most − Σ_j (value of j's best
 schedule at these prices): the Lagrangian bound (Desaulniers et al., Column Generation, 2005).
 A block is a few neighbouring slots: to hold a limit on average over a block relaxes the slots' own
-limits, but the fewer rows, the sooner the prices settle. Rows are added when a solution breaks them. Every row is in shares of its own limit.
+limits, but the fewer rows, the sooner the prices settle. Rows are added when a solution breaks
+them. Every row is in shares of its own limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,20 +86,19 @@ class Master:
         self.columns: list[Column | None] = []
         self._work = [np.array([stage.units for stage in part.demand.stages]) for part in parts]
         self._one = [self._program.row(high=1.0, terms={}) for _ in parts]
-        self._work_rows = [
-            [self._program.row(low=1.0, terms={}) for _ in range(len(work))] for work in self._work
-        ]
+        self._work_rows: list[list[int]] = [[] for _ in parts]
         self._budget_rows = [self._program.row(high=1.0, terms={}) for _ in budgets]
         self._shared_rows: dict[tuple[int, int], int] = {}
         self._unserved: dict[int, int] = {}
 
-    def add_unserved(self, costs: Sequence[float]) -> None:
-        """The columns that leave a job's work undone, at these dollars."""
-        for job, cost in enumerate(costs):
+    def add_unserved(self, costs: Mapping[int, float]) -> None:
+        """The columns that leave a job's work undone, at these dollars; others are left out."""
+        for job, cost in costs.items():
             self._unserved[job] = len(self.columns)
             self.columns.append(None)
             self._load_of.append({})
-            rows = self._work_rows[job]
+            rows = [self._program.row(low=1.0, terms={}) for _ in self._work[job]]
+            self._work_rows[job] = rows
             self._program.columns([cost / self._unit_usd], [dict.fromkeys(rows, 1.0)])
 
     def add(self, columns: Sequence[Column]) -> None:
@@ -115,11 +115,8 @@ class Master:
     def _terms(self, column: Column) -> dict[int, float]:
         job, schedule = column.job, column.schedule
         terms = {self._one[job]: 1.0}
-        for row, units, work in zip(
-            self._work_rows[job], schedule.work.tolist(), self._work[job].tolist(), strict=True
-        ):
-            if units:
-                terms[row] = units / work
+        shares = (schedule.work / self._work[job]).tolist()
+        terms |= {r: x for r, x in zip(self._work_rows[job], shares, strict=True) if x}
         for number, budget in enumerate(self._budgets):
             spent = budget.spent(job, schedule)
             if spent:
@@ -186,7 +183,7 @@ class Master:
             shared[limit, within] = max(0.0, -duals[row]) * unit / self._most((limit, block))
         return Duals(
             tuple(
-                np.maximum(duals[rows], 0.0) * unit / work
+                np.maximum(duals[rows], 0.0) * unit / work if rows else np.zeros(len(work))
                 for rows, work in zip(self._work_rows, self._work, strict=True)
             ),
             shared,

@@ -68,7 +68,7 @@ class Menu:
         return cls(
             part=part,
             slots=outlook.slots,
-            hours=np.array([slot.hours for slot in outlook.slots]),
+            hours=np.array([slot.hours_of(demand) for slot in outlook.slots]),
             tariff=tariff,
             rows=rows,
             gang=gang,
@@ -80,7 +80,7 @@ class Menu:
             start_h=table.start_h[lead],
             live=int(live[0]) if len(live) else -1,
             starting_h=demand.starting_h,
-            may_pause=np.array([getattr(stage, "may_pause", True) for stage in stages], dtype=bool),
+            may_pause=np.array([stage.may_pause for stage in stages], dtype=bool),
             work=np.array([stage.units for stage in stages]),
             nodes=table.nodes[rows],
             column=tariff.column_of(rows),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import numpy as np
 
@@ -39,6 +40,11 @@ class Packing:
         self._usage: dict[int, Array] = {}
         self.left = capacity.empty()
         self.money = np.array([budget.most for budget in budgets])
+
+    @property
+    def now(self) -> datetime:
+        """When the plan is made."""
+        return self._capacity.request.now
 
     @property
     def score(self) -> float:

@@ -39,7 +39,7 @@ class GrowingProgram:
         self._rows: list[Any] = []
         self._columns: list[Any] = []
         chosen = solver or ("highs" if importlib.util.find_spec("highspy") else "cbc")
-        self._highs = _new_highs() if chosen == "highs" else None
+        self._highs: Any = _new_highs() if chosen == "highs" else None
 
     def row(
         self, *, low: float = -math.inf, high: float = math.inf, terms: Mapping[int, float]

@@ -1,0 +1,164 @@
+"""What one plan leaves to the next: prices and schedules, by names and times that stay the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from costopt.domain.market import Pool
+from costopt.optimize.fleet.capacity import Capacity
+from costopt.optimize.fleet.master import Duals
+from costopt.optimize.fleet.menu import Menu
+from costopt.optimize.fleet.menus import Menus
+from costopt.optimize.fleet.packing import Packing
+from costopt.optimize.fleet.path import Path, Step
+from costopt.optimize.fleet.schedule import Schedule, schedule_of, trimmed
+from costopt.optimize.model import JobPart
+from costopt.optimize.rates import Array
+from costopt.optimize.request import PlanRequest
+from costopt.optimize.slots import Slot
+
+if TYPE_CHECKING:
+    from costopt.optimize.fleet.solve import FleetPlan
+
+Gang = tuple[tuple[tuple[Pool, int], ...], float]
+"""(pool, nodes) of each part, and the power cap; 0 where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a job was to run in a slot [begin_at, end_at)."""
+
+    begin_at: datetime
+    end_at: datetime
+    stage: str
+    gang: Gang
+
+
+@dataclass(slots=True)
+class Warm:
+    """Kept by whoever plans again and again; empty before the first plan.
+
+    ``shared`` are prices by limit's name with the slot that each was for, ``work`` by job and
+    stage's name. ``gap`` is how near to its bound the last plan came.
+    """
+
+    shared: dict[str, list[tuple[datetime, datetime, float]]] = field(default_factory=dict)
+    work: dict[tuple[str, str], float] = field(default_factory=dict)
+    held: dict[str, list[Held]] = field(default_factory=dict)
+    gap: float | None = None
+
+    def keep(self, request: PlanRequest, parts: Sequence[JobPart], plan: FleetPlan) -> None:
+        """Take over what a plan has found."""
+        spans = _spans(request.now, plan.slots)
+        self.shared = {}
+        for number, slot in np.argwhere(plan.duals.shared > 0).tolist():
+            name, price = plan.capacity.limits[number].name, float(plan.duals.shared[number, slot])
+            self.shared.setdefault(name, []).append((*spans[slot], price))
+        self.work = {
+            (part.demand.job.name, stage.name): float(price)
+            for part, prices in zip(parts, plan.duals.work, strict=True)
+            for stage, price in zip(part.demand.stages, prices.tolist(), strict=True)
+        }
+        self.held = {
+            part.demand.job.name: _held(part, schedule, spans)
+            for part, schedule in zip(parts, plan.schedules, strict=True)
+            if schedule is not None
+        }
+        self.gap = (plan.score - plan.bound_usd) / max(abs(plan.score), 1e-9)
+
+    def prices(self, parts: Sequence[JobPart], capacity: Capacity, start: Duals) -> Duals:
+        """The kept prices where the new plan has the same limits and times, else the given ones."""
+        if not self.shared and not self.work:
+            return start
+        spans = _spans(capacity.request.now, capacity.slots)
+        shared = np.zeros_like(start.shared)
+        for number, limit in enumerate(capacity.limits):
+            if limit.name in self.shared:
+                shared[number] = _again(self.shared[limit.name], spans)
+        work = tuple(
+            np.array(
+                [
+                    self.work.get((part.demand.job.name, stage.name), price)
+                    for stage, price in zip(part.demand.stages, prices.tolist(), strict=True)
+                ]
+            )
+            for part, prices in zip(parts, start.work, strict=True)
+        )
+        return replace(start, shared=shared, work=work)
+
+    def place(self, parts: Sequence[JobPart], menus: Menus, packing: Packing) -> None:
+        """Put the kept schedules in, as far as they still do the work and find room."""
+        spans = _spans(packing.now, menus[0].slots)
+        for job, part in enumerate(parts):
+            held = self.held.get(part.demand.job.name)
+            path = None if held is None else _path(menus[job], held, spans)
+            if path is None:
+                continue
+            schedule = trimmed(menus[job], schedule_of(menus[job], path))
+            if schedule.serves(menus[job].work) and packing.fits(job, schedule):
+                packing.place(job, schedule)
+
+
+Span = tuple[datetime, datetime]
+
+
+def _spans(now: datetime, slots: Sequence[Slot]) -> list[Span]:
+    return [
+        (now + timedelta(hours=slot.start_h), now + timedelta(hours=slot.end_h)) for slot in slots
+    ]
+
+
+def _held(part: JobPart, schedule: Schedule, spans: Sequence[Span]) -> list[Held]:
+    stages = part.demand.stages
+    return [
+        Held(spans[slot][0], spans[slot][1], stages[stage].name, _gang(part, row))
+        for slot, stage, row in zip(
+            schedule.slot.tolist(),
+            schedule.stage.tolist(),
+            schedule.row.tolist(),
+            strict=True,
+        )
+    ]
+
+
+def _gang(part: JobPart, row: int) -> Gang:
+    cap_w = float(part.table.cap_w[row])
+    return tuple(sorted(part.table.parts(row))), 0.0 if np.isnan(cap_w) else cap_w
+
+
+def _again(known: Sequence[tuple[datetime, datetime, float]], spans: Sequence[Span]) -> Array:
+    """The price of the slot in which the middle of each new one lies; 0 where there was none."""
+    middles = [begin + (end - begin) / 2 for begin, end in spans]
+    return np.array(
+        [next((p for begin, end, p in known if begin <= at < end), 0.0) for at in middles]
+    )
+
+
+def _path(menu: Menu, held: Sequence[Held], spans: Sequence[Span]) -> Path | None:
+    """What was held, over the new slots; None where it is no longer on the menu."""
+    place_of = {_gang(menu.part, int(row)): n for n, row in enumerate(menu.rows.tolist())}
+    stage_of = {stage.name: q for q, stage in enumerate(menu.part.demand.stages)}
+    steps: list[Step] = []
+    for t, (begin, end) in enumerate(spans):
+        at = begin + (end - begin) / 2
+        one = next((h for h in held if h.begin_at <= at < h.end_at), None)
+        if one is None or menu.hours[t] <= 0:
+            continue
+        place, stage = place_of.get(one.gang), stage_of.get(one.stage)
+        if place is None or stage is None or not menu.usable[t, place]:
+            return None
+        steps.append(Step(t, stage, place, _starts(menu, steps, t, place)))
+    return Path(0.0, tuple(steps))
+
+
+def _starts(menu: Menu, steps: Sequence[Step], t: int, place: int) -> bool:
+    """Whether the gang is launched there, and does not run on from before."""
+    gang = menu.gang[place]
+    if not steps:
+        return not (t == 0 and gang == menu.live)
+    return steps[-1].slot + 1 != t or menu.gang[steps[-1].place] != gang
