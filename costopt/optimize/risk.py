@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from statistics import NormalDist
@@ -25,13 +25,19 @@ from costopt.domain.policy import Objective
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
 from costopt.optimize.layout import Segment
-from costopt.optimize.prune import alone_held_h, alone_score, alone_units
+from costopt.optimize.prune import alone_held_h, alone_score, alone_units, lower_hull, usable_h
 from costopt.optimize.rates import Array, paid_per_useful
 from costopt.optimize.slots import BELIEF_H
 
 CANDIDATE_SAMPLES = 200
 PLAN_SAMPLES = 2000
 SEED = 20260302
+
+FALLBACKS = 4
+"""How many gangs that are faster than the one held back are looked at as the fallback."""
+
+LATE_USD = 1e9
+"""A run that ends late is worse than any cost."""
 
 FARTHEST = 1e6
 """How many times its own work a job is said to take where it cannot be done: floats stay finite."""
@@ -94,6 +100,7 @@ def forecast_segments(
         np.array([segment.start_h for segment in segments]),
         draws,
     )
+    samples = _at_planned_prices(table, rows, segments, samples)
     finish_h = np.full(PLAN_SAMPLES, demand.release_h)
     for segment, run_h in zip(segments, samples.finish_h, strict=True):
         finish_h = np.maximum(finish_h, segment.earliest_h) + run_h
@@ -109,6 +116,27 @@ def forecast_segments(
     held = _fall_back(table, whole, shaky, begin_h, demand, draws)
     error = np.array([float(table.power_error[rows].max())])
     return _forecasts(held, error, demand, now)[0], held
+
+
+def _at_planned_prices(
+    table: ConfigurationTable,
+    rows: NDArray[np.int64],
+    segments: Sequence[Segment],
+    samples: Samples,
+) -> Samples:
+    """Dollars and grams at the prices and the carbon intensity of when each segment is planned."""
+    present = [
+        float(_usd(table, rows[i : i + 1], np.array([[s.hours]]), np.array([s.start_h]))[0, 0])
+        for i, s in enumerate(segments)
+    ]
+    planned = np.array([s.usd for s in segments])
+    ratio = np.divide(planned, present, out=np.ones(len(segments)), where=np.array(present) > 0)
+    intensity = np.array([s.gco2e_per_kwh for s in segments])
+    return replace(
+        samples,
+        usd=samples.usd * ratio[:, None],
+        gco2e=samples.kwh * intensity[:, None],
+    )
 
 
 def mean_score_usd(samples: Samples, objective: Objective) -> float:
@@ -240,14 +268,57 @@ def _fall_back(
     demand: Demand,
     draws: _Draws,
 ) -> Samples:
+    """Each run with the fallback that is the cheapest for it on average: a slow one must begin
+    early, a fast one costs more an hour.
+    """
+    if not shaky.any():
+        return samples
+    best, best_usd = samples, np.full(len(begin_h), np.inf)
+    for row in _fallback_rows(table, demand):
+        held = _fall_back_to(row, table, samples, shaky, begin_h, demand, draws)
+        late = (held.finish_h > demand.due_h + 1e-6).mean(axis=1)
+        usd = held.usd.mean(axis=1) + np.where(late > 0, LATE_USD * late, 0.0)
+        better = usd < best_usd
+        best = _where(better, held, best)
+        best_usd = np.minimum(usd, best_usd)
+    return best
+
+
+def _fallback_rows(table: ConfigurationTable, demand: Demand) -> list[int]:
+    """The one held back, and faster ones that cost more an hour."""
+    held = fallback_row(table, demand)
+    if held is None:
+        return []
+    safe = np.flatnonzero(~table.interruptible & table.now & (usable_h(table, demand) > 0))
+    hull = safe[lower_hull(table.paid_units_per_hour[safe], table.score_per_hour[safe])]
+    faster = hull[table.paid_units_per_hour[hull] > table.paid_units_per_hour[held]]
+    return [held, *faster[:FALLBACKS].tolist()]
+
+
+def _where(better: NDArray[np.bool_], one: Samples, other: Samples) -> Samples:
+    pick = better[:, None]
+    return Samples(
+        *(
+            np.where(pick, getattr(one, field.name), getattr(other, field.name))
+            for field in fields(Samples)
+        )
+    )
+
+
+def _fall_back_to(
+    row: int,
+    table: ConfigurationTable,
+    samples: Samples,
+    shaky: NDArray[np.bool_],
+    begin_h: Array,
+    demand: Demand,
+    draws: _Draws,
+) -> Samples:
     """Change to uninterrupted capacity at the last moment that still ends by the due time.
 
     At a mean pace of W / run hours the rest of the work at time s must fit the safe pace r:
     (1 − s / run) · W / r + δ = due − begin − s.
     """
-    row = fallback_row(table, demand)
-    if row is None or not shaky.any():
-        return samples
     run_h = samples.finish_h - begin_h[:, None]
     safe_units = float(alone_units(table, demand)[row])
     safe_h = safe_units / np.maximum(_safe_units_per_hour(table, row, draws), 1e-300)[None, :]

@@ -184,7 +184,7 @@ def _solve_over_slots(request: PlanRequest, parts: Sequence[JobPart], settings: 
         () if schedule is None else _checked(request, part, plan, schedule)
         for part, schedule in zip(parts, schedules, strict=True)
     ]
-    if alone and schedules[0] is not None:
+    if alone and schedules[0] is not None and plan.gap > settings.gap / 2:
         polished = _polished(request, parts[0], plan, settings)
         if polished is not None and _score(polished) < _score(segments[0]):
             segments = [polished]

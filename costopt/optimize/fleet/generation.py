@@ -132,7 +132,7 @@ class Generation:
             if self._close(state.value, state.bound):
                 state.proven, missed = self._prove(state.best, state.bound)
                 if self._close(state.value, state.proven):
-                    return width == 1
+                    return width == 1 or not master.shares_anything
                 if not missed:
                     return False
                 columns.extend(missed)

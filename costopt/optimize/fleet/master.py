@@ -175,6 +175,11 @@ class Master:
             self._shared_rows[key] = self._program.row(high=1.0, terms=terms)
         return bool(broken)
 
+    @property
+    def shares_anything(self) -> bool:
+        """Whether any shared limit has been broken so far."""
+        return bool(self._shared_rows)
+
     def _duals(self, duals: Array) -> Duals:
         unit = self._unit_usd
         shared = np.zeros(self._capacity.active.shape)

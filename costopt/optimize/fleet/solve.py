@@ -52,6 +52,11 @@ class FleetPlan:
         """The objective in dollars."""
         return sum(s.total_score for s in self.schedules if s is not None)
 
+    @property
+    def gap(self) -> float:
+        """How far the plan may be from the best one, in shares of it."""
+        return max(0.0, self.score - self.bound_usd) / max(abs(self.score), 1e-9)
+
 
 def solve_fleet(
     request: PlanRequest,

@@ -69,7 +69,7 @@ class Warm:
             for part, schedule in zip(parts, plan.schedules, strict=True)
             if schedule is not None
         }
-        self.gap = (plan.score - plan.bound_usd) / max(abs(plan.score), 1e-9)
+        self.gap = plan.gap
 
     def prices(self, parts: Sequence[JobPart], capacity: Capacity, start: Duals) -> Duals:
         """The kept prices where the new plan has the same limits and times, else the given ones."""
