@@ -38,13 +38,18 @@ class JobSubmitted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionMade(Event):
-    """What the strategy wanted from now on; recorded when it differs from the last."""
+    """What the strategy wanted from now on; recorded when it differs from the last.
+
+    ``alternatives`` are (choice, value in dollars or None, note), as the strategy weighed them;
+    recorded only where the run was asked to explain itself.
+    """
 
     decision_id: str
     targets: tuple[tuple[str, int], ...]
     reason: str
     rule: str | None = None
     slack_s: float | None = None
+    alternatives: tuple[tuple[str, float | None, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import Policy
 from costopt.domain.power import NodePower
+from costopt.domain.series import Series
 from costopt.domain.transfer import Transfer
 
 
@@ -40,7 +41,9 @@ class View:
     in ``rejections``. ``tick_s`` is how long the decision will stand. ``firm_s`` is for how long
     from now no interruption can strike what runs or is launched now: 0 on a live cloud, up to the
     next grid point on a recorded market. ``transfers`` are by ("provider/region" from,
-    "provider/region" to), for where the jobs' data and checkpoints lie.
+    "provider/region" to), for where the jobs' data and checkpoints lie. ``price_forecasts`` are
+    dollars per node-hour by pool, the present price where there is none; ``carbon_forecasts`` g/kWh
+    by "provider/region".
     """
 
     now: datetime
@@ -54,6 +57,8 @@ class View:
     rejections: tuple[Rejection, ...] = ()
     transfers: Mapping[tuple[str, str], Transfer] = field(default_factory=dict)
     account: Account = UNLIMITED
+    price_forecasts: Mapping[Pool, Series] = field(default_factory=dict)
+    carbon_forecasts: Mapping[str, Series] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +71,29 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """What a job could have done instead, or did, as the strategy saw it when it decided.
+
+    ``choice`` is "wait" or the gang, as in "1 × aws/us-west-2/us-west-2a/p3.2xlarge/spot".
+    ``value_usd`` is the policy's objective from now to the end of the job if this is done now and
+    the strategy followed afterwards: expected dollars, with energy and carbon at their weights.
+    None where it cannot be had or would miss the deadline. ``note`` says why not, or on which
+    estimates the value rests.
+    """
+
+    choice: str
+    value_usd: float | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What one job should run on now; no targets means: wait.
 
     ``reason`` says why in a sentence; ``rule`` names what bound the decision (shield, cooldown,
     guard), or is None where the strategy was free. ``slack_s`` is the time left over if the job
-    went to its safest capacity now; None where no such capacity is allowed.
+    went to its safest capacity now; None where no such capacity is allowed. ``alternatives`` are
+    what the strategy weighed, empty where it does not weigh.
     """
 
     job: str
@@ -79,6 +101,7 @@ class Decision:
     reason: str
     rule: str | None = None
     slack_s: float | None = None
+    alternatives: tuple[Alternative, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ class Settings:
     ``drain_timeout_s``: when a node that does not finish its drain is released all the same.
     ``account``: the quotas and tenants that plans keep to.
     ``noticed_share``: share of interruptions with a notice long enough to save on.
+    ``explain``: whether decisions are recorded with the alternatives that were weighed.
     """
 
     owner: str = "costopt"
@@ -37,4 +38,5 @@ class Settings:
     drain_timeout_s: float = 300.0
     noticed_share: float = 0.0
     account: Account = UNLIMITED
+    explain: bool = False
     new_key: Callable[[str, int], str] = random_key

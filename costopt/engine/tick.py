@@ -263,6 +263,7 @@ class Engine:
         targets = tuple((str(t.pool), t.nodes) for t in decision.targets)
         if targets == record.targets and decision.rule == record.rule:
             return
+        weighed = decision.alternatives if self.settings.explain else ()
         self.journal.write(
             DecisionMade(
                 at=now,
@@ -272,6 +273,7 @@ class Engine:
                 reason=decision.reason,
                 rule=decision.rule,
                 slack_s=decision.slack_s,
+                alternatives=tuple((a.choice, a.value_usd, a.note) for a in weighed),
             )
         )
 

@@ -15,6 +15,8 @@ gang is the cheapest one still in time, waiting never silently escalates to a de
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from costopt.domain.market import Pool
 from costopt.domain.ports import Strategy
 from costopt.domain.view import Decision, Desired, JobView, View
@@ -65,6 +67,7 @@ def _shield(view: View, job_view: JobView, decision: Decision) -> Decision:
         reason=_why(decision, fallback, slack_s, rule),
         rule=rule,
         slack_s=slack_s,
+        alternatives=decision.alternatives,
     )
 
 
@@ -163,6 +166,7 @@ def _replace_slow(decision: Decision, fallback: Option, slack_s: float) -> Decis
         reason=_why(decision, fallback, slack_s, "shield"),
         rule="shield",
         slack_s=slack_s,
+        alternatives=decision.alternatives,
     )
 
 
@@ -193,7 +197,7 @@ def _holds(
 
 
 def _with_slack(decision: Decision, slack_s: float) -> Decision:
-    return Decision(decision.job, decision.targets, decision.reason, decision.rule, slack_s)
+    return replace(decision, slack_s=slack_s)
 
 
 def _why(decision: Decision, fallback: Option, slack_s: float, rule: str) -> str:
