@@ -16,6 +16,21 @@ class Account:
     quotas: tuple[Quota, ...] = ()
     tenants: Mapping[str, Tenant] = field(default_factory=dict)
 
+    @property
+    def limits(self) -> tuple[Quota, ...]:
+        """The quotas, and as quotas what each tenant may have at a time."""
+        of_tenants = (
+            Quota(
+                f"of tenant {tenant.name}",
+                tenant=tenant.name,
+                max_nodes=tenant.max_nodes,
+                max_usd_per_hour=tenant.max_usd_per_hour,
+            )
+            for tenant in self.tenants.values()
+            if tenant.max_nodes is not None or tenant.max_usd_per_hour is not None
+        )
+        return (*self.quotas, *of_tenants)
+
 
 UNLIMITED = Account()
 """An account of which nothing is told."""

@@ -19,8 +19,9 @@ from costopt.domain.market import Pool
 from costopt.domain.policy import Limits
 from costopt.domain.view import Desired
 from costopt.engine.fleet import launched
-from costopt.engine.guards import MICROS, Guards, Refusal
+from costopt.engine.guards import MICROS, Guards
 from costopt.engine.journal import Journal
+from costopt.engine.refusal import Refusal
 from costopt.engine.settings import Settings
 from costopt.engine.world import World
 

@@ -1,40 +1,43 @@
-"""What stops launches: budgets, fleet size, watts, launch rate. Guards never stop a checkpoint."""
+"""What stops launches: budgets, quotas, fleet size, watts, launch rate.
+
+Guards never stop a checkpoint.
+"""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
+from costopt.domain.account import Account
 from costopt.domain.fleet import Launch, Node
 from costopt.domain.job import Job
-from costopt.domain.market import Pool
 from costopt.domain.policy import Limits
-from costopt.domain.ports import PowerModel
+from costopt.engine.draw import ROUNDING_KW, Draw
 from costopt.engine.journal import Journal
+from costopt.engine.quotas import Quotas
+from costopt.engine.refusal import Refusal
+from costopt.engine.world import World
 
 MICROS = 1_000_000
-ROUNDING_KW = 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Which guard said no, and why; ``pool`` where it is to be left alone for a while."""
-
-    guard: str
-    message: str
-    pool: str | None = None
 
 
 class Guards:
-    """Checks launches and spending against the policy and the job's budget."""
+    """Checks launches and spending against the policy, the account and the job's budget."""
 
-    def __init__(self, journal: Journal, powers: PowerModel) -> None:
+    def __init__(
+        self, world: World, journal: Journal, account: Account, jobs: Mapping[str, Job]
+    ) -> None:
         self._journal = journal
-        self._powers = powers
+        self._account = account
+        self._jobs = jobs
+        self._draw = Draw(journal, world.powers)
+        self._quotas = Quotas(account, world.machines, self._draw, jobs)
 
     def over_budget(self, job: Job, limits: Limits, now: datetime) -> Refusal | None:
-        """Whether the job has used up its money or energy, so that it must checkpoint and stop."""
+        """Whether the job or its tenant has used up what it may, so that it must save and stop."""
+        tenant = self._tenant_refusal(job, now)
+        if tenant is not None:
+            return tenant
         caps = [cap for cap in (job.budget.max_usd, limits.max_usd) if cap is not None]
         if not caps and job.budget.max_kwh is None and limits.max_usd_per_month is None:
             return None
@@ -73,11 +76,17 @@ class Guards:
                 f"the fleet would cost ${per_hour:.2f}/h, more than ${limits.max_usd_per_hour:.2f}",
             )
         if limits.max_kw is not None:
-            kw = self._kw(launch, nodes)
+            kw = self._draw.kw(launch, nodes)
             if kw > limits.max_kw + ROUNDING_KW:
                 return Refusal(
                     "max_kw", f"the fleet would draw {kw:.2f} kW, more than {limits.max_kw:g} kW"
                 )
+        over_quota = self._quotas.refusal(launch, usd_per_hour, nodes)
+        if over_quota is not None:
+            return over_quota
+        return self._rate_refusal(launch, limits, now)
+
+    def _rate_refusal(self, launch: Launch, limits: Limits, now: datetime) -> Refusal | None:
         hour_ago = now - timedelta(hours=1)
         recent = sum(r.launches_since(hour_ago) for r in self._journal.records.values())
         most = limits.max_launches_per_hour
@@ -87,27 +96,21 @@ class Guards:
             )
         return None
 
-    def _kw(self, launch: Launch, nodes: tuple[Node, ...]) -> float:
-        """What all nodes draw at the meter once they train, the launched ones included.
-
-        The launching job's nodes count under the cap that it will ask of them all, the others under
-        the limit that they keep now; a node whose power is unknown fits under no limit.
-        """
-        total = launch.nodes * self._node_kw(launch.pool, launch.power_cap_w)
-        for node in nodes:
-            cap_w = launch.power_cap_w
-            if node.job != launch.job:
-                limit = self._journal.records[node.job].power_limits.get(node.node_id)
-                cap_w = None if limit is None else limit.cap_w
-            total += self._node_kw(node.pool, cap_w)
-        return total
-
-    def _node_kw(self, pool: Pool, cap_w: float | None) -> float:
-        power = self._powers.node_power(pool)
-        if power is None:
-            return math.inf
-        capped = (cap.busy_w for cap in power.caps if cap.cap_w == cap_w)
-        return next(capped, power.busy_w) * power.pue / 1000
+    def _tenant_refusal(self, job: Job, now: datetime) -> Refusal | None:
+        """Whether the jobs of this engine that are the tenant's have spent its dollars."""
+        tenant = self._account.tenants.get(job.tenant)
+        if tenant is None or tenant.max_usd is None:
+            return None
+        accounts = (
+            self._journal.accounts[n] for n, j in self._jobs.items() if j.tenant == tenant.name
+        )
+        spent = sum(account.summary(now).usd_micros for account in accounts) / MICROS
+        if spent < tenant.max_usd:
+            return None
+        return Refusal(
+            "tenant_max_usd",
+            f"tenant {tenant.name} has spent ${spent:.2f} of ${tenant.max_usd:.2f}",
+        )
 
     def _month_usd(self, now: datetime) -> float:
         """What the jobs of this engine have cost since the calendar month (UTC) began."""

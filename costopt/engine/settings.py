@@ -26,7 +26,7 @@ class Settings:
     ``grace_s``: how long a launch whose answer was lost may stay invisible before it is given up.
     ``cooldown_s``: how long a pool is left alone after it refused or took a node.
     ``drain_timeout_s``: when a node that does not finish its drain is released all the same.
-    ``account``: the quotas and tenants that plans keep to.
+    ``account``: the quotas and tenants that plans and launches keep to.
     ``noticed_share``: share of interruptions with a notice long enough to save on.
     ``explain``: whether decisions are recorded with the alternatives that were weighed.
     """

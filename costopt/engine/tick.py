@@ -68,7 +68,7 @@ class Engine:
         silence = Silence(self.journal)
         self._fleet = Fleet(world, self.journal, settings, silence)
         self._offers = Offers(world, self.journal, settings, silence)
-        self._guards = Guards(self.journal, world.powers)
+        self._guards = Guards(world, self.journal, settings.account, self.jobs)
         self._executor = Executor(world, self.journal, settings, self._guards, self.jobs)
         self._gangs = Gangs(world, self.journal, settings, self.training)
         self._machines: dict[Pool, InstanceType] = {}
