@@ -6,7 +6,7 @@ Q stages. A gang that runs a whole slot of L hours is held for L and paid for L 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -29,7 +29,8 @@ class Menu:
     ``first`` (G,) is where each begins.
 
     ``units`` (Q, N) is expected work of a held hour, 0 where the stage does not allow the row;
-    ``score``, (T, N) the objective of a held hour, ``start_score`` (T, G) of a start, which takes
+    ``score``, (T, N) the objective of a held hour, ``pay`` of the whole slot, ``NEVER`` where it is
+    not usable; ``start_score`` (T, G) of a start, which takes
     ``start_h`` (G,) held hours. ``live`` is the gang that runs now, −1 for none, with
     ``starting_h`` left of its start. ``may_pause`` (Q,) and ``work`` (Q,) are of the stages.
     ``column`` (N,) is the request's offer of each row, of a spread the first; ``spreads`` lists the
@@ -46,6 +47,7 @@ class Menu:
     units: Array
     usable: NDArray[np.bool_]
     score: Array
+    pay: Array
     start_score: Array
     start_h: Array
     live: int
@@ -65,17 +67,21 @@ class Menu:
         lead = rows[first]
         stages = demand.stages
         live = np.flatnonzero(table.running[lead])
+        hours = np.array([slot.hours_of(demand) for slot in outlook.slots])
+        usable = tariff.usable(demand, rows)
+        score = tariff.score_per_hour(rows) / table.stretch[rows]
         return cls(
             part=part,
             slots=outlook.slots,
-            hours=np.array([slot.hours_of(demand) for slot in outlook.slots]),
+            hours=hours,
             tariff=tariff,
             rows=rows,
             gang=gang,
             first=first,
             units=units_per_held_hour(part, rows),
-            usable=tariff.usable(demand, rows),
-            score=tariff.score_per_hour(rows) / table.stretch[rows],
+            usable=usable,
+            score=score,
+            pay=np.where(usable, score * hours[:, None], NEVER),
             start_score=tariff.start_score(lead),
             start_h=table.start_h[lead],
             live=int(live[0]) if len(live) else -1,
@@ -92,6 +98,10 @@ class Menu:
                 for place in np.flatnonzero(table.offer[rows] < 0).tolist()
             ),
         )
+
+    def narrowed(self, fits: NDArray[np.bool_]) -> Self:
+        """The menu without what does not fit, (T, N)."""
+        return replace(self, usable=self.usable & fits, pay=np.where(fits, self.pay, NEVER))
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -76,8 +76,7 @@ class Menus:
     def _build(self, job: int, rows: Rows) -> Menu:
         menu = Menu.of(self._parts[job], self._outlook, self._tariffs[job], rows)
         fits = self._capacity.allowed(menu, self._empty)
-        np.logical_and(menu.usable, fits, out=menu.usable)
-        return menu
+        return menu if fits.all() else menu.narrowed(fits)
 
     def _floor(self, job: int) -> Array:
         """(R,): a held hour of each row costs no less than this in any slot."""

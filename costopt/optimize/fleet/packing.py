@@ -12,7 +12,7 @@ from costopt.optimize.fleet.capacity import Capacity
 from costopt.optimize.fleet.generation import budget_prices
 from costopt.optimize.fleet.master import Duals
 from costopt.optimize.fleet.menus import Menus
-from costopt.optimize.fleet.response import Response, cheapest, without
+from costopt.optimize.fleet.response import Response, cheapest
 from costopt.optimize.fleet.schedule import Schedule
 from costopt.optimize.model import JobPart
 from costopt.optimize.rates import Array
@@ -76,16 +76,11 @@ class Packing:
         most = np.array([budget.most for budget in self._budgets])
         return bool((self._spent(job, schedule) <= self.money + SLIP * most).all())
 
-    def respond(
-        self, job: int, duals: Duals, guide: float, share: float = 1.0, rounds: int = 10
-    ) -> Response | None:
-        """The cheapest schedule in the room that is left, ``guide`` times the duals on top.
-
-        ``share`` leaves a part of the room to others.
-        """
+    def respond(self, job: int, duals: Duals, guide: float, rounds: int = 10) -> Response | None:
+        """The cheapest schedule in the room that is left, ``guide`` times the duals on top."""
         menu = self._menus[job]
-        left = self.left * share if share < 1 else self.left
-        menu = without(menu, self._capacity.allowed(menu, left))
+        if self.schedules:
+            menu = menu.narrowed(self._capacity.allowed(menu, self.left))
         shared = None
         if guide and duals.shared.any():
             tenant = self._parts[job].demand.job.tenant

@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from costopt.optimize.fleet.menu import NEVER, Menu
 from costopt.optimize.rates import Array
@@ -53,66 +52,70 @@ class Path:
 
 def best_path(menu: Menu, prices: Prices) -> Path:
     """The path of the greatest value."""
-    rewards, losses, choice = _rewards(menu, prices)
-    return _Search(menu, rewards, losses, choice).path()
+    return _Search(menu, _worths(menu, prices), prices).path()
 
 
-def _rewards(
-    menu: Menu, prices: Prices
-) -> tuple[list[Array], list[Array], list[NDArray[np.int64] | None]]:
-    """Per stage: (T, G) rewards and start losses; the best row of each gang where it has several.
-
-    A start takes its hours out of the work and out of the pay of the slot, and costs its score.
+@dataclass(frozen=True, slots=True)
+class _Worth:
+    """Of a stage: ``by_row`` (T, N), ``reward`` (T, G) of the best row of each gang in the slot,
+    ``loss`` (T, G) of a start, which takes its hours out of the work and the pay of the slot.
     """
-    cost, start = _costs(menu, prices)
+
+    by_row: Array
+    reward: Array
+    loss: Array
+
+
+def _worths(menu: Menu, prices: Prices) -> list[_Worth]:
+    pay, start = _costs(menu, prices)
     shared = prices.shared
-    several = len(menu.first) < len(menu.rows)
-    rewards: list[Array] = []
-    losses: list[Array] = []
-    choice: list[NDArray[np.int64] | None] = []
-    for number, price in enumerate(prices.work):
-        per_hour = price * menu.units[number] - cost
-        worth = per_hour * menu.hours[:, None]
-        if shared is not None:
-            worth = worth - shared
-        allowed = menu.usable & (menu.units[number] > 0)
-        worth = np.where(allowed, worth, -NEVER)
-        if several:
-            best, place = _by_gang(menu, worth)
-            hourly = np.take_along_axis(per_hour, place, axis=1)
-        else:
-            best, place, hourly = worth, None, per_hour
-        rewards.append(best)
-        losses.append(start + menu.start_h * hourly)
-        choice.append(place)
-    return rewards, losses, choice
+    if shared is not None:
+        pay = pay + shared
+    hours = np.maximum(menu.hours, 1e-12)[:, None]
+    worths: list[_Worth] = []
+    for number, price in enumerate(prices.work.tolist()):
+        units = menu.units[number]
+        by_row = np.outer(menu.hours, price * units)
+        by_row -= pay
+        if not units.all():
+            by_row[:, units <= 0] = -NEVER
+        reward = _by_gang(menu, by_row)
+        hourly = reward if shared is None else reward + _shared_of_best(menu, by_row, shared)
+        worths.append(_Worth(by_row, reward, start + menu.start_h * hourly / hours))
+    return worths
 
 
 def _costs(menu: Menu, prices: Prices) -> tuple[Array, Array]:
-    """(T, N) of a held hour and (T, G) of a start, the prices of budgets included."""
-    cost, start = menu.score, menu.start_score
+    """(T, N) of a slot and (T, G) of a start, the prices of budgets included."""
+    pay, start = menu.pay, menu.start_score
     if prices.usd or prices.kwh:
         table, rows, lead = menu.part.table, menu.rows, menu.rows[menu.first]
-        stretch = table.stretch[rows]
-        cost = (
-            cost
-            + (prices.usd * menu.tariff.usd_per_hour(rows) + prices.kwh * table.kwh_per_hour[rows])
-            / stretch
-        )
-        start = (
-            start
-            + prices.usd * menu.tariff.usd_per_start(lead)
-            + prices.kwh * table.kwh_per_start[lead]
-        )
-    return cost, start
+        dollars = prices.usd * menu.tariff.usd_per_hour(rows)
+        per_hour = (dollars + prices.kwh * table.kwh_per_hour[rows]) / table.stretch[rows]
+        pay = pay + per_hour * menu.hours[:, None]
+        dollars = prices.usd * menu.tariff.usd_per_start(lead)
+        start = start + dollars + prices.kwh * table.kwh_per_start[lead]
+    return pay, start
 
 
-def _by_gang(menu: Menu, worth: Array) -> tuple[Array, NDArray[np.int64]]:
-    """(T, G): the best of each gang's rows and its place."""
-    best = np.maximum.reduceat(worth, menu.first, axis=1)
-    is_best = worth >= best[:, menu.gang]
-    place = np.where(is_best, np.arange(len(menu.rows)), len(menu.rows))
-    return best, np.minimum.reduceat(place, menu.first, axis=1)
+def _by_gang(menu: Menu, by_row: Array) -> Array:
+    if len(menu.first) == len(menu.rows):
+        return by_row
+    best: Array = np.maximum.reduceat(by_row, menu.first, axis=1)
+    return best
+
+
+def _shared_of_best(menu: Menu, by_row: Array, shared: Array) -> Array:
+    """(T, G): what the best row of each gang pays for what is shared."""
+    if len(menu.first) == len(menu.rows):
+        return shared
+    first: Array = shared[:, menu.first]
+    if np.array_equal(shared, first[:, menu.gang]):
+        return first
+    best = np.maximum.reduceat(by_row, menu.first, axis=1)
+    at_best = np.where(by_row >= best[:, menu.gang], shared, -np.inf)
+    found: Array = np.maximum.reduceat(at_best, menu.first, axis=1)
+    return found
 
 
 class _Search:
@@ -122,15 +125,9 @@ class _Search:
     that of holding none with stage q to come or under way, ``begin`` that of a start in slot t.
     """
 
-    def __init__(
-        self,
-        menu: Menu,
-        rewards: list[Array],
-        losses: list[Array],
-        choice: list[NDArray[np.int64] | None],
-    ) -> None:
-        self._menu, self._rewards, self._losses, self._choice = menu, rewards, losses, choice
-        slots, stages, gangs = len(menu.slots), len(rewards), len(menu.first)
+    def __init__(self, menu: Menu, worths: list[_Worth], prices: Prices) -> None:
+        self._menu, self._worths, self._prices = menu, worths, prices
+        slots, stages, gangs = len(menu.slots), len(worths), len(menu.first)
         self._run = np.full((slots + 1, stages, gangs), -NEVER)
         self._idle = np.zeros((slots + 1, stages + 1))
         self._begin = np.full((slots + 1, stages), -NEVER)
@@ -138,15 +135,15 @@ class _Search:
 
     def _solve(self) -> None:
         menu, run, idle = self._menu, self._run, self._idle
-        stages = len(self._rewards)
+        stages = len(self._worths)
         for t in range(len(menu.slots) - 1, -1, -1):
             for q in range(stages - 1, -1, -1):
                 onward = run[t + 1, q]
                 if q + 1 < stages:
                     onward = np.maximum(onward, run[t + 1, q + 1])
-                value = self._rewards[q][t] + np.maximum(onward, self._leave(t + 1, q))
+                value = self._worths[q].reward[t] + np.maximum(onward, self._leave(t + 1, q))
                 run[t, q] = value
-                self._begin[t, q] = (value - self._losses[q][t]).max(initial=-NEVER)
+                self._begin[t, q] = (value - self._worths[q].loss[t]).max(initial=-NEVER)
                 idle[t, q] = max(idle[t + 1, q], self._begin[t, q], idle[t, q + 1])
 
     def _leave(self, t: int, q: int) -> float:
@@ -160,7 +157,7 @@ class _Search:
         value, state = float(self._idle[0, 0]), (0, -1)
         if menu.live >= 0:
             loss = self._living_loss()
-            for q in range(len(self._rewards)):
+            for q in range(len(self._worths)):
                 kept = float(self._run[0, q, menu.live]) - loss[q]
                 if kept > value:
                     value, state = kept, (q, menu.live)
@@ -170,7 +167,9 @@ class _Search:
         """What is left to pay of the living gang's start."""
         menu = self._menu
         share = min(1.0, menu.starting_h / max(float(menu.start_h[menu.live]), 1e-12))
-        return [share * float(loss[0, menu.live]) for loss in self._losses]
+        return [
+            share * float(loss[0, menu.live]) for loss in (worth.loss for worth in self._worths)
+        ]
 
     def _walk(self, q: int, gang: int) -> list[Step]:
         steps: list[Step] = []
@@ -180,7 +179,7 @@ class _Search:
         while t < slots:
             if gang < 0:
                 q, gang = self._start(t, q, must_begin)
-                if q == len(self._rewards):
+                if q == len(self._worths):
                     break
                 if gang < 0:
                     t += 1
@@ -194,13 +193,13 @@ class _Search:
 
     def _start(self, t: int, q: int, must_begin: bool) -> tuple[int, int]:
         """(stage, gang) begun in slot t; gang −1 to wait, stage Q where nothing more pays."""
-        stages = len(self._rewards)
+        stages = len(self._worths)
         while q < stages:
             value = self._begin[t, q] if must_begin else self._idle[t, q]
             if value <= 0 and not must_begin:
                 return stages, -1
             if self._begin[t, q] >= value:
-                return q, int(np.argmax(self._run[t, q] - self._losses[q][t]))
+                return q, int(np.argmax(self._run[t, q] - self._worths[q].loss[t]))
             if self._idle[t + 1, q] >= value:
                 return q, -1
             q += 1
@@ -209,7 +208,7 @@ class _Search:
 
     def _next(self, t: int, q: int, gang: int) -> tuple[int, int, bool]:
         """(stage, gang or −1, whether the next gang must begin at once) from slot t on."""
-        stages, run = len(self._rewards), self._run
+        stages, run = len(self._worths), self._run
         best = self._leave(t, q)
         onward = [(float(run[t, s, gang]), s) for s in (q, q + 1) if s < stages]
         value, stage = max(onward, key=lambda pair: (pair[0], -pair[1]))
@@ -221,5 +220,8 @@ class _Search:
         return q + 1, -1, False
 
     def _place(self, t: int, q: int, gang: int) -> int:
-        choice = self._choice[q]
-        return gang if choice is None else int(choice[t, gang])
+        """The best row of the gang in the slot."""
+        first = self._menu.first
+        begin = int(first[gang])
+        end = int(first[gang + 1]) if gang + 1 < len(first) else len(self._menu.rows)
+        return begin + int(np.argmax(self._worths[q].by_row[t, begin:end]))

@@ -6,10 +6,9 @@ the last path does too much is trimmed. Several stages each have their own price
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from costopt.optimize.fleet.menu import Menu
 from costopt.optimize.fleet.path import Prices, best_path
@@ -73,11 +72,6 @@ def unit_floor(menu: Menu) -> Array | None:
         per_unit = np.where(menu.units > 0, cheapest_score / menu.units, np.inf)
     floor: Array = per_unit.min(axis=1, initial=np.inf)
     return np.maximum(floor, 1e-12) if np.isfinite(floor).all() else None
-
-
-def without(menu: Menu, fits: NDArray[np.bool_]) -> Menu:
-    """The menu without what there is no room for."""
-    return replace(menu, usable=menu.usable & fits)
 
 
 def _next_price(price: Array, low: Array, high: Array, factor: float, floor: Array) -> Array:
