@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from costopt.cli.figures import length
-from costopt.cli.options import complete_policy, job_argument, words
+from costopt.cli.options import carbon_option, complete_policy, job_argument, words
 from costopt.cli.output import output_option
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from costopt.domain.job import Job
     from costopt.domain.market import Offer
     from costopt.domain.policy import Policy
-    from costopt.domain.ports import Machines
+    from costopt.domain.ports import Forecasts, Machines
     from costopt.replay.backtest import Outcome
 
 
@@ -41,6 +41,12 @@ if TYPE_CHECKING:
     help="Seconds from an interruption's notice to its strike.",
 )  # fmt: skip
 @click.option(
+    "--forecasts",
+    is_flag=True,
+    help="Let policies plan with price forecasts from the record so far; takes longer.",
+)
+@carbon_option
+@click.option(
     "--report",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -53,6 +59,8 @@ def backtest(
     policies: str,
     starts: int,
     notice_s: float,
+    forecasts: bool,
+    carbon: Path | None,
     report: Path | None,
     output: str,
 ) -> None:
@@ -84,6 +92,7 @@ def backtest(
         powers=lambda policy: NodePowerModel(catalog, policy.objective.carbon_signal),
         hazards=lambda: LearnedHazard(catalog_priors(catalog)),
         notice_s=notice_s,
+        forecasts=_forecasts(history if forecasts else None, carbon),
     )
     times = windows(task, history, starts)
     everyone = with_baselines(chosen, chosen[0])
@@ -105,6 +114,21 @@ def _chosen(policies: str) -> list[Policy]:
     if not chosen:
         raise click.UsageError("nothing to try: --policies is empty")
     return chosen
+
+
+def _forecasts(
+    market: MarketHistory | None, carbon: Path | None
+) -> Callable[[Policy], Forecasts] | None:
+    """From each policy to forecasts of what was asked for, None where nothing was."""
+    if market is None and carbon is None:
+        return None
+    from costopt.catalog import load_catalog
+    from costopt.energy.carbon_file import read_carbon
+    from costopt.replay.forecasts import RecordedForecasts, counted
+
+    recorded = None if carbon is None else read_carbon(carbon)
+    region = load_catalog().region
+    return lambda policy: RecordedForecasts(market, counted(recorded, policy.objective, region))
 
 
 def _check_names(policies: Sequence[Policy]) -> None:

@@ -22,13 +22,6 @@ if TYPE_CHECKING:
     from costopt.optimize.request import PlanRequest
 
 
-def show_plan(
-    job: Job, policy: Policy, market: MarketHistory, at: datetime, output: str, account: Account
-) -> None:
-    """Write the plan on the market at ``at`` to stdout. Raises as ``show_quoted_plan``."""
-    show_quoted_plan(job, policy, recorded_quotes(market, at), output, account=account)
-
-
 def show_quoted_plan(
     job: Job,
     policy: Policy,

@@ -70,7 +70,9 @@ def _listed(now: datetime) -> Quotes:
     return Quotes(now, offers, note, listed=True)
 
 
-def recorded_quotes(history: MarketHistory, at: datetime | None) -> Quotes:
+def recorded_quotes(
+    history: MarketHistory, at: datetime | None, carbon: CarbonHistory | None = None
+) -> Quotes:
     """The record's offers at ``at``, by default its start; hazards are of the whole record.
 
     Raises MarketError for an instant before the record.
@@ -88,7 +90,7 @@ def recorded_quotes(history: MarketHistory, at: datetime | None) -> Quotes:
         _offer(recorded, statistics[pool], history, now) for pool, recorded in history.pools.items()
     )
     note = f"market {history.name} at {moment(now)}, hazards from its whole record"
-    return Quotes(now, offers, note, listed=False, history=history)
+    return Quotes(now, offers, note, listed=False, history=history, carbon=carbon)
 
 
 def _offer(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.figures import moment
-from costopt.cli.options import account_option, instant
+from costopt.cli.options import account_option, carbon_option, instant
 from costopt.cli.output import output_option
 from costopt.cli.state import state_dir_option
 
@@ -54,6 +54,7 @@ SAVE_WITHIN_S = 30.0
     "--notice", "notice_s", type=click.FloatRange(min=0), default=120.0,
     help="Seconds from an interruption's notice to its strike.",
 )  # fmt: skip
+@carbon_option
 @account_option
 @state_dir_option
 @click.option("--apply", is_flag=True, help="Launch nodes; without it the plan is only shown.")
@@ -67,6 +68,7 @@ def run(
     speed: float,
     tick_s: float,
     notice_s: float,
+    carbon: Path | None,
     account: str | None,
     state_dir: Path,
     apply: bool,
@@ -80,8 +82,10 @@ def run(
     at once.
     """
     from costopt.cli.accounts import read_account
-    from costopt.cli.planning import refuse_infeasible, show_plan
+    from costopt.cli.planning import refuse_infeasible, show_quoted_plan
     from costopt.cli.policies import read_policy
+    from costopt.cli.quotes import recorded_quotes
+    from costopt.energy.carbon_file import read_carbon
     from costopt.market.history_file import read_history
     from costopt.session.checkpoint_place import check_checkpoint_place
     from costopt.session.live import LiveOptions, open_run
@@ -93,8 +97,10 @@ def run(
     start_at = at or history.starts_at
     _check_start(history, start_at)
     chosen, shared = read_policy(policy), read_account(account)
+    intensities = None if carbon is None else read_carbon(carbon)
     if not apply:
-        show_plan(load_job(job, start_at), chosen, history, start_at, output, shared)
+        seen = recorded_quotes(history, start_at, intensities)
+        show_quoted_plan(load_job(job, start_at), chosen, seen, output, account=shared)
         click.echo("nothing was launched: add --apply to run it", err=True)
         return
     options = LiveOptions(
@@ -105,6 +111,7 @@ def run(
         tick_s=tick_s,
         notice_s=notice_s,
         account=shared,
+        carbon=intensities,
     )
     signals = StopSignals()
     with (

@@ -13,6 +13,7 @@ from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import InstanceType, Interruption, Offer, Pool
 from costopt.domain.power import NodePower, PowerCap
+from costopt.domain.series import Series
 from costopt.domain.view import Desired, View
 
 
@@ -199,6 +200,22 @@ class PowerModel(Protocol):
 
     def node_power(self, pool: Pool) -> NodePower | None:
         """None where the instance type is unknown."""
+        ...
+
+
+class Forecasts(Protocol):
+    """What prices and carbon intensities are expected to be, from what was known by ``now``."""
+
+    def prices(
+        self, pools: Collection[Pool], now: datetime, until: datetime
+    ) -> Mapping[Pool, Series]:
+        """Dollars per node-hour; a pool without a series is expected to keep its price."""
+        ...
+
+    def carbon(
+        self, regions: Collection[str], now: datetime, until: datetime
+    ) -> Mapping[str, Series]:
+        """gCO2e/kWh by "provider/region"; without a series the annual mean is expected."""
         ...
 
 

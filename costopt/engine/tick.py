@@ -14,6 +14,7 @@ from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.policy import Limits, Policy, Trigger
 from costopt.domain.ports import Provider, Strategy
 from costopt.domain.power import NodePower
+from costopt.domain.series import Series
 from costopt.domain.transfer import Transfer, transfers_of
 from costopt.domain.view import Decision, Desired, JobView, View
 from costopt.engine.baseline import submission
@@ -188,6 +189,8 @@ class Engine:
             rejections=rejections,
             transfers=self._transfers(),
             account=self.settings.account,
+            price_forecasts=self._price_forecasts(now),
+            carbon_forecasts=self._carbon_forecasts(now),
         )
         limits = limits_now(self.policy, len(view.jobs), self._least_slack_s(view), now)
         if limits is self.policy.limits:
@@ -208,6 +211,23 @@ class Engine:
         if price is None:
             return {}
         return transfers_of(self.jobs.values(), (offer.pool for offer in self._offers.told), price)
+
+    def _price_forecasts(self, now: datetime) -> Mapping[Pool, Series]:
+        forecasts = self.world.forecasts
+        if forecasts is None:
+            return {}
+        return forecasts.prices([o.pool for o in self._offers.told], now, self._last_deadline_at)
+
+    def _carbon_forecasts(self, now: datetime) -> Mapping[str, Series]:
+        forecasts = self.world.forecasts
+        if forecasts is None:
+            return {}
+        regions = {f"{o.pool.provider}/{o.pool.region}" for o in self._offers.told}
+        return forecasts.carbon(regions, now, self._last_deadline_at)
+
+    @property
+    def _last_deadline_at(self) -> datetime:
+        return max(job.deadline_at for job in self.jobs.values())
 
     def _fit(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
         """Those whose machine and power are known."""

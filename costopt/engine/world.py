@@ -9,6 +9,7 @@ from costopt.domain.errors import BadRequestError, CatalogError
 from costopt.domain.market import Pool
 from costopt.domain.ports import (
     Clock,
+    Forecasts,
     HazardModel,
     Ledger,
     Machines,
@@ -22,7 +23,11 @@ from costopt.domain.transfer import TransferPrices
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The ports that one engine works with; ``transfers`` None: no price of a transfer is known."""
+    """The ports that one engine works with.
+
+    ``transfers`` None: no price of a transfer is known. ``forecasts`` None: what is, is expected to
+    stay.
+    """
 
     providers: Sequence[Provider]
     runtime: Runtime
@@ -32,6 +37,7 @@ class World:
     powers: PowerModel
     hazards: HazardModel
     transfers: TransferPrices | None = None
+    forecasts: Forecasts | None = None
 
     def provider_of(self, pool: Pool) -> Provider:
         """The adapter that serves a pool. Raises BadRequestError."""

@@ -10,7 +10,7 @@ from costopt.domain.errors import MarketError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.policy import Limits, Policy, StrategyChoice
-from costopt.domain.ports import HazardModel, Machines, PowerModel
+from costopt.domain.ports import Forecasts, HazardModel, Machines, PowerModel
 from costopt.domain.transfer import TransferPrices
 from costopt.replay.hindsight import hindsight_usd
 from costopt.replay.rehearsal import Rehearsal, rehearse
@@ -30,7 +30,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What every window of a backtest is run with; ``hazards`` makes a fresh model each time."""
+    """What every window of a backtest is run with.
+
+    ``hazards`` and ``forecasts`` make a fresh model each time; without ``forecasts``, policies
+    plan as if prices and intensities stayed as they are.
+    """
 
     machines: Machines
     powers: Callable[[Policy], PowerModel]
@@ -38,6 +42,7 @@ class Bench:
     notice_s: float = 120.0
     tick_s: float | None = None
     transfers: TransferPrices | None = None
+    forecasts: Callable[[Policy], Forecasts] | None = None
 
 
 def windows(job: Job, market: MarketHistory, starts: int) -> tuple[datetime, ...]:
@@ -90,6 +95,7 @@ def backtest(
                 tick_s=bench.tick_s,
                 notice_s=bench.notice_s,
                 transfers=bench.transfers,
+                forecasts=None if bench.forecasts is None else bench.forecasts(policy),
             )
             yield Outcome(policy.name, start_at, rehearsal, best)
 

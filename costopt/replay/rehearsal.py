@@ -9,7 +9,14 @@ from costopt.domain.errors import MarketError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
-from costopt.domain.ports import HazardModel, Machines, PowerModel, RecordedEvent, Strategy
+from costopt.domain.ports import (
+    Forecasts,
+    HazardModel,
+    Machines,
+    PowerModel,
+    RecordedEvent,
+    Strategy,
+)
 from costopt.domain.transfer import TransferPrices
 from costopt.engine.clock import VirtualClock
 from costopt.engine.loop import run
@@ -47,6 +54,7 @@ def rehearse(
     notice_s: float = 120.0,
     cooldown_s: float = 0.0,
     transfers: TransferPrices | None = None,
+    forecasts: Forecasts | None = None,
 ) -> Rehearsal:
     """Run ``job`` from its start to its end on ``market``. Deterministic.
 
@@ -63,7 +71,15 @@ def rehearse(
     )
     ledger = MemoryLedger()
     world = World(
-        (provider,), provider.runtime, ledger, clock, machines, powers, hazards, transfers
+        (provider,),
+        provider.runtime,
+        ledger,
+        clock,
+        machines,
+        powers,
+        hazards,
+        transfers,
+        forecasts,
     )
     settings = Settings(
         tick_s=tick_s or market.tick_s or 300.0,

@@ -21,12 +21,14 @@ from costopt.domain.job import Job
 from costopt.domain.policy import Policy
 from costopt.domain.ports import Clock, HazardModel, Provider
 from costopt.energy import NodePowerModel
+from costopt.energy.carbon_history import CarbonHistory
 from costopt.engine.settings import Settings
 from costopt.engine.tick import Engine, TickResult
 from costopt.engine.world import World
 from costopt.ledger.sqlite import SqliteLedger, open_ledger
 from costopt.market.hazard import LearnedHazard
 from costopt.replay.connect import connect
+from costopt.replay.forecasts import RecordedForecasts, counted
 from costopt.session.hazards import catalog_priors
 from costopt.session.market_clock import forget_clock, market_clock
 from costopt.session.stop_signals import StopSignals, WakefulClock
@@ -48,7 +50,7 @@ class LiveOptions:
 
     ``speed`` is how many seconds of market time pass in one of the wall; seconds in the other
     fields are market time. ``start_at`` is where in the record the run begins; ``account`` the
-    quotas and tenants that its plans keep to.
+    quotas and tenants that it keeps to; ``carbon`` the recorded intensities to forecast from.
     """
 
     state_dir: Path
@@ -59,6 +61,7 @@ class LiveOptions:
     notice_s: float = 120.0
     cooldown_s: float = 300.0
     account: Account = UNLIMITED
+    carbon: CarbonHistory | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +169,9 @@ def open_run(
             powers=NodePowerModel(load_catalog(), policy.objective.carbon_signal),
             hazards=hazards,
             transfers=load_catalog().transfer,
+            forecasts=RecordedForecasts(
+                options.market, counted(options.carbon, policy.objective, load_catalog().region)
+            ),
         )
         settings = Settings(
             tick_s=options.tick_s,

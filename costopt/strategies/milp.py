@@ -68,6 +68,8 @@ class Milp:
             policy=view.policy,
             quotas=view.account.quotas,
             rejections=view.rejections,
+            price_forecasts=view.price_forecasts,
+            carbon_forecasts=view.carbon_forecasts,
             transfers=view.transfers,
             tenants=view.account.tenants,
         )

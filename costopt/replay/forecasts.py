@@ -1,0 +1,96 @@
+"""Forecasts from a record, of which only what lies before now is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from costopt.domain.history import MarketHistory
+from costopt.domain.market import Pool, Region
+from costopt.domain.policy import Objective
+from costopt.domain.series import Series
+from costopt.energy.carbon_history import HOUR, CarbonHistory
+
+FindRegion = Callable[[str, str], Region | None]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCarbon:
+    """Recorded intensities, and the regions by provider and name, which know their grid zones."""
+
+    history: CarbonHistory
+    region: FindRegion
+
+
+def counted(
+    carbon: CarbonHistory | None, objective: Objective, region: FindRegion
+) -> RecordedCarbon | None:
+    """The intensities if the objective counts their kind, average or marginal; else none."""
+    if carbon is None or carbon.carbon_signal is not objective.carbon_signal:
+        return None
+    return RecordedCarbon(carbon, region)
+
+
+class RecordedForecasts:
+    """Implements the Forecasts port over recorded prices and intensities, each where given.
+
+    How prices drift is learned anew once an hour; in between, a series follows the present price.
+    """
+
+    def __init__(self, market: MarketHistory | None, carbon: RecordedCarbon | None = None) -> None:
+        self._market = market
+        self._carbon = carbon
+        self._made_at: datetime | None = None
+        self._asked: tuple[frozenset[Pool], datetime] | None = None
+        self._series: Mapping[Pool, Series] = {}
+        self._carbon_asked: tuple[datetime, datetime, frozenset[str]] | None = None
+        self._carbon_series: Mapping[str, Series] = {}
+
+    def prices(
+        self, pools: Collection[Pool], now: datetime, until: datetime
+    ) -> Mapping[Pool, Series]:
+        """Of the pools whose price is known now and whose drift has proven to go on."""
+        if self._market is None:
+            return {}
+        asked = (frozenset(pools), until)
+        if asked != self._asked or self._made_at is None or not _fresh(self._made_at, now):
+            from costopt.market.forecast import price_forecasts
+
+            self._series = price_forecasts(self._market, pools, now, until)
+            self._asked, self._made_at = asked, now
+        found: dict[Pool, Series] = {}
+        for pool, series in self._series.items():
+            present = self._market.pools[pool].at(now)
+            if present is not None and present.price_usd_per_hour is not None:
+                found[pool] = _from(series, now, present.price_usd_per_hour)
+        return found
+
+    def carbon(
+        self, regions: Collection[str], now: datetime, until: datetime
+    ) -> Mapping[str, Series]:
+        """Of the regions whose grid zone was recorded for long enough; none without a record."""
+        if self._carbon is None:
+            return {}
+        hour = now.replace(minute=0, second=0, microsecond=0)
+        asked = (hour, until, frozenset(regions))
+        if asked != self._carbon_asked:
+            from costopt.energy.carbon_forecast import carbon_forecasts
+
+            named = (region.split("/", 1) for region in sorted(regions))
+            known = [found for name in named if (found := self._carbon.region(*name)) is not None]
+            made = carbon_forecasts(self._carbon.history, known, now, until)
+            self._carbon_series, self._carbon_asked = made.series, asked
+        return self._carbon_series
+
+
+def _fresh(made_at: datetime, now: datetime) -> bool:
+    return timedelta(0) <= now - made_at < HOUR
+
+
+def _from(series: Series, now: datetime, usd_per_hour: float) -> Series:
+    """The same drift from the present price on."""
+    ratio = usd_per_hour / series.value(now)
+    if ratio == 1.0:
+        return series
+    return replace(series, values=tuple(value * ratio for value in series.values))
