@@ -1,98 +1,159 @@
 """The cheapest run that somebody who knew the future could have made.
 
-On a market with a grid of g seconds, where what runs at a grid point survives the tick, a run is a
-sequence of segments, each a launch in one pool kept for L ticks; it does max(L·g − d, 0) seconds
-of work, d being the overhead of a launch. With m launches and K ticks in all, the work done is
-K·g − m·d (a segment shorter than d does nothing and no optimum has one). The exact optimum is
-therefore a shortest path over (tick, pool or none, m, K) to the first K·g − m·d ≥ W, with cost
-price · g per tick, as in the OMNISCIENT bound of "Can't Be Late" (Wu et al., NSDI'24). The last
-tick is paid whole.
+A shortest path over tick, pool and progress; ``progress_path`` has the recursion. Saves are taken
+to cost no time, so on a job whose saves do, it is a bound that no run undercuts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
-import numpy.typing as npt
 
 from costopt.domain.history import MarketHistory, PoolHistory
 from costopt.domain.job import Job
 from costopt.domain.market import Pool
 from costopt.domain.policy import Policy
 from costopt.domain.ports import Machines
-
-Costs = npt.NDArray[np.float64]
+from costopt.replay.progress_path import Costs, Course, Lane, ProgressPath, quantum_of
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
-    """One pool as the path sees it: dollars per tick of the whole gang, inf where it is down."""
+class Moment:
+    """The optimum at a grid point: what it has spent and done, and where it runs from there on."""
 
-    pool: Pool
-    usd_per_tick: Costs
+    at: datetime
+    usd: float
+    done_units: float
+    pool: Pool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hindsight:
+    """``usd`` can be reached, below ``low_usd`` nobody can stay; they differ only by rounding.
+
+    ``moments`` are the optimum grid point by grid point, where they were asked for.
+    """
+
+    usd: float
+    low_usd: float
+    moments: tuple[Moment, ...] = ()
+
+    @property
+    def exact(self) -> bool:
+        """Whether progress could be counted without rounding."""
+        return self.low_usd == self.usd
 
 
 def hindsight_usd(
     job: Job, policy: Policy, market: MarketHistory, machines: Machines
 ) -> float | None:
-    """Dollars of the optimum, or None where it is not defined.
+    """Dollars of the optimum, or None where it is not defined."""
+    best = hindsight(job, policy, market, machines)
+    return None if best is None else best.usd
+
+
+def hindsight(
+    job: Job,
+    policy: Policy,
+    market: MarketHistory,
+    machines: Machines,
+    *,
+    with_moments: bool = False,
+) -> Hindsight | None:
+    """The optimum, or None where it is not defined.
 
     It is defined on a grid, for a job that starts at a grid point with a gang of fixed size whose
-    speed is, phase by phase, the same in every pool, and where some run is in time.
+    speeds in any two pools stand in the same ratio in every phase, and where some run is in time.
     """
-    lanes, units_per_s = _lanes(job, policy, market, machines)
-    if market.tick_s is None or not lanes or units_per_s is None:
+    if market.tick_s is None or (job.start_at - market.starts_at) % timedelta(
+        seconds=market.tick_s
+    ):
         return None
-    if (job.start_at - market.starts_at) % timedelta(seconds=market.tick_s):
+    lanes = _lanes(job, policy, market, machines, market.tick_s)
+    if not lanes:
         return None
-    work_s = job.work.amount / units_per_s
-    overhead_s = job.startup_s
-    span_s = (job.deadline_at - job.start_at).total_seconds()
-    most_launches = _most_launches(lanes, work_s, overhead_s, span_s)
-    best = _shortest_path(lanes, work_s, overhead_s, span_s, market.tick_s, most_launches)
-    return best if math.isfinite(best) else None
+    course = Course(
+        work_units=job.work.amount,
+        span_s=(job.deadline_at - job.start_at).total_seconds(),
+        tick_s=market.tick_s,
+        first_overhead_s=job.startup_s,
+        overhead_s=job.overhead_s,
+    )
+    return _optimum(job, lanes, course, with_moments=with_moments)
+
+
+def _optimum(
+    job: Job, lanes: Sequence[Lane], course: Course, *, with_moments: bool
+) -> Hindsight | None:
+    quantum, exact = quantum_of(lanes, course)
+    path = ProgressPath(lanes, course, quantum)
+    usd = path.solve()
+    if not math.isfinite(usd):
+        return None
+    low_usd = usd if exact else ProgressPath(lanes, course, quantum, cautious=False).solve()
+    moments = tuple(_moments(job, path)) if with_moments else ()
+    return Hindsight(usd, low_usd, moments)
 
 
 def _lanes(
-    job: Job, policy: Policy, market: MarketHistory, machines: Machines
-) -> tuple[list[Lane], float | None]:
+    job: Job, policy: Policy, market: MarketHistory, machines: Machines, tick_s: float
+) -> list[Lane]:
+    """Pools that may do the job; none where their speeds differ from phase to phase."""
     nodes = job.resources.min_nodes
-    if nodes != job.resources.max_nodes or market.tick_s is None:
-        return [], None
-    speeds: set[tuple[float, ...]] = set()
-    lanes: list[Lane] = []
-    for pool, history in market.pools.items():
+    if nodes != job.resources.max_nodes:
+        return []
+    by_pool: dict[Pool, list[float]] = {}
+    for pool in market.pools:
         machine = machines.machine(pool)
         if machine is None or job.resources.refusal(machine) or policy.limits.refusal(pool):
             continue
         by_phase = [job.gang_units_per_s(machine, nodes, phase) for phase in job.phases]
-        known = tuple(round(speed.value, 12) for speed in by_phase if speed is not None)
-        if len(known) < len(by_phase):
-            continue
-        speeds.add(known)
-        lanes.append(Lane(pool, _usd_per_tick(history, job, nodes, market.tick_s)))
-    if len(speeds) != 1:
-        return [], None
-    times = [phase.share / speed for phase, speed in zip(job.phases, speeds.pop(), strict=True)]
-    return _undominated(lanes), 1 / math.fsum(times)
+        known = [speed.value for speed in by_phase if speed is not None]
+        if len(known) == len(by_phase):
+            by_pool[pool] = known
+    if len({_shape(speeds) for speeds in by_pool.values()}) != 1:
+        return []
+    return _undominated(
+        [
+            Lane(pool, _usd_per_tick(market.pools[pool], job, nodes, tick_s), _mean(job, speeds))
+            for pool, speeds in by_pool.items()
+        ]
+    )
+
+
+def _shape(speeds: Sequence[float]) -> tuple[float, ...]:
+    return tuple(round(speed / speeds[0], 9) for speed in speeds)
+
+
+def _mean(job: Job, speeds: Sequence[float]) -> float:
+    """Units per second over all phases."""
+    return 1 / math.fsum(
+        phase.share / speed for phase, speed in zip(job.phases, speeds, strict=True)
+    )
 
 
 def _undominated(lanes: Sequence[Lane]) -> list[Lane]:
-    """Lanes that are cheaper than each other one in some tick; of equal ones the first."""
+    """Lanes that are cheaper or faster than each other one in some tick; of equal ones one."""
     kept: list[Lane] = []
-    for lane in sorted(lanes, key=lambda each: float(np.sum(each.usd_per_tick))):
-        if not any(np.all(other.usd_per_tick <= lane.usd_per_tick) for other in kept):
+    for lane in sorted(
+        lanes, key=lambda each: (-each.units_per_s, float(np.sum(each.usd_per_tick)))
+    ):
+        if not any(
+            other.units_per_s >= lane.units_per_s
+            and np.all(other.usd_per_tick <= lane.usd_per_tick)
+            for other in kept
+        ):
             kept.append(lane)
     return kept
 
 
 def _usd_per_tick(history: PoolHistory, job: Job, nodes: int, tick_s: float) -> Costs:
     span_s = (job.deadline_at - job.start_at).total_seconds()
-    costs = np.full(math.ceil(span_s / tick_s), np.inf)
+    costs = np.full(math.ceil(span_s / tick_s - 1e-9), np.inf)
     for tick in range(len(costs)):
         state = history.at(job.start_at + timedelta(seconds=tick * tick_s))
         if state is None or state.price_usd_per_hour is None:
@@ -102,79 +163,23 @@ def _usd_per_tick(history: PoolHistory, job: Job, nodes: int, tick_s: float) -> 
     return costs
 
 
-def _most_launches(lanes: Sequence[Lane], work_s: float, overhead_s: float, span_s: float) -> int:
-    """No optimum launches more often than its slack allows.
-
-    Nor more than twice in an epoch, in which no pool comes, goes or changes its price: within it
-    the order of the ticks is free but for the pools that it is entered and left in. Free launches
-    need not be counted.
-    """
-    if overhead_s <= 0:
-        return 1
-    changes = np.zeros(len(lanes[0].usd_per_tick) - 1, dtype=bool)
-    for lane in lanes:
-        changes |= lane.usd_per_tick[1:] != lane.usd_per_tick[:-1]
-    epochs = int(np.count_nonzero(changes)) + 1
-    by_slack = (span_s - work_s) / overhead_s
-    return int(max(1, min(by_slack + 1e-9, 2 * epochs + 1)))
-
-
-def _shortest_path(
-    lanes: Sequence[Lane],
-    work_s: float,
-    overhead_s: float,
-    span_s: float,
-    tick_s: float,
-    most_launches: int,
-) -> float:
-    """The optimum; states that no longer leave room for all the work are not followed."""
-    launches = np.arange(most_launches + 1)
-    needed = np.ceil((work_s + launches * overhead_s) / tick_s - 1e-9).astype(int)
-    ticks = math.ceil(span_s / tick_s - 1e-9)
-    width = int(needed.max()) + 1
-    idle = np.full((most_launches + 1, width), np.inf)
-    idle[0, 0] = 0.0
-    running = [np.full_like(idle, np.inf) for _ in lanes]
-    best = np.inf
-    for tick in range(ticks):
-        low = max(0, int(needed.min()) - (ticks - tick))
-        seen = slice(low, min(tick + 1, width - 1))
-        cheapest = np.minimum.reduce([idle[:, seen], *(run[:, seen] for run in running)])
-        idle[:, seen] = cheapest
-        for lane, run in zip(lanes, running, strict=True):
-            _step(lane.usd_per_tick[tick], run, cheapest, seen, free=overhead_s <= 0)
-        best = min(best, _finished(running, needed, work_s, overhead_s, span_s, tick, tick_s))
-    return float(best)
-
-
-def _step(usd: float, running: Costs, cheapest: Costs, seen: slice, *, free: bool) -> None:
-    """One tick in a pool, in place: go on, or launch from the cheapest state there was."""
-    if not math.isfinite(usd):
-        running[:, seen.start : seen.stop + 1] = np.inf
-        return
-    after = running[:, seen].copy()
-    np.minimum(after[1:], cheapest[:-1], out=after[1:])
-    if free:
-        np.minimum(after[-1], cheapest[-1], out=after[-1])
-    running[:, seen.start] = np.inf
-    running[:, seen.start + 1 : seen.stop + 1] = after + usd
-
-
-def _finished(
-    running: Sequence[Costs],
-    needed: npt.NDArray[np.int_],
-    work_s: float,
-    overhead_s: float,
-    span_s: float,
-    tick: int,
-    tick_s: float,
-) -> float:
-    """The cheapest state that has done all the work within this tick and the deadline."""
-    best = math.inf
-    for launches in range(1, len(needed)):
-        ticks = needed[launches]
-        in_tick_s = work_s + launches * overhead_s - (ticks - 1) * tick_s
-        if tick * tick_s + in_tick_s > span_s + 1e-6:
+def _moments(job: Job, path: ProgressPath) -> Iterator[Moment]:
+    """The path in dollars and units; work is counted from the end of a launch's overhead on."""
+    course = path.course
+    usd = done_units = debt_s = 0.0
+    first = True
+    at = job.start_at
+    for tick, step in enumerate(path.steps()):
+        at = job.start_at + timedelta(seconds=tick * course.tick_s)
+        lane = None if step.lane is None else path.lanes[step.lane]
+        yield Moment(at, usd, done_units, None if lane is None else lane.pool)
+        if lane is None:
             continue
-        best = min(best, *(float(run[launches, ticks]) for run in running))
-    return best
+        if step.launched:
+            debt_s = course.first_overhead_s if first else course.overhead_s
+            first = False
+        useful_s = max(0.0, course.tick_s - debt_s)
+        debt_s = max(0.0, debt_s - course.tick_s)
+        usd += float(lane.usd_per_tick[tick])
+        done_units = min(job.work.amount, done_units + useful_s * lane.units_per_s)
+    yield Moment(at + timedelta(seconds=course.tick_s), usd, done_units, None)

@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costopt.domain.history import MarketHistory
-from costopt.domain.job import Job, Phase, Resources
+from costopt.domain.job import Job, Phase, Resources, Throughput, ThroughputPoint
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.policy import Limits
-from costopt.replay.hindsight import hindsight_usd
+from costopt.replay import progress_path
+from costopt.replay.hindsight import hindsight, hindsight_usd
 from costopt.replay.rehearsal import rehearse
 from tests.engine_fixtures import BIG_SAFE, SAFE, SPOT_A, Machines, Powers, rules, task
 from tests.market_fixtures import market, pool_history
@@ -40,46 +41,64 @@ def _market(lanes: dict[Pool, Lane]) -> MarketHistory:
     return market(*histories, tick_s=GRID_S)
 
 
-def _job(work_s: float, overhead_s: float, span_s: float) -> Job:
+def _job(work_s: float, overhead_s: float, span_s: float, restore_s: float = 0.0) -> Job:
     job = replace(task(work_s, span_s, save_s=0), startup_s=overhead_s)
-    return replace(job, checkpoint=replace(job.checkpoint, restore_s=0.0, interval_s=1e9))
+    return replace(job, checkpoint=replace(job.checkpoint, restore_s=restore_s, interval_s=1e9))
 
 
-def _by_trying(lanes: Sequence[Lane], work_s: float, overhead_s: float, span_s: float) -> float:
+def _by_trying(
+    lanes: Sequence[Lane], job: Job, span_s: float, speeds: Sequence[float] = (1.0, 1.0)
+) -> float:
     """Every sequence of pool-or-nothing, tick by tick."""
-    best = math.inf
     ticks = math.ceil(span_s / GRID_S)
-    for choice in itertools.product(range(-1, len(lanes)), repeat=ticks):
-        usd, before, run_s, done_s = 0.0, -1, 0.0, 0.0
-        for tick, lane in enumerate(choice):
-            if lane < 0:
-                before = -1
-                continue
-            price = lanes[lane][tick]
-            if price is None:
-                break
-            run_s = GRID_S if lane != before else run_s + GRID_S
-            useful_s = min(GRID_S, max(0.0, run_s - overhead_s))
-            begins_s = (tick + 1) * GRID_S - useful_s
-            usd, before = usd + price * GRID_S / 3600, lane
-            if done_s + useful_s >= work_s - 1e-9:
-                if begins_s + work_s - done_s <= span_s + 1e-9:
-                    best = min(best, usd)
-                break
-            done_s += useful_s
-    return best
+    choices = itertools.product(range(-1, len(lanes)), repeat=ticks)
+    return min(_cost(choice, lanes, job, span_s, speeds) for choice in choices)
+
+
+def _cost(
+    choice: Sequence[int], lanes: Sequence[Lane], job: Job, span_s: float, speeds: Sequence[float]
+) -> float:
+    """Dollars of one sequence up to the end of the work, inf where it is not done in time."""
+    usd, before, starting_s, done = 0.0, -1, 0.0, 0.0
+    for tick, lane in enumerate(choice):
+        price = None if lane < 0 else lanes[lane][tick]
+        if lane >= 0 and price is None:
+            return math.inf
+        if lane >= 0 and lane != before:
+            starting_s = job.startup_s + (job.checkpoint.restore_s if done > 0 else 0.0)
+        before = lane
+        if price is None:
+            continue
+        wasted_s = min(GRID_S, starting_s)
+        starting_s -= wasted_s
+        usd += price * GRID_S / 3600
+        ends_s = tick * GRID_S + wasted_s + (job.work.amount - done) / speeds[lane]
+        if ends_s <= (tick + 1) * GRID_S + 1e-9:
+            return usd if ends_s <= span_s + 1e-9 else math.inf
+        done += (GRID_S - wasted_s) * speeds[lane]
+    return math.inf
 
 
 prices = st.sampled_from([None, 1.0, 2.0, 5.0])
 constant = st.sampled_from([None, 2.0])
 
 
-def _check(lanes: list[Lane], work_s: float, overhead_s: float, cut_s: float) -> None:
-    span_s = len(lanes[0]) * GRID_S - cut_s
-    pools = dict(zip([SPOT_A, SAFE], lanes, strict=False))
-    best = hindsight_usd(_job(work_s, overhead_s, span_s), POLICY, _market(pools), Machines())
-    expected = _by_trying(lanes, work_s, overhead_s, span_s)
-    assert best == (pytest.approx(expected) if math.isfinite(expected) else None)
+def _check(
+    lanes: list[Lane], job: Job, pools: Sequence[Pool], speeds: Sequence[float] = (1.0, 1.0)
+) -> None:
+    span_s = (job.deadline_at - job.start_at).total_seconds()
+    history = _market(dict(zip(pools, lanes, strict=False)))
+    best = hindsight(job, POLICY, history, Machines(), with_moments=True)
+    expected = _by_trying(lanes, job, span_s, speeds)
+    if best is None:
+        assert not math.isfinite(expected)
+        return
+    assert best.exact
+    assert best.usd == pytest.approx(expected)
+    assert best.moments[-1].usd == pytest.approx(expected)
+    assert best.moments[-1].done_units == pytest.approx(job.work.amount)
+    choice = [-1 if m.pool is None else list(pools).index(m.pool) for m in best.moments]
+    assert _cost(choice, lanes, job, span_s, speeds) == pytest.approx(expected)
 
 
 @settings(max_examples=60, deadline=None)
@@ -87,10 +106,14 @@ def _check(lanes: list[Lane], work_s: float, overhead_s: float, cut_s: float) ->
     lane=st.lists(prices, min_size=4, max_size=9),
     work_s=st.sampled_from([300.0, 600.0, 1100.0, 1800.0]),
     overhead_s=st.sampled_from([0.0, 30.0, 200.0, 700.0]),
+    restore_s=st.sampled_from([0.0, 60.0]),
     cut_s=st.sampled_from([0.0, 250.0]),
 )
-def test_one_pool(lane: list[float | None], work_s: float, overhead_s: float, cut_s: float) -> None:
-    _check([lane], work_s, overhead_s, cut_s)
+def test_one_pool(
+    lane: list[float | None], work_s: float, overhead_s: float, restore_s: float, cut_s: float
+) -> None:
+    span_s = len(lane) * GRID_S - cut_s
+    _check([lane], _job(work_s, overhead_s, span_s, restore_s), [SPOT_A])
 
 
 @settings(max_examples=40, deadline=None)
@@ -98,15 +121,44 @@ def test_one_pool(lane: list[float | None], work_s: float, overhead_s: float, cu
     pair=st.lists(st.tuples(prices, prices), min_size=4, max_size=7),
     work_s=st.sampled_from([600.0, 1100.0, 1800.0]),
     overhead_s=st.sampled_from([0.0, 30.0, 200.0, 700.0]),
+    restore_s=st.sampled_from([0.0, 60.0]),
     cut_s=st.sampled_from([0.0, 250.0]),
+    other=st.sampled_from([SAFE, BIG_SAFE]),
 )
 def test_two_pools(
     pair: list[tuple[float | None, float | None]],
     work_s: float,
     overhead_s: float,
+    restore_s: float,
     cut_s: float,
+    other: Pool,
 ) -> None:
-    _check([[a for a, _ in pair], [b for _, b in pair]], work_s, overhead_s, cut_s)
+    """Of one speed, and where the other has four GPUs in place of one."""
+    job = _job(work_s, overhead_s, len(pair) * GRID_S - cut_s, restore_s)
+    speeds = [_speed(job, SPOT_A), _speed(job, other)]
+    job = replace(job, work=replace(job.work, amount=work_s * speeds[0]))
+    _check([[a for a, _ in pair], [b for _, b in pair]], job, [SPOT_A, other], speeds)
+
+
+def _speed(job: Job, pool: Pool) -> float:
+    machine = Machines().machine(pool)
+    assert machine is not None
+    speed = job.gang_units_per_s(machine, 1)
+    assert speed is not None
+    return speed.value
+
+
+def test_where_progress_must_be_rounded_the_bounds_hold_the_optimum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lane: list[float | None] = [1.0, 5.0, None, 2.0, 2.0, 1.0, 5.0, 1.0]
+    job = _job(1500.0, 70.0 * math.sqrt(2), 4800.0)
+    expected = _by_trying([lane], job, 4800.0)
+    monkeypatch.setattr(progress_path, "MOST_LEVELS", 40)
+    best = hindsight(job, POLICY, _market({SPOT_A: lane}), Machines())
+    assert best is not None
+    assert best.low_usd <= expected <= best.usd
+    assert best.usd == pytest.approx(expected, rel=0.4)
 
 
 def test_a_pool_that_is_always_up_may_be_launched_in_many_times() -> None:
@@ -133,12 +185,13 @@ def _plain() -> tuple[Job, MarketHistory]:
     return _job(1200.0, 60.0, 6000.0), _market({SPOT_A: [2.0] * 20, SAFE: [8.0] * 20})
 
 
-def test_it_is_not_defined_where_pools_differ_in_speed() -> None:
+def test_it_is_not_defined_where_pools_differ_from_phase_to_phase() -> None:
     job, _ = _plain()
     history = _market({SAFE: [8.0] * 20, BIG_SAFE: [30.0] * 20})
-    assert hindsight_usd(job, POLICY, history, Machines()) is None
-    slow_only = replace(job, resources=Resources(instance_types=("p3.2xlarge",)))
-    assert hindsight_usd(slow_only, POLICY, history, Machines()) is not None
+    slow = Throughput(points=(ThroughputPoint("V100", 1, 1.0), ThroughputPoint("V100", 4, 1.1)))
+    two = (Phase("a", 0.5, 1, 1), Phase("b", 0.5, 1, 1, throughput=slow))
+    assert hindsight_usd(job, POLICY, history, Machines()) is not None
+    assert hindsight_usd(replace(job, phases=two), POLICY, history, Machines()) is None
 
 
 def test_it_is_not_defined_off_the_grid() -> None:
