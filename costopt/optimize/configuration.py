@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 
 from costopt.domain.market import Offer, Pool
 from costopt.optimize.rates import Array
-
-Parts = tuple[tuple[int, int], ...]
-"""A spread: (offer number, nodes) of each zone."""
+from costopt.optimize.spreads import Spreads
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ class ConfigurationTable:
     """
 
     offers: tuple[Offer, ...]
-    spread: tuple[Parts, ...]
+    spread: Spreads
     offer: NDArray[np.int64]
     nodes: NDArray[np.int64]
     usd_per_hour: Array
@@ -86,14 +84,13 @@ class ConfigurationTable:
 
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Self:
         """The table of these rows, in this order."""
-        if rows.dtype == np.bool_:
-            rows = np.flatnonzero(rows)
+        places = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.int64)
         columns = {
-            f.name: getattr(self, f.name)[..., rows]
+            f.name: getattr(self, f.name)[..., places]
             for f in fields(self)
             if f.name not in ("offers", "spread")
         }
-        return replace(self, spread=tuple(self.spread[i] for i in rows), **columns)
+        return replace(self, spread=self.spread.take(places), **columns)
 
     def parts(self, row: int) -> tuple[tuple[Pool, int], ...]:
         """(pool, nodes) of a row."""

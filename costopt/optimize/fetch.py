@@ -14,6 +14,9 @@ GIGABITS_PER_GIB = 2**30 * 8 / 1e9
 Transfers = Mapping[tuple[str, str], Transfer]
 """By ("provider/region" from, "provider/region" to)."""
 
+Stored = tuple[tuple[str | None, float, bool], ...]
+"""Region, GiB and whether every save goes there."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
@@ -33,7 +36,7 @@ def fetch_to(pool: Pool, machine: InstanceType, job: Job, transfers: Transfers) 
     """
     here = f"{pool.provider}/{pool.region}"
     hours = usd = save_usd = 0.0
-    for region, size_gib, saved in _stored(job):
+    for region, size_gib, saved in stored(job):
         if region is None or size_gib <= 0 or region == here:
             continue
         fetched, sent = transfers.get((region, here)), transfers.get((here, region))
@@ -46,8 +49,8 @@ def fetch_to(pool: Pool, machine: InstanceType, job: Job, transfers: Transfers) 
     return Fetch(hours, usd, save_usd)
 
 
-def _stored(job: Job) -> tuple[tuple[str | None, float, bool], ...]:
-    """Region, GiB and whether every save goes there."""
+def stored(job: Job) -> Stored:
+    """Where the job's checkpoint and its data lie."""
     checkpoint = (job.checkpoint.region, job.checkpoint.size_gib, True)
     if job.data is None:
         return (checkpoint,)

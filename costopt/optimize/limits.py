@@ -3,126 +3,150 @@
 from __future__ import annotations
 
 import math
-from itertools import accumulate
+from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
-from costopt.domain.market import Offer
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import Limits
 from costopt.optimize.caps import gang_busy_kw
-from costopt.optimize.demand import Demand
+from costopt.optimize.offer_columns import OfferColumns
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest, Quota
-from costopt.optimize.rows import Mask, Rows, fits_room, gang_sum, mentioned, price_of
-from costopt.optimize.shared import all_quotas, is_reserved, room_nodes
+from costopt.optimize.rows import Rows, fits_room, gang_sum, times_mentioned
+from costopt.optimize.shared import all_quotas
+from costopt.optimize.spreads import Mask
 
 ROUNDING_KW = 1e-9
 
+Refusal = tuple[str, str, NDArray[np.int64]]
+"""(code, reason, the rows that break a limit)."""
+
 
 def gang_limits(
-    offers: tuple[Offer, ...], rows: Rows, request: PlanRequest, demand: Demand
-) -> list[tuple[str, str, Mask]]:
-    """(code, reason, rows that pass) of every limit of the policy and every quota."""
+    columns: OfferColumns, rows: Rows, request: PlanRequest, tenant: str
+) -> Iterator[Refusal]:
+    """Every limit of the policy, and every quota for ``tenant``'s jobs."""
     limits = request.policy.limits
-    found: list[tuple[str, str, Mask]] = []
-    if any(is_reserved(offer.pool) for offer in offers):
+    if columns.reserved.any():
         reason = "the reservation has fewer nodes than the smallest gang"
-        found.append(("capacity", reason, _within_reservation(offers, rows, request, demand)))
+        yield "capacity", reason, np.flatnonzero(~_within_reservation(columns, rows))
     if limits.max_zone_share is not None:
         reason = f"more than {limits.max_zone_share:.0%} of the nodes would stand in one zone"
-        found.append(("zone_share", reason, _within_zone_share(rows, limits)))
+        yield "zone_share", reason, np.flatnonzero(~_within_zone_share(rows, limits))
     if limits.max_nodes is not None:
         reason = f"the policy allows {limits.max_nodes} nodes"
-        found.append(("limit", reason, rows.nodes <= limits.max_nodes))
+        yield "limit", reason, np.flatnonzero(rows.nodes > limits.max_nodes)
     if limits.max_usd_per_hour is not None:
         reason = f"the smallest gang costs more than {limits.max_usd_per_hour:g} $/h"
-        found.append(("limit", reason, _usd_per_hour(offers, rows) <= limits.max_usd_per_hour))
+        within = gang_sum(rows, columns.usd_per_hour) <= limits.max_usd_per_hour
+        yield "limit", reason, np.flatnonzero(~within)
     if limits.max_kw is not None:
         reason = f"the smallest gang draws more than {limits.max_kw:g} kW"
-        found.append(("limit", reason, _within_kw(offers, rows, request, limits.max_kw)))
-    found.extend(
-        ("quota", f"over the quota {quota.name}", _within_quota(offers, rows, request, quota))
-        for quota in all_quotas(request)
-        if quota.tenant in (None, demand.job.tenant)
-    )
-    return found
+        within = gang_busy_kw(rows, columns) <= limits.max_kw + ROUNDING_KW
+        yield "limit", reason, np.flatnonzero(~within)
+    quotas = [quota for quota in all_quotas(request) if quota.tenant in (None, tenant)]
+    if quotas:
+        against = _Quotas(columns, rows)
+        for quota in quotas:
+            yield "quota", f"over the quota {quota.name}", against.broken(quota)
 
 
-def _within_reservation(
-    offers: tuple[Offer, ...], rows: Rows, request: PlanRequest, demand: Demand
-) -> Mask:
-    most = [
-        room_nodes(offer, request, demand) if is_reserved(offer.pool) else math.inf
-        for offer in offers
-    ]
-    return fits_room(rows, np.array(most))
-
-
-def _within_quota(
-    offers: tuple[Offer, ...], rows: Rows, request: PlanRequest, quota: Quota
-) -> Mask:
-    machines = [request.machines[offer.pool] for offer in offers]
-    first = rows.first()
-    counted = np.array([quota.matches(o.pool, m) for o, m in zip(offers, machines, strict=True)])
-    passes = np.ones(len(rows.nodes), dtype=bool)
-    if not len(first):
-        return passes
-    if quota.max_nodes is not None:
-        passes &= rows.nodes <= quota.max_nodes
-    if quota.max_gpus is not None:
-        gpus = np.array([machine.gpu_count for machine in machines])
-        passes &= rows.nodes * gpus[first] <= quota.max_gpus
-    if quota.max_vcpus is not None:
-        vcpus = np.array([machine.vcpus for machine in machines])
-        passes &= rows.nodes * vcpus[first] <= quota.max_vcpus
-    if quota.max_usd_per_hour is not None:
-        passes &= _usd_per_hour(offers, rows) <= quota.max_usd_per_hour
-    if quota.max_kw is not None:
-        passes &= _within_kw(offers, rows, request, quota.max_kw)
-    allowed: Mask = passes | ~counted[first]
-    return allowed
-
-
-def _usd_per_hour(offers: tuple[Offer, ...], rows: Rows) -> Array:
-    return gang_sum(rows, np.array([price_of(offer) for offer in offers]))
-
-
-def _within_kw(offers: tuple[Offer, ...], rows: Rows, request: PlanRequest, most_kw: float) -> Mask:
-    """What the whole gang draws at the meter while it trains, under its power cap."""
-    busy_kw = gang_busy_kw(rows, [request.powers[offer.pool] for offer in offers])
-    allowed: Mask = busy_kw <= most_kw + ROUNDING_KW
-    return allowed
+def _within_reservation(columns: OfferColumns, rows: Rows) -> Mask:
+    return fits_room(rows, np.where(columns.reserved, columns.room_nodes, math.inf))
 
 
 def _within_zone_share(rows: Rows, limits: Limits) -> Mask:
     """At most max(1, ⌊share · n⌋) nodes of a gang in a zone: a lone node is in one anyhow."""
     share = limits.max_zone_share or 0.0
-    most = np.array(
-        [
-            max(n for _, n in parts) if parts else int(size)
-            for parts, size in zip(rows.spread, rows.nodes, strict=True)
-        ],
-        dtype=np.int64,
-    )
+    most = rows.nodes.copy()
+    most[rows.spread.rows] = rows.spread.largest()
     allowed: Mask = most <= np.maximum(1, np.floor(share * rows.nodes + 1e-9))
     return allowed
 
 
-def apply_limits(
-    rows: Rows, offers: tuple[Offer, ...], filters: list[tuple[str, str, Mask]]
-) -> tuple[Rows, tuple[Rejection, ...]]:
-    """Rows that pass every filter; an offer is refused by the one that took its last row."""
-    rejections: list[Rejection] = []
-    present = mentioned(rows)
-    for number in sorted(set(range(len(offers))) - present):
-        reason = "no phase of the job allows a gang of this machine"
-        rejections.append(Rejection(offers[number].pool, "gang_size", reason))
-    masks = list(accumulate((mask for _, _, mask in filters), np.logical_and))
-    for (code, reason, _), mask in zip(filters, masks, strict=True):
-        left = mentioned(rows.take(mask))
-        rejections.extend(
-            Rejection(offers[number].pool, code, reason) for number in sorted(present - left)
+class _Quotas:
+    """Which rows break a quota; what all quotas look at is worked out once."""
+
+    def __init__(self, columns: OfferColumns, rows: Rows) -> None:
+        self._columns, self._rows = columns, rows
+        self._first = rows.first()
+        self._order = np.argsort(self._first, kind="stable")
+        self._begin = np.searchsorted(self._first[self._order], np.arange(len(columns) + 1))
+        self._places: dict[tuple[str, str], list[int]] = {}
+        for number, offer in enumerate(columns.offers):
+            place = (offer.pool.provider, offer.pool.region)
+            self._places.setdefault(place, []).append(number)
+
+    def broken(self, quota: Quota) -> NDArray[np.int64]:
+        """The rows that by themselves are more than the quota allows, ascending."""
+        counted = self._counted(quota)
+        if not len(counted):
+            return counted
+        rows = self._rows
+        nodes, first = rows.nodes[counted], self._first[counted]
+        machines = self._columns.machines
+        machine = self._columns.machine[first]
+        breaks = np.zeros(len(counted), dtype=bool)
+        if quota.max_nodes is not None:
+            breaks |= nodes > quota.max_nodes
+        if quota.max_gpus is not None:
+            gpus = np.array([one.gpu_count for one in machines])
+            breaks |= nodes * gpus[machine] > quota.max_gpus
+        if quota.max_vcpus is not None:
+            vcpus = np.array([one.vcpus for one in machines])
+            breaks |= nodes * vcpus[machine] > quota.max_vcpus
+        if quota.max_usd_per_hour is not None:
+            breaks |= ~(self._usd_per_hour()[counted] <= quota.max_usd_per_hour)
+        if quota.max_kw is not None:
+            breaks |= ~(self._busy_kw()[counted] <= quota.max_kw + ROUNDING_KW)
+        return counted[breaks]
+
+    def _counted(self, quota: Quota) -> NDArray[np.int64]:
+        """The rows whose nodes count against the quota, ascending."""
+        columns = self._columns
+        offers = (
+            number
+            for (provider, region), numbers in self._places.items()
+            if quota.provider in (None, provider) and quota.region in (None, region)
+            for number in numbers
         )
-        present = left
-    return (rows.take(masks[-1]) if masks else rows), tuple(rejections)
+        matching = [
+            self._order[self._begin[number] : self._begin[number + 1]]
+            for number in offers
+            if quota.matches(
+                columns.offers[number].pool, columns.machines[int(columns.machine[number])]
+            )
+        ]
+        return np.sort(np.concatenate(matching)) if matching else np.empty(0, dtype=np.int64)
+
+    def _usd_per_hour(self) -> Array:
+        return gang_sum(self._rows, self._columns.usd_per_hour)
+
+    def _busy_kw(self) -> Array:
+        return gang_busy_kw(self._rows, self._columns)
+
+
+def apply_limits(
+    rows: Rows, columns: OfferColumns, refusals: Iterator[Refusal]
+) -> tuple[Rows, tuple[Rejection, ...]]:
+    """Rows that break no limit; an offer is refused by the one that took its last row."""
+    rejections: list[Rejection] = []
+    left = np.ones(len(rows), dtype=bool)
+    times = times_mentioned(rows, np.arange(len(rows)), len(columns))
+    for number in np.flatnonzero(times == 0).tolist():
+        reason = "no phase of the job allows a gang of this machine"
+        rejections.append(Rejection(columns.offers[number].pool, "gang_size", reason))
+    for code, reason, broken in refusals:
+        taken = broken[left[broken]]
+        if not len(taken):
+            continue
+        left[taken] = False
+        fewer = times - times_mentioned(rows, taken, len(columns))
+        rejections.extend(
+            Rejection(columns.offers[number].pool, code, reason)
+            for number in np.flatnonzero((times > 0) & (fewer == 0)).tolist()
+        )
+        times = fewer
+    return (rows if left.all() else rows.take(np.flatnonzero(left))), tuple(rejections)

@@ -10,19 +10,18 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from costopt.domain.market import InstanceType, Offer
-from costopt.optimize.configuration import Parts
+from costopt.domain.market import InstanceType
+from costopt.domain.policy import Limits
 from costopt.optimize.demand import Demand
+from costopt.optimize.offer_columns import UNCAPPED, OfferColumns
 from costopt.optimize.rates import Array
-from costopt.optimize.request import PlanRequest
+from costopt.optimize.spreads import Mask, Parts, Spreads
 
-Mask = NDArray[np.bool_]
-
-UNCAPPED = -1
-"""In place of the number of a power cap: none."""
+GangSizes = tuple[tuple[int, ...], ...]
+"""The allowed numbers of nodes, by the number of the machine."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Rows:
     """The bare rows: which offer or spread, how many nodes, under which power cap.
 
@@ -32,14 +31,12 @@ class Rows:
 
     offer: NDArray[np.int64]
     nodes: NDArray[np.int64]
-    spread: tuple[Parts, ...]
+    spread: Spreads
     gang: NDArray[np.int64]
     cap: NDArray[np.int64]
 
     @classmethod
-    def uncapped(
-        cls, offer: NDArray[np.int64], nodes: NDArray[np.int64], spread: tuple[Parts, ...]
-    ) -> Self:
+    def uncapped(cls, offer: NDArray[np.int64], nodes: NDArray[np.int64], spread: Spreads) -> Self:
         """Rows of which each is a gang of its own."""
         return cls(offer, nodes, spread, np.arange(len(nodes)), np.full(len(nodes), UNCAPPED))
 
@@ -49,20 +46,22 @@ class Rows:
         return cls(
             np.concatenate([rows.offer for rows in some]),
             np.concatenate([rows.nodes for rows in some]),
-            tuple(parts for rows in some for parts in rows.spread),
+            Spreads.concatenate([rows.spread for rows in some]),
             np.concatenate([rows.gang for rows in some]),
             np.concatenate([rows.cap for rows in some]),
         )
 
-    def take(self, mask: Mask) -> Self:
-        """The rows where ``mask`` is true."""
-        kept = np.flatnonzero(mask)
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def take(self, rows: NDArray[np.int64]) -> Self:
+        """These rows, in this order."""
         return type(self)(
-            self.offer[kept],
-            self.nodes[kept],
-            tuple([self.spread[i] for i in kept.tolist()]),
-            self.gang[kept],
-            self.cap[kept],
+            self.offer[rows],
+            self.nodes[rows],
+            self.spread.take(rows),
+            self.gang[rows],
+            self.cap[rows],
         )
 
     def under_cap(self, cap: int) -> Self:
@@ -76,32 +75,27 @@ class Rows:
     def first(self) -> NDArray[np.int64]:
         """The offer of each row, or the first one of its spread."""
         first = self.offer.copy()
-        spreads = np.flatnonzero(first < 0)
-        first[spreads] = [self.spread[row][0][0] for row in spreads.tolist()]
+        first[self.spread.rows] = self.spread.leading()
         return first
 
 
-def rows_of(offers: tuple[Offer, ...], request: PlanRequest, demand: Demand) -> Rows:
+def rows_of(columns: OfferColumns, limits: Limits, sizes: GangSizes) -> Rows:
     """Plain pools at every gang size, then the spreads."""
-    counts: dict[InstanceType, tuple[int, ...]] = {}
-    numbers: list[int] = []
-    nodes: list[int] = []
-    for number, offer in enumerate(offers):
-        machine = request.machines[offer.pool]
-        if machine not in counts:
-            counts[machine] = _gang_sizes(machine, demand)
-        numbers.extend([number] * len(counts[machine]))
-        nodes.extend(counts[machine])
-    plain = len(nodes)
-    spreads = list(_spreads(offers, request, counts)) if _spread_matters(offers, request) else []
+    of_machine = [np.array(each, dtype=np.int64) for each in sizes]
+    counts = np.array([len(each) for each in sizes], dtype=np.int64)
+    offer = np.repeat(np.arange(len(columns)), counts[columns.machine])
+    plain = [of_machine[number] for number in columns.machine.tolist()]
+    spreads = list(_spreads(columns, sizes)) if _spread_matters(columns, limits) else []
+    together = np.array([sum(n for _, n in parts) for parts in spreads], dtype=np.int64)
     return Rows.uncapped(
-        np.array(numbers + [-1] * len(spreads), dtype=np.int64),
-        np.array(nodes + [sum(n for _, n in parts) for parts in spreads], dtype=np.int64),
-        ((),) * plain + tuple(spreads),
+        np.concatenate((offer, np.full(len(spreads), -1))),
+        np.concatenate((*plain, together)),
+        Spreads.concatenate([Spreads.of(((),) * len(offer)), Spreads.of(spreads)]),
     )
 
 
-def _gang_sizes(machine: InstanceType, demand: Demand) -> tuple[int, ...]:
+def gang_sizes(machine: InstanceType, demand: Demand) -> tuple[int, ...]:
+    """The numbers of nodes that the job and any of its stages allow."""
     return tuple(
         n
         for n in demand.job.resources.node_counts(machine)
@@ -109,71 +103,66 @@ def _gang_sizes(machine: InstanceType, demand: Demand) -> tuple[int, ...]:
     )
 
 
-def _spread_matters(offers: tuple[Offer, ...], request: PlanRequest) -> bool:
+def _spread_matters(columns: OfferColumns, limits: Limits) -> bool:
     """At constant prices a spread costs no less than its cheapest zone alone.
 
     So it is only worth a row where the policy asks for it or a zone may be too small.
     """
-    share = request.policy.limits.max_zone_share
-    return (share is not None and share < 1) or any(o.nodes_available is not None for o in offers)
+    share = limits.max_zone_share
+    return (share is not None and share < 1) or bool(np.isfinite(columns.room_nodes).any())
 
 
-def _spreads(
-    offers: tuple[Offer, ...],
-    request: PlanRequest,
-    counts: Mapping[InstanceType, tuple[int, ...]],
-) -> Iterable[Parts]:
+def _spreads(columns: OfferColumns, sizes: GangSizes) -> Iterable[Parts]:
     """Even spreads over the cheapest two, three, … zones of one region × type × market."""
-    groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    for number, offer in enumerate(offers):
-        pool = offer.pool
-        groups[pool.provider, pool.region, pool.instance_type, pool.capacity_type].append(number)
-    for members in groups.values():
-        members.sort(key=lambda i: (price_of(offers[i]), offers[i].pool))
-        sizes = counts[request.machines[offers[members[0]].pool]]
+    usd_per_hour = columns.usd_per_hour.tolist()
+    for members in _zones(columns).values():
+        if len(members) < 2:
+            continue
+        members.sort(key=lambda i: (usd_per_hour[i], columns.offers[i].pool))
+        allowed = sizes[int(columns.machine[members[0]])]
         for zones in range(2, len(members) + 1):
-            for size in sizes:
+            for size in allowed:
                 if size >= zones:
                     each, over = divmod(size, zones)
                     yield tuple((members[z], each + (z < over)) for z in range(zones))
 
 
-def price_of(offer: Offer) -> float:
-    """Dollars per node-hour of an offer that passed the screen."""
-    assert offer.price_usd_per_hour is not None
-    return offer.price_usd_per_hour.value
+def _zones(columns: OfferColumns) -> Mapping[tuple[object, ...], list[int]]:
+    """The offers of each region × type × market."""
+    groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for number, offer in enumerate(columns.offers):
+        pool = offer.pool
+        groups[pool.provider, pool.region, pool.instance_type, pool.capacity_type].append(number)
+    return groups
 
 
-def mentioned(rows: Rows) -> set[int]:
-    """The offers that any row uses."""
-    spread = {number for parts in rows.spread for number, _ in parts}
-    return (set(rows.offer.tolist()) | spread) - {-1}
+def times_mentioned(rows: Rows, picked: NDArray[np.int64], offers: int) -> NDArray[np.int64]:
+    """In how many of the rows ``picked`` each of ``offers`` offers stands."""
+    plain = rows.offer[picked]
+    parts = rows.spread.take(picked).offer
+    return np.bincount(plain[plain >= 0], minlength=offers) + np.bincount(parts, minlength=offers)
 
 
 def gang_sum(rows: Rows, per_node: Array) -> Array:
     """The sum of a per-node figure over each row's gang."""
-    total = np.where(rows.offer >= 0, per_node[rows.offer] if len(per_node) else 0.0, 0.0)
-    total = total * rows.nodes
-    for row in np.flatnonzero(rows.offer < 0):
-        total[row] = sum(per_node[number] * nodes for number, nodes in rows.spread[row])
+    spread = rows.spread
+    total = (per_node[rows.offer] if len(per_node) else np.zeros(len(rows))) * rows.nodes
+    total[spread.rows] = spread.total(per_node[spread.offer] * spread.nodes)
     return total
 
 
 def most_of(rows: Rows, figure: Array) -> Array:
     """The largest of a figure over the offers of each row."""
-    first = rows.first()
-    largest: Array = figure[first] if len(first) else np.empty(0)
-    for row in np.flatnonzero(rows.offer < 0).tolist():
-        largest[row] = max(figure[number] for number, _ in rows.spread[row])
+    largest: Array = figure[rows.offer] if len(rows) else np.empty(0)
+    largest[rows.spread.rows] = rows.spread.most(figure[rows.spread.offer])
     return largest
 
 
 def fits_room(rows: Rows, room_nodes: Array) -> Mask:
     """Whether each zone's part of a row is within its offer's room."""
-    fits = np.zeros(len(rows.nodes), dtype=bool)
-    plain = rows.offer >= 0
-    if plain.any():
-        fits[plain] = rows.nodes[plain] <= room_nodes[rows.offer[plain]]
-    for row in np.flatnonzero(~plain).tolist():
-        fits[row] = all(nodes <= room_nodes[number] for number, nodes in rows.spread[row])
+    spread = rows.spread
+    if not len(rows):
+        return np.zeros(0, dtype=bool)
+    fits: Mask = rows.nodes <= room_nodes[rows.offer]
+    fits[spread.rows] = spread.every(spread.nodes <= room_nodes[spread.offer])
     return fits

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from costopt.domain.estimate import Estimate
-from costopt.domain.market import InstanceType, Offer
+from costopt.domain.market import InstanceType
 from costopt.optimize.caps import cap_speed
 from costopt.optimize.demand import Demand, Stage
+from costopt.optimize.offer_columns import OfferColumns
 from costopt.optimize.rates import Array
-from costopt.optimize.request import PlanRequest
-from costopt.optimize.rows import Mask, Rows
+from costopt.optimize.rows import Rows
+from costopt.optimize.spreads import Mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,35 +34,53 @@ class Speeds:
     pace: Array
 
 
-def speeds_of(
-    offers: tuple[Offer, ...], rows: Rows, request: PlanRequest, demand: Demand, running: Mask
-) -> Speeds:
+@dataclass(frozen=True, slots=True, eq=False)
+class Gangs:
+    """The distinct (machine, nodes) of some rows, and which of them each row is: ``place`` (rows,).
+
+    ``cap_speed`` (rows,) is the share of its speed that a row's power cap leaves.
+    """
+
+    distinct: tuple[tuple[InstanceType, int], ...]
+    place: NDArray[np.int64]
+    cap_speed: Array
+
+    @classmethod
+    def of(cls, columns: OfferColumns, rows: Rows) -> Self:
+        """The gangs of these rows."""
+        if not len(rows):
+            return cls((), np.empty(0, dtype=np.int64), np.empty(0))
+        sizes = int(rows.nodes.max()) + 1
+        code = columns.machine[rows.first()] * sizes + rows.nodes
+        codes, place = np.unique(code, return_inverse=True)
+        distinct = [(columns.machines[c // sizes], c % sizes) for c in codes.tolist()]
+        return cls(tuple(distinct), place, cap_speed(rows, columns))
+
+    def take(self, rows: NDArray[np.int64]) -> Self:
+        """The gangs of these rows, in this order."""
+        return replace(self, place=self.place[rows], cap_speed=self.cap_speed[rows])
+
+
+def speeds_of(gangs: Gangs, demand: Demand, running: Mask) -> Speeds:
     """The speeds of all rows; the living gang at the one that its nodes report.
 
     What the job is slower than predicted holds for the other gangs too: else a slow job would be
     moved, at each plan, to wherever it has not been measured yet.
     """
-    numbers: dict[InstanceType, int] = {}
-    machine_of = np.array(
-        [numbers.setdefault(request.machines[o.pool], len(numbers)) for o in offers], dtype=np.int64
-    )
-    distinct = list(numbers)
-    gangs = np.column_stack((machine_of[rows.first()], rows.nodes))
-    gangs, place = np.unique(gangs, axis=0, return_inverse=True)
-    figures = [_figures(distinct[number], nodes, demand) for number, nodes in gangs.tolist()]
-    shape = (-1, 3 + len(demand.stages))
-    found = np.array(figures, dtype=float).reshape(shape)[place.ravel()]
-    speed, ratio = found[:, :3] * demand.speed_factor, found[:, 3:].T
+    figures = [_figures(machine, nodes, demand) for machine, nodes in gangs.distinct]
+    by_gang = np.array(figures, dtype=float).reshape(-1, 3 + len(demand.stages)).T
+    speed = by_gang[:3, gangs.place] * demand.speed_factor
+    ratio = by_gang[3:, gangs.place]
     measured = demand.measured_units_per_s
     if measured is not None and math.isfinite(measured) and measured > 0:
         own = _without_evaluations(measured, demand.stages[0])
-        speed[running] = (own / np.where(ratio[0] > 0, ratio[0], 1.0))[running, None]
-    speed *= cap_speed(rows, [request.powers[offer.pool] for offer in offers])[:, None]
+        speed[:, running] = (own / np.where(ratio[0] > 0, ratio[0], 1.0))[running]
+    speed *= gangs.cap_speed
     pace = np.array(
-        [_with_evaluations(speed[:, 0], each, stage)
+        [_with_evaluations(speed[0], each, stage)
          for each, stage in zip(ratio, demand.stages, strict=True)]
     )  # fmt: skip
-    return Speeds(speed[:, 0], speed[:, 1], speed[:, 2], pace)
+    return Speeds(speed[0], speed[1], speed[2], pace)
 
 
 def stage_speeds(machine: InstanceType, gpus: int, demand: Demand) -> list[Estimate | None]:

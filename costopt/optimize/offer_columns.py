@@ -1,0 +1,181 @@
+"""What a request says of each offer, as arrays by the number of the offer."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costopt.domain.fleet import NodeState
+from costopt.domain.market import InstanceType, Offer
+from costopt.domain.power import NodePower, PowerCap
+from costopt.optimize.rates import Array
+from costopt.optimize.request import PlanRequest
+from costopt.optimize.shared import is_reserved
+
+UNCAPPED = -1
+"""In place of the number of a power cap: none."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OfferColumns:
+    """Columns over O offers whose prices are known; figures are of one node.
+
+    ``machine`` numbers ``machines``. ``busy_kw``, ``cap_w`` and ``cap_speed`` have shape (caps + 1,
+    O): by the number of the cap, the last (``UNCAPPED``) without one; NaN where an offer has fewer
+    caps. ``busy_kw`` and ``idle_kw`` are at the meter and NaN where the power is unknown. A hazard
+    that is unknown counts as 0 here and an availability as 1, as nothing without one is planned
+    where it matters. ``room_nodes`` is how many nodes a gang that does not live yet can have, ∞
+    where not known. ``from_h`` and ``until_h`` are hours from now, −∞ and ∞ where undated.
+    """
+
+    offers: tuple[Offer, ...]
+    machines: tuple[InstanceType, ...]
+    machine: NDArray[np.int64]
+    usd_per_hour: Array
+    hazard: Array
+    hazard_low: Array
+    hazard_high: Array
+    availability: Array
+    availability_low: Array
+    idle_kw: Array
+    busy_kw: Array
+    cap_w: Array
+    cap_speed: Array
+    caps: NDArray[np.int64]
+    gco2e_per_kwh: Array
+    power_error: Array
+    interruptible: NDArray[np.bool_]
+    reserved: NDArray[np.bool_]
+    room_nodes: Array
+    from_h: Array
+    until_h: Array
+
+    @classmethod
+    def of(cls, offers: Sequence[Offer], request: PlanRequest) -> Self:
+        """The columns of these offers of the request, whose machines are all known."""
+        numbers: dict[InstanceType, int] = {}
+        machine = [numbers.setdefault(request.machines[o.pool], len(numbers)) for o in offers]
+        powers = [request.powers.get(offer.pool) for offer in offers]
+        pue = _column(math.nan if p is None else p.pue for p in powers)
+        idle_w = _column(math.nan if p is None else p.idle_w for p in powers)
+        carbon = _column(
+            math.nan if p is None or p.gco2e_per_kwh is None else p.gco2e_per_kwh for p in powers
+        )
+        hazards = [offer.hazard_per_hour for offer in offers]
+        known = [offer.availability for offer in offers]
+        caps = _usable_caps(powers)
+        busy_w = _by_cap(
+            caps, lambda c: c.busy_w, [math.nan if p is None else p.busy_w for p in powers]
+        )
+        return cls(
+            offers=tuple(offers),
+            machines=tuple(numbers),
+            machine=np.array(machine, dtype=np.int64),
+            usd_per_hour=_column(price_of(offer) for offer in offers),
+            hazard=_column(0.0 if h is None else h.value for h in hazards),
+            hazard_low=_column(0.0 if h is None else h.low for h in hazards),
+            hazard_high=_column(0.0 if h is None else h.high for h in hazards),
+            availability=_column(1.0 if a is None else a.value for a in known),
+            availability_low=_column(1.0 if a is None else a.low for a in known),
+            idle_kw=idle_w * pue / 1000,
+            busy_kw=busy_w * pue / 1000,
+            cap_w=_by_cap(caps, lambda cap: cap.cap_w, [math.nan] * len(offers)),
+            cap_speed=_by_cap(caps, lambda cap: cap.speed, [1.0] * len(offers)),
+            caps=np.array([len(each) for each in caps], dtype=np.int64),
+            gco2e_per_kwh=carbon,
+            power_error=_column(math.nan if p is None else p.relative_error for p in powers),
+            interruptible=_flags(o.pool.capacity_type.interruptible for o in offers),
+            reserved=_flags(is_reserved(o.pool) for o in offers),
+            room_nodes=_room_nodes(offers, request),
+            from_h=_column(_hours_to(o.from_at, request.now, -math.inf) for o in offers),
+            until_h=_column(_hours_to(o.until_at, request.now, math.inf) for o in offers),
+        )
+
+    def take(self, numbers: NDArray[np.int64]) -> Self:
+        """The columns of these offers, which are numbered anew in this order."""
+        if len(numbers) == len(self.offers):
+            return self
+        columns = {
+            f.name: getattr(self, f.name)[..., numbers]
+            for f in fields(self)
+            if f.name not in ("offers", "machines")
+        }
+        offers = tuple([self.offers[number] for number in numbers.tolist()])
+        return type(self)(offers=offers, machines=self.machines, **columns)
+
+    def __len__(self) -> int:
+        return len(self.offers)
+
+
+def price_of(offer: Offer) -> float:
+    """Dollars per node-hour of an offer that passed the screen."""
+    assert offer.price_usd_per_hour is not None
+    return offer.price_usd_per_hour.value
+
+
+def usable_caps(power: NodePower) -> tuple[PowerCap, ...]:
+    """The node's caps whose figures are ones: above 0, finite and no faster than without."""
+    return tuple(cap for cap in power.caps if _is_usable(cap))
+
+
+def _is_usable(cap: PowerCap) -> bool:
+    finite = all(math.isfinite(x) and x > 0 for x in (cap.cap_w, cap.speed, cap.busy_w))
+    return finite and cap.speed <= 1
+
+
+def _usable_caps(powers: Sequence[NodePower | None]) -> list[tuple[PowerCap, ...]]:
+    """Of each offer; offers share their power's object, so that few are looked at."""
+    known: dict[int, tuple[PowerCap, ...]] = {id(None): ()}
+    for power in powers:
+        if power is not None and id(power) not in known:
+            known[id(power)] = usable_caps(power)
+    return [known[id(power)] for power in powers]
+
+
+def _by_cap(
+    caps: Sequence[tuple[PowerCap, ...]],
+    figure: Callable[[PowerCap], float],
+    without: Sequence[float],
+) -> Array:
+    """Shape (caps + 1, offers); the last row is ``without``, so that ``UNCAPPED`` finds it."""
+    by_cap = np.full((max(map(len, caps), default=0) + 1, len(caps)), math.nan)
+    by_cap[UNCAPPED] = without
+    for number, known in enumerate(caps):
+        if known:
+            by_cap[: len(known), number] = [figure(cap) for cap in known]
+    return by_cap
+
+
+def _room_nodes(offers: Sequence[Offer], request: PlanRequest) -> Array:
+    """Another job's nodes in a reservation come free again when it gives them back."""
+    living = Counter(
+        node.pool
+        for view in request.jobs
+        for node in view.nodes
+        if node.state in (NodeState.PENDING, NodeState.RUNNING)
+    )
+    return _column(
+        math.inf
+        if offer.nodes_available is None
+        else offer.nodes_available + (living[offer.pool] if is_reserved(offer.pool) else 0)
+        for offer in offers
+    )
+
+
+def _hours_to(at: datetime | None, now: datetime, unknown: float) -> float:
+    return unknown if at is None else (at - now).total_seconds() / 3600
+
+
+def _column(values: Iterable[float]) -> Array:
+    return np.fromiter(values, dtype=float)
+
+
+def _flags(values: Iterable[bool]) -> NDArray[np.bool_]:
+    return np.fromiter(values, dtype=bool)

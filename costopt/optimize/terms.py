@@ -1,0 +1,172 @@
+"""On which terms the rows of a table are had: prices, power, hazards, starts; all but the speeds.
+
+They depend on the job only by its overhead, its saves, what it fetches and what it may use, so that
+jobs that are alike in these share them, arrays and all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costopt.domain.job import CheckpointSpec
+from costopt.domain.policy import Objective, Policy
+from costopt.optimize.caps import cap_w, gang_busy_kw, lowers_energy
+from costopt.optimize.offer_columns import OfferColumns
+from costopt.optimize.rates import (
+    Array,
+    intervals_s,
+    loss_square_s2,
+    paid_per_useful,
+    quantile_weight,
+    towards,
+)
+from costopt.optimize.rows import Rows, fits_room, gang_sum, most_of
+from costopt.optimize.speeds import Gangs
+from costopt.optimize.spreads import Mask
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """What a start and a save take besides the price of the nodes, of each offer: (O,)."""
+
+    overhead_s: float
+    hours: Array
+    usd: Array
+    save_usd: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Terms:
+    """Columns over rows. Those that ``ConfigurationTable`` has too are as described there.
+
+    ``paid`` is expected paid per useful time and ``risky_paid`` the same at ``risky`` interruptions
+    per hour, the policy's pessimistic figure; ``loss_s2`` the mean square of what one costs;
+    ``steadiness`` the pessimistic share of time with capacity.
+    """
+
+    columns: OfferColumns
+    rows: Rows
+    gangs: Gangs
+    usd_per_hour: Array
+    busy_kw: Array
+    idle_kw: Array
+    gco2e_per_kwh: Array
+    power_error: Array
+    hazard: Array
+    hazard_low: Array
+    hazard_high: Array
+    interval_s: Array
+    availability: Array
+    interruptible: Mask
+    now: Mask
+    calendar: Array
+    score_per_hour: Array
+    usd_per_start: Array
+    kwh_per_hour: Array
+    kwh_per_start: Array
+    start_score: Array
+    cap_w: Array
+    start_h: Array
+    transfer_usd: Array
+    moving_usd_per_hour: Array
+    from_h: Array
+    until_h: Array
+    steady: Mask
+    paid: Array
+    risky: Array
+    risky_paid: Array
+    loss_s2: Array
+    steadiness: Array
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, rows: NDArray[np.int64]) -> Self:
+        """The terms of these rows, in this order."""
+        columns = {
+            f.name: getattr(self, f.name)[rows]
+            for f in fields(self)
+            if f.name not in ("columns", "rows", "gangs")
+        }
+        return type(self)(
+            columns=self.columns,
+            rows=self.rows.take(rows),
+            gangs=self.gangs.take(rows),
+            **columns,
+        )
+
+
+def terms_of(
+    columns: OfferColumns, rows: Rows, starts: Starts, checkpoint: CheckpointSpec, policy: Policy
+) -> Terms:
+    """The terms of these rows, but of those whose power cap would not lower the energy."""
+    first = rows.first()
+    usd = gang_sum(rows, columns.usd_per_hour)
+    busy_kw, idle_kw = gang_busy_kw(rows, columns), gang_sum(rows, columns.idle_kw)
+    carbon = columns.gco2e_per_kwh[first]
+    hazard, hazard_high = gang_sum(rows, columns.hazard), gang_sum(rows, columns.hazard_high)
+    availability = -most_of(rows, -columns.availability)
+    availability_low = -most_of(rows, -columns.availability_low)
+    interval, save_s = intervals_s(hazard, checkpoint), checkpoint.save_s
+
+    start_h = starts.overhead_s / 3600 + starts.hours[first]
+    transfer_usd = starts.usd[first]
+    restart_s = 3600 * start_h
+    idle_share = np.minimum(1.0, hazard * restart_s / 3600)
+    kwh_per_hour = busy_kw * (1 - idle_share) + idle_kw * idle_share
+    saves_per_hour = 3600 / (interval + save_s)
+    moving_usd = hazard * transfer_usd + saves_per_hour * starts.save_usd[first]
+    usd_per_start = usd * start_h + transfer_usd
+
+    weight = quantile_weight(policy.risk.on_time)
+    risky = np.maximum(towards(hazard, hazard_high, weight), 0.0)
+    terms = Terms(
+        columns=columns,
+        rows=rows,
+        gangs=Gangs.of(columns, rows),
+        usd_per_hour=usd + moving_usd,
+        busy_kw=busy_kw,
+        idle_kw=idle_kw,
+        gco2e_per_kwh=carbon,
+        power_error=columns.power_error[first],
+        hazard=hazard,
+        hazard_low=gang_sum(rows, columns.hazard_low),
+        hazard_high=hazard_high,
+        interval_s=interval,
+        availability=availability,
+        interruptible=columns.interruptible[first],
+        now=fits_room(rows, columns.room_nodes),
+        calendar=1 / np.clip(availability, 1e-3, 1.0),
+        score_per_hour=_score(policy.objective, usd + moving_usd, kwh_per_hour, carbon),
+        usd_per_start=usd_per_start,
+        kwh_per_hour=kwh_per_hour,
+        kwh_per_start=idle_kw * start_h,
+        start_score=_score(policy.objective, usd_per_start, idle_kw * start_h, carbon),
+        cap_w=cap_w(rows, columns),
+        start_h=start_h,
+        transfer_usd=transfer_usd,
+        moving_usd_per_hour=moving_usd,
+        from_h=most_of(rows, columns.from_h),
+        until_h=-most_of(rows, -columns.until_h),
+        steady=columns.reserved[first],
+        paid=paid_per_useful(hazard, interval, save_s, restart_s),
+        risky=risky,
+        risky_paid=paid_per_useful(risky, interval, save_s, restart_s),
+        loss_s2=loss_square_s2(interval, restart_s),
+        steadiness=np.clip(towards(availability, availability_low, weight), 1e-3, 1.0),
+    )
+    restarting = np.minimum(1.0, hazard * start_h)
+    pays = lowers_energy(rows, columns, busy_kw, idle_kw, restarting)
+    return terms if pays.all() else terms.take(np.flatnonzero(pays))
+
+
+def _score(objective: Objective, usd: Array, kwh: Array, carbon: Array) -> Array:
+    """The objective; unknown carbon is screened out before where the policy weighs it."""
+    score = objective.usd * usd + objective.usd_per_kwh * kwh
+    if objective.usd_per_tonne_co2e > 0:
+        score = score + objective.usd_per_tonne_co2e * kwh * carbon / 1e6
+    return score
