@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.figures import length
-from costopt.cli.options import carbon_option, complete_policy, job_argument, words
+from costopt.cli.options import (
+    carbon_option,
+    complete_policy,
+    forecasts_option,
+    job_argument,
+    words,
+)
 from costopt.cli.output import output_option
 
 if TYPE_CHECKING:
@@ -40,11 +46,7 @@ if TYPE_CHECKING:
     "--notice", "notice_s", type=click.FloatRange(min=0), default=120.0,
     help="Seconds from an interruption's notice to its strike.",
 )  # fmt: skip
-@click.option(
-    "--forecasts",
-    is_flag=True,
-    help="Let policies plan with price forecasts from the record so far; takes longer.",
-)
+@forecasts_option
 @carbon_option
 @click.option(
     "--report",

@@ -130,3 +130,8 @@ carbon_option = click.option(
     metavar="FILE",
     help="Hourly intensities, as costopt carbon import writes them; default: annual means.",
 )
+forecasts_option = click.option(
+    "--forecasts",
+    is_flag=True,
+    help="Let policies plan with price forecasts from the record so far; takes longer.",
+)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.figures import moment
-from costopt.cli.options import account_option, carbon_option, instant
+from costopt.cli.options import account_option, carbon_option, forecasts_option, instant
 from costopt.cli.output import output_option
 from costopt.cli.state import state_dir_option
 
@@ -54,6 +54,7 @@ SAVE_WITHIN_S = 30.0
     "--notice", "notice_s", type=click.FloatRange(min=0), default=120.0,
     help="Seconds from an interruption's notice to its strike.",
 )  # fmt: skip
+@forecasts_option
 @carbon_option
 @account_option
 @state_dir_option
@@ -68,6 +69,7 @@ def run(
     speed: float,
     tick_s: float,
     notice_s: float,
+    forecasts: bool,
     carbon: Path | None,
     account: str | None,
     state_dir: Path,
@@ -111,6 +113,7 @@ def run(
         tick_s=tick_s,
         notice_s=notice_s,
         account=shared,
+        price_forecasts=forecasts,
         carbon=intensities,
     )
     signals = StopSignals()

@@ -142,6 +142,21 @@ class CheckpointCommitted(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DataMoved(Event):
+    """The job's data or checkpoint go from one "provider/region" to another, at the list price.
+
+    ``usd_micros`` is None where the price is unknown. ``why`` is "start" or "save".
+    """
+
+    from_region: str
+    to_region: str
+    gib: float
+    usd_micros: int | None
+    source: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRefused(Event):
     """A checkpoint was found torn or corrupt and passed over."""
 
@@ -258,6 +273,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     TrainingStopped,
     ProgressReported,
     CheckpointCommitted,
+    DataMoved,
     CheckpointRefused,
     PowerLimitReported,
     WorkLost,

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from costopt.domain.job import Job
-from costopt.domain.market import Pool
+from costopt.domain.market import InstanceType, Pool
+
+GIGABITS_PER_GIB = 2**30 * 8 / 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,11 @@ class Transfer:
     usd_per_gib: float
     gbps: float | None
     source: str
+
+    def hours(self, gib: float, machine: InstanceType) -> float:
+        """How long one node of ``machine`` takes to fetch ``gib``."""
+        known = [gbps for gbps in (self.gbps, machine.network_gbps) if gbps]
+        return gib * GIGABITS_PER_GIB / min(known) / 3600 if known else 0.0
 
 
 TransferPrices = Callable[[str, str], Transfer | None]

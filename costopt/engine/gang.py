@@ -10,6 +10,7 @@ from costopt.domain.interval import checkpoint_interval_s
 from costopt.domain.job import GangState, Job
 from costopt.domain.view import Decision
 from costopt.engine.journal import Journal
+from costopt.engine.moves import start_moves
 from costopt.engine.power import PowerLimits
 from costopt.engine.record import JobRecord
 from costopt.engine.settings import Settings
@@ -94,6 +95,14 @@ class Gangs:
         interval_s = self._interval_s(job, members)
         generation = record.generation + 1
         self._training.hand_over(job, now)
+        fetched = start_moves(
+            job,
+            members,
+            record.trainers,
+            self._world.transfers,
+            now,
+            restoring=record.checkpoint_units > 0,
+        )
         self._journal.write(
             GangFormed(
                 at=now,
@@ -101,7 +110,8 @@ class Gangs:
                 generation=generation,
                 node_ids=tuple(n.node_id for n in members),
                 checkpoint_interval_s=interval_s,
-            )
+            ),
+            *fetched,
         )
         self._told[job.name] = generation
         cap = self._power.wanted(job, decision, members)

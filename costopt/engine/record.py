@@ -35,6 +35,8 @@ class JobRecord:
     generation: int = 0
     members: tuple[str, ...] = ()
     trainers: set[str] = field(default_factory=set)
+    gang_pool: Pool | None = None
+    former_pool: Pool | None = None
     training: bool = False
     trained_generation: int = 0
     done_units: float = 0.0
@@ -131,6 +133,9 @@ def _ended(record: JobRecord, event: ev.NodeEnded) -> None:
 def _formed(record: JobRecord, event: ev.GangFormed) -> None:
     record.generation = event.generation
     record.members = event.node_ids
+    first = record.live.get(event.node_ids[0]) if event.node_ids else None
+    record.former_pool = record.gang_pool
+    record.gang_pool = None if first is None else Pool.parse(first.pool)
     record.trainers.update(event.node_ids)
 
 

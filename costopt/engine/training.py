@@ -19,6 +19,7 @@ from costopt.domain.events import (
 from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.market import Pool
 from costopt.engine.journal import Journal
+from costopt.engine.moves import save_moves
 from costopt.engine.power import PowerLimits
 from costopt.engine.record import JobRecord
 from costopt.engine.world import World
@@ -100,9 +101,13 @@ class Training:
             for torn in self._world.runtime.refused(job)
             if torn.uri not in record.refused
         ]
-        for event in news:
-            if isinstance(event, CheckpointCommitted) and _is_whole(job, event.units):
+        saves = [event for event in news if isinstance(event, CheckpointCommitted)]
+        for event in saves:
+            if _is_whole(job, event.units):
                 self._done_at[job.name] = min(event.at, now)
+            news += save_moves(
+                job, self._saved_in(record, event.units), self._world.transfers, event.at
+            )
         resumed_from = _resumed_from(record, news)
         news += self._training_changes(job, record, progress, resumed_from, now)
         news += self._losses(job, record, progress, resumed_from, now)
@@ -122,6 +127,11 @@ class Training:
         if progress.state is GangState.FAILED:
             news.append(JobFailed(at=now, job=job.name, message=progress.message))
         return news
+
+    def _saved_in(self, record: JobRecord, units: float) -> Pool | None:
+        """Where a checkpoint was saved: by the gang before, where the present one began with it."""
+        begins_from = self._begins_from.get(record.name, 0.0)
+        return record.gang_pool if units > begins_from else record.former_pool
 
     def _training_changes(
         self,

@@ -3,7 +3,7 @@
 A node costs, per stretch of one price, micros_per_hour × milliseconds // 3,600,000 micro-dollars,
 from ``launched_at`` to ``ended_at`` as the provider confirmed them. It draws ``busy_w`` while the
 gang that it belongs to trains and ``idle_w`` otherwise, times PUE; from a report of a power limit
-on, ``busy_w`` is that of the report.
+on, ``busy_w`` is that of the report. Moves of data between regions cost what their events say.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from costopt.domain.errors import LedgerError
 from costopt.domain.events import (
     CheckpointCommitted,
     CheckpointRefused,
+    DataMoved,
     DecisionMade,
     DrainIntended,
     Event,
@@ -45,6 +46,7 @@ from costopt.ledger.launch import LaunchAccount
 from costopt.ledger.meter import ms_of
 from costopt.ledger.node import NodeAccount, NodeInterval
 from costopt.ledger.summary import JobState, JobSummary
+from costopt.ledger.transfers import TransferAccount
 from costopt.ledger.work import WorkAccount
 
 
@@ -61,6 +63,7 @@ class JobAccount:
         self.finished_at: datetime | None = None
         self.work = WorkAccount()
         self.launches = LaunchAccount()
+        self.transfers = TransferAccount()
         self._stopped = False
         self._training = False
         self._nodes: dict[str, NodeAccount] = {}
@@ -113,12 +116,14 @@ class JobAccount:
 
     def curves(self, now: datetime) -> Curves:
         """Spend and progress over time, until ``now``."""
-        return Curves(spend_points(self._nodes.values(), ms_of(now)), tuple(self.work.points))
+        spend = spend_points(self._nodes.values(), self.transfers.moves, ms_of(now))
+        return Curves(spend, tuple(self.work.points))
 
     def usd_micros_between(self, start: datetime, end: datetime) -> int:
-        """What the nodes cost from ``start`` to ``end``, for limits per hour or month."""
+        """What the job cost from ``start`` to ``end``, for limits per hour or month."""
         start_ms, end_ms = ms_of(start), ms_of(end)
-        return sum(
+        moved = self.transfers.usd_micros_until(end_ms) - self.transfers.usd_micros_until(start_ms)
+        return moved + sum(
             node.usd_micros(end_ms) - node.usd_micros(start_ms)
             for node in self._nodes.values()
             if node.launched_ms < end_ms
@@ -144,9 +149,10 @@ class JobAccount:
             saved_units=self.work.saved_units,
             lost_units=self.work.lost_units,
             units_per_s=self.work.units_per_s,
-            usd_micros=bill.usd_micros,
+            usd_micros=bill.usd_micros + self.transfers.usd_micros,
             spot_usd_micros=bill.spot_usd_micros,
             on_demand_usd_micros=bill.on_demand_usd_micros,
+            transfer_usd_micros=self.transfers.known_usd_micros,
             wh=(bill.idle_uwh + bill.busy_uwh) / 1e6,
             idle_wh=bill.idle_uwh / 1e6,
             busy_wh=bill.busy_uwh / 1e6,
@@ -333,6 +339,7 @@ _FOLDS: dict[type[Event], Callable[[JobAccount, Any], None]] = {
     TrainingStopped: JobAccount._training_stopped,
     ProgressReported: JobAccount._progress_reported,
     CheckpointCommitted: JobAccount._checkpoint_committed,
+    DataMoved: lambda account, event: account.transfers.move(event),
     CheckpointRefused: JobAccount._checkpoint_refused,
     PowerLimitReported: JobAccount._power_limited,
     WorkLost: JobAccount._work_lost,

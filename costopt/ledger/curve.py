@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from costopt.ledger.meter import time_of
@@ -12,7 +12,7 @@ from costopt.ledger.node import NodeAccount
 
 @dataclass(frozen=True, slots=True)
 class SpendPoint:
-    """Micro-dollars and watt-hours of all nodes until ``at``."""
+    """Micro-dollars and watt-hours until ``at``."""
 
     at: datetime
     usd_micros: int
@@ -36,10 +36,18 @@ class Curves:
     progress: tuple[ProgressPoint, ...]
 
 
-def spend_points(nodes: Iterable[NodeAccount], now_ms: int) -> tuple[SpendPoint, ...]:
-    """The exact spend wherever its slope changes: at a launch, an end, a price, a start or stop."""
+def spend_points(
+    nodes: Iterable[NodeAccount], moves: Iterable[tuple[int, int]], now_ms: int
+) -> tuple[SpendPoint, ...]:
+    """The exact spend wherever its slope changes: at a launch, an end, a price, a start or stop.
+
+    ``moves`` are (milliseconds, micro-dollars) of what is paid at once: two points at one instant.
+    """
     ordered = sorted(nodes, key=lambda node: node.launched_ms)
-    instants = sorted({ms for node in ordered for ms in _knots(node, now_ms)})
+    paid: dict[int, int] = {}
+    for ms, micros in moves:
+        paid[ms] = paid.get(ms, 0) + micros
+    instants = sorted({ms for node in ordered for ms in _knots(node, now_ms)} | paid.keys())
     points: list[SpendPoint] = []
     alive: list[NodeAccount] = []
     closed_micros = closed_uwh = begun = 0
@@ -50,6 +58,9 @@ def spend_points(nodes: Iterable[NodeAccount], now_ms: int) -> tuple[SpendPoint,
         micros = sum(node.usd_micros(ms) for node in alive)
         uwh = sum(sum(node.uwh(ms)) for node in alive)
         points.append(SpendPoint(time_of(ms), closed_micros + micros, (closed_uwh + uwh) / 1e6))
+        if ms in paid:
+            closed_micros += paid[ms]
+            points.append(replace(points[-1], usd_micros=closed_micros + micros))
         for node in [node for node in alive if node.until_ms(now_ms) <= ms]:
             closed_micros += node.usd_micros(ms)
             closed_uwh += sum(node.uwh(ms))

@@ -22,13 +22,15 @@ class JobState(StrEnum):
 class JobSummary:
     """What a job has cost, consumed and done. Unknown figures are None.
 
-    Dollars are micro-dollars of what the provider confirmed as running; reserved capacity is in
-    ``usd_micros`` only. Energy is watt-hours at the data centre's meter: ``busy_wh`` while the
-    gang trained, ``idle_wh`` else. ``launches`` and ``failed_launches`` count launch requests,
-    ``interruptions`` nodes that the provider took, ``pool_switches`` gangs that stood in other
-    pools than the gang before. ``baseline_*`` is the whole job on the cheapest allowed on-demand
-    pool, and savings compare what was spent with the baseline for the work done so far. ``on_time``
-    is None while the deadline lies ahead of an unfinished job.
+    Dollars are micro-dollars of what the provider confirmed as running, and of moving data between
+    regions at list prices; reserved capacity is in ``usd_micros`` only. ``transfer_usd_micros`` is
+    None where the price of a move is unknown; ``usd_micros`` holds the others then. Energy is watt-
+    hours at the data centre's meter: ``busy_wh`` while the gang trained, ``idle_wh`` else.
+    ``launches`` and ``failed_launches`` count launch requests, ``interruptions`` nodes that the
+    provider took, ``pool_switches`` gangs that stood in other pools than the gang before.
+    ``baseline_*`` is the whole job on the cheapest allowed on-demand pool, and savings compare what
+    was spent with the baseline for the work done so far. ``on_time`` is None while the deadline
+    lies ahead of an unfinished job.
     """
 
     job: str
@@ -49,6 +51,7 @@ class JobSummary:
     usd_micros: int
     spot_usd_micros: int
     on_demand_usd_micros: int
+    transfer_usd_micros: int | None
     wh: float
     idle_wh: float
     busy_wh: float

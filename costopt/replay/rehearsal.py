@@ -55,19 +55,21 @@ def rehearse(
     cooldown_s: float = 0.0,
     transfers: TransferPrices | None = None,
     forecasts: Forecasts | None = None,
+    explain: bool = False,
 ) -> Rehearsal:
     """Run ``job`` from its start to its end on ``market``. Deterministic.
 
     The tick is the record's grid where it has one, else ``tick_s`` (default 300 s). A job that is
     late is followed to three times its deadline or the end of the record, and stopped there.
-    Decisions count with ``transfers``; the simulated gang itself starts without moving data. Raises
+    Data that lie in another region cost what ``transfers`` say, in dollars and time. Raises
     MarketError where the record does not reach to the deadline.
     """
     check_coverage(job, market)
     clock = VirtualClock(job.start_at)
     end_at = _end_at(job, market)
     provider = connect_virtual(
-        clock, {"market": market, "machines": machines, "notice_s": notice_s}
+        clock,
+        {"market": market, "machines": machines, "notice_s": notice_s, "transfers": transfers},
     )
     ledger = MemoryLedger()
     world = World(
@@ -85,6 +87,7 @@ def rehearse(
         tick_s=tick_s or market.tick_s or 300.0,
         cooldown_s=cooldown_s,
         noticed_share=1.0 if notice_s >= job.checkpoint.save_s else 0.0,
+        explain=explain,
         new_key=counted_key,
     )
     engine = Engine([job], policy, strategy or build(policy.strategy), world, settings)

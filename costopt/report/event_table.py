@@ -10,6 +10,7 @@ from typing import Any
 from costopt.domain.events import (
     CheckpointCommitted,
     CheckpointRefused,
+    DataMoved,
     DecisionMade,
     DrainIntended,
     Event,
@@ -37,7 +38,14 @@ from costopt.domain.fleet import EndCause
 from costopt.report.figure import UNKNOWN, duration, instant, usd
 from costopt.report.table import Table
 
-ROUTINE = (ProgressReported, CheckpointCommitted, LaunchIntended, TerminateIntended, PriceChanged)
+ROUTINE = (
+    ProgressReported,
+    CheckpointCommitted,
+    DataMoved,
+    LaunchIntended,
+    TerminateIntended,
+    PriceChanged,
+)
 """Events that come in numbers and change nothing a reader would look for first."""
 
 
@@ -102,6 +110,13 @@ def _committed(event: CheckpointCommitted) -> str:
     return f"at {event.units:,.0f} units, {size}{took}: {event.uri}"
 
 
+def _moved(event: DataMoved) -> str:
+    return (
+        f"{event.gib:,.1f} GiB from {event.from_region} to {event.to_region} "
+        f"for a {event.why}, {usd(event.usd_micros)}"
+    )
+
+
 def _gang(event: GangFormed) -> str:
     return (
         f"generation {event.generation}: {', '.join(event.node_ids) or 'no node'}; "
@@ -139,6 +154,7 @@ _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
     ),
     ProgressReported: ("Progress", "plain", _reported),
     CheckpointCommitted: ("Checkpoint", "plain", _committed),
+    DataMoved: ("Data moved", "plain", _moved),
     CheckpointRefused: ("Checkpoint refused", "bad", lambda e: f"{e.uri}: {e.message}"),
     PowerLimitReported: ("Power limit", "note", _limited),
     WorkLost: ("Work lost", "bad", lambda e: f"{e.units:,.0f} units: {e.cause}"),

@@ -31,6 +31,7 @@ def run_table(account: JobAccount, now: datetime) -> Table:
         ("spent", usd(summary.usd_micros), "measured"),
         ("  on spot", usd(summary.spot_usd_micros), "measured"),
         ("  on demand", usd(summary.on_demand_usd_micros), "measured"),
+        *_transfers(summary),
         ("against on-demand", _against(summary), "modelled baseline"),
         ("energy", energy(summary.wh), summary.energy_basis or UNKNOWN),
         ("  while not training", energy(summary.idle_wh), summary.energy_basis or UNKNOWN),
@@ -78,6 +79,13 @@ def _lost(summary: JobSummary) -> str:
     if not summary.work_units:
         return lost
     return f"{lost} ({summary.lost_units / summary.work_units:.1%} of the job)"
+
+
+def _transfers(summary: JobSummary) -> tuple[tuple[str, str, str], ...]:
+    """A row only where something was moved."""
+    if summary.transfer_usd_micros == 0:
+        return ()
+    return (("  on moving data", usd(summary.transfer_usd_micros), "list price"),)
 
 
 def _against(summary: JobSummary) -> str:

@@ -50,7 +50,8 @@ class LiveOptions:
 
     ``speed`` is how many seconds of market time pass in one of the wall; seconds in the other
     fields are market time. ``start_at`` is where in the record the run begins; ``account`` the
-    quotas and tenants that it keeps to; ``carbon`` the recorded intensities to forecast from.
+    quotas and tenants that it keeps to. It plans with ``price_forecasts`` from the record so far if
+    asked to, and with forecasts from the recorded intensities ``carbon`` if there are any.
     """
 
     state_dir: Path
@@ -61,6 +62,7 @@ class LiveOptions:
     notice_s: float = 120.0
     cooldown_s: float = 300.0
     account: Account = UNLIMITED
+    price_forecasts: bool = False
     carbon: CarbonHistory | None = None
 
 
@@ -169,9 +171,7 @@ def open_run(
             powers=NodePowerModel(load_catalog(), policy.objective.carbon_signal),
             hazards=hazards,
             transfers=load_catalog().transfer,
-            forecasts=RecordedForecasts(
-                options.market, counted(options.carbon, policy.objective, load_catalog().region)
-            ),
+            forecasts=_forecasts(options, policy),
         )
         settings = Settings(
             tick_s=options.tick_s,
@@ -185,6 +185,11 @@ def open_run(
             yield LiveRun(job, engine, ledger, clock, provider, signals, options.market)
         finally:
             provider.close()
+
+
+def _forecasts(options: LiveOptions, policy: Policy) -> RecordedForecasts:
+    carbon = counted(options.carbon, policy.objective, load_catalog().region)
+    return RecordedForecasts(options.market if options.price_forecasts else None, carbon)
 
 
 def _made(folder: Path) -> Path:

@@ -21,7 +21,8 @@ def connect(clock: Clock, options: ProviderOptions) -> SimProvider:
 
     Options: ``market`` (MarketHistory) and ``machines`` (the Machines port) are required;
     ``mode`` is "virtual" (the default) or "process"; ``notice_s`` (120) is how long before it
-    strikes an interruption is announced. All other options belong to process mode.
+    strikes an interruption is announced; with ``transfers`` (TransferPrices) virtual gangs take
+    the time to fetch their data from other regions. All other options belong to process mode.
     Raises BadRequestError.
     """
     parsed = SimOptions.parse(options)
@@ -30,4 +31,6 @@ def connect(clock: Clock, options: ProviderOptions) -> SimProvider:
 
         return connect_processes(clock, parsed)
     fleet = SimFleet(parsed.market, parsed.notice_s)
-    return SimProvider(clock, fleet, VirtualRuntime(clock, fleet, parsed.machines))
+    return SimProvider(
+        clock, fleet, VirtualRuntime(clock, fleet, parsed.machines, parsed.transfers)
+    )

@@ -11,8 +11,9 @@ from typing import cast
 from costopt.domain.errors import BadRequestError
 from costopt.domain.history import MarketHistory
 from costopt.domain.ports import Machines, ProviderOptions
+from costopt.domain.transfer import TransferPrices
 
-COMMON_KEYS = frozenset({"market", "machines", "mode", "notice_s"})
+COMMON_KEYS = frozenset({"market", "machines", "mode", "notice_s", "transfers"})
 
 
 class SimMode(StrEnum):
@@ -30,6 +31,7 @@ class SimOptions:
     machines: Machines
     mode: SimMode
     notice_s: float
+    transfers: TransferPrices | None
     process: Mapping[str, object]
 
     @classmethod
@@ -47,6 +49,7 @@ class SimOptions:
             machines=_machines(options.get("machines")),
             mode=mode,
             notice_s=_notice_s(options.get("notice_s", 120.0)),
+            transfers=_transfers(options.get("transfers")),
             process=others,
         )
 
@@ -76,6 +79,15 @@ def _machines(value: object) -> Machines:
             hint="pass the catalogue",
         )
     return cast("Machines", value)
+
+
+def _transfers(value: object) -> TransferPrices | None:
+    if value is not None and not callable(value):
+        raise BadRequestError(
+            f"costopt_sim: option transfers must be a function, not {type(value).__name__}",
+            hint="pass the catalogue's transfer",
+        )
+    return cast("TransferPrices | None", value)
 
 
 def _notice_s(value: object) -> float:

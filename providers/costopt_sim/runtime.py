@@ -9,6 +9,7 @@ from costopt.domain.errors import BadRequestError, CatalogError
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import InstanceType
+from costopt.domain.move import fetching, moves_of_start
 from costopt.domain.ports import (
     CheckpointRecord,
     Clock,
@@ -17,6 +18,7 @@ from costopt.domain.ports import (
     RefusedRecord,
 )
 from costopt.domain.power import PowerCap
+from costopt.domain.transfer import TransferPrices
 from costopt_sim.cursor import DAWN
 from costopt_sim.fleet import SimFleet
 from costopt_sim.gang import Gang
@@ -28,16 +30,25 @@ class VirtualRuntime:
     """Implements the Runtime port: a gang trains at the job's constant speed for its machines.
 
     It begins when its last node has started up (``job.startup_s`` after its launch) and, where
-    there is something to restore, ``restore_s`` later. Under a power cap it keeps the
+    there is something to restore, ``restore_s`` later; in between it fetches what lies in another
+    region, unless a node of an earlier gang has it. Under a power cap it keeps the
     share of its speed that the cap leaves. See Training for how it stops.
     """
 
-    def __init__(self, clock: Clock, fleet: SimFleet, machines: Machines) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        fleet: SimFleet,
+        machines: Machines,
+        transfers: TransferPrices | None = None,
+    ) -> None:
+        self._transfers = transfers
         self._clock = clock
         self._fleet = fleet
         self._machines = machines
         self._trainings: dict[str, Training] = {}
         self._caps: dict[str, PowerCap | None] = {}
+        self._fetched_at: dict[str, dict[str, datetime]] = {}
 
     def form(
         self,
@@ -67,7 +78,7 @@ class VirtualRuntime:
         gang = Gang(
             generation=generation,
             node_ids=tuple(node.node_id for node in nodes),
-            trains_at=_trains_at(job, nodes, free_at, base_units),
+            trains_at=self._trains_at(job, nodes, free_at, base_units),
             base_units=base_units,
             amount_units=job.work.amount,
             units_per_s=speeds.units_per_s * _speed(power_cap),
@@ -129,6 +140,31 @@ class VirtualRuntime:
         self._settle(training)
         return training.drained()
 
+    def _trains_at(
+        self, job: Job, nodes: tuple[Node, ...], free_at: datetime, saved_units: float
+    ) -> datetime:
+        """When all have started up and fetched, and restored where there is something to."""
+        restoring = saved_units > 0
+        fetched_at = self._fetch(job, nodes, max(_started_at(job, nodes), free_at), restoring)
+        restore_s = job.checkpoint.restore_s if restoring else 0.0
+        return fetched_at + timedelta(seconds=restore_s)
+
+    def _fetch(
+        self, job: Job, nodes: tuple[Node, ...], ready_at: datetime, restoring: bool
+    ) -> datetime:
+        """When the nodes, ready at this instant, have what lies in other regions."""
+        known = self._fetched_at.setdefault(job.name, {})
+        begun = [known[node.node_id] for node in nodes if node.node_id in known]
+        fetched_at = max([ready_at, *begun])
+        for pool in fetching(nodes, known):
+            machine = self._machines.machine(pool)
+            assert machine is not None
+            moves = moves_of_start(job, pool, self._transfers, restoring=restoring)
+            took = timedelta(hours=sum(move.hours(machine) for move in moves))
+            fetched_at = max(fetched_at, ready_at + took)
+        known.update((node.node_id, fetched_at) for node in nodes if node.node_id not in known)
+        return fetched_at
+
     def _limit(self, job: Job, power_cap: PowerCap | None) -> None:
         """Remember the cap; a job that never had one is not told of as uncapped."""
         if power_cap is not None or job.name in self._caps:
@@ -156,11 +192,7 @@ def _speed(power_cap: PowerCap | None) -> float:
     return 1.0 if power_cap is None else power_cap.speed
 
 
-def _trains_at(
-    job: Job, nodes: tuple[Node, ...], free_at: datetime, saved_units: float
-) -> datetime:
-    """When the last node has started up, and restored where there is something to restore."""
+def _started_at(job: Job, nodes: Iterable[Node]) -> datetime:
+    """When the last node has started up."""
     launched_at = max((node.launched_at for node in nodes), default=DAWN)
-    ready_at = max(launched_at + timedelta(seconds=job.startup_s), free_at)
-    restore_s = job.checkpoint.restore_s if saved_units > 0 else 0.0
-    return ready_at + timedelta(seconds=restore_s)
+    return launched_at + timedelta(seconds=job.startup_s)
