@@ -92,6 +92,12 @@ class ConfigurationTable:
         }
         return replace(self, spread=self.spread.take(places), **columns)
 
+    def first(self) -> NDArray[np.int64]:
+        """The offer of each row, or the first one of its spread."""
+        first = self.offer.copy()
+        first[self.spread.rows] = self.spread.leading()
+        return first
+
     def parts(self, row: int) -> tuple[tuple[Pool, int], ...]:
         """(pool, nodes) of a row."""
         numbers = self.spread[row] or ((int(self.offer[row]), int(self.nodes[row])),)

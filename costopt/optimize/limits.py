@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from costopt.domain.market import CapacityType
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import Limits
 from costopt.optimize.caps import gang_busy_kw
@@ -74,10 +75,11 @@ class _Quotas:
         self._first = rows.first()
         self._order = np.argsort(self._first, kind="stable")
         self._begin = np.searchsorted(self._first[self._order], np.arange(len(columns) + 1))
-        self._places: dict[tuple[str, str], list[int]] = {}
+        self._zones: dict[tuple[str, str], dict[tuple[str, CapacityType], list[int]]] = {}
         for number, offer in enumerate(columns.offers):
-            place = (offer.pool.provider, offer.pool.region)
-            self._places.setdefault(place, []).append(number)
+            pool = offer.pool
+            alike = self._zones.setdefault((pool.provider, pool.region), {})
+            alike.setdefault((pool.instance_type, pool.capacity_type), []).append(number)
 
     def broken(self, quota: Quota) -> NDArray[np.int64]:
         """The rows that by themselves are more than the quota allows, ascending."""
@@ -105,21 +107,25 @@ class _Quotas:
 
     def _counted(self, quota: Quota) -> NDArray[np.int64]:
         """The rows whose nodes count against the quota, ascending."""
-        columns = self._columns
-        offers = (
-            number
-            for (provider, region), numbers in self._places.items()
+        groups = (
+            zones
+            for (provider, region), alike in self._zones.items()
             if quota.provider in (None, provider) and quota.region in (None, region)
-            for number in numbers
+            for zones in alike.values()
         )
         matching = [
             self._order[self._begin[number] : self._begin[number + 1]]
-            for number in offers
-            if quota.matches(
-                columns.offers[number].pool, columns.machines[int(columns.machine[number])]
-            )
+            for zones in groups
+            if self._matches(quota, zones[0])
+            for number in zones
         ]
         return np.sort(np.concatenate(matching)) if matching else np.empty(0, dtype=np.int64)
+
+    def _matches(self, quota: Quota, number: int) -> bool:
+        """Whether the offer counts; zones do not matter to quotas."""
+        columns = self._columns
+        machine = columns.machines[int(columns.machine[number])]
+        return quota.matches(columns.offers[number].pool, machine)
 
     def _usd_per_hour(self) -> Array:
         return gang_sum(self._rows, self._columns.usd_per_hour)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -70,17 +71,13 @@ def speeds_of(gangs: Gangs, demand: Demand, running: Mask) -> Speeds:
     figures = [_figures(machine, nodes, demand) for machine, nodes in gangs.distinct]
     by_gang = np.array(figures, dtype=float).reshape(-1, 3 + len(demand.stages)).T
     speed = by_gang[:3, gangs.place] * demand.speed_factor
-    ratio = by_gang[3:, gangs.place]
+    ratio = _of_rows(by_gang[3:], gangs.place)
     measured = demand.measured_units_per_s
     if measured is not None and math.isfinite(measured) and measured > 0:
         own = _without_evaluations(measured, demand.stages[0])
         speed[:, running] = (own / np.where(ratio[0] > 0, ratio[0], 1.0))[running]
     speed *= gangs.cap_speed
-    pace = np.array(
-        [_with_evaluations(speed[0], each, stage)
-         for each, stage in zip(ratio, demand.stages, strict=True)]
-    )  # fmt: skip
-    return Speeds(speed[0], speed[1], speed[2], pace)
+    return Speeds(speed[0], speed[1], speed[2], _paces(speed[0], ratio, demand.stages))
 
 
 def stage_speeds(machine: InstanceType, gpus: int, demand: Demand) -> list[Estimate | None]:
@@ -107,6 +104,21 @@ def _figures(machine: InstanceType, nodes: int, demand: Demand) -> tuple[float, 
 def _usable(speed: Estimate | None) -> Estimate | None:
     """The speed unless it is none."""
     return speed if speed is not None and math.isfinite(speed.value) and speed.value > 0 else None
+
+
+def _of_rows(ratio: Array, place: NDArray[np.int64]) -> Array:
+    """From (stages, gangs) to (stages, rows); one number where no stage has a speed of its own."""
+    if (ratio == 1.0).all():
+        return np.broadcast_to(np.float64(1.0), (len(ratio), len(place)))
+    return ratio[:, place]
+
+
+def _paces(speed: Array, ratio: Array, stages: Sequence[Stage]) -> Array:
+    """The speeds of all stages over ``speed`` (rows,), evaluation pauses included."""
+    if all(stage.phase.evaluate_every is None for stage in stages):
+        return ratio
+    each = zip(ratio, stages, strict=True)
+    return np.array([_with_evaluations(speed, own, stage) for own, stage in each])
 
 
 def _with_evaluations(speed: Array, ratio: Array, stage: Stage) -> Array:

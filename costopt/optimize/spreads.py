@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Self
 
 import numpy as np
@@ -54,11 +55,14 @@ class Spreads:
         if not -len(self) <= row < len(self):
             raise IndexError(row)
         begin, end = self.first[row % len(self)], self.first[row % len(self) + 1]
+        if begin == end:
+            return ()
         pairs = zip(self.offer[begin:end].tolist(), self.nodes[begin:end].tolist(), strict=True)
         return tuple(pairs)
 
     def __iter__(self) -> Iterator[Parts]:
-        return (self[row] for row in range(len(self)))
+        parts = list(zip(self.offer.tolist(), self.nodes.tolist(), strict=True))
+        return (tuple(parts[begin:end]) for begin, end in pairwise(self.first.tolist()))
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -74,9 +78,10 @@ class Spreads:
         """The parts of these rows, in this order."""
         if not len(self.offer):
             return type(self)(np.zeros(len(rows) + 1, dtype=np.int64), self.offer, self.nodes)
-        counts = self.counts[rows]
+        begin = self.first[rows]
+        counts = self.first[rows + 1] - begin
         bounds = _bounds(counts)
-        places = np.repeat(self.first[:-1][rows] - bounds[:-1], counts) + np.arange(bounds[-1])
+        places = np.repeat(begin - bounds[:-1], counts) + np.arange(bounds[-1])
         return type(self)(bounds, self.offer[places], self.nodes[places])
 
     def leading(self) -> NDArray[np.int64]:
@@ -84,15 +89,18 @@ class Spreads:
         return self.offer[self.first[self.rows]]
 
     def total(self, figure: Array) -> Array:
-        """The sum over each spread of a figure of its parts. Shape (spreads,), as of ``rows``.
+        """The sum over each spread of a figure of its parts: from (…, parts) to (…, spreads).
 
-        Added part by part, so that the same gang always comes to the same float.
+        The spreads are in the order of ``rows``. Added part by part, so that the same gang always
+        comes to the same float.
         """
-        begin, counts = self.first[self.rows], self.counts[self.rows]
-        total = np.zeros(len(begin))
+        rows = self.rows
+        begin = self.first[rows]
+        counts = self.first[rows + 1] - begin
+        total = np.zeros((*figure.shape[:-1], len(begin)))
         for number in range(int(counts.max(initial=0))):
             longer = np.flatnonzero(counts > number)
-            total[longer] += figure[begin[longer] + number]
+            total[..., longer] += figure[..., begin[longer] + number]
         return total
 
     def most(self, figure: Array) -> Array:
