@@ -118,7 +118,7 @@ class PlanModel:
                 if values[cells.u[group, t]] < 0.5:
                     continue
                 hours = max(0.0, values[cells.x[o, t]]) * cells.hours[o, t]
-                if hours <= 0 and len(cells.members[group, t]) > 1:
+                if hours <= 0 and not _stands_for_gang(values, cells, group, o, t):
                     continue
                 carried_in = _on(values, cells.k.get((group, t)))
                 uses.append(
@@ -323,6 +323,14 @@ class PlanModel:
 
 def _group(part: JobPart, option: Option) -> Group:
     return option.stage, int(part.table.gang[option.row])
+
+
+def _stands_for_gang(
+    values: tuple[float, ...], cells: Cells, group: Group, option: int, t: int
+) -> bool:
+    """Whether no power cap of the gang works in the slot, and this is the first one."""
+    members = cells.members[group, t]
+    return option == members[0] and not any(values[cells.x[o, t]] > 0 for o in members)
 
 
 def _on(values: tuple[float, ...], variable: int | None) -> bool:

@@ -55,26 +55,26 @@ def grid_of(
 ) -> tuple[Slot, ...]:
     """Slots for plans over time, cut at whole hours of the clock, so that the next plan's agree.
 
-    ``slot_h`` (None: an hour, of which a day has a whole number) is halved up to ``NEAR_H`` and
-    doubled beyond each ``FAR_H``.
+    Where ``slot_h`` is None slots are an hour long, half of it up to ``NEAR_H`` and twice as long
+    beyond each ``FAR_H``.
     """
     useful = [d for d in demands if d.hours_left > 0]
     if not useful:
         return ()
     first = min(d.release_h for d in useful)
     last = max(d.due_h for d in useful)
-    edges = [first, *_clock_cuts(now, first, last, slot_h or 1.0), last]
+    edges = [first, *_clock_cuts(now, first, last, slot_h), last]
     return tuple(
         Slot(start, end, scarce_now and start < BELIEF_H)
         for start, end in pairwise(_distinct(edges))
     )
 
 
-def _clock_cuts(now: datetime, first: float, last: float, slot_h: float) -> Iterable[float]:
+def _clock_cuts(now: datetime, first: float, last: float, slot_h: float | None) -> Iterable[float]:
     offset_h = (now - now.replace(hour=0, minute=0, second=0, microsecond=0)).total_seconds() / 3600
     at = first
     while at < last:
-        step = slot_h / 2 if at < NEAR_H else slot_h * 2 ** int(at // FAR_H)
+        step = slot_h or (0.5 if at < NEAR_H else 2.0 ** int(at // FAR_H))
         at = (math.floor((at + offset_h) / step + 1e-6) + 1) * step - offset_h
         if at - first > MERGE * step and last - at > SHORTEST_H:
             yield at

@@ -14,9 +14,10 @@ from costopt.optimize.fleet.solve import FleetPlan, solve_fleet
 from costopt.optimize.fleet.warm import Warm
 from costopt.optimize.layout import Segment, broken_limits, lay_out, segments_of, verify
 from costopt.optimize.model import JobPart, PlanModel
-from costopt.optimize.prune import Option, options_of
+from costopt.optimize.polish import polished_plan
+from costopt.optimize.prune import options_of
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.shared import SharedLimit, shared_limits, total_limits
+from costopt.optimize.shared import shared_limits, total_limits
 from costopt.optimize.slots import slots_of
 from costopt.optimize.solver import Outcome
 from costopt.optimize.tariff import Outlook, Tariff
@@ -24,8 +25,11 @@ from costopt.optimize.tariff import Outlook, Tariff
 ALONE_GAP = 1e-6
 """A job by itself is a small program: solved to the end, it holds no needless change of pools."""
 
+FEW = 5
+"""Jobs up to which what column generation leaves open is solved as a mixed-integer program."""
+
 POLISH_SHARE = 0.4
-"""Of the time: what the mixed-integer program of a few jobs' cells may take."""
+"""Of the time: what that program may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,30 +173,32 @@ def _within(answer: Answer, gap: float) -> Answer:
 
 
 def _solve_over_slots(request: PlanRequest, parts: Sequence[JobPart], settings: Settings) -> Answer:
-    alone = len(parts) == 1
-    share = 1 - POLISH_SHARE if alone else 1.0
+    """Column generation, then the mixed-integer program of what it has left open."""
+    started = time.perf_counter()
+    limit_s = settings.time_limit_s
+    few = len(parts) <= FEW
     plan = solve_fleet(
         request,
         parts,
-        time_limit_s=settings.time_limit_s * share,
-        gap=settings.gap / 4 if alone else settings.gap,
+        time_limit_s=limit_s * (1 - POLISH_SHARE) if few else limit_s,
+        gap=settings.gap / 4 if few else settings.gap,
         solver=settings.solver,
         warm=settings.warm,
     )
-    schedules = list(plan.schedules)
     segments = [
         () if schedule is None else _checked(request, part, plan, schedule)
-        for part, schedule in zip(parts, schedules, strict=True)
+        for part, schedule in zip(parts, plan.schedules, strict=True)
     ]
-    if alone and schedules[0] is not None and plan.gap > settings.gap / 2:
-        polished = _polished(request, parts[0], plan, settings)
-        if polished is not None and _score(polished) < _score(segments[0]):
-            segments = [polished]
+    if few and (plan.gap > settings.gap / 2 or not all(segments)):
+        left_s = max(0.1, limit_s - (time.perf_counter() - started))
+        polished = polished_plan(request, parts, plan, left_s, settings.gap / 4, settings.solver)
+        if polished is not None and (not all(segments) or _total(polished) < _total(segments)):
+            segments = polished
     unserved = tuple(
         part.demand.job.name for part, own in zip(parts, segments, strict=True) if not own
     )
     _refuse_broken(request, parts, segments)
-    objective = sum(_score(own) for own in segments)
+    objective = _total(segments)
     answer = Answer(
         Outcome.FEASIBLE if not unserved else Outcome.INFEASIBLE,
         tuple(segments),
@@ -205,8 +211,8 @@ def _solve_over_slots(request: PlanRequest, parts: Sequence[JobPart], settings: 
     return _within(answer, settings.gap)
 
 
-def _score(segments: Sequence[Segment]) -> float:
-    return sum(segment.score for segment in segments)
+def _total(segments: Sequence[Sequence[Segment]]) -> float:
+    return sum(segment.score for own in segments for segment in own)
 
 
 def _checked(
@@ -226,37 +232,3 @@ def _refuse_broken(
     broken = broken_limits(request, shared_limits(request), planned)
     if broken:
         raise SolverError(f"the plan breaks {broken[0]}")
-
-
-def _polished(
-    request: PlanRequest, part: JobPart, plan: FleetPlan, settings: Settings
-) -> tuple[Segment, ...] | None:
-    """The cells that any schedule of the job used, solved together; None where none is found."""
-    pairs = sorted(
-        {
-            (stage, row)
-            for _, schedule in plan.columns
-            for stage, row in zip(schedule.stage.tolist(), schedule.row.tolist(), strict=True)
-        }
-    )
-    number_of = {pair: number for number, pair in enumerate(pairs)}
-    cells = {
-        (number_of[stage, row], slot)
-        for _, schedule in plan.columns
-        for stage, row, slot in zip(
-            schedule.stage.tolist(), schedule.row.tolist(), schedule.slot.tolist(), strict=True
-        )
-    }
-    options = [Option(stage, row) for stage, row in pairs]
-    narrowed = replace(part, options=options, cells=cells)
-    limits: tuple[SharedLimit, ...] = ()
-    model = PlanModel(request, [narrowed], plan.slots, limits, exclusive=True)
-    limit_s = settings.time_limit_s * POLISH_SHARE
-    solution = model.solve(time_limit_s=limit_s, gap=settings.gap / 4, solver=settings.solver)
-    if solution.outcome not in (Outcome.OPTIMAL, Outcome.FEASIBLE):
-        return None
-    (uses,) = model.uses(solution)
-    tariff = Tariff.of(plan.outlook, part.table, request.policy.objective)
-    segments = lay_out(narrowed, tariff, uses, plan.slots, exclusive=True)
-    verify(narrowed, segments)
-    return segments

@@ -17,11 +17,12 @@ import numpy as np
 
 from costopt.optimize.fleet.budget import Budget
 from costopt.optimize.fleet.capacity import Capacity
+from costopt.optimize.fleet.handover import cheapest_in_stages
 from costopt.optimize.fleet.master import UNSERVED, Column, Duals, Master
 from costopt.optimize.fleet.menu import Menu
 from costopt.optimize.fleet.menus import Menus
 from costopt.optimize.fleet.path import Prices, best_path
-from costopt.optimize.fleet.response import cheapest
+from costopt.optimize.fleet.response import better, cheapest
 from costopt.optimize.fleet.schedule import Schedule, schedule_of
 from costopt.optimize.model import JobPart
 from costopt.optimize.rates import Array
@@ -237,6 +238,8 @@ def free_prices(
     work: list[Array] = []
     for job in range(len(menus)):
         response = cheapest(menus[job])
+        if len(menus[job].work) > 1:
+            response = better(response, cheapest_in_stages(menus[job]))
         schedules.append(None if response is None else response.schedule)
         work.append(np.ones(len(menus[job].work)) if response is None else response.work)
     shared = np.zeros(capacity.active.shape)

@@ -99,9 +99,36 @@ class Menu:
             ),
         )
 
+    def places(self, rows: Rows) -> Rows:
+        """Where these table rows stand; all of them must be on the menu."""
+        order = np.argsort(self.rows, kind="stable")
+        return order[np.searchsorted(self.rows[order], rows)]
+
     def narrowed(self, fits: NDArray[np.bool_]) -> Self:
         """The menu without what does not fit, (T, N)."""
         return replace(self, usable=self.usable & fits, pay=np.where(fits, self.pay, NEVER))
+
+    def window(self, begin: int, end: int, stage: int, live: int) -> Self:
+        """The slots from ``begin`` to before ``end`` for one stage alone.
+
+        ``live`` is the gang that comes over from the slot before, with nothing left of its start;
+        −1 for none. In the first slot it is the menu's own living gang.
+        """
+        cut, only = slice(begin, end), slice(stage, stage + 1)
+        return replace(
+            self,
+            slots=self.slots[cut],
+            hours=self.hours[cut],
+            units=self.units[only],
+            usable=self.usable[cut],
+            score=self.score[cut],
+            pay=self.pay[cut],
+            start_score=self.start_score[cut],
+            live=self.live if begin == 0 else live,
+            starting_h=self.starting_h if begin == 0 else 0.0,
+            may_pause=self.may_pause[only],
+            work=self.work[only],
+        )
 
     def __len__(self) -> int:
         return len(self.rows)

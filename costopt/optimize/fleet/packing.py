@@ -10,9 +10,10 @@ import numpy as np
 from costopt.optimize.fleet.budget import Budget
 from costopt.optimize.fleet.capacity import Capacity
 from costopt.optimize.fleet.generation import budget_prices
+from costopt.optimize.fleet.handover import cheapest_in_stages
 from costopt.optimize.fleet.master import Duals
 from costopt.optimize.fleet.menus import Menus
-from costopt.optimize.fleet.response import Response, cheapest
+from costopt.optimize.fleet.response import Response, better, cheapest
 from costopt.optimize.fleet.schedule import Schedule
 from costopt.optimize.model import JobPart
 from costopt.optimize.rates import Array
@@ -90,6 +91,8 @@ class Packing:
         guess = duals.work[job]
         for turn in range(TRIES):
             found = cheapest(menu, shared, usd=usd, kwh=kwh, guess=guess, rounds=rounds)
+            if len(menu.work) > 1:
+                found = better(found, cheapest_in_stages(menu, shared, usd=usd, kwh=kwh))
             broken = () if found is None else self._broken_budgets(job, found.schedule)
             if found is None or not broken:
                 return found

@@ -81,7 +81,8 @@ def _worths(menu: Menu, prices: Prices) -> list[_Worth]:
             by_row[:, units <= 0] = -NEVER
         reward = _by_gang(menu, by_row)
         hourly = reward if shared is None else reward + _shared_of_best(menu, by_row, shared)
-        worths.append(_Worth(by_row, reward, start + menu.start_h * hourly / hours))
+        lost = np.where(reward > -NEVER / 2, menu.start_h * hourly / hours, 0.0)
+        worths.append(_Worth(by_row, reward, start + lost))
     return worths
 
 

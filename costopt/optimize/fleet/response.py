@@ -55,7 +55,7 @@ def cheapest(
         whole = schedule_of(menu, best_path(menu, Prices(price, shared, usd, kwh)))
         lacking = whole.work < menu.work * (1 - 1e-9)
         if not lacking.any():
-            best = _better(best, _judged(menu, trimmed(menu, whole), price, shared, usd, kwh))
+            best = better(best, _judged(menu, trimmed(menu, whole), price, shared, usd, kwh))
         low, high = np.where(lacking, price, low), np.where(lacking, high, price)
         if best is not None and (high <= low * CLOSE).all():
             break
@@ -87,11 +87,12 @@ def _judged(
 ) -> Response:
     cost = schedule.total_score + usd * float(schedule.usd.sum()) + kwh * float(schedule.kwh.sum())
     if shared is not None:
-        order = np.argsort(menu.rows, kind="stable")
-        place = order[np.searchsorted(menu.rows[order], schedule.row)]
-        cost += float(shared[schedule.slot, place].sum())
+        cost += float(shared[schedule.slot, menu.places(schedule.row)].sum())
     return Response(schedule, price, cost)
 
 
-def _better(best: Response | None, other: Response) -> Response:
-    return other if best is None or other.cost < best.cost else best
+def better(one: Response | None, other: Response | None) -> Response | None:
+    """The cheaper one."""
+    if one is None or other is None:
+        return one or other
+    return other if other.cost < one.cost else one

@@ -143,7 +143,7 @@ def trimmed(menu: Menu, whole: Schedule) -> Schedule:
         held[i] *= 1 - surplus[stage[i]] / units[i]
         surplus[stage[i]] = 0.0
     index = np.array(kept, dtype=np.int64)
-    place = _places(menu, whole.row[index])
+    place = menu.places(whole.row[index])
     return timed(
         menu,
         whole.slot[index],
@@ -154,11 +154,6 @@ def trimmed(menu: Menu, whole: Schedule) -> Schedule:
         whole.start_h[index],
         whole.living and bool(kept) and kept[0] == 0,
     )
-
-
-def _places(menu: Menu, rows: Numbers) -> Numbers:
-    order = np.argsort(menu.rows, kind="stable")
-    return order[np.searchsorted(menu.rows[order], rows)]
 
 
 def _ends(menu: Menu, whole: Schedule, kept: list[int]) -> Iterator[int]:

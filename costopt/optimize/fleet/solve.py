@@ -46,6 +46,7 @@ class FleetPlan:
     duals: Duals
     capacity: Capacity
     columns: tuple[tuple[int, Schedule], ...]
+    menus: Menus
 
     @property
     def score(self) -> float:
@@ -102,6 +103,8 @@ class _Solve:
         alone, start = free_prices(self._menus, self._capacity, self._budgets)
         able = [job for job, schedule in enumerate(alone) if schedule is not None]
         first = self._packing()
+        if not able:
+            return self._nothing(start)
         if self._warm is not None:
             start = self._warm.prices(self._parts, self._capacity, start)
             self._warm.place(self._parts, self._menus, first)
@@ -116,11 +119,21 @@ class _Solve:
             min(relaxed.bound_usd, best.score) if len(best.schedules) == len(self._parts) else 0.0,
             relaxed.duals,
             self._capacity,
-            tuple((column.job, column.schedule) for column in relaxed.columns),
+            (
+                *((column.job, column.schedule) for column in relaxed.columns),
+                *best.schedules.items(),
+            ),
+            self._menus,
         )
         if self._warm is not None:
             self._warm.keep(self._request, self._parts, plan)
         return plan
+
+    def _nothing(self, duals: Duals) -> FleetPlan:
+        nobody = (None,) * len(self._parts)
+        return FleetPlan(
+            self._slots, self._outlook, nobody, 0.0, duals, self._capacity, (), self._menus
+        )
 
     def _relax(self, alone: Sequence[Schedule | None], first: Packing, start: Duals) -> Relaxation:
         """The relaxation of the jobs that can be served at all."""

@@ -1,0 +1,130 @@
+"""The cheapest schedule of a job in several stages: when each hands over to the next.
+
+Prices of work of several stages compete for the same slots, so that none of them may do the work
+just so. Here each stage has the slots between its handovers for itself and a price of its own; the
+handovers are moved, one after the other and by ever smaller steps, to where the sum is least.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from costopt.optimize.fleet.menu import Menu
+from costopt.optimize.fleet.path import Path, Step
+from costopt.optimize.fleet.response import Response, cheapest
+from costopt.optimize.fleet.schedule import Schedule, schedule_of, trimmed
+from costopt.optimize.rates import Array
+
+WINDOW_ROUNDS = 6
+"""Prices of work that are tried for a stage in its window."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What is paid on top: (T, N) for shared limits, and for budgets' dollars and kWh."""
+
+    by_slot: Array | None
+    usd: float
+    kwh: float
+
+
+def cheapest_in_stages(
+    menu: Menu, shared: Array | None = None, *, usd: float = 0.0, kwh: float = 0.0
+) -> Response | None:
+    """The cheapest schedule found; None where no handovers were found that let all finish."""
+    return _Search(menu, _Shared(shared, usd, kwh)).run()
+
+
+class _Search:
+    def __init__(self, menu: Menu, shared: _Shared) -> None:
+        self._menu, self._shared = menu, shared
+        self._seen: dict[tuple[int, ...], Response | None] = {}
+
+    def run(self) -> Response | None:
+        """From handovers in proportion to the time that each stage needs at its fastest."""
+        slots = np.flatnonzero(self._menu.hours > 0)
+        if len(slots) < 1:
+            return None
+        first, last = int(slots[0]), int(slots[-1]) + 1
+        at = self._proportional(first, last)
+        step = max(1, (last - first) // 3)
+        best = self._at(at)
+        while step >= 1:
+            moved = False
+            for boundary in range(len(at)):
+                for by in (-step, step):
+                    other = self._shifted(at, boundary, by, first, last)
+                    found = self._at(other)
+                    if found is not None and (best is None or found.cost < best.cost * (1 - 1e-9)):
+                        at, best, moved = other, found, True
+            step = step if moved else step // 2
+        return best
+
+    def _proportional(self, first: int, last: int) -> tuple[int, ...]:
+        menu = self._menu
+        usable = menu.usable.any(axis=0)
+        fastest = np.where(usable, menu.units, 0.0).max(axis=1)
+        needed = menu.work / np.maximum(fastest, 1e-300)
+        shares = np.cumsum(needed)[:-1] / needed.sum()
+        return tuple(np.rint(first + shares * (last - first)).astype(int).tolist())
+
+    def _shifted(
+        self, at: tuple[int, ...], boundary: int, by: int, first: int, last: int
+    ) -> tuple[int, ...]:
+        moved = list(at)
+        moved[boundary] = min(max(at[boundary] + by, first), last)
+        for i in range(boundary + 1, len(at)):
+            moved[i] = max(moved[i], moved[boundary])
+        for i in range(boundary):
+            moved[i] = min(moved[i], moved[boundary])
+        return tuple(moved)
+
+    def _at(self, handovers: tuple[int, ...]) -> Response | None:
+        if handovers not in self._seen:
+            self._seen[handovers] = self._evaluated(handovers)
+        return self._seen[handovers]
+
+    def _evaluated(self, handovers: tuple[int, ...]) -> Response | None:
+        menu = self._menu
+        edges = (0, *handovers, len(menu.slots))
+        steps: list[Step] = []
+        work: list[float] = []
+        for stage, (begin, end) in enumerate(pairwise(edges)):
+            carried = steps[-1] if steps and steps[-1].slot + 1 == begin else None
+            live = -1 if carried is None else int(menu.gang[carried.place])
+            window = menu.window(begin, end, stage, live)
+            found = self._of_window(window, begin, end) if end > begin else None
+            if found is None:
+                return None
+            work.append(float(found.work[0]))
+            steps.extend(_steps(window, found.schedule, begin, stage))
+        schedule = trimmed(menu, schedule_of(menu, Path(0.0, tuple(steps))))
+        cost = schedule.total_score + self._shared.usd * float(schedule.usd.sum())
+        cost += self._shared.kwh * float(schedule.kwh.sum())
+        if self._shared.by_slot is not None:
+            cost += float(self._shared.by_slot[schedule.slot, menu.places(schedule.row)].sum())
+        return Response(schedule, np.array(work), cost)
+
+    def _of_window(self, window: Menu, begin: int, end: int) -> Response | None:
+        by_slot = self._shared.by_slot
+        return cheapest(
+            window,
+            None if by_slot is None else by_slot[begin:end],
+            usd=self._shared.usd,
+            kwh=self._shared.kwh,
+            rounds=WINDOW_ROUNDS,
+        )
+
+
+def _steps(window: Menu, schedule: Schedule, begin: int, stage: int) -> list[Step]:
+    """The schedule of a window as steps of the whole."""
+    places = window.places(schedule.row)
+    return [
+        Step(slot + begin, stage, place, starts)
+        for slot, place, starts in zip(
+            schedule.slot.tolist(), places.tolist(), schedule.starts.tolist(), strict=True
+        )
+    ]

@@ -1,0 +1,92 @@
+"""What column generation leaves open, as one mixed-integer program: few jobs, few cells.
+
+Small problems are solved whole. Of larger ones only the cells (option, slot) count that a schedule
+seen so far has used: parts of several schedules can be cheaper together than each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from costopt.optimize.fleet.solve import FleetPlan
+from costopt.optimize.layout import Segment, lay_out, verify
+from costopt.optimize.model import JobPart, PlanModel
+from costopt.optimize.prune import Option
+from costopt.optimize.request import PlanRequest
+from costopt.optimize.shared import shared_limits
+from costopt.optimize.solver import Outcome
+from costopt.optimize.tariff import Tariff
+
+WHOLE_CELLS = 3000
+"""Cells of all jobs up to which every one is looked at."""
+
+MOST_CELLS = 20_000
+"""Cells beyond which the program would not come to an end."""
+
+
+def polished_plan(
+    request: PlanRequest,
+    parts: Sequence[JobPart],
+    plan: FleetPlan,
+    time_limit_s: float,
+    gap: float,
+    solver: str | None,
+) -> list[tuple[Segment, ...]] | None:
+    """The segments of each job, checked; None where the solver finds nothing in time."""
+    narrowed = _narrowed(parts, plan)
+    if narrowed is None:
+        return None
+    limits = shared_limits(request) if len(parts) > 1 else ()
+    model = PlanModel(request, narrowed, plan.slots, limits, exclusive=True)
+    solution = model.solve(time_limit_s=time_limit_s, gap=gap, solver=solver)
+    if solution.outcome not in (Outcome.OPTIMAL, Outcome.FEASIBLE):
+        return None
+    found: list[tuple[Segment, ...]] = []
+    for part, uses in zip(narrowed, model.uses(solution), strict=True):
+        tariff = Tariff.of(plan.outlook, part.table, request.policy.objective)
+        segments = lay_out(part, tariff, uses, plan.slots, exclusive=True)
+        verify(part, segments)
+        found.append(segments)
+    return found
+
+
+def _narrowed(parts: Sequence[JobPart], plan: FleetPlan) -> list[JobPart] | None:
+    whole = [_whole(part, plan, job) for job, part in enumerate(parts)]
+    if sum(len(part.cells or ()) for part in whole) <= WHOLE_CELLS:
+        return whole
+    used = [_used(part, plan, job) for job, part in enumerate(parts)]
+    return used if sum(len(part.cells or ()) for part in used) <= MOST_CELLS else None
+
+
+def _whole(part: JobPart, plan: FleetPlan, job: int) -> JobPart:
+    menu = plan.menus[job]
+    options = [
+        Option(stage, row)
+        for stage, units in enumerate(menu.units)
+        for row in menu.rows[units > 0].tolist()
+    ]
+    place_of = {row: place for place, row in enumerate(menu.rows.tolist())}
+    cells = {
+        (number, slot)
+        for number, option in enumerate(options)
+        for slot in np.flatnonzero(menu.usable[:, place_of[option.row]]).tolist()
+    }
+    return replace(part, options=options, cells=cells)
+
+
+def _used(part: JobPart, plan: FleetPlan, job: int) -> JobPart:
+    triples = {
+        triple
+        for owner, schedule in plan.columns
+        if owner == job
+        for triple in zip(
+            schedule.stage.tolist(), schedule.row.tolist(), schedule.slot.tolist(), strict=True
+        )
+    }
+    pairs = sorted({(stage, row) for stage, row, _ in triples})
+    number_of = {pair: number for number, pair in enumerate(pairs)}
+    cells = {(number_of[stage, row], slot) for stage, row, slot in triples}
+    return replace(part, options=[Option(stage, row) for stage, row in pairs], cells=cells)
