@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import MarketError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
@@ -56,6 +57,7 @@ def rehearse(
     transfers: TransferPrices | None = None,
     forecasts: Forecasts | None = None,
     explain: bool = False,
+    account: Account = UNLIMITED,
 ) -> Rehearsal:
     """Run ``job`` from its start to its end on ``market``. Deterministic.
 
@@ -87,6 +89,7 @@ def rehearse(
         tick_s=tick_s or market.tick_s or 300.0,
         cooldown_s=cooldown_s,
         noticed_share=1.0 if notice_s >= job.checkpoint.save_s else 0.0,
+        account=account,
         explain=explain,
         new_key=counted_key,
     )

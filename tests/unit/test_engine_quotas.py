@@ -16,6 +16,7 @@ from costopt.domain.market import CapacityType, Pool
 from costopt.domain.quota import Quota
 from costopt.domain.tenant import Tenant
 from costopt.domain.view import Target
+from costopt.replay.rehearsal import rehearse
 from tests.engine_fixtures import (
     BIG_SAFE,
     HOUR_S,
@@ -23,11 +24,15 @@ from tests.engine_fixtures import (
     SPOT_A,
     SPOT_B,
     Follow,
+    Machines,
+    Powers,
     Scene,
+    SomeHazard,
     always,
     rules,
     task,
 )
+from tests.market_fixtures import market
 
 POOLS = (SPOT_A, SPOT_B, SAFE, BIG_SAFE)
 
@@ -114,6 +119,22 @@ def test_a_tenant_that_has_spent_its_dollars_saves_and_stops() -> None:
         assert scene.summary(name).lost_units == 0
     spent = scene.summary("one").usd + scene.summary("two").usd
     assert 4.0 <= spent < 4.5
+
+
+@pytest.mark.parametrize("strategy", ["greedy_spot", "milp"])
+def test_a_replay_keeps_to_the_account(strategy: str) -> None:
+    account = Account(quotas=(Quota("spot", max_nodes=1, capacity_type=CapacityType.SPOT),))
+    done = rehearse(
+        task(2 * HOUR_S, nodes=(2, 2)),
+        rules(strategy),
+        market(always(SPOT_A, 4, 2.0), always(SAFE, 4, 8.0)),
+        machines=Machines(),
+        powers=Powers(),
+        hazards=SomeHazard(),
+        account=account,
+    )
+    assert done.summary.spot_usd_micros == 0
+    assert done.summary.on_time
 
 
 @settings(max_examples=25, deadline=None)
