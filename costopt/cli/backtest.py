@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.figures import length
-from costopt.cli.options import (
-    carbon_option,
-    complete_policy,
-    forecasts_option,
-    job_argument,
-    words,
-)
+from costopt.cli.options import carbon_option, complete_policy, durations_s, job_argument
 from costopt.cli.output import output_option
 
 if TYPE_CHECKING:
-    from costopt.domain.history import MarketHistory
-    from costopt.domain.job import Job
-    from costopt.domain.market import Offer
+    from costopt.cli.backtest_grid import Grid
     from costopt.domain.policy import Policy
-    from costopt.domain.ports import Forecasts, Machines
-    from costopt.replay.backtest import Outcome
+    from costopt.replay.score import Score
+    from costopt.replay.trial import Bench, Trial
+
+FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
 @job_argument
-@click.option("--market", required=True, metavar="FILE", help="Recorded or generated market.")
+@click.option(
+    "--market", "markets", type=FILE, multiple=True, required=True, metavar="FILE",
+    help="Recorded or generated market; may be given several times.",
+)  # fmt: skip
 @click.option(
     "--policies",
     default="cheapest",
@@ -40,29 +33,71 @@ if TYPE_CHECKING:
     help="Policies to try beside the baselines: names or files.",
 )
 @click.option(
-    "--starts", type=click.IntRange(min=1), default=1, help="Windows spread over the record."
+    "--starts", type=click.IntRange(min=1), default=1, help="Windows spread over each record."
 )
+@click.option(
+    "--deadlines", "deadlines_s", callback=durations_s, metavar="D1,D2",
+    help="Deadlines to try, such as 52h,60h, in place of the job's.",
+)  # fmt: skip
+@click.option(
+    "--startups", "startups_s", callback=durations_s, metavar="D1,D2",
+    help="Start-up times of a node to try, such as 1m,6m, in place of the job's.",
+)  # fmt: skip
+@click.option(
+    "--lifetime-oracle", is_flag=True,
+    help="Try as well what knowing each spot pool's lifetime would bring.",
+)  # fmt: skip
+@click.option(
+    "--over-gaps", is_flag=True,
+    help="Let windows lie over gaps of the record, as if there were no capacity in them.",
+)  # fmt: skip
 @click.option(
     "--notice", "notice_s", type=click.FloatRange(min=0), default=120.0,
     help="Seconds from an interruption's notice to its strike.",
 )  # fmt: skip
-@forecasts_option
+@click.option(
+    "--forecasts",
+    is_flag=True,
+    help="Let policies plan with price forecasts from the record so far; takes longer.",
+)
 @carbon_option
 @click.option(
-    "--report",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write an HTML report here as well.",
+    "--by", type=click.Choice(["all", "market", "deadline", "startup"]), default="all",
+    help="Over which windows to take the means.",
+)  # fmt: skip
+@click.option("--seed", type=int, default=0, help="Of the bootstrap behind the intervals.")
+@click.option(
+    "--jobs", "-j", type=click.IntRange(min=1), metavar="N",
+    help="Processes; default: the cores, where there are eight runs for each.",
+)  # fmt: skip
+@click.option(
+    "--ray", metavar="ADDRESS", help="Run on this Ray cluster, or on one started here with local."
 )
+@click.option(
+    "--results", type=FILE, metavar="FILE",
+    help="Keep every run's score here as it comes; what is there already is not run again.",
+)  # fmt: skip
+@click.option("--runs", type=FILE, metavar="FILE", help="Write every single run here as CSV.")
+@click.option("--report", type=FILE, metavar="FILE", help="Write an HTML report here as well.")
 @output_option
 def backtest(
     job: str,
-    market: str,
+    markets: tuple[Path, ...],
     policies: str,
     starts: int,
+    deadlines_s: tuple[float, ...] | None,
+    startups_s: tuple[float, ...] | None,
+    lifetime_oracle: bool,
+    over_gaps: bool,
     notice_s: float,
     forecasts: bool,
     carbon: Path | None,
+    by: str,
+    seed: int,
+    jobs: int | None,
+    ray: str | None,
+    results: Path | None,
+    runs: Path | None,
     report: Path | None,
     output: str,
 ) -> None:
@@ -70,46 +105,34 @@ def backtest(
 
     The same engine that launches nodes runs the job on virtual ones, once per policy and window,
     beside three baselines (on demand, greedy spot, uniform progress) and the optimum that knew
-    the market beforehand.
+    the market beforehand. Every market given is tried from every start, with every deadline and start-up
+    time. The figures are the same however many processes run them.
     """
-    from costopt.catalog import load_catalog
-    from costopt.cli.backtest_table import backtest_rows, show_rows, write_report
-    from costopt.energy import NodePowerModel
-    from costopt.market.hazard import LearnedHazard
-    from costopt.market.history_file import read_history
-    from costopt.replay.backtest import Bench, windows, with_baselines
-    from costopt.replay.backtest import backtest as run_backtest
-    from costopt.session.hazards import catalog_priors
-    from costopt.spec import load_job
+    from costopt.cli.backtest_bench import bench_of, keys_of
+    from costopt.cli.backtest_grid import grid_of, read_markets
+    from costopt.cli.backtest_run import Place, run_trials
 
-    if report is not None:
-        _check_report(report)
-    history = read_history(Path(market))
-    catalog = load_catalog()
-    task = load_job(job, history.starts_at)
-    chosen = _chosen(policies)
-    bench = Bench(
-        machines=catalog,
-        transfers=catalog.transfer,
-        powers=lambda policy: NodePowerModel(catalog, policy.objective.carbon_signal),
-        hazards=lambda: LearnedHazard(catalog_priors(catalog)),
-        notice_s=notice_s,
-        forecasts=_forecasts(history if forecasts else None, carbon),
+    _check_folders(report=report, results=results, runs=runs)
+    run = Place(jobs, ray).runner()
+    histories = read_markets(markets)
+    bench = bench_of(histories, notice_s=notice_s, price_forecasts=forecasts, carbon=carbon)
+    grid = grid_of(
+        job,
+        _chosen(policies),
+        bench,
+        starts=starts,
+        deadlines_s=deadlines_s,
+        startups_s=startups_s,
+        with_oracle=lifetime_oracle,
+        over_gaps=over_gaps,
     )
-    times = windows(task, history, starts)
-    everyone = with_baselines(chosen, chosen[0])
-    _check_names(everyone)
-    _check_pools(task, history, catalog)
-    runs = run_backtest(task, everyone, history, times, bench)
-    outcomes = list(_counted(runs, len(times) * len(everyone)))
-    rows = backtest_rows(outcomes)
-    show_rows(rows, task, history, len(times), output)
-    if report is not None:
-        write_report(rows, outcomes, report)
-        click.echo(f"report: {report}", err=True)
+    keys = keys_of(bench, price_forecasts=forecasts, carbon=carbon)
+    scores = run_trials(bench, grid.trials, run, results, keys)
+    _tell(grid, scores, bench, by=by, seed=seed, runs=runs, report=report, output=output)
 
 
 def _chosen(policies: str) -> list[Policy]:
+    from costopt.cli.options import words
     from costopt.cli.policies import read_policy
 
     chosen = [read_policy(name) for name in words(policies)]
@@ -118,81 +141,40 @@ def _chosen(policies: str) -> list[Policy]:
     return chosen
 
 
-def _forecasts(
-    market: MarketHistory | None, carbon: Path | None
-) -> Callable[[Policy], Forecasts] | None:
-    """From each policy to forecasts of what was asked for, None where nothing was."""
-    if market is None and carbon is None:
-        return None
-    from costopt.catalog import load_catalog
-    from costopt.energy.carbon_file import read_carbon
-    from costopt.replay.forecasts import RecordedForecasts, counted
+def _check_folders(**paths: Path | None) -> None:
+    """Replays take long: what is written after them is looked at before them."""
+    for name, path in paths.items():
+        if path is not None and not path.parent.is_dir():
+            raise click.UsageError(f"--{name} {path}: there is no folder {path.parent}")
+    if paths["report"] is not None:
+        from costopt.report.extra import require_report_extra
 
-    recorded = None if carbon is None else read_carbon(carbon)
-    region = load_catalog().region
-    return lambda policy: RecordedForecasts(market, counted(recorded, policy.objective, region))
+        require_report_extra()
 
 
-def _check_names(policies: Sequence[Policy]) -> None:
-    """Outcomes are told apart by the policy's name."""
-    for name, count in Counter(policy.name for policy in policies).items():
-        if count > 1:
-            raise click.UsageError(f"{count} policies, baselines included, are named {name!r}")
+def _tell(
+    grid: Grid,
+    scores: list[tuple[Trial, Score]],
+    bench: Bench,
+    *,
+    by: str,
+    seed: int,
+    runs: Path | None,
+    report: Path | None,
+    output: str,
+) -> None:
+    from costopt.cli.backtest_runs import write_runs
+    from costopt.cli.backtest_table import standings_table
+    from costopt.cli.output import show
+    from costopt.replay.ranking import standings
 
+    ranked = standings(scores, grid.labels, grid.group_by(by), seed)
+    show(standings_table(ranked, grid.job, grid.coverages, len(grid.windows), grid.spans_h), output)
+    if runs is not None:
+        write_runs(scores, runs)
+        click.echo(f"runs: {runs}", err=True)
+    if report is not None:
+        from costopt.cli.backtest_report import write_report
 
-def _check_pools(job: Job, history: MarketHistory, machines: Machines) -> None:
-    """Raises InfeasibleError where no pool of the record can ever do the job."""
-    from costopt.domain.errors import InfeasibleError
-    from costopt.domain.market import Offer
-    from costopt.market.screen import screen_for_job
-
-    offers = [Offer(pool, None, None, None) for pool in history.pools]
-    usable, rejections = screen_for_job(offers, job, machines)
-    if not usable:
-        raise InfeasibleError(
-            f"no pool of market {history.name!r} can run job {job.name!r}: {rejections[0].reason}",
-            hint="costopt market show lists its pools",
-        )
-    fastest_s = min(job.work.amount / speed for speed in _speeds(usable, job, machines))
-    span_s = (job.deadline_at - job.start_at).total_seconds()
-    if fastest_s + job.startup_s > span_s:
-        raise InfeasibleError(
-            f"no pool of market {history.name!r} finishes job {job.name!r} in time: the fastest "
-            f"takes {length(fastest_s + job.startup_s)}, its deadline leaves {length(span_s)}",
-            hint="give it a later deadline or more nodes",
-        )
-
-
-def _speeds(offers: Iterable[Offer], job: Job, machines: Machines) -> Iterator[float]:
-    """Units per second of every gang that the job allows."""
-    for machine in {machines.machine(offer.pool) for offer in offers}:
-        assert machine is not None
-        for nodes in job.resources.node_counts(machine):
-            speed = job.gang_units_per_s(machine, nodes)
-            if speed is not None:
-                yield speed.high
-
-
-def _check_report(path: Path) -> None:
-    """Replays take long: what the report cannot do without is looked for before them."""
-    from costopt.report.extra import require_report_extra
-
-    require_report_extra()
-    if not path.parent.is_dir():
-        raise click.UsageError(f"--report {path}: there is no folder {path.parent}")
-
-
-def _counted(outcomes: Iterable[Outcome], total: int) -> Iterable[Outcome]:
-    """The outcomes, with a bar on a terminal."""
-    if not sys.stderr.isatty():
-        return outcomes
-    from rich.console import Console
-    from rich.progress import track
-
-    return track(
-        outcomes,
-        description="replaying",
-        total=total,
-        console=Console(stderr=True),
-        transient=True,
-    )
+        write_report(ranked, grid, bench, report)
+        click.echo(f"report: {report}", err=True)

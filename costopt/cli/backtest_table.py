@@ -1,166 +1,24 @@
-"""A backtest's outcomes, gathered by policy and told."""
+"""The standings of a backtest as a table, and as rows of its report."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from statistics import fmean
-from typing import TYPE_CHECKING
 
-from costopt.cli.figures import UNKNOWN, length, number, usd
-from costopt.cli.output import Column, Row, Table, show
-from costopt.domain.events import ProgressReported, WorkLost
-from costopt.domain.history import MarketHistory
+from costopt.cli.figures import UNKNOWN, length, number, percent, usd
+from costopt.cli.output import Column, Row, Table
 from costopt.domain.job import Job
-from costopt.replay.backtest import Outcome
+from costopt.replay.coverage import Coverage
+from costopt.replay.ranking import Standing
 from costopt.report.backtest_table import BacktestRow
-
-if TYPE_CHECKING:
-    from costopt.ledger.summary import JobSummary
-
 
 NO_HINDSIGHT = (
     "No hindsight optimum: it is defined on a market with a grid, for a gang of fixed size "
-    "(min_nodes = max_nodes) that is as fast in every pool."
+    "(min_nodes = max_nodes) whose speeds in any two pools stand in one ratio in every phase."
 )
-
-
-def backtest_rows(outcomes: Sequence[Outcome]) -> list[BacktestRow]:
-    """One row per policy in the order they ran, and the hindsight optimum last if it is known."""
-    by_label: dict[str, list[Outcome]] = {}
-    for outcome in outcomes:
-        by_label.setdefault(outcome.label, []).append(outcome)
-    rows = [_row(label, group) for label, group in by_label.items()]
-    first = next(iter(by_label.values()), [])
-    best = [o.hindsight_usd for o in first if o.hindsight_usd is not None]
-    if best and len(best) == len(first):
-        rows.append(_hindsight(best))
-    return rows
-
-
-def _row(label: str, group: Sequence[Outcome]) -> BacktestRow:
-    summaries = [outcome.rehearsal.summary for outcome in group]
-    dollars = sorted(s.usd for s in summaries)
-    best = [o.hindsight_usd for o in group if o.hindsight_usd is not None]
-    known_g = [s.gco2e for s in summaries if s.gco2e is not None]
-    finishes = [f for f in map(_finish_s, summaries) if f is not None]
-    lost_s = [_lost_s(outcome) for outcome in group]
-    return BacktestRow(
-        strategy=label,
-        runs=len(group),
-        mean_usd=fmean(dollars),
-        p50_usd=_quantile(dollars, 0.5),
-        p95_usd=_quantile(dollars, 0.95),
-        kwh=fmean(s.kwh for s in summaries),
-        gco2e=fmean(known_g) if len(known_g) == len(summaries) else None,
-        finish_s=fmean(finishes) if finishes else None,
-        misses=sum(s.on_time is not True for s in summaries),
-        interruptions=fmean(s.interruptions for s in summaries),
-        switches=fmean(s.pool_switches for s in summaries),
-        lost_s=None if None in lost_s else fmean(s for s in lost_s if s is not None),
-        hindsight_ratio=fmean(dollars) / fmean(best)
-        if len(best) == len(finishes) == len(group)
-        else None,
-    )
-
-
-def _hindsight(best: list[float]) -> BacktestRow:
-    ordered = sorted(best)
-    return BacktestRow(
-        strategy="hindsight optimum",
-        runs=len(best),
-        mean_usd=fmean(best),
-        p50_usd=_quantile(ordered, 0.5),
-        p95_usd=_quantile(ordered, 0.95),
-        kwh=None,
-        gco2e=None,
-        finish_s=None,
-        misses=0,
-        interruptions=None,
-        switches=None,
-        lost_s=None,
-        hindsight_ratio=1.0,
-    )
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Linear between the ordered values."""
-    place = share * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
-
-
-def _finish_s(summary: JobSummary) -> float | None:
-    if summary.finished_at is None or summary.start_at is None:
-        return None
-    return (summary.finished_at - summary.start_at).total_seconds()
-
-
-def _lost_s(outcome: Outcome) -> float | None:
-    """Seconds that the lost work took at the speed reported last before it was lost.
-
-    None where work was lost before any speed was reported.
-    """
-    lost_s, units_per_s = 0.0, None
-    for recorded in outcome.rehearsal.events:
-        match recorded.event:
-            case ProgressReported(units_per_s=reported) if reported:
-                units_per_s = reported
-            case WorkLost(units=units) if units > 0:
-                if units_per_s is None:
-                    return None
-                lost_s += units / units_per_s
-    return lost_s
-
-
-def show_rows(
-    rows: Sequence[BacktestRow], job: Job, market: MarketHistory, windows: int, output: str
-) -> None:
-    """The table on stdout."""
-    columns = (
-        Column("strategy", "Policy"),
-        Column("mean_usd", "$ mean", usd, right=True),
-        Column("p50_usd", "$ P50", usd, right=True),
-        Column("p95_usd", "$ P95", usd, right=True),
-        Column("kwh", "kWh", number, right=True),
-        Column("gco2e", "kgCO2e", _kilograms, right=True),
-        Column("finish_s", "Finish", _hours, right=True),
-        Column("misses", "Late", right=True),
-        Column("interruptions", "Interruptions", number, right=True),
-        Column("switches", "Moves", number, right=True),
-        Column("lost_s", "Lost work", length, right=True),
-        Column("hindsight_ratio", "× hindsight", _ratio, right=True),
-        Column("runs", "Runs", right=True),
-    )
-    told: list[Row] = [{c.key: getattr(row, c.key) for c in columns} for row in rows]
-    span_h = (job.deadline_at - job.start_at).total_seconds() / 3600
-    times = "1 window" if windows == 1 else f"{windows} windows"
-    table = Table(
-        "costopt.backtest/1",
-        f"{job.name} on {market.name}: {times} of {span_h:g} h",
-        columns,
-        told,
-        notes=() if any(row.hindsight_ratio for row in rows) else (NO_HINDSIGHT,),
-        facts={"job": job.name, "market": market.name, "windows": windows, "deadline_h": span_h},
-    )
-    show(table, output)
-
-
-def write_report(rows: Sequence[BacktestRow], outcomes: Sequence[Outcome], path: Path) -> None:
-    """The table and the first window's curves as an HTML page."""
-    from costopt.report.html import write_backtest_report
-    from costopt.report.run import Run
-
-    curves = {
-        outcome.label: Run.of(
-            (recorded.event for recorded in outcome.rehearsal.events),
-            outcome.rehearsal.summary.now,
-        ).curves
-        for outcome in outcomes
-        if outcome.start_at == outcomes[0].start_at
-    }
-    write_backtest_report(rows, curves, path)
+INTERVALS = (
+    "[ ] holds the figure before it with 95 %: paired bootstrap over windows. Windows of one "
+    "record that overlap are alike, so take it for the least."
+)
 
 
 def _kilograms(grams: float | None) -> str:
@@ -173,3 +31,148 @@ def _hours(seconds: float | None) -> str:
 
 def _ratio(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.3f}"
+
+
+def _dollars_between(pair: tuple[float, float] | None) -> str:
+    return UNKNOWN if pair is None else f"[{usd(pair[0])}, {usd(pair[1])}]"
+
+
+def _ratios_between(pair: tuple[float, float] | None) -> str:
+    return UNKNOWN if pair is None else f"[{_ratio(pair[0])}, {_ratio(pair[1])}]"
+
+
+COLUMNS = (
+    Column("group", "Of"),
+    Column("strategy", "Policy"),
+    Column("mean_usd", "$ mean", usd, right=True),
+    Column("mean_interval_usd", "[ ]", _dollars_between, rank=3),
+    Column("p50_usd", "$ P50", usd, right=True, rank=1),
+    Column("p95_usd", "$ P95", usd, right=True, rank=1),
+    Column("kwh", "kWh", number, right=True, rank=2),
+    Column("gco2e", "kgCO2e", _kilograms, right=True, rank=2),
+    Column("finish_s", "Finish", _hours, right=True, rank=1),
+    Column("misses", "Late", right=True),
+    Column("interruptions", "Interruptions", number, right=True, rank=1),
+    Column("switches", "Moves", number, right=True, rank=1),
+    Column("lost_s", "Lost work", length, right=True, rank=1),
+    Column("hindsight_ratio", "× hindsight", _ratio, right=True),
+    Column("hindsight_interval", "[ ]", _ratios_between, rank=3),
+    Column("runs", "Runs", right=True),
+)
+
+
+def standings_table(
+    standings: Sequence[Standing],
+    job: Job,
+    coverages: Sequence[Coverage],
+    windows: int,
+    spans_h: Sequence[float],
+) -> Table:
+    """The table with how much of the record it rests on."""
+    grouped = len({standing.group for standing in standings}) > 1
+    columns = COLUMNS if grouped else COLUMNS[1:]
+    times = "1 window" if windows == 1 else f"{windows} windows"
+    spans = ", ".join(f"{span_h:g}" for span_h in spans_h)
+    names = list(dict.fromkeys(coverage.market for coverage in coverages))
+    market = names[0] if len(names) == 1 else f"{len(names)} markets"
+    return Table(
+        "costopt.backtest/1",
+        f"{job.name} on {market}: {times} of {spans} h",
+        columns,
+        [_row(standing) for standing in standings],
+        notes=_notes(standings, coverages),
+        facts={
+            "job": job.name,
+            "market": market,
+            "windows": windows,
+            "deadline_h": spans_h[0],
+            "markets": names,
+            "deadlines_h": list(spans_h),
+            "coverage": [_coverage_fact(coverage) for coverage in coverages],
+        },
+    )
+
+
+def report_rows(standings: Sequence[Standing]) -> list[BacktestRow]:
+    """The same for the report."""
+    grouped = len({standing.group for standing in standings}) > 1
+    return [
+        BacktestRow(
+            strategy=f"{s.group}: {s.policy}" if grouped else s.policy,
+            runs=s.runs,
+            mean_usd=s.mean_usd,
+            p50_usd=s.p50_usd,
+            p95_usd=s.p95_usd,
+            kwh=s.kwh,
+            gco2e=s.gco2e,
+            finish_s=s.finish_s,
+            misses=s.misses,
+            interruptions=s.interruptions,
+            switches=s.switches,
+            lost_s=s.lost_s,
+            hindsight_ratio=s.hindsight_ratio,
+            hindsight_low=s.hindsight_low,
+            hindsight_high=s.hindsight_high,
+        )
+        for s in standings
+    ]
+
+
+def coverage_note(coverage: Coverage) -> str:
+    """What part of a record was usable, in a sentence."""
+    gaps = "no gap" if not coverage.gap_s else f"{coverage.gap_s / 3600:,.1f} h with gaps"
+    text = (
+        f"{coverage.market}: {coverage.recorded_s / 3600:,.0f} h recorded, {gaps}; a window of "
+        f"{coverage.span_s / 3600:g} h can begin in {percent(coverage.usable_share)} of it"
+    )
+    if coverage.unobserved:
+        pools = "1 pool was" if len(coverage.unobserved) == 1 else (
+            f"{len(coverage.unobserved)} pools were"
+        )  # fmt: skip
+        text += f"; {pools} never observed"
+    return f"{text}."
+
+
+def _notes(standings: Sequence[Standing], coverages: Sequence[Coverage]) -> tuple[str, ...]:
+    notes = [coverage_note(c) for c in coverages if c.usable_share < 1 or c.unobserved]
+    if any(standing.high_usd is not None for standing in standings):
+        notes.append(INTERVALS)
+    if not any(standing.hindsight_ratio for standing in standings):
+        notes.append(NO_HINDSIGHT)
+    return tuple(notes)
+
+
+def _row(standing: Standing) -> Row:
+    return {
+        "group": standing.group,
+        "strategy": standing.policy,
+        "mean_usd": standing.mean_usd,
+        "mean_interval_usd": _pair(standing.low_usd, standing.high_usd),
+        "p50_usd": standing.p50_usd,
+        "p95_usd": standing.p95_usd,
+        "kwh": standing.kwh,
+        "gco2e": standing.gco2e,
+        "finish_s": standing.finish_s,
+        "misses": standing.misses,
+        "interruptions": standing.interruptions,
+        "switches": standing.switches,
+        "lost_s": standing.lost_s,
+        "hindsight_ratio": standing.hindsight_ratio,
+        "hindsight_interval": _pair(standing.hindsight_low, standing.hindsight_high),
+        "runs": standing.runs,
+    }
+
+
+def _coverage_fact(coverage: Coverage) -> Row:
+    return {
+        "market": coverage.market,
+        "deadline_h": coverage.span_s / 3600,
+        "recorded_h": coverage.recorded_s / 3600,
+        "gap_h": coverage.gap_s / 3600,
+        "usable_share": coverage.usable_share,
+        "unobserved": [str(pool) for pool in coverage.unobserved],
+    }
+
+
+def _pair(low: float | None, high: float | None) -> tuple[float, float] | None:
+    return None if low is None or high is None else (low, high)

@@ -97,7 +97,8 @@ def _known(command: click.Command, shared: Mapping[str, Any]) -> dict[str, Any]:
         return {key: _known(inner, shared) for key, inner in command.commands.items()}
     options = _options(command)
     plain = {key.replace("-", "_"): value for key, value in shared.items()}
-    return {str(options[key].name): value for key, value in plain.items() if key in options}
+    named = ((options[key], value) for key, value in plain.items() if key in options)
+    return {str(option.name): _listed(option, value) for option, value in named}
 
 
 def _check_key(config: Config, table: str, key: str, known: tuple[str, ...]) -> None:

@@ -1,103 +1,99 @@
-"""Many policies over many windows of a recorded market, beside the optimum of hindsight."""
+"""Many policies over many windows of recorded markets, beside the optimum of hindsight."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from costopt.domain.errors import MarketError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.policy import Limits, Policy, StrategyChoice
-from costopt.domain.ports import Forecasts, HazardModel, Machines, PowerModel
-from costopt.domain.transfer import TransferPrices
-from costopt.replay.hindsight import hindsight_usd
-from costopt.replay.rehearsal import Rehearsal, rehearse
+from costopt.replay.coverage import Coverage
+from costopt.replay.results_file import ResultsFile
+from costopt.replay.score import Score
+from costopt.replay.trial import HINDSIGHT, LIFETIME_ORACLE, Bench, Keys, Trial, Window
 
 BASELINES = ("on_demand", "greedy_spot", "uniform_progress")
+OPTIMUM = "hindsight optimum"
+ORACLE = "lifetime oracle"
+
+Runner = Callable[[Bench, Sequence[Trial]], Iterable[tuple[Trial, Score]]]
+"""How trials are run: in this process, in several, or on a cluster; scores come in any order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One policy on one window. ``hindsight_usd`` is None where the optimum is not defined."""
+def window_starts(
+    job: Job, market: MarketHistory, starts: int, coverage: Coverage
+) -> tuple[datetime, ...]:
+    """``starts`` starting times spread evenly over what was observed, with room for the deadline.
 
-    label: str
-    start_at: datetime
-    rehearsal: Rehearsal
-    hindsight_usd: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """What every window of a backtest is run with.
-
-    ``hazards`` and ``forecasts`` make a fresh model each time; without ``forecasts``, policies
-    plan as if prices and intensities stayed as they are.
+    On a grid they lie on grid points; times that fall together count once. Raises MarketError where
+    the record is too short, or too full of gaps.
     """
-
-    machines: Machines
-    powers: Callable[[Policy], PowerModel]
-    hazards: Callable[[], HazardModel]
-    notice_s: float = 120.0
-    tick_s: float | None = None
-    transfers: TransferPrices | None = None
-    forecasts: Callable[[Policy], Forecasts] | None = None
+    if not coverage.starts:
+        raise _no_room(job, market, coverage)
+    room = sum((end - begin for begin, end in coverage.starts), timedelta(0))
+    steps = max(1, starts - 1)
+    times = (_place(room * index / steps, coverage, market) for index in range(starts))
+    return tuple(dict.fromkeys(times))
 
 
-def windows(job: Job, market: MarketHistory, starts: int) -> tuple[datetime, ...]:
-    """``starts`` starting times spread evenly over the record, each with room for the deadline.
-
-    On a grid they lie on grid points. Raises MarketError where the record is too short.
-    """
-    span = job.deadline_at - job.start_at
-    latest = market.ends_at - span
-    if latest < market.starts_at:
-        raise MarketError(
-            f"market {market.name!r} holds {_hours(market.ends_at - market.starts_at)} and job "
-            f"{job.name!r} takes up to {_hours(span)}",
-            hint="take a longer record or an earlier deadline",
-        )
-    room, steps = latest - market.starts_at, max(1, starts - 1)
-    times = (market.starts_at + room * index / steps for index in range(starts))
-    return tuple(dict.fromkeys(_on_grid(time, market) for time in times))
+def windows(
+    job: Job, market: str, starts_at: Iterable[datetime], overheads_s: Sequence[float]
+) -> tuple[Window, ...]:
+    """The job from every start, with every start-up time."""
+    return tuple(
+        Window(market, replace(shift(job, start_at), startup_s=overhead_s))
+        for start_at in starts_at
+        for overhead_s in overheads_s
+    )
 
 
 def with_baselines(policies: Iterable[Policy], first: Policy) -> tuple[Policy, ...]:
     """The baselines under the first policy's objective, then the policies themselves."""
-    unlimited = replace(first.limits, capacity_types=Limits().capacity_types)
-    baselines = tuple(
-        replace(first, name=name, limits=unlimited, strategy=StrategyChoice(name))
-        for name in BASELINES
-    )
-    return (*baselines, *policies)
+    return (*(_baseline(first, name, name) for name in BASELINES), *policies)
+
+
+def optimum(first: Policy) -> Policy:
+    """The optimum of hindsight, as free in its choice of capacity as the baselines."""
+    return _baseline(first, OPTIMUM, HINDSIGHT)
+
+
+def oracle(first: Policy) -> Policy:
+    """Uniform Progress that is told how long spot lasts, as free as the baselines."""
+    return _baseline(first, ORACLE, LIFETIME_ORACLE)
+
+
+def with_deadline(job: Job, deadline_s: float) -> Job:
+    """The same job, due so many seconds after its start."""
+    return replace(job, deadline_at=job.start_at + timedelta(seconds=deadline_s))
 
 
 def backtest(
-    job: Job,
-    policies: Sequence[Policy],
-    market: MarketHistory,
-    starts: Sequence[datetime],
     bench: Bench,
-) -> Iterator[Outcome]:
-    """One outcome per window and policy, as they come. Deterministic."""
-    for start_at in starts:
-        shifted = shift(job, start_at)
-        best = hindsight_usd(shifted, policies[0], market, bench.machines)
-        for policy in policies:
-            rehearsal = rehearse(
-                shifted,
-                policy,
-                market,
-                machines=bench.machines,
-                powers=bench.powers(policy),
-                hazards=bench.hazards(),
-                tick_s=bench.tick_s,
-                notice_s=bench.notice_s,
-                transfers=bench.transfers,
-                forecasts=None if bench.forecasts is None else bench.forecasts(policy),
-            )
-            yield Outcome(policy.name, start_at, rehearsal, best)
+    trials: Sequence[Trial],
+    run: Runner,
+    results: ResultsFile | None = None,
+    keys: Keys | None = None,
+) -> Iterator[tuple[Trial, Score]]:
+    """A score per trial: first those that ``results`` knows, then the others as they come.
+
+    The scores are the same whatever runs them. Each new one is added to ``results`` at once.
+    """
+    if results is None or keys is None:
+        yield from run(bench, trials)
+        return
+    missing = []
+    for trial in trials:
+        known = results.known.get(keys.of(trial))
+        if known is None:
+            missing.append(trial)
+        else:
+            yield trial, known
+    for trial, score in run(bench, missing):
+        results.add(keys.of(trial), score)
+        yield trial, score
 
 
 def shift(job: Job, start_at: datetime) -> Job:
@@ -105,10 +101,43 @@ def shift(job: Job, start_at: datetime) -> Job:
     return replace(job, start_at=start_at, deadline_at=start_at + (job.deadline_at - job.start_at))
 
 
-def _on_grid(time: datetime, market: MarketHistory) -> datetime:
+def _baseline(first: Policy, name: str, strategy: str) -> Policy:
+    unlimited = replace(first.limits, capacity_types=Limits().capacity_types)
+    return replace(first, name=name, limits=unlimited, strategy=StrategyChoice(strategy))
+
+
+def _place(offset: timedelta, coverage: Coverage, market: MarketHistory) -> datetime:
+    """The start that lies ``offset`` into the spans, laid end to end."""
+    for begin, end in coverage.starts[:-1]:
+        if offset < end - begin:
+            return _on_grid(begin + offset, begin, market)
+        offset -= end - begin
+    begin, _ = coverage.starts[-1]
+    return _on_grid(begin + offset, begin, market)
+
+
+def _on_grid(time: datetime, earliest: datetime, market: MarketHistory) -> datetime:
     if market.tick_s is None:
         return time
-    return time - (time - market.starts_at) % timedelta(seconds=market.tick_s)
+    tick = timedelta(seconds=market.tick_s)
+    time -= (time - market.starts_at) % tick
+    return time if time >= earliest else time + tick
+
+
+def _no_room(job: Job, market: MarketHistory, coverage: Coverage) -> MarketError:
+    span = job.deadline_at - job.start_at
+    held = market.ends_at - market.starts_at
+    if held < span:
+        return MarketError(
+            f"market {market.name!r} holds {_hours(held)} and job {job.name!r} takes up to "
+            f"{_hours(span)}",
+            hint="take a longer record or an earlier deadline",
+        )
+    return MarketError(
+        f"market {market.name!r} has no {_hours(span)} without a gap: "
+        f"{coverage.gap_s / 3600:.1f} h of {_hours(held)} were not observed in every pool",
+        hint="take another record, or count a gap as no capacity with --over-gaps",
+    )
 
 
 def _hours(span: timedelta) -> str:

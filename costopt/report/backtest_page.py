@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from costopt.ledger.curve import Curves
-from costopt.report.backtest_plots import cost_bars, spend_curves
+from costopt.report.backtest_curve import BacktestCurve
+from costopt.report.backtest_plots import cost_bars, mode_bars, progress_curves, spend_curves
 from costopt.report.backtest_table import BacktestRow, backtest_table
 from costopt.report.extra import require_report_extra
 from costopt.report.figure import share, usd
@@ -24,7 +24,8 @@ _HOW = (
     (
         "× hindsight",
         "Dollars against the cheapest schedule that knew the whole market beforehand; 1.00 cannot "
-        "be beaten.",
+        "be beaten. In brackets, the interval that holds the ratio with 95 %, by paired bootstrap "
+        "over the windows; windows that overlap are alike, so the true one is wider.",
     ),
     ("Taken, moves", "Nodes that the provider took, and gangs formed in other pools, per run."),
     ("Lost work", "Work that was done, not saved, and done again."),
@@ -33,27 +34,32 @@ _HOW = (
 
 def write_backtest_report(
     rows: Sequence[BacktestRow],
-    curves: Mapping[str, Curves],
+    curves: Mapping[str, BacktestCurve],
     path: Path | str,
     *,
+    coverage: Sequence[str] = (),
     now: datetime | None = None,
     title: str = "Backtest",
 ) -> Path:
     """Write the comparison as one self-contained HTML file.
 
-    ``curves`` holds the curves of one run per strategy, and may be empty. Raises
-    MissingExtraError, and StoreError where the file cannot be written.
+    ``curves`` holds the curves of one run per strategy, and may be empty; ``coverage`` says what
+    part of each record the windows lie in. Raises MissingExtraError, and StoreError where the file
+    cannot be written.
     """
     require_report_extra()
+    drawn = {name: curve for name, curve in curves.items() if curve.spend_usd and curve.done}
     page = render_page(
         "backtest.html.j2",
         title=title,
         made_at=now or datetime.now(UTC),
         lead=_lead(rows),
         bars=cost_bars(rows),
-        curves=spend_curves(curves) if any(c.spend for c in curves.values()) else None,
+        curves=spend_curves(drawn) if drawn else None,
+        progress=progress_curves(drawn) if drawn else None,
+        modes=mode_bars(drawn) if drawn else None,
         table=backtest_table(rows),
-        how=_HOW,
+        how=(*_HOW, *(("Coverage", text) for text in coverage)),
     )
     return write_page(Path(path), page)
 

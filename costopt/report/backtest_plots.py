@@ -1,10 +1,12 @@
-"""The plots of a backtest: cost per strategy, and dollars over time."""
+"""The plots of a backtest: cost per strategy; dollars, progress and mode of one run over time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from costopt.ledger.curve import Curves
+from costopt.domain.market import Pool
+from costopt.report.backtest_curve import BacktestCurve, Point
 from costopt.report.backtest_table import BacktestRow
 from costopt.report.drawing import (
     POOL_COLOURS,
@@ -15,6 +17,10 @@ from costopt.report.drawing import (
     paint,
 )
 from costopt.report.figure import usd
+from costopt.report.timeline import pool_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 BAR_PX = 52
 HEIGHT_PX = 260
@@ -33,20 +39,57 @@ def cost_bars(rows: Sequence[BacktestRow]) -> Drawing:
     return Drawing(wide, narrow, f"{alt}.", legend)
 
 
-def spend_curves(curves: Mapping[str, Curves]) -> Drawing:
-    """Cumulative dollars of one run per strategy, in hours since its first node."""
-    colours = {
-        strategy: (*POOL_COLOURS, "firm")[index % (len(POOL_COLOURS) + 1)]
-        for index, strategy in enumerate(curves)
-    }
-    wide, narrow = (_curves_svg(curves, colours, canvas) for canvas in canvases("curves"))
+def spend_curves(curves: Mapping[str, BacktestCurve]) -> Drawing:
+    """Cumulative dollars of one run per strategy, in hours since its start."""
+    colours = _colours(curves)
+    wide, narrow = (
+        _curves_svg({name: c.spend_usd for name, c in curves.items()}, colours, canvas, "${:,.6g}")
+        for canvas in canvases("curves")
+    )
     legend = tuple(
-        LegendEntry("line", colours[strategy], f"{strategy}: {usd(c.spend[-1].usd_micros)}")
-        for strategy, c in curves.items()
-        if c.spend
+        LegendEntry("line", colours[name], f"{name}: {usd(curve.usd * 1e6)}")
+        for name, curve in curves.items()
+        if curve.spend_usd
     )
     alt = "Cumulative dollars over time; at the end " + ", ".join(e.text for e in legend)
     return Drawing(wide, narrow, f"{alt}.", legend)
+
+
+def progress_curves(curves: Mapping[str, BacktestCurve]) -> Drawing:
+    """The share of the work done by one run per strategy, in hours since its start."""
+    colours = _colours(curves)
+    wide, narrow = (
+        _curves_svg({name: c.done for name, c in curves.items()}, colours, canvas, "{:.0%}")
+        for canvas in canvases("done")
+    )
+    legend = tuple(LegendEntry("line", colours[name], name) for name in curves)
+    ends = ", ".join(f"{name} {curve.done[-1][1]:.0%}" for name, curve in curves.items())
+    return Drawing(wide, narrow, f"Share of the work done over time; at the end {ends}.", legend)
+
+
+def mode_bars(curves: Mapping[str, BacktestCurve]) -> Drawing:
+    """Where each strategy ran, hour by hour; nothing drawn is waiting."""
+    pools = list(dict.fromkeys(stay.pool for c in curves.values() for stay in c.stays))
+    spot = [pool for pool in pools if pool.capacity_type.interruptible]
+    colours = {
+        pool: POOL_COLOURS[spot.index(pool) % len(POOL_COLOURS)] if pool in spot else "firm"
+        for pool in pools
+    }
+    wide, narrow = (_modes_svg(curves, colours, canvas) for canvas in canvases("modes"))
+    legend = tuple(LegendEntry("bar", colours[pool], pool_name(pool)) for pool in pools)
+    hours = ", ".join(
+        f"{name} {sum(s.end_h - s.begin_h for s in c.stays):.1f} h in "
+        f"{len({s.pool for s in c.stays})} pools"
+        for name, c in curves.items()
+    )
+    return Drawing(wide, narrow, f"Where each strategy ran: {hours}.", legend)
+
+
+def _colours(curves: Mapping[str, BacktestCurve]) -> dict[str, str]:
+    return {
+        strategy: (*POOL_COLOURS, "firm", "ink")[index % (len(POOL_COLOURS) + 2)]
+        for index, strategy in enumerate(curves)
+    }
 
 
 def _bars_svg(rows: Sequence[BacktestRow], canvas: Canvas) -> str:
@@ -87,18 +130,47 @@ def _bars_svg(rows: Sequence[BacktestRow], canvas: Canvas) -> str:
     return canvas.svg(figure)
 
 
-def _curves_svg(curves: Mapping[str, Curves], colours: Mapping[str, str], canvas: Canvas) -> str:
+def _curves_svg(
+    lines: Mapping[str, Sequence[Point]], colours: Mapping[str, str], canvas: Canvas, label: str
+) -> str:
     figure, axes = canvas.axes(HEIGHT_PX)
-    for strategy, drawn in curves.items():
-        if not drawn.spend:
-            continue
-        begun = drawn.spend[0].at
-        hours = [(point.at - begun).total_seconds() / 3600 for point in drawn.spend]
-        dollars = [point.usd_micros / 1e6 for point in drawn.spend]
-        axes.plot(hours, dollars, color=paint(colours[strategy]), linewidth=2.4)
-    axes.set_xlim(left=0)
+    for strategy, points in lines.items():
+        hours, heights = [h for h, _ in points], [height for _, height in points]
+        axes.plot(hours, heights, color=paint(colours[strategy]), linewidth=2.4)
     axes.set_ylim(bottom=0)
-    axes.locator_params(nbins=5)
-    axes.yaxis.set_major_formatter(lambda value, _: f"${value:,.6g}")
-    axes.set_xlabel("hours since the first node", fontsize=12, color=paint("muted"))
+    axes.yaxis.set_major_formatter(lambda value, _: label.format(value))
+    _hours_axis(axes)
     return canvas.svg(figure)
+
+
+def _modes_svg(
+    curves: Mapping[str, BacktestCurve], colours: Mapping[Pool, str], canvas: Canvas
+) -> str:
+    figure, axes = canvas.axes(22 + 40 + BAR_PX * len(curves), left_px=0)
+    axes.grid(visible=False)
+    axes.set_ylim(len(curves), 0)
+    axes.set_yticks([])
+    for index, (strategy, curve) in enumerate(curves.items()):
+        for stay in curve.stays:
+            axes.broken_barh(
+                [(stay.begin_h, stay.end_h - stay.begin_h)],
+                (index + 0.5, 0.4),
+                color=paint(colours[stay.pool]),
+            )
+        axes.text(
+            0,
+            index + 0.31,
+            strategy,
+            fontsize=13,
+            color=paint("ink"),
+            va="center",
+            parse_math=False,
+        )
+    _hours_axis(axes)
+    return canvas.svg(figure)
+
+
+def _hours_axis(axes: Axes) -> None:
+    axes.set_xlim(left=0)
+    axes.locator_params(axis="x", nbins=5)
+    axes.set_xlabel("hours since the start", fontsize=12, color=paint("muted"))

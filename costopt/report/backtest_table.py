@@ -31,7 +31,8 @@ class BacktestRow:
 
     ``finish_s`` counts from the start of the job over the runs that finished, ``misses`` the runs
     that did not by their deadline, ``lost_s`` seconds of work that were done twice, and
-    ``hindsight_ratio`` dollars against the optimum that knew the market beforehand.
+    ``hindsight_ratio`` dollars against the optimum that knew the market beforehand, which lies with
+    95 % between ``hindsight_low`` and ``hindsight_high``.
     """
 
     strategy: str
@@ -47,6 +48,8 @@ class BacktestRow:
     switches: float | None
     lost_s: float | None
     hindsight_ratio: float | None
+    hindsight_low: float | None = None
+    hindsight_high: float | None = None
 
 
 def backtest_table(rows: Sequence[BacktestRow], title: str = "Backtest") -> Table:
@@ -69,6 +72,14 @@ def _cells(row: BacktestRow) -> tuple[str, ...]:
         UNKNOWN if row.interruptions is None else f"{row.interruptions:.1f}",
         UNKNOWN if row.switches is None else f"{row.switches:.1f}",
         duration(row.lost_s),
-        UNKNOWN if row.hindsight_ratio is None else f"{row.hindsight_ratio:.2f}",
+        _ratio(row),
         str(row.runs),
     )
+
+
+def _ratio(row: BacktestRow) -> str:
+    if row.hindsight_ratio is None:
+        return UNKNOWN
+    if row.hindsight_low is None or row.hindsight_high is None:
+        return f"{row.hindsight_ratio:.3f}"
+    return f"{row.hindsight_ratio:.3f} [{row.hindsight_low:.3f}, {row.hindsight_high:.3f}]"

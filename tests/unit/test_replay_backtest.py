@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import itertools
-from datetime import timedelta
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 
 import pytest
 
 from costopt.domain.errors import MarketError
 from costopt.domain.history import MarketHistory
+from costopt.domain.job import Job
 from costopt.domain.market import CapacityType
 from costopt.domain.policy import Limits, Objective, Policy
-from costopt.replay.backtest import BASELINES, Bench, backtest, shift, windows, with_baselines
+from costopt.replay.backtest import (
+    BASELINES,
+    OPTIMUM,
+    backtest,
+    optimum,
+    oracle,
+    shift,
+    window_starts,
+    windows,
+    with_baselines,
+)
+from costopt.replay.coverage import coverage
+from costopt.replay.process_pool import in_processes
+from costopt.replay.score import Score
+from costopt.replay.trial import Bench, Trial, Window
 from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, Machines, Powers, rules, task
 from tests.market_fixtures import T0, after, market, pool_history
 from tests.replay.cant_be_late import NoHazard
@@ -30,12 +46,37 @@ def _market(hours: float = 40, tick_s: float | None = 600.0) -> MarketHistory:
 
 
 JOB = task(deadline_s=8 * HOUR_S)
+STARTUP_S = (JOB.startup_s,)
+
+
+def _starts(job: Job, record: MarketHistory, count: int) -> tuple[datetime, ...]:
+    span = job.deadline_at - job.start_at
+    return window_starts(job, record, count, coverage(record, record.pools, span))
+
+
+def _powers(policy: Policy) -> Powers:
+    return Powers()
+
+
+def _bench(record: MarketHistory) -> Bench:
+    return Bench({record.name: record}, Machines(), _powers, NoHazard)
+
+
+def _trials(record: MarketHistory, count: int) -> list[Trial]:
+    first = rules("on_demand")
+    policies = (*with_baselines((), first), oracle(first), optimum(first))
+    starts = _starts(JOB, record, count)
+    return [
+        Trial(window, policy)
+        for window in windows(JOB, record.name, starts, STARTUP_S)
+        for policy in policies
+    ]
 
 
 @pytest.mark.parametrize("starts", [1, 2, 7, 50])
 def test_windows_lie_on_the_grid_within_the_record(starts: int) -> None:
     record = _market()
-    times = windows(JOB, record, starts)
+    times = _starts(JOB, record, starts)
     assert len(times) == starts
     assert times[0] == T0
     assert list(times) == sorted(set(times))
@@ -47,18 +88,18 @@ def test_windows_lie_on_the_grid_within_the_record(starts: int) -> None:
 
 
 def test_windows_that_fall_together_count_once() -> None:
-    assert len(windows(JOB, _market(8.5), 50)) == 4
+    assert len(_starts(JOB, _market(8.5), 50)) == 4
 
 
 def test_windows_of_event_data_are_spread_evenly() -> None:
-    times = windows(JOB, _market(tick_s=None), 4)
+    times = _starts(JOB, _market(tick_s=None), 4)
     steps = {b - a for a, b in itertools.pairwise(times)}
     assert steps == {timedelta(hours=32) / 3}
 
 
 def test_a_record_shorter_than_the_job_is_refused() -> None:
     with pytest.raises(MarketError, match=r"holds 7\.0 h and job 'job' takes up to 8\.0 h"):
-        windows(JOB, _market(7), 3)
+        _starts(JOB, _market(7), 3)
 
 
 def test_baselines_share_the_objective_and_may_use_every_capacity_type() -> None:
@@ -77,20 +118,102 @@ def test_baselines_share_the_objective_and_may_use_every_capacity_type() -> None
     assert everything[3] is first
 
 
-def test_one_outcome_per_window_and_policy_and_the_optimum_beside_it() -> None:
+def _told(scores: Iterable[tuple[Trial, Score]]) -> dict[tuple[Window, str], Score]:
+    return {(trial.window, trial.label): score for trial, score in scores}
+
+
+def test_one_score_per_window_and_policy_and_none_below_the_optimum() -> None:
     record = _market()
-    starts = windows(JOB, record, 3)
-    policies = (rules("on_demand"), rules("greedy_spot"))
-    bench = Bench(Machines(), lambda _: Powers(), NoHazard)
-    outcomes = list(backtest(JOB, policies, record, starts, bench))
-    assert [(o.start_at, o.rehearsal.strategy) for o in outcomes] == [
-        (start, policy.strategy.name) for start in starts for policy in policies
-    ]
-    for outcome in outcomes:
-        assert outcome.rehearsal.summary.on_time is True
-        assert outcome.hindsight_usd is not None
-        assert outcome.rehearsal.summary.usd >= outcome.hindsight_usd - 1e-5
-    assert outcomes == list(backtest(JOB, policies, record, starts, bench))
+    trials = _trials(record, 3)
+    scores = _told(backtest(_bench(record), trials, _here))
+    assert list(scores) == [(trial.window, trial.label) for trial in trials]
+    for (window, _), score in scores.items():
+        best = scores[window, OPTIMUM]
+        assert score.on_time is True
+        assert score.usd is not None
+        assert best.usd is not None
+        assert score.usd >= best.usd - 1e-5
+    assert scores == _told(backtest(_bench(record), trials, _here))
+
+
+def test_two_processes_score_as_one_does() -> None:
+    record = _market()
+    trials = _trials(record, 2)
+    assert _told(in_processes(_bench(record), trials, 2)) == _told(_here(_bench(record), trials))
+
+
+def test_what_goes_wrong_in_a_process_is_told_with_its_hint() -> None:
+    record = _market()
+    too_late = Window(record.name, shift(JOB, after(39 * HOUR_S)))
+    trials = [Trial(too_late, rules("on_demand")), Trial(too_late, rules("greedy_spot"))]
+    with pytest.raises(MarketError, match="is recorded from") as caught:
+        list(in_processes(_bench(record), trials, 2))
+    assert caught.value.hint
+
+
+def _here(bench: Bench, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Score]]:
+    return in_processes(bench, trials, 1)
+
+
+def test_every_start_is_tried_with_every_start_up_time() -> None:
+    found = windows(JOB, "m", (T0, after(HOUR_S)), (60.0, 360.0))
+    assert [(w.job.start_at, w.job.startup_s) for w in found] == [
+        (T0, 60.0), (T0, 360.0), (after(HOUR_S), 60.0), (after(HOUR_S), 360.0),
+    ]  # fmt: skip
+
+
+def test_windows_keep_clear_of_gaps() -> None:
+    """Nothing was observed of one pool from hour 10 to 12, nor of the other from 30 to 31."""
+    record = market(
+        pool_history(
+            SPOT_A, [(0, 1, 2.0), (10 * HOUR_S, None, 2.0), (12 * HOUR_S, 1, 2.0)], 40 * HOUR_S
+        ),
+        pool_history(
+            SAFE, [(0, 9, 8.0), (30 * HOUR_S, 9, None), (31 * HOUR_S, 9, 8.0)], 40 * HOUR_S
+        ),
+        tick_s=600.0,
+    )
+    span = timedelta(hours=8)
+    covered = coverage(record, record.pools, span)
+    assert covered.starts == (
+        (after(0), after(2 * HOUR_S)),
+        (after(12 * HOUR_S), after(22 * HOUR_S)),
+        (after(31 * HOUR_S), after(32 * HOUR_S)),
+    )
+    assert covered.gap_s == 3 * HOUR_S
+    assert covered.usable_share == pytest.approx(13 / 32)
+    times = window_starts(JOB, record, 40, covered)
+    assert len(times) == 40
+    for time in times:
+        assert any(begin <= time <= end for begin, end in covered.starts)
+        assert (time - T0) % timedelta(seconds=600) == timedelta(0)
+    assert times[0] == T0
+    assert times[-1] == after(32 * HOUR_S)
+    anywhere = coverage(record, record.pools, span, over_gaps=True)
+    assert anywhere.starts == ((T0, after(32 * HOUR_S)),)
+
+
+def test_a_pool_that_was_never_observed_does_not_count_as_a_gap() -> None:
+    record = market(
+        pool_history(SPOT_A, [(0, None, 2.0)], 40 * HOUR_S),
+        pool_history(SAFE, [(0, 9, 8.0)], 40 * HOUR_S),
+        tick_s=600.0,
+    )
+    covered = coverage(record, record.pools, timedelta(hours=8))
+    assert covered.unobserved == (SPOT_A,)
+    assert covered.gap_s == 0
+    assert covered.usable_share == 1
+
+
+def test_a_record_full_of_gaps_is_refused_with_a_way_out() -> None:
+    states = [(h * HOUR_S, None if h % 5 == 4 else 1, 2.0) for h in range(40)]
+    changes = [s for i, s in enumerate(states) if i == 0 or s[1] != states[i - 1][1]]
+    record = market(pool_history(SPOT_A, changes, 40 * HOUR_S), tick_s=600.0)
+    with pytest.raises(
+        MarketError, match=r"has no 8\.0 h without a gap: 8\.0 h of 40\.0 h"
+    ) as caught:
+        _starts(JOB, record, 3)
+    assert "--over-gaps" in (caught.value.hint or "")
 
 
 def test_a_shifted_job_keeps_its_span() -> None:

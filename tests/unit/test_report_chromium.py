@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from costopt.domain.events import JobSubmitted, NodeLaunched
+from costopt.report.backtest_curve import curve_of_run
 from costopt.report.html import (
     write_backtest_report,
     write_run_report,
@@ -88,7 +89,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     )
     now = START_AT + timedelta(hours=90)
     long = write_run_report(lasting, folder / "long.html", now=now, title="A long run")
-    curves = {ROW.strategy: Run.of(sample_events(), NOW).curves}
+    curves = {ROW.strategy: curve_of_run(Run.of(sample_events(), NOW))}
     backtest = write_backtest_report([ROW], curves, folder / "backtest.html", now=NOW)
     what_if = write_what_if_report(
         POINTS, SCENARIOS, folder / "what_if.html", policy="cheapest", now=NOW

@@ -15,6 +15,7 @@ import pytest
 from costopt.domain.errors import LedgerError, MissingExtraError, StoreError
 from costopt.domain.events import Event, JobFailed, JobSubmitted, NodeLaunched
 from costopt.report import extra
+from costopt.report.backtest_curve import curve_of_run
 from costopt.report.backtest_table import BacktestRow
 from costopt.report.drawing import COLOURS, paint
 from costopt.report.html import write_backtest_report, write_run_report
@@ -70,7 +71,7 @@ def run_page(
 
 
 def backtest_page(folder: Path, rows: tuple[BacktestRow, ...]) -> tuple[str, Page]:
-    curves = {row.strategy: Run.of(sample_events(), NOW).curves for row in rows}
+    curves = {row.strategy: curve_of_run(Run.of(sample_events(), NOW)) for row in rows}
     path = write_backtest_report(rows, curves, folder / "b.html", now=NOW, title="Backtest")
     text = path.read_text(encoding="utf-8")
     return text, Page(text)

@@ -1,0 +1,71 @@
+"""What a backtest from the command line is run with: the catalogue's models, in any process."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from costopt.catalog import Catalog, load_catalog
+from costopt.domain.history import MarketHistory
+from costopt.domain.policy import Policy
+from costopt.domain.ports import Forecasts, HazardModel, PowerModel
+from costopt.energy import NodePowerModel
+from costopt.energy.carbon_file import read_carbon
+from costopt.energy.carbon_history import CarbonHistory
+from costopt.market.hazard import LearnedHazard
+from costopt.replay.edition import edition
+from costopt.replay.forecasts import RecordedForecasts, counted
+from costopt.replay.trial import Bench, Keys
+from costopt.session.hazards import catalog_priors
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogModels:
+    """Makes fresh models for a trial; unlike closures, it can be sent to another process."""
+
+    catalog: Catalog
+    price_forecasts: bool
+    carbon: CarbonHistory | None
+
+    def powers(self, policy: Policy) -> PowerModel:
+        """Power and carbon as the policy counts them."""
+        return NodePowerModel(self.catalog, policy.objective.carbon_signal)
+
+    def hazards(self) -> HazardModel:
+        """Priors of the catalogue, to be learned over."""
+        return LearnedHazard(catalog_priors(self.catalog))
+
+    def forecasts(self, policy: Policy, market: MarketHistory) -> Forecasts:
+        """Of what was asked for, from the record so far."""
+        recorded = counted(self.carbon, policy.objective, self.catalog.region)
+        return RecordedForecasts(market if self.price_forecasts else None, recorded)
+
+
+def bench_of(
+    markets: Mapping[str, MarketHistory],
+    *,
+    notice_s: float,
+    price_forecasts: bool,
+    carbon: Path | None,
+) -> Bench:
+    """The bench with the catalogue's machines. Raises SignalError for a bad carbon file."""
+    catalog = load_catalog()
+    recorded = None if carbon is None else read_carbon(carbon)
+    models = CatalogModels(catalog, price_forecasts, recorded)
+    return Bench(
+        markets=markets,
+        machines=catalog,
+        powers=models.powers,
+        hazards=models.hazards,
+        notice_s=notice_s,
+        transfers=catalog.transfer,
+        forecasts=models.forecasts if price_forecasts or recorded is not None else None,
+    )
+
+
+def keys_of(bench: Bench, *, price_forecasts: bool, carbon: Path | None) -> Keys:
+    """Keys that change with the code, its data and what the forecasts are made from."""
+    digest = "" if carbon is None else hashlib.sha256(carbon.read_bytes()).hexdigest()
+    return Keys(bench, f"{edition()} {price_forecasts} {digest}")

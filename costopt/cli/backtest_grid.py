@@ -1,0 +1,184 @@
+"""What a backtest tries: markets × starts × deadlines × start-up times × policies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from costopt.cli.figures import length
+from costopt.domain.errors import InfeasibleError
+from costopt.domain.history import MarketHistory
+from costopt.domain.job import Job
+from costopt.domain.market import Offer, Pool
+from costopt.domain.policy import Policy
+from costopt.domain.ports import Machines
+from costopt.market.history_file import read_history
+from costopt.market.screen import screen_for_job
+from costopt.replay.backtest import (
+    optimum,
+    oracle,
+    window_starts,
+    windows,
+    with_baselines,
+    with_deadline,
+)
+from costopt.replay.coverage import Coverage, coverage
+from costopt.replay.trial import Bench, Trial, Window
+from costopt.spec import load_job
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """``coverages`` has one entry per market and deadline; ``windows`` of all of them."""
+
+    job: Job
+    policies: tuple[Policy, ...]
+    windows: tuple[Window, ...]
+    coverages: tuple[Coverage, ...]
+
+    @property
+    def trials(self) -> list[Trial]:
+        """Every policy on every window."""
+        return [Trial(window, policy) for window in self.windows for policy in self.policies]
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the policies, in the order of the table."""
+        return [policy.name for policy in self.policies]
+
+    @property
+    def spans_h(self) -> list[float]:
+        """The deadlines, in hours after the start."""
+        return list(dict.fromkeys(c.span_s / 3600 for c in self.coverages))
+
+    def group_by(self, what: str) -> Callable[[Window], str]:
+        """What a window counts for: all, its market, its deadline or its start-up time."""
+        return _GROUPS[what]
+
+
+def read_markets(paths: Sequence[Path]) -> dict[str, MarketHistory]:
+    """Markets by name; by file where two have one name. Raises MarketError for a bad file."""
+    read = [(path, read_history(path)) for path in dict.fromkeys(paths)]
+    names = Counter(history.name for _, history in read)
+    return {history.name if names[history.name] == 1 else str(path): history
+            for path, history in read}  # fmt: skip
+
+
+def grid_of(
+    job: str,
+    chosen: Sequence[Policy],
+    bench: Bench,
+    *,
+    starts: int,
+    deadlines_s: Sequence[float] | None,
+    startups_s: Sequence[float] | None,
+    with_oracle: bool,
+    over_gaps: bool,
+) -> Grid:
+    """The windows and policies that the options ask for.
+
+    Raises InfeasibleError where no pool of a market can do the job in time, MarketError where a
+    record has no room for a window, and click.UsageError for policies of one name.
+    """
+    first = chosen[0]
+    policies = [*with_baselines(chosen, first), optimum(first)]
+    if with_oracle:
+        policies.append(oracle(first))
+    _check_names(policies)
+    found: list[Window] = []
+    coverages: list[Coverage] = []
+    shown: Job | None = None
+    for name, history in bench.markets.items():
+        for task in _due(load_job(job, history.starts_at), deadlines_s):
+            shown = shown or task
+            usable = _usable_pools(task, history, bench.machines, startups_s)
+            allowed = [p for p in usable if optimum(first).limits.refusal(p) is None]
+            span = _span(task)
+            covered = coverage(history, allowed or usable, span, over_gaps=over_gaps)
+            covered = replace(covered, market=name)
+            times = window_starts(task, history, starts, covered)
+            found += windows(task, name, times, startups_s or (task.startup_s,))
+            coverages.append(covered)
+    assert shown is not None
+    return Grid(shown, tuple(policies), tuple(found), tuple(coverages))
+
+
+def _due(job: Job, deadlines_s: Sequence[float] | None) -> Iterator[Job]:
+    if deadlines_s is None:
+        yield job
+        return
+    for deadline_s in dict.fromkeys(deadlines_s):
+        yield with_deadline(job, deadline_s)
+
+
+def _span(job: Job) -> timedelta:
+    return job.deadline_at - job.start_at
+
+
+def _check_names(policies: Sequence[Policy]) -> None:
+    """Scores are told apart by the policy's name."""
+    for name, count in Counter(policy.name for policy in policies).items():
+        if count > 1:
+            raise click.UsageError(f"{count} policies, baselines included, are named {name!r}")
+
+
+def _usable_pools(
+    job: Job, history: MarketHistory, machines: Machines, startups_s: Sequence[float] | None
+) -> list[Pool]:
+    """Pools that can run the job. Raises InfeasibleError where none ever can in time."""
+    offers = [Offer(pool, None, None, None) for pool in history.pools]
+    usable, rejections = screen_for_job(offers, job, machines)
+    if not usable:
+        raise InfeasibleError(
+            f"no pool of market {history.name!r} can run job {job.name!r}: {rejections[0].reason}",
+            hint="costopt market show lists its pools",
+        )
+    startup_s = max(startups_s or (job.startup_s,))
+    fastest_s = min(job.work.amount / speed for speed in _speeds(usable, job, machines))
+    span_s = _span(job).total_seconds()
+    if fastest_s + startup_s > span_s:
+        raise InfeasibleError(
+            f"no pool of market {history.name!r} finishes job {job.name!r} in time: the fastest "
+            f"takes {length(fastest_s + startup_s)}, its deadline leaves {length(span_s)}",
+            hint="give it a later deadline or more nodes",
+        )
+    return [offer.pool for offer in usable]
+
+
+def _speeds(offers: Iterable[Offer], job: Job, machines: Machines) -> Iterator[float]:
+    """Units per second of every gang that the job allows."""
+    for machine in {machines.machine(offer.pool) for offer in offers}:
+        assert machine is not None
+        for nodes in job.resources.node_counts(machine):
+            speed = job.gang_units_per_s(machine, nodes)
+            if speed is not None:
+                yield speed.high
+
+
+def _market_of(window: Window) -> str:
+    return window.market
+
+
+def _deadline_of(window: Window) -> str:
+    return length(_span(window.job).total_seconds())
+
+
+def _startup_of(window: Window) -> str:
+    return length(window.job.startup_s)
+
+
+def _everything(_: Window) -> str:
+    return "all"
+
+
+_GROUPS: Mapping[str, Callable[[Window], str]] = {
+    "all": _everything,
+    "market": _market_of,
+    "deadline": _deadline_of,
+    "startup": _startup_of,
+}

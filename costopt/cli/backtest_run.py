@@ -1,0 +1,80 @@
+"""Runs the trials of a backtest: where, what is known already, and a bar on a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from costopt.replay.backtest import Runner, backtest
+from costopt.replay.process_pool import in_processes
+from costopt.replay.score import Score
+from costopt.replay.trial import Bench, Keys, Trial
+
+FEWEST_PER_PROCESS = 8
+"""Runs that a process must have to do before starting it, some two seconds, is worth while."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """``jobs`` processes, None for as many as are worth while, or the Ray cluster at ``ray``."""
+
+    jobs: int | None
+    ray: str | None
+
+    def runner(self) -> Runner:
+        """What runs the trials. Raises MissingExtraError where Ray is asked for and missing."""
+        if self.ray is None:
+            return self._in_processes
+        from costopt.replay.ray_pool import require_ray
+
+        require_ray()
+        return self._on_ray
+
+    def _in_processes(self, bench: Bench, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Score]]:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        worth = min(cores or 1, len(trials) // FEWEST_PER_PROCESS)
+        return in_processes(bench, trials, worth if self.jobs is None else self.jobs)
+
+    def _on_ray(self, bench: Bench, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Score]]:
+        from costopt.replay.ray_pool import on_ray
+
+        assert self.ray is not None
+        return on_ray(bench, trials, self.ray, self.jobs) if trials else iter(())
+
+
+def run_trials(
+    bench: Bench, trials: Sequence[Trial], run: Runner, results: Path | None, keys: Keys
+) -> list[tuple[Trial, Score]]:
+    """Every trial's score, those in ``results`` without running them again. Raises StoreError."""
+    if results is None:
+        return list(_counted(backtest(bench, trials, run), len(trials)))
+    from costopt.replay.results_file import results_file
+
+    with results_file(results) as file:
+        known = sum(keys.of(trial) in file.known for trial in trials)
+        if file.dropped:
+            click.echo(f"{results}: {file.dropped} damaged lines are left out", err=True)
+        if known:
+            click.echo(f"{results}: {known} of {len(trials)} runs are known already", err=True)
+        return list(_counted(backtest(bench, trials, run, file, keys), len(trials)))
+
+
+def _counted(scores: Iterable[tuple[Trial, Score]], total: int) -> Iterable[tuple[Trial, Score]]:
+    """The scores, with a bar on a terminal."""
+    if not sys.stderr.isatty():
+        return scores
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(
+        scores,
+        description="replaying",
+        total=total,
+        console=Console(stderr=True),
+        transient=True,
+    )

@@ -1,0 +1,117 @@
+"""Scores gathered by policy: what each costs on average, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from costopt.replay.bootstrap import mean_interval, ratio_interval
+from costopt.replay.score import Score
+from costopt.replay.trial import HINDSIGHT, Trial, Window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """One policy over ``runs`` windows of one ``group``: means unless the name says otherwise.
+
+    None is unknown. ``low_usd`` to ``high_usd`` holds the mean and ``hindsight_low`` to
+    ``hindsight_high`` the ratio with 95 %, by bootstrap over the windows. ``hindsight_ratio`` is
+    the mean against the mean optimum of the same windows, None where a run was not finished.
+    """
+
+    group: str
+    policy: str
+    runs: int
+    mean_usd: float
+    low_usd: float | None
+    high_usd: float | None
+    p50_usd: float
+    p95_usd: float
+    kwh: float | None
+    gco2e: float | None
+    finish_s: float | None
+    misses: int
+    interruptions: float | None
+    switches: float | None
+    lost_s: float | None
+    hindsight_ratio: float | None
+    hindsight_low: float | None
+    hindsight_high: float | None
+
+
+def standings(
+    scores: Sequence[tuple[Trial, Score]],
+    labels: Sequence[str],
+    group_of: Callable[[Window], str],
+    seed: int,
+) -> list[Standing]:
+    """One per group and policy, in the order of ``labels``; deterministic by ``seed``.
+
+    An optimum that is not defined on every window of its group is left out.
+    """
+    by_group: dict[str, dict[str, dict[Window, Score]]] = {}
+    best: dict[Window, float] = {}
+    for trial, score in sorted(scores, key=lambda pair: _order(pair[0].window)):
+        group = by_group.setdefault(group_of(trial.window), {})
+        group.setdefault(trial.label, {})[trial.window] = score
+        if trial.policy.strategy.name == HINDSIGHT and score.usd is not None:
+            best[trial.window] = score.usd
+    return [
+        _standing(group, label, policies[label], best, seed)
+        for group, policies in by_group.items()
+        for label in labels
+        if label in policies and all(s.usd is not None for s in policies[label].values())
+    ]
+
+
+def _standing(
+    group: str, label: str, scores: dict[Window, Score], best: dict[Window, float], seed: int
+) -> Standing:
+    everything = list(scores.values())
+    dollars = [score.usd for score in everything if score.usd is not None]
+    optimal = [best[window] for window in scores if window in best]
+    paired = len(optimal) == len(dollars) and all(score.finished for score in everything)
+    of_mean = mean_interval(dollars, seed)
+    of_ratio = ratio_interval(dollars, optimal, seed) if paired else None
+    ordered = sorted(dollars)
+    return Standing(
+        group=group,
+        policy=label,
+        runs=len(dollars),
+        mean_usd=fmean(dollars),
+        low_usd=None if of_mean is None else of_mean[0],
+        high_usd=None if of_mean is None else of_mean[1],
+        p50_usd=_quantile(ordered, 0.5),
+        p95_usd=_quantile(ordered, 0.95),
+        kwh=_mean(score.kwh for score in everything),
+        gco2e=_mean(score.gco2e for score in everything),
+        finish_s=_mean(score.finish_s for score in everything if score.finish_s is not None),
+        misses=sum(score.on_time is not True for score in everything),
+        interruptions=_mean(score.interruptions for score in everything),
+        switches=_mean(score.switches for score in everything),
+        lost_s=_mean(score.lost_s for score in everything),
+        hindsight_ratio=fmean(dollars) / fmean(optimal) if paired else None,
+        hindsight_low=None if of_ratio is None else of_ratio[0],
+        hindsight_high=None if of_ratio is None else of_ratio[1],
+    )
+
+
+def _order(window: Window) -> tuple[str, str, str, float]:
+    job = window.job
+    return window.market, job.start_at.isoformat(), job.deadline_at.isoformat(), job.startup_s
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """None where any is unknown, or there is none."""
+    every = list(values)
+    known = [value for value in every if value is not None]
+    return fmean(known) if known and len(known) == len(every) else None
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    """Linear between the ordered values."""
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])

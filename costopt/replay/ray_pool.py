@@ -1,0 +1,70 @@
+"""Trials on a Ray cluster; needs the extra ``ray``, here and on every node of the cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+
+from costopt.domain.errors import CostoptError, MissingExtraError
+from costopt.replay.score import Score
+from costopt.replay.trial import Bench, Trial
+
+LOCAL = "local"
+"""The address that starts Ray on this machine, for as long as the backtest runs."""
+
+
+def require_ray() -> ModuleType:
+    """The library. Raises MissingExtraError."""
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            "Ray is not installed", hint="pip install 'costopt[ray]'"
+        ) from error
+    module: ModuleType = ray
+    return module
+
+
+def on_ray(
+    bench: Bench, trials: Sequence[Trial], address: str, jobs: int | None = None
+) -> Iterator[tuple[Trial, Score]]:
+    """Scores as they come from the cluster at ``address``, or from ``local`` processes of Ray.
+
+    ``jobs`` CPUs of this machine are used where it is local. Raises MissingExtraError, and
+    CostoptError where the cluster cannot be reached or a trial is lost for good.
+    """
+    ray = require_ray()
+    _join(ray, address, jobs)
+    try:
+        shared = ray.put(bench)
+        run = ray.remote(_score)
+        waiting = {run.remote(shared, trial): trial for trial in trials}
+        while waiting:
+            done, _ = ray.wait(list(waiting), num_returns=1)
+            for reference in done:
+                yield waiting.pop(reference), ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+    except ray.exceptions.RayError as error:
+        raise CostoptError(f"Ray lost a trial: {error}", hint="run the backtest again") from error
+    finally:
+        ray.shutdown()
+
+
+def _join(ray: ModuleType, address: str, jobs: int | None) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        if address == LOCAL:
+            ray.init(address=LOCAL, num_cpus=jobs, include_dashboard=False, log_to_driver=False)
+        else:
+            ray.init(address=address, log_to_driver=False)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise CostoptError(
+            f"no Ray cluster answers at {address}: {error}",
+            hint="give the address of a running one, as in ray://head:10001, or 'local'",
+        ) from error
+
+
+def _score(bench: Bench, trial: Trial) -> Score:
+    return bench.score(trial)

@@ -1,0 +1,121 @@
+"""Scores by key in a file that grows line by line, so that a backtest can be gone on with.
+
+The first line names the schema. Each line after it is {"key", "score", "check"} in JSON, ``check``
+being a digest of the other two. A line that was cut off or altered is dropped, and its trial is
+run again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from io import BufferedRandom
+from pathlib import Path
+from typing import Any
+
+from costopt.domain.errors import StoreError
+from costopt.replay.score import Score
+
+HEADER = b'{"schema":"costopt.backtest.results/1"}\n'
+
+
+class ResultsFile:
+    """What is known already, and where more is added. ``dropped`` lines were not to be trusted."""
+
+    def __init__(self, path: Path, file: BufferedRandom) -> None:
+        self._path = path
+        self._file = file
+        self.known: dict[str, Score] = {}
+        self.dropped = 0
+        self._read()
+
+    def add(self, key: str, score: Score) -> None:
+        """Append a score. Raises StoreError where it cannot be written."""
+        try:
+            self._file.write(_line(key, score))
+            self._file.flush()
+        except OSError as error:
+            raise _failed(self._path, error) from error
+        self.known[key] = score
+
+    def _read(self) -> None:
+        data = self._file.read()
+        if not data.startswith(HEADER):
+            self._begin(data)
+            return
+        whole = data.rfind(b"\n") + 1
+        for line in data[len(HEADER) : whole].splitlines():
+            read = _parse(line)
+            if read is None:
+                self.dropped += 1
+            else:
+                self.known[read[0]] = read[1]
+        if whole < len(data):
+            self.dropped += 1
+            self._file.seek(whole)
+            self._file.truncate()
+
+    def _begin(self, data: bytes) -> None:
+        """A new file, or one whose first line was cut off; any other is somebody else's."""
+        if not HEADER.startswith(data):
+            raise StoreError(
+                f"{self._path} is no results file of a backtest",
+                hint="name another file; it is not overwritten",
+            )
+        self._file.seek(0)
+        self._file.truncate()
+        self._file.write(HEADER)
+        self._file.flush()
+
+
+@contextmanager
+def results_file(path: Path) -> Iterator[ResultsFile]:
+    """Open or begin a results file, for one backtest at a time. Raises StoreError."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise _failed(path, error) from error
+    with os.fdopen(descriptor, "r+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreError(
+                f"another backtest writes to {path}", hint="wait for it or name another file"
+            ) from error
+        yield ResultsFile(path, file)
+
+
+def _line(key: str, score: Score) -> bytes:
+    body = {"key": key, "score": asdict(score)}
+    return _json({**body, "check": _check(body)}) + b"\n"
+
+
+def _parse(line: bytes) -> tuple[str, Score] | None:
+    try:
+        body = json.loads(line)
+        check = body.pop("check")
+        if check != _check(body) or body["score"].keys() != {f.name for f in fields(Score)}:
+            return None
+        return body["key"], Score(**body["score"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _check(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_json(body)).hexdigest()[:16]
+
+
+def _json(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _failed(path: Path, error: OSError) -> StoreError:
+    return StoreError(
+        f"cannot write results to {path}: {error.strerror}",
+        hint="choose a file in a folder with room that may be written to",
+    )

@@ -1,0 +1,125 @@
+"""One policy on one window of one market: what a backtest is made of, and what it is run with."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from costopt.domain.history import MarketHistory
+from costopt.domain.job import Job
+from costopt.domain.policy import Policy
+from costopt.domain.ports import Forecasts, HazardModel, Machines, PowerModel, Strategy
+from costopt.domain.transfer import TransferPrices
+from costopt.replay.hindsight import hindsight
+from costopt.replay.lifetime_oracle import LifetimeOracle
+from costopt.replay.rehearsal import Rehearsal, rehearse
+from costopt.replay.score import Score, score_of_hindsight, score_of_rehearsal
+from costopt.strategies.shield import Shielded
+
+HINDSIGHT = "hindsight"
+LIFETIME_ORACLE = "lifetime_oracle"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A job that begins, has its deadline and its overhead as this window says, on a market."""
+
+    market: str
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A policy on a window. Besides the strategies there are ``hindsight`` and an oracle."""
+
+    window: Window
+    policy: Policy
+
+    @property
+    def label(self) -> str:
+        """What its figures stand under."""
+        return self.policy.name
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What every trial is run with; it can be sent to other processes if its models can.
+
+    ``hazards`` and ``forecasts`` make a fresh model each time; without ``forecasts``, policies
+    plan as if prices and intensities stayed as they are. ``markets`` are by name.
+    """
+
+    markets: Mapping[str, MarketHistory]
+    machines: Machines
+    powers: Callable[[Policy], PowerModel]
+    hazards: Callable[[], HazardModel]
+    notice_s: float = 120.0
+    tick_s: float | None = None
+    transfers: TransferPrices | None = None
+    forecasts: Callable[[Policy, MarketHistory], Forecasts] | None = None
+
+    def score(self, trial: Trial) -> Score:
+        """Run the trial. Deterministic."""
+        if trial.policy.strategy.name == HINDSIGHT:
+            market = self.markets[trial.window.market]
+            return score_of_hindsight(
+                hindsight(trial.window.job, trial.policy, market, self.machines)
+            )
+        return score_of_rehearsal(self.rehearse(trial))
+
+    def rehearse(self, trial: Trial, *, explain: bool = False) -> Rehearsal:
+        """The replay behind a trial of a strategy, with all its events."""
+        market = self.markets[trial.window.market]
+        policy = trial.policy
+        return rehearse(
+            trial.window.job,
+            policy,
+            market,
+            machines=self.machines,
+            powers=self.powers(policy),
+            hazards=self.hazards(),
+            strategy=_oracle(policy, market),
+            tick_s=self.tick_s,
+            notice_s=self.notice_s,
+            transfers=self.transfers,
+            forecasts=None if self.forecasts is None else self.forecasts(policy, market),
+            explain=explain,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Names trials by all that decides their score, so that a score is never taken for another's.
+
+    ``edition`` stands for the code, its data and the settings of the bench.
+    """
+
+    bench: Bench
+    edition: str
+    _digests: dict[str, str] = field(default_factory=dict)
+
+    def of(self, trial: Trial) -> str:
+        """The key of a trial: the same in every process and on every machine."""
+        market = trial.window.market
+        if market not in self._digests:
+            self._digests[market] = _digest(repr(self.bench.markets[market]))
+        parts = (
+            self.edition,
+            self._digests[market],
+            repr((self.bench.notice_s, self.bench.tick_s)),
+            repr(trial.window.job),
+            repr(trial.policy),
+        )
+        return _digest("\n".join(parts))
+
+
+def _oracle(policy: Policy, market: MarketHistory) -> Strategy | None:
+    """The strategy that only a replay can have, None where the policy's own is to be built."""
+    if policy.strategy.name == LIFETIME_ORACLE:
+        return Shielded(LifetimeOracle(market))
+    return None
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,151 @@
+"""A backtest can be gone on with: nothing is run twice, and nothing damaged is believed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from costopt.domain.errors import StoreError
+from costopt.replay.backtest import backtest
+from costopt.replay.results_file import HEADER, results_file
+from costopt.replay.score import Score
+from costopt.replay.trial import Bench, Keys, Trial, Window
+from tests.engine_fixtures import Machines, Powers, rules, task
+from tests.market_fixtures import after
+from tests.replay.cant_be_late import NoHazard, market
+
+SCORES = {
+    "a": Score(usd=1.5, low_usd=1.5, kwh=2.0, finish_s=3600.0, on_time=True, interruptions=2),
+    "b": Score(usd=None),
+    "c": Score(usd=0.1 + 0.2, on_time=False, lost_s=0.0),
+}
+
+
+def _write(path: Path) -> bytes:
+    with results_file(path) as file:
+        for key, score in SCORES.items():
+            file.add(key, score)
+    return path.read_bytes()
+
+
+def test_scores_come_back_as_they_were(tmp_path: Path) -> None:
+    _write(tmp_path / "r")
+    with results_file(tmp_path / "r") as file:
+        assert file.known == SCORES
+        assert file.dropped == 0
+
+
+def test_cut_off_anywhere_the_whole_lines_are_kept_and_the_file_goes_on(tmp_path: Path) -> None:
+    data = _write(tmp_path / "r")
+    for length in range(len(data)):
+        path = tmp_path / "cut"
+        path.write_bytes(data[:length])
+        whole = max(0, data[:length].count(b"\n") - 1)
+        with results_file(path) as file:
+            assert list(file.known) == list(SCORES)[:whole]
+            file.add("z", SCORES["a"])
+        with results_file(path) as file:
+            assert list(file.known) == [*list(SCORES)[:whole], "z"]
+            assert file.dropped == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(place=st.integers(0, 10_000), byte=st.integers(0, 255))
+def test_an_altered_line_is_dropped(
+    tmp_path_factory: pytest.TempPathFactory, place: int, byte: int
+) -> None:
+    path = tmp_path_factory.mktemp("altered") / "r"
+    data = bytearray(_write(path))
+    place = len(HEADER) + place % (len(data) - len(HEADER))
+    data[place] = byte
+    path.write_bytes(bytes(data))
+    with results_file(path) as file:
+        for key, score in file.known.items():
+            assert SCORES[key] == score
+
+
+def test_a_file_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("name: train\n")
+    with pytest.raises(StoreError, match="is no results file"), results_file(path):
+        pass
+    assert path.read_text() == "name: train\n"
+
+
+def test_one_backtest_at_a_time_writes_to_a_file(tmp_path: Path) -> None:
+    with (
+        results_file(tmp_path / "r"),
+        pytest.raises(StoreError, match="another backtest writes"),
+        results_file(tmp_path / "r"),
+    ):
+        pass
+
+
+def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot write results"), results_file(tmp_path / "no/r"):
+        pass
+
+
+class Counting:
+    """Runs trials and remembers which."""
+
+    def __init__(self, give_up_after: int = 10**9) -> None:
+        self.ran: list[Trial] = []
+        self.give_up_after = give_up_after
+
+    def __call__(self, bench: Bench, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Score]]:
+        for trial in trials:
+            if len(self.ran) == self.give_up_after:
+                raise KeyboardInterrupt
+            self.ran.append(trial)
+            yield trial, Score(usd=float(len(self.ran)))
+
+
+RECORD = market([1] * 400, 600.0)
+BENCH = Bench({RECORD.name: RECORD}, Machines(), lambda _: Powers(), NoHazard)
+TRIALS = [
+    Trial(Window(RECORD.name, replace(task(), start_at=after(0), startup_s=60.0 * n)), policy)
+    for n in range(3)
+    for policy in (rules("on_demand"), rules("greedy_spot"))
+]
+
+
+def test_what_was_interrupted_goes_on_with_what_is_missing(tmp_path: Path) -> None:
+    path, keys = tmp_path / "r", Keys(BENCH, "edition")
+    first, second = Counting(give_up_after=4), Counting()
+    with results_file(path) as file, pytest.raises(KeyboardInterrupt):
+        list(backtest(BENCH, TRIALS, first, file, keys))
+    with results_file(path) as file:
+        scores = list(backtest(BENCH, TRIALS, second, file, keys))
+    assert first.ran == TRIALS[:4]
+    assert second.ran == TRIALS[4:]
+    assert [trial for trial, _ in scores] == TRIALS
+    assert len(path.read_text().splitlines()) == 1 + len(TRIALS)
+
+
+def test_a_key_changes_with_all_that_decides_a_score() -> None:
+    trial = TRIALS[0]
+    other_market = Bench(
+        {RECORD.name: market([1] * 399, 600.0)}, Machines(), BENCH.powers, NoHazard
+    )
+    keys = {
+        Keys(BENCH, "edition").of(trial),
+        Keys(BENCH, "another").of(trial),
+        Keys(other_market, "edition").of(trial),
+        Keys(replace(BENCH, notice_s=1.0), "edition").of(trial),
+        Keys(replace(BENCH, tick_s=60.0), "edition").of(trial),
+        *(Keys(BENCH, "edition").of(each) for each in TRIALS[1:]),
+    }
+    assert len(keys) == 5 + len(TRIALS) - 1
+    assert Keys(BENCH, "edition").of(trial) == Keys(BENCH, "edition").of(TRIALS[0])
+
+
+def test_each_line_is_json(tmp_path: Path) -> None:
+    for line in _write(tmp_path / "r").splitlines():
+        json.loads(line)
