@@ -1,6 +1,7 @@
 """``python -m benchmarks [NAME…]``: run the named benchmarks, or all, and print their figures.
 
-``python -m benchmarks fleet --size 500x168x50 --time-limit 10`` runs one size of the fleet.
+``python -m benchmarks fleet --size 500x168x50 --time-limit 10`` runs one size of the fleet,
+``python -m benchmarks deadlines --sample 0 --results scores.jsonl`` the whole deadline benchmark.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 NAMES = (
     "cli",
@@ -19,7 +21,11 @@ NAMES = (
     "optimize",
     "fleet",
     "skypilot_choice",
+    "deadlines",
+    "zones",
 )
+REPLAYS = ("deadlines", "zones")
+"""Those that run many trials, in processes and resumably."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -38,12 +44,20 @@ def main(arguments: Sequence[str]) -> int:
 
 def _figures(name: str, wanted: argparse.Namespace) -> Iterable[tuple[str, float, str]]:
     module = importlib.import_module(f"benchmarks.{name}")
-    figures: Iterable[tuple[str, float, str]] = (
-        module.run(wanted.size or module.SIZES, wanted.time_limit)
-        if name == "fleet"
-        else module.run()
-    )
+    figures: Iterable[tuple[str, float, str]]
+    if name == "fleet":
+        figures = module.run(wanted.size or module.SIZES, wanted.time_limit)
+    elif name in REPLAYS:
+        figures = module.run(_effort(wanted))
+    else:
+        figures = module.run()
     return figures
+
+
+def _effort(wanted: argparse.Namespace) -> object:
+    effort = importlib.import_module("benchmarks.trials").Effort
+    given = {"sample": wanted.sample, "jobs": wanted.jobs, "results": wanted.results}
+    return effort(**{name: value for name, value in given.items() if value is not None})
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,6 +71,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--time-limit", type=float, default=10.0, help="seconds for each plan of the fleet"
+    )
+    parser.add_argument("--sample", type=int, help="windows of deadlines and zones; 0 is all")
+    parser.add_argument("--jobs", type=int, help="processes of deadlines and zones")
+    parser.add_argument(
+        "--results", type=Path, help="keeps the runs of deadlines and zones, to go on with later"
     )
     return parser
 

@@ -47,7 +47,8 @@ class Bench:
     """What every trial is run with; it can be sent to other processes if its models can.
 
     ``hazards`` and ``forecasts`` make a fresh model each time; without ``forecasts``, policies
-    plan as if prices and intensities stayed as they are. ``markets`` are by name.
+    plan as if prices and intensities stayed as they are. ``markets`` are by name. ``strategies``
+    makes, for one that no policy can name, a trial's strategy, else None.
     """
 
     markets: Mapping[str, MarketHistory]
@@ -58,6 +59,7 @@ class Bench:
     tick_s: float | None = None
     transfers: TransferPrices | None = None
     forecasts: Callable[[Policy, MarketHistory], Forecasts] | None = None
+    strategies: Callable[[Trial], Strategy | None] | None = None
 
     def score(self, trial: Trial) -> Score:
         """Run the trial. Deterministic."""
@@ -79,13 +81,19 @@ class Bench:
             machines=self.machines,
             powers=self.powers(policy),
             hazards=self.hazards(),
-            strategy=_oracle(policy, market),
+            strategy=self._strategy(trial),
             tick_s=self.tick_s,
             notice_s=self.notice_s,
             transfers=self.transfers,
             forecasts=None if self.forecasts is None else self.forecasts(policy, market),
             explain=explain,
         )
+
+    def _strategy(self, trial: Trial) -> Strategy | None:
+        """What only a replay can have, None where the policy's own is to be built."""
+        if trial.policy.strategy.name == LIFETIME_ORACLE:
+            return Shielded(LifetimeOracle(self.markets[trial.window.market]))
+        return None if self.strategies is None else self.strategies(trial)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +120,6 @@ class Keys:
             repr(trial.policy),
         )
         return _digest("\n".join(parts))
-
-
-def _oracle(policy: Policy, market: MarketHistory) -> Strategy | None:
-    """The strategy that only a replay can have, None where the policy's own is to be built."""
-    if policy.strategy.name == LIFETIME_ORACLE:
-        return Shielded(LifetimeOracle(market))
-    return None
 
 
 def _digest(text: str) -> str:

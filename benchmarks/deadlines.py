@@ -1,0 +1,159 @@
+"""The public "Can't Be Late" benchmark: published costs reproduced, and ours beside them.
+
+48 h of work on one V100, due after 52, 60, 72 or 92 h, with 0.02, 0.1 or 0.3 h per restart, from
+16 starts on each of twelve recorded traces; no strategy has seen the pool before the job starts.
+The engine replays on demand, greedy and Uniform Progress (Wu et al., NSDI'24) itself and must come
+to the published cents, as must the omniscient bound; the others are the published costs of the
+same windows. A figure is the mean, over the configurations, of mean cost over mean bound.
+
+``--sample N`` takes N of the 192 windows (0: all), each with all twelve configurations.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from benchmarks.trials import Effort, bench_of
+from costopt.domain.policy import Policy
+from costopt.replay.backtest import optimum
+from costopt.replay.bootstrap import ratio_interval
+from costopt.replay.trial import Trial, Window
+from costopt.strategies import STRATEGIES
+from tests.replay.cant_be_late import job, market, policy, read_trace
+
+REFERENCE = "deadline_reference_costs.csv.gz"
+BOUND = "OMNISCIENT"
+REPRODUCED: Mapping[str, Policy] = {
+    BOUND: optimum(policy("greedy_spot")),
+    "OnDemand": policy("on_demand"),
+    "Greedy_NSDI": policy("greedy_spot"),
+    "UP_NSDI": policy("uniform_progress"),
+    "UP_no_hyst": policy("uniform_progress", hysteresis=False),
+}
+OURS = next(name for name in ("adaptive", "milp") if name in STRATEGIES)
+
+Figure = tuple[str, float, str]
+Costs = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Case:
+    """One window in one configuration."""
+
+    trace: str
+    start_tick: int
+    deadline_h: float
+    overhead_h: float
+
+    @property
+    def configuration(self) -> tuple[float, float]:
+        """Deadline and overhead, in hours."""
+        return self.deadline_h, self.overhead_h
+
+
+def run(effort: Effort | None = None) -> Iterable[Figure]:
+    """Cents off the published costs, then ratios to the bound; nothing without data."""
+    folder = os.environ.get("COSTOPT_DATA")
+    if folder is None:
+        print("  COSTOPT_DATA is unset: the published costs were not reproduced")
+        return
+    effort = effort or Effort()
+    published = _sampled(_published(Path(folder) / REFERENCE), effort.sample)
+    found, late = _replayed(Path(folder), published, effort)
+    yield "configurations replayed", float(len(published)), "of 2304"
+    for name in REPRODUCED:
+        off = max(abs(found[case][name] - published[case][name]) for case in published)
+        yield f"{name}: farthest from its published cost", 100 * off, "cents"
+    everything = {case: {**published[case], OURS: found[case][OURS]} for case in published}
+    yield from _ratios("all configurations", everything)
+    slow = {case: costs for case, costs in everything.items() if case.overhead_h == 0.3}
+    yield from _ratios("overhead 0.3 h", slow)
+    yield f"{OURS}: late", float(late), "runs"
+
+
+def _published(path: Path) -> dict[Case, Costs]:
+    costs: dict[Case, Costs] = defaultdict(dict)
+    with gzip.open(path, "rt") as file:
+        for row in csv.DictReader(file):
+            case = Case(
+                row["file"],
+                int(row["start_tick"]),
+                float(row["deadline_h"]),
+                float(row["overhead_h"]),
+            )
+            costs[case][row["policy"]] = float(row["cost_usd"])
+    return costs
+
+
+def _sampled(costs: Mapping[Case, Costs], sample: int) -> dict[Case, Costs]:
+    """All configurations of some windows."""
+    every = sorted({(case.trace, case.start_tick) for case in costs})
+    chosen = set(random.Random(0).sample(every, sample) if 0 < sample < len(every) else every)
+    kept = (case for case in costs if (case.trace, case.start_tick) in chosen)
+    return {case: costs[case] for case in sorted(kept)}
+
+
+def _replayed(data: Path, cases: Iterable[Case], effort: Effort) -> tuple[dict[Case, Costs], int]:
+    """Dollars by case and name, and how many of our runs were late."""
+    grids: dict[str, float] = {}
+    markets = {}
+    trials: list[Trial] = []
+    case_of: dict[Window, Case] = {}
+    for case in cases:
+        if case.trace not in markets:
+            up, grids[case.trace] = read_trace(data / "traces" / case.trace)
+            markets[case.trace] = market(up, grids[case.trace])
+        start_s = case.start_tick * grids[case.trace]
+        window = Window(case.trace, job(case.deadline_h, case.overhead_h, start_s=start_s))
+        case_of[window] = case
+        trials += [Trial(window, each) for each in (*REPRODUCED.values(), policy(OURS))]
+    names = {each.name + repr(each.strategy): name for name, each in REPRODUCED.items()}
+    found: dict[Case, Costs] = defaultdict(dict)
+    late = 0
+    for trial, score in effort.of(bench_of(markets), trials):
+        assert score.usd is not None
+        name = names.get(trial.policy.name + repr(trial.policy.strategy), OURS)
+        found[case_of[trial.window]][name] = score.usd
+        late += name == OURS and score.on_time is not True
+    return found, late
+
+
+def _ratios(label: str, costs: Mapping[Case, Costs]) -> Iterator[Figure]:
+    """From the lowest up; ours with its interval, by paired bootstrap over the windows."""
+    names = next(iter(costs.values()))
+    ratios = {name: fmean(_by_configuration(costs, name)) for name in names}
+    for name, ratio in sorted(ratios.items(), key=lambda pair: pair[1]):
+        mark = "→ " if name == OURS else ""
+        yield f"{label}: {mark}{name}", ratio, "×"
+    interval = ratio_interval(*_by_window(costs), seed=0)
+    if interval is not None:
+        yield f"{label}: {OURS}, ratio of means, from", interval[0], "×"
+        yield f"{label}: {OURS}, ratio of means, to (95 %)", interval[1], "×"
+
+
+def _by_configuration(costs: Mapping[Case, Costs], name: str) -> list[float]:
+    groups: dict[tuple[float, float], list[Costs]] = defaultdict(list)
+    for case, each in costs.items():
+        groups[case.configuration].append(each)
+    return [
+        fmean(each[name] for each in group) / fmean(each[BOUND] for each in group)
+        for group in groups.values()
+    ]
+
+
+def _by_window(costs: Mapping[Case, Costs]) -> tuple[Sequence[float], Sequence[float]]:
+    """Our dollars and the bound's, all configurations of a window together."""
+    groups: dict[tuple[str, int], list[Costs]] = defaultdict(list)
+    for case, each in costs.items():
+        groups[case.trace, case.start_tick].append(each)
+    paid = [sum(each[OURS] for each in group) for group in groups.values()]
+    bound = [sum(each[BOUND] for each in group) for group in groups.values()]
+    return paid, bound

@@ -1,0 +1,111 @@
+"""Five zones with their prices: the best single zone, all of them at once, and hindsight.
+
+The recorded availability and spot prices of one V100 in five AWS zones (February to April 2023,
+every 195 s), on demand at 3.06 $/h beside each; 48 h of work, 0.2 h per launch, wherever it hops
+to. ``--sample N`` takes N starts (0: 32).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from statistics import fmean
+
+from benchmarks.trials import Effort, bench_of
+from costopt.domain.history import MarketHistory
+from costopt.domain.job import Job
+from costopt.domain.market import Pool
+from costopt.market.wide_csv import import_wide_csv
+from costopt.replay.backtest import BASELINES, OPTIMUM, optimum, window_starts, windows
+from costopt.replay.bootstrap import ratio_interval
+from costopt.replay.coverage import coverage
+from costopt.replay.trial import Trial, Window
+from costopt.strategies import STRATEGIES
+from tests.replay.cant_be_late import ON_DEMAND_USD, job, policy
+
+RECORD = "aws_v100_2023_price_avail_5zones.csv.gz"
+DEADLINES_H = (52.0, 60.0, 72.0)
+OVERHEAD_H = 0.2
+STARTS = 32
+OURS = next(name for name in ("adaptive", "milp") if name in STRATEGIES)
+ALL = "five zones"
+
+Figure = tuple[str, float, str]
+Costs = dict[tuple[str, str], dict[Window, float]]
+
+
+def run(effort: Effort | None = None) -> Iterable[Figure]:
+    """Ratios to the optimum of all zones by deadline; nothing without data."""
+    folder = os.environ.get("COSTOPT_DATA")
+    if folder is None:
+        print("  COSTOPT_DATA is unset: the five zones were not replayed")
+        return
+    effort = effort or Effort()
+    record = import_wide_csv(Path(folder) / RECORD, on_demand_usd_per_hour=_on_demand)
+    for deadline_h in DEADLINES_H:
+        yield from _at(deadline_h, record, effort)
+
+
+def _at(deadline_h: float, record: MarketHistory, effort: Effort) -> Iterable[Figure]:
+    task = job(deadline_h, OVERHEAD_H)
+    task = replace(task, start_at=record.starts_at, deadline_at=record.starts_at + _span(task))
+    starts_at = window_starts(
+        task, record, effort.sample or STARTS, coverage(record, record.pools, _span(task))
+    )
+    markets = {ALL: record, **_single_zones(record)}
+    trials = [
+        Trial(window, each)
+        for name in markets
+        for window in windows(task, name, starts_at, (task.startup_s,))
+        for each in (optimum(policy(OURS)), policy(OURS), *map(policy, BASELINES))
+        if name == ALL or each.name in (OURS, OPTIMUM)
+    ]
+    costs: Costs = defaultdict(dict)
+    late = 0
+    for trial, score in effort.of(bench_of(markets), trials):
+        assert score.usd is not None
+        costs[trial.window.market, trial.label][replace(trial.window, market=ALL)] = score.usd
+        late += score.on_time is not True
+    yield from _told(f"{deadline_h:g} h", costs, markets)
+    yield f"{deadline_h:g} h: late", float(late), "runs"
+
+
+def _told(label: str, costs: Costs, markets: Mapping[str, MarketHistory]) -> Iterable[Figure]:
+    best = costs[ALL, OPTIMUM]
+    means = {key: fmean(found.values()) for key, found in costs.items()}
+    zones = [name for name in markets if name != ALL]
+    bound = means[ALL, OPTIMUM]
+    yield f"{label}: optimum of all zones", bound, "$"
+    yield f"{label}: {OURS} in the best zone", min(means[z, OURS] for z in zones) / bound, "×"
+    each_best = fmean(min(costs[z, OURS][window] for z in zones) for window in best)
+    yield f"{label}: {OURS} in each window's best zone", each_best / bound, "×"
+    yield f"{label}: optimum of the best zone", min(means[z, OPTIMUM] for z in zones) / bound, "×"
+    for name in (*BASELINES, OURS):
+        yield f"{label}: {name} in all zones", means[ALL, name] / bound, "×"
+    ours = costs[ALL, OURS]
+    interval = ratio_interval([ours[w] for w in best], list(best.values()), seed=0)
+    if interval is not None:
+        yield f"{label}: {OURS} in all zones, from", interval[0], "×"
+        yield f"{label}: {OURS} in all zones, to (95 %)", interval[1], "×"
+
+
+def _single_zones(record: MarketHistory) -> dict[str, MarketHistory]:
+    zones = dict.fromkeys(pool.zone for pool in record.pools)
+    return {
+        zone: replace(
+            record, name=zone, pools={p: h for p, h in record.pools.items() if p.zone == zone}
+        )
+        for zone in zones
+    }
+
+
+def _on_demand(_: Pool) -> float | None:
+    return ON_DEMAND_USD
+
+
+def _span(task: Job) -> timedelta:
+    return task.deadline_at - task.start_at
