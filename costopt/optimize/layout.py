@@ -250,7 +250,7 @@ def broken_limits(
             if limit.near and at_h >= BELIEF_H - TOLERANCE:
                 continue
             load = sum(
-                limit.load(request, part.demand, part.table, segment.row)
+                _load(request, limit, part, segment)
                 for part, segments in planned
                 for segment in segments
                 if segment.begin_h <= at_h + TOLERANCE and at_h + TOLERANCE < segment.end_h
@@ -259,3 +259,12 @@ def broken_limits(
                 broken.append(limit.name)
                 break
     return broken
+
+
+def _load(request: PlanRequest, limit: SharedLimit, part: JobPart, segment: Segment) -> float:
+    """What a segment adds; dollars per hour at the prices of when it runs."""
+    load = limit.load(request, part.demand, part.table, segment.row)
+    hours = segment.hours + segment.start_h
+    if limit.kind != "usd_per_hour" or not load or hours <= 0:
+        return load
+    return segment.usd / hours

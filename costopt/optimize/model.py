@@ -16,7 +16,7 @@ time  Σ_o stretch·x + Σ_h δ·(u − k) ≤ L_t  (a living gang: what is left
 link  Σ_o of h  x / most ≤ u          most: what fits the slot, or the stage's work if that is less
 carry k ≤ u;  k ≤ Σ u of the same gang, in this stage or the one before, in the slot before;
       Σ_h k ≤ 1;  k_t + k_t+1 = 2 leaves room for no other gang
-order u of a later stage ≤ the share of the stage before it done by then
+order u of a later stage ≤ the share of the stage before it done by then; k ≤ that done before
 money Σ usd ≤ the job's and the policy's budgets; Σ kwh ≤ the job's
 Where slots are exclusive, as where prices move or jobs share a limit (``shared``), a slot is given
 to one gang of a job as a whole:
@@ -248,16 +248,21 @@ class PlanModel:
 
     def _add_order(self, part: JobPart, cells: Cells) -> None:
         for (group, t), u in cells.u.items():
-            stage = group[0]
-            if stage == 0:
+            if group[0] == 0:
                 continue
-            units = part.demand.stages[stage - 1].units
-            done = {
-                x: cells.hours[o, at] * _units_per_hour(part, part.options[o]) / units
-                for (o, at), x in cells.x.items()
-                if at <= t and part.options[o].stage == stage - 1
-            }
-            self._model.at_least(done | {u: -1.0}, 0)
+            self._model.at_least(self._done(part, cells, group[0] - 1, t) | {u: -1.0}, 0)
+            if (group, t) in cells.k:
+                before = self._done(part, cells, group[0] - 1, t - 1)
+                self._model.at_least(before | {cells.k[group, t]: -1.0}, 0)
+
+    def _done(self, part: JobPart, cells: Cells, stage: int, t: int) -> dict[int, float]:
+        """The share of a stage's work that is done by the end of slot t, as a sum."""
+        units = part.demand.stages[stage].units
+        return {
+            x: cells.hours[o, at] * _units_per_hour(part, part.options[o]) / units
+            for (o, at), x in cells.x.items()
+            if at <= t and part.options[o].stage == stage
+        }
 
     def _add_budget(self, part: JobPart, tariff: Tariff, cells: Cells) -> None:
         budget, table = part.demand.job.budget, part.table

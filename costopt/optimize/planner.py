@@ -10,7 +10,7 @@ from costopt.domain.plan import Candidate, Constraint, Forecast, Plan, PlanStatu
 from costopt.optimize.binding import binding_of
 from costopt.optimize.candidates import candidates_of
 from costopt.optimize.demand import demand_of
-from costopt.optimize.enumerate import enumerate_configurations
+from costopt.optimize.enumerate import Enumeration
 from costopt.optimize.fleet.warm import Warm
 from costopt.optimize.layout import Segment, allocations_of
 from costopt.optimize.model import JobPart
@@ -98,12 +98,13 @@ def prepare(request: PlanRequest) -> tuple[list[JobPart], tuple[Rejection, ...]]
 
     Raises InfeasibleError for a job whose figures are not finite.
     """
+    enumeration = Enumeration(request)
     parts: list[JobPart] = []
     rejections: dict[Rejection, None] = {}
     for view in request.jobs:
         demand = demand_of(view, request.now, request.policy.risk.reserve_s)
         if demand is not None:
-            table, refused = enumerate_configurations(request, demand)
+            table, refused = enumeration.table(demand)
             parts.append(JobPart(demand, table, []))
             rejections |= dict.fromkeys(refused)
     return parts, tuple(rejections)

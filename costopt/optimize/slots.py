@@ -21,6 +21,9 @@ NEAR_H = 2.0
 FAR_H = 168.0
 """Slots of plans over time are halved up to the first, and doubled beyond each of the second."""
 
+FEW = 5
+"""Jobs up to which slots are cut at every release and deadline too; of more they lie close."""
+
 MERGE = 0.3
 """A first slot shorter than this share of the usual one is joined to the next."""
 
@@ -64,6 +67,8 @@ def grid_of(
     first = min(d.release_h for d in useful)
     last = max(d.due_h for d in useful)
     edges = [first, *_clock_cuts(now, first, last, slot_h), last]
+    if len(useful) <= FEW:
+        edges.extend(at for d in useful for at in (d.release_h, d.due_h))
     return tuple(
         Slot(start, end, scarce_now and start < BELIEF_H)
         for start, end in pairwise(_distinct(edges))

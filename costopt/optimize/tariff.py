@@ -142,9 +142,9 @@ class Tariff:
         if by_offer is None:
             return table.usd_per_hour[rows], table.usd_per_start[rows]
         more = by_offer[slots, self.column_of(rows)] * table.nodes[rows]
-        for place in np.flatnonzero(table.offer[rows] < 0).tolist():
-            parts = table.spread[int(rows[place])]
-            more[place] = sum(n * by_offer[slots[place], self.column[o]] for o, n in parts)
+        spread = table.spread.take(rows)
+        held = np.repeat(slots[spread.rows], spread.counts[spread.rows])
+        more[spread.rows] = spread.total(by_offer[held, self.column[spread.offer]] * spread.nodes)
         start_usd: Array = table.usd_per_start[rows] + more * table.start_h[rows]
         return table.usd_per_hour[rows] + more, start_usd
 
@@ -200,9 +200,8 @@ class Tariff:
             return np.zeros((len(self.outlook.slots), 1))
         by_offer, table = self.outlook.usd_more, self.table
         more: Array = by_offer[:, self.column_of(rows)] * table.nodes[rows]
-        for place in np.flatnonzero(table.offer[rows] < 0).tolist():
-            parts = table.spread[int(rows[place])]
-            more[:, place] = sum(nodes * by_offer[:, self.column[o]] for o, nodes in parts)
+        spread = table.spread.take(rows)
+        more[:, spread.rows] = spread.total(by_offer[:, self.column[spread.offer]] * spread.nodes)
         return more
 
     def _gco2e_more(self, rows: Rows) -> Array:
@@ -212,13 +211,7 @@ class Tariff:
 
     def column_of(self, rows: Rows) -> Rows:
         """The outlook's column of each row's offer, or of the first one of its spread."""
-        first = self.table.offer[rows]
-        spreads = np.flatnonzero(first < 0).tolist()
-        if spreads:
-            first = first.copy()
-            for place in spreads:
-                first[place] = self.table.spread[int(rows[place])][0][0]
-        return self.column[first]
+        return self.column[self.table.first()[rows]]
 
 
 def means(series: Series, spans: Sequence[tuple[datetime, datetime]]) -> Array:

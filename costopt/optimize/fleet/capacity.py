@@ -7,6 +7,7 @@ the nodes of a pool) have a load per node; those of dollars and of kW a load per
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -26,6 +27,14 @@ SLIP = 1e-6
 BY_ROW = ("usd_per_hour", "kw")
 
 
+@dataclass(frozen=True, slots=True)
+class NodePrices:
+    """(T, O) each: of a node-slot of each offer, and of one that has to be launched for it."""
+
+    held: Array
+    launched: Array
+
+
 class Capacity:
     """The shared limits of a request over the slots of its plan."""
 
@@ -40,7 +49,7 @@ class Capacity:
         self.most = np.array([limit.most for limit in limits])
         self.counting = [i for i, one in enumerate(limits) if one.kind not in (*BY_ROW, "pool")]
         self.by_row = [i for i, one in enumerate(limits) if one.kind in BY_ROW]
-        self._loads: dict[tuple[str, int], tuple[tuple[int, float], ...]] = {}
+        self._known: dict[tuple[str, int], tuple[tuple[int, float], ...]] = {}
 
     def __len__(self) -> int:
         return len(self.limits)
@@ -80,41 +89,44 @@ class Capacity:
                 loads[np.ix_(alike, members)] = column[:, None]
         return loads
 
-    def loads(self, part: JobPart, row: int) -> tuple[tuple[int, float], ...]:
-        """(limit, load) of a row of a job, where it is not 0."""
-        key = (part.demand.job.name, row)
-        if key not in self._loads:
-            found = (
-                (number, limit.load(self.request, part.demand, part.table, row))
-                for number, limit in enumerate(self._relevant(part, row))
-                if limit is not None
-            )
-            self._loads[key] = tuple((number, load) for number, load in found if load)
-        return self._loads[key]
-
-    def _relevant(self, part: JobPart, row: int) -> list[SharedLimit | None]:
-        """The limits with those of other pools left out, which are many."""
-        pools = {pool for pool, _ in part.table.parts(row)}
-        return [one if one.kind != "pool" or one.pool in pools else None for one in self.limits]
-
-    def usage(self, part: JobPart, schedule: Schedule) -> Array:
+    def usage(self, menu: Menu, schedule: Schedule) -> Array:
         """(entries, 3): limit, slot and load of everything that a schedule holds."""
-        entries = [
-            (limit, slot, load)
-            for slot, row in zip(schedule.slot.tolist(), schedule.row.tolist(), strict=True)
-            for limit, load in self.loads(part, row)
-            if self.active[limit, slot]
-        ]
+        entries: list[tuple[int, int, float]] = []
+        for slot, row in zip(schedule.slot.tolist(), schedule.row.tolist(), strict=True):
+            loads = (*self._loads(menu.part, row), *self._dollars(menu, slot, row))
+            entries.extend((one, slot, load) for one, load in loads if self.active[one, slot])
         return np.array(entries, dtype=float).reshape(-1, 3)
 
-    def node_prices(self, duals: Array, tenant: str) -> Array:
-        """(T, O): what a node-slot of each offer costs at these duals (L, T) ≥ 0."""
+    def _loads(self, part: JobPart, row: int) -> tuple[tuple[int, float], ...]:
+        """(limit, load) of a row of a job, where it is not 0; dollars, which move, left out."""
+        key = (part.demand.job.name, row)
+        if key not in self._known:
+            pools = {pool for pool, _ in part.table.parts(row)}
+            found = (
+                (number, limit.load(self.request, part.demand, part.table, row))
+                for number, limit in enumerate(self.limits)
+                if limit.kind != "usd_per_hour" and (limit.kind != "pool" or limit.pool in pools)
+            )
+            self._known[key] = tuple((number, load) for number, load in found if load)
+        return self._known[key]
+
+    def _dollars(self, menu: Menu, slot: int, row: int) -> list[tuple[int, float]]:
+        part = menu.part
+        return [
+            (number, float(menu.tariff.usd_at(np.array([slot]), np.array([row]))[0][0]))
+            for number in self.by_row
+            if self.limits[number].kind == "usd_per_hour"
+            and self.limits[number].load(self.request, part.demand, part.table, row)
+        ]
+
+    def node_prices(self, duals: Array, tenant: str) -> NodePrices:
+        """What nodes cost at these duals (L, T) ≥ 0."""
         priced = [i for i in self.counting if duals[i].any() and self._counts(i, tenant)]
-        prices = duals[priced].T @ self.per_node[priced] if priced else self._free()
+        held = duals[priced].T @ self.per_node[priced] if priced else self._free()
+        launched = self._free()
         limits, offers = self.pool_limits
-        for limit, offer in zip(limits.tolist(), offers.tolist(), strict=True):
-            prices[:, offer] += duals[limit]
-        return prices
+        launched[:, offers] = duals[limits].T
+        return NodePrices(held, launched)
 
     def _free(self) -> Array:
         return np.zeros((len(self.slots), len(self.request.offers)))
@@ -123,52 +135,41 @@ class Capacity:
         """Whether a limit counts the jobs of this tenant."""
         return self.limits[number].tenant in (None, tenant)
 
-    def shared_prices(self, menu: Menu, node_prices: Array, duals: Array) -> Array:
+    def shared_prices(self, menu: Menu, node_prices: NodePrices, duals: Array) -> Array:
         """(T, N): what each row pays in each slot for what it shares."""
-        prices = gang_sums(menu, node_prices)
-        if menu.live >= 0:
-            prices[:, self._living_places(menu)] -= self._living_discount(menu, duals)
+        prices = _gang_sums(menu, node_prices.held, menu.nodes, menu.spreads.nodes)
+        prices += _gang_sums(menu, node_prices.launched, menu.launches, menu.spread_launches)
         tenant = menu.part.demand.job.tenant
         for number in self.by_row:
             if duals[number].any() and self._counts(number, tenant):
-                prices += duals[number][:, None] * self.row_loads(menu, number)
+                prices += duals[number][:, None] * self._row_loads(menu, number)
         return prices
 
-    def _living_places(self, menu: Menu) -> NDArray[np.int64]:
-        return np.flatnonzero(menu.part.table.running[menu.rows])
-
-    def _living_discount(self, menu: Menu, duals: Array) -> Array:
-        """(T, 1): the living gang holds its nodes already and needs no room in their pools."""
-        limits, offers = self.pool_limits
-        held = menu.part.demand.running
-        nodes = np.array([held.get(self.request.offers[o].pool, 0) for o in offers.tolist()])
-        return (duals[limits].T @ nodes)[:, None] if len(limits) else np.zeros((1, 1))
-
-    def row_loads(self, menu: Menu, number: int) -> Array:
-        """(N,): the load of each row on a limit of dollars per hour or kW."""
-        part = menu.part
-        limit = self.limits[number]
-        return np.array(
+    def _row_loads(self, menu: Menu, number: int) -> Array:
+        """(T, N): the load of each row on a limit of dollars per hour or kW."""
+        part, limit = menu.part, self.limits[number]
+        present = np.array(
             [limit.load(self.request, part.demand, part.table, row) for row in menu.rows.tolist()]
         )
+        if limit.kind == "kw":
+            return np.broadcast_to(present, menu.pay.shape)
+        return np.where(present > 0, menu.tariff.usd_per_hour(menu.rows), 0.0)
 
     def allowed(self, menu: Menu, left: Array) -> NDArray[np.bool_]:
         """(T, N): the rows for which there is room in what is left of each limit (L, T)."""
         room, pools = self._node_room(left, menu.part.demand.job.tenant)
-        nodes, column = menu.nodes, menu.column
-        fits: NDArray[np.bool_] = nodes <= room[:, column]
-        fits &= nodes <= pools[:, column]
-        for place, parts in menu.spreads:
-            fits[:, place] = nodes[place] <= room[:, column[place]]
-            for offer, count in parts:
-                fits[:, place] &= count <= pools[:, offer]
-        if menu.live >= 0:
-            living = self._living_places(menu)
-            fits[:, living] = nodes[living] <= room[:, column[living]]
+        column, spread = menu.column, menu.spreads
+        fits: NDArray[np.bool_] = menu.launches <= pools[:, column]
+        if len(spread.rows):
+            part_fits = menu.spread_launches <= pools[:, menu.spread_column]
+            fits[:, spread.rows] = np.logical_and.reduceat(
+                part_fits, spread.first[spread.rows], axis=1
+            )
+        fits &= menu.nodes <= room[:, column]
         for number in self.by_row:
             if self._counts(number, menu.part.demand.job.tenant):
-                loads = self.row_loads(menu, number)
-                fits &= loads <= left[number][:, None] * (1 + SLIP)
+                most = left[number][:, None] * (1 + SLIP)
+                fits &= self._row_loads(menu, number) <= most
         return fits
 
     def _node_room(self, left: Array, tenant: str) -> tuple[Array, Array]:
@@ -191,9 +192,11 @@ class Capacity:
         return np.where(self.active, self.most[:, None], np.inf)
 
 
-def gang_sums(menu: Menu, by_offer: Array) -> Array:
+def _gang_sums(
+    menu: Menu, by_offer: Array, nodes: NDArray[np.int64], part_nodes: NDArray[np.int64]
+) -> Array:
     """(T, N) of a figure per node (T, O), summed over each row's nodes."""
-    sums: Array = by_offer[:, menu.column] * menu.nodes
-    for place, parts in menu.spreads:
-        sums[:, place] = sum(count * by_offer[:, offer] for offer, count in parts)
+    sums: Array = by_offer[:, menu.column] * nodes
+    spread = menu.spreads
+    sums[:, spread.rows] = spread.total(by_offer[:, menu.spread_column] * part_nodes)
     return sums

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from costopt.optimize.fleet.budget import Budget
-from costopt.optimize.fleet.capacity import Capacity
+from costopt.optimize.fleet.capacity import Capacity, NodePrices
 from costopt.optimize.fleet.handover import cheapest_in_stages
 from costopt.optimize.fleet.master import UNSERVED, Column, Duals, Master
 from costopt.optimize.fleet.menu import Menu
@@ -81,7 +81,7 @@ class Generation:
     ) -> None:
         self._parts, self._menus, self._capacity, self._budgets = parts, menus, capacity, budgets
         self._gap, self._stop_at, self._solver = gap, stop_at, solver
-        self._node_prices: dict[str, Array] = {}
+        self._node_prices: dict[str, NodePrices] = {}
         self._jobs: list[int] = []
         self._unit_usd = 1.0
 
@@ -203,7 +203,7 @@ class Generation:
         return Prices(duals.work[job], shared, usd, kwh)
 
     def _column(self, job: int, schedule: Schedule) -> Column:
-        return Column(job, schedule, self._capacity.usage(self._parts[job], schedule))
+        return Column(job, schedule, self._capacity.usage(self._menus[job], schedule))
 
     def _helps(self, columns: Sequence[Column], raw: Duals) -> bool:
         """Whether a column has a negative reduced cost at the master's own prices."""

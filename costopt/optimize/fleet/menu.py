@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from costopt.optimize.model import JobPart
 from costopt.optimize.rates import Array
 from costopt.optimize.slots import Slot
+from costopt.optimize.spreads import Spreads
 from costopt.optimize.tariff import Outlook, Tariff
 
 Rows = NDArray[np.int64]
@@ -33,8 +34,9 @@ class Menu:
     not usable; ``start_score`` (T, G) of a start, which takes
     ``start_h`` (G,) held hours. ``live`` is the gang that runs now, −1 for none, with
     ``starting_h`` left of its start. ``may_pause`` (Q,) and ``work`` (Q,) are of the stages.
-    ``column`` (N,) is the request's offer of each row, of a spread the first; ``spreads`` lists the
-    place and (offer, nodes) of the others.
+    ``column`` (N,) is the request's offer of each row, of a spread the first; ``spreads`` are the
+    rows of several pools, and ``spread_column`` the request's offer of each part.
+    ``launches`` and ``spread_launches`` are the nodes that the job does not have there already.
     """
 
     part: JobPart
@@ -56,7 +58,10 @@ class Menu:
     work: Array
     nodes: NDArray[np.int64]
     column: NDArray[np.int64]
-    spreads: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+    spreads: Spreads
+    spread_column: NDArray[np.int64]
+    launches: NDArray[np.int64]
+    spread_launches: NDArray[np.int64]
 
     @classmethod
     def of(cls, part: JobPart, outlook: Outlook, tariff: Tariff, rows: Rows) -> Self:
@@ -70,6 +75,7 @@ class Menu:
         hours = np.array([slot.hours_of(demand) for slot in outlook.slots])
         usable = tariff.usable(demand, rows)
         score = tariff.score_per_hour(rows) / table.stretch[rows]
+        spreads = table.spread.take(rows)
         return cls(
             part=part,
             slots=outlook.slots,
@@ -90,13 +96,10 @@ class Menu:
             work=np.array([stage.units for stage in stages]),
             nodes=table.nodes[rows],
             column=tariff.column_of(rows),
-            spreads=tuple(
-                (
-                    place,
-                    tuple((int(tariff.column[o]), n) for o, n in table.spread[int(rows[place])]),
-                )
-                for place in np.flatnonzero(table.offer[rows] < 0).tolist()
-            ),
+            spreads=spreads,
+            spread_column=tariff.column[spreads.offer],
+            launches=_launches(part, table.first()[rows], table.nodes[rows]),
+            spread_launches=_launches(part, spreads.offer, spreads.nodes),
         )
 
     def places(self, rows: Rows) -> Rows:
@@ -149,3 +152,13 @@ def units_per_held_hour(part: JobPart, rows: Rows) -> Array:
             for number, stage in enumerate(part.demand.stages)
         ]
     )
+
+
+def _launches(part: JobPart, offers: Rows, nodes: Rows) -> Rows:
+    """Nodes beyond those that the job holds in the pool; ``offers`` are numbers of its table."""
+    held = part.demand.running
+    if not held:
+        return nodes
+    there = np.array([held.get(offer.pool, 0) for offer in part.table.offers], dtype=np.int64)
+    launched: Rows = np.maximum(0, nodes - there[offers])
+    return launched

@@ -54,7 +54,7 @@ class Packing:
 
     def place(self, job: int, schedule: Schedule) -> None:
         """Put a job's schedule in; it must fit."""
-        usage = self._capacity.usage(self._parts[job], schedule)
+        usage = self._capacity.usage(self._menus[job], schedule)
         self.schedules[job], self._usage[job] = schedule, usage
         self._take(usage, 1.0)
         self.money -= self._spent(job, schedule)
@@ -68,7 +68,7 @@ class Packing:
 
     def fits(self, job: int, schedule: Schedule) -> bool:
         """Whether there is room for a schedule of a job that is not in."""
-        usage = self._capacity.usage(self._parts[job], schedule)
+        usage = self._capacity.usage(self._menus[job], schedule)
         if len(usage):
             limit, slot = usage[:, 0].astype(int), usage[:, 1].astype(int)
             room = self.left[limit, slot] + SLIP * self._capacity.most[limit] + SLIP

@@ -96,7 +96,7 @@ class Rounding:
         if not served:
             return False
         seed = self._random.choice(served)
-        usage = self._capacity.usage(self._parts[seed], self.packing.schedules[seed])
+        usage = self._capacity.usage(self._menus[seed], self.packing.schedules[seed])
         rivals = [job for job in self._rivals(usage) if job != seed]
         count = min(self._random.randint(1, RUIN - 1), len(rivals))
         group = [seed, *self._random.sample(rivals, count)]
@@ -144,7 +144,7 @@ class Rounding:
             alone = cheapest(self._menus[job], guess=self._duals.work[job])
             if alone is None or time.perf_counter() > self._stop_at:
                 return False
-            usage = self._capacity.usage(self._parts[job], alone.schedule)
+            usage = self._capacity.usage(self._menus[job], alone.schedule)
             rivals = packing.conflicting(usage)
             self._random.shuffle(rivals)
             old = {rival: packing.remove(rival) for rival in rivals}

@@ -66,11 +66,7 @@ def _groups(request: PlanRequest, part: JobPart) -> NDArray[np.int64]:
         )
         for o in table.offers
     ]
-    first = [
-        parts[0][0] if parts else int(offer)
-        for offer, parts in zip(table.offer, table.spread, strict=True)
-    ]
-    return np.array(of_offer, dtype=np.int64)[np.array(first, dtype=np.int64)]
+    return np.array(of_offer, dtype=np.int64)[table.first()]
 
 
 def _of_stage(
