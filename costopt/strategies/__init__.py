@@ -16,6 +16,12 @@ __all__ = ["STRATEGIES", "build", "check"]
 Parameters = Mapping[str, float | int | str | bool]
 
 
+def _adaptive(step_s: float = 600.0, pools: float = 6, memory_h: float = 72.0) -> Strategy:
+    from costopt.strategies.adaptive import Adaptive
+
+    return Adaptive(step_s=step_s, pools=int(pools), memory_h=memory_h)
+
+
 def _on_demand() -> Strategy:
     from costopt.strategies.on_demand import OnDemand
 
@@ -41,6 +47,7 @@ def _milp(replan_s: float = 3600.0, gap: float = 0.01, time_limit_s: float = 5.0
 
 
 STRATEGIES: Mapping[str, Callable[..., Strategy]] = {
+    "adaptive": _adaptive,
     "greedy_spot": _greedy_spot,
     "milp": _milp,
     "on_demand": _on_demand,

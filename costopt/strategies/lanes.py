@@ -1,0 +1,129 @@
+"""The spot gangs that a job's program weighs, and what their pools are together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from costopt.market.lifetime import Lifetimes, Rates
+from costopt.strategies.deadline_program import Lane, Terms
+from costopt.strategies.option import Option
+
+HOP_AGE_H = 2.0
+"""Age of a pool that is gone to when another is lost: of several, the one up longest is taken."""
+
+PRICE_FACTOR, RATE_FACTOR, SHARE_STEP = 1.03, 1.2, 0.1
+"""By how much prices, rates and shares may move before the program is solved anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A spot gang with what is known of its pool; ``share`` of the time there is capacity."""
+
+    option: Option
+    up: bool
+    age_h: float
+    share: float
+    rates: Rates
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Pool and nodes."""
+        return str(self.option.pool), self.option.nodes
+
+    @property
+    def long_down_class(self) -> int:
+        """The class of age of a pool that has been down for long, 0 for others."""
+        of_age = self.rates.class_at(self.age_h)
+        return 0 if self.up or of_age <= self.rates.class_at(HOP_AGE_H) else of_age
+
+
+def look(job: str, gangs: Sequence[Option], lifetimes: Lifetimes, most: int) -> list[Candidate]:
+    """Of each pool the gang with the cheapest work, or the present one; of these the ``most`` best.
+
+    A pool that is seldom up does not displace a dearer one that is: what counts is the price for
+    each share of the time.
+    """
+    by_pool: dict[object, Candidate] = {}
+    for option in gangs:
+        candidate = _candidate(job, option, lifetimes)
+        best = by_pool.get(option.pool)
+        if best is None or _rank(candidate) < _rank(best):
+            by_pool[option.pool] = candidate
+    ranked = sorted(by_pool.values(), key=_rank)
+    return ranked[:most]
+
+
+def key(job: str, option: Option) -> tuple[str, str, int]:
+    """Under what a gang's capacity is learned: other jobs' nodes take from the same pool."""
+    return job, str(option.pool), option.nodes
+
+
+def terms(
+    candidates: Sequence[Candidate], fallback: Option, step_s: float, guard_s: float
+) -> Terms:
+    """The program's terms, one lane per candidate."""
+    return Terms(
+        step_h=step_s / 3600,
+        lanes=tuple(_lane(candidate, fallback, step_s) for candidate in candidates),
+        safe_cost=fallback.score_usd_per_hour * step_s / 3600,
+        guard=guard_s / step_s,
+        hop_class=candidates[0].rates.class_at(HOP_AGE_H),
+    )
+
+
+def moved(old: Terms, new: Terms) -> bool:
+    """Whether the estimates differ by so much that the values must be computed anew."""
+    if len(old.lanes) != len(new.lanes) or old.step_h != new.step_h:
+        return True
+    if abs(old.guard - new.guard) > 0.01 or _apart(old.safe_cost, new.safe_cost):
+        return True
+    return any(_lane_moved(a, b) for a, b in zip(old.lanes, new.lanes, strict=True))
+
+
+def _candidate(job: str, option: Option, lifetimes: Lifetimes) -> Candidate:
+    known = key(job, option)
+    return Candidate(
+        option=option,
+        up=option.free or option.running,
+        age_h=lifetimes.age_h(known),
+        share=lifetimes.share(known),
+        rates=lifetimes.rates(known),
+    )
+
+
+def _rank(candidate: Candidate) -> tuple[bool, float, str, int]:
+    price = candidate.option.score_usd_per_unit / max(candidate.share, 0.01)
+    return (not candidate.option.running, price, *candidate.key)
+
+
+def _lane(candidate: Candidate, fallback: Option, step_s: float) -> Lane:
+    option, down_class = candidate.option, candidate.long_down_class
+    share = candidate.share
+    if down_class:
+        comes_per_hour = candidate.rates.down_per_hour[down_class]
+        share = min(share, -math.expm1(-comes_per_hour * HOP_AGE_H))
+    return Lane(
+        cost=option.score_usd_per_hour * step_s / 3600,
+        speed=option.units_per_s / fallback.units_per_s,
+        start=option.start_s / step_s,
+        rates=candidate.rates,
+        share=share,
+        down_class=down_class,
+    )
+
+
+def _lane_moved(old: Lane, new: Lane) -> bool:
+    return (
+        _apart(old.cost, new.cost)
+        or _apart(old.speed, new.speed)
+        or abs(old.start - new.start) > 0.01
+        or abs(old.share - new.share) > SHARE_STEP
+        or old.down_class != new.down_class
+        or old.rates.differs(new.rates, RATE_FACTOR)
+    )
+
+
+def _apart(old: float, new: float) -> bool:
+    return abs(new - old) > (PRICE_FACTOR - 1.0) * max(abs(old), 1e-9)

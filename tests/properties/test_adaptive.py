@@ -1,0 +1,65 @@
+"""Whatever the market does, the adaptive strategy is in time and never dearer than it must be."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from costopt.domain.history import MarketHistory
+from costopt.replay.rehearsal import rehearse
+from tests.properties.test_shield import GAP_S, traces
+from tests.replay.cant_be_late import (
+    ON_DEMAND_USD,
+    NoHazard,
+    OneMachine,
+    OnePower,
+    job,
+    market,
+    policy,
+)
+
+TASK_H = 6.0
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    trace=traces,
+    other=traces,
+    slack_h=st.floats(0.5, 6.0),
+    overhead_h=st.sampled_from([0.02, 0.1, 0.3]),
+)
+def test_it_is_in_time_on_any_market(
+    trace: list[int], other: list[int], slack_h: float, overhead_h: float
+) -> None:
+    deadline_h = TASK_H + overhead_h + GAP_S / 3600 + slack_h
+    ticks = int(3.1 * deadline_h * 3600 / GAP_S)
+    here = market((trace * 100)[:ticks], GAP_S)
+    there = market((other * 100)[:ticks], GAP_S, zone="us-west-2b")
+    task = job(deadline_h, overhead_h, TASK_H)
+    run = rehearse(
+        task,
+        policy("adaptive"),
+        MarketHistory("two", {**here.pools, **there.pools}, GAP_S, "test"),
+        machines=OneMachine(),
+        powers=OnePower(),
+        hazards=NoHazard(),
+    )
+    assert run.summary.on_time is True
+    assert run.summary.done_units == pytest.approx(task.work.amount)
+    assert run.summary.usd < ON_DEMAND_USD * (deadline_h + 2 * GAP_S / 3600)
+
+
+def test_without_spot_it_costs_what_on_demand_does() -> None:
+    costs = [
+        rehearse(
+            job(12, 0.1, TASK_H),
+            policy(name),
+            market([0] * 300, GAP_S),
+            machines=OneMachine(),
+            powers=OnePower(),
+            hazards=NoHazard(),
+        ).summary.usd
+        for name in ("adaptive", "on_demand")
+    ]
+    assert costs[0] == pytest.approx(costs[1])

@@ -1,0 +1,100 @@
+"""How long capacity lasts, learned by its age."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from costopt.market.lifetime import PRIOR_ENDINGS, Lifetimes, Rates, recorded_rates
+from tests.market_fixtures import T0
+
+PRIOR = Rates((0.0, 1.0), (2.0, 0.5), (1.0, 0.2))
+TICK_H = 0.1
+
+
+def _watch(lifetimes: Lifetimes, ups: str, key: str = "a", region: str = "r") -> None:
+    """One look per tick; "1" is capacity."""
+    for tick, up in enumerate(ups):
+        lifetimes.look(key, region, up == "1", T0 + timedelta(hours=TICK_H * tick))
+
+
+def test_the_recorded_rates_fall_with_age() -> None:
+    rates = recorded_rates()
+    assert rates.from_h[0] == 0.0
+    for per_hour in (rates.up_per_hour, rates.down_per_hour):
+        assert len(per_hour) == len(rates.from_h)
+        assert per_hour[0] > 5 * per_hour[-1] > 0
+
+
+def test_what_was_never_seen_has_the_priors_rates() -> None:
+    assert Lifetimes(PRIOR).rates("a") == PRIOR
+
+
+@pytest.mark.parametrize(("age_h", "of_age"), [(0.0, 0), (0.99, 0), (1.0, 1), (50.0, 1)])
+def test_classes_begin_at_their_ages(age_h: float, of_age: int) -> None:
+    assert PRIOR.class_at(age_h) == of_age
+
+
+def test_an_ending_counts_at_the_age_at_which_it_came() -> None:
+    """Of a period whose beginning nobody saw the age is assumed to be an hour."""
+    lifetimes = Lifetimes(PRIOR, memory_h=1e9)
+    _watch(lifetimes, "0" + "1" * 5 + "0")
+    rates = lifetimes.rates("a")
+    assert rates.up_per_hour[0] == pytest.approx(
+        (PRIOR_ENDINGS + 1) / (PRIOR_ENDINGS / 2.0 + 5 * TICK_H)
+    )
+    assert rates.up_per_hour[1] == PRIOR.up_per_hour[1]
+    assert rates.down_per_hour[0] == PRIOR.down_per_hour[0]
+    assert rates.down_per_hour[1] == pytest.approx(
+        (PRIOR_ENDINGS + 1) / (PRIOR_ENDINGS / 0.2 + TICK_H)
+    )
+
+
+def test_age_is_counted_from_the_change() -> None:
+    lifetimes = Lifetimes(PRIOR)
+    _watch(lifetimes, "00")
+    assert lifetimes.age_h("a") == pytest.approx(1.0 + TICK_H)
+    _watch(lifetimes, "00" + "1" * 4)
+    assert lifetimes.age_h("a") == pytest.approx(3 * TICK_H)
+
+
+def test_a_gap_makes_the_age_unknown() -> None:
+    lifetimes = Lifetimes(PRIOR)
+    _watch(lifetimes, "01")
+    lifetimes.look("a", "r", up=True, now=T0 + timedelta(hours=30))
+    assert lifetimes.age_h("a") == 1.0
+
+
+def test_a_second_look_at_one_instant_counts_once() -> None:
+    once, twice = Lifetimes(PRIOR), Lifetimes(PRIOR)
+    _watch(once, "011")
+    _watch(twice, "011")
+    twice.look("a", "r", up=False, now=T0 + timedelta(hours=2 * TICK_H))
+    assert once.rates("a") == twice.rates("a")
+
+
+def test_zones_of_a_region_learn_from_each_other() -> None:
+    flicker = "01" * 200
+    lifetimes = Lifetimes(PRIOR)
+    _watch(lifetimes, flicker, "a", "r")
+    _watch(lifetimes, "1" * 3, "b", "r")
+    _watch(lifetimes, "1" * 3, "c", "elsewhere")
+    near, far = lifetimes.rates("b"), lifetimes.rates("c")
+    assert near.up_per_hour[0] > 2 * PRIOR.up_per_hour[0]
+    assert not far.differs(PRIOR, 1.05)
+    assert lifetimes.rates("a").up_per_hour[0] > near.up_per_hour[0] * 0.9
+
+
+def test_what_was_seen_fades() -> None:
+    flicker, calm = "01" * 200, "0" + "1" * 2000
+    lasting, fading = Lifetimes(PRIOR, memory_h=1e9), Lifetimes(PRIOR, memory_h=10.0)
+    for lifetimes in (lasting, fading):
+        _watch(lifetimes, flicker + calm)
+    assert fading.rates("a").up_per_hour[0] < 0.6 * lasting.rates("a").up_per_hour[0]
+
+
+def test_rates_differ_by_a_factor() -> None:
+    other = Rates(PRIOR.from_h, (2.0, 0.5), (1.0, 0.25))
+    assert PRIOR.differs(other, 1.2)
+    assert not PRIOR.differs(other, 1.3)

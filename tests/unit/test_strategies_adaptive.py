@@ -1,0 +1,135 @@
+"""Spot, wait or fall back, by what each is expected to cost."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from costopt.domain.fleet import Node
+from costopt.domain.market import Offer
+from costopt.domain.view import Decision, Target
+from costopt.strategies.adaptive import Adaptive
+from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
+from tests.market_fixtures import after
+from tests.strategy_fixtures import look, nodes_in, offer, only
+
+SAFE_OFFER = offer(SAFE, 8.0)
+WAIT: tuple[Target, ...] = ()
+ON_A, ON_B, ON_SAFE = (Target(SPOT_A, 1),), (Target(SPOT_B, 1),), (Target(SAFE, 1),)
+
+
+def _decide(
+    offers: list[Offer],
+    *,
+    deadline_h: float = 16,
+    now_h: float = 0,
+    done_h: float = 0.0,
+    nodes: tuple[Node, ...] = (),
+    strategy: Adaptive | None = None,
+) -> Decision:
+    """4 h of work."""
+    view = look(
+        task(deadline_s=deadline_h * HOUR_S),
+        [*offers, SAFE_OFFER],
+        now_s=now_h * HOUR_S,
+        done=done_h * HOUR_S,
+        nodes=nodes,
+    )
+    return only((strategy or Adaptive()).decide(view))
+
+
+def test_spot_that_is_to_be_had_is_taken() -> None:
+    decision = _decide([offer(SPOT_A, 2.0)])
+    assert decision.targets == ON_A
+    assert "launch on" in decision.reason
+    assert "wait $" in decision.reason
+
+
+def test_with_much_time_it_waits_for_spot() -> None:
+    assert _decide([offer(SPOT_A, 2.0, 0)], deadline_h=30).targets == WAIT
+
+
+def test_with_little_time_it_falls_back() -> None:
+    assert _decide([offer(SPOT_A, 2.0, 0)], deadline_h=6).targets == ON_SAFE
+
+
+def test_spot_dearer_than_the_safe_gang_is_left() -> None:
+    assert _decide([offer(SPOT_A, 9.0)], deadline_h=6).targets == ON_SAFE
+
+
+def test_an_on_demand_gang_is_kept_while_spot_is_young() -> None:
+    """Spot that has just come is likely to go; spot that has lasted is worth a launch."""
+    chosen = []
+    for age_h in (0.0, 9.0):
+        strategy = Adaptive()
+        for minutes in range(0, int(60 * age_h) + 5, 5):
+            up = minutes > 0
+            strategy.lifetimes.look(
+                ("job", str(SPOT_A), 1), "aws/us-east-1", up, after(0) + timedelta(minutes=minutes)
+            )
+        view_h = (int(60 * age_h) + 5) / 60
+        decision = _decide(
+            [offer(SPOT_A, 5.5)],
+            deadline_h=view_h + 5.0,
+            now_h=view_h,
+            nodes=nodes_in(SAFE),
+            strategy=strategy,
+        )
+        chosen.append(decision.targets)
+    assert chosen == [ON_SAFE, ON_A]
+
+
+def test_of_two_pools_the_cheaper_is_launched() -> None:
+    assert _decide([offer(SPOT_A, 2.0), offer(SPOT_B, 1.5)]).targets == ON_B
+
+
+@pytest.mark.parametrize(("price_usd_per_hour", "expected"), [(1.99, ON_A), (0.2, ON_B)])
+def test_a_running_gang_moves_only_for_much_money(
+    price_usd_per_hour: float, expected: tuple[Target, ...]
+) -> None:
+    decision = _decide(
+        [offer(SPOT_A, 2.0), offer(SPOT_B, price_usd_per_hour)],
+        done_h=1.0,
+        now_h=1.0,
+        nodes=nodes_in(SPOT_A),
+    )
+    assert decision.targets == expected
+
+
+@pytest.mark.parametrize(("down_for_h", "expected"), [(0.0, WAIT), (30.0, ON_B)])
+def test_a_cheap_pool_that_stays_away_is_not_waited_for(
+    down_for_h: float, expected: tuple[Target, ...]
+) -> None:
+    strategy = Adaptive()
+    for minutes in range(int(60 * down_for_h)):
+        for pool, up in ((SPOT_A, False), (SPOT_B, True)):
+            now = after(0) + timedelta(minutes=minutes)
+            strategy.lifetimes.look(("job", str(pool), 1), "aws/us-east-1", up, now)
+    decision = _decide(
+        [offer(SPOT_A, 0.5, 0), offer(SPOT_B, 2.0)],
+        now_h=down_for_h,
+        deadline_h=down_for_h + 12,
+        strategy=strategy,
+    )
+    assert decision.targets == expected
+
+
+def test_without_safe_capacity_spot_is_taken() -> None:
+    view = look(task(deadline_s=16 * HOUR_S), [offer(SPOT_A, 2.0)])
+    assert only(Adaptive().decide(view)).targets == ON_A
+
+
+def test_what_is_done_ends_on_what_runs() -> None:
+    assert _decide([offer(SPOT_A, 2.0)], done_h=4.0, nodes=nodes_in(SPOT_A)).targets == ON_A
+
+
+def test_the_program_is_solved_once_while_nothing_moves() -> None:
+    strategy = Adaptive()
+    programs = set()
+    for tick in range(10):
+        _decide([offer(SPOT_A, 2.0)], now_h=tick / 12, strategy=strategy)
+        programs.add(id(strategy._programs["job"]))
+    assert len(programs) == 1
+    _decide([offer(SPOT_A, 3.0)], now_h=1.0, strategy=strategy)
+    assert id(strategy._programs["job"]) not in programs

@@ -1,0 +1,139 @@
+"""The dynamic program against a recursion by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from costopt.market.lifetime import Rates
+from costopt.strategies.deadline_program import Lane, Program, Terms
+
+STEP_H = 0.5
+SPOT, SAFE = 1.0, 3.0
+
+
+def _memoryless(up_per_hour: float, down_per_hour: float) -> Rates:
+    return Rates((0.0,), (up_per_hour,), (down_per_hour,))
+
+
+RATES = _memoryless(0.6, 0.9)
+TERMS = Terms(STEP_H, (Lane(SPOT, 1.0, 1.0, RATES),), SAFE, guard=1.0)
+
+
+class ByHand:
+    """The same program without arrays: whole steps, one class of age, one lane."""
+
+    def __init__(self, start: int, guard: int) -> None:
+        self.start, self.guard = start, guard
+        self.ends = 1 - math.exp(-RATES.up_per_hour[0] * STEP_H)
+        self.comes = 1 - math.exp(-RATES.down_per_hour[0] * STEP_H)
+
+    def next_up(self, up: bool) -> tuple[tuple[float, bool], ...]:
+        chance = 1 - self.ends if up else self.comes
+        return (chance, True), (1 - chance, False)
+
+    @cache  # noqa: B019
+    def spot(self, n: int, u: int) -> float:
+        """After the decision for spot, which is up now."""
+        if u < 0:
+            return math.inf
+        return sum(
+            chance * (self.best_on_spot(n, u) if up else self.best_waiting(n, u, up))
+            for chance, up in self.next_up(True)
+        )
+
+    @cache  # noqa: B019
+    def wait(self, n: int, u: int, up: bool) -> float:
+        if u < 0:
+            return math.inf
+        return sum(c * self.best_waiting(n, u, later) for c, later in self.next_up(up))
+
+    @cache  # noqa: B019
+    def safe(self, n: int, u: int, up: bool) -> float:
+        return sum(c * self.best_on_safe(n, u, later) for c, later in self.next_up(up))
+
+    def best_on_spot(self, n: int, u: int) -> float:
+        if n - u - self.guard <= 0:
+            return 0.0
+        return min(SPOT + self.spot(n - 1, u), self.best_waiting(n, u, True))
+
+    def best_waiting(self, n: int, u: int, up: bool) -> float:
+        if n - u - self.guard <= 0:
+            return 0.0
+        launch = SPOT + self.spot(n - 1, u - self.start) if up else math.inf
+        return min(launch, self.wait(n - 1, u - 1, up), SAFE + self.safe(n - 1, u, up))
+
+    def best_on_safe(self, n: int, u: int, up: bool) -> float:
+        if n - u <= 0:
+            return 0.0
+        left = u - self.guard
+        launch = SPOT + self.spot(n - 1, left - self.start) if up else math.inf
+        stay = SAFE + self.safe(n - 1, u, up)
+        return min(stay, launch, self.wait(n - 1, left - 1, up))
+
+
+@pytest.mark.parametrize("n", [1, 5, 12, 20])
+def test_values_are_those_of_the_recursion(n: int) -> None:
+    by_hand = ByHand(start=1, guard=1)
+    program = Program(TERMS, 20, 21, keep=21)
+    for u in range(n + 1):
+        assert program.on_spot(n, u, 0, 0) == pytest.approx(by_hand.spot(n, u), rel=1e-5)
+        for up, lane in ((True, 0), (False, None)):
+            assert program.waiting(n, u, lane, 0) == pytest.approx(by_hand.wait(n, u, up), rel=1e-5)
+            assert program.on_safe(n, u, lane, 0) == pytest.approx(by_hand.safe(n, u, up), rel=1e-5)
+
+
+def test_without_spare_time_the_rest_is_done_on_the_safe_gang() -> None:
+    program = Program(TERMS, 20, 10)
+    assert program.waiting(20, 0, lane=None, of_age=0) == pytest.approx(20 * SAFE)
+    assert program.on_safe(20, 0, lane=None, of_age=0) == pytest.approx(20 * SAFE)
+
+
+def test_more_time_never_costs_more() -> None:
+    program = Program(TERMS, 30, 20)
+    costs = [program.waiting(30, u / 4, lane=None, of_age=0) for u in range(60)]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[0] > costs[-1] + 10
+
+
+def test_another_pool_is_worth_something() -> None:
+    alone = Program(TERMS, 30, 10)
+    lane = replace(TERMS.lanes[0], share=0.5)
+    beside = Program(replace(TERMS, lanes=(lane, lane)), 30, 10)
+    assert beside.on_spot(30, 5, 0, 0) < alone.on_spot(30, 5, 0, 0)
+    assert beside.waiting(30, 5, None, 0) < alone.waiting(30, 5, None, 0)
+
+
+def test_a_dear_pool_that_is_up_is_not_taken_for_a_cheap_one() -> None:
+    """Who waits beside a dear pool can launch the dear one, and the cheap one once it is back."""
+    cheap = replace(TERMS.lanes[0], share=0.5)
+    dear = replace(cheap, cost=2.5)
+    program = Program(replace(TERMS, lanes=(cheap, dear)), 30, 10)
+    waits = [program.waiting(30, 5, lane, 0) for lane in (0, 1, None)]
+    assert waits == sorted(waits)
+    assert waits[1] - waits[0] > 1.0
+
+
+def test_all_that_may_happen_sums_to_one() -> None:
+    rates = Rates((0.0, 1.0, 3.0), (1.0, 0.5, 0.1), (2.0, 0.5, 0.1))
+    lanes = tuple(Lane(cost, 1.0, 1.0, rates, share) for cost, share in ((1, 0.4), (2, 0.9)))
+    terms = Terms(STEP_H, lanes, SAFE, 1.0, hop_class=1)
+    program = Program(replace(terms, safe_cost=1.0), 8, 4)
+    for lane in (0, 1, None):
+        for of_age in range(3):
+            assert program.on_safe(8, 0, lane, of_age) == pytest.approx(8.0)
+
+
+def test_a_faster_gang_makes_time() -> None:
+    fast = Terms(STEP_H, (Lane(SPOT, 2.0, 1.0, RATES),), SAFE, guard=1.0)
+    assert Program(fast, 30, 10).on_spot(30, 5, 0, 0) < Program(TERMS, 30, 10).on_spot(30, 5, 0, 0)
+
+
+def test_only_the_last_steps_are_kept() -> None:
+    program = Program(TERMS, 100, 10, keep=8)
+    assert [program.covers(n) for n in (92, 93, 100, 101)] == [False, True, True, False]
+    whole = Program(TERMS, 100, 10, keep=101)
+    assert program.waiting(95, 4.5, 0, 0) == whole.waiting(95, 4.5, 0, 0)
