@@ -16,6 +16,7 @@ COMMANDS = {
     "backtest": Entry("costopt.cli.backtest", "backtest", "Try policies on a recorded market."),
     "status": Entry("costopt.cli.status", "status", "Show how far jobs are and what they cost."),
     "events": Entry("costopt.cli.events", "events", "List the facts that the ledger holds."),
+    "explain": Entry("costopt.cli.explain", "explain", "Tell why a decision was made."),
     "report": Entry("costopt.cli.report", "report", "Write a job's report as one HTML file."),
     "catalog": Entry("costopt.cli.catalog", "catalog", "List GPU instance types and regions."),
     "market": Entry("costopt.cli.market", "market", "Generate, import and show market histories."),

@@ -58,6 +58,7 @@ SAVE_WITHIN_S = 30.0
 @carbon_option
 @account_option
 @state_dir_option
+@click.option("--explain", is_flag=True, help="Record with each decision what else was weighed.")
 @click.option("--apply", is_flag=True, help="Launch nodes; without it the plan is only shown.")
 @output_option
 def run(
@@ -73,6 +74,7 @@ def run(
     carbon: Path | None,
     account: str | None,
     state_dir: Path,
+    explain: bool,
     apply: bool,
     output: str,
 ) -> None:
@@ -115,6 +117,7 @@ def run(
         account=shared,
         price_forecasts=forecasts,
         carbon=intensities,
+        explain=explain,
     )
     signals = StopSignals()
     with (

@@ -52,6 +52,7 @@ class LiveOptions:
     fields are market time. ``start_at`` is where in the record the run begins; ``account`` the
     quotas and tenants that it keeps to. It plans with ``price_forecasts`` from the record so far if
     asked to, and with forecasts from the recorded intensities ``carbon`` if there are any.
+    ``explain``: whether decisions are recorded with what else was weighed.
     """
 
     state_dir: Path
@@ -64,6 +65,7 @@ class LiveOptions:
     account: Account = UNLIMITED
     price_forecasts: bool = False
     carbon: CarbonHistory | None = None
+    explain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,7 @@ def open_run(
             drain_timeout_s=max(DRAIN_S, DRAIN_WALL_S * clock.speed),
             noticed_share=noticed_share,
             account=options.account,
+            explain=options.explain,
         )
         engine = Engine([job], policy, build(policy.strategy), world, settings)
         try:

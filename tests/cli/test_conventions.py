@@ -91,10 +91,10 @@ def test_the_reference_is_up_to_date() -> None:
 
 
 def test_a_misspelt_command_is_answered_with_the_nearest() -> None:
-    done = invoke("pln")
+    done = invoke("plann")
     assert done.exit_code == 2
     assert done.stderr == (
-        "error: there is no command 'pln'; did you mean 'plan'?\n  → see costopt --help\n"
+        "error: there is no command 'plann'; did you mean 'plan'?\n  → see costopt --help\n"
     )
     assert done.stdout == ""
 

@@ -1,0 +1,133 @@
+"""costopt explain"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from costopt.cli.output import output_option
+from costopt.cli.state import state_dir_option
+
+if TYPE_CHECKING:
+    from costopt.cli.output import Table
+    from costopt.domain.events import DecisionMade
+
+NOT_RECORDED = (
+    "Nothing was recorded of what else was weighed: run with --explain, with a strategy that "
+    "weighs, such as adaptive."
+)
+
+
+@click.command()
+@click.argument("job")
+@click.argument("decision", required=False)
+@state_dir_option
+@output_option
+def explain(job: str, decision: str | None, state_dir: Path, output: str) -> None:
+    """Tell why a decision was made.
+
+    Without DECISION, every decision of the job in a row. With the id of one, or last, what was
+    weighed: each alternative with what it was expected to cost to the end of the job, the
+    estimates behind that, the slack, and the rule that bound it.
+    """
+    from costopt.cli.ledger_view import events_of
+    from costopt.cli.output import show
+    from costopt.domain.events import DecisionMade
+
+    events, _ = events_of(state_dir, job)
+    made = [event for event in events if isinstance(event, DecisionMade)]
+    show(_all(job, made) if decision is None else _one(job, made, decision), output)
+
+
+def _all(job: str, made: list[DecisionMade]) -> Table:
+    from costopt.cli.figures import length
+    from costopt.cli.output import Column, Table
+
+    columns = (
+        Column("decision", "Decision"),
+        Column("at", "Time (UTC)"),
+        Column("choice", "Choice"),
+        Column("rule", "Rule"),
+        Column("slack_s", "Slack", length, right=True),
+        Column("weighed", "Weighed", right=True),
+        Column("reason", "Reason", fold_at=60),
+    )
+    rows = [
+        {
+            "decision": each.decision_id,
+            "at": each.at,
+            "choice": _choice(each),
+            "rule": each.rule,
+            "slack_s": each.slack_s,
+            "weighed": len(each.alternatives),
+            "reason": each.reason,
+        }
+        for each in made
+    ]
+    return Table("costopt.explain/1", f"Decisions for {job}", columns, rows, facts={"job": job})
+
+
+def _one(job: str, made: list[DecisionMade], decision: str) -> Table:
+    from costopt.cli.figures import length, usd
+    from costopt.cli.output import Column, Table
+
+    event = _named(job, made, decision)
+    columns = (
+        Column("choice", "Alternative"),
+        Column("value_usd", "Expected $ to the end", usd, right=True),
+        Column("more_usd", "More than the best", usd, right=True),
+        Column("chosen", "Chosen"),
+        Column("note", "Estimates", fold_at=60),
+    )
+    known = [value for _, value, _ in event.alternatives if value is not None]
+    rows = [
+        {
+            "choice": choice,
+            "value_usd": value,
+            "more_usd": None if value is None else value - min(known),
+            "chosen": choice == _choice(event),
+            "note": note,
+        }
+        for choice, value, note in event.alternatives
+    ]
+    slack = "unknown" if event.slack_s is None else length(event.slack_s)
+    bound = "no rule bound it" if event.rule is None else f"bound by the rule {event.rule}"
+    notes = (f"{_choice(event)}: {event.reason}; slack {slack}; {bound}.",)
+    facts = {
+        "job": job,
+        "decision": event.decision_id,
+        "at": event.at,
+        "choice": _choice(event),
+        "reason": event.reason,
+        "rule": event.rule,
+        "slack_s": event.slack_s,
+    }
+    return Table(
+        "costopt.explain.decision/1",
+        f"{event.decision_id} at {event.at:%Y-%m-%d %H:%M:%S} UTC",
+        columns,
+        rows,
+        facts=facts,
+        notes=notes if rows else (*notes, NOT_RECORDED),
+    )
+
+
+def _named(job: str, made: list[DecisionMade], decision: str) -> DecisionMade:
+    from costopt.spec.nearest import suggestion
+
+    if decision == "last" and made:
+        return made[-1]
+    found = next((each for each in made if each.decision_id == decision), None)
+    if found is None:
+        near = suggestion(decision, [each.decision_id for each in made])
+        raise click.BadParameter(
+            f"job {job!r} has no decision {decision!r}{near}", param_hint="DECISION"
+        )
+    return found
+
+
+def _choice(event: DecisionMade) -> str:
+    """In the words of an alternative."""
+    return " + ".join(f"{nodes} × {pool}" for pool, nodes in event.targets) or "wait"
