@@ -91,10 +91,10 @@ def test_the_reference_is_up_to_date() -> None:
 
 
 def test_a_misspelt_command_is_answered_with_the_nearest() -> None:
-    done = invoke("plann")
+    done = invoke("statsu")
     assert done.exit_code == 2
     assert done.stderr == (
-        "error: there is no command 'plann'; did you mean 'plan'?\n  → see costopt --help\n"
+        "error: there is no command 'statsu'; did you mean 'status'?\n  → see costopt --help\n"
     )
     assert done.stdout == ""
 
