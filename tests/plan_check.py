@@ -27,6 +27,9 @@ from tests.fleet_choice import (
     window_of,
 )
 
+CLOCK_H = 1e-6 / 3600
+"""The times of allocations are told in whole microseconds."""
+
 TINY_H = 1e-5
 """Allocations name whole microseconds; solvers and planners are sure to about this."""
 
@@ -147,7 +150,7 @@ def _undone(job: Job, own: Sequence[Stretch]) -> float:
     left = [stage.units for stage in stages]
     number = 0
     for one in own:
-        units = one.work_h * one.choice.units_per_h
+        units = (one.work_h + CLOCK_H) * one.choice.units_per_h
         while number < len(stages) and units > 0:
             stage = stages[number]
             if stage.min_nodes <= one.choice.nodes <= stage.max_nodes:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from costopt.domain.job import Job
 from costopt.domain.market import InstanceType, Pool
 from costopt.domain.transfer import Transfer
-
-GIGABITS_PER_GIB = 2**30 * 8 / 1e9
 
 Transfers = Mapping[tuple[str, str], Transfer]
 """By ("provider/region" from, "provider/region" to)."""
@@ -39,11 +38,11 @@ def fetch_to(pool: Pool, machine: InstanceType, job: Job, transfers: Transfers) 
     for region, size_gib, saved in stored(job):
         if region is None or size_gib <= 0 or region == here:
             continue
-        fetched, sent = transfers.get((region, here)), transfers.get((here, region))
+        fetched, sent = _known(transfers, region, here), _known(transfers, here, region)
         if fetched is None or (saved and sent is None):
             return None
         usd += size_gib * fetched.usd_per_gib
-        hours += size_gib * _hours_per_gib(fetched, machine)
+        hours += fetched.hours(size_gib, machine)
         if saved and sent is not None:
             save_usd += size_gib * sent.usd_per_gib
     return Fetch(hours, usd, save_usd)
@@ -57,6 +56,10 @@ def stored(job: Job) -> Stored:
     return (checkpoint, (job.data.region, job.data.size_gib, False))
 
 
-def _hours_per_gib(transfer: Transfer, machine: InstanceType) -> float:
-    known = [gbps for gbps in (transfer.gbps, machine.network_gbps) if gbps]
-    return GIGABITS_PER_GIB / min(known) / 3600 if known else 0.0
+def _known(transfers: Transfers, origin: str, target: str) -> Transfer | None:
+    """The transfer, None where there is none or its figures are no price or no speed."""
+    found = transfers.get((origin, target))
+    if found is None or not (math.isfinite(found.usd_per_gib) and found.usd_per_gib >= 0):
+        return None
+    speed = found.gbps
+    return found if speed is None or (math.isfinite(speed) and speed > 0) else None

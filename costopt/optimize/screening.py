@@ -13,6 +13,7 @@ from costopt.domain.job import Job
 from costopt.domain.market import InstanceType, Offer
 from costopt.domain.plan import Rejection
 from costopt.domain.power import NodePower
+from costopt.domain.series import Series
 from costopt.market.screen import screen_for_job, screen_offers
 from costopt.optimize.demand import Demand
 from costopt.optimize.fetch import Fetch, Stored, fetch_to, stored
@@ -97,11 +98,16 @@ class Screening:
         """Of the offers that no job can use."""
         powers = self._request.powers
         needs_carbon = self._request.policy.objective.usd_per_tonne_co2e > 0
-        return {
-            number: fault
-            for number, offer in enumerate(self.offers)
-            if (fault := _hazard_fault(offer) or _power_fault(powers.get(offer.pool), needs_carbon))
-        }
+        faults: dict[int, Fault] = {}
+        for number, offer in enumerate(self.offers):
+            fault = (
+                _hazard_fault(offer)
+                or _power_fault(powers.get(offer.pool), needs_carbon)
+                or _forecast_fault(offer, self._request, needs_carbon)
+            )
+            if fault is not None:
+                faults[number] = fault
+        return faults
 
     def _faults_for(self, demand: Demand) -> dict[int, Fault]:
         """Of the offers that this job cannot use: prices of ways, dates, speeds."""
@@ -156,6 +162,22 @@ def _ways(
     ]
     found = np.array(way, dtype=np.int64)
     return found, tuple(np.unique(found, return_index=True)[1].tolist())
+
+
+def _forecast_fault(offer: Offer, request: PlanRequest, needs_carbon: bool) -> Fault | None:
+    pool = offer.pool
+    prices = request.price_forecasts.get(pool)
+    if prices is not None and not _is_figure(prices):
+        return "forecast_invalid", "its price forecast holds what is no price"
+    carbon = request.carbon_forecasts.get(f"{pool.provider}/{pool.region}")
+    if needs_carbon and carbon is not None and not _is_figure(carbon):
+        return "forecast_invalid", "the carbon forecast of its region holds what is no intensity"
+    return None
+
+
+def _is_figure(series: Series) -> bool:
+    """Whether every value is a finite number from 0 up."""
+    return all(math.isfinite(value) and value >= 0 for value in series.values)
 
 
 def _hazard_fault(offer: Offer) -> Fault | None:

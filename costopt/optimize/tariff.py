@@ -237,7 +237,7 @@ def _more(
     known: dict[int, Array] = {}
     more = np.zeros((len(spans), len(series)))
     for number, (one, now) in enumerate(zip(series, present, strict=True)):
-        if one is None or now is None:
+        if one is None or now is None or not np.isfinite(one.values).all():
             continue
         if id(one) not in known:
             known[id(one)] = means(one, spans)

@@ -10,12 +10,12 @@ from costopt.domain.job import DataLocation, Job, Progress
 from costopt.domain.market import Pool
 from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Policy
-from costopt.domain.transfer import Transfer
+from costopt.domain.transfer import GIGABITS_PER_GIB, Transfer
 from costopt.domain.view import JobView
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import demand_of
 from costopt.optimize.enumerate import enumerate_configurations
-from costopt.optimize.fetch import GIGABITS_PER_GIB, fetch_to
+from costopt.optimize.fetch import fetch_to
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
 from tests.optimize_fixtures import NOW, job, machine, machines_of, offer, pool, power

@@ -122,6 +122,7 @@ class Menu:
             self,
             slots=self.slots[cut],
             hours=self.hours[cut],
+            tariff=self.tariff.at_slots(np.arange(begin, end)),
             units=self.units[only],
             usable=self.usable[cut],
             score=self.score[cut],
