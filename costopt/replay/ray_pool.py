@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 
@@ -12,6 +14,9 @@ from costopt.replay.trial import Bench, Trial
 
 LOCAL = "local"
 """The address that starts Ray on this machine, for as long as the backtest runs."""
+
+ANSWER_S = 10.0
+"""How long the head of a cluster may take to accept a connection."""
 
 
 def require_ray() -> ModuleType:
@@ -54,16 +59,22 @@ def on_ray(
 
 def _join(ray: ModuleType, address: str, jobs: int | None) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    here = {"num_cpus": jobs, "include_dashboard": False} if address == LOCAL else {}
     try:
-        if address == LOCAL:
-            ray.init(address=LOCAL, num_cpus=jobs, include_dashboard=False, log_to_driver=False)
-        else:
-            ray.init(address=address, log_to_driver=False)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+        _knock(address)
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **here)
+    except (OSError, RuntimeError, ValueError) as error:
         raise CostoptError(
             f"no Ray cluster answers at {address}: {error}",
             hint="give the address of a running one, as in ray://head:10001, or 'local'",
         ) from error
+
+
+def _knock(address: str) -> None:
+    """Raises OSError where nobody listens; Ray itself would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=ANSWER_S).close()
 
 
 def _score(bench: Bench, trial: Trial) -> Score:

@@ -33,7 +33,7 @@ from tests.market_fixtures import T0, after, market, pool_history
 from tests.replay.cant_be_late import NoHazard
 
 
-def _market(hours: float = 40, tick_s: float | None = 600.0) -> MarketHistory:
+def recorded(hours: float = 40, tick_s: float | None = 600.0) -> MarketHistory:
     states: list[tuple[float, int | None, float | None]] = [
         (h * HOUR_S, int(h % 3 != 2), 2.0) for h in range(int(hours))
     ]
@@ -58,11 +58,11 @@ def _powers(policy: Policy) -> Powers:
     return Powers()
 
 
-def _bench(record: MarketHistory) -> Bench:
+def bench_on(record: MarketHistory) -> Bench:
     return Bench({record.name: record}, Machines(), _powers, NoHazard)
 
 
-def _trials(record: MarketHistory, count: int) -> list[Trial]:
+def every_trial(record: MarketHistory, count: int) -> list[Trial]:
     first = rules("on_demand")
     policies = (*with_baselines((), first), oracle(first), optimum(first))
     starts = _starts(JOB, record, count)
@@ -75,7 +75,7 @@ def _trials(record: MarketHistory, count: int) -> list[Trial]:
 
 @pytest.mark.parametrize("starts", [1, 2, 7, 50])
 def test_windows_lie_on_the_grid_within_the_record(starts: int) -> None:
-    record = _market()
+    record = recorded()
     times = _starts(JOB, record, starts)
     assert len(times) == starts
     assert times[0] == T0
@@ -88,18 +88,18 @@ def test_windows_lie_on_the_grid_within_the_record(starts: int) -> None:
 
 
 def test_windows_that_fall_together_count_once() -> None:
-    assert len(_starts(JOB, _market(8.5), 50)) == 4
+    assert len(_starts(JOB, recorded(8.5), 50)) == 4
 
 
 def test_windows_of_event_data_are_spread_evenly() -> None:
-    times = _starts(JOB, _market(tick_s=None), 4)
+    times = _starts(JOB, recorded(tick_s=None), 4)
     steps = {b - a for a, b in itertools.pairwise(times)}
     assert steps == {timedelta(hours=32) / 3}
 
 
 def test_a_record_shorter_than_the_job_is_refused() -> None:
     with pytest.raises(MarketError, match=r"holds 7\.0 h and job 'job' takes up to 8\.0 h"):
-        _starts(JOB, _market(7), 3)
+        _starts(JOB, recorded(7), 3)
 
 
 def test_baselines_share_the_objective_and_may_use_every_capacity_type() -> None:
@@ -118,14 +118,14 @@ def test_baselines_share_the_objective_and_may_use_every_capacity_type() -> None
     assert everything[3] is first
 
 
-def _told(scores: Iterable[tuple[Trial, Score]]) -> dict[tuple[Window, str], Score]:
+def told(scores: Iterable[tuple[Trial, Score]]) -> dict[tuple[Window, str], Score]:
     return {(trial.window, trial.label): score for trial, score in scores}
 
 
 def test_one_score_per_window_and_policy_and_none_below_the_optimum() -> None:
-    record = _market()
-    trials = _trials(record, 3)
-    scores = _told(backtest(_bench(record), trials, _here))
+    record = recorded()
+    trials = every_trial(record, 3)
+    scores = told(backtest(bench_on(record), trials, run_here))
     assert list(scores) == [(trial.window, trial.label) for trial in trials]
     for (window, _), score in scores.items():
         best = scores[window, OPTIMUM]
@@ -133,25 +133,27 @@ def test_one_score_per_window_and_policy_and_none_below_the_optimum() -> None:
         assert score.usd is not None
         assert best.usd is not None
         assert score.usd >= best.usd - 1e-5
-    assert scores == _told(backtest(_bench(record), trials, _here))
+    assert scores == told(backtest(bench_on(record), trials, run_here))
 
 
 def test_two_processes_score_as_one_does() -> None:
-    record = _market()
-    trials = _trials(record, 2)
-    assert _told(in_processes(_bench(record), trials, 2)) == _told(_here(_bench(record), trials))
+    record = recorded()
+    trials = every_trial(record, 2)
+    assert told(in_processes(bench_on(record), trials, 2)) == told(
+        run_here(bench_on(record), trials)
+    )
 
 
 def test_what_goes_wrong_in_a_process_is_told_with_its_hint() -> None:
-    record = _market()
+    record = recorded()
     too_late = Window(record.name, shift(JOB, after(39 * HOUR_S)))
     trials = [Trial(too_late, rules("on_demand")), Trial(too_late, rules("greedy_spot"))]
     with pytest.raises(MarketError, match="is recorded from") as caught:
-        list(in_processes(_bench(record), trials, 2))
+        list(in_processes(bench_on(record), trials, 2))
     assert caught.value.hint
 
 
-def _here(bench: Bench, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Score]]:
+def run_here(bench: Bench, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Score]]:
     return in_processes(bench, trials, 1)
 
 
