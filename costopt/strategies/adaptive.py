@@ -32,6 +32,8 @@ MOST_STEPS = 720
 MOST_SPARE = 480
 """Spare steps beyond which more of them are worth nothing: 80 h of 10 minutes."""
 
+ROUNDING = 1e-6
+
 EXPECTED_HAZARD_PER_HOUR = 0.3
 """Mean over the age of running gangs on the recorded markets, for the work between two saves."""
 
@@ -162,6 +164,8 @@ def _spot_choice(
     needed_s = start_s + situation.work_s / terms_.lanes[lane].speed
     if needed_s <= situation.view.tick_s + 1e-6:
         cost = option.score_usd_per_hour * situation.view.tick_s / 3600
+    elif spare < -ROUNDING:
+        cost = math.inf
     else:
         cost += program.on_spot(situation.steps - 1, spare, lane, of_age)
     verb = "stay on" if option.running else "launch on"
@@ -170,7 +174,12 @@ def _spot_choice(
 
 def _wait_choice(situation: _Situation, program: Program, candidates: list[Candidate]) -> _Choice:
     lane, of_age = _launchable(program, candidates)
-    cost = program.waiting(situation.steps - 1, situation.spare - 1.0, lane, of_age)
+    spare = situation.spare - 1.0
+    cost = program.waiting(situation.steps - 1, spare, lane, of_age)
+    if situation.spare * situation.step_s < situation.view.tick_s - ROUNDING:
+        cost = math.inf
+    elif spare < 0.0:
+        cost -= spare * program.terms.safe_cost
     return _Choice(cost, (), "wait")
 
 
