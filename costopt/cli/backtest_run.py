@@ -58,7 +58,10 @@ def run_trials(
     with results_file(results) as file:
         known = sum(keys.of(trial) in file.known for trial in trials)
         if file.dropped:
-            click.echo(f"{results}: {file.dropped} damaged lines are left out", err=True)
+            lines = (
+                "1 damaged line is" if file.dropped == 1 else f"{file.dropped} damaged lines are"
+            )
+            click.echo(f"{results}: {lines} left out", err=True)
         if known:
             click.echo(f"{results}: {known} of {len(trials)} runs are known already", err=True)
         return list(_counted(backtest(bench, trials, run, file, keys), len(trials)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -178,3 +179,103 @@ def test_a_job_that_no_pool_can_do_is_refused_before_it_replays(
     assert done.exit_code == 3
     assert said in done.stderr
     assert done.stdout == ""
+
+
+def test_every_market_deadline_and_start_up_time_is_tried(folder: Path) -> None:
+    other = market(*recorded().pools.values(), tick_s=600.0, name="other")
+    write_history(other, folder / "other.parquet")
+    told = backtest(
+        folder, "--market", f"{folder}/other.parquet", "--starts", "2", "--deadlines", "6h,8h",
+        "--startups", "1m,10m", "--by", "deadline", "--lifetime-oracle", "-o", "json",
+        "--runs", f"{folder}/runs.csv",
+    )  # fmt: skip
+    assert told.exit_code == 0, told.stderr
+    table = json.loads(told.stdout)
+    assert len(table["markets"]) == 2
+    assert table["deadlines_h"] == [6, 8]
+    assert table["windows"] == 2 * 2 * 2 * 2
+    assert [row["group"] for row in table["rows"]] == ["6h 00m"] * 6 + ["8h 00m"] * 6
+    assert {row["runs"] for row in table["rows"]} == {8}
+    by_name = {(row["group"], row["strategy"]): row for row in table["rows"]}
+    for group in ("6h 00m", "8h 00m"):
+        oracle = by_name[group, "lifetime oracle"]
+        assert oracle["misses"] == 0
+        low, high = oracle["hindsight_interval"]
+        assert 1 <= low <= oracle["hindsight_ratio"] <= high
+    with (folder / "runs.csv").open() as file:
+        runs = list(csv.DictReader(file))
+    assert len(runs) == 16 * 6
+    assert {run["startup_s"] for run in runs} == {"60.0", "600.0"}
+    assert {run["deadline_h"] for run in runs} == {"6.0", "8.0"}
+    best = [float(run["usd"]) for run in runs if run["policy"] == "hindsight optimum"]
+    assert len(best) == 16
+
+
+def test_processes_seed_and_results_file_leave_the_figures_as_they_are(folder: Path) -> None:
+    alone = backtest(folder, "--starts", "4", "-o", "json", "--jobs", "1")
+    results = ("--results", f"{folder}/scores.jsonl")
+    first = backtest(folder, "--starts", "4", "-o", "json", "--jobs", "2", *results)
+    again = backtest(folder, "--starts", "4", "-o", "json", "--jobs", "1", *results)
+    assert alone.stdout == first.stdout == again.stdout
+    assert alone.stderr == first.stderr == ""
+    assert "20 of 20 runs are known already" in again.stderr
+    more = backtest(folder, "--starts", "4", "--notice", "0", "-o", "json", *results)
+    assert "known already" not in more.stderr
+    other = backtest(folder, "--starts", "4", "--seed", "1", "-o", "json", *results)
+    assert "20 of 20 runs are known already" in other.stderr
+    assert other.exit_code == 0
+
+
+def test_a_results_file_that_was_cut_off_is_gone_on_with(folder: Path) -> None:
+    results = folder / "scores.jsonl"
+    whole = backtest(folder, "--starts", "2", "-o", "json", "--results", str(results))
+    results.write_bytes(results.read_bytes()[:-30])
+    again = backtest(folder, "--starts", "2", "-o", "json", "--results", str(results))
+    assert again.stdout == whole.stdout
+    assert "1 damaged line is left out" in again.stderr
+    assert "9 of 10 runs are known already" in again.stderr
+
+
+def test_gaps_of_the_record_are_told_and_kept_clear_of(folder: Path) -> None:
+    gap = [(0, 1, 1.0), (10 * HOUR, None, None), (11 * HOUR, 1, 1.0)]
+    record = market(
+        pool_history(SPOT, gap, 24 * HOUR), pool_history(ON_DEMAND, [(0, 100, 3.0)], 24 * HOUR),
+        tick_s=600.0,
+    )  # fmt: skip
+    write_history(record, folder / "market.parquet")
+    done = backtest(folder, "--starts", "3", "-o", "json", "--runs", f"{folder}/runs.csv")
+    (covered,) = json.loads(done.stdout)["coverage"]
+    assert covered["gap_h"] == 1
+    assert covered["usable_share"] == pytest.approx((2 + 5) / 16)
+    shown = backtest(folder, "--starts", "3").stdout
+    assert "24 h recorded, 1.0 h with gaps; a window of 8 h can begin in 43.8 % of it" in shown
+    (folder / "job.yaml").write_text(JOB.replace("8h", "14h"))
+    refused = backtest(folder, "--starts", "3")
+    assert refused.exit_code == 1
+    assert "has no 14.0 h without a gap" in refused.stderr
+    assert "--over-gaps" in refused.stderr
+    assert backtest(folder, "--starts", "3", "--over-gaps").exit_code == 0
+
+
+def test_the_report_shows_the_optimum_and_the_coverage(folder: Path) -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    done = backtest(folder, "--starts", "2", "--report", f"{folder}/x.html")
+    assert done.exit_code == 0, done.stderr
+    page = (folder / "x.html").read_text(encoding="utf-8")
+    for told in (
+        "Progress over time",
+        "Where it ran",
+        "24 h recorded, no gap",
+        "hindsight optimum",
+    ):
+        assert told in page
+
+
+def test_ray_without_its_extra_is_refused_before_it_replays(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    done = backtest(folder, "--ray", "local")
+    assert done.exit_code == 1
+    assert "costopt[ray]" in done.stderr
