@@ -86,9 +86,8 @@ def grid_of(
     record has no room for a window, and click.UsageError for policies of one name.
     """
     first = chosen[0]
-    policies = [*with_baselines(chosen, first), optimum(first)]
-    if with_oracle:
-        policies.append(oracle(first))
+    oracles = (oracle(first), optimum(first)) if with_oracle else (optimum(first),)
+    policies = [*with_baselines(chosen, first), *oracles]
     _check_names(policies)
     found: list[Window] = []
     coverages: list[Coverage] = []

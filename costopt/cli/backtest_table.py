@@ -16,8 +16,8 @@ NO_HINDSIGHT = (
     "(min_nodes = max_nodes) whose speeds in any two pools stand in one ratio in every phase."
 )
 INTERVALS = (
-    "[ ] holds the figure before it with 95 %: paired bootstrap over windows. Windows of one "
-    "record that overlap are alike, so take it for the least."
+    "95 %: the interval of the figure before it, by paired bootstrap over windows. Windows of one "
+    "record that overlap are alike, so the true one is wider."
 )
 
 
@@ -45,7 +45,7 @@ COLUMNS = (
     Column("group", "Of"),
     Column("strategy", "Policy"),
     Column("mean_usd", "$ mean", usd, right=True),
-    Column("mean_interval_usd", "[ ]", _dollars_between, rank=3),
+    Column("mean_interval_usd", "95 %", _dollars_between, rank=3),
     Column("p50_usd", "$ P50", usd, right=True, rank=1),
     Column("p95_usd", "$ P95", usd, right=True, rank=1),
     Column("kwh", "kWh", number, right=True, rank=2),
@@ -56,7 +56,7 @@ COLUMNS = (
     Column("switches", "Moves", number, right=True, rank=1),
     Column("lost_s", "Lost work", length, right=True, rank=1),
     Column("hindsight_ratio", "× hindsight", _ratio, right=True),
-    Column("hindsight_interval", "[ ]", _ratios_between, rank=3),
+    Column("hindsight_interval", "95 %", _ratios_between, rank=3),
     Column("runs", "Runs", right=True),
 )
 
