@@ -15,7 +15,7 @@ from costopt.domain.plan import Allocation
 from costopt.optimize.fleet.schedule import Schedule
 from costopt.optimize.model import JobPart, Use, units_per_hour
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.shared import SharedLimit
+from costopt.optimize.shared import LimitIndex, SharedLimit
 from costopt.optimize.slots import BELIEF_H, Slot
 from costopt.optimize.tariff import Tariff
 
@@ -243,28 +243,36 @@ def broken_limits(
     planned: Sequence[tuple[JobPart, Sequence[Segment]]],
 ) -> list[str]:
     """Names of the shared limits that the jobs break together at some instant."""
-    starts = sorted({s.begin_h for _, segments in planned for s in segments})
-    broken: list[str] = []
-    for limit in limits:
-        for at_h in starts:
-            if limit.near and at_h >= BELIEF_H - TOLERANCE:
-                continue
-            load = sum(
-                _load(request, limit, part, segment)
-                for part, segments in planned
-                for segment in segments
-                if segment.begin_h <= at_h + TOLERANCE and at_h + TOLERANCE < segment.end_h
-            )
-            if load > limit.most * (1 + TOLERANCE):
-                broken.append(limit.name)
-                break
-    return broken
+    index = LimitIndex(request, limits)
+    stretches: dict[int, list[tuple[float, float, float]]] = {}
+    for part, segments in planned:
+        for segment in segments:
+            for number, load in index.loads(part.demand, part.table, segment.row):
+                held = _load(limits[number], segment, load)
+                stretches.setdefault(number, []).append((segment.begin_h, segment.end_h, held))
+    return [
+        limits[number].name
+        for number in sorted(stretches)
+        if _peak(stretches[number], near=limits[number].near)
+        > limits[number].most * (1 + TOLERANCE)
+    ]
 
 
-def _load(request: PlanRequest, limit: SharedLimit, part: JobPart, segment: Segment) -> float:
+def _peak(stretches: Sequence[tuple[float, float, float]], *, near: bool) -> float:
+    """The greatest load at the begin of any stretch; of limits on the present only up to then."""
+    return max(
+        (
+            sum(load for begin, end, load in stretches if begin <= at + TOLERANCE < end)
+            for at, _, _ in stretches
+            if not near or at < BELIEF_H - TOLERANCE
+        ),
+        default=0.0,
+    )
+
+
+def _load(limit: SharedLimit, segment: Segment, load: float) -> float:
     """What a segment adds; dollars per hour at the prices of when it runs."""
-    load = limit.load(request, part.demand, part.table, segment.row)
     hours = segment.hours + segment.start_h
-    if limit.kind != "usd_per_hour" or not load or hours <= 0:
+    if limit.kind != "usd_per_hour" or hours <= 0:
         return load
     return segment.usd / hours

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from costopt.domain.fleet import NodeState
@@ -62,6 +62,33 @@ class SharedLimit:
         if self.quota is not None and not self.quota.matches(pool, machine):
             return 0.0
         return float({"gpus": machine.gpu_count, "vcpus": machine.vcpus}.get(self.kind, 1))
+
+
+class LimitIndex:
+    """Finds the few of many limits that a configuration's pools count against."""
+
+    def __init__(self, request: PlanRequest, limits: Sequence[SharedLimit]) -> None:
+        self._request, self._limits = request, limits
+        self._of_pool: dict[Pool, tuple[int, ...]] = {}
+
+    def loads(
+        self, demand: Demand, table: ConfigurationTable, row: int
+    ) -> tuple[tuple[int, float], ...]:
+        """(number of the limit, load) of a configuration, where it is not 0."""
+        numbers = sorted({n for pool, _ in table.parts(row) for n in self._numbers(pool)})
+        found = [(n, self._limits[n].load(self._request, demand, table, row)) for n in numbers]
+        return tuple((number, load) for number, load in found if load)
+
+    def _numbers(self, pool: Pool) -> tuple[int, ...]:
+        if pool not in self._of_pool:
+            machine = self._request.machines[pool]
+            self._of_pool[pool] = tuple(
+                number
+                for number, limit in enumerate(self._limits)
+                if limit.pool in (None, pool)
+                and (limit.quota is None or limit.quota.matches(pool, machine))
+            )
+        return self._of_pool[pool]
 
 
 def shared_limits(request: PlanRequest) -> tuple[SharedLimit, ...]:

@@ -23,7 +23,7 @@ from tests.optimize_enumeration import cheapest_usd
 from tests.optimize_oracle import optimum_usd
 from tests.plan_check import faults_of, objective_usd
 
-EXAMPLES = int(os.environ.get("COSTOPT_ORACLE_EXAMPLES", "200"))
+EXAMPLES = int(os.environ.get("COSTOPT_ORACLE_EXAMPLES", "60"))
 HAIR = 0.003
 """The share of the work by which an instance may miss being feasible, or infeasible."""
 

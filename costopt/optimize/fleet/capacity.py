@@ -18,7 +18,7 @@ from costopt.optimize.fleet.schedule import Schedule
 from costopt.optimize.model import JobPart
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.shared import SharedLimit
+from costopt.optimize.shared import LimitIndex, SharedLimit
 from costopt.optimize.slots import Slot
 
 SLIP = 1e-6
@@ -49,6 +49,7 @@ class Capacity:
         self.most = np.array([limit.most for limit in limits])
         self.counting = [i for i, one in enumerate(limits) if one.kind not in (*BY_ROW, "pool")]
         self.by_row = [i for i, one in enumerate(limits) if one.kind in BY_ROW]
+        self._index = LimitIndex(request, limits)
         self._known: dict[tuple[str, int], tuple[tuple[int, float], ...]] = {}
 
     def __len__(self) -> int:
@@ -101,13 +102,12 @@ class Capacity:
         """(limit, load) of a row of a job, where it is not 0; dollars, which move, left out."""
         key = (part.demand.job.name, row)
         if key not in self._known:
-            pools = {pool for pool, _ in part.table.parts(row)}
-            found = (
-                (number, limit.load(self.request, part.demand, part.table, row))
-                for number, limit in enumerate(self.limits)
-                if limit.kind != "usd_per_hour" and (limit.kind != "pool" or limit.pool in pools)
+            loads = self._index.loads(part.demand, part.table, row)
+            self._known[key] = tuple(
+                (number, load)
+                for number, load in loads
+                if self.limits[number].kind != "usd_per_hour"
             )
-            self._known[key] = tuple((number, load) for number, load in found if load)
         return self._known[key]
 
     def _dollars(self, menu: Menu, slot: int, row: int) -> list[tuple[int, float]]:

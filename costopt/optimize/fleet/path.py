@@ -129,28 +129,28 @@ class _Search:
     def __init__(self, menu: Menu, worths: list[_Worth], prices: Prices) -> None:
         self._menu, self._worths, self._prices = menu, worths, prices
         slots, stages, gangs = len(menu.slots), len(worths), len(menu.first)
+        self._bounds: list[int] = [*menu.first.tolist(), len(menu.rows)]
         self._run = np.full((slots + 1, stages, gangs), -NEVER)
         self._idle = np.zeros((slots + 1, stages + 1))
         self._begin = np.full((slots + 1, stages), -NEVER)
         self._solve()
 
     def _solve(self) -> None:
-        menu, run, idle = self._menu, self._run, self._idle
-        stages = len(self._worths)
-        for t in range(len(menu.slots) - 1, -1, -1):
+        run, stages = self._run, len(self._worths)
+        may_pause = self._menu.may_pause.tolist()
+        idle = [0.0] * (stages + 1)
+        begin = [-NEVER] * stages
+        for t in range(len(self._menu.slots) - 1, -1, -1):
+            leave = [max(idle[q] if may_pause[q] else begin[q], idle[q + 1]) for q in range(stages)]
             for q in range(stages - 1, -1, -1):
-                onward = run[t + 1, q]
+                value, worth = run[t, q], self._worths[q]
+                np.maximum(run[t + 1, q], leave[q], out=value)
                 if q + 1 < stages:
-                    onward = np.maximum(onward, run[t + 1, q + 1])
-                value = self._worths[q].reward[t] + np.maximum(onward, self._leave(t + 1, q))
-                run[t, q] = value
-                self._begin[t, q] = (value - self._worths[q].loss[t]).max(initial=-NEVER)
-                idle[t, q] = max(idle[t + 1, q], self._begin[t, q], idle[t, q + 1])
-
-    def _leave(self, t: int, q: int) -> float:
-        """The value of having let the gang go before slot t, out of stage q."""
-        stay = self._idle[t, q] if self._menu.may_pause[q] else self._begin[t, q]
-        return float(max(stay, self._idle[t, q + 1]))
+                    np.maximum(value, run[t + 1, q + 1], out=value)
+                value += worth.reward[t]
+                begin[q] = float((value - worth.loss[t]).max(initial=-NEVER))
+                idle[q] = max(idle[q], begin[q], idle[q + 1])
+            self._idle[t], self._begin[t] = idle, begin
 
     def path(self) -> Path:
         """From the first slot: with the living gang, if that is worth it, or with none."""
@@ -174,22 +174,18 @@ class _Search:
 
     def _walk(self, q: int, gang: int) -> list[Step]:
         steps: list[Step] = []
-        starts = False
-        t, slots = 0, len(self._menu.slots)
-        must_begin = False
-        while t < slots:
+        starts, must_begin = False, False
+        for t in range(len(self._menu.slots)):
             if gang < 0:
                 q, gang = self._start(t, q, must_begin)
                 if q == len(self._worths):
                     break
                 if gang < 0:
-                    t += 1
                     continue
                 starts = True
             steps.append(Step(t, q, self._place(t, q, gang), starts))
             starts = False
             q, gang, must_begin = self._next(t + 1, q, gang)
-            t += 1
         return steps
 
     def _start(self, t: int, q: int, must_begin: bool) -> tuple[int, int]:
@@ -200,7 +196,7 @@ class _Search:
             if value <= 0 and not must_begin:
                 return stages, -1
             if self._begin[t, q] >= value:
-                return q, int(np.argmax(self._run[t, q] - self._worths[q].loss[t]))
+                return q, int((self._run[t, q] - self._worths[q].loss[t]).argmax())
             if self._idle[t + 1, q] >= value:
                 return q, -1
             q += 1
@@ -209,20 +205,19 @@ class _Search:
 
     def _next(self, t: int, q: int, gang: int) -> tuple[int, int, bool]:
         """(stage, gang or −1, whether the next gang must begin at once) from slot t on."""
-        stages, run = len(self._worths), self._run
-        best = self._leave(t, q)
-        onward = [(float(run[t, s, gang]), s) for s in (q, q + 1) if s < stages]
-        value, stage = max(onward, key=lambda pair: (pair[0], -pair[1]))
-        if value >= best and value > -NEVER / 2:
+        run, may_pause = self._run, bool(self._menu.may_pause[q])
+        stage, value = q, run[t, q, gang]
+        if q + 1 < len(self._worths) and run[t, q + 1, gang] > value:
+            stage, value = q + 1, run[t, q + 1, gang]
+        stay = self._idle[t, q] if may_pause else self._begin[t, q]
+        later = self._idle[t, q + 1]
+        if value >= stay and value >= later and value > -NEVER / 2:
             return stage, gang, False
-        stay = self._idle[t, q] if self._menu.may_pause[q] else self._begin[t, q]
-        if stay >= self._idle[t, q + 1]:
-            return q, -1, not bool(self._menu.may_pause[q])
-        return q + 1, -1, False
+        return (q, -1, not may_pause) if stay >= later else (q + 1, -1, False)
 
     def _place(self, t: int, q: int, gang: int) -> int:
         """The best row of the gang in the slot."""
-        first = self._menu.first
-        begin = int(first[gang])
-        end = int(first[gang + 1]) if gang + 1 < len(first) else len(self._menu.rows)
-        return begin + int(np.argmax(self._worths[q].by_row[t, begin:end]))
+        begin, end = self._bounds[gang], self._bounds[gang + 1]
+        if end - begin == 1:
+            return begin
+        return begin + int(self._worths[q].by_row[t, begin:end].argmax())

@@ -7,7 +7,6 @@ beyond what the job needs is trimmed, the dearest first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -122,7 +121,7 @@ def trimmed(menu: Menu, whole: Schedule) -> Schedule:
     floor = (1e-9 * menu.work).tolist()
     if not any(s > f for s, f in zip(surplus, floor, strict=True)):
         return whole
-    kept = list(range(len(whole)))
+    runs = _runs(whole)
     units, stage = whole.units.tolist(), whole.stage.tolist()
     price = np.where(
         whole.units > 0, whole.score / np.maximum(whole.units, 1e-300), np.inf
@@ -130,18 +129,23 @@ def trimmed(menu: Menu, whole: Schedule) -> Schedule:
     held = whole.held_h.copy()
     while True:
         ends = [
-            n for n in _ends(menu, whole, kept) if surplus[stage[kept[n]]] > floor[stage[kept[n]]]
+            run
+            for n, run in enumerate(runs)
+            if run
+            and surplus[stage[run[-1]]] > floor[stage[run[-1]]]
+            and _may_end(menu, stage, runs, n)
         ]
         if not ends:
             break
-        dearest = max(ends, key=lambda n: price[kept[n]])
-        i = kept[dearest]
+        dearest = max(ends, key=lambda run: price[run[-1]])
+        i = dearest[-1]
         if units[i] <= surplus[stage[i]]:
             surplus[stage[i]] -= units[i]
-            del kept[dearest]
+            dearest.pop()
             continue
         held[i] *= 1 - surplus[stage[i]] / units[i]
         surplus[stage[i]] = 0.0
+    kept = [i for run in runs for i in run]
     index = np.array(kept, dtype=np.int64)
     place = menu.places(whole.row[index])
     return timed(
@@ -156,14 +160,24 @@ def trimmed(menu: Menu, whole: Schedule) -> Schedule:
     )
 
 
-def _ends(menu: Menu, whole: Schedule, kept: list[int]) -> Iterator[int]:
-    """The last slot of every run; of a stage that may not pause, only of its last run."""
-    for n, i in enumerate(kept):
-        if n + 1 == len(kept):
-            yield n
-            continue
-        after = kept[n + 1]
-        goes_on = whole.slot[after] == whole.slot[i] + 1 and not whole.starts[after]
-        same_stage = whole.stage[after] == whole.stage[i]
-        if not goes_on and (menu.may_pause[whole.stage[i]] or not same_stage):
-            yield n
+def _runs(whole: Schedule) -> list[list[int]]:
+    """The places of each gang's slots from its start on, in order."""
+    runs: list[list[int]] = []
+    before = -2
+    for i, (slot, starts) in enumerate(
+        zip(whole.slot.tolist(), whole.starts.tolist(), strict=True)
+    ):
+        if starts or slot != before + 1 or not runs:
+            runs.append([])
+        runs[-1].append(i)
+        before = slot
+    return runs
+
+
+def _may_end(menu: Menu, stage: list[int], runs: list[list[int]], number: int) -> bool:
+    """Whether a run may end earlier: of a stage that may not pause, only its last one."""
+    own = stage[runs[number][-1]]
+    if menu.may_pause[own]:
+        return True
+    after = next((run for run in runs[number + 1 :] if run), None)
+    return after is None or stage[after[0]] != own
