@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from costopt.cli.figures import UNKNOWN, length, number, percent, usd
 from costopt.cli.output import Column, Row, Table
 from costopt.domain.job import Job
+from costopt.replay.backtest import OPTIMUM, ORACLE
 from costopt.replay.coverage import Coverage
 from costopt.replay.ranking import Standing
 from costopt.report.backtest_table import BacktestRow
@@ -113,6 +114,7 @@ def report_rows(standings: Sequence[Standing]) -> list[BacktestRow]:
             hindsight_ratio=s.hindsight_ratio,
             hindsight_low=s.hindsight_low,
             hindsight_high=s.hindsight_high,
+            oracle=s.policy in (OPTIMUM, ORACLE),
         )
         for s in standings
     ]

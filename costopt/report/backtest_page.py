@@ -17,7 +17,8 @@ _HOW = (
     (
         "Runs",
         "The engine that launches nodes, replayed over recorded or generated markets: every "
-        "strategy saw the same markets and knew nothing of their future.",
+        "strategy saw the same markets and knew nothing of their future, but for the optimum and "
+        "the oracle.",
     ),
     ("Dollars", "Price × time of every node. Modelled: no node was rented."),
     ("Energy, CO2e", "Modelled from the catalogue's power figures and each region's intensity."),
@@ -65,11 +66,12 @@ def write_backtest_report(
 
 
 def _lead(rows: Sequence[BacktestRow]) -> str:
-    kept = [row for row in rows if row.misses == 0]
+    blind = [row for row in rows if not row.oracle]
+    kept = [row for row in blind if row.misses == 0]
     if not kept:
-        return "No strategy kept every deadline." if rows else "There are no runs to compare."
+        return "No strategy kept every deadline." if blind else "There are no runs to compare."
     best = min(kept, key=lambda row: row.mean_usd)
-    dearest = max(rows, key=lambda row: row.mean_usd)
+    dearest = max(blind, key=lambda row: row.mean_usd)
     told = f"{best.strategy} kept every deadline for {usd(best.mean_usd * 1e6)} on average"
     if dearest is best or dearest.mean_usd <= 0:
         return f"{told}."

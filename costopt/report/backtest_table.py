@@ -32,7 +32,8 @@ class BacktestRow:
     ``finish_s`` counts from the start of the job over the runs that finished, ``misses`` the runs
     that did not by their deadline, ``lost_s`` seconds of work that were done twice, and
     ``hindsight_ratio`` dollars against the optimum that knew the market beforehand, which lies with
-    95 % between ``hindsight_low`` and ``hindsight_high``.
+    95 % between ``hindsight_low`` and ``hindsight_high``. An ``oracle`` knew something of the
+    future.
     """
 
     strategy: str
@@ -50,6 +51,7 @@ class BacktestRow:
     hindsight_ratio: float | None
     hindsight_low: float | None = None
     hindsight_high: float | None = None
+    oracle: bool = False
 
 
 def backtest_table(rows: Sequence[BacktestRow], title: str = "Backtest") -> Table:

@@ -17,7 +17,7 @@ import math
 from dataclasses import dataclass
 
 from costopt.domain.interval import checkpoint_interval_s
-from costopt.domain.view import Decision, Desired, JobView, Target, View
+from costopt.domain.view import Alternative, Decision, Desired, JobView, Target, View
 from costopt.market.lifetime import Lifetimes
 from costopt.strategies.cant_be_late import keep_or_cheapest
 from costopt.strategies.deadline_program import Program
@@ -45,6 +45,7 @@ class _Choice:
     cost: float
     targets: tuple[Target, ...]
     what: str
+    estimates: str = ""
 
 
 class Adaptive:
@@ -87,7 +88,8 @@ class Adaptive:
         candidates = look(job.name, gangs, self.lifetimes, int(self.pools))
         choices = self._choices(view, job_view, candidates, fallback, units)
         best = min(choices, key=lambda choice: choice.cost)
-        return Decision(job.name, best.targets, _why(best, choices))
+        weighed = (*map(_alternative, choices), *_out_of_reach(candidates))
+        return Decision(job.name, best.targets, _why(best, choices), alternatives=weighed)
 
     def _choices(
         self,
@@ -169,7 +171,7 @@ def _spot_choice(
     else:
         cost += program.on_spot(situation.steps - 1, spare, lane, of_age)
     verb = "stay on" if option.running else "launch on"
-    return _Choice(cost, option.targets, f"{verb} {option.pool}")
+    return _Choice(cost, option.targets, f"{verb} {option.pool}", _estimates(candidate))
 
 
 def _wait_choice(situation: _Situation, program: Program, candidates: list[Candidate]) -> _Choice:
@@ -238,3 +240,32 @@ def _why(best: _Choice, choices: list[_Choice]) -> str:
     others = sorted((c for c in choices if c is not best), key=lambda choice: choice.cost)
     beside = ", ".join(f"{c.what} ${c.cost:.2f}" for c in others[:3])
     return f"{best.what}: ${best.cost:.2f} expected to the end, against {beside}"
+
+
+def _alternative(choice: _Choice) -> Alternative:
+    if not math.isfinite(choice.cost):
+        return Alternative(_named(choice.targets), None, "would miss the deadline")
+    return Alternative(_named(choice.targets), choice.cost, choice.estimates)
+
+
+def _out_of_reach(candidates: list[Candidate]) -> tuple[Alternative, ...]:
+    """Gangs whose pools have no capacity now."""
+    return tuple(
+        Alternative(_named(candidate.option.targets), None, f"no capacity; {_estimates(candidate)}")
+        for candidate in candidates
+        if not candidate.up
+    )
+
+
+def _estimates(candidate: Candidate) -> str:
+    """What is believed of a pool: how long it has been as it is, and how long it will be."""
+    rate = candidate.rates.of(candidate.up)[candidate.rates.class_at(candidate.age_h)]
+    state, end = ("up", "goes") if candidate.up else ("away", "comes back")
+    return (
+        f"{state} for {candidate.age_h:.1f} h, {end} {rate:.2f} times an hour at that age, "
+        f"there {candidate.share:.0%} of the time"
+    )
+
+
+def _named(targets: tuple[Target, ...]) -> str:
+    return " + ".join(f"{target.nodes} × {target.pool}" for target in targets) or "wait"

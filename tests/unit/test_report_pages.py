@@ -248,3 +248,10 @@ def test_an_empty_backtest_says_so(tmp_path: Path) -> None:
     text, page = backtest_page(tmp_path, ())
     assert_stands_alone(text, page)
     assert "There are no runs to compare." in page.text
+
+
+def test_the_lead_of_a_backtest_is_not_an_oracle(tmp_path: Path) -> None:
+    best = replace(ROW, strategy="hindsight optimum", mean_usd=1.0, misses=0, oracle=True)
+    _, page = backtest_page(tmp_path, (replace(ROW, strategy="greedy", misses=0), best))
+    assert "greedy kept every deadline" in page.text
+    assert "hindsight optimum kept" not in page.text

@@ -133,3 +133,22 @@ def test_the_program_is_solved_once_while_nothing_moves() -> None:
     assert len(programs) == 1
     _decide([offer(SPOT_A, 3.0)], now_h=1.0, strategy=strategy)
     assert id(strategy._programs["job"]) not in programs
+
+
+def test_every_alternative_is_told_with_its_value_and_estimates() -> None:
+    decision = _decide([offer(SPOT_A, 2.0), offer(SPOT_B, 2.0, 0)])
+    told = {each.choice: each for each in decision.alternatives}
+    assert set(told) == {f"1 × {SPOT_A}", f"1 × {SPOT_B}", f"1 × {SAFE}", "wait"}
+    chosen = told[f"1 × {SPOT_A}"]
+    assert chosen.value_usd == min(a.value_usd for a in told.values() if a.value_usd is not None)
+    assert "goes" in chosen.note
+    assert "times an hour at that age" in chosen.note
+    assert told[f"1 × {SPOT_B}"].value_usd is None
+    assert told[f"1 × {SPOT_B}"].note.startswith("no capacity; away for")
+
+
+def test_an_alternative_that_would_be_late_has_no_value() -> None:
+    decision = _decide([offer(SPOT_A, 2.0)], deadline_h=4.1)
+    (wait,) = (each for each in decision.alternatives if each.choice == "wait")
+    assert wait.value_usd is None
+    assert wait.note == "would miss the deadline"
