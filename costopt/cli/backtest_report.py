@@ -7,31 +7,43 @@ from pathlib import Path
 
 from costopt.cli.backtest_grid import Grid
 from costopt.cli.backtest_table import coverage_note, report_rows
+from costopt.domain.events import DecisionMade
 from costopt.replay.hindsight import hindsight
 from costopt.replay.ranking import Standing
 from costopt.replay.trial import HINDSIGHT, Bench, Trial
 from costopt.report.backtest_curve import BacktestCurve, curve_of_moments, curve_of_run
+from costopt.report.decision_table import decision_table
 from costopt.report.html import write_backtest_report
 from costopt.report.run import Run
+from costopt.report.table import Table
 
 
 def write_report(standings: Sequence[Standing], grid: Grid, bench: Bench, path: Path) -> None:
-    """Write the page; the first window is replayed once more for its curves."""
-    trials = (Trial(grid.windows[0], policy) for policy in grid.policies)
-    found = ((trial.label, _curve(bench, trial)) for trial in trials)
-    curves = {label: curve for label, curve in found if curve is not None}
+    """Write the page; the first window is replayed once more for its curves and decisions."""
+    curves: dict[str, BacktestCurve] = {}
+    decisions: list[Table] = []
+    for policy in grid.policies:
+        trial = Trial(grid.windows[0], policy)
+        if policy.strategy.name == HINDSIGHT:
+            curves |= _optimum(bench, trial)
+            continue
+        run = _run(bench, trial)
+        curves[trial.label] = curve_of_run(run)
+        made = [event for event in run.events if isinstance(event, DecisionMade)]
+        if any(event.alternatives for event in made):
+            title = f"Decisions of {trial.label} in the first window"
+            decisions.append(decision_table(made, run.begun_at, title))
     notes = [coverage_note(coverage) for coverage in grid.coverages]
-    write_backtest_report(report_rows(standings), curves, path, coverage=notes)
+    write_backtest_report(report_rows(standings), curves, path, coverage=notes, decisions=decisions)
 
 
-def _curve(bench: Bench, trial: Trial) -> BacktestCurve | None:
-    job = trial.window.job
-    if trial.policy.strategy.name != HINDSIGHT:
-        done = bench.rehearse(trial)
-        events = (recorded.event for recorded in done.events)
-        return curve_of_run(Run.of(events, done.summary.now))
-    market = bench.markets[trial.window.market]
+def _run(bench: Bench, trial: Trial) -> Run:
+    done = bench.rehearse(trial, explain=True)
+    return Run.of((recorded.event for recorded in done.events), done.summary.now)
+
+
+def _optimum(bench: Bench, trial: Trial) -> dict[str, BacktestCurve]:
+    """The optimum's curve by its label; empty where it is not defined."""
+    job, market = trial.window.job, bench.markets[trial.window.market]
     best = hindsight(job, trial.policy, market, bench.machines, with_moments=True)
-    if best is None:
-        return None
-    return curve_of_moments(best.moments, job.work.amount)
+    return {} if best is None else {trial.label: curve_of_moments(best.moments, job.work.amount)}

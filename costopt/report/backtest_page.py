@@ -12,6 +12,7 @@ from costopt.report.backtest_table import BacktestRow, backtest_table
 from costopt.report.extra import require_report_extra
 from costopt.report.figure import share, usd
 from costopt.report.page import render_page, write_page
+from costopt.report.table import Table
 
 _HOW = (
     (
@@ -39,14 +40,15 @@ def write_backtest_report(
     path: Path | str,
     *,
     coverage: Sequence[str] = (),
+    decisions: Sequence[Table] = (),
     now: datetime | None = None,
     title: str = "Backtest",
 ) -> Path:
     """Write the comparison as one self-contained HTML file.
 
     ``curves`` holds the curves of one run per strategy, and may be empty; ``coverage`` says what
-    part of each record the windows lie in. Raises MissingExtraError, and StoreError where the file
-    cannot be written.
+    part of each record the windows lie in, ``decisions`` why a strategy did what it did. Raises
+    MissingExtraError, and StoreError where the file cannot be written.
     """
     require_report_extra()
     drawn = {name: curve for name, curve in curves.items() if curve.spend_usd and curve.done}
@@ -60,6 +62,7 @@ def write_backtest_report(
         progress=progress_curves(drawn) if drawn else None,
         modes=mode_bars(drawn) if drawn else None,
         table=backtest_table(rows),
+        decisions=decisions,
         how=(*_HOW, *(("Coverage", text) for text in coverage)),
     )
     return write_page(Path(path), page)

@@ -279,3 +279,15 @@ def test_ray_without_its_extra_is_refused_before_it_replays(
     done = backtest(folder, "--ray", "local")
     assert done.exit_code == 1
     assert "costopt[ray]" in done.stderr
+
+
+def test_the_report_says_why_a_strategy_that_weighs_did_what_it_did(folder: Path) -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    (folder / "greedy.yaml").write_text(POLICY.replace("greedy_spot", "adaptive"))
+    done = backtest(folder, "--report", f"{folder}/x.html")
+    assert done.exit_code == 0, done.stderr
+    page = (folder / "x.html").read_text(encoding="utf-8")
+    assert "Decisions of greedy in the first window" in page
+    assert "expected $" in page
+    assert "Decisions of on_demand" not in page
