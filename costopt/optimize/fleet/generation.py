@@ -30,6 +30,11 @@ from costopt.optimize.rates import Array
 SMOOTHING = 0.7
 """The share of the best prices so far in the next ones that are tried."""
 
+LOOKS = (3, 8, 16)
+"""Rounds of the first level after which the whole tables are looked at for what menus lack."""
+
+NO_ROWS = np.empty(0, dtype=np.int64)
+
 ROUNDS = 40
 """At the most, with limits held over blocks of the same width."""
 
@@ -122,7 +127,7 @@ class Generation:
             {job: UNSERVED * max(s.total_score, 1e-9 * self._unit_usd) for job, s in alone.items()}
         )
         master.add(state.pool)
-        for _ in range(ROUNDS):
+        for turn in range(ROUNDS):
             found = master.solve(self._left_s())
             if found is None or self._late():
                 return False
@@ -130,6 +135,8 @@ class Generation:
             shares, raw, state.value = found
             state.unserved = tuple(master.unserved(shares))
             columns = self._round(state, raw)
+            if width == BLOCKS[0] and turn in LOOKS:
+                columns.extend(self._look(state))
             if self._close(state.value, state.bound):
                 state.proven, missed = self._prove(state.best, state.bound)
                 if self._close(state.value, state.proven):
@@ -141,6 +148,13 @@ class Generation:
             master.add(columns)
             state.pool.extend(columns)
         return False
+
+    def _look(self, state: _State) -> list[Column]:
+        """What the whole tables add at the best prices; the bound starts anew from there."""
+        proven, columns = self._prove(state.best, state.bound)
+        state.proven = max(state.proven, proven)
+        state.bound = proven
+        return columns
 
     def _round(self, state: _State, raw: Duals) -> list[Column]:
         """New columns at smoothed prices, and at the master's own where these bring nothing."""
@@ -181,24 +195,36 @@ class Generation:
         columns: list[Column] = []
         for job in self._jobs:
             part, work = self._parts[job], duals.work[job]
-            menu = self._menus.all_worth(job, work) if exact else self._menus[job]
-            path = best_path(menu, self.prices(job, menu, duals))
+            menu = self._whole_menu(job, duals) if exact else self._menus[job]
+            prices = self.prices(job, menu, duals)
+            path = best_path(menu, prices)
             bound += float(work @ np.array([stage.units for stage in part.demand.stages]))
             bound -= path.value
-            if path.steps:
+            if len(path.steps):
                 columns.append(self._column(job, schedule_of(menu, path)))
-                if exact:
-                    self._menus.extend(job, columns[-1].schedule.row)
+            if exact:
+                self._menus.extend(job, columns[-1].schedule.row if len(path.steps) else NO_ROWS)
+                self._menus.extend_by_worth(job, menu, prices)
         return bound, columns
+
+    def _whole_menu(self, job: int, duals: Duals) -> Menu:
+        node_prices = None
+        if duals.shared.any():
+            node_prices = self._node_prices_of(self._parts[job].demand.job.tenant, duals)
+        return self._menus.all_worth(job, duals.work[job], node_prices)
+
+    def _node_prices_of(self, tenant: str, duals: Duals) -> NodePrices:
+        if tenant not in self._node_prices:
+            self._node_prices[tenant] = self._capacity.node_prices(duals.shared, tenant)
+        return self._node_prices[tenant]
 
     def prices(self, job: int, menu: Menu, duals: Duals) -> Prices:
         """What a job pays at these prices, row by row."""
         tenant = self._parts[job].demand.job.tenant
         shared = None
         if duals.shared.any():
-            if tenant not in self._node_prices:
-                self._node_prices[tenant] = self._capacity.node_prices(duals.shared, tenant)
-            shared = self._capacity.shared_prices(menu, self._node_prices[tenant], duals.shared)
+            node_prices = self._node_prices_of(tenant, duals)
+            shared = self._capacity.shared_prices(menu, node_prices, duals.shared)
         usd, kwh = budget_prices(job, duals.budget, self._budgets)
         return Prices(duals.work[job], shared, usd, kwh)
 

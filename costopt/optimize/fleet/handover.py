@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from costopt.optimize.fleet.menu import Menu
-from costopt.optimize.fleet.path import Path, Step
+from costopt.optimize.fleet.path import Path
 from costopt.optimize.fleet.response import Response, cheapest
 from costopt.optimize.fleet.schedule import Schedule, schedule_of, trimmed
 from costopt.optimize.rates import Array
@@ -90,18 +91,18 @@ class _Search:
     def _evaluated(self, handovers: tuple[int, ...]) -> Response | None:
         menu = self._menu
         edges = (0, *handovers, len(menu.slots))
-        steps: list[Step] = []
+        steps = np.zeros((0, 4), dtype=np.int64)
         work: list[float] = []
         for stage, (begin, end) in enumerate(pairwise(edges)):
-            carried = steps[-1] if steps and steps[-1].slot + 1 == begin else None
-            live = -1 if carried is None else int(menu.gang[carried.place])
+            carried = len(steps) > 0 and steps[-1, 0] + 1 == begin
+            live = int(menu.gang[steps[-1, 2]]) if carried else -1
             window = menu.window(begin, end, stage, live)
             found = self._of_window(window, begin, end) if end > begin else None
             if found is None:
                 return None
             work.append(float(found.work[0]))
-            steps.extend(_steps(window, found.schedule, begin, stage))
-        schedule = trimmed(menu, schedule_of(menu, Path(0.0, tuple(steps))))
+            steps = np.vstack((steps, _steps(window, found.schedule, begin, stage)))
+        schedule = trimmed(menu, schedule_of(menu, Path(0.0, steps)))
         cost = schedule.total_score + self._shared.usd * float(schedule.usd.sum())
         cost += self._shared.kwh * float(schedule.kwh.sum())
         if self._shared.by_slot is not None:
@@ -119,12 +120,8 @@ class _Search:
         )
 
 
-def _steps(window: Menu, schedule: Schedule, begin: int, stage: int) -> list[Step]:
+def _steps(window: Menu, schedule: Schedule, begin: int, stage: int) -> NDArray[np.int64]:
     """The schedule of a window as steps of the whole."""
+    stages = np.full(len(schedule), stage)
     places = window.places(schedule.row)
-    return [
-        Step(slot + begin, stage, place, starts)
-        for slot, place, starts in zip(
-            schedule.slot.tolist(), places.tolist(), schedule.starts.tolist(), strict=True
-        )
-    ]
+    return np.column_stack((schedule.slot + begin, stages, places, schedule.starts))

@@ -37,6 +37,7 @@ class Menu:
     ``column`` (N,) is the request's offer of each row, of a spread the first; ``spreads`` are the
     rows of several pools, and ``spread_column`` the request's offer of each part.
     ``launches`` and ``spread_launches`` are the nodes that the job does not have there already.
+    ``compiled`` chooses the compiled recursion for its paths.
     """
 
     part: JobPart
@@ -62,9 +63,18 @@ class Menu:
     spread_column: NDArray[np.int64]
     launches: NDArray[np.int64]
     spread_launches: NDArray[np.int64]
+    compiled: bool = False
 
     @classmethod
-    def of(cls, part: JobPart, outlook: Outlook, tariff: Tariff, rows: Rows) -> Self:
+    def of(
+        cls,
+        part: JobPart,
+        outlook: Outlook,
+        tariff: Tariff,
+        rows: Rows,
+        *,
+        compiled: bool = False,
+    ) -> Self:
         """The menu of these table rows."""
         table, demand = part.table, part.demand
         rows = rows[np.lexsort((rows, table.gang[rows]))]
@@ -78,6 +88,7 @@ class Menu:
         spreads = table.spread.take(rows)
         return cls(
             part=part,
+            compiled=compiled,
             slots=outlook.slots,
             hours=hours,
             tariff=tariff,

@@ -7,13 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from costopt.optimize.fleet.capacity import Capacity
+from costopt.optimize.fleet.capacity import Capacity, NodePrices
 from costopt.optimize.fleet.menu import Menu, units_per_held_hour
-from costopt.optimize.fleet.shortlist import shortlist
+from costopt.optimize.fleet.path import Prices, can_compile
+from costopt.optimize.fleet.shortlist import best_of_groups, groups_of, shortlist
 from costopt.optimize.model import JobPart
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.tariff import Outlook, Tariff
+
+FEW = 5
+"""Jobs up to which compiled paths would not make up for loading the compiler."""
 
 WHOLE = 400_000
 """Rows × slots over all jobs up to which every menu is the whole table."""
@@ -34,10 +38,12 @@ class Menus:
         self._request, self._parts = request, parts
         self._outlook, self._capacity = outlook, capacity
         self._empty = capacity.empty()
+        self._compiled = len(parts) > FEW and can_compile()
         self._tariffs = [Tariff.of(outlook, p.table, request.policy.objective) for p in parts]
         size = sum(len(part.table) for part in parts) * len(outlook.slots)
         self.whole = size <= WHOLE
         self._floors: dict[int, Array] = {}
+        self._groups = [groups_of(request, part) for part in parts]
         self._menus = [self._build(job, self._rows(job)) for job in range(len(parts))]
 
     def __len__(self) -> int:
@@ -46,18 +52,37 @@ class Menus:
     def __getitem__(self, job: int) -> Menu:
         return self._menus[job]
 
-    def all_worth(self, job: int, work_price: Array) -> Menu:
-        """Every row of the job's table that is worth anything in any slot at these prices of work.
+    def all_worth(self, job: int, work_price: Array, node_prices: NodePrices | None) -> Menu:
+        """Every row of the job's table that is worth anything in any slot at these prices.
 
-        No path of positive value uses another one, whatever shared limits cost.
+        No path of positive value uses another one.
         """
         if self.whole:
             return self._menus[job]
         part = self._parts[job]
         everything = np.arange(len(part.table))
         worth = (work_price[:, None] * units_per_held_hour(part, everything)).max(axis=0)
-        keep = (worth > self._floor(job)) | part.table.running
-        return self._build(job, np.flatnonzero(keep))
+        worth = worth - self._floor(job)
+        if node_prices is not None:
+            worth = worth - self._least_shared(job, node_prices)
+        return self._build(job, np.flatnonzero((worth > 0) | part.table.running))
+
+    def _least_shared(self, job: int, node_prices: NodePrices) -> Array:
+        """(R,): an hour of each row pays no less than this for its nodes in any slot."""
+        part, tariff = self._parts[job], self._tariffs[job]
+        hours = np.array([slot.hours for slot in self._outlook.slots])
+        own = np.array([slot.hours_of(part.demand) > 0 for slot in self._outlook.slots])
+        least = (node_prices.held / hours[:, None])[own].min(axis=0, initial=np.inf)
+        by_offer = np.where(np.isfinite(least), least, 0.0)[tariff.column]
+        table, spread = part.table, part.table.spread
+        shared: Array = by_offer[table.first()] * table.nodes
+        shared[spread.rows] = spread.total(by_offer[spread.offer] * spread.nodes)
+        return shared
+
+    def extend_by_worth(self, job: int, menu: Menu, prices: Prices) -> None:
+        """Put the best rows of every group of a larger menu on the job's own, at these prices."""
+        if not self.whole:
+            self.extend(job, best_of_groups(self._groups[job], menu, prices))
 
     def extend(self, job: int, rows: Rows) -> None:
         """Put these table rows on the job's menu, with all the power caps of their gangs."""
@@ -71,10 +96,12 @@ class Menus:
         part = self._parts[job]
         if self.whole:
             return np.arange(len(part.table))
-        return shortlist(self._request, part, self._tariffs[job])
+        return shortlist(self._groups[job], part, self._tariffs[job])
 
     def _build(self, job: int, rows: Rows) -> Menu:
-        menu = Menu.of(self._parts[job], self._outlook, self._tariffs[job], rows)
+        menu = Menu.of(
+            self._parts[job], self._outlook, self._tariffs[job], rows, compiled=self._compiled
+        )
         fits = self._capacity.allowed(menu, self._empty)
         return menu if fits.all() else menu.narrowed(fits)
 

@@ -12,9 +12,11 @@ pause. The value of the best path is what the Lagrangian bound needs; the path i
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from costopt.optimize.fleet.menu import NEVER, Menu
 from costopt.optimize.rates import Array
@@ -33,26 +35,30 @@ class Prices:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One slot of a path: the place of its row in the menu, and whether the gang starts there."""
-
-    slot: int
-    stage: int
-    place: int
-    starts: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Path:
-    """``value`` is its reward at the prices: never below 0, for the job may also do nothing."""
+    """``value`` is its reward at the prices: never below 0, for the job may also do nothing.
+
+    ``steps`` (n, 4) are one slot each: the slot, the stage, the place of the row in the menu, and
+    1 where the gang starts there.
+    """
 
     value: float
-    steps: tuple[Step, ...]
+    steps: NDArray[np.int64]
 
 
 def best_path(menu: Menu, prices: Prices) -> Path:
     """The path of the greatest value."""
+    if menu.compiled:
+        from costopt.optimize.fleet.compiled import compiled_path
+
+        pay, start = _costs(menu, prices)
+        return Path(*compiled_path(menu, prices, pay, start))
     return _Search(menu, _worths(menu, prices), prices).path()
+
+
+def can_compile() -> bool:
+    """Whether numba is installed."""
+    return importlib.util.find_spec("numba") is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +168,8 @@ class _Search:
                 kept = float(self._run[0, q, menu.live]) - loss[q]
                 if kept > value:
                     value, state = kept, (q, menu.live)
-        return Path(value, tuple(self._walk(*state)))
+        steps = np.array(self._walk(*state), dtype=np.int64)
+        return Path(value, steps.reshape(-1, 4))
 
     def _living_loss(self) -> list[float]:
         """What is left to pay of the living gang's start."""
@@ -172,8 +179,8 @@ class _Search:
             share * float(loss[0, menu.live]) for loss in (worth.loss for worth in self._worths)
         ]
 
-    def _walk(self, q: int, gang: int) -> list[Step]:
-        steps: list[Step] = []
+    def _walk(self, q: int, gang: int) -> list[tuple[int, int, int, bool]]:
+        steps: list[tuple[int, int, int, bool]] = []
         starts, must_begin = False, False
         for t in range(len(self._menu.slots)):
             if gang < 0:
@@ -183,7 +190,7 @@ class _Search:
                 if gang < 0:
                     continue
                 starts = True
-            steps.append(Step(t, q, self._place(t, q, gang), starts))
+            steps.append((t, q, self._place(t, q, gang), starts))
             starts = False
             q, gang, must_begin = self._next(t + 1, q, gang)
         return steps

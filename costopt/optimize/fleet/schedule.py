@@ -57,10 +57,8 @@ class Schedule:
 
 def schedule_of(menu: Menu, path: Path) -> Schedule:
     """The whole of a path, with all the work that its slots give."""
-    slot = np.array([step.slot for step in path.steps], dtype=np.int64)
-    place = np.array([step.place for step in path.steps], dtype=np.int64)
-    starts = np.array([step.starts for step in path.steps], dtype=bool)
-    stage = np.array([step.stage for step in path.steps], dtype=np.int64)
+    slot, stage, place = path.steps[:, 0], path.steps[:, 1], path.steps[:, 2]
+    starts = path.steps[:, 3] > 0
     living = len(starts) > 0 and not bool(starts[0])
     start_h = _start_hours(menu, slot, place, starts)
     return timed(menu, slot, stage, place, starts, menu.hours[slot] - start_h, start_h, living)

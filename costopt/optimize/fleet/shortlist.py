@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from costopt.optimize.fleet.menu import units_per_held_hour
+from costopt.optimize.fleet.menu import Menu, units_per_held_hour
+from costopt.optimize.fleet.path import Prices
 from costopt.optimize.model import JobPart
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
@@ -29,12 +30,11 @@ BEST = 4
 Rows = NDArray[np.int64]
 
 
-def shortlist(request: PlanRequest, part: JobPart, tariff: Tariff) -> Rows:
+def shortlist(groups: NDArray[np.int64], part: JobPart, tariff: Tariff) -> Rows:
     """Table rows, ascending; with every gang all its power caps."""
     table = part.table
     everything = np.arange(len(table))
     score, usable = _sampled(part, tariff, everything)
-    groups = _groups(request, part)
     kept = [np.flatnonzero(table.running)]
     for number in range(len(part.demand.stages)):
         units = units_per_held_hour(part, everything)[number]
@@ -43,6 +43,29 @@ def shortlist(request: PlanRequest, part: JobPart, tariff: Tariff) -> Rows:
             kept.extend(_of_stage(score, usable & able, units, groups))
     gangs = np.unique(table.gang[np.unique(np.concatenate(kept))])
     return np.flatnonzero(np.isin(table.gang, gangs))
+
+
+def best_of_groups(groups: NDArray[np.int64], menu: Menu, prices: Prices) -> Rows:
+    """Table rows that are worth the most of their group in some of a sample of slots."""
+    open_slots = np.flatnonzero(menu.usable.any(axis=1))
+    if not len(open_slots):
+        return np.empty(0, dtype=np.int64)
+    picked = open_slots[
+        np.linspace(0, len(open_slots) - 1, min(SLOTS, len(open_slots))).astype(int)
+    ]
+    group = groups[menu.rows]
+    order = np.argsort(group, kind="stable")
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    sizes = np.diff([*starts, len(order)])
+    kept: list[Rows] = []
+    for price, units in zip(prices.work.tolist(), menu.units, strict=True):
+        worth = np.outer(menu.hours[picked], price * units) - menu.pay[picked]
+        if prices.shared is not None:
+            worth -= prices.shared[picked]
+        best = np.maximum.reduceat(worth[:, order], starts, axis=1)
+        at_best = (worth[:, order] >= np.repeat(best, sizes, axis=1)) & (worth[:, order] > 0)
+        kept.append(order[at_best.any(axis=0)])
+    return menu.rows[np.unique(np.concatenate(kept))]
 
 
 def _sampled(part: JobPart, tariff: Tariff, rows: Rows) -> tuple[Array, NDArray[np.bool_]]:
@@ -56,7 +79,7 @@ def _sampled(part: JobPart, tariff: Tariff, rows: Rows) -> tuple[Array, NDArray[
     return sample.score_per_hour(rows) / part.table.stretch[rows], usable[picked]
 
 
-def _groups(request: PlanRequest, part: JobPart) -> NDArray[np.int64]:
+def groups_of(request: PlanRequest, part: JobPart) -> NDArray[np.int64]:
     """(R,): GPU model × region × capacity type of each row, numbered."""
     table = part.table
     names: dict[object, int] = {}

@@ -15,7 +15,7 @@ from costopt.optimize.fleet.master import Duals
 from costopt.optimize.fleet.menu import Menu
 from costopt.optimize.fleet.menus import Menus
 from costopt.optimize.fleet.packing import Packing
-from costopt.optimize.fleet.path import Path, Step
+from costopt.optimize.fleet.path import Path
 from costopt.optimize.fleet.schedule import Schedule, schedule_of, trimmed
 from costopt.optimize.model import JobPart
 from costopt.optimize.rates import Array
@@ -143,7 +143,7 @@ def _path(menu: Menu, held: Sequence[Held], spans: Sequence[Span]) -> Path | Non
     """What was held, over the new slots; None where it is no longer on the menu."""
     place_of = {_gang(menu.part, int(row)): n for n, row in enumerate(menu.rows.tolist())}
     stage_of = {stage.name: q for q, stage in enumerate(menu.part.demand.stages)}
-    steps: list[Step] = []
+    steps: list[tuple[int, int, int, bool]] = []
     for t, (begin, end) in enumerate(spans):
         at = begin + (end - begin) / 2
         one = next((h for h in held if h.begin_at <= at < h.end_at), None)
@@ -152,13 +152,13 @@ def _path(menu: Menu, held: Sequence[Held], spans: Sequence[Span]) -> Path | Non
         place, stage = place_of.get(one.gang), stage_of.get(one.stage)
         if place is None or stage is None or not menu.usable[t, place]:
             return None
-        steps.append(Step(t, stage, place, _starts(menu, steps, t, place)))
-    return Path(0.0, tuple(steps))
+        steps.append((t, stage, place, _starts(menu, steps, t, place)))
+    return Path(0.0, np.array(steps, dtype=np.int64).reshape(-1, 4))
 
 
-def _starts(menu: Menu, steps: Sequence[Step], t: int, place: int) -> bool:
+def _starts(menu: Menu, steps: Sequence[tuple[int, int, int, bool]], t: int, place: int) -> bool:
     """Whether the gang is launched there, and does not run on from before."""
     gang = menu.gang[place]
     if not steps:
         return not (t == 0 and gang == menu.live)
-    return steps[-1].slot + 1 != t or menu.gang[steps[-1].place] != gang
+    return bool(steps[-1][0] + 1 != t or menu.gang[steps[-1][2]] != gang)
