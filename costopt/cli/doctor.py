@@ -28,6 +28,7 @@ EXTRAS = {
     "aws": ("boto3",),
     "gcp": ("google-cloud-compute",),
     "daemon": ("apscheduler",),
+    "ray": ("ray",),
     "report": ("jinja2", "matplotlib"),
 }
 REINSTALL = "pip install --force-reinstall costopt"

@@ -1,0 +1,95 @@
+"""A backtest that is killed leaves no process behind, and the next one goes on with its scores."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from costopt.domain.errors import CostoptError
+from costopt.domain.policy import Policy
+from costopt.domain.ports import PowerModel
+from costopt.market.history_file import write_history
+from costopt.replay.process_pool import in_processes
+from costopt.replay.trial import Bench, Trial, Window
+from tests.cli.test_backtest import JOB, POLICY, recorded
+from tests.engine_fixtures import Machines, rules, task
+from tests.replay.cant_be_late import NoHazard, market
+
+PATIENCE_S = 60.0
+
+
+def dies(_: Policy) -> PowerModel:
+    """Takes its process down, as a want of memory does."""
+    os._exit(9)
+
+
+def test_a_process_that_dies_is_told() -> None:
+    record = market([1] * 400, 600.0)
+    bench = Bench({record.name: record}, Machines(), dies, NoHazard)
+    trials = [Trial(Window(record.name, task()), rules("on_demand")) for _ in range(2)]
+    with pytest.raises(CostoptError, match="a process that replays died") as caught:
+        list(in_processes(bench, trials, 2))
+    assert "--results" in (caught.value.hint or "")
+
+
+def test_a_killed_backtest_is_gone_on_with(tmp_path: Path) -> None:
+    write_history(recorded(), tmp_path / "market.parquet")
+    (tmp_path / "job.yaml").write_text(JOB)
+    (tmp_path / "greedy.yaml").write_text(POLICY)
+    results = tmp_path / "scores.jsonl"
+    with _backtest(tmp_path) as begun:
+        _until(lambda: results.exists() and results.read_bytes().count(b"\n") > 3)
+        workers = _children(begun.pid)
+        begun.kill()
+    assert len(workers) >= 2
+    _until(lambda: not any(map(_is_alive, workers)))
+    kept = results.read_bytes().count(b"\n") - 1
+    with _backtest(tmp_path) as again:
+        out, err = again.communicate(timeout=PATIENCE_S)
+    assert again.returncode == 0, err
+    assert f"{kept} of 200 runs are known already" in err
+    assert '"windows": 40' in out
+
+
+def _backtest(folder: Path) -> subprocess.Popen[str]:
+    words = (
+        "backtest", "job.yaml", "--market", "market.parquet", "--policies", "greedy.yaml",
+        "--starts", "40", "--jobs", "2", "--results", "scores.jsonl", "-o", "json",
+    )  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-c", "from costopt.cli.main import main; main()", *words],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _until(done: Callable[[], bool]) -> None:
+    ends_at = time.monotonic() + PATIENCE_S
+    while not done():
+        assert time.monotonic() < ends_at, "waited in vain"
+        time.sleep(0.02)
+
+
+def _children(parent: int) -> list[int]:
+    """Processes whose parent this is."""
+    told = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(parent)], capture_output=True, text=True
+    )
+    return [int(line) for line in told.stdout.split()]
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
