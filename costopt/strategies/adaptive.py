@@ -23,7 +23,7 @@ from costopt.strategies.cant_be_late import keep_or_cheapest
 from costopt.strategies.deadline_program import Program
 from costopt.strategies.lanes import Candidate, key, look, moved, terms
 from costopt.strategies.option import Option, options, safe
-from costopt.strategies.reserve import seconds_left, seconds_to_finish, start_left_s
+from costopt.strategies.reserve import is_running, seconds_left, seconds_to_finish, start_left_s
 from costopt.strategies.shield import choose_fallback
 
 MOST_STEPS = 720
@@ -85,7 +85,7 @@ class Adaptive:
             return _without_program(job_view, all_options, fallback, units)
         if not gangs:
             return Decision(job.name, fallback.targets, "no spot capacity is allowed: on-demand")
-        candidates = look(job.name, gangs, self.lifetimes, int(self.pools))
+        candidates = look(job_view, gangs, fallback, self.lifetimes, self.pools)
         choices = self._choices(view, job_view, candidates, fallback, units)
         best = min(choices, key=lambda choice: choice.cost)
         weighed = (*map(_alternative, choices), *_out_of_reach(candidates))
@@ -160,7 +160,7 @@ def _spot_choice(
 ) -> _Choice:
     option, terms_ = candidate.option, program.terms
     of_age = candidate.rates.class_at(candidate.age_h)
-    start_s = situation.start_left_s if option.running else option.start_s
+    start_s = situation.start_left_s if candidate.present else option.start_s
     spare = situation.spare - start_s / situation.step_s + terms_.lanes[lane].speed - 1.0
     cost = option.score_usd_per_hour * situation.step_s / 3600
     needed_s = start_s + situation.work_s / terms_.lanes[lane].speed
@@ -170,7 +170,7 @@ def _spot_choice(
         cost = math.inf
     else:
         cost += program.on_spot(situation.steps - 1, spare, lane, of_age)
-    verb = "stay on" if option.running else "launch on"
+    verb = "stay on" if candidate.present else "launch on"
     return _Choice(cost, option.targets, f"{verb} {option.pool}", _estimates(candidate))
 
 
@@ -188,10 +188,11 @@ def _wait_choice(situation: _Situation, program: Program, candidates: list[Candi
 def _safe_choice(situation: _Situation, program: Program, candidates: list[Candidate]) -> _Choice:
     fallback = situation.fallback
     lane, of_age = _launchable(program, candidates)
-    start_s = situation.start_left_s if fallback.running else fallback.start_s
+    present = is_running(situation.job_view, fallback.targets)
+    start_s = situation.start_left_s if present else fallback.start_s
     spare = (situation.left_s - situation.work_s - start_s) / situation.step_s
     cost = program.terms.safe_cost + program.on_safe(situation.steps - 1, spare, lane, of_age)
-    verb = "stay on" if fallback.running else "go to"
+    verb = "stay on" if present else "go to"
     return _Choice(cost, fallback.targets, f"{verb} {fallback.pool}")
 
 
@@ -237,9 +238,11 @@ def _without_program(
 
 
 def _why(best: _Choice, choices: list[_Choice]) -> str:
-    others = sorted((c for c in choices if c is not best), key=lambda choice: choice.cost)
+    others = [c for c in choices if c is not best and math.isfinite(c.cost)]
+    others.sort(key=lambda choice: choice.cost)
     beside = ", ".join(f"{c.what} ${c.cost:.2f}" for c in others[:3])
-    return f"{best.what}: ${best.cost:.2f} expected to the end, against {beside}"
+    against = f", against {beside}" if beside else ": nothing else is in time"
+    return f"{best.what}: ${best.cost:.2f} expected to the end{against}"
 
 
 def _alternative(choice: _Choice) -> Alternative:

@@ -6,9 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from costopt.domain.market import Pool
+from costopt.domain.view import JobView
 from costopt.market.lifetime import Lifetimes, Rates
 from costopt.strategies.deadline_program import Lane, Terms
 from costopt.strategies.option import Option
+from costopt.strategies.reserve import is_running
 
 HOP_AGE_H = 2.0
 """Age of a pool that is gone to when another is lost: of several, the one up longest is taken."""
@@ -19,10 +22,14 @@ PRICE_FACTOR, RATE_FACTOR, SHARE_STEP = 1.03, 1.2, 0.1
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A spot gang with what is known of its pool; ``share`` of the time there is capacity."""
+    """A spot gang with what is known of its pool; ``share`` of the time there is capacity.
+
+    ``present`` says that it is exactly what the job runs on now.
+    """
 
     option: Option
     up: bool
+    present: bool
     age_h: float
     share: float
     rates: Rates
@@ -39,20 +46,28 @@ class Candidate:
         return 0 if self.up or of_age <= self.rates.class_at(HOP_AGE_H) else of_age
 
 
-def look(job: str, gangs: Sequence[Option], lifetimes: Lifetimes, most: int) -> list[Candidate]:
-    """Of each pool the gang with the cheapest work, or the present one; of these the ``most`` best.
+def look(
+    job_view: JobView,
+    gangs: Sequence[Option],
+    fallback: Option,
+    lifetimes: Lifetimes,
+    most: int,
+) -> list[Candidate]:
+    """The present gang, and of the ``most`` best pools the gang with the cheapest work.
 
-    A pool that is seldom up does not displace a dearer one that is: what counts is the price for
-    each share of the time.
+    Gangs slower than the fallback are passed over where the pool has faster ones: what they do
+    would have to be caught up. A pool that is seldom up does not displace a dearer one that is:
+    what counts is the price for each share of the time. In a fixed order, for pools that come and
+    go not to make a program of their own each time.
     """
-    by_pool: dict[object, Candidate] = {}
-    for option in gangs:
-        candidate = _candidate(job, option, lifetimes)
-        best = by_pool.get(option.pool)
-        if best is None or _rank(candidate) < _rank(best):
-            by_pool[option.pool] = candidate
-    ranked = sorted(by_pool.values(), key=_rank)
-    return ranked[:most]
+    weighed = [_candidate(job_view, option, lifetimes) for option in gangs]
+    present = [candidate for candidate in weighed if candidate.present]
+    by_pool: dict[Pool, Candidate] = {}
+    for candidate in sorted(weighed, key=lambda each: _preference(each, fallback)):
+        by_pool.setdefault(candidate.option.pool, candidate)
+    best = sorted(by_pool.values(), key=_price)[:most]
+    chosen = {candidate.key: candidate for candidate in (*best, *present)}
+    return [chosen[each] for each in sorted(chosen)]
 
 
 def key(job: str, option: Option) -> tuple[str, str, int]:
@@ -82,20 +97,29 @@ def moved(old: Terms, new: Terms) -> bool:
     return any(_lane_moved(a, b) for a, b in zip(old.lanes, new.lanes, strict=True))
 
 
-def _candidate(job: str, option: Option, lifetimes: Lifetimes) -> Candidate:
-    known = key(job, option)
+def _candidate(job_view: JobView, option: Option, lifetimes: Lifetimes) -> Candidate:
+    known = key(job_view.job.name, option)
     return Candidate(
         option=option,
         up=option.free or option.running,
+        present=is_running(job_view, option.targets),
         age_h=lifetimes.age_h(known),
         share=lifetimes.share(known),
         rates=lifetimes.rates(known),
     )
 
 
-def _rank(candidate: Candidate) -> tuple[bool, float, str, int]:
-    price = candidate.option.score_usd_per_unit / max(candidate.share, 0.01)
-    return (not candidate.option.running, price, *candidate.key)
+def _preference(candidate: Candidate, fallback: Option) -> tuple[bool, float]:
+    """Among the gangs of a pool: those that keep pace by price, then the others by speed."""
+    option = candidate.option
+    if option.units_per_s < fallback.units_per_s * (1.0 - 1e-9):
+        return True, -option.units_per_s
+    return False, option.score_usd_per_unit
+
+
+def _price(candidate: Candidate) -> tuple[float, tuple[str, int]]:
+    """Among pools."""
+    return candidate.option.score_usd_per_unit / max(candidate.share, 0.01), candidate.key
 
 
 def _lane(candidate: Candidate, fallback: Option, step_s: float) -> Lane:
