@@ -80,11 +80,9 @@ def _until(done: Callable[[], bool]) -> None:
 
 
 def _children(parent: int) -> list[int]:
-    """Processes whose parent this is."""
-    told = subprocess.run(
-        ["ps", "-o", "pid=", "--ppid", str(parent)], capture_output=True, text=True
-    )
-    return [int(line) for line in told.stdout.split()]
+    """Processes whose parent this is, as Linux tells."""
+    told = Path(f"/proc/{parent}/task/{parent}/children").read_text()
+    return [int(word) for word in told.split()]
 
 
 def _is_alive(process: int) -> bool:
