@@ -86,12 +86,13 @@ class Tariff:
     outlook: Outlook
     objective: Objective
     column: NDArray[np.int64]
+    _first: NDArray[np.int64]
 
     @classmethod
     def of(cls, outlook: Outlook, table: ConfigurationTable, objective: Objective) -> Self:
         """The tariff of a job's table."""
         column = np.array([outlook.column[o.pool] for o in table.offers], dtype=np.int64)
-        return cls(table, outlook, objective, column)
+        return cls(table, outlook, objective, column, column[table.first()])
 
     def at_slots(self, picked: NDArray[np.int64]) -> Self:
         """The tariff in these slots alone."""
@@ -142,9 +143,11 @@ class Tariff:
         if by_offer is None:
             return table.usd_per_hour[rows], table.usd_per_start[rows]
         more = by_offer[slots, self.column_of(rows)] * table.nodes[rows]
-        spread = table.spread.take(rows)
-        held = np.repeat(slots[spread.rows], spread.counts[spread.rows])
-        more[spread.rows] = spread.total(by_offer[held, self.column[spread.offer]] * spread.nodes)
+        places = np.flatnonzero(table.offer[rows] < 0)
+        if len(places):
+            spread = table.spread.take(rows[places])
+            held = np.repeat(slots[places], spread.counts)
+            more[places] = spread.total(by_offer[held, self.column[spread.offer]] * spread.nodes)
         start_usd: Array = table.usd_per_start[rows] + more * table.start_h[rows]
         return table.usd_per_hour[rows] + more, start_usd
 
@@ -200,8 +203,11 @@ class Tariff:
             return np.zeros((len(self.outlook.slots), 1))
         by_offer, table = self.outlook.usd_more, self.table
         more: Array = by_offer[:, self.column_of(rows)] * table.nodes[rows]
-        spread = table.spread.take(rows)
-        more[:, spread.rows] = spread.total(by_offer[:, self.column[spread.offer]] * spread.nodes)
+        places = np.flatnonzero(table.offer[rows] < 0)
+        if len(places):
+            spread = table.spread.take(rows[places])
+            part_usd = by_offer[:, self.column[spread.offer]] * spread.nodes
+            more[:, places] = spread.total(part_usd)
         return more
 
     def _gco2e_more(self, rows: Rows) -> Array:
@@ -211,7 +217,7 @@ class Tariff:
 
     def column_of(self, rows: Rows) -> Rows:
         """The outlook's column of each row's offer, or of the first one of its spread."""
-        return self.column[self.table.first()[rows]]
+        return self._first[rows]
 
 
 def means(series: Series, spans: Sequence[tuple[datetime, datetime]]) -> Array:

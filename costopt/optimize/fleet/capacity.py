@@ -160,10 +160,10 @@ class Capacity:
         room, pools = self._node_room(left, menu.part.demand.job.tenant)
         column, spread = menu.column, menu.spreads
         fits: NDArray[np.bool_] = menu.launches <= pools[:, column]
-        if len(spread.rows):
+        if len(spread):
             part_fits = menu.spread_launches <= pools[:, menu.spread_column]
-            fits[:, spread.rows] = np.logical_and.reduceat(
-                part_fits, spread.first[spread.rows], axis=1
+            fits[:, menu.spread_places] = np.logical_and.reduceat(
+                part_fits, spread.first[:-1], axis=1
             )
         fits &= menu.nodes <= room[:, column]
         for number in self.by_row:
@@ -197,6 +197,7 @@ def _gang_sums(
 ) -> Array:
     """(T, N) of a figure per node (T, O), summed over each row's nodes."""
     sums: Array = by_offer[:, menu.column] * nodes
-    spread = menu.spreads
-    sums[:, spread.rows] = spread.total(by_offer[:, menu.spread_column] * part_nodes)
+    if len(menu.spreads):
+        part_sums = by_offer[:, menu.spread_column] * part_nodes
+        sums[:, menu.spread_places] = menu.spreads.total(part_sums)
     return sums

@@ -103,8 +103,13 @@ class Generation:
         pool = [self._column(job, schedule) for job, schedule in known]
         bound, more = self._price(start, exact=False)
         state = _State(start, bound, [*pool, *more])
+        master = Master(self._parts, self._capacity, self._budgets, self._unit_usd, self._solver)
+        master.add_unserved(
+            {job: UNSERVED * max(s.total_score, 1e-9 * self._unit_usd) for job, s in alone.items()}
+        )
+        master.add(state.pool)
         for width in BLOCKS:
-            if self._level(state, width, alone) or self._late():
+            if self._level(state, master, width) or self._late():
                 break
         if state.proven == -math.inf:
             state.proven, _ = self._prove(state.best, state.bound)
@@ -117,18 +122,10 @@ class Generation:
             state.rounds,
         )
 
-    def _level(self, state: _State, width: int, alone: Mapping[int, Schedule]) -> bool:
-        """Rounds with limits held over blocks of ``width`` slots; whether the gap is closed."""
-        blocks = np.arange(len(self._capacity.slots)) // width
-        master = Master(
-            self._parts, self._capacity, self._budgets, blocks, self._unit_usd, self._solver
-        )
-        master.add_unserved(
-            {job: UNSERVED * max(s.total_score, 1e-9 * self._unit_usd) for job, s in alone.items()}
-        )
-        master.add(state.pool)
+    def _level(self, state: _State, master: Master, width: int) -> bool:
+        """Rounds with limits held over ``width`` slots; whether nothing finer is needed."""
         for turn in range(ROUNDS):
-            found = master.solve(self._left_s())
+            found = master.solve(width, self._left_s())
             if found is None or self._late():
                 return False
             state.rounds += 1
@@ -137,7 +134,7 @@ class Generation:
             columns = self._round(state, raw)
             if width == BLOCKS[0] and turn in LOOKS:
                 columns.extend(self._look(state))
-            if self._close(state.value, state.bound):
+            if self._close(state.value, state.bound) and master.breaks_nothing(shares, width):
                 state.proven, missed = self._prove(state.best, state.bound)
                 if self._close(state.value, state.proven):
                     return width == 1 or not master.shares_anything

@@ -21,11 +21,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from costopt.optimize.fleet.budget import Budget
 from costopt.optimize.fleet.capacity import Capacity
 from costopt.optimize.fleet.schedule import Schedule
+from costopt.optimize.fleet.shared_rows import SharedRows
 from costopt.optimize.model import JobPart
 from costopt.optimize.rates import Array
 from costopt.optimize.solver import GrowingProgram
@@ -33,7 +33,9 @@ from costopt.optimize.solver import GrowingProgram
 UNSERVED = 5.0
 """What a job's work left undone costs in the relaxation, over the cost of its first schedule."""
 
-VIOLATED = 1e-4
+ROWS_AT_ONCE = 20
+RESOLVES = 3
+"""Rows added before a solve, and solves before new columns are sought."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +77,18 @@ class Master:
         parts: Sequence[JobPart],
         capacity: Capacity,
         budgets: Sequence[Budget],
-        blocks: NDArray[np.int64],
         unit_usd: float,
         solver: str | None = None,
     ) -> None:
         self._parts, self._capacity, self._budgets = parts, capacity, budgets
-        self._blocks, self._unit_usd = blocks, unit_usd
-        self._load_of: list[dict[tuple[int, int], float]] = []
+        self._unit_usd = unit_usd
+        self._shared = SharedRows(capacity)
         self._program = GrowingProgram(solver)
         self.columns: list[Column | None] = []
         self._work = [np.array([stage.units for stage in part.demand.stages]) for part in parts]
         self._one = [self._program.row(high=1.0, terms={}) for _ in parts]
         self._work_rows: list[list[int]] = [[] for _ in parts]
         self._budget_rows = [self._program.row(high=1.0, terms={}) for _ in budgets]
-        self._shared_rows: dict[tuple[int, int], int] = {}
         self._unserved: dict[int, int] = {}
 
     def add_unserved(self, costs: Mapping[int, float]) -> None:
@@ -96,7 +96,6 @@ class Master:
         for job, cost in costs.items():
             self._unserved[job] = len(self.columns)
             self.columns.append(None)
-            self._load_of.append({})
             rows = [self._program.row(low=1.0, terms={}) for _ in self._work[job]]
             self._work_rows[job] = rows
             self._program.columns([cost / self._unit_usd], [dict.fromkeys(rows, 1.0)])
@@ -105,87 +104,59 @@ class Master:
         """New columns."""
         if not columns:
             return
-        self._load_of.extend(self._loads(column) for column in columns)
         self._program.columns(
             [column.schedule.total_score / self._unit_usd for column in columns],
-            [self._terms(column) for column in columns],
+            [self._terms(len(self.columns) + i, column) for i, column in enumerate(columns)],
         )
         self.columns.extend(columns)
 
-    def _terms(self, column: Column) -> dict[int, float]:
+    def _terms(self, number: int, column: Column) -> dict[int, float]:
         job, schedule = column.job, column.schedule
         terms = {self._one[job]: 1.0}
         shares = (schedule.work / self._work[job]).tolist()
         terms |= {r: x for r, x in zip(self._work_rows[job], shares, strict=True) if x}
-        for number, budget in enumerate(self._budgets):
+        for row, budget in zip(self._budget_rows, self._budgets, strict=True):
             spent = budget.spent(job, schedule)
             if spent:
-                terms[self._budget_rows[number]] = spent / budget.most
-        for key, load in self._loads(column).items():
-            row = self._shared_rows.get(key)
-            if row is not None:
-                terms[row] = load / self._most(key)
-        return terms
+                terms[row] = spent / budget.most
+        return terms | self._shared.note(number, column.usage)
 
-    def _loads(self, column: Column) -> dict[tuple[int, int], float]:
-        """The load on each (limit, block)."""
-        if not len(column.usage):
-            return {}
-        blocks = self._blocks.max() + 1
-        limit, slot = column.usage[:, 0].astype(int), column.usage[:, 1].astype(int)
-        keys, place = np.unique(limit * blocks + self._blocks[slot], return_inverse=True)
-        loads = np.bincount(place, weights=column.usage[:, 2])
-        return {divmod(k, int(blocks)): x for k, x in zip(keys.tolist(), loads, strict=True)}
-
-    def _most(self, key: tuple[int, int]) -> float:
-        """What the slots of a block allow together."""
-        limit, block = key
-        count = int((self._capacity.active[limit] & (self._blocks == block)).sum())
-        return max(float(self._capacity.most[limit]) * count, 1e-9)
-
-    def solve(self, time_limit_s: float) -> tuple[Array, Duals, float] | None:
+    def solve(self, width: int, time_limit_s: float) -> tuple[Array, Duals, float] | None:
         """Shares of the columns, prices and the objective; None where time ran out.
 
-        Solves again as long as a shared limit that had no row yet is broken.
+        Limits are held over spans of ``width`` slots, or over longer ones where that is enough.
         """
-        while True:
+        found = self._program.solve(time_limit_s=time_limit_s)
+        for _ in range(RESOLVES):
+            if found is None or not self._add_broken(found.values, width):
+                break
             found = self._program.solve(time_limit_s=time_limit_s)
-            if found is None:
-                return None
-            if not self._add_broken(found.values):
-                return found.values, self._duals(found.duals), found.objective * self._unit_usd
+        if found is None:
+            return None
+        return found.values, self._duals(found.duals), found.objective * self._unit_usd
 
-    def _add_broken(self, shares: Array) -> bool:
-        used: dict[tuple[int, int], float] = {}
-        for number in np.flatnonzero(shares > 1e-9).tolist():
-            for key, load in self._load_of[number].items():
-                used[key] = used.get(key, 0.0) + load * float(shares[number])
-        broken = {
-            key
-            for key, load in used.items()
-            if key not in self._shared_rows and load > self._most(key) * (1 + VIOLATED) + 1e-9
-        }
-        for key in sorted(broken):
-            most = self._most(key)
-            terms = {
-                number: loads[key] / most
-                for number, loads in enumerate(self._load_of)
-                if key in loads
-            }
-            self._shared_rows[key] = self._program.row(high=1.0, terms=terms)
-        return bool(broken)
+    def breaks_nothing(self, shares: Array, width: int) -> bool:
+        """Whether every limit holds over all spans of this width."""
+        return not self._shared.broken(shares, width, 1)
+
+    def _add_broken(self, shares: Array, width: int) -> bool:
+        spans = self._shared.broken(shares, width, max(ROWS_AT_ONCE, len(self._parts)))
+        for span in spans:
+            row = self._program.row(high=1.0, terms=self._shared.terms(span))
+            self._shared.add(span, row)
+        return bool(spans)
 
     @property
     def shares_anything(self) -> bool:
         """Whether any shared limit has been broken so far."""
-        return bool(self._shared_rows)
+        return bool(self._shared.rows)
 
     def _duals(self, duals: Array) -> Duals:
         unit = self._unit_usd
         shared = np.zeros(self._capacity.active.shape)
-        for (limit, block), row in self._shared_rows.items():
-            within = self._capacity.active[limit] & (self._blocks == block)
-            shared[limit, within] = max(0.0, -duals[row]) * unit / self._most((limit, block))
+        for (limit, begin, end), row in self._shared.rows.items():
+            price = max(0.0, -duals[row]) * unit / self._shared.most((limit, begin, end))
+            shared[limit, begin:end] += price * self._capacity.active[limit, begin:end]
         return Duals(
             tuple(
                 np.maximum(duals[rows], 0.0) * unit / work if rows else np.zeros(len(work))

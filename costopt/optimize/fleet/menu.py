@@ -35,7 +35,7 @@ class Menu:
     ``start_h`` (G,) held hours. ``live`` is the gang that runs now, −1 for none, with
     ``starting_h`` left of its start. ``may_pause`` (Q,) and ``work`` (Q,) are of the stages.
     ``column`` (N,) is the request's offer of each row, of a spread the first; ``spreads`` are the
-    rows of several pools, and ``spread_column`` the request's offer of each part.
+    rows of several pools at ``spread_places``, ``spread_column`` the request's offer of each part.
     ``launches`` and ``spread_launches`` are the nodes that the job does not have there already.
     ``compiled`` chooses the compiled recursion for its paths.
     """
@@ -60,6 +60,7 @@ class Menu:
     nodes: NDArray[np.int64]
     column: NDArray[np.int64]
     spreads: Spreads
+    spread_places: NDArray[np.int64]
     spread_column: NDArray[np.int64]
     launches: NDArray[np.int64]
     spread_launches: NDArray[np.int64]
@@ -85,7 +86,7 @@ class Menu:
         hours = np.array([slot.hours_of(demand) for slot in outlook.slots])
         usable = tariff.usable(demand, rows)
         score = tariff.score_per_hour(rows) / table.stretch[rows]
-        spreads = table.spread.take(rows)
+        spreads = table.spread.take(rows[table.offer[rows] < 0])
         return cls(
             part=part,
             compiled=compiled,
@@ -108,6 +109,7 @@ class Menu:
             nodes=table.nodes[rows],
             column=tariff.column_of(rows),
             spreads=spreads,
+            spread_places=np.flatnonzero(table.offer[rows] < 0),
             spread_column=tariff.column[spreads.offer],
             launches=_launches(part, table.first()[rows], table.nodes[rows]),
             spread_launches=_launches(part, spreads.offer, spreads.nodes),

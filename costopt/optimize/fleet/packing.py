@@ -8,7 +8,7 @@ from datetime import datetime
 import numpy as np
 
 from costopt.optimize.fleet.budget import Budget
-from costopt.optimize.fleet.capacity import Capacity
+from costopt.optimize.fleet.capacity import Capacity, NodePrices
 from costopt.optimize.fleet.generation import budget_prices
 from costopt.optimize.fleet.handover import cheapest_in_stages
 from costopt.optimize.fleet.master import Duals
@@ -39,6 +39,8 @@ class Packing:
         self._capacity, self._budgets = capacity, budgets
         self.schedules: dict[int, Schedule] = {}
         self._usage: dict[int, Array] = {}
+        self._priced: Duals | None = None
+        self._prices: dict[tuple[str, float], NodePrices] = {}
         self.left = capacity.empty()
         self.money = np.array([budget.most for budget in budgets])
 
@@ -84,8 +86,7 @@ class Packing:
             menu = menu.narrowed(self._capacity.allowed(menu, self.left))
         shared = None
         if guide and duals.shared.any():
-            tenant = self._parts[job].demand.job.tenant
-            prices = self._capacity.node_prices(guide * duals.shared, tenant)
+            prices = self._node_prices(self._parts[job].demand.job.tenant, duals, guide)
             shared = self._capacity.shared_prices(menu, prices, guide * duals.shared)
         usd, kwh = budget_prices(job, duals.budget, self._budgets)
         guess = duals.work[job]
@@ -100,6 +101,16 @@ class Packing:
                 scale = DEARER ** (turn - 1) * _usd_per(budget, found.schedule)
                 usd, kwh = (usd, kwh + scale) if budget.in_kwh else (usd + scale, kwh)
         return None
+
+    def _node_prices(self, tenant: str, duals: Duals, guide: float) -> NodePrices:
+        """Kept as long as the duals are the same."""
+        if self._priced is not duals:
+            self._priced = duals
+            self._prices.clear()
+        key = (tenant, guide)
+        if key not in self._prices:
+            self._prices[key] = self._capacity.node_prices(guide * duals.shared, tenant)
+        return self._prices[key]
 
     def conflicting(self, usage: Array) -> list[int]:
         """Jobs that hold something of what ``usage`` needs and does not find."""

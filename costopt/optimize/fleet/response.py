@@ -19,6 +19,9 @@ ROUNDS = 16
 STEP = 2.0
 """The factor of the first steps, which double with each further one."""
 
+LAST = 3
+"""Of the schedules that do the work the last ones found are trimmed: they overdo it the least."""
+
 CLOSE = 1.01
 """Prices of work this near to each other differ in nothing that trimming would not mend."""
 
@@ -50,18 +53,21 @@ def cheapest(
         return None
     price = floor * STEP if guess is None else np.maximum(guess, floor * 1e-3)
     low, high = np.zeros(len(floor)), np.full(len(floor), np.inf)
-    best: Response | None = None
+    enough: list[tuple[Schedule, Array]] = []
     for turn in range(rounds):
         whole = schedule_of(menu, best_path(menu, Prices(price, shared, usd, kwh)))
         lacking = whole.work < menu.work * (1 - 1e-9)
         if not lacking.any():
-            best = better(best, _judged(menu, trimmed(menu, whole), price, shared, usd, kwh))
+            enough.append((whole, price))
         low, high = np.where(lacking, price, low), np.where(lacking, high, price)
-        if best is not None and (high <= low * CLOSE).all():
+        if enough and (high <= low * CLOSE).all():
             break
-        if best is None and (price[lacking] > floor[lacking] * BEYOND).any():
+        if not enough and (price[lacking] > floor[lacking] * BEYOND).any():
             return None
         price = _next_price(price, low, high, STEP ** (1 + turn // 2), floor)
+    best: Response | None = None
+    for whole, price in enough[-LAST:]:
+        best = better(best, _judged(menu, trimmed(menu, whole), price, shared, usd, kwh))
     return best
 
 
