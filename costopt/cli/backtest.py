@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.options import carbon_option, complete_policy, durations_s, job_argument
+from costopt.cli.options import (
+    account_option,
+    carbon_option,
+    complete_policy,
+    durations_s,
+    job_argument,
+)
 from costopt.cli.output import output_option
 
 if TYPE_CHECKING:
@@ -61,6 +67,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     help="Let policies plan with price forecasts from the record so far; takes longer.",
 )
 @carbon_option
+@account_option
 @click.option(
     "--by", type=click.Choice(["all", "market", "deadline", "startup"]), default="all",
     help="Over which windows to take the means.",
@@ -92,6 +99,7 @@ def backtest(
     notice_s: float,
     forecasts: bool,
     carbon: Path | None,
+    account: str | None,
     by: str,
     seed: int,
     jobs: int | None,
@@ -105,9 +113,10 @@ def backtest(
 
     The same engine that launches nodes runs the job on virtual ones, once per policy and window,
     beside three baselines (on demand, greedy spot, uniform progress) and the optimum that knew
-    the market beforehand. Every market given is tried from every start, with every deadline and start-up
-    time. The figures are the same however many processes run them.
+    the market beforehand. Every market given is tried from every start, with every deadline and
+    start-up time. The figures are the same however many processes run them.
     """
+    from costopt.cli.accounts import read_account
     from costopt.cli.backtest_bench import bench_of, keys_of
     from costopt.cli.backtest_grid import grid_of, read_markets
     from costopt.cli.backtest_run import Place, run_trials
@@ -115,7 +124,13 @@ def backtest(
     _check_folders(report=report, results=results, runs=runs)
     run = Place(jobs, ray).runner()
     histories = read_markets(markets)
-    bench = bench_of(histories, notice_s=notice_s, price_forecasts=forecasts, carbon=carbon)
+    bench = bench_of(
+        histories,
+        notice_s=notice_s,
+        price_forecasts=forecasts,
+        carbon=carbon,
+        account=read_account(account),
+    )
     grid = grid_of(
         job,
         _chosen(policies),

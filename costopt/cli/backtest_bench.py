@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from costopt.catalog import Catalog, load_catalog
+from costopt.domain.account import Account
 from costopt.domain.history import MarketHistory
 from costopt.domain.policy import Policy
 from costopt.domain.ports import Forecasts, HazardModel, PowerModel
@@ -49,6 +50,7 @@ def bench_of(
     notice_s: float,
     price_forecasts: bool,
     carbon: Path | None,
+    account: Account,
 ) -> Bench:
     """The bench with the catalogue's machines. Raises SignalError for a bad carbon file."""
     catalog = load_catalog()
@@ -61,6 +63,7 @@ def bench_of(
         hazards=models.hazards,
         notice_s=notice_s,
         transfers=catalog.transfer,
+        account=account,
         forecasts=models.forecasts if price_forecasts or recorded is not None else None,
     )
 

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
@@ -60,6 +61,7 @@ class Bench:
     transfers: TransferPrices | None = None
     forecasts: Callable[[Policy, MarketHistory], Forecasts] | None = None
     strategies: Callable[[Trial], Strategy | None] | None = None
+    account: Account = UNLIMITED
 
     def score(self, trial: Trial) -> Score:
         """Run the trial. Deterministic."""
@@ -87,6 +89,7 @@ class Bench:
             transfers=self.transfers,
             forecasts=None if self.forecasts is None else self.forecasts(policy, market),
             explain=explain,
+            account=self.account,
         )
 
     def _strategy(self, trial: Trial) -> Strategy | None:
@@ -115,7 +118,7 @@ class Keys:
         parts = (
             self.edition,
             self._digests[market],
-            repr((self.bench.notice_s, self.bench.tick_s)),
+            repr((self.bench.notice_s, self.bench.tick_s, self.bench.account)),
             repr(trial.window.job),
             repr(trial.policy),
         )

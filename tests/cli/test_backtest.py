@@ -291,3 +291,15 @@ def test_the_report_says_why_a_strategy_that_weighs_did_what_it_did(folder: Path
     assert "Decisions of greedy in the first window" in page
     assert "expected $" in page
     assert "Decisions of on_demand" not in page
+
+
+def test_replays_keep_to_the_account(folder: Path) -> None:
+    """No spot may be had: every strategy runs on demand."""
+    (folder / "account.yaml").write_text(
+        "quotas: [{name: no-spot, capacity_type: spot, max_usd_per_hour: 0.5}]\n"
+    )
+    told = rows(folder, "--account", f"{folder}/account.yaml")
+    assert told["greedy"]["mean_usd"] == pytest.approx(told["on_demand"]["mean_usd"], rel=0.1)
+    assert told["greedy"]["interruptions"] == 0
+    assert told["greedy"]["misses"] == 0
+    assert (rows(folder)["greedy"]["interruptions"] or 0) > 0

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from costopt.domain.account import Account
 from costopt.domain.errors import StoreError
+from costopt.domain.quota import Quota
 from costopt.replay.backtest import backtest
 from costopt.replay.results_file import HEADER, results_file
 from costopt.replay.score import Score
@@ -141,9 +143,10 @@ def test_a_key_changes_with_all_that_decides_a_score() -> None:
         Keys(other_market, "edition").of(trial),
         Keys(replace(BENCH, notice_s=1.0), "edition").of(trial),
         Keys(replace(BENCH, tick_s=60.0), "edition").of(trial),
+        Keys(replace(BENCH, account=Account((Quota("q", max_nodes=1),))), "edition").of(trial),
         *(Keys(BENCH, "edition").of(each) for each in TRIALS[1:]),
     }
-    assert len(keys) == 5 + len(TRIALS) - 1
+    assert len(keys) == 6 + len(TRIALS) - 1
     assert Keys(BENCH, "edition").of(trial) == Keys(BENCH, "edition").of(TRIALS[0])
 
 
