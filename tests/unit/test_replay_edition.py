@@ -1,0 +1,37 @@
+"""The edition changes with whatever a replay runs or reads, and with nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from costopt.replay import edition as module
+from costopt.replay.edition import edition
+
+
+def test_it_changes_with_code_and_data_that_a_replay_uses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "some_package"
+    for folder in ("engine", "cli", "engine/__pycache__"):
+        (package / folder).mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "engine" / "tick.py").write_text("1")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(module, "PACKAGES", ("some_package", "one_that_is_not_installed"))
+    first = edition()
+    (package / "cli" / "main.py").write_text("1")
+    (package / "engine" / "__pycache__" / "tick.pyc").write_text("1")
+    assert edition() == first
+    (package / "engine" / "tick.py").write_text("2")
+    second = edition()
+    assert second != first
+    (package / "prices.csv").write_text("1")
+    assert edition() not in (first, second)
+
+
+def test_it_covers_the_engine_and_the_simulator() -> None:
+    names = {folder.name for folder in module._folders()}
+    assert names == {"costopt", "costopt_sim"}
+    assert edition() == edition()
