@@ -165,7 +165,8 @@ def _solve_best(
 
 def _solve_bolder(request: PlanRequest, part: JobPart, share: float, settings: Settings) -> Answer:
     bolder = replace(part, table=with_margin(part.table, share))
-    return _solve(request, [bolder], settings)
+    warm = None if settings.warm is None else settings.warm.of_margin(share)
+    return _solve(request, [bolder], replace(settings, warm=warm))
 
 
 def _solve_surely(

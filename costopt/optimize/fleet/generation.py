@@ -122,6 +122,11 @@ class Generation:
             state.rounds,
         )
 
+    def bound(self, alone: Mapping[int, Schedule], duals: Duals) -> float:
+        """What these prices prove for the jobs in ``alone``, on the whole tables."""
+        self._jobs = sorted(alone)
+        return self._price(duals, exact=True)[0]
+
     def _level(self, state: _State, master: Master, width: int) -> bool:
         """Rounds with limits held over ``width`` slots; whether nothing finer is needed."""
         for turn in range(ROUNDS):
@@ -254,12 +259,22 @@ def budget_prices(job: int, prices: Array, budgets: Sequence[Budget]) -> tuple[f
 
 
 def free_prices(
-    menus: Menus, capacity: Capacity, budgets: Sequence[Budget]
+    menus: Menus,
+    capacity: Capacity,
+    budgets: Sequence[Budget],
+    known: Mapping[int, Schedule],
 ) -> tuple[list[Schedule | None], Duals]:
-    """Each job's cheapest schedule as if it were alone, None where it has none; and its prices."""
+    """Each job's cheapest schedule as if it were alone, None where it has none; and its prices.
+
+    ``known`` schedules count as that; their prices are 0.
+    """
     schedules: list[Schedule | None] = []
     work: list[Array] = []
     for job in range(len(menus)):
+        if job in known:
+            schedules.append(known[job])
+            work.append(np.zeros(len(menus[job].work)))
+            continue
         response = cheapest(menus[job])
         if len(menus[job].work) > 1:
             response = better(response, cheapest_in_stages(menus[job]))

@@ -68,6 +68,13 @@ class Packing:
         self.money += self._spent(job, schedule)
         return schedule
 
+    def become(self, other: Packing) -> None:
+        """Hold what another packing holds."""
+        for job in list(self.schedules):
+            self.remove(job)
+        for job, schedule in other.schedules.items():
+            self.place(job, schedule)
+
     def fits(self, job: int, schedule: Schedule) -> bool:
         """Whether there is room for a schedule of a job that is not in."""
         usage = self._capacity.usage(self._menus[job], schedule)
@@ -79,11 +86,22 @@ class Packing:
         most = np.array([budget.most for budget in self._budgets])
         return bool((self._spent(job, schedule) <= self.money + SLIP * most).all())
 
-    def respond(self, job: int, duals: Duals, guide: float, rounds: int = 10) -> Response | None:
-        """The cheapest schedule in the room that is left, ``guide`` times the duals on top."""
+    def respond(
+        self,
+        job: int,
+        duals: Duals,
+        guide: float,
+        rounds: int = 10,
+        share: float | None = None,
+    ) -> Response | None:
+        """The cheapest schedule in the room that is left, ``guide`` times the duals on top.
+
+        ``share`` of every limit is what all jobs of its tenant may hold together.
+        """
         menu = self._menus[job]
-        if self.schedules:
-            menu = menu.narrowed(self._capacity.allowed(menu, self.left))
+        left = self.left if share is None else self._left_of_share(job, share)
+        if self.schedules or share is not None:
+            menu = menu.narrowed(self._capacity.allowed(menu, left))
         shared = None
         if guide and duals.shared.any():
             prices = self._node_prices(self._parts[job].demand.job.tenant, duals, guide)
@@ -101,6 +119,16 @@ class Packing:
                 scale = DEARER ** (turn - 1) * _usd_per(budget, found.schedule)
                 usd, kwh = (usd, kwh + scale) if budget.in_kwh else (usd + scale, kwh)
         return None
+
+    def _left_of_share(self, job: int, share: float) -> Array:
+        """(L, T): what the job's tenant has left of its share, as far as it is there."""
+        tenant = self._parts[job].demand.job.tenant
+        own = share * self._capacity.empty()
+        for other, usage in self._usage.items():
+            if self._parts[other].demand.job.tenant == tenant and len(usage):
+                place = (usage[:, 0].astype(int), usage[:, 1].astype(int))
+                np.subtract.at(own, place, usage[:, 2])
+        return np.minimum(own, self.left)
 
     def _node_prices(self, tenant: str, duals: Duals, guide: float) -> NodePrices:
         """Kept as long as the duals are the same."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -59,6 +59,16 @@ class Rounding:
             else:
                 self.packing.place(job, found.schedule)
         return [job for job in homeless if not self._make_room(job)]
+
+    def fill_fairly(self, order: Sequence[int], shares: Mapping[str, float]) -> list[int]:
+        """As ``fill``, but each tenant's jobs first find room within its share of every limit."""
+        for job in order:
+            if job not in self.packing.schedules:
+                share = shares[self._parts[job].demand.job.tenant]
+                found = self.packing.respond(job, self._duals, 1.0, share=share)
+                if found is not None:
+                    self.packing.place(job, found.schedule)
+        return self.fill(order)
 
     def tightest_first(self) -> list[int]:
         """Jobs by how much of their time they need at their fastest, the most first."""

@@ -31,6 +31,9 @@ from costopt.optimize.tariff import Outlook
 BOUND_GAP = 0.004
 """The relaxation is taken as solved when this near to its bound."""
 
+NEAR = 0.2
+"""A plan made again is as near as the last one if its gap is no wider by this share."""
+
 FIRST_SHARE, BOUND_SHARE = 0.15, 0.5
 """Of the time: until the first packing is left as it is, until the bound is."""
 
@@ -99,35 +102,72 @@ class _Solve:
         self._budgets: tuple[Budget, ...] = budgets_of(request, parts)
 
     def run(self) -> FleetPlan:
-        """The whole of it."""
-        alone, start = free_prices(self._menus, self._capacity, self._budgets)
-        able = [job for job, schedule in enumerate(alone) if schedule is not None]
+        """The whole of it; as little as need be where the last plan still holds."""
         first = self._packing()
+        kept = None if self._warm is None or self._warm.gap is None else self._warm
+        if kept is not None:
+            kept.place(self._parts, self._menus, first)
+        alone, start = self._alone(first)
+        able = [job for job, schedule in enumerate(alone) if schedule is not None]
         if not able:
             return self._nothing(start)
+        if kept is not None:
+            start = kept.prices(self._parts, self._capacity, start)
+        self._filled(first, start, able, self._limit_s * FIRST_SHARE)
+        again = None if kept is None else self._as_near(alone, first, start, kept)
+        if again is None:
+            relaxed = self._relax(alone, first, start)
+            again = self._plan(self._best(relaxed, first, able), relaxed)
         if self._warm is not None:
-            start = self._warm.prices(self._parts, self._capacity, start)
-            self._warm.place(self._parts, self._menus, first)
-        rounding = self._rounding(first, start, self._limit_s * FIRST_SHARE)
-        rounding.fill([job for job in rounding.tightest_first() if job in able])
-        relaxed = self._relax(alone, first, start)
-        best = self._best(relaxed, first, able)
-        plan = FleetPlan(
+            self._warm.keep(self._request, self._parts, again)
+        return again
+
+    def _alone(self, placed: Packing) -> tuple[list[Schedule | None], Duals]:
+        """Each job's schedule as if it were alone; what is in place already counts as that."""
+        return free_prices(self._menus, self._capacity, self._budgets, placed.schedules)
+
+    def _filled(
+        self, packing: Packing, duals: Duals, able: Sequence[int], limit_s: float
+    ) -> Rounding:
+        """Every job in, the tightest first; where there is no room for all, tenants share it."""
+        rounding = self._rounding(packing, duals, limit_s)
+        order = [job for job in rounding.tightest_first() if job in set(able)]
+        shares = fair_shares(self._request, [self._parts[job] for job in able])
+        if rounding.fill(order) and len(shares) > 1:
+            fair = self._packing()
+            self._rounding(fair, duals, limit_s).fill_fairly(order, shares)
+            packing.become(fair)
+        return rounding
+
+    def _as_near(
+        self, alone: Sequence[Schedule | None], first: Packing, start: Duals, kept: Warm
+    ) -> FleetPlan | None:
+        """The last plan's schedules, where they come as near to their bound as they did then."""
+        known = {job: s for job, s in enumerate(alone) if s is not None}
+        bound_usd = self._generation().bound(known, start)
+        near = (kept.gap or 0.0) * (1 + NEAR) + NEAR * self._gap
+        if len(first.schedules) < len(known):
+            return None
+        if first.score - bound_usd > near * max(abs(first.score), 1e-9):
+            return None
+        relaxed = Relaxation(bound_usd, first.score, start, (), (), 0)
+        return self._plan(first, relaxed)
+
+    def _plan(self, packing: Packing, relaxed: Relaxation) -> FleetPlan:
+        complete = len(packing.schedules) == len(self._parts)
+        return FleetPlan(
             self._slots,
             self._outlook,
-            tuple(best.schedules.get(job) for job in range(len(self._parts))),
-            min(relaxed.bound_usd, best.score) if len(best.schedules) == len(self._parts) else 0.0,
+            tuple(packing.schedules.get(job) for job in range(len(self._parts))),
+            min(relaxed.bound_usd, packing.score) if complete else 0.0,
             relaxed.duals,
             self._capacity,
             (
                 *((column.job, column.schedule) for column in relaxed.columns),
-                *best.schedules.items(),
+                *packing.schedules.items(),
             ),
             self._menus,
         )
-        if self._warm is not None:
-            self._warm.keep(self._request, self._parts, plan)
-        return plan
 
     def _nothing(self, duals: Duals) -> FleetPlan:
         nobody = (None,) * len(self._parts)
@@ -137,7 +177,11 @@ class _Solve:
 
     def _relax(self, alone: Sequence[Schedule | None], first: Packing, start: Duals) -> Relaxation:
         """The relaxation of the jobs that can be served at all."""
-        generation = Generation(
+        known = {job: s for job, s in enumerate(alone) if s is not None}
+        return self._generation().run(known, first.schedules, start)
+
+    def _generation(self) -> Generation:
+        return Generation(
             self._parts,
             self._menus,
             self._capacity,
@@ -146,14 +190,11 @@ class _Solve:
             stop_at=self._started + self._limit_s * BOUND_SHARE,
             solver=self._solver,
         )
-        known = {job: s for job, s in enumerate(alone) if s is not None}
-        return generation.run(known, first.schedules, start)
 
     def _best(self, relaxed: Relaxation, first: Packing, able: Sequence[int]) -> Packing:
         """The better of the first packing and one at the relaxation's prices, improved."""
         second = self._packing()
-        rounding = self._rounding(second, relaxed.duals, self._limit_s)
-        rounding.fill([job for job in rounding.tightest_first() if job in able])
+        rounding = self._filled(second, relaxed.duals, able, self._limit_s)
         if _worse(second, first):
             rounding = self._rounding(first, relaxed.duals, self._limit_s)
         rounding.improve(relaxed.bound_usd, self._gap)
@@ -171,6 +212,16 @@ class _Solve:
             duals,
             stop_at=self._started + limit_s,
         )
+
+
+def fair_shares(request: PlanRequest, parts: Sequence[JobPart]) -> dict[str, float]:
+    """Each tenant's share of every limit: its weight over those of all that have work to do."""
+    names = sorted({part.demand.job.tenant for part in parts})
+    weights = {
+        name: request.tenants[name].weight if name in request.tenants else 1.0 for name in names
+    }
+    total = sum(weights.values())
+    return {name: weight / total if total > 0 else 1.0 for name, weight in weights.items()}
 
 
 def _worse(one: Packing, other: Packing) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from costopt.domain.market import Pool
 from costopt.optimize.fleet.capacity import Capacity
@@ -44,13 +45,19 @@ class Warm:
     """Kept by whoever plans again and again; empty before the first plan.
 
     ``shared`` are prices by limit's name with the slot that each was for, ``work`` by job and
-    stage's name. ``gap`` is how near to its bound the last plan came.
+    stage's name. ``gap`` is how near to its bound the last plan came, None before the
+    first. ``bolder`` are those of plans that hold back less of the margin for the worst.
     """
 
     shared: dict[str, list[tuple[datetime, datetime, float]]] = field(default_factory=dict)
     work: dict[tuple[str, str], float] = field(default_factory=dict)
     held: dict[str, list[Held]] = field(default_factory=dict)
     gap: float | None = None
+    bolder: dict[float, Warm] = field(default_factory=dict)
+
+    def of_margin(self, share: float) -> Warm:
+        """What the plans left that held back this share of the margin."""
+        return self.bolder.setdefault(share, Warm())
 
     def keep(self, request: PlanRequest, parts: Sequence[JobPart], plan: FleetPlan) -> None:
         """Take over what a plan has found."""
@@ -96,7 +103,10 @@ class Warm:
         spans = _spans(packing.now, menus[0].slots)
         for job, part in enumerate(parts):
             held = self.held.get(part.demand.job.name)
-            path = None if held is None else _path(menus[job], held, spans)
+            if held is None:
+                continue
+            menus.extend(job, _rows_of(part, {one.gang for one in held}))
+            path = _path(menus[job], held, spans)
             if path is None:
                 continue
             schedule = trimmed(menus[job], schedule_of(menus[job], path))
@@ -129,6 +139,20 @@ def _held(part: JobPart, schedule: Schedule, spans: Sequence[Span]) -> list[Held
 def _gang(part: JobPart, row: int) -> Gang:
     cap_w = float(part.table.cap_w[row])
     return tuple(sorted(part.table.parts(row))), 0.0 if np.isnan(cap_w) else cap_w
+
+
+def _rows_of(part: JobPart, gangs: Iterable[Gang]) -> NDArray[np.int64]:
+    """The table's rows of these gangs, as far as they are still on offer."""
+    table = part.table
+    number_of = {offer.pool: number for number, offer in enumerate(table.offers)}
+    found: list[int] = []
+    for parts, cap_w in gangs:
+        nodes = sum(count for _, count in parts)
+        same_cap = np.isnan(table.cap_w) if cap_w == 0 else table.cap_w == cap_w
+        offer = number_of.get(parts[0][0], -2) if len(parts) == 1 else -1
+        alike = np.flatnonzero((table.offer == offer) & (table.nodes == nodes) & same_cap)
+        found.extend(r for r in alike.tolist() if len(parts) == 1 or _gang(part, r)[0] == parts)
+    return np.array(sorted(found), dtype=np.int64)
 
 
 def _again(known: Sequence[tuple[datetime, datetime, float]], spans: Sequence[Span]) -> Array:
