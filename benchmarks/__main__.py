@@ -16,6 +16,8 @@ NAMES = (
     "cli",
     "replay",
     "strategies",
+    "deadline",
+    "deadline_zones",
     "energy",
     "forecast",
     "optimize",

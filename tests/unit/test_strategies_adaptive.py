@@ -152,3 +152,25 @@ def test_an_alternative_that_would_be_late_has_no_value() -> None:
     (wait,) = (each for each in decision.alternatives if each.choice == "wait")
     assert wait.value_usd is None
     assert wait.note == "would miss the deadline"
+
+
+def _grows(deadline_h: float, nodes: tuple[Node, ...] = ()) -> Decision:
+    """4 h of work on one node; a second one may help."""
+    view = look(
+        task(deadline_s=deadline_h * HOUR_S, nodes=(1, 2)),
+        [offer(SPOT_A, 2.0), SAFE_OFFER],
+        nodes=nodes,
+    )
+    return only(Adaptive().decide(view))
+
+
+@pytest.mark.parametrize(("deadline_h", "nodes"), [(16, 1), (4, 2)])
+def test_a_gang_is_as_large_as_the_deadline_asks(deadline_h: float, nodes: int) -> None:
+    assert _grows(deadline_h).targets[0].nodes == nodes
+
+
+def test_what_is_told_of_alternatives_has_no_infinite_value() -> None:
+    decision = _decide([offer(SPOT_A, 2.0, 0)], deadline_h=4.2)
+    assert decision.targets == ON_SAFE
+    assert "inf" not in decision.reason
+    assert any(told.value_usd is None for told in decision.alternatives)
