@@ -174,3 +174,21 @@ def test_what_is_told_of_alternatives_has_no_infinite_value() -> None:
     assert decision.targets == ON_SAFE
     assert "inf" not in decision.reason
     assert any(told.value_usd is None for told in decision.alternatives)
+
+
+def test_spot_that_the_deadline_leaves_no_time_to_launch_is_no_choice() -> None:
+    """A start of 150 s, saves and a tick at risk are more than what is left to spare."""
+    decision = _decide([offer(SPOT_A, 2.0)], deadline_h=4.67)
+    (spot,) = [told for told in decision.alternatives if str(SPOT_A) in told.choice]
+    assert decision.targets == ON_SAFE
+    assert spot.value_usd is None
+    assert "miss the deadline" in spot.note
+
+
+def test_the_present_gang_is_weighed_though_better_pools_fill_the_list() -> None:
+    decision = _decide(
+        [offer(SPOT_A, 2.0), offer(SPOT_B, 1.99)],
+        nodes=nodes_in(SPOT_A),
+        strategy=Adaptive(pools=1),
+    )
+    assert decision.targets == ON_A
