@@ -149,7 +149,7 @@ class Lifetimes:
         return [0.0] * classes, [0.0] * classes
 
     def _learn(self, record: _Record, up: bool, apart_h: float) -> None:
-        kept = math.exp(-apart_h / self.memory_h)
+        kept = math.exp(-apart_h / self.memory_h) if self.memory_h > 0 else 0.0
         record.up_h = record.up_h * kept + apart_h * record.up
         record.watched_h = record.watched_h * kept + apart_h
         for counts in (*record.endings, *record.hours):

@@ -24,7 +24,7 @@ from costopt.strategies.deadline_program import Program
 from costopt.strategies.lanes import Candidate, key, look, moved, terms
 from costopt.strategies.option import Option, options, safe
 from costopt.strategies.reserve import is_running, seconds_left, seconds_to_finish, start_left_s
-from costopt.strategies.shield import choose_fallback
+from costopt.strategies.shield import choose_fallback, may_pause
 
 MOST_STEPS = 720
 """A run to the deadline is cut into no more steps than this: 5 days of 10 minutes."""
@@ -49,7 +49,10 @@ class _Choice:
 
 
 class Adaptive:
-    """``step_s`` is the program's step at least, ``pools`` how many pools it weighs at most."""
+    """``step_s`` is the program's step at least, ``pools`` how many pools it weighs, one at least.
+
+    ``lifetimes`` is what is known beforehand; by default the prior of the public records.
+    """
 
     def __init__(
         self,
@@ -59,7 +62,7 @@ class Adaptive:
         lifetimes: Lifetimes | None = None,
     ) -> None:
         self.step_s = step_s
-        self.pools = pools
+        self.pools = max(1, pools)
         self.lifetimes = lifetimes or Lifetimes(memory_h=memory_h)
         self._programs: dict[str, Program] = {}
 
@@ -101,11 +104,13 @@ class Adaptive:
     ) -> list[_Choice]:
         situation = _Situation(view, job_view, fallback, units, self.step_s)
         program = self._program(job_view.job.name, candidates, situation)
-        return [
+        choices = [
             *_spot_choices(situation, program, candidates),
-            _wait_choice(situation, program, candidates),
             _safe_choice(situation, program, candidates),
         ]
+        if may_pause(job_view):
+            choices.append(_wait_choice(situation, program, candidates))
+        return choices
 
     def _program(self, job: str, candidates: list[Candidate], situation: _Situation) -> Program:
         wanted = terms(candidates, situation.fallback, situation.step_s, situation.guard_s)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from costopt.domain.fleet import Node
 from costopt.domain.market import Offer
+from costopt.domain.policy import StrategyChoice
 from costopt.domain.view import Decision, Target
+from costopt.strategies import build
 from costopt.strategies.adaptive import Adaptive
 from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
 from tests.market_fixtures import after
@@ -192,3 +195,18 @@ def test_the_present_gang_is_weighed_though_better_pools_fill_the_list() -> None
         strategy=Adaptive(pools=1),
     )
     assert decision.targets == ON_A
+
+
+def test_a_phase_that_may_not_pause_does_not_wait() -> None:
+    job = task(deadline_s=30 * HOUR_S)
+    job = replace(job, phases=(replace(job.phases[0], may_pause=False),))
+    view = look(job, [offer(SPOT_A, 2.0, 0), SAFE_OFFER], done=HOUR_S, nodes=nodes_in(SAFE))
+    assert only(Adaptive().decide(view)).targets == ON_SAFE
+
+
+@pytest.mark.parametrize("parameters", [{"pools": 0}, {"memory_h": 0}, {"step_s": 0}])
+def test_the_smallest_parameters_decide_too(parameters: dict[str, int]) -> None:
+    strategy = build(StrategyChoice("adaptive", parameters))
+    for tick in range(3):
+        view = look(task(), [offer(SPOT_A, 2.0), SAFE_OFFER], now_s=300.0 * tick)
+        assert only(strategy.decide(view)).targets == ON_A
