@@ -1,9 +1,9 @@
 """How long capacity lasts and how long it stays away, by the age of the present period.
 
-A pool alternates between periods with capacity and without. The chance that the present one ends
-falls steeply with its age t, on every recorded market and in both directions, about as 0.6 / t:
-what has just come back is likely to go soon, what has lasted for a day will last. So the rate is
-piecewise constant over classes of age a, and learned per pool:
+A pool alternates between periods with capacity and without. The rate at which the present one ends
+falls steeply with its age, on every recorded market and in both directions, from about 2 per hour
+when it is new to 0.04 after 16 hours: what has just come back is likely to go soon, what has lasted
+for a day will last. So the rate is piecewise constant over classes of age a, and learned per pool:
 
     λ_a = (κ + n_a) / (κ / λ⁰_a + h_a)
 
