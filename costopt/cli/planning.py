@@ -69,9 +69,9 @@ def plan_job(
 def frontier_of(
     job: Job, policy: Policy, seen: Quotes, points: int, account: Account = UNLIMITED
 ) -> tuple[FrontierPoint, ...]:
-    """Plans that no other beats in both dollars and kWh, by ascending dollars; at most ``points``.
+    """Plans that no other beats in dollars, kWh and finish, by ascending dollars.
 
-    Empty where there is no plan, or no price is fresh.
+    At most ``points``; empty where there is no plan, or no price is fresh.
     """
     from costopt.optimize.frontier import frontier
 

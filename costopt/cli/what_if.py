@@ -101,8 +101,9 @@ def what_if(
     """Compare policies, deadlines and terms.
 
     Each scenario is planned by itself. ★: no other scenario needs both fewer dollars and fewer
-    kilowatt-hours. Below stands the frontier of the first policy at the job's own deadline: from
-    the cheapest plan to the most frugal one, each with its finish and emissions; --report draws it.
+    kilowatt-hours. Below stands the frontier of the first policy at the job's own deadline: plans
+    that no other beats in dollars, kilowatt-hours and finish at once, by ascending dollars;
+    --report draws it.
     Exits with 3 where no scenario is feasible, with 5 where every price is too old.
     """
     from costopt.cli.accounts import read_account

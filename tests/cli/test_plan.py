@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -164,11 +165,11 @@ def test_what_if_plans_each_scenario_and_marks_the_frontier(tmp_path: Path, mark
             assert row["pools"]
     cheapest = min((row for row in rows if row["usd_p50"]), key=lambda row: row["usd_p50"])
     assert cheapest["unbeaten"]
-    dollars = [point["usd"] for point in answer["frontier"]]
-    kwh = [point["kwh"] for point in answer["frontier"]]
-    assert dollars
-    assert dollars == sorted(dollars)
-    assert kwh == sorted(kwh, reverse=True)
+    figures = [(p["usd"], p["kwh"], p["finish_p50_at"]) for p in answer["frontier"]]
+    assert figures
+    assert figures == sorted(figures)
+    for one, other in permutations(figures, 2):
+        assert not all(a <= b for a, b in zip(one, other, strict=True))
     for star in (row for row in rows if row["unbeaten"]):
         for other in (row for row in rows if row["usd_p50"]):
             much_better = other["usd_p50"] < 0.99 * star["usd_p50"]

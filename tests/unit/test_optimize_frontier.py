@@ -1,9 +1,10 @@
-"""What-if: scenarios over policies, deadlines and markets, and the frontier of dollars and kWh."""
+"""What-if: scenarios over policies, deadlines and markets; dollars against kWh and finish."""
 
 from __future__ import annotations
 
-from datetime import timedelta
-from itertools import pairwise
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import pairwise, permutations
 
 import pytest
 
@@ -12,8 +13,10 @@ from costopt.domain.job import Job, Progress, Resources
 from costopt.domain.market import CapacityType
 from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Objective, Policy
+from costopt.domain.series import Series
 from costopt.domain.view import JobView
-from costopt.optimize.frontier import frontier, scenarios
+from costopt.optimize.frontier import FrontierPoint, frontier, scenarios
+from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
 from tests.optimize_fixtures import NOW, job, machines_of, offer, pool, power
 
@@ -36,14 +39,80 @@ def request(what: Job, *, trade_off: bool = True) -> PlanRequest:
     )
 
 
+def figures(point: FrontierPoint) -> tuple[float, float, datetime]:
+    return point.usd, point.kwh, point.forecast.finish_p50_at
+
+
+def beats(one: FrontierPoint, other: FrontierPoint) -> bool:
+    """Whether a point is as good in every figure, by more than rounding in one."""
+    return figures(one) != figures(other) and (
+        one.usd <= other.usd
+        and one.kwh <= other.kwh
+        and one.forecast.finish_p50_at <= other.forecast.finish_p50_at
+    )
+
+
+def with_two_speeds() -> PlanRequest:
+    """Up to three nodes, whose scaling loses work: faster is dearer."""
+    what = job(40, deadline_h=60, resources=Resources(max_nodes=3), efficiency=0.85)
+    return request(what)
+
+
+def moving(wanted: PlanRequest) -> PlanRequest:
+    """Prices that halve at the tenth hour."""
+    at = (NOW, NOW + timedelta(hours=10))
+    series = {
+        o.pool: Series(at, (p, p / 2), "made up")
+        for o in wanted.offers
+        if o.price_usd_per_hour and (p := o.price_usd_per_hour.value)
+    }
+    return replace(wanted, price_forecasts=series)
+
+
 def test_the_frontier_trades_dollars_for_energy() -> None:
     found = frontier(request(job(40, deadline_h=60)))
     assert len(found) >= 9
     for cheaper, dearer in pairwise(found):
         assert cheaper.usd < dearer.usd
-        assert cheaper.kwh > dearer.kwh
     assert {a.pool.zone for a in found[0].allocations} == {"r1a"}
-    assert {a.pool.zone for a in found[-1].allocations} == {"r1c"}
+    frugal = min(found, key=lambda point: point.kwh)
+    assert {a.pool.zone for a in frugal.allocations} == {"r1c"}
+
+
+def test_the_frontier_trades_dollars_for_the_finish() -> None:
+    found = frontier(with_two_speeds())
+    assert len(found) >= 20
+    cheapest = min(found, key=lambda point: point.usd)
+    soonest = min(found, key=lambda point: point.forecast.finish_p50_at)
+    assert soonest.forecast.finish_p50_at < cheapest.forecast.finish_p50_at - timedelta(hours=12)
+    assert soonest.usd > cheapest.usd
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_no_point_of_the_frontier_beats_another(moves: bool) -> None:
+    wanted = moving(with_two_speeds()) if moves else with_two_speeds()
+    found = frontier(wanted)
+    assert len(found) >= 20
+    assert not [(a, b) for a, b in permutations(found, 2) if beats(a, b)]
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_the_cheapest_point_is_no_dearer_than_the_plan(moves: bool) -> None:
+    wanted = moving(with_two_speeds()) if moves else with_two_speeds()
+    made = plan(wanted, explain=False).forecasts[0][1]
+    assert found_usd(wanted) <= made.usd_p50 * 1.03
+
+
+def found_usd(wanted: PlanRequest) -> float:
+    return min(point.forecast.usd_p50 for point in frontier(wanted))
+
+
+def test_no_more_points_than_asked_for_and_the_ends_stay() -> None:
+    many = frontier(with_two_speeds(), points=40)
+    few = frontier(with_two_speeds(), points=5)
+    assert len(few) == 5
+    assert min(p.usd for p in few) == pytest.approx(min(p.usd for p in many), rel=1e-3)
+    assert min(p.kwh for p in few) == pytest.approx(min(p.kwh for p in many), rel=1e-3)
 
 
 def test_without_a_trade_off_the_frontier_is_a_point() -> None:

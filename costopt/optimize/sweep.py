@@ -1,0 +1,142 @@
+"""The plans from which a frontier is chosen: sweeps of the due time and of limits on kWh.
+
+Due times lie evenly from the latest back to the earliest that any plan keeps. At each of them the
+dollars are minimized under evenly spaced limits of kWh from the cheapest plan's to the most frugal
+one's (the ε-constraint method: Haimes, Lasdon and Wismer 1971), which unlike a sweep of weights
+also finds plans off the convex hull.
+
+Where uninterrupted capacity is allowed, plans that count on it should the worst come are swept
+first, and those that hold back all or half of the time for the worst more coarsely.
+
+Where prices move, weights of kWh take the place of the limits (``moving_sweep``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from costopt.domain.policy import Objective
+from costopt.optimize.aims import aimed, aimed_part, narrowed
+from costopt.optimize.frontier_point import FrontierPoint
+from costopt.optimize.layout import Segment, allocations_of
+from costopt.optimize.model import JobPart
+from costopt.optimize.moving_sweep import MovingSweep, moves
+from costopt.optimize.planner import SURE_ENOUGH
+from costopt.optimize.prune import alone_held_h
+from costopt.optimize.request import PlanRequest
+from costopt.optimize.risk import fallback_row, forecast_segments, with_margin
+from costopt.optimize.solve import Answer, Settings, solve_parts
+
+SECOND_AIM = 1e-4
+"""The weight of the other figure at an end of a sweep: it decides between equals only."""
+
+CHEAPEST = Objective(usd=1.0, usd_per_kwh=SECOND_AIM)
+FRUGAL = Objective(usd=SECOND_AIM, usd_per_kwh=1.0)
+
+DUES = 5
+"""Due times that are swept, the latest included."""
+
+MOVING_DUES, MOVING_WEIGHTS = 8, 8
+"""Due times and weights of kWh where prices move; half of each for coarse sweeps."""
+
+Segments = tuple[Segment, ...]
+
+
+class Sweep:
+    """Plans of one job; about ``points`` of them in the finest sweep."""
+
+    def __init__(
+        self, request: PlanRequest, part: JobPart, points: int, time_limit_s: float
+    ) -> None:
+        self._request, self._part, self._points = narrowed(request, [part]), part, points
+        self._stop_at = time.perf_counter() + time_limit_s
+        self._limit_s = max(0.05, time_limit_s / max(points, 1))
+        self._settings = Settings(self._limit_s, 1e-4)
+        self._asked = request.policy.risk.on_time
+        self._moves = moves(request, part)
+
+    def points(self) -> list[FrontierPoint]:
+        """What was found within the time, judged by simulation; some may be beaten by others.
+
+        Plans that hold back the whole margin are as sure as the model makes them; the others must
+        be found to be.
+        """
+        found: list[FrontierPoint] = []
+        for share, fine in self._margins():
+            table = self._part.table if share == 1 else with_margin(self._part.table, share)
+            for segments in self._swept(replace(self._part, table=table), fine):
+                point = self._point(segments)
+                if share == 1 or point.forecast.on_time >= self._asked - SURE_ENOUGH:
+                    found.append(point)
+        return found
+
+    def _margins(self) -> tuple[tuple[float, int], ...]:
+        """(share of the margin held back, limits of kWh at the latest due time)."""
+        fine, coarse = max(2, self._points * 2 // 3), max(2, self._points // 8)
+        if fallback_row(self._part.table, self._part.demand) is None:
+            return ((1.0, fine),)
+        return ((0.0, fine), (0.5, coarse), (1.0, coarse))
+
+    def _swept(self, part: JobPart, fine: int) -> Iterator[Segments]:
+        coarse = fine <= self._points // 8
+        if self._moves:
+            halves = 2 if coarse else 1
+            sweep = MovingSweep(self._request, part, self._stop_at)
+            yield from sweep.plans(
+                self._dues(part, MOVING_DUES // halves), MOVING_WEIGHTS // halves
+            )
+            return
+        dues = self._dues(part, 2 if coarse else DUES)
+        for number, due_h in enumerate(dues):
+            if time.perf_counter() > self._stop_at:
+                return
+            hurried = replace(part, demand=replace(part.demand, due_h=due_h))
+            levels = fine if number == 0 else max(2, fine // 3)
+            yield from self._at(hurried, levels)
+
+    def _at(self, part: JobPart, levels: int) -> Iterator[Segments]:
+        """The cheapest plan, the most frugal one, and those between."""
+        cheapest, frugal = self._solve(part, CHEAPEST), self._solve(part, FRUGAL)
+        answers = [cheapest, frugal]
+        if cheapest.solved and frugal.solved:
+            most, least = _kwh(cheapest), _kwh(frugal)
+            if most > least * (1 + 1e-6):
+                limits_kwh = np.linspace(most, least, levels)[1:-1].tolist()
+                answers.extend(self._solve(_within_kwh(part, x), CHEAPEST) for x in limits_kwh)
+        yield from (answer.segments[0] for answer in answers if answer.solved)
+
+    def _dues(self, part: JobPart, count: int) -> list[float]:
+        """From the latest to the earliest that the fastest configuration keeps by itself."""
+        demand = part.demand
+        held_h = alone_held_h(part.table, demand)
+        fastest_h = float(held_h[np.isfinite(held_h)].min(initial=np.inf))
+        earliest_h = demand.release_h + fastest_h * (1 + 1e-6)
+        if earliest_h >= demand.due_h:
+            return [demand.due_h]
+        dues: list[float] = np.linspace(demand.due_h, earliest_h, count).tolist()
+        return dues
+
+    def _solve(self, part: JobPart, objective: Objective) -> Answer:
+        request = aimed(self._request, objective)
+        return solve_parts(request, [aimed_part(part, objective)], self._settings)
+
+    def _point(self, segments: Segments) -> FrontierPoint:
+        part, now = self._part, self._request.now
+        forecast, samples = forecast_segments(part.table, segments, part.demand, now)
+        allocations = allocations_of(part, segments, now)
+        return FrontierPoint(float(samples.usd.mean()), forecast.kwh, forecast, allocations)
+
+
+def _within_kwh(part: JobPart, max_kwh: float) -> JobPart:
+    job = part.demand.job
+    own = job.budget.max_kwh
+    budget = replace(job.budget, max_kwh=max_kwh if own is None else min(own, max_kwh))
+    return replace(part, demand=replace(part.demand, job=replace(job, budget=budget)))
+
+
+def _kwh(answer: Answer) -> float:
+    return sum(segment.kwh for segment in answer.segments[0])
