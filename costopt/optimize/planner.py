@@ -146,12 +146,14 @@ def _solve_best(
     A margin pays for the worst case in advance; where uninterrupted capacity is allowed, changing
     to it only when the worst comes is often cheaper and as sure.
     """
+    margins = _margins(settings.warm)
     held, held_judged = _solve_surely(request, parts, settings)
     best, judged = held, held_judged
     served = [p for p, own in zip(parts, held.segments, strict=False) if own]
     names = [part.demand.job.name for part in served]
+    chosen: float | None = None
     if len(parts) == 1 and fallback_row(parts[0].table, parts[0].demand) is not None:
-        for share in MARGINS:
+        for share in margins:
             bolder = _solve_bolder(request, parts[0], share, settings)
             if held.solved and bolder.objective_usd >= held.objective_usd * (1 - WORTHWHILE):
                 break
@@ -160,7 +162,17 @@ def _solve_best(
             one = _judge(request, parts[0], bolder.segments[0])
             if one.late_h <= 0 and (not judged or one.score_usd < judged[0].score_usd):
                 best, judged = bolder, [one]
+                chosen = share
+    if settings.warm is not None:
+        settings.warm.margin = chosen
     return best, {n: one.forecast for n, one in zip(names, judged, strict=False)}
+
+
+def _margins(warm: Warm | None) -> tuple[float, ...]:
+    """The share that was best the last time, if there was one; else all of them."""
+    if warm is None or warm.gap is None:
+        return MARGINS
+    return () if warm.margin is None else (warm.margin,)
 
 
 def _solve_bolder(request: PlanRequest, part: JobPart, share: float, settings: Settings) -> Answer:

@@ -69,7 +69,12 @@ class LimitIndex:
 
     def __init__(self, request: PlanRequest, limits: Sequence[SharedLimit]) -> None:
         self._request, self._limits = request, limits
-        self._of_pool: dict[Pool, tuple[int, ...]] = {}
+        self._general = [n for n, limit in enumerate(limits) if limit.pool is None]
+        self._own: dict[Pool, list[int]] = {}
+        for number, limit in enumerate(limits):
+            if limit.pool is not None:
+                self._own.setdefault(limit.pool, []).append(number)
+        self._of_family: dict[object, list[int]] = {}
 
     def loads(
         self, demand: Demand, table: ConfigurationTable, row: int
@@ -79,16 +84,17 @@ class LimitIndex:
         found = [(n, self._limits[n].load(self._request, demand, table, row)) for n in numbers]
         return tuple((number, load) for number, load in found if load)
 
-    def _numbers(self, pool: Pool) -> tuple[int, ...]:
-        if pool not in self._of_pool:
+    def _numbers(self, pool: Pool) -> list[int]:
+        """Zones of a region count alike, but for what each pool has."""
+        family = (pool.provider, pool.region, pool.instance_type, pool.capacity_type)
+        if family not in self._of_family:
             machine = self._request.machines[pool]
-            self._of_pool[pool] = tuple(
+            self._of_family[family] = [
                 number
-                for number, limit in enumerate(self._limits)
-                if limit.pool in (None, pool)
-                and (limit.quota is None or limit.quota.matches(pool, machine))
-            )
-        return self._of_pool[pool]
+                for number in self._general
+                if (quota := self._limits[number].quota) is None or quota.matches(pool, machine)
+            ]
+        return [*self._of_family[family], *self._own.get(pool, ())]
 
 
 def shared_limits(request: PlanRequest) -> tuple[SharedLimit, ...]:

@@ -157,11 +157,15 @@ class Capacity:
 
     def allowed(self, menu: Menu, left: Array) -> NDArray[np.bool_]:
         """(T, N): the rows for which there is room in what is left of each limit (L, T)."""
-        room, pools = self._node_room(left, menu.part.demand.job.tenant)
-        column, spread = menu.column, menu.spreads
+        offers, place = np.unique(
+            np.concatenate((menu.column, menu.spread_column)), return_inverse=True
+        )
+        room, pools = self._node_room(left, menu.part.demand.job.tenant, offers)
+        column, part_column = place[: len(menu)], place[len(menu) :]
+        spread = menu.spreads
         fits: NDArray[np.bool_] = menu.launches <= pools[:, column]
         if len(spread):
-            part_fits = menu.spread_launches <= pools[:, menu.spread_column]
+            part_fits = menu.spread_launches <= pools[:, part_column]
             fits[:, menu.spread_places] = np.logical_and.reduceat(
                 part_fits, spread.first[:-1], axis=1
             )
@@ -172,19 +176,26 @@ class Capacity:
                 fits &= self._row_loads(menu, number) <= most
         return fits
 
-    def _node_room(self, left: Array, tenant: str) -> tuple[Array, Array]:
-        """(T, O): nodes that the counting limits leave, and that each pool by itself leaves."""
-        shape = (len(self.slots), len(self.request.offers))
+    def _node_room(
+        self, left: Array, tenant: str, offers: NDArray[np.int64]
+    ) -> tuple[Array, Array]:
+        """(T, offers): nodes that the counting limits leave, and that each pool by itself does."""
+        shape = (len(self.slots), len(offers))
         room, pools = np.full(shape, np.inf), np.full(shape, np.inf)
-        for number in self.counting:
-            members = np.flatnonzero(self.per_node[number])
-            if len(members) and self._counts(number, tenant):
-                fits = left[number][:, None] / self.per_node[number, members] * (1 + SLIP)
+        per_node = self.per_node[:, offers]
+        for number in np.flatnonzero(per_node.any(axis=1)).tolist():
+            if self._counts(number, tenant):
+                members = np.flatnonzero(per_node[number])
+                fits = left[number][:, None] / per_node[number, members] * (1 + SLIP)
                 room[:, members] = np.minimum(room[:, members], fits)
-        limits, offers = self.pool_limits
+        limits, bounded = self.pool_limits
         if len(limits):
-            bounded = np.where(self.active[limits], left[limits], np.inf) * (1 + SLIP)
-            pools[:, offers] = np.minimum(pools[:, offers], bounded.T)
+            limit_of = np.full(len(self.request.offers), -1)
+            limit_of[bounded] = limits
+            own = limit_of[offers]
+            has = np.flatnonzero(own >= 0)
+            most = np.where(self.active[own[has]], left[own[has]], np.inf)
+            pools[:, has] = most.T * (1 + SLIP)
         return room, pools
 
     def empty(self) -> Array:

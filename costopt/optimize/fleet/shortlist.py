@@ -50,9 +50,7 @@ def best_of_groups(groups: NDArray[np.int64], menu: Menu, prices: Prices) -> Row
     open_slots = np.flatnonzero(menu.usable.any(axis=1))
     if not len(open_slots):
         return np.empty(0, dtype=np.int64)
-    picked = open_slots[
-        np.linspace(0, len(open_slots) - 1, min(SLOTS, len(open_slots))).astype(int)
-    ]
+    picked = _spread_out(open_slots)
     group = groups[menu.rows]
     order = np.argsort(group, kind="stable")
     starts = np.flatnonzero(np.diff(group[order], prepend=-1))
@@ -70,13 +68,16 @@ def best_of_groups(groups: NDArray[np.int64], menu: Menu, prices: Prices) -> Row
 
 def _sampled(part: JobPart, tariff: Tariff, rows: Rows) -> tuple[Array, NDArray[np.bool_]]:
     """(slots, rows) of the objective of a held hour, in a sample of the slots that count."""
-    usable = tariff.usable(part.demand, rows)
-    open_slots = np.flatnonzero(usable.any(axis=1))
-    picked = open_slots[
-        np.linspace(0, len(open_slots) - 1, min(SLOTS, len(open_slots))).astype(int)
-    ]
-    sample = tariff.at_slots(picked)
-    return sample.score_per_hour(rows) / part.table.stretch[rows], usable[picked]
+    hours = np.array([slot.hours_of(part.demand) for slot in tariff.outlook.slots])
+    sample = tariff.at_slots(_spread_out(np.flatnonzero(hours > 0)))
+    score = sample.score_per_hour(rows) / part.table.stretch[rows]
+    return score, sample.usable(part.demand, rows)
+
+
+def _spread_out(slots: Rows) -> Rows:
+    """A few of them, evenly spread."""
+    picked: Rows = slots[np.linspace(0, len(slots) - 1, min(SLOTS, len(slots))).astype(int)]
+    return picked
 
 
 def groups_of(request: PlanRequest, part: JobPart) -> NDArray[np.int64]:

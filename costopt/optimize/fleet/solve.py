@@ -34,6 +34,10 @@ BOUND_GAP = 0.004
 NEAR = 0.2
 """A plan made again is as near as the last one if its gap is no wider by this share."""
 
+KEPT = 0.8
+AGAIN_SHARE = 0.2
+"""Where this share of the last plan's schedules still fits, this share of the time is enough."""
+
 FIRST_SHARE, BOUND_SHARE = 0.15, 0.5
 """Of the time: until the first packing is left as it is, until the bound is."""
 
@@ -113,6 +117,8 @@ class _Solve:
             return self._nothing(start)
         if kept is not None:
             start = kept.prices(self._parts, self._capacity, start)
+        if kept is not None and len(first.schedules) >= KEPT * len(able):
+            self._limit_s *= AGAIN_SHARE
         self._filled(first, start, able, self._limit_s * FIRST_SHARE)
         again = None if kept is None else self._as_near(alone, first, start, kept)
         if again is None:

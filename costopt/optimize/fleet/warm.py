@@ -46,13 +46,15 @@ class Warm:
 
     ``shared`` are prices by limit's name with the slot that each was for, ``work`` by job and
     stage's name. ``gap`` is how near to its bound the last plan came, None before the
-    first. ``bolder`` are those of plans that hold back less of the margin for the worst.
+    first. ``bolder`` are those of plans that hold back less of the margin for the worst, and
+    ``margin`` is the share of the one that was taken, None for the whole.
     """
 
     shared: dict[str, list[tuple[datetime, datetime, float]]] = field(default_factory=dict)
     work: dict[tuple[str, str], float] = field(default_factory=dict)
     held: dict[str, list[Held]] = field(default_factory=dict)
     gap: float | None = None
+    margin: float | None = None
     bolder: dict[float, Warm] = field(default_factory=dict)
 
     def of_margin(self, share: float) -> Warm:
