@@ -176,6 +176,22 @@ class Capacity:
                 fits &= self._row_loads(menu, number) <= most
         return fits
 
+    def ever_allowed(self, menu: Menu) -> NDArray[np.bool_]:
+        """(N,): the rows that fit each limit by itself, where no other job runs."""
+        tenant = menu.part.demand.job.tenant
+        room = np.full(len(self.request.offers), np.inf)
+        for number in self.counting:
+            if self._counts(number, tenant):
+                members = np.flatnonzero(self.per_node[number])
+                most = self.most[number] / self.per_node[number, members] * (1 + SLIP)
+                room[members] = np.minimum(room[members], most)
+        fits: NDArray[np.bool_] = menu.nodes <= room[menu.column]
+        for number in self.by_row:
+            if self._counts(number, tenant) and self.limits[number].kind == "kw":
+                most_kw = float(self.most[number]) * (1 + SLIP)
+                fits &= self._row_loads(menu, number)[0] <= most_kw
+        return fits
+
     def _node_room(
         self, left: Array, tenant: str, offers: NDArray[np.int64]
     ) -> tuple[Array, Array]:

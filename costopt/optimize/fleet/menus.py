@@ -37,7 +37,6 @@ class Menus:
     ) -> None:
         self._request, self._parts = request, parts
         self._outlook, self._capacity = outlook, capacity
-        self._empty = capacity.empty()
         self._compiled = len(parts) > FEW and can_compile()
         self._tariffs = [Tariff.of(outlook, p.table, request.policy.objective) for p in parts]
         size = sum(len(part.table) for part in parts) * len(outlook.slots)
@@ -102,8 +101,8 @@ class Menus:
         menu = Menu.of(
             self._parts[job], self._outlook, self._tariffs[job], rows, compiled=self._compiled
         )
-        fits = self._capacity.allowed(menu, self._empty)
-        return menu if fits.all() else menu.narrowed(fits)
+        fits = self._capacity.ever_allowed(menu)
+        return menu if fits.all() else menu.narrowed(np.broadcast_to(fits, menu.pay.shape))
 
     def _floor(self, job: int) -> Array:
         """(R,): a held hour of each row costs no less than this in any slot."""
