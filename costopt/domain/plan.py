@@ -86,11 +86,17 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """One named constraint of the model at the solution: slack 0 means it binds."""
+    """One named constraint of the model at the solution: slack 0 means it binds.
+
+    ``slack`` is in ``unit``; of a limit at each instant it is the least room over the plan.
+    ``shadow_price`` is how many dollars of the objective one more unit would save, None where that
+    was not computed.
+    """
 
     name: str
     slack: float
     shadow_price: float | None = None
+    unit: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,29 @@ class CarbonSignal(StrEnum):
     MARGINAL = "marginal"
 
 
+class Aim(StrEnum):
+    """A figure of a plan of which less is better."""
+
+    USD = "usd"
+    KWH = "kwh"
+    CO2E = "co2e"
+    FINISH = "finish"
+
+
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """Minimize usd · $ + usd_per_kwh · kWh + usd_per_tonne_co2e · tCO2e (all in dollars)."""
+    """Minimize usd · $ + usd_per_kwh · kWh + usd_per_tonne_co2e · tCO2e (all in dollars).
+
+    ``then`` are aims for the choice among plans that are nearly as good, one after the other: each
+    may make what comes before it, the objective first, worse by at most the share ``tolerance``.
+    """
 
     usd: float = 1.0
     usd_per_kwh: float = 0.0
     usd_per_tonne_co2e: float = 0.0
     carbon_signal: CarbonSignal = CarbonSignal.AVERAGE
+    then: tuple[Aim, ...] = ()
+    tolerance: float = 1e-3
 
     def score_usd(self, usd: float, kwh: float, gco2e: float) -> float:
         """The objective's value for a plan's figures."""

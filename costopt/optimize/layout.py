@@ -243,6 +243,19 @@ def broken_limits(
     planned: Sequence[tuple[JobPart, Sequence[Segment]]],
 ) -> list[str]:
     """Names of the shared limits that the jobs break together at some instant."""
+    return [
+        limits[number].name
+        for number, load in peak_loads(request, limits, planned).items()
+        if load > limits[number].most * (1 + TOLERANCE)
+    ]
+
+
+def peak_loads(
+    request: PlanRequest,
+    limits: Sequence[SharedLimit],
+    planned: Sequence[tuple[JobPart, Sequence[Segment]]],
+) -> dict[int, float]:
+    """The greatest load at any instant by number of the limit, of those that the jobs touch."""
     index = LimitIndex(request, limits)
     stretches: dict[int, list[tuple[float, float, float]]] = {}
     for part, segments in planned:
@@ -250,12 +263,9 @@ def broken_limits(
             for number, load in index.loads(part.demand, part.table, segment.row):
                 held = _load(limits[number], segment, load)
                 stretches.setdefault(number, []).append((segment.begin_h, segment.end_h, held))
-    return [
-        limits[number].name
-        for number in sorted(stretches)
-        if _peak(stretches[number], near=limits[number].near)
-        > limits[number].most * (1 + TOLERANCE)
-    ]
+    return {
+        number: _peak(stretches[number], near=limits[number].near) for number in sorted(stretches)
+    }
 
 
 def _peak(stretches: Sequence[tuple[float, float, float]], *, near: bool) -> float:

@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from costopt.domain.plan import Candidate, Constraint, Forecast, Plan, PlanStatus, Rejection
+from costopt.optimize.alone import alone_plans
 from costopt.optimize.binding import binding_of
 from costopt.optimize.candidates import candidates_of
+from costopt.optimize.constraints import constraints_of
 from costopt.optimize.demand import demand_of
 from costopt.optimize.enumerate import Enumeration
 from costopt.optimize.fleet.warm import Warm
 from costopt.optimize.layout import Segment, allocations_of
+from costopt.optimize.lexicographic import solve_in_order
 from costopt.optimize.model import JobPart
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.risk import (
@@ -22,8 +25,7 @@ from costopt.optimize.risk import (
     mean_score_usd,
     with_margin,
 )
-from costopt.optimize.shared import totals_limit_usd
-from costopt.optimize.solve import Answer, Settings, solve_parts
+from costopt.optimize.solve import Answer, Settings
 from costopt.optimize.solver import Outcome
 
 TIGHTENINGS = 3
@@ -34,6 +36,9 @@ MARGINS = (0.0, 0.33, 0.67)
 
 WORTHWHILE = 1e-3
 """A bolder plan that saves less than this share in the model is not looked at further."""
+
+EXPLAIN_S, EXPLAINED = 0.5, 5
+"""Seconds for each plan that a shadow price takes, and jobs up to which these are made."""
 
 SURE_ENOUGH = 0.01
 """How far the simulated probability may fall short: the noise of 2,000 samples."""
@@ -63,9 +68,10 @@ def plan(
     parts, rejections = prepare(request)
     if not parts:
         return _empty(request)
-    answer, planned = _solve_best(request, parts, settings)
-    forecasts = _forecasts(request, parts, planned)
-    candidates = _candidates(request, parts, answer) if explain and len(parts) == 1 else ()
+    best = _solve_best(request, parts, settings)
+    answer = best.answer
+    forecasts = _forecasts(request, parts, best.forecasts())
+    candidates = _candidates(request, parts, best) if explain and len(parts) == 1 else ()
     made = Plan(
         status=_status(answer),
         made_at=request.now,
@@ -86,7 +92,7 @@ def plan(
     objective, bound = answer.objective_usd, answer.bound_usd
     return replace(
         made,
-        constraints=_constraints(request, parts, answer),
+        constraints=_constraints(request, best, settings, explain=explain),
         objective_usd=objective,
         bound_usd=bound,
         gap=max(0.0, objective - bound) / max(abs(objective), 1e-9),
@@ -115,7 +121,7 @@ def _solve(request: PlanRequest, parts: Sequence[JobPart], settings: Settings) -
     able = [p for p in parts if len(p.table) and p.demand.hours_left > 0]
     if not able:
         return Answer(Outcome.INFEASIBLE)
-    answer = solve_parts(request, able, settings)
+    answer = solve_in_order(request, able, settings)
     if len(able) == len(parts):
         return answer
     planned = iter(answer.segments or ((),) * len(able))
@@ -138,34 +144,84 @@ class _Judged:
     forecast: Forecast
 
 
-def _solve_best(
-    request: PlanRequest, parts: Sequence[JobPart], settings: Settings
-) -> tuple[Answer, dict[str, Forecast]]:
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """The plan that is made, the jobs as it was solved for, and the simulated one of each served.
+
+    ``bound_usd`` holds at every margin that was tried.
+    """
+
+    answer: Answer
+    parts: Sequence[JobPart]
+    judged: Sequence[_Judged]
+    bound_usd: float
+
+    def forecasts(self) -> dict[str, Forecast]:
+        """Of the jobs that are served."""
+        served = [p for p, own in zip(self.parts, self.answer.segments, strict=False) if own]
+        pairs = zip(served, self.judged, strict=False)
+        return {part.demand.job.name: one.forecast for part, one in pairs}
+
+    def or_bolder(self, answer: Answer, part: JobPart, one: _Judged) -> _Best:
+        """This, or a plan of the only job where it is sure and cheaper as simulated."""
+        bound_usd = min(self.bound_usd, answer.bound_usd) if self.judged else answer.bound_usd
+        if one.late_h <= 0 and (not self.judged or one.score_usd < self.judged[0].score_usd):
+            return _Best(answer, [part], [one], bound_usd)
+        return replace(self, bound_usd=bound_usd)
+
+
+def _solve_best(request: PlanRequest, parts: Sequence[JobPart], settings: Settings) -> _Best:
     """The cheapest, as simulated, of plans that hold back all, some or none of the margin.
 
     A margin pays for the worst case in advance; where uninterrupted capacity is allowed, changing
-    to it only when the worst comes is often cheaper and as sure.
+    to it only when the worst comes is often cheaper and as sure. What that costs the model does not
+    know, so that plans of one configuration are simulated besides the one that it prefers.
     """
     margins = _margins(settings.warm)
-    held, held_judged = _solve_surely(request, parts, settings)
-    best, judged = held, held_judged
-    served = [p for p, own in zip(parts, held.segments, strict=False) if own]
-    names = [part.demand.job.name for part in served]
+    best = held = _solve_surely(request, parts, settings)
     chosen: float | None = None
     if len(parts) == 1 and fallback_row(parts[0].table, parts[0].demand) is not None:
         for share in margins:
-            bolder = _solve_bolder(request, parts[0], share, settings)
-            if held.solved and bolder.objective_usd >= held.objective_usd * (1 - WORTHWHILE):
+            part = replace(parts[0], table=with_margin(parts[0].table, share))
+            bolder = _solve_bolder(request, part, share, settings)
+            enough = held.answer.objective_usd * (1 - WORTHWHILE)
+            if held.answer.solved and bolder.objective_usd >= enough:
                 break
             if not bolder.solved:
                 continue
-            one = _judge(request, parts[0], bolder.segments[0])
-            if one.late_h <= 0 and (not judged or one.score_usd < judged[0].score_usd):
-                best, judged = bolder, [one]
-                chosen = share
+            before, one = best, _judge(request, parts[0], bolder.segments[0])
+            best = best.or_bolder(bolder, part, one)
+            chosen = chosen if best.answer is before.answer else share
+        if margins:
+            before, best = best, _or_alone(request, parts[0], best, settings.gap)
+            chosen = chosen if best.answer is before.answer else 0.0
     if settings.warm is not None:
         settings.warm.margin = chosen
-    return best, {n: one.forecast for n, one in zip(names, judged, strict=False)}
+    return best
+
+
+def _or_alone(request: PlanRequest, part: JobPart, best: _Best, gap: float) -> _Best:
+    """The best plan so far, or one of a single configuration that is cheaper as simulated."""
+    if not best.judged or best.answer.fleet is not None:
+        return best
+    bold = replace(part, table=with_margin(part.table, 0.0))
+    for segments in alone_plans(request, bold, best.judged[0].score_usd * (1 - WORTHWHILE)):
+        if [s.row for s in segments] == [s.row for s in best.answer.segments[0]]:
+            continue
+        usd = sum(segment.score for segment in segments)
+        bound_usd = min(best.bound_usd, usd)
+        near = usd - bound_usd <= gap * max(abs(usd), 1e-9)
+        answer = replace(
+            best.answer,
+            outcome=Outcome.OPTIMAL if near else Outcome.FEASIBLE,
+            segments=(segments,),
+            objective_usd=usd,
+            bound_usd=bound_usd,
+        )
+        one = _judge(request, part, segments)
+        if one.score_usd < best.judged[0].score_usd * (1 - WORTHWHILE):
+            best = best.or_bolder(answer, bold, one)
+    return best
 
 
 def _margins(warm: Warm | None) -> tuple[float, ...]:
@@ -176,14 +232,11 @@ def _margins(warm: Warm | None) -> tuple[float, ...]:
 
 
 def _solve_bolder(request: PlanRequest, part: JobPart, share: float, settings: Settings) -> Answer:
-    bolder = replace(part, table=with_margin(part.table, share))
     warm = None if settings.warm is None else settings.warm.of_margin(share)
-    return _solve(request, [bolder], replace(settings, warm=warm))
+    return _solve(request, [part], replace(settings, warm=warm))
 
 
-def _solve_surely(
-    request: PlanRequest, parts: Sequence[JobPart], settings: Settings
-) -> tuple[Answer, list[_Judged]]:
+def _solve_surely(request: PlanRequest, parts: Sequence[JobPart], settings: Settings) -> _Best:
     """Solve, simulate, and draw the due time in until the plan is as sure as the policy asks.
 
     The margins of the model treat each configuration by itself; a mix of them can be less sure.
@@ -197,13 +250,13 @@ def _solve_surely(
             if segments
         ]
         if not answer.solved or len(parts) > 1 or judged[0].late_h <= 0:
-            return answer, judged
+            return _Best(answer, tried, judged, answer.bound_usd)
         tried = [
             replace(part, demand=replace(part.demand, due_h=part.demand.due_h - one.late_h * 1.1))
             for part, one in zip(tried, judged, strict=True)
         ]
         answer = _solve(request, tried, settings)
-    return Answer(Outcome.INFEASIBLE), []
+    return _Best(Answer(Outcome.INFEASIBLE), parts, [], 0.0)
 
 
 def _judge(request: PlanRequest, part: JobPart, segments: Sequence[Segment]) -> _Judged:
@@ -250,9 +303,9 @@ def _forecasts(
 
 
 def _candidates(
-    request: PlanRequest, parts: Sequence[JobPart], answer: Answer
+    request: PlanRequest, parts: Sequence[JobPart], best: _Best
 ) -> tuple[Candidate, ...]:
-    (part,) = parts
+    (part,), answer = parts, best.answer
     if not len(part.table):
         return ()
     segments = answer.segments[0] if answer.segments else ()
@@ -262,26 +315,16 @@ def _candidates(
 
 
 def _constraints(
-    request: PlanRequest, parts: Sequence[JobPart], answer: Answer
+    request: PlanRequest, best: _Best, settings: Settings, *, explain: bool
 ) -> tuple[Constraint, ...]:
-    """Slack of every time limit (hours) and budget (dollars, kWh)."""
-    found: list[Constraint] = []
-    total_usd = 0.0
-    for part, segments in zip(parts, answer.segments, strict=True):
-        demand, name = part.demand, part.demand.job.name
-        end_h = max((s.end_h for s in segments), default=demand.release_h)
-        found.append(Constraint(f"deadline of {name} (h)", demand.due_h - end_h))
-        usd, kwh = sum(s.usd for s in segments), sum(s.kwh for s in segments)
-        total_usd += usd
-        if demand.job.budget.max_usd is not None:
-            found.append(Constraint(f"max_usd of {name} ($)", demand.job.budget.max_usd - usd))
-        if demand.job.budget.max_kwh is not None:
-            found.append(Constraint(f"max_kwh of {name} (kWh)", demand.job.budget.max_kwh - kwh))
-    total = totals_limit_usd(request)
-    if total is not None:
-        found.append(Constraint(f"{total[0]} of the policy ($)", total[1] - total_usd))
-    found.extend(Constraint(name, 0.0) for name in answer.blocked)
-    return tuple(found)
+    """With shadow prices that take planning again where they are to be explained."""
+
+    def again(relaxed: PlanRequest, part: JobPart) -> Answer:
+        quick = replace(settings, time_limit_s=min(EXPLAIN_S, settings.time_limit_s), warm=None)
+        return _solve(relaxed, [part], quick)
+
+    few = explain and len(best.parts) <= EXPLAINED
+    return constraints_of(request, best.parts, best.answer, again if few else None)
 
 
 def _status(answer: Answer) -> PlanStatus:

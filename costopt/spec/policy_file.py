@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from costopt.domain.market import CapacityType
 from costopt.domain.policy import (
+    Aim,
     CarbonSignal,
     Limits,
     Objective,
@@ -21,7 +22,7 @@ from costopt.spec.document import Document, FieldPath
 from costopt.spec.problem import SpecFileError
 from costopt.spec.section import Count, DurationS, Name, NotNegative, Positive, Section, Share, Word
 
-LIMITS = Limits()
+LIMITS, OBJECTIVE = Limits(), Objective()
 
 
 class ObjectiveSection(Section):
@@ -36,6 +37,15 @@ class ObjectiveSection(Section):
     )
     carbon_signal: Annotated[CarbonSignal, Field(strict=False)] = Field(
         default=CarbonSignal.AVERAGE, description="which carbon intensity of the grid counts"
+    )
+    then: Annotated[list[Annotated[Aim, Field(strict=False)]], Field(max_length=len(Aim))] = Field(
+        default_factory=list,
+        description="among plans that are nearly as good, less of these, one after the other: "
+        "usd, kwh, co2e, finish",
+    )
+    tolerance: Annotated[float, Field(ge=0, le=0.5)] = Field(
+        default=OBJECTIVE.tolerance,
+        description="share by which each of them may make what comes before it worse",
     )
 
 
@@ -164,6 +174,8 @@ def policy_of(file: PolicyFile, document: Document) -> Policy:
             file.objective.usd_per_kwh,
             file.objective.usd_per_tonne_co2e,
             file.objective.carbon_signal,
+            tuple(file.objective.then),
+            file.objective.tolerance,
         ),
         risk=Risk(file.risk.on_time, file.risk.reserve),
         strategy=StrategyChoice(file.strategy.name, dict(file.strategy.parameters)),

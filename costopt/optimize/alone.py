@@ -1,0 +1,87 @@
+"""A job on one configuration from beginning to end, as segments like those of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from costopt.domain.errors import SolverError
+from costopt.optimize.layout import Segment, verify
+from costopt.optimize.model import JobPart, units_per_hour
+from costopt.optimize.prune import alone_held_h, alone_score, fits_stage, usable_h
+from costopt.optimize.request import PlanRequest
+from costopt.optimize.shared import total_limits
+from costopt.optimize.slots import BELIEF_H
+
+MOST_PLANS = 4
+"""How many of the cheapest plans of one configuration are looked at."""
+
+
+def alone_plans(
+    request: PlanRequest, part: JobPart, below_usd: float
+) -> Iterator[tuple[Segment, ...]]:
+    """Plans of one configuration whose objective is less than ``below_usd``, the cheapest first.
+
+    They keep the job's time and budgets. For a job that does not share its limits, at constant
+    prices; they are those of ``part``, whose margin decides on what fits.
+    """
+    table, demand = part.table, part.demand
+    score = alone_score(table, demand)
+    fits = (alone_held_h(table, demand) <= usable_h(table, demand)) & (score < below_usd)
+    for number, stage in enumerate(demand.stages):
+        fits &= fits_stage(table, stage, number)
+    rows = np.flatnonzero(fits)
+    for row in rows[np.argsort(score[rows], kind="stable")][:MOST_PLANS].tolist():
+        segments = alone_segments(part, row)
+        if _keeps_limits(request, part, segments):
+            yield segments
+
+
+def _keeps_limits(request: PlanRequest, part: JobPart, segments: tuple[Segment, ...]) -> bool:
+    spent_usd = sum(segment.usd for segment in segments)
+    for total in total_limits(request):
+        if total.counts(part.demand.job) and spent_usd > total.most_usd:
+            return False
+    try:
+        verify(part, segments)
+    except SolverError:
+        return False
+    return True
+
+
+def alone_segments(part: JobPart, row: int) -> tuple[Segment, ...]:
+    """Every stage on the row, at the table's prices, from the earliest time it may begin.
+
+    The row must be able to run every stage. Nothing is said of whether it ends in time.
+    """
+    table, demand = part.table, part.demand
+    usable_now = bool(table.now[row] or table.running[row])
+    begin_h = max(demand.release_h, 0.0 if usable_now else BELIEF_H, float(table.from_h[row]))
+    whole_h = float(table.start_h[row])
+    start_h = min(demand.starting_h, whole_h) if table.running[row] else whole_h
+    segments: list[Segment] = []
+    for number, stage in enumerate(demand.stages):
+        hours = stage.units / units_per_hour(part, number, row)
+        share = start_h / max(whole_h, 1e-12)
+        end_h = begin_h + start_h + hours * float(table.calendar[row])
+        segments.append(
+            Segment(
+                stage=number,
+                row=row,
+                begin_h=begin_h,
+                end_h=end_h,
+                hours=hours,
+                start_h=start_h,
+                earliest_h=begin_h,
+                usd=hours * float(table.usd_per_hour[row])
+                + share * float(table.usd_per_start[row]),
+                kwh=hours * float(table.kwh_per_hour[row])
+                + share * float(table.kwh_per_start[row]),
+                score=hours * float(table.score_per_hour[row])
+                + share * float(table.start_score[row]),
+                gco2e_per_kwh=float(table.gco2e_per_kwh[row]),
+            )
+        )
+        begin_h, start_h = end_h, 0.0
+    return tuple(segments)

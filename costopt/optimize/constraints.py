@@ -1,0 +1,128 @@
+"""What binds a plan: of every limit the slack, and the dollars that a little more of it would save.
+
+Shadow prices of what jobs share come from the prices of the relaxation (``fleet.master``): with one
+unit more over the whole plan its bound falls by the sum of the limit's prices over the slots, so
+that no plan of these gangs saves more. Where a job was planned by itself, deadline and budgets are
+given a little more and the job is planned again: a finite difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from costopt.domain.plan import Constraint
+from costopt.optimize.fleet.budget import Budget, budgets_of
+from costopt.optimize.layout import peak_loads
+from costopt.optimize.model import JobPart
+from costopt.optimize.request import PlanRequest
+from costopt.optimize.shared import SharedLimit, TotalLimit, shared_limits, total_limits
+from costopt.optimize.solve import Answer
+
+MORE_H = 1.0
+MORE_SHARE = 0.01
+"""How much later a deadline and how much larger a budget is tried."""
+
+NOISE = 2e-6
+"""A saving below this share of the objective is the solver's tolerance."""
+
+UNITS = {"nodes": "nodes", "pool": "nodes", "gpus": "GPUs", "vcpus": "vCPUs", "kw": "kW"}
+"""Of limits by their kind; dollars per hour besides."""
+
+Resolve = Callable[[PlanRequest, JobPart], Answer]
+
+
+def constraints_of(
+    request: PlanRequest,
+    parts: Sequence[JobPart],
+    answer: Answer,
+    resolve: Resolve | None = None,
+) -> tuple[Constraint, ...]:
+    """Deadlines (h), budgets ($, kWh), then limits that the jobs share, with the room at the peak.
+
+    ``parts`` are as solved. ``resolve`` plans a job by itself again; without it prices that are not
+    known yet are None. The room in single pools is told of those that the plan uses or that have a
+    price.
+    """
+    again = resolve if answer.fleet is None else None
+    return (
+        *_deadlines(request, parts, answer, again),
+        *_budgets(request, parts, answer, again),
+        *_shared(request, parts, answer),
+    )
+
+
+def _deadlines(
+    request: PlanRequest, parts: Sequence[JobPart], answer: Answer, again: Resolve | None
+) -> Iterator[Constraint]:
+    for part, segments in zip(parts, answer.segments, strict=True):
+        demand = part.demand
+        end_h = max((s.end_h for s in segments), default=demand.release_h)
+        price = None
+        if again is not None:
+            later = replace(part, demand=replace(demand, due_h=demand.due_h + MORE_H))
+            now_usd = sum(segment.score for segment in segments)
+            price = _price(now_usd, again(request, later), MORE_H)
+        yield Constraint(f"deadline of {demand.job.name} (h)", demand.due_h - end_h, price, "h")
+
+
+def _budgets(
+    request: PlanRequest, parts: Sequence[JobPart], answer: Answer, again: Resolve | None
+) -> Iterator[Constraint]:
+    budgets, totals = budgets_of(request, parts), total_limits(request)
+    own = len(budgets) - len(totals)
+    for number, budget in enumerate(budgets):
+        used = [answer.segments[job] for job in sorted(budget.jobs)]
+        spent = sum(s.kwh if budget.in_kwh else s.usd for segments in used for s in segments)
+        total = totals[number - own] if number >= own else None
+        price = None
+        if answer.fleet is not None:
+            price = float(answer.fleet.duals.budget[number])
+        elif again is not None and len(used) == 1:
+            (job,) = budget.jobs
+            more = again(*_with_more(request, parts[job], budget, total))
+            now_usd = sum(segment.score for segment in used[0])
+            price = _price(now_usd, more, budget.most * MORE_SHARE)
+        unit = "kWh" if budget.in_kwh else "$"
+        yield Constraint(budget.name, budget.most - spent, price, unit)
+
+
+def _with_more(
+    request: PlanRequest, part: JobPart, budget: Budget, total: TotalLimit | None
+) -> tuple[PlanRequest, JobPart]:
+    """The request and the job with the budget enlarged."""
+    most = budget.most * (1 + MORE_SHARE)
+    if total is None:
+        job = part.demand.job
+        field = "max_kwh" if budget.in_kwh else "max_usd"
+        larger = replace(job, budget=replace(job.budget, **{field: most}))
+        return request, replace(part, demand=replace(part.demand, job=larger))
+    if total.tenant is not None:
+        tenant = replace(request.tenants[total.tenant], max_usd=most)
+        return replace(request, tenants={**request.tenants, total.tenant: tenant}), part
+    limits = replace(request.policy.limits, max_usd=most, max_usd_per_month=most)
+    return replace(request, policy=replace(request.policy, limits=limits)), part
+
+
+def _price(now_usd: float, more: Answer, units: float) -> float | None:
+    """Dollars saved per unit; None where the plan with more was not found in time."""
+    if not more.solved:
+        return None
+    saved = now_usd - more.objective_usd
+    return saved / units if saved > NOISE * max(abs(now_usd), 1e-9) else 0.0
+
+
+def _shared(request: PlanRequest, parts: Sequence[JobPart], answer: Answer) -> Iterator[Constraint]:
+    limits = answer.fleet.capacity.limits if answer.fleet else shared_limits(request)
+    peaks = peak_loads(request, limits, list(zip(parts, answer.segments, strict=True)))
+    for number, limit in enumerate(limits):
+        price = None if answer.fleet is None else float(answer.fleet.duals.shared[number].sum())
+        if limit.pool is not None and number not in peaks and not price:
+            continue
+        unit = UNITS.get(limit.kind, "$/h")
+        slack = limit.most - peaks.get(number, 0.0)
+        yield Constraint(_name(limit, unit), slack, price, unit)
+
+
+def _name(limit: SharedLimit, unit: str) -> str:
+    return f"{limit.name} ({unit})"
