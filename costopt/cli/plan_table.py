@@ -8,10 +8,16 @@ from collections.abc import Iterator
 from costopt.cli.figures import age, mass, moment, number, percent, pool_name, usd
 from costopt.cli.output import Column, Row, Table
 from costopt.domain.job import Job
-from costopt.domain.plan import Candidate, Forecast, Plan, Rejection
+from costopt.domain.plan import Candidate, Constraint, Forecast, Plan, Rejection
 from costopt.domain.policy import Policy
 
 MOST_ALLOCATIONS = 12
+
+LIKELY = 0.5
+"""From this probability on the table says that figures are those with the fallback."""
+
+NOTHING = 1e-6
+"""Slack below this is the solver's tolerance."""
 
 
 def plan_table(made: Plan, job: Job, policy: Policy, top: int, explain: bool) -> Table:
@@ -39,7 +45,7 @@ def _row(candidate: Candidate) -> Row:
     forecast, rejection = candidate.forecast, candidate.rejection
     return {
         "chosen": candidate.chosen,
-        "pool": str(candidate.pool),
+        "pool": " + ".join(str(pool) for pool, _ in candidate.spread) or str(candidate.pool),
         "nodes": candidate.nodes,
         "price_usd_per_hour": candidate.price_usd_per_hour,
         "price_age_s": candidate.price_age_s,
@@ -64,6 +70,7 @@ def forecast_row(forecast: Forecast) -> Row:
         "finish_p95_at": forecast.finish_p95_at,
         "on_time": forecast.on_time,
         "expected_interruptions": forecast.expected_interruptions,
+        "falls_back": forecast.falls_back,
     }
 
 
@@ -93,7 +100,12 @@ def _facts(made: Plan, job: Job, policy: Policy) -> Row:
             for each in made.allocations
         ],
         "constraints": [
-            {"name": each.name, "slack": each.slack, "shadow_price": each.shadow_price}
+            {
+                "name": each.name,
+                "unit": each.unit,
+                "slack": each.slack,
+                "shadow_price": each.shadow_price,
+            }
             for each in made.constraints
         ],
         "rejections": [
@@ -106,6 +118,7 @@ def _facts(made: Plan, job: Job, policy: Policy) -> Row:
 def _notes(made: Plan, job: Job, left_out: int, explain: bool) -> Iterator[str]:
     if left_out:
         yield f"{left_out} more candidates; --top 0 lists all."
+    yield from _fallbacks(made.candidates)
     if made.rejections:
         yield _excluded(made.rejections)
     forecast = made.forecast_of(job.name)
@@ -114,6 +127,15 @@ def _notes(made: Plan, job: Job, left_out: int, explain: bool) -> Iterator[str]:
         yield from _allocations(made)
     if explain:
         yield from _explanation(made)
+
+
+def _fallbacks(candidates: tuple[Candidate, ...]) -> Iterator[str]:
+    likely = sum(candidate.forecast.falls_back >= LIKELY for candidate in candidates)
+    if likely:
+        yield (
+            f"{likely} candidates would be late by themselves more often than not: their figures "
+            "are those with the change to uninterrupted capacity that is made in time."
+        )
 
 
 def _excluded(rejections: tuple[Rejection, ...]) -> str:
@@ -145,7 +167,7 @@ def _allocations(made: Plan) -> Iterator[str]:
 
 
 def _explanation(made: Plan) -> Iterator[str]:
-    """Excluded offers by reason with an example each, then the constraints that bind."""
+    """Excluded offers by reason with an example each, then the limits."""
     by_reason: dict[tuple[str, str], list[Rejection]] = {}
     for rejection in made.rejections:
         by_reason.setdefault((rejection.code, rejection.reason), []).append(rejection)
@@ -153,11 +175,35 @@ def _explanation(made: Plan) -> Iterator[str]:
         yield "Excluded offers:"
     for (code, reason), alike in sorted(by_reason.items(), key=lambda each: -len(each[1])):
         yield f"  {len(alike)} × {code}: {reason} (such as {alike[0].pool})"
-    if made.constraints:
-        yield "Constraints (slack 0 binds):"
-    for each in sorted(made.constraints, key=lambda constraint: abs(constraint.slack)):
-        price = "" if each.shadow_price is None else f", shadow price {usd(each.shadow_price)}"
-        yield f"  {each.name}: slack {each.slack:g}{price}"
+    yield from _constraints(made)
+
+
+def _constraints(made: Plan) -> Iterator[str]:
+    """The tightest first: what is left of each limit, and what a little more of it would save."""
+    if not made.constraints:
+        return
+    yield "Limits, what is left of each, and what one more unit of it would save at most:"
+    cells = [
+        (_unitless(each), f"{_slack(each)} {each.unit}".rstrip(), _saving(each))
+        for each in sorted(made.constraints, key=lambda each: (_slack(each) != "0", each.name))
+    ]
+    widths = [max(len(row[column]) for row in cells) for column in (0, 1)]
+    for name, left, saving in cells:
+        yield f"  {name.ljust(widths[0])}  {left.rjust(widths[1])}  {saving}"
+
+
+def _unitless(each: Constraint) -> str:
+    return each.name.removesuffix(f" ({each.unit})")
+
+
+def _slack(each: Constraint) -> str:
+    return number(0.0 if abs(each.slack) < NOTHING else each.slack)
+
+
+def _saving(each: Constraint) -> str:
+    if each.shadow_price is None:
+        return "unknown"
+    return "nothing" if each.shadow_price <= 0 else usd(each.shadow_price)
 
 
 def _tick(chosen: bool) -> str:
@@ -183,6 +229,7 @@ _COLUMNS = (
     Column("kwh_high", "kWh high", number, detail=True),
     Column("energy_basis", "Energy basis", detail=True),
     Column("expected_interruptions", "Interruptions", number, detail=True),
+    Column("falls_back", "P(fallback)", percent, detail=True),
     Column("code", "Code", detail=True),
     Column("enters_below_usd_per_hour", "Enters below", usd, detail=True),
 )

@@ -260,4 +260,5 @@ _COLUMNS = (
     Column("energy_basis", "Energy basis", detail=True),
     Column("finish_p95_at", "Finish P95", moment, detail=True),
     Column("expected_interruptions", "Interruptions", number, detail=True),
+    Column("falls_back", "P(fallback)", percent, detail=True),
 )

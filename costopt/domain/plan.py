@@ -41,7 +41,9 @@ class Forecast:
     """What a plan or a candidate is expected to come to. None is unknown.
 
     Dollars and finish are the median and the 95th percentile under the hazard; energy carries a
-    90 % interval; ``on_time`` is the probability of finishing by the deadline.
+    90 % interval; ``on_time`` is the probability of finishing by the deadline. ``falls_back`` is
+    the probability of changing to uninterrupted capacity on the way, so as not to be late: the
+    other figures include what that comes to.
     """
 
     usd_p50: float
@@ -55,6 +57,7 @@ class Forecast:
     on_time: float
     energy_basis: Basis = Basis.MODELLED
     expected_interruptions: float = 0.0
+    falls_back: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,11 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One configuration judged alone: the whole job on ``nodes`` of ``pool``."""
+    """One configuration judged alone: the whole job on ``nodes`` of ``pool``.
+
+    Of a spread ``pool`` is the first one, and ``spread`` are all with their nodes; empty otherwise.
+    ``price_usd_per_hour`` is the present price of a node, of a spread the mean.
+    """
 
     pool: Pool
     nodes: int
@@ -82,6 +89,7 @@ class Candidate:
     forecast: Forecast
     chosen: bool
     rejection: Rejection | None = None
+    spread: tuple[tuple[Pool, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

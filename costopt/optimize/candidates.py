@@ -3,51 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
 from numpy.typing import NDArray
 
 from costopt.domain.plan import Candidate, Forecast, Rejection
-from costopt.domain.policy import Policy
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
+from costopt.optimize.entering import Entering
+from costopt.optimize.expected_prices import at_expected_prices
 from costopt.optimize.layout import Segment
+from costopt.optimize.model import JobPart
 from costopt.optimize.prune import alone_held_h, alone_score, fits_stage, usable_h
+from costopt.optimize.request import PlanRequest
 from costopt.optimize.risk import forecast_rows
 from costopt.optimize.why_not import WhyNot
 
 Rows = NDArray[np.int64]
 
 
-def candidates_of(
-    table: ConfigurationTable,
-    demand: Demand,
-    segments: Sequence[Segment],
-    plan_score_usd: float,
-    policy: Policy,
-    now: datetime,
-) -> tuple[Candidate, ...]:
-    """One candidate per pool at its best gang size, chosen ones as in the plan.
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The plan that candidates are compared with: empty ``segments`` where there is none.
 
-    Sorted by the objective, those that would be late or too risky last. Reasons compare with the
-    plan's objective, ``plan_score_usd``; without a plan there are no segments. The codes of the
+    ``part`` is the job as it was solved, which may hold back less time than the policy's risk asks
+    of a single configuration; ``forecast`` and ``score_usd`` are the plan's.
+    """
+
+    part: JobPart
+    segments: Sequence[Segment]
+    score_usd: float
+    forecast: Forecast | None
+
+
+def candidates_of(request: PlanRequest, part: JobPart, made: Made) -> tuple[Candidate, ...]:
+    """One candidate per pool, and per spread over zones where the policy asks for spreads.
+
+    Each at its best gang size and at the prices of the hours that it would run; chosen ones as in
+    the plan. Sorted by the objective, those that would be late or too risky last. The codes of the
     rejections are those of ``WhyNot``.
     """
-    chosen = {segment.row for segment in segments if not table.spread[segment.row]}
-    rows = _best_rows(table, demand, chosen)
+    demand = part.demand
+    table = at_expected_prices(request, part.table, demand)
+    chosen = {segment.row for segment in made.segments}
+    spreads = request.policy.limits.max_zone_share is not None
+    rows = _best_rows(table, demand, chosen, spreads=spreads)
     if not len(rows):
         return ()
-    forecasts = forecast_rows(table, rows, demand, now)
+    forecasts = forecast_rows(table, rows, demand, request.now)
     scores = alone_score(table, demand)[rows]
-    why_not = WhyNot.against(table, demand, policy, plan_score_usd if segments else None)
+    why_not = _why_not(request, table, part, made)
     built = [
         _candidate(
             table,
             int(row),
-            forecast,
+            made.forecast if made.forecast is not None and {int(row)} == chosen else forecast,
             None if row in chosen else why_not.rejection(int(row), forecast),
-            now,
+            request.now,
         )
         for row, forecast in zip(rows, forecasts, strict=True)
     ]
@@ -58,20 +72,35 @@ def candidates_of(
     return tuple(built[i] for i in order)
 
 
-def _best_rows(table: ConfigurationTable, demand: Demand, chosen: set[int]) -> Rows:
-    """For each pool the cheapest gang size that ends in time alone, else the fastest."""
+def _why_not(request: PlanRequest, table: ConfigurationTable, part: JobPart, made: Made) -> WhyNot:
+    policy, demand = request.policy, part.demand
+    if not made.segments:
+        return WhyNot.against(table, demand, policy, None)
+    constant = table is part.table
+    solved = made.part.table if constant else table
+    entering = Entering.of(
+        solved, made.part.demand, policy.objective, made.score_usd, mixes=constant
+    )
+    return WhyNot.against(table, demand, policy, made.score_usd, entering)
+
+
+def _best_rows(
+    table: ConfigurationTable, demand: Demand, chosen: set[int], *, spreads: bool
+) -> Rows:
+    """For each pool or spread the cheapest gang size that ends in time alone, else the fastest."""
     in_every_stage = np.ones(len(table), dtype=bool)
     for number, stage in enumerate(demand.stages):
         in_every_stage &= fits_stage(table, stage, number)
     in_first = fits_stage(table, demand.stages[0], 0)
     fits = in_every_stage if in_every_stage.any() else in_first
-    plain = np.flatnonzero(fits & (table.offer >= 0))
+    plain = np.flatnonzero(fits & ((table.offer >= 0) | spreads))
+    place = np.where(table.offer >= 0, table.offer, len(table.offers) + table.first())
     held_h, score = alone_held_h(table, demand)[plain], alone_score(table, demand)[plain]
     late = held_h > usable_h(table, demand)[plain]
-    order = plain[np.lexsort((np.where(late, held_h, score), late, table.offer[plain]))]
-    _, first_of = np.unique(table.offer[order], return_index=True)
-    replaced = {int(table.offer[row]) for row in chosen}
-    best = [row for row in order[first_of].tolist() if int(table.offer[row]) not in replaced]
+    order = plain[np.lexsort((np.where(late, held_h, score), late, place[plain]))]
+    _, first_of = np.unique(place[order], return_index=True)
+    replaced = {int(place[row]) for row in chosen}
+    best = [row for row in order[first_of].tolist() if int(place[row]) not in replaced]
     return np.array(sorted([*best, *chosen]), dtype=np.int64)
 
 
@@ -82,18 +111,22 @@ def _candidate(
     rejection: Rejection | None,
     now: datetime,
 ) -> Candidate:
-    offer = table.offers[int(table.offer[row])]
-    price = offer.price_usd_per_hour
-    assert price is not None
+    parts = table.spread[row] or ((int(table.offer[row]), int(table.nodes[row])),)
+    offers = [table.offers[number] for number, _ in parts]
+    prices = [offer.price_usd_per_hour for offer in offers]
+    known = [(p, nodes) for p, (_, nodes) in zip(prices, parts, strict=True) if p is not None]
+    ages = [age for price, _ in known if (age := price.age_s(now)) is not None]
+    nodes = int(table.nodes[row])
     return Candidate(
-        pool=offer.pool,
-        nodes=int(table.nodes[row]),
-        price_usd_per_hour=price.value,
-        price_age_s=price.age_s(now),
+        pool=offers[0].pool,
+        nodes=nodes,
+        price_usd_per_hour=sum(price.value * count for price, count in known) / nodes,
+        price_age_s=max(ages, default=None),
         units_per_s=float(table.speed[row] * table.pace[0, row]),
         forecast=forecast,
         chosen=rejection is None,
         rejection=rejection,
+        spread=table.parts(row) if table.spread[row] else (),
     )
 
 

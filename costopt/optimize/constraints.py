@@ -115,7 +115,10 @@ def _price(now_usd: float, more: Answer, units: float) -> float | None:
 def _shared(request: PlanRequest, parts: Sequence[JobPart], answer: Answer) -> Iterator[Constraint]:
     limits = answer.fleet.capacity.limits if answer.fleet else shared_limits(request)
     peaks = peak_loads(request, limits, list(zip(parts, answer.segments, strict=True)))
+    tenants = {None, *(part.demand.job.tenant for part in parts)}
     for number, limit in enumerate(limits):
+        if limit.tenant not in tenants:
+            continue
         price = None if answer.fleet is None else float(answer.fleet.duals.shared[number].sum())
         if limit.pool is not None and number not in peaks and not price:
             continue

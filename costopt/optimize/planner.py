@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from costopt.domain.plan import Candidate, Constraint, Forecast, Plan, PlanStatus, Rejection
 from costopt.optimize.alone import alone_plans
 from costopt.optimize.binding import binding_of
-from costopt.optimize.candidates import candidates_of
+from costopt.optimize.candidates import Made, candidates_of
 from costopt.optimize.constraints import constraints_of
 from costopt.optimize.demand import demand_of
 from costopt.optimize.enumerate import Enumeration
@@ -309,9 +309,9 @@ def _candidates(
     if not len(part.table):
         return ()
     segments = answer.segments[0] if answer.segments else ()
-    return candidates_of(
-        part.table, part.demand, segments, answer.objective_usd, request.policy, request.now
-    )
+    forecast = best.judged[0].forecast if segments and best.judged else None
+    made = Made(best.parts[0], segments, answer.objective_usd, forecast)
+    return candidates_of(request, part, made)
 
 
 def _constraints(

@@ -45,13 +45,17 @@ FARTHEST = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Arrays of shape (runs, samples): hours, kWh, dollars, interruptions; finish from now."""
+    """Arrays of shape (runs, samples): hours, kWh, dollars, interruptions; finish from now.
+
+    ``changed`` is 1 where a run changes to the fallback.
+    """
 
     finish_h: Array
     usd: Array
     kwh: Array
     interruptions: Array
     gco2e: Array
+    changed: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,7 @@ def forecast_rows(
         samples.kwh,
         samples.interruptions,
         samples.gco2e,
+        samples.changed,
     )
     held = _fall_back(table, shifted, table.interruptible[rows], begin_h, demand, draws)
     return _forecasts(held, table.power_error[rows], demand, now)
@@ -110,6 +115,7 @@ def forecast_segments(
         samples.kwh.sum(axis=0, keepdims=True),
         samples.interruptions.sum(axis=0, keepdims=True),
         samples.gco2e.sum(axis=0, keepdims=True),
+        samples.changed.max(axis=0, keepdims=True),
     )
     begin_h = np.array([segments[0].begin_h])
     shaky = np.array([bool(table.interruptible[rows].any())])
@@ -233,6 +239,7 @@ def _simulate(
         kwh,
         hits,
         kwh * table.gco2e_per_kwh[rows][:, None],
+        np.zeros_like(hits),
     )
 
 
@@ -340,6 +347,7 @@ def _fall_back_to(
         share * samples.kwh + rest_kwh,
         share * samples.interruptions,
         share * samples.gco2e + np.where(changes, rest_kwh * table.gco2e_per_kwh[row], 0.0),
+        changes.astype(float),
     )
 
 
@@ -361,7 +369,7 @@ def _forecasts(
     kwh = samples.kwh.mean(axis=1)
     grams = samples.gco2e.mean(axis=1)
     on_time = (samples.finish_h <= deadline_h + 1e-9).mean(axis=1)
-    interruptions = samples.interruptions.mean(axis=1)
+    interruptions, changed = samples.interruptions.mean(axis=1), samples.changed.mean(axis=1)
     return [
         Forecast(
             usd_p50=float(usd[0, i]),
@@ -374,6 +382,7 @@ def _forecasts(
             finish_p95_at=_at(now, float(finish[1, i])),
             on_time=float(on_time[i]),
             expected_interruptions=float(interruptions[i]),
+            falls_back=float(changed[i]),
         )
         for i in range(len(power_error))
     ]

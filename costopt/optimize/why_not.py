@@ -10,6 +10,7 @@ from costopt.domain.plan import Forecast, Rejection
 from costopt.domain.policy import Policy
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
+from costopt.optimize.entering import Entering
 from costopt.optimize.prune import alone_held_h, alone_score, alone_units, usable_h
 from costopt.optimize.rates import Array
 from costopt.optimize.risk import fallback_row
@@ -34,6 +35,7 @@ class WhyNot:
     units: Array
     score_usd: Array
     has_fallback: bool
+    entering: Entering | None
 
     @classmethod
     def against(
@@ -42,8 +44,9 @@ class WhyNot:
         demand: Demand,
         policy: Policy,
         plan_score_usd: float | None,
+        entering: Entering | None = None,
     ) -> Self:
-        """Judge against a plan; None where none was made."""
+        """Judge against a plan; None where none was made. ``entering`` tells at which price."""
         return cls(
             table,
             demand,
@@ -54,11 +57,12 @@ class WhyNot:
             alone_units(table, demand),
             alone_score(table, demand),
             fallback_row(table, demand) is not None,
+            entering,
         )
 
     def rejection(self, row: int, forecast: Forecast) -> Rejection:
         """The first thing that speaks against the row."""
-        pool = self.table.offers[int(self.table.offer[row])].pool
+        pool, _ = self.table.parts(row)[0]
         found = self._phase(row) or self._time(row, forecast) or self._budget(forecast)
         if found is not None:
             return Rejection(pool, *found)
@@ -129,17 +133,9 @@ class WhyNot:
         more = (
             f"{ratio:.1f}× the chosen" if ratio >= 1.1 else f"{ratio - 1:.1%} more than the chosen"
         )
-        enters = self._enters_below_usd_per_hour(row, plan_score_usd)
-        return Rejection(pool, "dearer", f"{verb} {more}", enters)
+        return Rejection(pool, "dearer", f"{verb} {more}", self._enters_below_usd_per_hour(row))
 
-    def _enters_below_usd_per_hour(self, row: int, plan_score_usd: float) -> float | None:
-        """The node price at which the row alone would equal the plan, all else being equal."""
-        table = self.table
-        paid_h = float(self.units[row]) / float(table.paid_units_per_hour[row])
-        usd = float(table.usd_per_hour[row]) * paid_h + float(table.usd_per_start[row])
-        usd_part = self.policy.objective.usd * usd
-        if usd_part <= 0:
+    def _enters_below_usd_per_hour(self, row: int) -> float | None:
+        if self.entering is None or self.table.offer[row] < 0:
             return None
-        node_price = float(table.usd_per_hour[row]) / int(table.nodes[row])
-        price = node_price * (1 - (float(self.score_usd[row]) - plan_score_usd) / usd_part)
-        return price if price > 0 else None
+        return self.entering.usd_per_hour(int(self.table.offer[row]))
