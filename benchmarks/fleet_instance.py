@@ -40,7 +40,7 @@ WHOLE = GPUS[0]
 ZONES = "abc"
 MODELS_PER_REGION = 3
 EFFICIENCY = 0.93
-HEADROOM = 2.0
+HEADROOM = 8.0
 """What the quotas allow, over what the jobs need if each works evenly until its deadline."""
 
 QUOTA_NODES_ALONE = (1, 2, 4, 8)

@@ -16,6 +16,7 @@ time  Σ_o stretch·x + Σ_h δ·(u − k) ≤ L_t  (a living gang: what is left
 link  Σ_o of h  x / most ≤ u          most: what fits the slot, or the stage's work if that is less
 carry k ≤ u;  k ≤ Σ u of the same gang, in this stage or the one before, in the slot before;
       Σ_h k ≤ 1;  k_t + k_t+1 = 2 leaves room for no other gang
+pause of a stage that may not: Σ_t (begins in t) ≤ 1, begins ≥ Σ_h u − Σ_h u of the slot before
 order u of a later stage ≤ the share of the stage before it done by then; k ≤ that done before
 money Σ usd ≤ the job's and the policy's budgets; Σ kwh ≤ the job's
 Where slots are exclusive, as where prices move or jobs share a limit (``shared``), a slot is given
@@ -35,6 +36,7 @@ import numpy as np
 from costopt.optimize.cells import Cells, Group
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
+from costopt.optimize.no_pause import add_no_pause
 from costopt.optimize.prune import Option
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
@@ -99,6 +101,7 @@ class PlanModel:
             self._add_time(part, cells)
             self._add_carry(part, cells)
             self._add_order(part, cells)
+            add_no_pause(self._model, part, cells, slots)
             self._add_budget(part, tariff, cells)
         self._add_total_budgets()
         self._add_shared()

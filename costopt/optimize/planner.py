@@ -83,6 +83,7 @@ def plan(
         forecasts=forecasts,
         candidates=candidates,
         rejections=request.rejections + rejections,
+        unserved=answer.unserved,
         solver=answer.solver,
         solve_s=time.perf_counter() - started,
     )

@@ -33,6 +33,9 @@ SMOOTHING = 0.7
 LOOKS = (3, 8, 16)
 """Rounds of the first level after which the whole tables are looked at for what menus lack."""
 
+ALONE_ROUNDS = 9
+"""Prices of work tried for a job by itself: its schedule is only where the search begins."""
+
 NO_ROWS = np.empty(0, dtype=np.int64)
 
 ROUNDS = 40
@@ -275,7 +278,7 @@ def free_prices(
             schedules.append(known[job])
             work.append(np.zeros(len(menus[job].work)))
             continue
-        response = cheapest(menus[job])
+        response = cheapest(menus[job], rounds=ALONE_ROUNDS)
         if len(menus[job].work) > 1:
             response = better(response, cheapest_in_stages(menus[job]))
         schedules.append(None if response is None else response.schedule)

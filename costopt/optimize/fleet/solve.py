@@ -38,7 +38,7 @@ KEPT = 0.8
 AGAIN_SHARE = 0.2
 """Where this share of the last plan's schedules still fits, this share of the time is enough."""
 
-FIRST_SHARE, BOUND_SHARE = 0.15, 0.5
+FIRST_SHARE, BOUND_SHARE = 0.15, 0.7
 """Of the time: until the first packing is left as it is, until the bound is."""
 
 

@@ -1,0 +1,65 @@
+"""Rows of the mixed-integer program for stages that may not wait for capacity once begun."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from costopt.optimize.cells import Cells
+from costopt.optimize.slots import Slot
+from costopt.optimize.solver import LinearModel
+
+if TYPE_CHECKING:
+    from costopt.optimize.model import JobPart
+
+
+def add_no_pause(model: LinearModel, part: JobPart, cells: Cells, slots: Sequence[Slot]) -> None:
+    """A stage that may not pause begins once, and leaves no slot unfilled but its last."""
+    for number, stage in enumerate(part.demand.stages):
+        if stage.may_pause:
+            continue
+        begins: dict[int, float] = {}
+        before: dict[int, float] = {}
+        for t in range(len(slots)):
+            here = {u: 1.0 for (group, at), u in cells.u.items() if at == t and group[0] == number}
+            begun = model.variable(1)
+            begins[begun] = 1.0
+            model.at_least({begun: 1.0} | _negative(here) | before, 0)
+            if before and here:
+                self._add_filled(part, cells, number, t - 1, _negative(here) | _negative(before))
+            before = here
+        model.at_most(begins, 1)
+
+
+def _add_filled(
+    model: LinearModel,
+    part: JobPart,
+    cells: Cells,
+    slot: Slot,
+    stage: int,
+    t: int,
+    both: dict[int, float],
+) -> None:
+    """The slot is held to its end where the stage is used in it and in the next one."""
+    hours = slot.hours_of(part.demand)
+    terms = {i: a * hours for i, a in both.items()}
+    for (o, at), x in cells.x.items():
+        if at == t and part.options[o].stage == stage:
+            terms[x] = float(part.table.stretch[part.options[o].row]) * cells.hours[o, at]
+    for (group, at), k in cells.k.items():
+        if at == t and group[0] == stage:
+            row = part.options[cells.members[group, at][0]].row
+            delta = min(float(part.table.start_h[row]), hours)
+            left_h = part.demand.starting_h if (group, at) in cells.living else 0.0
+            u = cells.u[group, at]
+            terms[u] = terms.get(u, 0.0) + delta
+            terms[k] = terms.get(k, 0.0) - (delta - min(left_h, delta))
+    for (group, at), u in cells.u.items():
+        if at == t and group[0] == stage and (group, at) not in cells.k:
+            row = part.options[cells.members[group, at][0]].row
+            terms[u] = terms.get(u, 0.0) + min(float(part.table.start_h[row]), hours)
+    model.at_least(terms, -hours - 1e-9)
+
+
+def _negative(terms: Mapping[int, float]) -> dict[int, float]:
+    return {variable: -factor for variable, factor in terms.items()}
