@@ -26,6 +26,9 @@ MORE_SHARE = 0.01
 NOISE = 2e-6
 """A saving below this share of the objective is the solver's tolerance."""
 
+ROUNDING = 1e-9
+"""Of the limit: the noise of sums of floats."""
+
 UNITS = {"nodes": "nodes", "pool": "nodes", "gpus": "GPUs", "vcpus": "vCPUs", "kw": "kW"}
 """Of limits by their kind; dollars per hour besides."""
 
@@ -63,7 +66,9 @@ def _deadlines(
             later = replace(part, demand=replace(demand, due_h=demand.due_h + MORE_H))
             now_usd = sum(segment.score for segment in segments)
             price = _price(now_usd, again(request, later), MORE_H)
-        yield Constraint(f"deadline of {demand.job.name} (h)", demand.due_h - end_h, price, "h")
+        yield Constraint(
+            f"deadline of {demand.job.name} (h)", _left(demand.due_h, end_h), price, "h"
+        )
 
 
 def _budgets(
@@ -84,7 +89,7 @@ def _budgets(
             now_usd = sum(segment.score for segment in used[0])
             price = _price(now_usd, more, budget.most * MORE_SHARE)
         unit = "kWh" if budget.in_kwh else "$"
-        yield Constraint(budget.name, budget.most - spent, price, unit)
+        yield Constraint(budget.name, _left(budget.most, spent), price, unit)
 
 
 def _with_more(
@@ -123,8 +128,13 @@ def _shared(request: PlanRequest, parts: Sequence[JobPart], answer: Answer) -> I
         if limit.pool is not None and number not in peaks and not price:
             continue
         unit = UNITS.get(limit.kind, "$/h")
-        slack = limit.most - peaks.get(number, 0.0)
+        slack = _left(limit.most, peaks.get(number, 0.0))
         yield Constraint(_name(limit, unit), slack, price, unit)
+
+
+def _left(most: float, used: float) -> float:
+    """0 where only rounding is left, or was used too much."""
+    return 0.0 if abs(most - used) <= ROUNDING * max(abs(most), 1.0) else most - used
 
 
 def _name(limit: SharedLimit, unit: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from costopt.domain.errors import SpecError
 from costopt.domain.market import CapacityType
-from costopt.domain.policy import Limits, Policy, StrategyChoice
+from costopt.domain.policy import Aim, Limits, Objective, Policy, StrategyChoice
 from costopt.spec import SpecFileError, detect_kind, load_policy, policy_schema, shipped_policies
 from costopt.spec.document import read_document
 
@@ -76,6 +76,15 @@ def test_the_schema_knows_kilowatts_and_power_caps() -> None:
     assert limits["max_kw"]["anyOf"][0]["exclusiveMinimum"] == 0
 
 
+def test_further_aims_are_read_in_their_order(tmp_path: Path) -> None:
+    lines = "name: x\nobjective: {then: [kwh, finish], tolerance: 0.02}\n"
+    objective = load(tmp_path, lines).objective
+    assert objective.then == (Aim.KWH, Aim.FINISH)
+    assert objective.tolerance == 0.02
+    plain = load(tmp_path, "name: x\n").objective
+    assert (plain.then, plain.tolerance) == ((), Objective().tolerance)
+
+
 def test_null_lifts_a_limit(tmp_path: Path) -> None:
     assert load(tmp_path, "name: x\nlimits: {max_price_age:}\n").limits.max_price_age_s is None
 
@@ -86,6 +95,8 @@ def test_null_lifts_a_limit(tmp_path: Path) -> None:
         ("objective: {usd: 0}", "2:12: objective: every weight is 0"),
         ("objective: {usd: -1}", "2:18: objective.usd: expected greater than or equal to 0"),
         ("objective: {carbon_signal: mean}", "2:28: objective.carbon_signal: 'mean' is"),
+        ("objective: {then: [speed]}", "2:20: objective.then[0]: 'speed' is not allowed"),
+        ("objective: {tolerance: 1}", "2:24: objective.tolerance: expected less than"),
         ("risk: {on_time: 1}", "2:17: risk.on_time: expected less than 1, got 1"),
         ("risk: {on_tiem: 1}", "2:8: risk.on_tiem: unknown key; did you mean 'on_time'?"),
         ("limits: {capacity_types: [spott]}", "2:27: limits.capacity_types[0]: 'spott' is not"),
