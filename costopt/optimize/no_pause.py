@@ -26,7 +26,8 @@ def add_no_pause(model: LinearModel, part: JobPart, cells: Cells, slots: Sequenc
             begins[begun] = 1.0
             model.at_least({begun: 1.0} | _negative(here) | before, 0)
             if before and here:
-                self._add_filled(part, cells, number, t - 1, _negative(here) | _negative(before))
+                both = _negative(here) | _negative(before)
+                _add_filled(model, part, cells, slots[t - 1], number, t - 1, both)
             before = here
         model.at_most(begins, 1)
 
