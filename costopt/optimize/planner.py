@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from costopt.domain.plan import Candidate, Constraint, Forecast, Plan, PlanStatus, Rejection
+from costopt.optimize.aims import narrowed
 from costopt.optimize.alone import alone_plans
 from costopt.optimize.binding import binding_of
 from costopt.optimize.candidates import Made, candidates_of
 from costopt.optimize.constraints import constraints_of
 from costopt.optimize.demand import demand_of
 from costopt.optimize.enumerate import Enumeration
+from costopt.optimize.fallback import fallback_row
 from costopt.optimize.fleet.warm import Warm
 from costopt.optimize.layout import Segment, allocations_of
 from costopt.optimize.lexicographic import solve_in_order
@@ -20,7 +22,6 @@ from costopt.optimize.model import JobPart
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.risk import (
     done_forecast,
-    fallback_row,
     forecast_segments,
     mean_score_usd,
     with_margin,
@@ -68,10 +69,11 @@ def plan(
     parts, rejections = prepare(request)
     if not parts:
         return _empty(request)
-    best = _solve_best(request, parts, settings)
+    least = narrowed(request, parts) if len(parts) == 1 else request
+    best = _solve_best(least, parts, settings)
     answer = best.answer
     forecasts = _forecasts(request, parts, best.forecasts())
-    candidates = _candidates(request, parts, best) if explain and len(parts) == 1 else ()
+    candidates = _candidates(least, parts, best) if explain and len(parts) == 1 else ()
     made = Plan(
         status=_status(answer),
         made_at=request.now,
@@ -93,7 +95,7 @@ def plan(
     objective, bound = answer.objective_usd, answer.bound_usd
     return replace(
         made,
-        constraints=_constraints(request, best, settings, explain=explain),
+        constraints=_constraints(least, best, settings, explain=explain),
         objective_usd=objective,
         bound_usd=bound,
         gap=max(0.0, objective - bound) / max(abs(objective), 1e-9),

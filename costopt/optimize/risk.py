@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import lru_cache
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,53 +22,25 @@ from costopt.domain.plan import Forecast
 from costopt.domain.policy import Objective
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
+from costopt.optimize.fallback import fall_back
 from costopt.optimize.layout import Segment
-from costopt.optimize.prune import alone_held_h, alone_score, alone_units, lower_hull, usable_h
+from costopt.optimize.prune import alone_units
 from costopt.optimize.rates import Array, paid_per_useful
+from costopt.optimize.samples import Draws, Samples, draw, within
 from costopt.optimize.slots import BELIEF_H
 
 CANDIDATE_SAMPLES = 200
 PLAN_SAMPLES = 2000
-SEED = 20260302
-
-FALLBACKS = 4
-"""How many gangs that are faster than the one held back are looked at as the fallback."""
-
-LATE_USD = 1e9
-"""A run that ends late is worse than any cost."""
 
 FARTHEST = 1e6
 """How many times its own work a job is said to take where it cannot be done: floats stay finite."""
-
-
-@dataclass(frozen=True, slots=True)
-class Samples:
-    """Arrays of shape (runs, samples): hours, kWh, dollars, interruptions; finish from now.
-
-    ``changed`` is 1 where a run changes to the fallback.
-    """
-
-    finish_h: Array
-    usd: Array
-    kwh: Array
-    interruptions: Array
-    gco2e: Array
-    changed: Array
-
-
-@dataclass(frozen=True, slots=True)
-class _Draws:
-    speed: Array
-    hazard: Array
-    loss: Array
-    rng: np.random.Generator
 
 
 def forecast_rows(
     table: ConfigurationTable, rows: NDArray[np.int64], demand: Demand, now: datetime
 ) -> list[Forecast]:
     """Forecasts of the whole job on each row alone, from the earliest time it may begin."""
-    draws = _draws(CANDIDATE_SAMPLES)
+    draws = draw(CANDIDATE_SAMPLES)
     usable_now = table.now[rows] | table.running[rows]
     begin_h = np.where(usable_now, demand.release_h, max(demand.release_h, BELIEF_H))
     begin_h = np.maximum(begin_h, table.from_h[rows])
@@ -86,7 +56,7 @@ def forecast_rows(
         samples.gco2e,
         samples.changed,
     )
-    held = _fall_back(table, shifted, table.interruptible[rows], begin_h, demand, draws)
+    held = fall_back(table, shifted, table.interruptible[rows], begin_h, demand, draws)
     return _forecasts(held, table.power_error[rows], demand, now)
 
 
@@ -94,7 +64,7 @@ def forecast_segments(
     table: ConfigurationTable, segments: Sequence[Segment], demand: Demand, now: datetime
 ) -> tuple[Forecast, Samples]:
     """The forecast of a job's planned segments, one after the other."""
-    draws = _draws(PLAN_SAMPLES)
+    draws = draw(PLAN_SAMPLES)
     rows = np.array([segment.row for segment in segments], dtype=np.int64)
     hours = np.array([segment.hours for segment in segments])
     samples = _simulate(
@@ -119,7 +89,7 @@ def forecast_segments(
     )
     begin_h = np.array([segments[0].begin_h])
     shaky = np.array([bool(table.interruptible[rows].any())])
-    held = _fall_back(table, whole, shaky, begin_h, demand, draws)
+    held = fall_back(table, whole, shaky, begin_h, demand, draws)
     error = np.array([float(table.power_error[rows].max())])
     return _forecasts(held, error, demand, now)[0], held
 
@@ -168,55 +138,20 @@ def done_forecast(now: datetime) -> Forecast:
     return Forecast(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, now, now, 1.0)
 
 
-def fallback_row(table: ConfigurationTable, demand: Demand) -> int | None:
-    """The uninterrupted configuration held back: the cheapest in time alone, else the fastest."""
-    lasting = (table.from_h <= demand.release_h) & (table.until_h >= demand.due_h)
-    whole = np.isfinite(alone_units(table, demand))
-    safe = np.flatnonzero(~table.interruptible & table.now & lasting & whole)
-    if not len(safe):
-        return None
-    held_h = alone_held_h(table, demand)[safe]
-    in_time = safe[held_h <= demand.hours_left]
-    if len(in_time):
-        return int(in_time[np.argmin(alone_score(table, demand)[in_time])])
-    return int(safe[np.argmin(held_h)])
-
-
-def _draws(samples: int) -> _Draws:
-    rng = np.random.default_rng(SEED)
-    grid = _normal_grid(samples)
-    return _Draws(rng.permutation(grid), rng.permutation(grid), rng.permutation(grid), rng)
-
-
-@lru_cache(maxsize=8)
-def _normal_grid(samples: int) -> Array:
-    """Evenly spread normal quantiles: few samples then give the same percentiles as many."""
-    normal = NormalDist()
-    return np.array([normal.inv_cdf((i + 0.5) / samples) for i in range(samples)])
-
-
-def _within(value: Array, low: Array, high: Array, draws: Array) -> Array:
-    """Values × samples from a 90 % interval whose sides may differ."""
-    weight = np.abs(draws)[None, :]
-    edge = np.where(draws[None, :] < 0, low[:, None], high[:, None])
-    base = value[:, None]
-    return base + (edge - base) * weight / 1.6448536269514722
-
-
 def _simulate(
     table: ConfigurationTable,
     rows: NDArray[np.int64],
     demand: Demand,
     units: Array,
     start_h: Array,
-    draws: _Draws,
+    draws: Draws,
 ) -> Samples:
     """Runs of ``units`` each on its row; finish counts from the run's own begin."""
     save_s, restart_s = demand.job.checkpoint.save_s, 3600 * table.start_h[rows][:, None]
     interval_s = table.interval_s[rows][:, None]
-    speed = _within(table.speed[rows], table.speed_low[rows], table.speed_high[rows], draws.speed)
+    speed = within(table.speed[rows], table.speed_low[rows], table.speed_high[rows], draws.speed)
     speed = np.maximum(speed, 0.01 * table.speed[rows][:, None])
-    hazard = _within(
+    hazard = within(
         table.hazard[rows], table.hazard_low[rows], table.hazard_high[rows], draws.hazard
     )
     hazard = np.maximum(hazard, 0.0)
@@ -254,7 +189,7 @@ def _usd(
     return usd
 
 
-def _waits_h(calendar: Array, mean_h: Array, expected: Array, hits: Array, draws: _Draws) -> Array:
+def _waits_h(calendar: Array, mean_h: Array, expected: Array, hits: Array, draws: Draws) -> Array:
     """Waits for capacity: none where a pool is always available, which most are said to be."""
     away_h = np.zeros_like(hits)
     scarce = np.flatnonzero(calendar > 1 + 1e-9)
@@ -265,98 +200,6 @@ def _waits_h(calendar: Array, mean_h: Array, expected: Array, hits: Array, draws
     drawn = draws.rng.standard_gamma(np.maximum(hits[scarce], 1e-12)) * each_h
     away_h[scarce] = np.where(expected[scarce] < 1e-9, total_h, drawn)
     return away_h
-
-
-def _fall_back(
-    table: ConfigurationTable,
-    samples: Samples,
-    shaky: NDArray[np.bool_],
-    begin_h: Array,
-    demand: Demand,
-    draws: _Draws,
-) -> Samples:
-    """Each run with the fallback that is the cheapest for it on average: a slow one must begin
-    early, a fast one costs more an hour.
-    """
-    if not shaky.any():
-        return samples
-    best, best_usd = samples, np.full(len(begin_h), np.inf)
-    for row in _fallback_rows(table, demand):
-        held = _fall_back_to(row, table, samples, shaky, begin_h, demand, draws)
-        late = (held.finish_h > demand.due_h + 1e-6).mean(axis=1)
-        usd = held.usd.mean(axis=1) + np.where(late > 0, LATE_USD * late, 0.0)
-        better = usd < best_usd
-        best = _where(better, held, best)
-        best_usd = np.minimum(usd, best_usd)
-    return best
-
-
-def _fallback_rows(table: ConfigurationTable, demand: Demand) -> list[int]:
-    """The one held back, and faster ones that cost more an hour."""
-    held = fallback_row(table, demand)
-    if held is None:
-        return []
-    safe = np.flatnonzero(~table.interruptible & table.now & (usable_h(table, demand) > 0))
-    hull = safe[lower_hull(table.paid_units_per_hour[safe], table.score_per_hour[safe])]
-    faster = hull[table.paid_units_per_hour[hull] > table.paid_units_per_hour[held]]
-    return [held, *faster[:FALLBACKS].tolist()]
-
-
-def _where(better: NDArray[np.bool_], one: Samples, other: Samples) -> Samples:
-    pick = better[:, None]
-    return Samples(
-        *(
-            np.where(pick, getattr(one, field.name), getattr(other, field.name))
-            for field in fields(Samples)
-        )
-    )
-
-
-def _fall_back_to(
-    row: int,
-    table: ConfigurationTable,
-    samples: Samples,
-    shaky: NDArray[np.bool_],
-    begin_h: Array,
-    demand: Demand,
-    draws: _Draws,
-) -> Samples:
-    """Change to uninterrupted capacity at the last moment that still ends by the due time.
-
-    At a mean pace of W / run hours the rest of the work at time s must fit the safe pace r:
-    (1 − s / run) · W / r + δ = due − begin − s.
-    """
-    run_h = samples.finish_h - begin_h[:, None]
-    safe_units = float(alone_units(table, demand)[row])
-    safe_h = safe_units / np.maximum(_safe_units_per_hour(table, row, draws), 1e-300)[None, :]
-    start_h = float(table.start_h[row])
-    left_h = demand.due_h - begin_h[:, None]
-    switch_h = (left_h - start_h - safe_h) / np.maximum(1 - safe_h / np.maximum(run_h, 1e-9), 1e-9)
-    switch_h = np.maximum(switch_h, 0.0)
-    changes = shaky[:, None] & (samples.finish_h > demand.due_h) & (safe_h < run_h)
-    share = np.where(changes, np.clip(switch_h / np.maximum(run_h, 1e-9), 0.0, 1.0), 1.0)
-    rest_h = np.where(changes, (1 - share) * safe_h, 0.0)
-    paid_start_h = np.where(changes, start_h, 0.0)
-    rest_usd = table.usd_per_hour[row] * rest_h + np.where(changes, table.usd_per_start[row], 0.0)
-    rest_kwh = table.busy_kw[row] * rest_h + table.idle_kw[row] * paid_start_h
-    return Samples(
-        np.where(
-            changes, begin_h[:, None] + share * run_h + rest_h + paid_start_h, samples.finish_h
-        ),
-        share * samples.usd + rest_usd,
-        share * samples.kwh + rest_kwh,
-        share * samples.interruptions,
-        share * samples.gco2e + np.where(changes, rest_kwh * table.gco2e_per_kwh[row], 0.0),
-        changes.astype(float),
-    )
-
-
-def _safe_units_per_hour(table: ConfigurationTable, row: int, draws: _Draws) -> Array:
-    only = np.array([row])
-    speed = _within(table.speed[only], table.speed_low[only], table.speed_high[only], draws.speed)
-    slowest = 0.01 * table.speed[row]
-    ratio: Array = np.maximum(speed[0], slowest) / table.speed[row]
-    return float(table.paid_units_per_hour[row]) * ratio
 
 
 def _forecasts(

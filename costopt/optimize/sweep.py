@@ -21,6 +21,7 @@ import numpy as np
 
 from costopt.domain.policy import Objective
 from costopt.optimize.aims import aimed, aimed_part, narrowed
+from costopt.optimize.fallback import fallback_row
 from costopt.optimize.frontier_point import FrontierPoint
 from costopt.optimize.layout import Segment, allocations_of
 from costopt.optimize.model import JobPart
@@ -28,7 +29,7 @@ from costopt.optimize.moving_sweep import MovingSweep, moves
 from costopt.optimize.planner import SURE_ENOUGH
 from costopt.optimize.prune import alone_held_h
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.risk import fallback_row, forecast_segments, with_margin
+from costopt.optimize.risk import forecast_segments, with_margin
 from costopt.optimize.solve import Answer, Settings, solve_parts
 
 SECOND_AIM = 1e-4

@@ -11,9 +11,9 @@ from costopt.domain.policy import Policy
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
 from costopt.optimize.entering import Entering
+from costopt.optimize.fallback import fallback_row
 from costopt.optimize.prune import alone_held_h, alone_score, alone_units, usable_h
 from costopt.optimize.rates import Array
-from costopt.optimize.risk import fallback_row
 
 
 @dataclass(frozen=True, slots=True)
