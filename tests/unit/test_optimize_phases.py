@@ -13,10 +13,11 @@ from costopt.domain.market import CapacityType
 from costopt.domain.plan import Candidate
 from costopt.domain.policy import Policy, Risk
 from costopt.domain.view import JobView
-from costopt.optimize.candidates import candidates_of
+from costopt.optimize.candidates import Made, candidates_of
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand, demand_of
 from costopt.optimize.enumerate import enumerate_configurations
+from costopt.optimize.model import JobPart
 from costopt.optimize.prune import alone_held_h, alone_units, options_of
 from costopt.optimize.rates import base_units
 from costopt.optimize.request import PlanRequest
@@ -75,7 +76,8 @@ def table_of(one: Job) -> tuple[ConfigurationTable, dict[str, int]]:
 def candidates(one: Job) -> dict[str, Candidate]:
     request, demand = request_of(one), demand_at(one)
     table, _ = enumerate_configurations(request, demand)
-    found = candidates_of(table, demand, (), 0.0, request.policy, NOW)
+    part = JobPart(demand, table, [])
+    found = candidates_of(request, part, Made(part, (), 0.0, None))
     return {c.pool.instance_type: c for c in found}
 
 
