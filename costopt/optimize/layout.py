@@ -270,14 +270,17 @@ def peak_loads(
 
 def _peak(stretches: Sequence[tuple[float, float, float]], *, near: bool) -> float:
     """The greatest load at the begin of any stretch; of limits on the present only up to then."""
-    return max(
-        (
-            sum(load for begin, end, load in stretches if begin <= at + TOLERANCE < end)
-            for at, _, _ in stretches
-            if not near or at < BELIEF_H - TOLERANCE
-        ),
-        default=0.0,
-    )
+    begin, end, load = np.array(stretches).T
+    at = begin[begin < BELIEF_H - TOLERANCE] if near else begin
+    if not len(at):
+        return 0.0
+    by_begin, by_end = np.argsort(begin), np.argsort(end)
+    begun = np.concatenate(([0.0], np.cumsum(load[by_begin])))
+    ended = np.concatenate(([0.0], np.cumsum(load[by_end])))
+    until = at + TOLERANCE
+    there = begun[np.searchsorted(begin[by_begin], until, side="right")]
+    gone = ended[np.searchsorted(end[by_end], until, side="right")]
+    return float((there - gone).max())
 
 
 def _load(limit: SharedLimit, segment: Segment, load: float) -> float:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from costopt.report.extra import require_report_extra
-from costopt.report.figure import energy, share, usd
+from costopt.report.figure import duration, energy, share, usd
 from costopt.report.frontier_plot import frontier_plot
 from costopt.report.frontier_table import FrontierRow, frontier_table
 from costopt.report.page import render_page, write_page
@@ -60,9 +60,19 @@ def _lead(points: Sequence[FrontierRow], policy: str) -> str:
     cheapest, frugal = min(points, key=lambda p: p.usd), min(points, key=lambda p: p.kwh)
     told = f"The cheapest plan comes to {usd(cheapest.usd * 1e6)} and {_kwh(cheapest)}"
     if cheapest.kwh <= frugal.kwh * 1.001 or cheapest.usd <= 0:
-        return f"{told}; none takes less energy."
-    less, more = share(1 - frugal.kwh / cheapest.kwh), share(frugal.usd / cheapest.usd - 1)
-    return f"{told}; the most frugal takes {less} less energy for {more} more dollars."
+        told = f"{told}; none takes less energy"
+    else:
+        less, more = share(1 - frugal.kwh / cheapest.kwh), share(frugal.usd / cheapest.usd - 1)
+        told = f"{told}; the most frugal takes {less} less energy for {more} more dollars"
+    return f"{told}{_sooner(cheapest, min(points, key=lambda p: p.takes_s))}."
+
+
+def _sooner(cheapest: FrontierRow, earliest: FrontierRow) -> str:
+    if earliest.takes_s > cheapest.takes_s - 60 or cheapest.usd <= 0:
+        return ""
+    more = share(earliest.usd / cheapest.usd - 1)
+    before, now = duration(cheapest.takes_s), duration(earliest.takes_s)
+    return f"; the earliest takes {now} where the cheapest takes {before}, for {more} more dollars"
 
 
 def _kwh(point: FrontierRow) -> str:

@@ -96,6 +96,32 @@ def test_the_table_ticks_what_is_chosen_and_explains_the_rest(tmp_path: Path, ma
     assert "capacity type spot not allowed by the policy" in done.stdout
 
 
+def test_explain_tells_what_is_left_of_each_limit_and_what_more_of_it_saves(
+    tmp_path: Path,
+) -> None:
+    path = job_file(tmp_path)
+    path.write_text(path.read_text() + "budget: {usd: 5000}\n")
+    shown = invoke("plan", path, "--explain").stdout
+    assert "Limits, what is left of each, and what one more unit of it would save at most:" in shown
+    assert re.search(r"deadline of char-gpt +[\d.]+ h +nothing", shown)
+    assert re.search(r"max_usd of char-gpt +[\d,]+ \$ +nothing", shown)
+    constraints = told(invoke("plan", path, "-o", "json"))["constraints"]
+    assert {each["name"]: (each["unit"], each["shadow_price"]) for each in constraints} == {
+        "deadline of char-gpt (h)": ("h", 0.0),
+        "max_usd of char-gpt ($)": ("$", 0.0),
+    }
+
+
+def test_a_plan_says_whose_figures_are_those_of_the_fallback(tmp_path: Path) -> None:
+    path = job_file(tmp_path, "14m")
+    done = invoke("plan", path, "--top", "0", "-o", "json")
+    rows = json.loads(done.stdout)["rows"]
+    likely = sum(row["falls_back"] >= 0.5 for row in rows)
+    assert likely
+    note = f"{likely} candidates would be late by themselves more often than not"
+    assert note in invoke("plan", path).stdout
+
+
 def test_an_impossible_deadline_exits_with_3_and_the_reason(tmp_path: Path) -> None:
     done = invoke("plan", job_file(tmp_path, "20m"), "-o", "json")
     assert done.exit_code == 3

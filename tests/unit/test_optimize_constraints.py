@@ -7,6 +7,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from costopt.domain.job import Budget, Job, Progress
 from costopt.domain.market import Offer
@@ -14,6 +16,7 @@ from costopt.domain.plan import Constraint, Plan
 from costopt.domain.policy import Limits, Policy, Risk
 from costopt.domain.tenant import Tenant
 from costopt.domain.view import JobView
+from costopt.optimize import layout
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota
 from tests.optimize_fixtures import NOW, job, machine, offer, pool, power
@@ -113,3 +116,18 @@ def test_a_quota_of_another_tenant_is_not_told() -> None:
 def test_prices_that_take_planning_again_are_left_out_where_nothing_is_to_be_explained() -> None:
     made = plan(request([job(20, deadline_h=30, points=POINTS)]), explain=False)
     assert of(made, "deadline").shadow_price is None
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 12), st.integers(1, 6), st.integers(1, 5)), min_size=1, max_size=30
+    ),
+    st.booleans(),
+)
+def test_the_peak_is_the_greatest_sum_at_any_begin(
+    spans: list[tuple[int, int, int]], near: bool
+) -> None:
+    stretches = [(begin / 4, (begin + long) / 4, float(load)) for begin, long, load in spans]
+    begins = [begin for begin, _, _ in stretches if not near or begin < 1.0]
+    sums = [sum(load for b, e, load in stretches if b <= at < e) for at in begins]
+    assert layout._peak(stretches, near=near) == max(sums, default=0.0)

@@ -80,10 +80,14 @@ def test_plans_that_finish_together_share_one_colour() -> None:
     assert entry.text == "takes 2 h"
 
 
-def test_the_lead_says_what_energy_costs(tmp_path: Path) -> None:
+def test_the_lead_says_what_energy_and_time_cost(tmp_path: Path) -> None:
     text = written(tmp_path)
     assert "The cheapest plan comes to $900.00 and 420.0 kWh; the most frugal takes" in text
-    assert "none takes less energy" in written(tmp_path, POINTS[:1])
+    assert "; the earliest takes 20 h where the cheapest takes 1 d 3 h, for " in written(
+        tmp_path, (replace(POINTS[0], takes_s=27 * 3600.0), replace(POINTS[1], takes_s=20 * 3600.0))
+    )
+    alone = written(tmp_path, POINTS[:1])
+    assert "none takes less energy." in alone
     assert "has no plan to draw a frontier of" in written(tmp_path, ())
 
 
