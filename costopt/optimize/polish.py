@@ -23,7 +23,7 @@ from costopt.optimize.tariff import Tariff
 WHOLE_CELLS = 3000
 """Cells of all jobs up to which every one is looked at."""
 
-MOST_CELLS = 20_000
+MOST_CELLS = 8_000
 """Cells beyond which the program would not come to an end."""
 
 

@@ -92,15 +92,15 @@ class Packing:
         duals: Duals,
         guide: float,
         rounds: int = 10,
-        share: float | None = None,
+        room: Array | None = None,
     ) -> Response | None:
         """The cheapest schedule in the room that is left, ``guide`` times the duals on top.
 
-        ``share`` of every limit is what all jobs of its tenant may hold together.
+        ``room`` (L, T) is what it may take of that, None for all of it.
         """
         menu = self._menus[job]
-        left = self.left if share is None else self._left_of_share(job, share)
-        if self.schedules or share is not None:
+        if self.schedules or room is not None:
+            left = self.left if room is None else room
             menu = menu.narrowed(self._capacity.allowed(menu, left))
         shared = None
         if guide and duals.shared.any():
@@ -120,7 +120,7 @@ class Packing:
                 usd, kwh = (usd, kwh + scale) if budget.in_kwh else (usd + scale, kwh)
         return None
 
-    def _left_of_share(self, job: int, share: float) -> Array:
+    def left_of_share(self, job: int, share: float) -> Array:
         """(L, T): what the job's tenant has left of its share, as far as it is there."""
         tenant = self._parts[job].demand.job.tenant
         own = share * self._capacity.empty()

@@ -60,12 +60,26 @@ class Rounding:
                 self.packing.place(job, found.schedule)
         return [job for job in homeless if not self._make_room(job)]
 
+    def fill_evenly(self, order: Sequence[int]) -> list[int]:
+        """As ``fill``, but each takes at most an even part of what is left for it and the rest.
+
+        The last is then not crowded out by a first one that took many slow nodes as the cheapest.
+        """
+        waiting = [job for job in order if job not in self.packing.schedules]
+        for number, job in enumerate(waiting):
+            room = self.packing.left / (len(waiting) - number)
+            found = self.packing.respond(job, self._duals, 1.0, room=room)
+            if found is not None:
+                self.packing.place(job, found.schedule)
+        return self.fill(order)
+
     def fill_fairly(self, order: Sequence[int], shares: Mapping[str, float]) -> list[int]:
         """As ``fill``, but each tenant's jobs first find room within its share of every limit."""
         for job in order:
             if job not in self.packing.schedules:
                 share = shares[self._parts[job].demand.job.tenant]
-                found = self.packing.respond(job, self._duals, 1.0, share=share)
+                room = self.packing.left_of_share(job, share)
+                found = self.packing.respond(job, self._duals, 1.0, room=room)
                 if found is not None:
                     self.packing.place(job, found.schedule)
         return self.fill(order)

@@ -138,8 +138,14 @@ class _Solve:
         """Every job in, the tightest first; where there is no room for all, tenants share it."""
         rounding = self._rounding(packing, duals, limit_s)
         order = [job for job in rounding.tightest_first() if job in set(able)]
+        if not rounding.fill(order):
+            return rounding
+        even = self._packing()
+        homeless = self._rounding(even, duals, limit_s).fill_evenly(order)
+        if len(even.schedules) > len(packing.schedules):
+            packing.become(even)
         shares = fair_shares(self._request, [self._parts[job] for job in able])
-        if rounding.fill(order) and len(shares) > 1:
+        if homeless and len(shares) > 1:
             fair = self._packing()
             self._rounding(fair, duals, limit_s).fill_fairly(order, shares)
             packing.become(fair)
