@@ -6,6 +6,7 @@ seen so far has used: parts of several schedules can be cheaper together than ea
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -31,17 +32,23 @@ def polished_plan(
     request: PlanRequest,
     parts: Sequence[JobPart],
     plan: FleetPlan,
-    time_limit_s: float,
+    stop_at: float,
     gap: float,
     solver: str | None,
 ) -> list[tuple[Segment, ...]] | None:
-    """The segments of each job, checked; None where the solver finds nothing in time."""
+    """The segments of each job, checked; None where the solver finds nothing in time.
+
+    ``stop_at`` is of the clock ``time.perf_counter``.
+    """
     narrowed = _narrowed(parts, plan)
     if narrowed is None:
         return None
     limits = shared_limits(request) if len(parts) > 1 else ()
     model = PlanModel(request, narrowed, plan.slots, limits, exclusive=True)
-    solution = model.solve(time_limit_s=time_limit_s, gap=gap, solver=solver)
+    left_s = stop_at - time.perf_counter()
+    if left_s <= 0:
+        return None
+    solution = model.solve(time_limit_s=left_s, gap=gap, solver=solver)
     if solution.outcome not in (Outcome.OPTIMAL, Outcome.FEASIBLE):
         return None
     found: list[tuple[Segment, ...]] = []

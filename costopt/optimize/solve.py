@@ -190,8 +190,8 @@ def _solve_over_slots(request: PlanRequest, parts: Sequence[JobPart], settings: 
         for part, schedule in zip(parts, plan.schedules, strict=True)
     ]
     if few and (plan.gap > settings.gap / 2 or not all(segments)):
-        left_s = max(0.1, limit_s - (time.perf_counter() - started))
-        polished = polished_plan(request, parts, plan, left_s, settings.gap / 4, settings.solver)
+        stop_at = started + limit_s
+        polished = polished_plan(request, parts, plan, stop_at, settings.gap / 4, settings.solver)
         if polished is not None and (not all(segments) or _total(polished) < _total(segments)):
             segments = polished
     unserved = tuple(

@@ -42,6 +42,9 @@ class Outlook:
     def of(cls, request: PlanRequest, slots: Sequence[Slot]) -> Self:
         """The forecasts of the request over these slots."""
         offers = request.offers
+        column = {o.pool: i for i, o in enumerate(offers)}
+        if not (request.price_forecasts or request.carbon_forecasts):
+            return cls(tuple(slots), column, None, None)
         regions = [f"{o.pool.provider}/{o.pool.region}" for o in offers]
         powers = [request.powers.get(o.pool) for o in offers]
         spans = [
@@ -50,7 +53,7 @@ class Outlook:
         ]
         return cls(
             tuple(slots),
-            {o.pool: i for i, o in enumerate(offers)},
+            column,
             _more(
                 [request.price_forecasts.get(o.pool) for o in offers],
                 [p.value if (p := o.price_usd_per_hour) else None for o in offers],

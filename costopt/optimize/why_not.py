@@ -16,6 +16,10 @@ from costopt.optimize.prune import alone_held_h, alone_score, alone_units, usabl
 from costopt.optimize.rates import Array
 
 
+LIKELY = 0.5
+"""From this probability on the change to the fallback makes a candidate's figures."""
+
+
 @dataclass(frozen=True, slots=True)
 class WhyNot:
     """Judges the rows of a job's table against the plan, whose objective is ``plan_score_usd``.
@@ -85,9 +89,10 @@ class WhyNot:
         asked = self.policy.risk.on_time
         late_h = (forecast.finish_p50_at - self.demand.job.deadline_at).total_seconds() / 3600
         if late_h > 0:
-            return "late", f"finishes {late_h:,.1f} h late"
+            return "late", f"finishes {late_h:,.1f} h late{_saved_in_vain(forecast)}"
         if forecast.on_time < asked:
-            return "risk", f"P(on time) {forecast.on_time:.2f} < {asked:g}"
+            sure = f"P(on time) {forecast.on_time:.2f} < {asked:g}"
+            return "risk", f"{sure}{_saved_in_vain(forecast)}"
         if self._held_too_short(row):
             return "dated", f"can be used for {max(0.0, self.usable_h[row]):,.1f} h only"
         saved = self.has_fallback and bool(self.table.interruptible[row])
@@ -139,3 +144,8 @@ class WhyNot:
         if self.entering is None or self.table.offer[row] < 0:
             return None
         return self.entering.usd_per_hour(int(self.table.offer[row]))
+
+
+def _saved_in_vain(forecast: Forecast) -> str:
+    """Said where the figures are rather those of the fallback."""
+    return ", even by changing to uninterrupted capacity" if forecast.falls_back >= LIKELY else ""
