@@ -114,7 +114,8 @@ class Plan:
     ``objective_usd`` is the policy's objective; ``bound_usd`` a proven lower bound of it and
     ``gap`` = (objective − bound) / max(|objective|, 1e-9). ``binding`` names the constraint that
     makes an INFEASIBLE plan so; ``unserved`` names the jobs that it does not end in time, the
-    allocations being those of the others.
+    allocations being those of the others. ``solve_s`` is the time for the whole plan, ``build_s``
+    of it that for building the solver's model of the plan that was taken.
     """
 
     status: PlanStatus
@@ -129,6 +130,7 @@ class Plan:
     gap: float | None = None
     solver: str = ""
     solve_s: float = 0.0
+    build_s: float = 0.0
     binding: str | None = None
     unserved: tuple[str, ...] = ()
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from costopt.domain.policy import Objective
 from costopt.optimize.configuration import ConfigurationTable
@@ -57,3 +58,14 @@ def objective_of(segments: Sequence[Segment], objective: Objective) -> float:
     weighs = objective.usd_per_tonne_co2e > 0
     grams = sum(s.kwh * s.gco2e_per_kwh for s in segments) if weighs else 0.0
     return objective.score_usd(usd, kwh, grams)
+
+
+def slim(table: ConfigurationTable, rows: NDArray[np.int64]) -> ConfigurationTable:
+    """The table of these rows, in this order, with the offers that they use alone."""
+    taken = table.take(rows)
+    plain = taken.offer >= 0
+    used = np.unique(np.concatenate((taken.offer[plain], taken.spread.offer)))
+    offer = np.where(plain, np.searchsorted(used, taken.offer), -1)
+    spread = replace(taken.spread, offer=np.searchsorted(used, taken.spread.offer))
+    offers = tuple(table.offers[number] for number in used.tolist())
+    return replace(taken, offers=offers, offer=offer, spread=spread)

@@ -86,6 +86,7 @@ def plan(
         candidates=candidates,
         rejections=request.rejections + rejections,
         unserved=answer.unserved,
+        build_s=answer.build_s,
         solver=answer.solver,
         solve_s=time.perf_counter() - started,
     )

@@ -57,6 +57,7 @@ class Answer:
     solver: str = ""
     blocked: tuple[str, ...] = ()
     unserved: tuple[str, ...] = ()
+    build_s: float = 0.0
     fleet: FleetPlan | None = None
 
     @property
@@ -147,6 +148,7 @@ def _solve_alone(request: PlanRequest, part: JobPart, settings: Settings) -> Ans
         objective,
         min(solution.bound * unit, objective),
         solution.solver,
+        build_s=solution.build_s,
     )
 
 
@@ -161,6 +163,7 @@ def _together(answers: Sequence[Answer]) -> Answer:
         sum(answer.objective_usd for answer in answers),
         sum(answer.bound_usd for answer in answers),
         answers[0].solver if answers else "",
+        build_s=sum(answer.build_s for answer in answers),
     )
 
 
@@ -206,6 +209,7 @@ def _solve_over_slots(request: PlanRequest, parts: Sequence[JobPart], settings: 
         min(plan.bound_usd, objective),
         "column generation",
         unserved=unserved,
+        build_s=plan.build_s,
         fleet=plan,
     )
     return _within(answer, settings.gap)

@@ -14,20 +14,21 @@ Where prices move, weights of kWh take the place of the limits (``moving_sweep``
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from costopt.domain.policy import Objective
-from costopt.optimize.aims import aimed, aimed_part, narrowed
+from costopt.optimize.aims import aimed, aimed_part, narrowed, slim
 from costopt.optimize.fallback import fallback_row
 from costopt.optimize.frontier_point import FrontierPoint
 from costopt.optimize.layout import Segment, allocations_of
 from costopt.optimize.model import JobPart
 from costopt.optimize.moving_sweep import MovingSweep, moves
 from costopt.optimize.planner import SURE_ENOUGH
-from costopt.optimize.prune import alone_held_h
+from costopt.optimize.prune import Option, alone_held_h, options_of
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.risk import forecast_segments, with_margin
 from costopt.optimize.solve import Answer, Settings, solve_parts
@@ -92,22 +93,27 @@ class Sweep:
             )
             return
         dues = self._dues(part, 2 if coarse else DUES)
+        rows = _rows_worth([_due(part, due_h) for due_h in dues])
+        least = replace(part, table=slim(part.table, rows))
+        request = narrowed(self._request, [least])
         for number, due_h in enumerate(dues):
             if time.perf_counter() > self._stop_at:
                 return
-            hurried = replace(part, demand=replace(part.demand, due_h=due_h))
             levels = fine if number == 0 else max(2, fine // 3)
-            yield from self._at(hurried, levels)
+            for segments in self._at(request, _due(least, due_h), levels):
+                yield tuple(replace(each, row=int(rows[each.row])) for each in segments)
 
-    def _at(self, part: JobPart, levels: int) -> Iterator[Segments]:
+    def _at(self, request: PlanRequest, part: JobPart, levels: int) -> Iterator[Segments]:
         """The cheapest plan, the most frugal one, and those between."""
-        cheapest, frugal = self._solve(part, CHEAPEST), self._solve(part, FRUGAL)
+        cheapest = self._solve(request, part, CHEAPEST)
+        frugal = self._solve(request, part, FRUGAL)
         answers = [cheapest, frugal]
         if cheapest.solved and frugal.solved:
             most, least = _kwh(cheapest), _kwh(frugal)
             if most > least * (1 + 1e-6):
                 limits_kwh = np.linspace(most, least, levels)[1:-1].tolist()
-                answers.extend(self._solve(_within_kwh(part, x), CHEAPEST) for x in limits_kwh)
+                limited = (_within_kwh(part, limit) for limit in limits_kwh)
+                answers.extend(self._solve(request, one, CHEAPEST) for one in limited)
         yield from (answer.segments[0] for answer in answers if answer.solved)
 
     def _dues(self, part: JobPart, count: int) -> list[float]:
@@ -121,15 +127,34 @@ class Sweep:
         dues: list[float] = np.linspace(demand.due_h, earliest_h, count).tolist()
         return dues
 
-    def _solve(self, part: JobPart, objective: Objective) -> Answer:
-        request = aimed(self._request, objective)
-        return solve_parts(request, [aimed_part(part, objective)], self._settings)
+    def _solve(self, request: PlanRequest, part: JobPart, objective: Objective) -> Answer:
+        aim = aimed(request, objective)
+        return solve_parts(aim, [aimed_part(part, objective)], self._settings)
 
     def _point(self, segments: Segments) -> FrontierPoint:
         part, now = self._part, self._request.now
         forecast, samples = forecast_segments(part.table, segments, part.demand, now)
         allocations = allocations_of(part, segments, now)
         return FrontierPoint(float(samples.usd.mean()), forecast.kwh, forecast, allocations)
+
+
+def _rows_worth(parts: Sequence[JobPart]) -> NDArray[np.int64]:
+    """The rows of the table that any plan of the sweep may use."""
+    kept = {
+        option.row
+        for part in parts
+        for objective in (CHEAPEST, FRUGAL)
+        for option in _options(_within_kwh(aimed_part(part, objective), np.inf))
+    }
+    return np.array(sorted(kept), dtype=np.int64)
+
+
+def _options(part: JobPart) -> list[Option]:
+    return options_of(part.table, part.demand)
+
+
+def _due(part: JobPart, due_h: float) -> JobPart:
+    return replace(part, demand=replace(part.demand, due_h=due_h))
 
 
 def _within_kwh(part: JobPart, max_kwh: float) -> JobPart:

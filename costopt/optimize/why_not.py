@@ -15,7 +15,6 @@ from costopt.optimize.fallback import fallback_row
 from costopt.optimize.prune import alone_held_h, alone_score, alone_units, usable_h
 from costopt.optimize.rates import Array
 
-
 LIKELY = 0.5
 """From this probability on the change to the fallback makes a candidate's figures."""
 

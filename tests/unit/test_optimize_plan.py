@@ -328,4 +328,4 @@ def test_the_plan_is_the_same_each_time() -> None:
     offers = [offer(pool(z), 2.0 + i / 10, hazard=0.1) for i, z in enumerate("abcdef")]
     wanted = request(offers, job(20, deadline_h=30, resources=Resources(max_nodes=3)))
     first, second = plan(wanted), plan(wanted)
-    assert replace(first, solve_s=0.0) == replace(second, solve_s=0.0)
+    assert replace(first, solve_s=0.0, build_s=0.0) == replace(second, solve_s=0.0, build_s=0.0)

@@ -58,6 +58,7 @@ class Relaxation:
     columns: tuple[Column, ...]
     unserved: tuple[int, ...]
     rounds: int
+    build_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -123,6 +124,7 @@ class Generation:
             tuple(state.pool),
             state.unserved,
             state.rounds,
+            master.build_s,
         )
 
     def bound(self, alone: Mapping[int, Schedule], duals: Duals) -> float:

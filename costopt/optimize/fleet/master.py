@@ -147,6 +147,11 @@ class Master:
         return bool(spans)
 
     @property
+    def build_s(self) -> float:
+        """What building the program has taken so far."""
+        return self._program.build_s
+
+    @property
     def shares_anything(self) -> bool:
         """Whether any shared limit has been broken so far."""
         return bool(self._shared.rows)

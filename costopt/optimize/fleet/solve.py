@@ -54,6 +54,7 @@ class FleetPlan:
     capacity: Capacity
     columns: tuple[tuple[int, Schedule], ...]
     menus: Menus
+    build_s: float = 0.0
 
     @property
     def score(self) -> float:
@@ -179,6 +180,7 @@ class _Solve:
                 *packing.schedules.items(),
             ),
             self._menus,
+            relaxed.build_s,
         )
 
     def _nothing(self, duals: Duals) -> FleetPlan:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +32,10 @@ class Relaxed:
 
 
 class GrowingProgram:
-    """min c·x, x ≥ 0, rows low ≤ a·x or a·x ≤ high; rows and columns are numbered as they come."""
+    """min c·x, x ≥ 0, rows low ≤ a·x or a·x ≤ high; rows and columns are numbered as they come.
+
+    ``build_s`` is what adding columns has taken so far.
+    """
 
     def __init__(self, solver: str | None = None) -> None:
         self._problem = pulp.LpProblem("master", pulp.LpMinimize)
@@ -39,6 +43,7 @@ class GrowingProgram:
         self._rows: list[Any] = []
         self._columns: list[Any] = []
         chosen = solver or ("highs" if importlib.util.find_spec("highspy") else "cbc")
+        self.build_s = 0.0
         self._highs: Any = _new_highs() if chosen == "highs" else None
 
     def row(
@@ -59,6 +64,7 @@ class GrowingProgram:
 
     def columns(self, costs: Sequence[float], terms: Sequence[Mapping[int, float]]) -> None:
         """New columns by cost and by coefficient in each row."""
+        began = time.perf_counter()
         for cost, column in zip(costs, terms, strict=True):
             number = len(self._columns)
             variable = self._problem.add_variable(f"z{number}", 0.0, None)
@@ -68,6 +74,7 @@ class GrowingProgram:
                 self._rows[row].expr.addterm(variable, coefficient)
         if self._highs is not None:
             self._add_to_highs(costs, terms)
+        self.build_s += time.perf_counter() - began
 
     def __len__(self) -> int:
         return len(self._columns)

@@ -12,7 +12,7 @@ import importlib.util
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -43,6 +43,7 @@ class Solution:
 
     ``gap`` = (objective − bound) / max(|objective|, 1e-9). OPTIMAL means that the gap is within
     what was asked, FEASIBLE that time ran out before, UNKNOWN that it did without an incumbent.
+    ``build_s`` is what building the model took, and its transfer where HiGHS solves.
     """
 
     outcome: Outcome
@@ -51,6 +52,7 @@ class Solution:
     bound: float
     solver: str
     solve_s: float
+    build_s: float = 0.0
 
     @property
     def gap(self) -> float:
@@ -62,6 +64,7 @@ class LinearModel:
     """min c·x over rows low ≤ a·x ≤ high. Variables are numbered in the order they are added."""
 
     def __init__(self, name: str) -> None:
+        self._began = time.perf_counter()
         self._problem = pulp.LpProblem(name, pulp.LpMinimize)
         self._variables: list[Any] = []
         self._constraints: list[Any] = []
@@ -96,19 +99,22 @@ class LinearModel:
             return self._empty()
         chosen = solver or ("highs" if importlib.util.find_spec("highspy") else "cbc")
         self._write_problem()
+        self._transfer_s = 0.0
         started = time.perf_counter()
+        build_s = started - self._began
         if chosen == "highs":
             outcome, values, bound = self._highs(time_limit_s, gap)
         elif chosen == "cbc":
             outcome, values, bound = self._cbc(time_limit_s, gap)
         else:
             raise SolverError(f"unknown solver {chosen!r}", hint="choose highs or cbc")
-        solve_s = time.perf_counter() - started
+        solve_s = time.perf_counter() - started - self._transfer_s
+        build_s += self._transfer_s
         objective = sum(cost * values[i] for i, cost in self._costs.items()) if values else math.inf
         self._check(values, chosen)
-        found = Solution(outcome, tuple(values), objective, bound, chosen, solve_s)
+        found = Solution(outcome, tuple(values), objective, bound, chosen, solve_s, build_s)
         if outcome is Outcome.OPTIMAL and found.gap > gap + TOLERANCE:
-            return Solution(Outcome.FEASIBLE, found.values, objective, bound, chosen, solve_s)
+            return replace(found, outcome=Outcome.FEASIBLE)
         return found
 
     def _row(self, terms: Mapping[int, float], low: float, high: float) -> None:
@@ -145,8 +151,10 @@ class LinearModel:
             ("mip_heuristic_run_feasibility_jump", len(self._variables) > SMALL),
         ):
             highs.setOptionValue(option, value)
+        began = time.perf_counter()
         if highs.passModel(self._highs_lp(highspy)) == highspy.HighsStatus.kError:
             raise SolverError("HiGHS refused the model")
+        self._transfer_s = time.perf_counter() - began
         if highs.run() == highspy.HighsStatus.kError:
             raise SolverError("HiGHS failed on the model")
         status, info = highs.getModelStatus(), highs.getInfo()
