@@ -134,7 +134,7 @@ def _fallbacks(candidates: tuple[Candidate, ...]) -> Iterator[str]:
     if likely:
         yield (
             f"{likely} candidates would be late by themselves more often than not: their figures "
-            "are those with the change to uninterrupted capacity that is made in time."
+            "include the change to uninterrupted capacity that is then made."
         )
 
 
