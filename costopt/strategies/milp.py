@@ -6,11 +6,15 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from costopt.domain.errors import InfeasibleError, SolverError
 from costopt.domain.plan import Plan, PlanStatus
 from costopt.domain.view import Decision, Desired, JobView, Target, View
 from costopt.strategies.option import options
+
+if TYPE_CHECKING:
+    from costopt.optimize.fleet.warm import Warm
 
 PRICE_STEP = 1.02
 
@@ -38,6 +42,7 @@ class Milp:
         self.gap = gap
         self.time_limit_s = time_limit_s
         self._plan: Plan | None = None
+        self._warm: Warm | None = None
         self._ground: _Ground | None = None
 
     def decide(self, view: View) -> Desired:
@@ -47,6 +52,7 @@ class Milp:
 
     def _current_plan(self, view: View) -> Plan | None:
         """The plan that stands, or a new one; None where the optimizer fails."""
+        from costopt.optimize.fleet.warm import Warm
         from costopt.optimize.planner import plan
         from costopt.optimize.request import PlanRequest
 
@@ -74,8 +80,15 @@ class Milp:
             tenants=view.account.tenants,
         )
         self._ground = ground
+        self._warm = self._warm or Warm()
         try:
-            self._plan = plan(request, time_limit_s=self.time_limit_s, gap=self.gap, explain=False)
+            self._plan = plan(
+                request,
+                time_limit_s=self.time_limit_s,
+                gap=self.gap,
+                explain=False,
+                warm=self._warm,
+            )
         except (SolverError, InfeasibleError):
             self._plan = None
         return self._plan

@@ -14,6 +14,7 @@ from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import Offer, Pool
 from costopt.domain.plan import Plan
 from costopt.domain.view import Target, View
+from costopt.optimize.fleet.warm import Warm
 from costopt.optimize.request import PlanRequest
 from costopt.replay.rehearsal import rehearse
 from costopt.strategies.milp import Milp
@@ -50,9 +51,11 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[PlanRequest]:
     asked: list[PlanRequest] = []
     real = costopt.optimize.planner.plan
 
-    def watched(request: PlanRequest, *, time_limit_s: float, gap: float, explain: bool) -> Plan:
+    def watched(
+        request: PlanRequest, *, time_limit_s: float, gap: float, explain: bool, warm: Warm
+    ) -> Plan:
         asked.append(request)
-        return real(request, time_limit_s=time_limit_s, gap=gap, explain=explain)
+        return real(request, time_limit_s=time_limit_s, gap=gap, explain=explain, warm=warm)
 
     monkeypatch.setattr(costopt.optimize.planner, "plan", watched)
     return asked
