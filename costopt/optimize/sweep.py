@@ -6,7 +6,8 @@ one's (the ε-constraint method: Haimes, Lasdon and Wismer 1971), which unlike a
 also finds plans off the convex hull.
 
 Where uninterrupted capacity is allowed, plans that count on it should the worst come are swept
-first, and those that hold back all or half of the time for the worst more coarsely.
+first, and those that hold back the time for the worst more coarsely. The cheapest plans of one
+configuration are among them, so that a frontier begins no dearer than the best of these.
 
 Where prices move, weights of kWh take the place of the limits (``moving_sweep``).
 """
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from costopt.domain.policy import Objective
 from costopt.optimize.aims import aimed, aimed_part, narrowed, slim
+from costopt.optimize.alone import alone_plans
 from costopt.optimize.fallback import fallback_row
 from costopt.optimize.frontier_point import FrontierPoint
 from costopt.optimize.layout import Segment, allocations_of
@@ -81,7 +83,7 @@ class Sweep:
         fine, coarse = max(2, self._points * 2 // 3), max(2, self._points // 8)
         if fallback_row(self._part.table, self._part.demand) is None:
             return ((1.0, fine),)
-        return ((0.0, fine), (0.5, coarse), (1.0, coarse))
+        return ((0.0, fine), (1.0, coarse))
 
     def _swept(self, part: JobPart, fine: int) -> Iterator[Segments]:
         coarse = fine <= self._points // 8
@@ -92,6 +94,7 @@ class Sweep:
                 self._dues(part, MOVING_DUES // halves), MOVING_WEIGHTS // halves
             )
             return
+        yield from alone_plans(self._request, aimed_part(part, CHEAPEST), np.inf)
         dues = self._dues(part, 2 if coarse else DUES)
         rows = _rows_worth([_due(part, due_h) for due_h in dues])
         least = replace(part, table=slim(part.table, rows))
