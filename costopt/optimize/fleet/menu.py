@@ -30,8 +30,8 @@ class Menu:
     ``first`` (G,) is where each begins.
 
     ``units`` (Q, N) is expected work of a held hour, 0 where the stage does not allow the row;
-    ``score``, (T, N) the objective of a held hour, ``pay`` of the whole slot, ``NEVER`` where it is
-    not usable; ``start_score`` (T, G) of a start, which takes
+    ``pay``, (T, N), the objective of a whole slot, ``NEVER`` where it is not usable;
+    ``start_score`` (T, G) of a start, which takes
     ``start_h`` (G,) held hours. ``live`` is the gang that runs now, −1 for none, with
     ``starting_h`` left of its start. ``may_pause`` (Q,) and ``work`` (Q,) are of the stages.
     ``column`` (N,) is the request's offer of each row, of a spread the first; ``spreads`` are the
@@ -49,7 +49,6 @@ class Menu:
     first: NDArray[np.int64]
     units: Array
     usable: NDArray[np.bool_]
-    score: Array
     pay: Array
     start_score: Array
     start_h: Array
@@ -98,7 +97,6 @@ class Menu:
             first=first,
             units=units_per_held_hour(part, rows),
             usable=usable,
-            score=score,
             pay=np.where(usable, score * hours[:, None], NEVER),
             start_score=tariff.start_score(lead),
             start_h=table.start_h[lead],
@@ -138,7 +136,6 @@ class Menu:
             tariff=self.tariff.at_slots(np.arange(begin, end)),
             units=self.units[only],
             usable=self.usable[cut],
-            score=self.score[cut],
             pay=self.pay[cut],
             start_score=self.start_score[cut],
             live=self.live if begin == 0 else live,

@@ -41,7 +41,6 @@ class Menus:
         self._tariffs = [Tariff.of(outlook, p.table, request.policy.objective) for p in parts]
         size = sum(len(part.table) for part in parts) * len(outlook.slots)
         self.whole = size <= WHOLE
-        self._floors: dict[int, Array] = {}
         self._groups = [groups_of(request, part) for part in parts]
         self._menus = [self._build(job, self._rows(job)) for job in range(len(parts))]
 
@@ -106,8 +105,6 @@ class Menus:
 
     def _floor(self, job: int) -> Array:
         """(R,): a held hour of each row costs no less than this in any slot."""
-        if job not in self._floors:
-            tariff, table = self._tariffs[job], self._parts[job].table
-            least = tariff.least_score_per_hour(np.arange(len(table)))
-            self._floors[job] = least / table.stretch
-        return self._floors[job]
+        tariff, table = self._tariffs[job], self._parts[job].table
+        least: Array = tariff.least_score_per_hour(np.arange(len(table))) / table.stretch
+        return least

@@ -73,7 +73,8 @@ def cheapest(
 
 def unit_floor(menu: Menu) -> Array | None:
     """(Q,): the cheapest expected unit of each stage in any slot; None where a stage has no row."""
-    cheapest_score = np.where(menu.usable, menu.score, np.inf).min(axis=0, initial=np.inf)
+    per_hour = menu.pay / np.maximum(menu.hours, 1e-12)[:, None]
+    cheapest_score = np.where(menu.usable, per_hour, np.inf).min(axis=0, initial=np.inf)
     with np.errstate(divide="ignore", invalid="ignore"):
         per_unit = np.where(menu.units > 0, cheapest_score / menu.units, np.inf)
     floor: Array = per_unit.min(axis=1, initial=np.inf)

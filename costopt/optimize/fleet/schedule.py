@@ -95,6 +95,7 @@ def timed(
     paid_h = held_h / table.stretch[row]
     share = start_h / np.maximum(menu.start_h[gang], 1e-12)
     usd_per_hour, usd_per_start = menu.tariff.usd_at(slot, row)
+    score_per_hour, start_score = menu.tariff.score_at(slot, row)
     units = held_h * menu.units[stage, place]
     work = np.bincount(stage, weights=units, minlength=len(menu.work))
     return Schedule(
@@ -105,7 +106,7 @@ def timed(
         held_h=held_h,
         start_h=start_h,
         units=units,
-        score=held_h * menu.score[slot, place] + share * menu.start_score[slot, gang],
+        score=paid_h * score_per_hour + share * start_score,
         usd=paid_h * usd_per_hour + share * usd_per_start,
         kwh=paid_h * table.kwh_per_hour[row] + share * table.kwh_per_start[row],
         work=work.astype(float),

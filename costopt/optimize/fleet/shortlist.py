@@ -30,7 +30,7 @@ BEST = 4
 Rows = NDArray[np.int64]
 
 
-def shortlist(groups: NDArray[np.int64], part: JobPart, tariff: Tariff) -> Rows:
+def shortlist(groups: NDArray[np.int32], part: JobPart, tariff: Tariff) -> Rows:
     """Table rows, ascending; with every gang all its power caps."""
     table = part.table
     everything = np.arange(len(table))
@@ -45,7 +45,7 @@ def shortlist(groups: NDArray[np.int64], part: JobPart, tariff: Tariff) -> Rows:
     return np.flatnonzero(np.isin(table.gang, gangs))
 
 
-def best_of_groups(groups: NDArray[np.int64], menu: Menu, prices: Prices) -> Rows:
+def best_of_groups(groups: NDArray[np.int32], menu: Menu, prices: Prices) -> Rows:
     """Table rows that are worth the most of their group in some of a sample of slots."""
     open_slots = np.flatnonzero(menu.usable.any(axis=1))
     if not len(open_slots):
@@ -80,7 +80,7 @@ def _spread_out(slots: Rows) -> Rows:
     return picked
 
 
-def groups_of(request: PlanRequest, part: JobPart) -> NDArray[np.int64]:
+def groups_of(request: PlanRequest, part: JobPart) -> NDArray[np.int32]:
     """(R,): GPU model × region × capacity type of each row, numbered."""
     table = part.table
     names: dict[object, int] = {}
@@ -90,11 +90,11 @@ def groups_of(request: PlanRequest, part: JobPart) -> NDArray[np.int64]:
         )
         for o in table.offers
     ]
-    return np.array(of_offer, dtype=np.int64)[table.first()]
+    return np.array(of_offer, dtype=np.int32)[table.first()]
 
 
 def _of_stage(
-    score: Array, usable: NDArray[np.bool_], units: Array, groups: NDArray[np.int64]
+    score: Array, usable: NDArray[np.bool_], units: Array, groups: NDArray[np.int32]
 ) -> list[Rows]:
     per_unit = np.where(usable, score, np.inf) / np.maximum(units, 1e-300)
     cheapest = max(float(per_unit.min(initial=np.inf, where=usable)), 1e-300)
