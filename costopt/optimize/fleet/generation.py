@@ -69,6 +69,7 @@ class _State:
     bound: float
     pool: list[Column]
     proven: float = -math.inf
+    proved: Duals | None = None
     value: float = math.inf
     unserved: tuple[int, ...] = ()
     rounds: int = 0
@@ -115,8 +116,8 @@ class Generation:
         for width in BLOCKS:
             if self._level(state, master, width) or self._late():
                 break
-        if state.proven == -math.inf:
-            state.proven, _ = self._prove(state.best, state.bound)
+        if state.proved is not state.best:
+            self._prove(state)
         return Relaxation(
             state.proven,
             state.value,
@@ -143,25 +144,17 @@ class Generation:
             state.unserved = tuple(master.unserved(shares))
             columns = self._round(state, raw)
             if width == BLOCKS[0] and turn in LOOKS:
-                columns.extend(self._look(state))
+                columns.extend(self._prove(state))
             if self._close(state.value, state.bound) and master.breaks_nothing(shares, width):
-                state.proven, missed = self._prove(state.best, state.bound)
+                missed = self._prove(state)
                 if self._close(state.value, state.proven):
                     return width == 1 or not master.shares_anything
                 if not missed:
                     return False
                 columns.extend(missed)
-                state.bound = state.proven
             master.add(columns)
             state.pool.extend(columns)
         return False
-
-    def _look(self, state: _State) -> list[Column]:
-        """What the whole tables add at the best prices; the bound starts anew from there."""
-        proven, columns = self._prove(state.best, state.bound)
-        state.proven = max(state.proven, proven)
-        state.bound = proven
-        return columns
 
     def _round(self, state: _State, raw: Duals) -> list[Column]:
         """New columns at smoothed prices, and at the master's own where these bring nothing."""
@@ -185,11 +178,19 @@ class Generation:
     def _close(self, value: float, bound: float) -> bool:
         return value - bound <= self._gap * max(abs(value), 1e-9)
 
-    def _prove(self, duals: Duals, bound: float) -> tuple[float, list[Column]]:
-        """The bound on the whole tables, and the columns that shortlists lacked."""
+    def _prove(self, state: _State) -> list[Column]:
+        """Prove the best prices' bound on the whole tables; the columns that menus lacked.
+
+        Where menus were shortlists the search goes on from the bound that is proven.
+        """
+        state.proved = state.best
         if self._menus.whole:
-            return bound, []
-        return self._price(duals, exact=True)
+            state.proven = max(state.proven, state.bound)
+            return []
+        bound, columns = self._price(state.best, exact=True)
+        state.proven = max(state.proven, bound)
+        state.bound = bound
+        return columns
 
     def _price(self, duals: Duals, *, exact: bool) -> tuple[float, list[Column]]:
         """The Lagrangian bound at these prices and each job's best schedule."""

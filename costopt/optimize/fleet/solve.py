@@ -34,7 +34,7 @@ BOUND_GAP = 0.004
 NEAR = 0.2
 """A plan made again is as near as the last one if its gap is no wider by this share."""
 
-KEPT = 0.8
+KEPT = 0.3
 AGAIN_SHARE = 0.2
 """Where this share of the last plan's schedules still fits, this share of the time is enough."""
 
