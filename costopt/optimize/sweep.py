@@ -29,11 +29,11 @@ from costopt.optimize.frontier_point import FrontierPoint
 from costopt.optimize.layout import Segment, allocations_of
 from costopt.optimize.model import JobPart
 from costopt.optimize.moving_sweep import MovingSweep, moves
-from costopt.optimize.planner import SURE_ENOUGH
 from costopt.optimize.prune import Option, alone_held_h, options_of
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.risk import forecast_segments, with_margin
 from costopt.optimize.solve import Answer, Settings, solve_parts
+from costopt.optimize.surety import SURE_ENOUGH
 
 SECOND_AIM = 1e-4
 """The weight of the other figure at an end of a sweep: it decides between equals only."""

@@ -15,13 +15,13 @@ from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Limits, Policy, Risk
 from costopt.domain.series import Series
 from costopt.domain.view import JobView
-from costopt.optimize import planner
 from costopt.optimize.alone import alone_segments
-from costopt.optimize.planner import SURE_ENOUGH, WORTHWHILE, plan, prepare
+from costopt.optimize.planner import plan, prepare
 from costopt.optimize.prune import alone_held_h, usable_h
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.risk import forecast_segments, with_margin
 from costopt.optimize.solve import Settings
+from costopt.optimize.surety import SURE_ENOUGH, WORTHWHILE, solve_best
 from tests.optimize_fixtures import NOW, job, machines_of, offer, pool, power
 
 ON_DEMAND = CapacityType.ON_DEMAND
@@ -57,7 +57,7 @@ def test_a_plan_costs_no_more_than_one_configuration_would(seed: int) -> None:
     wanted = request(*shaky_market(seed))
     parts, _ = prepare(wanted)
     (part,) = parts
-    best = planner._solve_best(wanted, parts, Settings(10.0, 0.005))
+    best = solve_best(wanted, parts, Settings(10.0, 0.005))
     planned = best.judged[0].score_usd
     table, demand = with_margin(part.table, 0.0), part.demand
     in_time = np.flatnonzero(alone_held_h(table, demand) <= usable_h(table, demand))

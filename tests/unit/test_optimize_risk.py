@@ -13,7 +13,7 @@ from costopt.domain.job import Job, Progress
 from costopt.domain.market import CapacityType, Offer
 from costopt.domain.policy import Limits, Policy, Risk
 from costopt.domain.view import JobView
-from costopt.optimize import planner
+from costopt.optimize import surety
 from costopt.optimize.planner import plan, prepare
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.risk import forecast_rows
@@ -94,7 +94,7 @@ def test_a_fallback_is_cheaper_than_a_margin_bought_in_advance() -> None:
     safe = offer(pool("b", kind=CapacityType.ON_DEMAND), 6.0)
     what = job(20, deadline_h=23)
     wanted = request([shaky, safe], what, Policy("p", risk=Risk(0.95, 0.0)))
-    with patch.object(planner, "MARGINS", ()):
+    with patch.object(surety, "MARGINS", ()):
         held = plan(wanted, explain=False)
     made = plan(wanted, explain=False)
     assert safe.pool in {a.pool for a in held.allocations}
