@@ -14,6 +14,7 @@ and the work between two saves are kept back too, as the shield does.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from costopt.domain.interval import checkpoint_interval_s
@@ -31,6 +32,9 @@ MOST_STEPS = 720
 
 MOST_SPARE = 480
 """Spare steps beyond which more of them are taken to be worth nothing: 80 h of 10 minutes."""
+
+AS_CHEAP = 1.1
+"""A pool that costs up to so many times the cheapest is not left for it."""
 
 ROUNDING = 1e-6
 
@@ -92,7 +96,7 @@ class Adaptive:
         candidates = look(job_view, gangs, fallback, self.lifetimes, self.pools)
         choices = self._choices(view, job_view, candidates, fallback, units)
         best = min(choices, key=lambda choice: choice.cost)
-        weighed = (*map(_alternative, choices), *_out_of_reach(candidates))
+        weighed = (*map(_alternative, choices), *_not_weighed(choices, candidates))
         return Decision(job.name, best.targets, _why(best, choices), alternatives=weighed)
 
     def _choices(
@@ -109,7 +113,7 @@ class Adaptive:
             *_spot_choices(situation, program, candidates),
             _safe_choice(situation, program, candidates),
         ]
-        if may_pause(job_view):
+        if may_pause(job_view) and not _waits_for_age(candidates):
             choices.append(_wait_choice(situation, program, candidates))
         return choices
 
@@ -133,7 +137,7 @@ class _Situation:
         job = job_view.job
         span_s = (job.deadline_at - job.start_at).total_seconds()
         ticks = max(1, round(step_s / view.tick_s))
-        self.view, self.job_view, self.fallback = view, job_view, fallback
+        self.view, self.job_view, self.fallback, self.units = view, job_view, fallback, units
         self.step_s = max(ticks * view.tick_s, span_s / MOST_STEPS)
         self.left_s = seconds_left(view, job_view)
         self.work_s = seconds_to_finish(fallback, job, units, 0.0)
@@ -149,6 +153,23 @@ class _Situation:
     def spare(self) -> float:
         """Steps that may be spent on waiting or launching before the safe gang must be launched."""
         return (self.left_s - self.work_s - self.guard_s) / self.step_s
+
+    def whole_cost(self, option: Option) -> float:
+        """Of a launch of this gang and all the work that is left, if nothing comes between."""
+        needed_s = seconds_to_finish(option, self.job_view.job, self.units)
+        return option.score_usd_per_hour * needed_s / 3600
+
+
+def _waits_for_age(candidates: list[Candidate]) -> bool:
+    """Several pools, one of the cheapest up: then waiting is not weighed.
+
+    It could pay only where an older pool comes later. That depends on how shortages coincide, of
+    which the program knows little: the cents it saw in waiting cost hours of slack.
+    """
+    prices = [candidate.option.score_usd_per_unit for candidate in candidates]
+    enough = AS_CHEAP * min(prices)
+    pairs = zip(candidates, prices, strict=True)
+    return len(candidates) > 1 and any(each.up and price <= enough for each, price in pairs)
 
 
 def _spot_choices(
@@ -188,7 +209,8 @@ def _wait_choice(situation: _Situation, program: Program, candidates: list[Candi
         cost = math.inf
     elif spare < 0.0:
         cost -= spare * program.terms.safe_cost
-    return _Choice(cost, (), "wait")
+    gangs = (situation.fallback, *(candidate.option for candidate in candidates))
+    return _Choice(max(cost, min(map(situation.whole_cost, gangs))), (), "wait")
 
 
 def _safe_choice(situation: _Situation, program: Program, candidates: list[Candidate]) -> _Choice:
@@ -198,6 +220,9 @@ def _safe_choice(situation: _Situation, program: Program, candidates: list[Candi
     start_s = situation.start_left_s if present else fallback.start_s
     spare = (situation.left_s - situation.work_s - start_s) / situation.step_s
     cost = program.terms.safe_cost + program.on_safe(situation.steps - 1, spare, lane, of_age)
+    needed_s = start_s + situation.work_s
+    if needed_s <= situation.step_s:
+        cost = fallback.score_usd_per_hour * needed_s / 3600
     verb = "stay on" if present else "go to"
     return _Choice(cost, fallback.targets, f"{verb} {fallback.pool}")
 
@@ -257,13 +282,14 @@ def _alternative(choice: _Choice) -> Alternative:
     return Alternative(_named(choice.targets), choice.cost, choice.estimates)
 
 
-def _out_of_reach(candidates: list[Candidate]) -> tuple[Alternative, ...]:
-    """Gangs whose pools have no capacity now."""
-    return tuple(
-        Alternative(_named(candidate.option.targets), None, f"no capacity; {_estimates(candidate)}")
-        for candidate in candidates
-        if not candidate.up
-    )
+def _not_weighed(choices: list[_Choice], candidates: list[Candidate]) -> Iterator[Alternative]:
+    """Waiting where it is out of the question, and gangs whose pools have no capacity now."""
+    if all(choice.targets for choice in choices):
+        yield Alternative(_named(()), None, "not weighed here")
+    for candidate in candidates:
+        if not candidate.up:
+            choice = _named(candidate.option.targets)
+            yield Alternative(choice, None, f"no capacity; {_estimates(candidate)}")
 
 
 def _estimates(candidate: Candidate) -> str:

@@ -31,6 +31,7 @@ hand (Uniform Progress, NSDI'24) follows from the recursion: a change of mode co
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +40,7 @@ import numpy.typing as npt
 from costopt.market.lifetime import Rates
 
 Values = npt.NDArray[np.float64]
+Table = npt.NDArray[np.float32]
 
 IMPOSSIBLE = 1e7
 """Dearer than anything that is possible, and finite so that it can be interpolated away."""
@@ -99,18 +101,34 @@ class Program:
 
     def on_spot(self, steps: float, spare: float, lane: int, of_age: int) -> float:
         """On this lane, whose capacity is in this class of age."""
-        return _at(self._row(steps).spot[lane], spare, of_age)
+        return self._between(steps, spare, lambda row: row.spot[lane], of_age)
 
     def waiting(self, steps: float, spare: float, lane: int | None, of_age: int) -> float:
         """On nothing; ``lane`` is the cheapest that is up, None where all are down."""
-        return _at(self._row(steps).wait, spare, self._column(lane, of_age))
+        return self._between(steps, spare, lambda row: row.wait, self._column(lane, of_age))
 
     def on_safe(self, steps: float, spare: float, lane: int | None, of_age: int) -> float:
         """On the safe gang; ``lane`` as for waiting."""
-        return _at(self._row(steps).safe, spare, self._column(lane, of_age))
+        return self._between(steps, spare, lambda row: row.safe, self._column(lane, of_age))
 
-    def _row(self, steps: float) -> _After:
-        return self._kept[min(max(round(steps), self.first), self.steps) - self.first]
+    def _between(
+        self, steps: float, spare: float, table: Callable[[_After], Table], column: int
+    ) -> float:
+        """Interpolated between the whole n around ``steps``, with the same work left in both."""
+        spare = max(spare, 0.0)
+        low = min(max(math.floor(steps), self.first), self.steps)
+        part = min(max(steps - low, 0.0), 1.0)
+        below = self._value(low, spare + low - steps, table, column)
+        if part == 0.0 or low == self.steps:
+            return below
+        return (1.0 - part) * below + part * self._value(
+            low + 1, spare + low + 1 - steps, table, column
+        )
+
+    def _value(self, n: int, spare: float, table: Callable[[_After], Table], column: int) -> float:
+        """Steps that are lacking are done on the safe gang."""
+        lacking = max(0.0, -spare) * self.terms.safe_cost
+        return lacking + _at(table(self._kept[n - self.first]), spare, column)
 
     def _column(self, lane: int | None, of_age: int) -> int:
         block = len(self.terms.lanes) if lane is None else lane
@@ -124,9 +142,9 @@ class _After:
     In ``wait`` and ``safe`` the classes of one lane come after those of the other, down last.
     """
 
-    spot: npt.NDArray[np.float32]
-    wait: npt.NDArray[np.float32]
-    safe: npt.NDArray[np.float32]
+    spot: Table
+    wait: Table
+    safe: Table
 
 
 class _Recursion:
@@ -264,7 +282,7 @@ def _coming(terms: Terms, lanes: list[int]) -> Values:
     return chances
 
 
-def _at(values: npt.NDArray[np.float32], spare: float, column: int) -> float:
+def _at(values: Table, spare: float, column: int) -> float:
     """Interpolated; the most that is kept where there is more to spare, 0 where there is less."""
     last = len(values) - 1
     spare = min(max(spare, 0.0), float(last))

@@ -13,8 +13,12 @@ from costopt.strategies.deadline_program import Lane, Terms
 from costopt.strategies.option import Option
 from costopt.strategies.reserve import is_running
 
-HOP_AGE_H = 2.0
-"""Age of a pool that is gone to when another is lost: of several, the one up longest is taken."""
+HOP_AGE_H = 0.5
+"""Age of a pool that is gone to when another is lost. Shortage is shared, so what is left then is
+often new; on generated harsh markets 2 h made the program trust in pools that soon went too."""
+
+LONG_DOWN_H = 2.0
+"""A pool away for longer than this is not taken to be back soon with its share of the time."""
 
 PRICE_FACTOR, RATE_FACTOR, SHARE_STEP = 1.03, 1.2, 0.1
 """By how much prices, rates and shares may move before the program is solved anew."""
@@ -43,7 +47,7 @@ class Candidate:
     def long_down_class(self) -> int:
         """The class of age of a pool that has been down for long, 0 for others."""
         of_age = self.rates.class_at(self.age_h)
-        return 0 if self.up or of_age <= self.rates.class_at(HOP_AGE_H) else of_age
+        return 0 if self.up or of_age <= self.rates.class_at(LONG_DOWN_H) else of_age
 
 
 def look(
@@ -127,7 +131,7 @@ def _lane(candidate: Candidate, fallback: Option, step_s: float) -> Lane:
     share = candidate.share
     if down_class:
         comes_per_hour = candidate.rates.down_per_hour[down_class]
-        share = min(share, -math.expm1(-comes_per_hour * HOP_AGE_H))
+        share = min(share, -math.expm1(-comes_per_hour * LONG_DOWN_H))
     return Lane(
         cost=option.score_usd_per_hour * step_s / 3600,
         speed=option.units_per_s / fallback.units_per_s,

@@ -210,3 +210,23 @@ def test_the_smallest_parameters_decide_too(parameters: dict[str, int]) -> None:
     for tick in range(3):
         view = look(task(), [offer(SPOT_A, 2.0), SAFE_OFFER], now_s=300.0 * tick)
         assert only(strategy.decide(view)).targets == ON_A
+
+
+def test_a_gang_is_not_let_go_minutes_before_the_end() -> None:
+    """Another gang would have to start first: 200 s of work cost less than a launch."""
+    for minutes_ago in range(0, 30, 2):
+        decision = _decide(
+            [offer(SPOT_A, 2.0, 0)],
+            deadline_h=16 - minutes_ago / 60,
+            now_h=9,
+            done_h=4.0 - 200 / HOUR_S,
+            nodes=nodes_in(SAFE),
+        )
+        assert decision.targets == ON_SAFE
+
+
+def test_of_several_pools_one_that_is_up_is_not_left_for_an_older_one() -> None:
+    decision = _decide([offer(SPOT_A, 2.0), offer(SPOT_B, 2.0)], deadline_h=40)
+    assert decision.targets in (ON_A, ON_B)
+    (wait,) = (each for each in decision.alternatives if each.choice == "wait")
+    assert wait.value_usd is None

@@ -137,3 +137,11 @@ def test_only_the_last_steps_are_kept() -> None:
     assert [program.covers(n) for n in (92, 93, 100, 101)] == [False, True, True, False]
     whole = Program(TERMS, 100, 10, keep=101)
     assert program.waiting(95, 4.5, 0, 0) == whole.waiting(95, 4.5, 0, 0)
+
+
+def test_between_whole_steps_the_work_that_is_left_counts() -> None:
+    """A quarter of a step of work has its price, wherever in a step it falls."""
+    program = Program(TERMS, 12, 10)
+    for steps in (5.0, 5.25, 5.5, 5.75):
+        whole = program.on_safe(steps, steps - 1.0, None, 0)
+        assert program.on_safe(steps, steps - 0.25, None, 0) == pytest.approx(whole / 4)
