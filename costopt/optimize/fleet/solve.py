@@ -76,7 +76,10 @@ def solve_fleet(
     solver: str | None = None,
     warm: Warm | None = None,
 ) -> FleetPlan:
-    """The best plan found within the time, and its bound; jobs that find no room stay without."""
+    """The best plan found within the time, and its bound; jobs that find no room stay without.
+
+    The same request gives the same plan, unless the time runs out before the gap is reached.
+    """
     return _Solve(request, parts, time_limit_s, gap, solver, warm).run()
 
 
