@@ -16,8 +16,6 @@ NAMES = (
     "cli",
     "replay",
     "strategies",
-    "deadline",
-    "deadline_zones",
     "energy",
     "forecast",
     "optimize",

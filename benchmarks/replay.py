@@ -21,7 +21,7 @@ from tests.replay.cant_be_late import (
 )
 
 TRACE = "availability_1-node_aws-02-15-2023_us-east-1a_v100_1.json"
-STRATEGIES = ("on_demand", "greedy_spot", "uniform_progress", "milp")
+STRATEGIES = ("on_demand", "greedy_spot", "uniform_progress", "milp", "adaptive")
 SYNTHETIC_UP = [1, 1, 1, 1, 1, 0, 0, 1, 0, 0] * 200
 SYNTHETIC_GAP_S = 195.0
 

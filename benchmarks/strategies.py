@@ -13,7 +13,7 @@ from costopt.replay.rehearsal import rehearse
 from costopt.session.hazards import UNKNOWN
 from tests.replay.cant_be_late import OneMachine, OnePower, job, market, policy, read_trace
 
-STRATEGIES = ("greedy_spot", "uniform_progress", "milp")
+STRATEGIES = ("greedy_spot", "uniform_progress", "milp", "adaptive")
 STARTS = (0.0, 0.4)
 
 
