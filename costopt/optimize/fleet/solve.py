@@ -210,6 +210,10 @@ class _Solve:
 
     def _best(self, relaxed: Relaxation, first: Packing, able: Sequence[int]) -> Packing:
         """The better of the first packing and one at the relaxation's prices, improved."""
+        if time.perf_counter() > self._started + self._limit_s and len(first.schedules) == len(
+            able
+        ):
+            return first
         second = self._packing()
         rounding = self._filled(second, relaxed.duals, able, self._limit_s)
         if _worse(second, first):
