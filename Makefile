@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
 
-.PHONY: demo test check bench format clean
+.PHONY: demo test check bench soak format clean
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -30,6 +30,9 @@ check: $(VENV)/.dev  ## style, types, architecture
 
 bench: $(VENV)/.dev  ## benchmarks; prints figures, asserts none
 	$(BIN)/python -m benchmarks
+
+soak: $(VENV)/.dev  ## the deadline guarantee on 100,000 made-up markets; hours
+	COSTOPT_TRACES=100000 $(BIN)/python -m pytest tests/properties/test_shield_adversary.py
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

@@ -11,6 +11,9 @@ the tick adds nothing and unsaved work is lost, unless what runs is known to sur
 (``view.firm_s``) and a save takes no time; then its progress counts. On a recorded market this is
 the exact rule of the "Can't Be Late" benchmark (NSDI'24), where it costs nothing. Since the safe
 gang is the cheapest one still in time, waiting never silently escalates to a dearer one.
+
+The policy's reserve bounds what safe capacity may be late by: if none is to be had for no longer
+than that at a stretch, the deadline still holds; after a longer shortage it may not.
 """
 
 from __future__ import annotations

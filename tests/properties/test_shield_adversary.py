@@ -1,0 +1,104 @@
+"""Markets made to hurt: spot that goes at the worst time, on-demand that is short when asked for.
+
+COSTOPT_TRACES says how many markets are tried (``make soak``: 100,000).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from costopt.domain.history import MarketHistory, MarketState
+from costopt.domain.job import Job
+from costopt.domain.ports import Strategy
+from costopt.replay.rehearsal import Rehearsal, rehearse
+from costopt.strategies import build
+from costopt.strategies.shield import Shielded
+from tests.properties.test_shield import GAP_S, Reckless
+from tests.replay.cant_be_late import EPOCH, NoHazard, OneMachine, OnePower, job, market, policy
+
+TRACES = int(os.environ.get("COSTOPT_TRACES", "200"))
+TASK_H, OVERHEAD_H = 3.0, 0.3
+RESERVE_TICKS = 3
+MOST_TICKS = 60
+
+runs = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=12)
+shortages = st.lists(
+    st.tuples(st.integers(1, 6), st.integers(0, RESERVE_TICKS)), min_size=1, max_size=12
+)
+"""Ticks with on-demand capacity, then without; never longer without than the reserve."""
+
+
+def _ticks(spans: Iterable[tuple[int, int]]) -> list[int]:
+    once = [up for have, lack in spans for up in [1] * have + [0] * lack]
+    return (once * 3 * MOST_TICKS)[: 3 * MOST_TICKS]
+
+
+def _market(spot: list[int], on_demand: list[int]) -> MarketHistory:
+    made = market(spot, GAP_S)
+    states = {pool: history.states for pool, history in made.pools.items()}
+    (firm,) = (pool for pool in states if not pool.capacity_type.interruptible)
+    usd = states[firm][0].price_usd_per_hour
+    short = tuple(
+        MarketState(EPOCH + timedelta(seconds=GAP_S * tick), 10 * up, usd)
+        for tick, up in enumerate(on_demand)
+    )
+    return replace(made, pools={**made.pools, firm: replace(made.pools[firm], states=short)})
+
+
+def _run(task: Job, history: MarketHistory, strategy: Strategy, reserve_ticks: int) -> Rehearsal:
+    rules = policy("greedy_spot")
+    return rehearse(
+        task,
+        replace(rules, risk=replace(rules.risk, reserve_s=reserve_ticks * GAP_S)),
+        history,
+        machines=OneMachine(),
+        powers=OnePower(),
+        hazards=NoHazard(),
+        strategy=strategy,
+    )
+
+
+@settings(max_examples=TRACES, deadline=None)
+@given(
+    spot=runs,
+    on_demand=shortages,
+    slack_ticks=st.integers(1, 20),
+    name=st.sampled_from(["reckless", "greedy_spot", "adaptive"]),
+)
+def test_no_market_makes_a_shielded_strategy_late(
+    spot: list[tuple[int, int]],
+    on_demand: list[tuple[int, int]],
+    slack_ticks: int,
+    name: str,
+) -> None:
+    spare_s = (RESERVE_TICKS + slack_ticks) * GAP_S
+    task = job(TASK_H + OVERHEAD_H + spare_s / 3600, OVERHEAD_H, TASK_H)
+    strategy = Shielded(Reckless()) if name == "reckless" else build(policy(name).strategy)
+    run = _run(task, _market(_ticks(spot), _ticks(on_demand)), strategy, RESERVE_TICKS)
+    assert run.summary.on_time is True
+    assert run.summary.done_units == pytest.approx(task.work.amount)
+
+
+def test_a_shortage_that_outlasts_the_reserve_makes_it_late() -> None:
+    """The bound is tight: one tick less in reserve than on-demand was short for."""
+    task = job(TASK_H + OVERHEAD_H + 5 * GAP_S / 3600, OVERHEAD_H, TASK_H)
+    found = []
+    for reserve_ticks in (RESERVE_TICKS - 1, RESERVE_TICKS):
+        at_worst = [
+            _run(
+                task,
+                _market([0] * 90, [1] * first + [0] * RESERVE_TICKS + [1] * 60),
+                Shielded(Reckless()),
+                reserve_ticks,
+            ).summary.on_time
+            for first in range(1, 6)
+        ]
+        found.append(all(at_worst))
+    assert found == [False, True]
