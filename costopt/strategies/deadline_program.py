@@ -114,21 +114,13 @@ class Program:
     def _between(
         self, steps: float, spare: float, table: Callable[[_After], Table], column: int
     ) -> float:
-        """Interpolated between the whole n around ``steps``, with the same work left in both."""
-        spare = max(spare, 0.0)
+        """Interpolated between the whole n around ``steps``, with the same spare time in both."""
         low = min(max(math.floor(steps), self.first), self.steps)
+        high = min(low + 1, self.steps)
         part = min(max(steps - low, 0.0), 1.0)
-        below = self._value(low, spare + low - steps, table, column)
-        if part == 0.0 or low == self.steps:
-            return below
-        return (1.0 - part) * below + part * self._value(
-            low + 1, spare + low + 1 - steps, table, column
-        )
-
-    def _value(self, n: int, spare: float, table: Callable[[_After], Table], column: int) -> float:
-        """Steps that are lacking are done on the safe gang."""
-        lacking = max(0.0, -spare) * self.terms.safe_cost
-        return lacking + _at(table(self._kept[n - self.first]), spare, column)
+        below = _at(table(self._kept[low - self.first]), spare, column)
+        above = _at(table(self._kept[high - self.first]), spare, column)
+        return (1.0 - part) * below + part * above
 
     def _column(self, lane: int | None, of_age: int) -> int:
         block = len(self.terms.lanes) if lane is None else lane
