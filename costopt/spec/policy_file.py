@@ -73,7 +73,8 @@ class StrategySection(Section):
     """The algorithm that decides."""
 
     name: Name = Field(
-        default="milp", description="milp, uniform_progress, greedy_spot, on_demand, …"
+        default=StrategyChoice().name,
+        description="milp, adaptive, uniform_progress, greedy_spot, on_demand",
     )
     parameters: dict[Name, Parameter] = Field(
         default_factory=dict, description="the strategy's own parameters"
