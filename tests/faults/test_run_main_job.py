@@ -42,8 +42,19 @@ def script(folder: Path) -> Path:
 
 
 def undisturbed(place: Place, script: Path) -> None:
-    """The same job on two ranks, by torchrun alone."""
-    done = subprocess.run(
+    """The same job on two ranks, by torchrun alone.
+
+    Once more if it was aborted: on a loaded machine PyTorch's Gloo does so now and then when its
+    threads end, and this run is only what the job under test is compared with.
+    """
+    done = _by_torchrun(place, script)
+    if done.returncode != 0 and "SIGABRT" in done.stderr:
+        done = _by_torchrun(place, script)
+    assert done.returncode == 0, done.stderr
+
+
+def _by_torchrun(place: Place, script: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [
             *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"),
             *("--master-addr=127.0.0.1", f"--master-port={_free_port()}"),
@@ -57,7 +68,6 @@ def undisturbed(place: Place, script: Path) -> None:
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
 
 
 def _free_port() -> int:
