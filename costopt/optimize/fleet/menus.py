@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,10 +39,10 @@ class Menus:
         self._request, self._parts = request, parts
         self._outlook, self._capacity = outlook, capacity
         self._compiled = len(parts) > FEW and can_compile()
-        self._tariffs = [Tariff.of(outlook, p.table, request.policy.objective) for p in parts]
+        self._tariffs = _tariffs(request, parts, outlook)
         size = sum(len(part.table) for part in parts) * len(outlook.slots)
         self.whole = size <= WHOLE
-        self._groups = [groups_of(request, part) for part in parts]
+        self._groups = _groups(request, parts)
         self._menus = [self._build(job, self._rows(job)) for job in range(len(parts))]
 
     def __len__(self) -> int:
@@ -108,3 +109,28 @@ class Menus:
         tariff, table = self._tariffs[job], self._parts[job].table
         least: Array = tariff.least_score_per_hour(np.arange(len(table))) / table.stretch
         return least
+
+
+def _tariffs(request: PlanRequest, parts: Sequence[JobPart], outlook: Outlook) -> list[Tariff]:
+    """Of every job; those whose tables share their offers share what follows from them."""
+    shared: dict[int, Tariff] = {}
+    tariffs: list[Tariff] = []
+    for part in parts:
+        like = shared.get(id(part.table.offer))
+        if like is None or like.table.offers != part.table.offers:
+            like = Tariff.of(outlook, part.table, request.policy.objective)
+            shared[id(part.table.offer)] = like
+        tariffs.append(replace(like, table=part.table))
+    return tariffs
+
+
+def _groups(request: PlanRequest, parts: Sequence[JobPart]) -> list[NDArray[np.int32]]:
+    shared: dict[int, tuple[JobPart, NDArray[np.int32]]] = {}
+    groups: list[NDArray[np.int32]] = []
+    for part in parts:
+        like = shared.get(id(part.table.offer))
+        if like is None or like[0].table.offers != part.table.offers:
+            like = (part, groups_of(request, part))
+            shared[id(part.table.offer)] = like
+        groups.append(like[1])
+    return groups
