@@ -28,7 +28,7 @@ that the solver sees numbers near 1 whatever the units.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,10 +71,7 @@ class Use:
 
 
 class PlanModel:
-    """Builds the program for ``parts``; ``exclusive`` where slots are given as a whole.
-
-    ``room`` is what is left of (limit number, slot) where other jobs are already placed.
-    """
+    """Builds the program for ``parts``; ``exclusive`` where slots are given as a whole."""
 
     def __init__(
         self,
@@ -84,10 +81,9 @@ class PlanModel:
         limits: tuple[SharedLimit, ...] = (),
         *,
         exclusive: bool = False,
-        room: Mapping[tuple[int, int], float] | None = None,
     ) -> None:
         self._request, self._parts, self._slots = request, parts, slots
-        self._limits, self._exclusive, self._room = limits, exclusive, room
+        self._limits, self._exclusive = limits, exclusive
         self.unit_usd = _unit_usd(parts)
         self._model = LinearModel("plan")
         outlook = Outlook.of(request, slots)
@@ -310,7 +306,7 @@ class PlanModel:
         return terms
 
     def _add_shared(self) -> None:
-        for n, limit in enumerate(self._limits):
+        for limit in self._limits:
             for t, slot in enumerate(self._slots):
                 if limit.near and not slot.near:
                     continue
@@ -325,8 +321,7 @@ class PlanModel:
                                 for o in cells.members[group, at]
                             )
                 if any(terms.values()):
-                    most = limit.most if self._room is None else self._room[n, t]
-                    self._at_most(terms, max(0.0, most))
+                    self._at_most(terms, max(0.0, limit.most))
 
 
 def _group(part: JobPart, option: Option) -> Group:

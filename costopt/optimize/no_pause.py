@@ -47,18 +47,15 @@ def _add_filled(
     for (o, at), x in cells.x.items():
         if at == t and part.options[o].stage == stage:
             terms[x] = float(part.table.stretch[part.options[o].row]) * cells.hours[o, at]
-    for (group, at), k in cells.k.items():
-        if at == t and group[0] == stage:
-            row = part.options[cells.members[group, at][0]].row
-            delta = min(float(part.table.start_h[row]), hours)
-            left_h = part.demand.starting_h if (group, at) in cells.living else 0.0
-            u = cells.u[group, at]
-            terms[u] = terms.get(u, 0.0) + delta
-            terms[k] = terms.get(k, 0.0) - (delta - min(left_h, delta))
     for (group, at), u in cells.u.items():
-        if at == t and group[0] == stage and (group, at) not in cells.k:
-            row = part.options[cells.members[group, at][0]].row
-            terms[u] = terms.get(u, 0.0) + min(float(part.table.start_h[row]), hours)
+        if at != t or group[0] != stage:
+            continue
+        row = part.options[cells.members[group, at][0]].row
+        delta = min(float(part.table.start_h[row]), hours)
+        terms[u] = terms.get(u, 0.0) + delta
+        if (group, at) in cells.k:
+            left_h = part.demand.starting_h if (group, at) in cells.living else 0.0
+            terms[cells.k[group, at]] = -(delta - min(left_h, delta))
     model.at_least(terms, -hours - 1e-9)
 
 

@@ -80,22 +80,13 @@ def usable_h(table: ConfigurationTable, demand: Demand) -> Array:
     return hours
 
 
-@dataclass(frozen=True, slots=True)
-class Competition:
-    """What to keep besides the hull where jobs compete: the rows that each quota leaves alone."""
-
-    escapes: tuple[NDArray[np.bool_], ...] = ()
-
-
-def options_of(
-    table: ConfigurationTable, demand: Demand, competition: Competition | None = None
-) -> list[Option]:
+def options_of(table: ConfigurationTable, demand: Demand) -> list[Option]:
     """The options of each stage: few, but the cheap mixes are among them."""
     options: list[Option] = []
     for number, stage in enumerate(demand.stages):
         fits = fits_stage(table, stage, number)
         rows = np.flatnonzero(fits)
-        kept = rows if len(rows) <= KEEP_ALL else _kept(table, demand, number, rows, competition)
+        kept = rows if len(rows) <= KEEP_ALL else _kept(table, demand, number, rows)
         options.extend(Option(number, row) for row in sorted(kept.tolist()))
     return options
 
@@ -107,20 +98,11 @@ def fits_stage(table: ConfigurationTable, stage: Stage, number: int) -> NDArray[
     return fits
 
 
-def _kept(
-    table: ConfigurationTable,
-    demand: Demand,
-    stage: int,
-    rows: Rows,
-    competition: Competition | None,
-) -> Rows:
+def _kept(table: ConfigurationTable, demand: Demand, stage: int, rows: Rows) -> Rows:
     kept = [rows[table.running[rows]], _best_singles(table, demand, rows)]
     work = table.paid_units_per_hour * table.pace[stage] / table.stretch
     subsets = [rows] if table.now.all() else [rows, rows[table.now[rows]]]
     costs = _costs(table, demand)
-    if competition is not None:
-        subsets.extend(rows[escape[rows]] for escape in competition.escapes)
-        costs.extend(_leaning(table, table.nodes.astype(float)))
     for subset in subsets:
         for cost_per_paid_hour in costs:
             cost = cost_per_paid_hour / table.stretch

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from costopt.domain.account import Account
 from costopt.domain.fleet import NodeState
 from costopt.domain.job import Job
 from costopt.domain.market import CapacityType, InstanceType, Offer, Pool
@@ -117,17 +118,7 @@ def shared_limits(request: PlanRequest) -> tuple[SharedLimit, ...]:
 
 def all_quotas(request: PlanRequest) -> tuple[Quota, ...]:
     """The request's quotas, and what its tenants may have at a time."""
-    of_tenants = (
-        Quota(
-            f"of tenant {tenant.name}",
-            tenant=tenant.name,
-            max_nodes=tenant.max_nodes,
-            max_usd_per_hour=tenant.max_usd_per_hour,
-        )
-        for tenant in request.tenants.values()
-        if tenant.max_nodes is not None or tenant.max_usd_per_hour is not None
-    )
-    return (*request.quotas, *of_tenants)
+    return Account(request.quotas, request.tenants).limits
 
 
 def _quota_limits(quota: Quota) -> Iterator[SharedLimit]:
@@ -194,7 +185,7 @@ class TotalLimit:
 
 def total_limits(request: PlanRequest) -> tuple[TotalLimit, ...]:
     """Every limit on the plan's dollars: the tightest of the policy's and each tenant's."""
-    policy = totals_limit_usd(request)
+    policy = _policy_total(request)
     tenants = sorted(request.tenants.values(), key=lambda tenant: tenant.name)
     return (
         *(() if policy is None else (TotalLimit(f"{policy[0]} of the policy", policy[1]),)),
@@ -206,7 +197,7 @@ def total_limits(request: PlanRequest) -> tuple[TotalLimit, ...]:
     )
 
 
-def totals_limit_usd(request: PlanRequest) -> tuple[str, float] | None:
+def _policy_total(request: PlanRequest) -> tuple[str, float] | None:
     """The tightest limit on all jobs' dollars together; a month's counts for a plan within one."""
     limits = request.policy.limits
     found = [

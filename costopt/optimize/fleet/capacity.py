@@ -52,9 +52,6 @@ class Capacity:
         self._index = LimitIndex(request, limits)
         self._known: dict[tuple[str, int], tuple[tuple[int, float], ...]] = {}
 
-    def __len__(self) -> int:
-        return len(self.limits)
-
     @cached_property
     def pool_limits(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(limits, offers): the limits of single pools and the offers that they bound."""

@@ -36,8 +36,6 @@ LOOKS = (3, 8, 16)
 ALONE_ROUNDS = 9
 """Prices of work tried for a job by itself: its schedule is only where the search begins."""
 
-NO_ROWS = np.empty(0, dtype=np.int64)
-
 ROUNDS = 40
 """At the most, with limits held over blocks of the same width."""
 
@@ -47,17 +45,11 @@ BLOCKS = (12, 6, 3, 2, 1)
 
 @dataclass(frozen=True, slots=True)
 class Relaxation:
-    """``bound_usd`` is proven for every plan on these slots; ``master_usd`` the relaxation's value.
-
-    ``columns`` are all that were found; ``unserved`` are jobs for which the relaxation has no room.
-    """
+    """``bound_usd`` is proven for every plan on these slots; ``columns`` are all that it found."""
 
     bound_usd: float
-    master_usd: float
     duals: Duals
     columns: tuple[Column, ...]
-    unserved: tuple[int, ...]
-    rounds: int
     build_s: float = 0.0
 
 
@@ -71,8 +63,6 @@ class _State:
     proven: float = -math.inf
     proved: Duals | None = None
     value: float = math.inf
-    unserved: tuple[int, ...] = ()
-    rounds: int = 0
 
 
 class Generation:
@@ -118,15 +108,7 @@ class Generation:
                 break
         if state.proved is not state.best:
             self._prove(state)
-        return Relaxation(
-            state.proven,
-            state.value,
-            state.best,
-            tuple(state.pool),
-            state.unserved,
-            state.rounds,
-            master.build_s,
-        )
+        return Relaxation(state.proven, state.best, tuple(state.pool), master.build_s)
 
     def bound(self, alone: Mapping[int, Schedule], duals: Duals) -> float:
         """What these prices prove for the jobs in ``alone``, on the whole tables."""
@@ -139,9 +121,7 @@ class Generation:
             found = master.solve(width, self._left_s())
             if found is None or self._late():
                 return False
-            state.rounds += 1
             shares, raw, state.value = found
-            state.unserved = tuple(master.unserved(shares))
             columns = self._round(state, raw)
             if width == BLOCKS[0] and turn in LOOKS:
                 columns.extend(self._prove(state))
@@ -211,8 +191,7 @@ class Generation:
             if len(path.steps):
                 columns.append(self._column(job, schedule_of(menu, path)))
             if exact:
-                self._menus.extend(job, columns[-1].schedule.row if len(path.steps) else NO_ROWS)
-                self._menus.extend_by_worth(job, menu, prices)
+                self._menus.extend_by_worth(job, menu, prices, menu.rows[path.steps[:, 2]])
         return bound, columns
 
     def _whole_menu(self, job: int, duals: Duals) -> Menu:

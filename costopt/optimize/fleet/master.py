@@ -89,12 +89,10 @@ class Master:
         self._one = [self._program.row(high=1.0, terms={}) for _ in parts]
         self._work_rows: list[list[int]] = [[] for _ in parts]
         self._budget_rows = [self._program.row(high=1.0, terms={}) for _ in budgets]
-        self._unserved: dict[int, int] = {}
 
     def add_unserved(self, costs: Mapping[int, float]) -> None:
         """The columns that leave a job's work undone, at these dollars; others are left out."""
         for job, cost in costs.items():
-            self._unserved[job] = len(self.columns)
             self.columns.append(None)
             rows = [self._program.row(low=1.0, terms={}) for _ in self._work[job]]
             self._work_rows[job] = rows
@@ -176,7 +174,3 @@ class Master:
             ),
             duals[self._one] * unit,
         )
-
-    def unserved(self, shares: Array) -> list[int]:
-        """Jobs whose work the relaxation leaves undone in part."""
-        return [job for job, number in self._unserved.items() if shares[number] > 1e-6]

@@ -78,10 +78,11 @@ class Menus:
         shared[spread.rows] = spread.total(by_offer[spread.offer] * spread.nodes)
         return shared
 
-    def extend_by_worth(self, job: int, menu: Menu, prices: Prices) -> None:
-        """Put the best rows of every group of a larger menu on the job's own, at these prices."""
+    def extend_by_worth(self, job: int, menu: Menu, prices: Prices, rows: Rows) -> None:
+        """Put ``rows`` of a larger menu on the job's, and the best of its groups at these prices."""
         if not self.whole:
-            self.extend(job, best_of_groups(self._groups[job], menu, prices))
+            best = best_of_groups(self._groups[job], menu, prices)
+            self.extend(job, np.union1d(rows, best))
 
     def extend(self, job: int, rows: Rows) -> None:
         """Put these table rows on the job's menu, with all the power caps of their gangs."""

@@ -86,7 +86,9 @@ def _worths(menu: Menu, prices: Prices) -> list[_Worth]:
         if not units.all():
             by_row[:, units <= 0] = -NEVER
         reward = _by_gang(menu, by_row)
-        hourly = reward if shared is None else reward + _shared_of_best(menu, by_row, shared)
+        hourly = (
+            reward if shared is None else reward + _shared_of_best(menu, by_row, reward, shared)
+        )
         lost = np.where(reward > -NEVER / 2, menu.start_h * hourly / hours, 0.0)
         worths.append(_Worth(by_row, reward, start + lost))
     return worths
@@ -112,14 +114,13 @@ def _by_gang(menu: Menu, by_row: Array) -> Array:
     return best
 
 
-def _shared_of_best(menu: Menu, by_row: Array, shared: Array) -> Array:
+def _shared_of_best(menu: Menu, by_row: Array, best: Array, shared: Array) -> Array:
     """(T, G): what the best row of each gang pays for what is shared."""
     if len(menu.first) == len(menu.rows):
         return shared
     first: Array = shared[:, menu.first]
     if np.array_equal(shared, first[:, menu.gang]):
         return first
-    best = np.maximum.reduceat(by_row, menu.first, axis=1)
     at_best = np.where(by_row >= best[:, menu.gang], shared, -np.inf)
     found: Array = np.maximum.reduceat(at_best, menu.first, axis=1)
     return found

@@ -164,11 +164,13 @@ class Rounding:
     def _make_room(self, job: int) -> bool:
         """Take out who is in the way of a job's best schedule, and put them in after it."""
         packing = self.packing
+        alone = cheapest(self._menus[job], guess=self._duals.work[job])
+        if alone is None:
+            return False
+        usage = self._capacity.usage(self._menus[job], alone.schedule)
         for turn in range(3):
-            alone = cheapest(self._menus[job], guess=self._duals.work[job])
-            if alone is None or time.perf_counter() > self._stop_at:
+            if time.perf_counter() > self._stop_at:
                 return False
-            usage = self._capacity.usage(self._menus[job], alone.schedule)
             rivals = packing.conflicting(usage)
             self._random.shuffle(rivals)
             old = {rival: packing.remove(rival) for rival in rivals}

@@ -166,7 +166,7 @@ class _Solve:
             return None
         if first.score - bound_usd > near * max(abs(first.score), 1e-9):
             return None
-        relaxed = Relaxation(bound_usd, first.score, start, (), (), 0)
+        relaxed = Relaxation(bound_usd, start, ())
         return self._plan(first, relaxed)
 
     def _plan(self, packing: Packing, relaxed: Relaxation) -> FleetPlan:

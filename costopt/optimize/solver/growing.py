@@ -76,9 +76,6 @@ class GrowingProgram:
             self._add_to_highs(costs, terms)
         self.build_s += time.perf_counter() - began
 
-    def __len__(self) -> int:
-        return len(self._columns)
-
     def solve(self, *, time_limit_s: float) -> Relaxed | None:
         """The optimum, or None where time ran out. Raises SolverError where there is none."""
         if self._highs is not None:
