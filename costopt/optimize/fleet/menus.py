@@ -79,7 +79,7 @@ class Menus:
         return shared
 
     def extend_by_worth(self, job: int, menu: Menu, prices: Prices, rows: Rows) -> None:
-        """Put ``rows`` of a larger menu on the job's, and the best of its groups at these prices."""
+        """Put ``rows`` of a larger menu on the job's, and its groups' best at these prices."""
         if not self.whole:
             best = best_of_groups(self._groups[job], menu, prices)
             self.extend(job, np.union1d(rows, best))
