@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,9 +18,9 @@ from costopt.train.checkpointer import Checkpointer, Restored
 from costopt.train.group import Decision, Group, Reducer
 from costopt.train.notice import StopRequest
 from costopt.train.reporter import Reporter
+from costopt.train.saving import Saving
 from costopt.train.state import Stateful, random_state, restore_random_state
 
-FAILED_SAVES_ALLOWED = 2
 SIGTERM_EXIT = 143
 
 
@@ -64,15 +62,11 @@ class TrainingLoop:
         self._data = data
         self._group = group
         self._reducer = Reducer(group, model)
-        self._checkpointer = checkpointer
-        self._cadence = cadence
         self._stop = stop
         self._reporter = reporter
         self._clip_norm = clip_norm
         self._total_units = total_units
-        self._saved_step: int | None = None
-        self._failed_saves = 0
-        self._restored: Restored | None = None
+        self._saving = Saving(checkpointer, cadence, reporter, group, self._capture)
         self._random: dict[str, Any] | None = None
         self._restore()
 
@@ -99,7 +93,7 @@ class TrainingLoop:
 
         Raises Stopped after a save on notice; CheckpointError after three failed saves.
         """
-        decision = self._reducer.reduce(stop=self._stop.is_made(), save=self._cadence.is_due())
+        decision = self._reducer.reduce(stop=self._stop.is_made(), save=self._saving.is_due())
         if self._clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._clip_norm)
         self._optimizer.step()
@@ -112,65 +106,28 @@ class TrainingLoop:
 
     def _settle(self, decision: Decision) -> None:
         if self.total is not None and self.step >= self.total:
-            self._save_for_certain()
+            self._saving.save_for_certain(self.step)
         elif decision.stop:
-            self._save_for_certain()
+            self._saving.save_for_certain(self.step)
             self._reporter.ended(TrainerState.STOPPED, self.step)
             self._group.leave()
             raise Stopped(0 if STATUS_FILE in os.environ else SIGTERM_EXIT)
         elif decision.save:
-            self._save()
+            self._saving.save(self.step)
 
     def _begin(self, total: int) -> None:
         self.total = total
         if self._total_units is not None:
             self._reporter.units_per_step = self._total_units / total
-        restored = None
-        if self._restored is not None and self._checkpointer is not None:
-            restored = self._checkpointer.describe(self._restored)
-        refused = () if self._checkpointer is None else self._checkpointer.refused
-        for refusal in refused:
-            self._complain(f"checkpoint {refusal.name} refused: {refusal.message}")
-        self._restored = None
-        self._reporter.resumed(self.step, restored, refused, self.guarantee)
+        self._saving.tell_restored(self.step, self.guarantee)
         if self._random is not None:
             restore_random_state(self._random)
             self._random = None
 
     def _finish(self) -> None:
-        if self._saved_step != self.step:
-            self._save_for_certain()
+        if not self._saving.has_saved(self.step):
+            self._saving.save_for_certain(self.step)
         self._reporter.ended(TrainerState.FINISHED, self.step)
-
-    def _save(self) -> bool:
-        """Save once; a failure is told and counted, and the third in a row is raised."""
-        if self._checkpointer is None:
-            return True
-        began = time.monotonic()
-        state = self._capture()
-        if self._group.rank != 0:
-            self._saved_step = self.step
-            return True
-        try:
-            saved = self._checkpointer.save(self.step, state, world_size=self._group.size)
-        except CheckpointError as error:
-            self._failed_saves += 1
-            self._complain(str(error))
-            self._reporter.failed(error.message)
-            self._cadence.failed()
-            if self._failed_saves > FAILED_SAVES_ALLOWED:
-                raise
-            return False
-        self._failed_saves = 0
-        self._saved_step = self.step
-        self._cadence.saved(time.monotonic() - began)
-        self._reporter.saved(self.step, saved)
-        return True
-
-    def _save_for_certain(self) -> None:
-        """Save, trying as often as is allowed; every rank waits until the state is safe."""
-        while not self._group.broadcast(self._save()):
-            continue
 
     def _capture(self) -> dict[str, Any]:
         """The whole state on rank 0. Randomness and data position are each rank's own."""
@@ -187,20 +144,11 @@ class TrainingLoop:
         }
 
     def _restore(self) -> None:
-        """Rank 0 chooses the newest valid checkpoint; the others read the same one."""
-        if self._checkpointer is None:
+        restored = self._saving.restore()
+        if restored is None:
             self._group.share(self._model)
-            return
-        if self._group.rank == 0:
-            self._restored = self._checkpointer.restore()
-        name = self._group.broadcast(None if self._restored is None else self._restored.name)
-        if name is None:
-            self._group.share(self._model)
-            return
-        if self._group.rank != 0:
-            self._restored = self._checkpointer.load(name)
-        assert self._restored is not None
-        self._take_up(self._restored)
+        else:
+            self._take_up(restored)
 
     def _take_up(self, restored: Restored) -> None:
         state = restored.state
@@ -211,7 +159,7 @@ class TrainingLoop:
                     hint="attach what was attached when it was saved, or use another URI",
                 )
             part.load_state_dict(state["parts"][name])
-        self.step = self._saved_step = state["step"]
+        self.step = state["step"]
         ranks = state["ranks"]
         if len(ranks) == self._group.size:
             own = ranks[self._group.rank]
@@ -222,6 +170,3 @@ class TrainingLoop:
             torch.manual_seed(hash((torch.initial_seed(), self.step, self._group.rank)))
         if self._data is not None and "data" in own:
             self._data.load_state_dict(own["data"])
-
-    def _complain(self, message: str) -> None:
-        print(f"costopt: {message}", file=sys.stderr, flush=True)  # noqa: T201

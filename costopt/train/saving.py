@@ -1,0 +1,116 @@
+"""What the loop does to save and to restore: when, how often it tries, and what it tells."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from costopt.domain.errors import CheckpointError
+from costopt.train.cadence import Cadence
+from costopt.train.checkpointer import Checkpointer, Restored
+from costopt.train.group import Group
+from costopt.train.reporter import Reporter
+
+FAILED_SAVES_ALLOWED = 2
+
+Capture = Callable[[], dict[str, Any]]
+"""The whole state on rank 0, an empty dictionary elsewhere. Every rank must call it together."""
+
+
+class Saving:
+    """Saves of one loop. Without a checkpointer every save succeeds and nothing is written.
+
+    Rank 0 writes; which process that is may change when the group forms anew. A call that a lost
+    peer cut short can be repeated: at worst a step is saved twice, in two directories.
+    """
+
+    def __init__(
+        self,
+        checkpointer: Checkpointer | None,
+        cadence: Cadence,
+        reporter: Reporter,
+        group: Group,
+        capture: Capture,
+    ) -> None:
+        self._checkpointer = checkpointer
+        self._cadence = cadence
+        self._reporter = reporter
+        self._group = group
+        self._capture = capture
+        self._saved_step: int | None = None
+        self._failed_saves = 0
+        self._restored: Restored | None = None
+
+    def is_due(self) -> bool:
+        """Whether to save after this step; what rank 0 says counts."""
+        return self._cadence.is_due()
+
+    def save(self, step: int) -> bool:
+        """Save once; a failure is told and counted, and the third in a row raises CheckpointError.
+
+        Collective: every rank calls it at the same step.
+        """
+        if self._checkpointer is None:
+            return True
+        began = time.monotonic()
+        state = self._capture()
+        if self._group.rank != 0:
+            self._saved_step = step
+            return True
+        try:
+            saved = self._checkpointer.save(step, state, world_size=self._group.size)
+        except CheckpointError as error:
+            self._fail(error)
+            return False
+        self._failed_saves = 0
+        self._saved_step = step
+        self._cadence.saved(time.monotonic() - began)
+        self._reporter.saved(step, saved)
+        return True
+
+    def save_for_certain(self, step: int) -> None:
+        """Save, trying as often as is allowed; every rank waits until the state is safe."""
+        while not self._group.broadcast(self.save(step)):
+            continue
+
+    def has_saved(self, step: int) -> bool:
+        """Whether the state after ``step`` steps is safe; the same on every rank."""
+        return self._saved_step == step
+
+    def restore(self) -> Restored | None:
+        """Rank 0 chooses the newest valid checkpoint; the others read the same one."""
+        if self._checkpointer is None:
+            return None
+        if self._group.rank == 0:
+            self._restored = self._checkpointer.restore()
+        name = self._group.broadcast(None if self._restored is None else self._restored.name)
+        if name is not None and self._group.rank != 0:
+            self._restored = self._checkpointer.load(name)
+        if self._restored is not None:
+            self._saved_step = self._restored.manifest.step
+        return self._restored
+
+    def tell_restored(self, step: int, guarantee: str) -> None:
+        """Report at which step training goes on, from what, and what was passed over."""
+        restored = None
+        if self._restored is not None and self._checkpointer is not None:
+            restored = self._checkpointer.describe(self._restored)
+        refused = () if self._checkpointer is None else self._checkpointer.refused
+        for refusal in refused:
+            self.complain(f"checkpoint {refusal.name} refused: {refusal.message}")
+        self._restored = None
+        self._reporter.resumed(step, restored, refused, guarantee)
+
+    def complain(self, message: str) -> None:
+        """Say something to who reads the trainer's log."""
+        print(f"costopt: {message}", file=sys.stderr, flush=True)  # noqa: T201
+
+    def _fail(self, error: CheckpointError) -> None:
+        self._failed_saves += 1
+        self.complain(str(error))
+        self._reporter.failed(error.message)
+        self._cadence.failed()
+        if self._failed_saves > FAILED_SAVES_ALLOWED:
+            raise error
