@@ -1,0 +1,105 @@
+"""Spot notices of AWS from the instance metadata service, version 2.
+
+A session token (PUT /latest/api/token) opens the rest. ``spot/instance-action`` answers 404 until
+the interruption is announced, at best two minutes ahead, then {"action": …, "time": …};
+``events/recommendations/rebalance`` answers 404 until EC2 thinks the node at elevated risk, then
+{"noticeTime": …}. (Amazon EC2 User Guide, "Spot Instance interruption notices" and "EC2 instance
+rebalance recommendations".)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from costopt.agent.notices.metadata import Answer, MetadataError, ask
+from costopt.agent.notices.source import Notice
+from costopt.agent.notices.watched import WatchedNotices
+
+ENDPOINT_VARIABLE = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
+ENDPOINT = "http://169.254.169.254"
+TOKEN_PATH = "/latest/api/token"  # noqa: S105
+ACTION_PATH = "/latest/meta-data/spot/instance-action"
+REBALANCE_PATH = "/latest/meta-data/events/recommendations/rebalance"
+TOKEN_S = 21_600
+TOKEN_SPARE_S = 300
+NOTICE_S = 120.0
+TIMEOUT_S = 1.0
+
+
+class AwsNotices(WatchedNotices):
+    """``poll_s`` between looks: AWS recommends 5 s."""
+
+    def __init__(self, poll_s: float = 1.0, endpoint: str | None = None) -> None:
+        super().__init__(poll_s)
+        self._endpoint = (endpoint or os.environ.get(ENDPOINT_VARIABLE) or ENDPOINT).rstrip("/")
+        self._token = ""
+        self._token_until = 0.0
+        self._token_lock = threading.Lock()
+
+    def questions(self) -> dict[str, Callable[[], None]]:
+        """The interruption and the recommendation."""
+        return {"interruption": self._ask_action, "rebalance": self._ask_rebalance}
+
+    def _ask_action(self) -> None:
+        told = self._get(ACTION_PATH)
+        if told is not None:
+            self._announce(_notice(told))
+
+    def _ask_rebalance(self) -> None:
+        told = self._get(REBALANCE_PATH)
+        since = "" if told is None else _field(told, "noticeTime")
+        self._warn("rebalance", "" if told is None else f"rebalance recommended {since}".strip())
+
+    def _get(self, path: str) -> str | None:
+        """The text, or None on 404. Raises MetadataError; a refused token is fetched anew once."""
+        answer = self._ask(path)
+        if answer.status == 401:
+            self._token_until = 0.0
+            answer = self._ask(path)
+        if answer.status == 404:
+            return None
+        if answer.status != 200:
+            raise MetadataError(f"{self._endpoint}{path} answered {answer.status}")
+        return answer.text
+
+    def _ask(self, path: str) -> Answer:
+        headers = {"X-aws-ec2-metadata-token": self._session_token()}
+        return ask(self._endpoint, path, headers, timeout_s=TIMEOUT_S)
+
+    def _session_token(self) -> str:
+        with self._token_lock:
+            if time.monotonic() >= self._token_until:
+                answer = ask(
+                    self._endpoint,
+                    TOKEN_PATH,
+                    {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_S)},
+                    method="PUT",
+                    timeout_s=TIMEOUT_S,
+                )
+                if answer.status != 200:
+                    raise MetadataError(f"{self._endpoint}{TOKEN_PATH} answered {answer.status}")
+                self._token = answer.text
+                self._token_until = time.monotonic() + TOKEN_S - TOKEN_SPARE_S
+            return self._token
+
+
+def _notice(told: str) -> Notice:
+    """An answer that cannot be understood is a notice all the same, with the usual time left."""
+    at = _field(told, "time")
+    try:
+        deadline_at = datetime.fromisoformat(at).astimezone(UTC).timestamp()
+    except ValueError:
+        deadline_at = time.time() + NOTICE_S
+    return Notice(_field(told, "action") or "terminate", at or None, deadline_at)
+
+
+def _field(told: str, name: str) -> str:
+    try:
+        return str(json.loads(told).get(name) or "")
+    except (ValueError, AttributeError):
+        return ""

@@ -1,0 +1,86 @@
+"""Preemption and maintenance of Google Cloud from the VM's metadata server.
+
+``instance/preempted`` turns TRUE when the VM is about to be stopped, 30 s ahead by default and
+best effort, or 120 s where the VM was made with that notice. ``instance/maintenance-event`` turns
+from NONE to TERMINATE_ON_HOST_MAINTENANCE or MIGRATE_ON_HOST_MAINTENANCE about 60 s ahead; a VM
+with GPUs cannot migrate. Both answer at once when they change if asked with wait_for_change.
+(Compute Engine documentation, "Spot VMs" and "View and query VM metadata".)
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from costopt.agent.notices.metadata import MetadataError, ask
+from costopt.agent.notices.source import Notice
+from costopt.agent.notices.watched import WatchedNotices
+
+HOST_VARIABLE = "GCE_METADATA_HOST"
+HOST = "metadata.google.internal"
+ROOT = "/computeMetadata/v1/instance/"
+HEADERS = {"Metadata-Flavor": "Google"}
+PREEMPTION_S = 30.0
+MAINTENANCE_S = 60.0
+TERMINATE = "TERMINATE_ON_HOST_MAINTENANCE"
+LONG_POLL_S = 30
+TIMEOUT_SPARE_S = 5.0
+
+
+class GcpNotices(WatchedNotices):
+    """Each question is one request that the server holds until the answer changes.
+
+    ``notice_s`` is how long before its end a preempted VM hears of it: 30 or 120.
+    """
+
+    def __init__(
+        self,
+        poll_s: float = 1.0,
+        host: str | None = None,
+        notice_s: float = PREEMPTION_S,
+        long_poll_s: int = LONG_POLL_S,
+    ) -> None:
+        super().__init__(poll_s)
+        self._host = host or os.environ.get(HOST_VARIABLE) or HOST
+        self._notice_s = notice_s
+        self._long_poll_s = long_poll_s
+        self._etags: dict[str, str] = {}
+
+    def questions(self) -> dict[str, Callable[[], None]]:
+        """The preemption and the maintenance."""
+        return {"preempted": self._ask_preempted, "maintenance": self._ask_maintenance}
+
+    def _ask_preempted(self) -> None:
+        if self._get("preempted").upper() == "TRUE":
+            self._announce(_ending_in("terminate", self._notice_s))
+
+    def _ask_maintenance(self) -> None:
+        told = self._get("maintenance-event")
+        if told == TERMINATE:
+            self._announce(_ending_in("stop", MAINTENANCE_S))
+        self._warn("maintenance", "" if told in ("", "NONE") else f"maintenance: {told}")
+
+    def _get(self, name: str) -> str:
+        """The value: at once the first time, then when it changes. Raises MetadataError."""
+        query = ""
+        if name in self._etags:
+            query = (
+                f"?wait_for_change=true&timeout_sec={self._long_poll_s}"
+                f"&last_etag={self._etags[name]}"
+            )
+        answer = ask(
+            self._host, ROOT + name + query, HEADERS, timeout_s=self._long_poll_s + TIMEOUT_SPARE_S
+        )
+        if answer.status != 200:
+            self._etags.pop(name, None)
+            raise MetadataError(f"{self._host}{ROOT}{name} answered {answer.status}")
+        if "etag" in answer.headers:
+            self._etags[name] = answer.headers["etag"]
+        return answer.text.strip()
+
+
+def _ending_in(action: str, seconds: float) -> Notice:
+    deadline_at = time.time() + seconds
+    return Notice(action, datetime.fromtimestamp(deadline_at, UTC).isoformat(), deadline_at)

@@ -1,0 +1,32 @@
+"""From the command line's word to a source of notices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from costopt.agent.notices.aws import AwsNotices
+from costopt.agent.notices.gcp import GcpNotices
+from costopt.agent.notices.notice_file import FileNotices
+from costopt.agent.notices.source import NoNotices, NoticeSource
+
+KINDS = "file:PATH, aws, gcp or none"
+
+
+def notice_source(text: str, poll_s: float = 1.0) -> NoticeSource:
+    """``file:PATH``, ``aws``, ``gcp``, ``gcp:SECONDS`` (of notice: 30 or 120) or ``none``.
+
+    ``poll_s`` is between questions to a metadata service. Raises ValueError.
+    """
+    kind, _, rest = text.partition(":")
+    match kind, rest:
+        case "file", path if path:
+            return FileNotices(Path(path))
+        case "aws", "":
+            return AwsNotices(poll_s)
+        case "gcp", "":
+            return GcpNotices(poll_s)
+        case "gcp", seconds if seconds.isdigit():
+            return GcpNotices(poll_s, notice_s=float(seconds))
+        case "none", "":
+            return NoNotices()
+    raise ValueError(f"{text!r} is no source of notices: use {KINDS}")

@@ -1,0 +1,226 @@
+"""Sources of interruption notices against metadata servers that speak HTTP on the loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from costopt.agent.notices.aws import ACTION_PATH, REBALANCE_PATH, AwsNotices
+from costopt.agent.notices.gcp import GcpNotices
+from costopt.agent.notices.named import notice_source
+from costopt.agent.notices.notice_file import FileNotices
+from costopt.agent.notices.source import NoNotices, NoticeSource
+from tests.fake_metadata import FakeMetadata
+
+FAST_S = 0.01
+
+
+@pytest.fixture
+def metadata() -> Iterator[FakeMetadata]:
+    server = FakeMetadata()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[[NoticeSource], NoticeSource]]:
+    sources: list[NoticeSource] = []
+
+    def start(source: NoticeSource) -> NoticeSource:
+        sources.append(source)
+        source.start()
+        return source
+
+    yield start
+    for source in sources:
+        source.close()
+
+
+Start = Callable[[NoticeSource], NoticeSource]
+
+
+def until(reached: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_aws_without_a_notice_is_no_interruption(metadata: FakeMetadata, started: Start) -> None:
+    source = started(AwsNotices(FAST_S, metadata.url))
+    until(lambda: metadata.asked.count(ACTION_PATH) > 3)
+    assert source.notice() is None
+    assert source.warning() == source.trouble() == ""
+    assert metadata.tokens_given == 1
+
+
+def test_aws_tells_the_action_and_when(metadata: FakeMetadata, started: Start) -> None:
+    source = started(AwsNotices(FAST_S, metadata.url))
+    metadata.say(ACTION_PATH, '{"action": "stop", "time": "2026-03-01T12:00:00Z"}')
+    until(source.notice)
+    notice = source.notice()
+    assert notice is not None
+    assert (notice.action, notice.time) == ("stop", "2026-03-01T12:00:00Z")
+    assert notice.deadline_at == 1772366400.0
+
+
+def test_aws_notice_that_cannot_be_read_is_one(metadata: FakeMetadata, started: Start) -> None:
+    metadata.say(ACTION_PATH, "<html>")
+    source = started(AwsNotices(FAST_S, metadata.url))
+    until(source.notice)
+    notice = source.notice()
+    assert notice is not None
+    assert notice.action == "terminate"
+    assert notice.deadline_at == pytest.approx(time.time() + 120, abs=20)
+
+
+def test_aws_rebalance_is_a_warning_only(metadata: FakeMetadata, started: Start) -> None:
+    metadata.say(REBALANCE_PATH, '{"noticeTime": "2026-03-01T11:00:00Z"}')
+    source = started(AwsNotices(FAST_S, metadata.url))
+    until(source.warning)
+    assert source.warning() == "rebalance recommended 2026-03-01T11:00:00Z"
+    assert source.notice() is None
+
+
+def test_aws_token_that_ran_out_is_fetched_anew(metadata: FakeMetadata, started: Start) -> None:
+    source = started(AwsNotices(FAST_S, metadata.url))
+    until(lambda: metadata.tokens_given)
+    metadata.token = "second"
+    metadata.say(ACTION_PATH, '{"action": "terminate", "time": "2026-03-01T12:00:00Z"}')
+    until(source.notice)
+    assert metadata.tokens_given >= 2
+
+
+def test_aws_that_is_down_or_fails_is_trouble_and_no_notice(
+    metadata: FakeMetadata, started: Start
+) -> None:
+    metadata.status = 500
+    source = started(AwsNotices(FAST_S, metadata.url))
+    until(source.trouble)
+    assert "answered 500" in source.trouble()
+    assert source.notice() is None
+    metadata.status = None
+    until(lambda: not source.trouble())
+    gone = started(AwsNotices(FAST_S, "http://127.0.0.1:9"))
+    until(gone.trouble)
+    assert gone.notice() is None
+
+
+def test_a_notice_outlives_the_service(metadata: FakeMetadata, started: Start) -> None:
+    metadata.say(ACTION_PATH, '{"action": "terminate", "time": "2026-03-01T12:00:00Z"}')
+    source = started(AwsNotices(FAST_S, metadata.url))
+    until(source.notice)
+    metadata.status = 500
+    until(source.trouble)
+    assert source.notice() is not None
+
+
+def test_a_service_that_hangs_does_not_hold_up_the_agent(
+    metadata: FakeMetadata, started: Start
+) -> None:
+    metadata.hang_s = 1.5
+    source = started(AwsNotices(FAST_S, metadata.url))
+    until(lambda: metadata.asked)
+    began = time.perf_counter()
+    for _ in range(100):
+        assert source.notice() is None
+    assert time.perf_counter() - began < 0.1
+
+
+def test_proxies_are_not_asked(
+    metadata: FakeMetadata, started: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata.url + "/")
+    metadata.say(ACTION_PATH, '{"action": "terminate", "time": "2026-03-01T12:00:00Z"}')
+    source = started(AwsNotices(FAST_S))
+    until(source.notice)
+
+
+def test_google_is_heard_as_soon_as_it_changes(
+    metadata: FakeMetadata, started: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GCE_METADATA_HOST", metadata.url.removeprefix("http://"))
+    source = started(GcpNotices(FAST_S))
+    until(lambda: sum("wait_for_change" in path for path in metadata.asked) == 2)
+    assert source.notice() is None
+    assert source.warning() == ""
+    time.sleep(0.1)
+    assert len(metadata.asked) == 4, "the server holds the question until the answer changes"
+    began = time.perf_counter()
+    metadata.say("preempted", "TRUE")
+    until(source.notice)
+    assert time.perf_counter() - began < 0.5
+    notice = source.notice()
+    assert notice is not None
+    assert notice.action == "terminate"
+    assert notice.deadline_at == pytest.approx(time.time() + 30, abs=5)
+
+
+def test_google_that_asks_again_after_a_silent_poll(metadata: FakeMetadata, started: Start) -> None:
+    source = started(GcpNotices(FAST_S, metadata.url, notice_s=120, long_poll_s=0))
+    until(lambda: len(metadata.asked) > 8)
+    assert source.notice() is None
+    metadata.say("preempted", "TRUE")
+    until(source.notice)
+    notice = source.notice()
+    assert notice is not None
+    assert notice.deadline_at == pytest.approx(time.time() + 120, abs=5)
+
+
+def test_google_maintenance_that_migrates_is_a_warning_and_one_that_ends_a_notice(
+    metadata: FakeMetadata, started: Start
+) -> None:
+    source = started(GcpNotices(FAST_S, metadata.url))
+    metadata.say("maintenance-event", "MIGRATE_ON_HOST_MAINTENANCE")
+    until(source.warning)
+    assert source.notice() is None
+    metadata.say("maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE")
+    until(source.notice)
+    notice = source.notice()
+    assert notice is not None
+    assert notice.action == "stop"
+
+
+def test_google_that_fails_is_trouble(metadata: FakeMetadata, started: Start) -> None:
+    metadata.status = 503
+    source = started(GcpNotices(FAST_S, metadata.url))
+    until(source.trouble)
+    assert source.notice() is None
+
+
+def test_a_file_tells_how_long_is_left_by_the_wall(tmp_path: Path) -> None:
+    path = tmp_path / "notice.json"
+    source = FileNotices(path)
+    assert source.notice() is None
+    told = {"noticed_at": "2026-03-01T12:00:00+00:00", "time": "2026-03-01T12:02:00+00:00"}
+    path.write_text(json.dumps(told))
+    os.utime(path, (1000.0, 1000.0))
+    source.speed = 60.0
+    notice = source.notice()
+    assert notice is not None
+    assert notice.deadline_at == 1002.0
+    for text in ("", "{", "[]", '{"time": 3}', '{"time": "x", "noticed_at": "y"}'):
+        path.write_text(text)
+        notice = source.notice()
+        assert notice is not None
+        assert notice.deadline_at is None
+
+
+def test_a_source_is_named_on_the_command_line(tmp_path: Path) -> None:
+    named = notice_source(f"file:{tmp_path}/a:b")
+    assert isinstance(named, FileNotices)
+    assert named.path == tmp_path / "a:b"
+    assert isinstance(notice_source("aws"), AwsNotices)
+    assert isinstance(notice_source("gcp:120"), GcpNotices)
+    nobody = notice_source("none")
+    assert isinstance(nobody, NoNotices)
+    assert nobody.notice() is None
+    for wrong in ("", "file:", "aws:x", "azure", "gcp:soon"):
+        with pytest.raises(ValueError, match="no source of notices"):
+            notice_source(wrong)
