@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from functools import cache
 
-from costopt.catalog.bucket import InterruptionBucket
 from costopt.catalog.machine import read_machines
 from costopt.catalog.power_cap import MeasuredCap, read_power_caps
 from costopt.catalog.price import PriceKey, SpotQuote, read_list_prices, read_spot_quotes
 from costopt.catalog.region import read_regions
 from costopt.catalog.transfer_price import read_transfer_prices, transfer_of
+from costopt.domain.bucket import InterruptionBucket
 from costopt.domain.errors import CatalogError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import CapacityType, InstanceType, Offer, Pool, Region
@@ -126,7 +126,7 @@ class Catalog:
         """The built-in snapshot of the market: an offer per known price, any zone of the region.
 
         On-demand offers have a hazard of exactly 0; spot offers a prior (see
-        ``costopt.catalog.bucket``). How many nodes are to be had is not known. Types that are not
+        ``costopt.domain.bucket``). How many nodes are to be had is not known. Types that are not
         rented on these terms have no offer.
         """
         if self._offers is None:

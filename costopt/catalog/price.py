@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from costopt.catalog.bucket import (
+from costopt.catalog.table import Row, day, read_table
+from costopt.domain.bucket import (
     InterruptionBucket,
     hazard_from_bucket,
     hazard_of_google_spot,
 )
-from costopt.catalog.table import Row, day, read_table
 from costopt.domain.estimate import Basis, Estimate
 
 PriceKey = tuple[str, str, str]

@@ -119,7 +119,8 @@ class Offer:
     more nodes a launch could get now: None where the provider does not say, 0 where it says none.
     ``hazard_per_hour`` counts interruptions per node-hour; None where nothing is known, and an
     exact 0 for capacity that is never interrupted. ``from_at`` and ``until_at`` bound the time in
-    which dated capacity (a reserved block) can be used; None is no bound.
+    which dated capacity (a reserved block) can be used; None is no bound. ``unknown_because`` tells
+    a user why a figure is missing, empty where there is nothing to tell.
     """
 
     pool: Pool
@@ -129,6 +130,7 @@ class Offer:
     availability: Estimate | None = None
     from_at: datetime | None = None
     until_at: datetime | None = None
+    unknown_because: str = ""
 
 
 @dataclass(frozen=True, slots=True)

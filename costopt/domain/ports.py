@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from costopt.domain.estimate import Estimate
@@ -13,6 +14,7 @@ from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import InstanceType, Interruption, Offer, Pool
 from costopt.domain.power import NodePower, PowerCap
+from costopt.domain.quota import Quota
 from costopt.domain.series import Series
 from costopt.domain.view import Desired, View
 
@@ -70,6 +72,64 @@ class Provider(Protocol):
 
     def close(self) -> None:
         """Let go of connections and threads; what runs keeps running."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PriceChange:
+    """From ``at`` on a node of ``pool`` costs ``usd_per_hour``; None where it is not known."""
+
+    pool: Pool
+    at: datetime
+    usd_per_hour: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PriceSeries:
+    """The past prices of an instance type in all zones of a region: what is asked for at once."""
+
+    provider: str
+    region: str
+    instance_type: str
+
+
+@runtime_checkable
+class PriceSource(Protocol):
+    """A provider that tells what its spot prices were, which ``costopt market record`` writes down.
+
+    Every method may raise ``ProviderError``; calls may come from several threads at a time.
+    """
+
+    def price_series(
+        self, region: str, instance_types: Collection[str], now: datetime
+    ) -> tuple[PriceSeries, ...]:
+        """What can be asked for in a region, in a fixed order.
+
+        ``instance_types`` may hold wildcards ("p5*"); a type that the region does not sell is left
+        out. Raises BadRequestError for a region that does not exist.
+        """
+        ...
+
+    def price_changes(
+        self, series: PriceSeries, since: datetime, until: datetime
+    ) -> tuple[PriceChange, ...]:
+        """Changes of the spot price of every zone in [since, until), ascending for each pool.
+
+        The price in force at ``since``, where one is known, comes as a change at or before it.
+        """
+        ...
+
+    def list_price(self, series: PriceSeries, now: datetime) -> Estimate | None:
+        """What a node costs on demand, or None where it is not known."""
+        ...
+
+
+@runtime_checkable
+class QuotaSource(Protocol):
+    """A provider that tells what the account may have at a time."""
+
+    def quotas(self, now: datetime) -> tuple[Quota, ...]:
+        """The quotas that are known, of every region that can be asked. Raises ProviderError."""
         ...
 
 
@@ -255,10 +315,22 @@ class Ledger(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """An object's bytes, and the tag of exactly these bytes for ``ObjectStore.replace``.
+
+    The tag is opaque, and good for this store only.
+    """
+
+    data: bytes
+    tag: str
+
+
 class ObjectStore(Protocol):
     """Named bytes: a folder, S3 or GCS. Raises StoreError.
 
-    A put is atomic: a reader sees the old bytes, the new ones or none, never a part.
+    A put is atomic: a reader sees the old bytes, the new ones or none, never a part. A key that is
+    written with ``replace`` is never written with ``put`` or ``put_file`` as well.
     """
 
     def put(self, key: str, data: bytes) -> None:
@@ -271,6 +343,26 @@ class ObjectStore(Protocol):
 
     def get(self, key: str) -> bytes | None:
         """The bytes, or None where the key is missing."""
+        ...
+
+    def get_tagged(self, key: str) -> Tagged | None:
+        """The bytes with their tag, or None where the key is missing."""
+        ...
+
+    def replace(self, key: str, data: bytes, tag: str | None) -> bool:
+        """Write if the key still holds what ``tag`` was given for; None: if it is missing.
+
+        False where it does not, and nothing is written then: of many writers with one tag exactly
+        one gets True.
+        """
+        ...
+
+    def put_file(self, key: str, path: Path) -> None:
+        """Write or replace with the bytes of a file, which need not fit into memory."""
+        ...
+
+    def get_file(self, key: str, path: Path) -> bool:
+        """Write the bytes to ``path``, whole or not at all; False where the key is missing."""
         ...
 
     def keys(self, prefix: str) -> Sequence[str]:

@@ -15,8 +15,9 @@ class Quota:
 
     A field that is None or empty matches everything; a limit that is None does not limit.
     ``gpu_model`` matches as a job's request does ("H100" means every H100); ``families`` are the
-    leading letters of instance types, by which AWS counts ("p", "g", "vt"), in any case; with a
-    ``tenant`` only its jobs count. ``max_kw`` is at the meter: the power cap of a site.
+    leading letters of instance types, by which AWS counts ("p", "g", "vt"), in any case, or these
+    with a generation ("p5" is p5, p5e and p5en, and no p4d); with a ``tenant`` only its jobs
+    count. ``max_kw`` is at the meter: the power cap of a site.
     """
 
     name: str
@@ -39,13 +40,15 @@ class Quota:
             and self.region in (None, pool.region)
             and self.capacity_type in (None, pool.capacity_type)
             and (self.gpu_model is None or machine.gpu.answers_to(self.gpu_model))
-            and (not self.families or _family(pool.instance_type) in _lower(self.families))
+            and (not self.families or bool(_counted_as(pool.instance_type) & _lower(self.families)))
         )
 
 
-def _family(instance_type: str) -> str:
-    """The letters before the first digit: "p" of "p5.48xlarge"."""
-    return re.split(r"[^a-z]", instance_type.lower(), maxsplit=1)[0]
+def _counted_as(instance_type: str) -> frozenset[str]:
+    """The letters before the first digit, and with the generation: "p", "p5" of "p5en.48xlarge"."""
+    named = re.match(r"([a-z]*)(\d*)", instance_type.lower())
+    assert named is not None
+    return frozenset({named.group(1), named.group(0)})
 
 
 def _lower(words: Iterable[str]) -> frozenset[str]:

@@ -76,6 +76,7 @@ class Offers:
     def _with_estimates(self, offer: Offer, running: bool) -> Offer:
         """Hazard and availability as the provider tells them, else as they were learned.
 
+        A hazard that the provider tells as a prior has become part of what was learned.
         A pool that has capacity now is taken at its word until it has none: its hazard says how
         long that lasts, and what was learned of its absence would count against it twice.
         """
@@ -83,9 +84,12 @@ class Offers:
         availability = offer.availability
         if availability is None and offer.nodes_available == 0 and not running:
             availability = hazards.availability(offer.pool)
+        hazard = offer.hazard_per_hour
+        if hazard is None or hazard.basis is Basis.PRIOR:
+            hazard = hazards.hazard_per_hour(offer.pool) or hazard
         return replace(
             offer,
-            hazard_per_hour=offer.hazard_per_hour or hazards.hazard_per_hour(offer.pool),
+            hazard_per_hour=hazard,
             availability=availability,
         )
 

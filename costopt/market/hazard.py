@@ -69,17 +69,21 @@ class LearnedHazard:
 
     def __init__(self, priors: Priors) -> None:
         self._prior = priors if callable(priors) else priors.get
+        self._told: dict[Pool, Estimate] = {}
         self._records: dict[Pool, _Record | None] = {}
 
     def observe(
         self, offers: Sequence[Offer], now: datetime, running: Collection[Pool] = ()
     ) -> None:
-        """Take note of which pools have capacity; in ``running`` ones a node of ours has it."""
+        """Take note of which pools have capacity; in ``running`` ones a node of ours has it.
+
+        A hazard that an offer tells as a prior takes the place of the pool's prior.
+        """
         for offer in offers:
             pool = offer.pool
             if not pool.capacity_type.interruptible:
                 continue
-            record = self._records[pool] if pool in self._records else self._begin(pool)
+            record = self._record_of(pool, offer.hazard_per_hour)
             if record is not None:
                 _look(record, _is_up(offer, running), now)
 
@@ -98,7 +102,7 @@ class LearnedHazard:
             return NEVER_INTERRUPTED
         record = self._records[pool] if pool in self._records else self._begin(pool)
         if record is None:
-            return self._prior(pool)
+            return self._prior_of(pool)
         return record.posterior()
 
     def availability(self, pool: Pool) -> Estimate | None:
@@ -108,9 +112,22 @@ class LearnedHazard:
         record = self._records.get(pool)
         return _share(record.up_h, record.down_h, record.seen_at) if record else _share(0, 0, None)
 
+    def _record_of(self, pool: Pool, told: Estimate | None) -> _Record | None:
+        if told is None or told.basis is not Basis.PRIOR or told == self._told.get(pool):
+            return self._records[pool] if pool in self._records else self._begin(pool)
+        self._told[pool] = told
+        before = self._records.get(pool)
+        record = self._begin(pool)
+        if before is None or record is None:
+            return record
+        before.shape, before.rate_h, before.source = record.shape, record.rate_h, record.source
+        before.estimate = None
+        self._records[pool] = before
+        return before
+
     def _begin(self, pool: Pool) -> _Record | None:
         """A new record, or None where the prior is a known figure."""
-        prior = self._prior(pool)
+        prior = self._prior_of(pool)
         record: _Record | None
         if prior is None:
             record = _Record(JEFFREYS_SHAPE, 0.0, "no prior")
@@ -121,6 +138,9 @@ class LearnedHazard:
             record = _Record(shape, rate_h, prior.source)
         self._records[pool] = record
         return record
+
+    def _prior_of(self, pool: Pool) -> Estimate | None:
+        return self._told.get(pool) or self._prior(pool)
 
 
 NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "capacity of this type is never interrupted")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.estimate import Basis
 from costopt.domain.job import Job
 from costopt.domain.market import CapacityType, InstanceType, Offer, Pool
 from costopt.domain.plan import Rejection
@@ -35,7 +35,7 @@ def screen_offers(
         rejection = (
             Rejection(offer.pool, "policy", refusal)
             if refusal is not None
-            else _price_rejection(offer.pool, offer.price_usd_per_hour, max_age_s, now)
+            else _price_rejection(offer, max_age_s, now)
         )
         if rejection is None:
             usable.append(offer)
@@ -67,11 +67,10 @@ def screen_for_job(
     return tuple(usable), tuple(rejections)
 
 
-def _price_rejection(
-    pool: Pool, price: Estimate | None, max_age_s: float | None, now: datetime
-) -> Rejection | None:
+def _price_rejection(offer: Offer, max_age_s: float | None, now: datetime) -> Rejection | None:
+    pool, price = offer.pool, offer.price_usd_per_hour
     if price is None:
-        return Rejection(pool, "price_unknown", "the price is unknown")
+        return Rejection(pool, "price_unknown", offer.unknown_because or "the price is unknown")
     free = price.value == 0 and pool.capacity_type is CapacityType.RESERVED
     if not math.isfinite(price.value) or (price.value <= 0 and not free):
         return Rejection(

@@ -14,8 +14,8 @@ import pytest
 
 import costopt.catalog
 from costopt.catalog import InterruptionBucket, load_catalog
-from costopt.catalog.bucket import hazard_from_bucket, hazard_of_google_spot
 from costopt.catalog.table import number, read_table
+from costopt.domain.bucket import hazard_from_bucket, hazard_of_google_spot
 
 TABLES = (
     "instance_types",

@@ -171,6 +171,32 @@ def test_statistics_of_pools_that_cannot_tell() -> None:
     assert hazard.high == 0
 
 
+def test_a_prior_that_offers_tell_is_learned_over() -> None:
+    model = LearnedHazard({SPOT: PRIOR})
+    told = Estimate(0.002, 0.0, 0.01, Basis.PRIOR, "told by the provider")
+    running = {SPOT}
+    for hour in range(11):
+        model.observe([Offer(SPOT, None, told, None)], after(hour * 3600), running)
+    calm = known(model)
+    assert calm.value < 0.002
+    assert calm.source == "0 interruptions in 10.0 h, told by the provider"
+    model.interrupted(SPOT, after(11 * 3600))
+    assert known(model).value > 3 * calm.value
+
+
+def test_a_prior_that_is_told_anew_keeps_what_was_seen() -> None:
+    model = LearnedHazard({})
+    for hour, prior in enumerate((PRIOR, PRIOR, Estimate(0.2, 0.1, 0.4, Basis.PRIOR, "worse"))):
+        model.observe([Offer(SPOT, None, prior, 1)], after(hour * 3600))
+    assert known(model).source == "0 interruptions in 2.0 h, worse"
+
+
+def test_a_measured_hazard_of_an_offer_is_no_prior() -> None:
+    model = LearnedHazard({SPOT: PRIOR})
+    model.observe([Offer(SPOT, None, Estimate(9, 8, 10, Basis.MEASURED, "theirs"), 1)], T0)
+    assert known(model).value == pytest.approx(0.1)
+
+
 def test_availability_is_learned_from_the_hours_seen() -> None:
     model = LearnedHazard({SPOT: PRIOR})
     before = model.availability(SPOT)

@@ -35,6 +35,12 @@ def test_an_unknown_price_excludes() -> None:
     assert rejection.code == "price_unknown"
 
 
+def test_an_unknown_price_says_why_where_the_provider_does() -> None:
+    unknown = replace(offer(pool(), 3.0), price_usd_per_hour=None, unknown_because="not enabled")
+    _, (rejection,) = screen_offers([unknown], POLICY, NOW)
+    assert (rejection.code, rejection.reason) == ("price_unknown", "not enabled")
+
+
 def test_a_stale_price_excludes_and_says_its_age() -> None:
     old = replace(offer(pool(), 3.0), price_usd_per_hour=priced(3.0, age_s=7200))
     _, (rejection,) = screen_offers([old], POLICY, NOW)
