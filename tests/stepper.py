@@ -11,9 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-from costopt.agent.durable import write_durably
 from costopt.agent.status import SavedCheckpoint, TrainerState, TrainerStatus
 from costopt.agent.trainer_env import TrainerEnv
+from costopt.store.durable import write_durably
 
 SAVE_EVERY = int(os.environ.get("STEPPER_SAVE_EVERY", "10"))
 

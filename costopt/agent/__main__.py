@@ -8,7 +8,7 @@ from pathlib import Path
 from costopt.agent.agent import Agent
 from costopt.agent.launcher import Launcher
 from costopt.agent.settings import AgentSettings
-from costopt.agent.store import FileStore
+from costopt.store import open_store
 
 
 def main() -> None:
@@ -26,12 +26,12 @@ def main() -> None:
         heartbeat_s=options.heartbeat_s,
         grace_s=options.grace_s,
     )
-    Agent(settings, FileStore(options.store)).run()
+    Agent(settings, open_store(options.store)).run()
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m costopt.agent", description=__doc__)
-    parser.add_argument("--store", type=Path, required=True, help="folder of the object store")
+    parser.add_argument("--store", required=True, help="folder or s3:// or gs:// address")
     parser.add_argument("--job", required=True, help="the job's name")
     parser.add_argument("--node", required=True, help="this node's id, as the provider names it")
     parser.add_argument(

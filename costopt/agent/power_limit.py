@@ -12,7 +12,7 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from costopt.agent.durable import replace_quickly
+from costopt.store.durable import replace_quickly
 
 TOOL = "nvidia-smi"
 ANSWERS_WITHIN_S = 4.0

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from costopt.agent.durable import replace_quickly
+from costopt.store.durable import replace_quickly
 
 SCHEMA = 1
 

@@ -12,9 +12,9 @@ from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 
-from costopt.agent.durable import replace_quickly
 from costopt.agent.launcher import LaunchSpec
 from costopt.agent.status import TrainerStatus
+from costopt.store.durable import replace_quickly
 
 ERROR_LINE = re.compile(r"^(?:\[.*?\]:?\s*)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)$")
 TORCHRUN_LINE = re.compile(r"^E\d{4} .*torch/distributed/elastic|ChildFailedError")

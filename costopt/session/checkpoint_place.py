@@ -7,9 +7,9 @@ import tempfile
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from costopt.agent import durable
 from costopt.domain.errors import StoreError
 from costopt.domain.job import Job
+from costopt.store import durable
 
 GIB = 2**30
 

@@ -10,7 +10,6 @@ from datetime import datetime
 from pathlib import Path
 
 from costopt.agent.runtime import MailboxRuntime
-from costopt.agent.store import FileStore
 from costopt.catalog import load_catalog
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import CostoptError, LedgerError, MarketError, StoreError
@@ -32,6 +31,7 @@ from costopt.replay.forecasts import RecordedForecasts, counted
 from costopt.session.hazards import catalog_priors
 from costopt.session.market_clock import forget_clock, market_clock
 from costopt.session.stop_signals import StopSignals, WakefulClock
+from costopt.store.folder import FileStore
 from costopt.strategies import build
 
 LEDGER = "ledger.sqlite"

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from costopt.agent import durable
 from costopt.domain.errors import CheckpointError
+from costopt.store import durable
 from costopt.train.manifest import Manifest, SavedFile
 
 MANIFEST = "manifest.json"

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from costopt.agent.runtime import MailboxRuntime
-from costopt.agent.store import FileStore
 from costopt.domain.fleet import EndCause, Node, NodeState
 from costopt.domain.job import (
     CheckpointSpec,
@@ -28,6 +27,7 @@ from costopt.domain.job import (
     WorkUnit,
 )
 from costopt.domain.market import Interruption, Pool
+from costopt.store.folder import FileStore
 from costopt_sim.process_group import FOLDER_VARIABLE
 from costopt_sim.process_host import ProcessHost
 

@@ -11,8 +11,8 @@ from costopt.agent.launcher import Launcher, launch_spec
 from costopt.agent.mailbox import Mailbox
 from costopt.agent.notice import read_notice
 from costopt.agent.peers import Peers
-from costopt.agent.store import FileStore
 from costopt.agent.trainer_env import TrainerEnv
+from costopt.store.folder import FileStore
 
 GANG = Gang("j", 3, ("a", "b"), ("python", "t.py", "--x"), "/w", formed_at=0.0, env=(("K", "v"),))
 

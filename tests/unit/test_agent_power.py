@@ -15,7 +15,7 @@ from costopt.agent.heartbeat import Heartbeat, NodeActivity
 from costopt.agent.launcher import Launcher
 from costopt.agent.mailbox import Mailbox
 from costopt.agent.settings import AgentSettings
-from costopt.agent.store import FileStore
+from costopt.store.folder import FileStore
 from tests.fake_nvidia_smi import FakeNvidiaSmi
 
 

@@ -13,7 +13,6 @@ from costopt.agent.heartbeat import CommandFailure, Heartbeat, NodeActivity
 from costopt.agent.mailbox import Mailbox
 from costopt.agent.runtime import MailboxRuntime
 from costopt.agent.status import RefusedCheckpoint, SavedCheckpoint
-from costopt.agent.store import FileStore
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.job import (
     CheckpointSpec,
@@ -28,6 +27,7 @@ from costopt.domain.job import (
 from costopt.domain.market import Pool
 from costopt.domain.ports import PowerLimitRecord
 from costopt.domain.power import PowerCap
+from costopt.store.folder import FileStore
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SPEED = 60.0

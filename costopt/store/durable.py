@@ -5,7 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
+
+Buffer = bytes | bytearray | memoryview
+PIECE_BYTES = 1 << 20
 
 REMEDIES = {
     errno.ENOSPC: "free space on the file system, or choose another place",
@@ -34,13 +38,7 @@ def sync_folder(folder: Path) -> None:
 
 def write_durably(path: Path, data: bytes) -> None:
     """Write or replace ``path``: a reader sees the old bytes or the new. Raises OSError."""
-    temporary = _write_beside(path, data)
-    try:
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+    write_pieces_durably(path, (data,))
 
 
 def write_durably_if_absent(path: Path, data: bytes) -> bool:
@@ -49,7 +47,7 @@ def write_durably_if_absent(path: Path, data: bytes) -> bool:
     A hard link fails where the name is taken, so of many writers exactly one wins, with whole
     bytes; O_EXCL alone would show a reader the file while it is still being filled.
     """
-    temporary = _write_beside(path, data)
+    temporary = _write_beside(path, (data,))
     try:
         os.link(temporary, path)
     except FileExistsError:
@@ -58,6 +56,23 @@ def write_durably_if_absent(path: Path, data: bytes) -> bool:
         temporary.unlink(missing_ok=True)
     sync_folder(path.parent)
     return True
+
+
+def copy_durably(source: Path, path: Path) -> None:
+    """Write or replace ``path`` with the bytes of ``source``, piece by piece. Raises OSError."""
+    with source.open("rb") as file:
+        write_pieces_durably(path, iter(lambda: file.read(PIECE_BYTES), b""))
+
+
+def write_pieces_durably(path: Path, pieces: Iterable[Buffer]) -> None:
+    """As ``write_durably``, of bytes that come piece by piece and need not fit into memory."""
+    temporary = _write_beside(path, pieces)
+    try:
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
 
 
 def replace_quickly(path: Path, data: bytes) -> None:
@@ -72,14 +87,15 @@ def is_temporary(name: str) -> bool:
     return name.startswith(".") and name.endswith(".tmp")
 
 
-def _write_beside(path: Path, data: bytes) -> Path:
+def _write_beside(path: Path, pieces: Iterable[Buffer]) -> Path:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         with temporary.open("xb") as file:
-            file.write(data)
+            for piece in pieces:
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
-    except OSError:
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     return temporary

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from costopt.agent.store import FileStore
 from costopt.domain.errors import StoreError
+from costopt.store.folder import FileStore
 
 
 def test_put_get_delete(tmp_path: Path) -> None:

@@ -1,0 +1,94 @@
+"""Where an object store is: what a URI says of it."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from costopt.domain.errors import StoreError
+
+REMOTE_SCHEMES = frozenset({"s3", "gs"})
+OPTIONS = {"s3": frozenset({"endpoint", "region"}), "gs": frozenset({"endpoint"})}
+EXAMPLES = "write a path, file:///path, s3://bucket/prefix or gs://bucket/prefix"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAddress:
+    """``path`` is a folder for the scheme "file", otherwise the prefix of every key in ``bucket``.
+
+    ``endpoint`` and ``region`` are None where the address does not say.
+    """
+
+    scheme: str
+    bucket: str
+    path: str
+    endpoint: str | None = None
+    region: str | None = None
+
+    def __str__(self) -> str:
+        if self.scheme == "file":
+            return self.path
+        return f"{self.scheme}://{self.bucket}/{self.path}".rstrip("/")
+
+    @classmethod
+    def parse(cls, uri: str) -> StoreAddress:
+        """Raises StoreError where the URI names no store."""
+        if "://" not in uri:
+            if not uri:
+                raise StoreError("an empty text is no address of a store", hint=EXAMPLES)
+            return cls("file", "", uri)
+        parts = urlsplit(uri)
+        if parts.scheme == "file":
+            return cls("file", "", _folder(uri, parts.netloc, parts.path))
+        if parts.scheme not in REMOTE_SCHEMES:
+            raise StoreError(f"{uri!r} is at no known kind of store", hint=EXAMPLES)
+        if "@" in parts.netloc:
+            raise StoreError(
+                "an address must not hold credentials",
+                hint="give them in the environment or as the role of the machine",
+            )
+        if not parts.netloc:
+            raise StoreError(f"{uri!r} names no bucket", hint=EXAMPLES)
+        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        unknown = sorted(set(options) - OPTIONS[parts.scheme])
+        if unknown:
+            raise StoreError(
+                f"{uri!r} has unknown options: {', '.join(unknown)}",
+                hint=f"{parts.scheme}:// takes {', '.join(sorted(OPTIONS[parts.scheme]))}",
+            )
+        return cls(
+            parts.scheme,
+            parts.netloc,
+            unquote(parts.path).strip("/"),
+            options.get("endpoint"),
+            options.get("region"),
+        )
+
+
+def is_loopback(endpoint: str) -> bool:
+    """Whether an endpoint is on this machine, so that plain HTTP to it leaves no wire open."""
+    host = urlsplit(endpoint).hostname or ""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def checked_endpoint(endpoint: str) -> str:
+    """The endpoint of a store. Raises StoreError unless it is HTTPS, or HTTP to this machine."""
+    scheme = urlsplit(endpoint).scheme
+    if scheme == "https" or (scheme == "http" and is_loopback(endpoint)):
+        return endpoint.rstrip("/")
+    raise StoreError(
+        f"endpoint {endpoint!r} cannot be used: plain HTTP is for this machine only",
+        hint="give a URL that begins with https://",
+    )
+
+
+def _folder(uri: str, host: str, path: str) -> str:
+    if host not in ("", "localhost") or not path:
+        raise StoreError(f"{uri!r} is no local folder", hint="write file:///path")
+    return unquote(path)

@@ -1,0 +1,24 @@
+"""Which keys every store takes."""
+
+from __future__ import annotations
+
+import re
+
+from costopt.domain.errors import StoreError
+
+SAFE_PART = re.compile(r"[A-Za-z0-9_@+=,%-][A-Za-z0-9._@+=,:%-]*")
+
+
+def checked_parts(key: str) -> tuple[str, ...]:
+    """The parts of a key, which is a relative path without hidden parts.
+
+    Each part begins with a letter, digit or one of ``_@+=,%-``, so that no key can leave its store
+    and the same keys work in all of them. Raises StoreError.
+    """
+    parts = tuple(key.split("/"))
+    if not all(SAFE_PART.fullmatch(part) for part in parts):
+        raise StoreError(
+            f"{key!r} is no key: it must be a relative path without '..' or hidden parts",
+            hint="name jobs and nodes with letters, digits, '-', '_' and '.'",
+        )
+    return parts

@@ -1,0 +1,68 @@
+"""What a bucket's refusal means, and what a user can do about it."""
+
+from __future__ import annotations
+
+import re
+
+from costopt.domain.errors import StoreError
+
+ERROR_CODE = re.compile(r"<Code>(\w+)</Code>")
+ERROR_MESSAGE = re.compile(r"<Message>([^<]+)</Message>")
+EXPECTED_REGION = re.compile(r"expecting '([a-z0-9-]+)'")
+
+CREDENTIALS_HINT = (
+    "renew the credentials: see `aws sts get-caller-identity` or `gcloud auth list`; on a machine, "
+    "give it a role"
+)
+PERMISSION_HINT = (
+    "allow reading, writing, deleting and listing under this prefix; "
+    "`costopt doctor aws --iam-policy` prints what is needed"
+)
+REGION_HINT = "set AWS_REGION, or add ?region=… to the address, to the region of the bucket"
+REMEDIES = {
+    "NoSuchBucket": "create the bucket, or correct the address",
+    "AccessDenied": PERMISSION_HINT,
+    "AllAccessDisabled": PERMISSION_HINT,
+    "ExpiredToken": CREDENTIALS_HINT,
+    "InvalidToken": CREDENTIALS_HINT,
+    "InvalidAccessKeyId": CREDENTIALS_HINT,
+    "SignatureDoesNotMatch": CREDENTIALS_HINT,
+    "RequestTimeTooSkewed": "set the clock of this machine",
+    "SlowDown": "the store is overloaded: it is asked again by itself",
+    "ServiceUnavailable": "the store is overloaded: it is asked again by itself",
+    "PermanentRedirect": REGION_HINT,
+    "AuthorizationHeaderMalformed": REGION_HINT,
+    "IllegalLocationConstraintException": REGION_HINT,
+}
+SIGNS = (
+    ("incorrectly configured region", "the bucket is in another region", REGION_HINT),
+    ("PermissionDenied", "no permission", PERMISSION_HINT),
+    ("Unauthenticated", "no valid credentials", CREDENTIALS_HINT),
+    ("credential", "no credentials were found", CREDENTIALS_HINT),
+    ("token request", "no credentials were found", CREDENTIALS_HINT),
+)
+DEFAULT_HINT = "see that the endpoint can be reached from this machine"
+
+
+def refused(verb: str, key: str, where: str, error: BaseException) -> StoreError:
+    """``error`` of obstore about ``key`` of the bucket ``where`` as an error that says what to do.
+
+    obstore gives no status or code, only a text that holds the server's reply.
+    """
+    reason, hint = _meaning(str(error))
+    return StoreError(f"cannot {verb} {key!r} in {where}: {reason}", hint=hint)
+
+
+def _meaning(text: str) -> tuple[str, str]:
+    code = ERROR_CODE.search(text)
+    if code is not None:
+        message = ERROR_MESSAGE.search(text)
+        said = f"{code[1]}: {message[1].rstrip('.')}" if message else code[1]
+        region = EXPECTED_REGION.search(text)
+        if region is not None:
+            return said, f"the bucket is in {region[1]}: {REGION_HINT}"
+        return said, REMEDIES.get(code[1], DEFAULT_HINT)
+    for sign, reason, hint in SIGNS:
+        if sign in text:
+            return reason, hint
+    return text.partition("\n\nDebug source")[0].strip(), DEFAULT_HINT

@@ -1,0 +1,168 @@
+"""A bucket as an object store, through obstore."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import obstore
+
+from costopt.domain.errors import StoreError
+from costopt.domain.ports import Tagged
+from costopt.store import durable
+from costopt.store.key import checked_parts
+from costopt.store.refusal import refused
+
+if TYPE_CHECKING:
+    from obstore import GetResult, PutMode
+    from obstore.store import ObjectStore as Bucket
+
+PART_BYTES = 8 << 20
+MOST_PARTS = 10_000
+"""S3's limit: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html"""
+WRITE_MARK = "costopt-write"
+ATTEMPTS = 5
+
+ReadTag = Callable[[Mapping[str, Any]], str]
+Condition = Callable[[str], "PutMode"]
+
+
+class RemoteStore:
+    """The ObjectStore port over a bucket. Raises StoreError naming the bucket and the remedy.
+
+    A conditional write carries a mark of its own: where the reply to it was lost, the mark tells
+    our object from another writer's.
+    """
+
+    def __init__(self, bucket: Bucket, where: str, tag: ReadTag, condition: Condition) -> None:
+        self._bucket = bucket
+        self._where = where
+        self._tag = tag
+        self._condition = condition
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write or replace, durably."""
+        try:
+            obstore.put(self._bucket, _checked(key), data, chunk_size=PART_BYTES)
+        except (OSError, obstore.exceptions.BaseError) as error:
+            raise refused("write", key, self._where, error) from error
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """Write unless the key exists; False where it does. One winner among many writers."""
+        return self._put_on(key, data, "create")
+
+    def get(self, key: str) -> bytes | None:
+        """The bytes, or None where the key is missing."""
+        found = self.get_tagged(key)
+        return None if found is None else found.data
+
+    def get_tagged(self, key: str) -> Tagged | None:
+        """The bytes with their tag, or None where the key is missing."""
+        found = self._found(key)
+        if found is None:
+            return None
+        try:
+            return Tagged(found.bytes().to_bytes(), self._tag(found.meta))
+        except (OSError, obstore.exceptions.BaseError) as error:
+            raise refused("read", key, self._where, error) from error
+
+    def replace(self, key: str, data: bytes, tag: str | None) -> bool:
+        """Write if the key still holds what ``tag`` was given for; None: if it is missing."""
+        return self._put_on(key, data, "create" if tag is None else self._condition(tag))
+
+    def put_file(self, key: str, path: Path) -> None:
+        """Write or replace with the bytes of a file, in parts."""
+        try:
+            parts_bytes = max(PART_BYTES, -(-path.stat().st_size // MOST_PARTS))
+        except OSError as error:
+            raise StoreError(
+                f"cannot read {path}: {error.strerror}", hint="see that the file is there"
+            ) from error
+        try:
+            obstore.put(self._bucket, _checked(key), path, chunk_size=parts_bytes)
+        except (OSError, obstore.exceptions.BaseError) as error:
+            raise refused("write", key, self._where, error) from error
+
+    def get_file(self, key: str, path: Path) -> bool:
+        """Write the bytes to ``path``, whole or not at all; False where the key is missing."""
+        found = self._found(key)
+        if found is None:
+            return False
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pieces = (memoryview(piece) for piece in found.stream(min_chunk_size=PART_BYTES))
+            durable.write_pieces_durably(path, pieces)
+        except obstore.exceptions.BaseError as error:
+            raise refused("read", key, self._where, error) from error
+        except OSError as error:
+            raise StoreError(
+                f"cannot write {path}: {error.strerror}", hint=durable.remedy(error)
+            ) from error
+        return True
+
+    def keys(self, prefix: str) -> Sequence[str]:
+        """Keys that begin with ``prefix``, sorted."""
+        folder = prefix.rpartition("/")[0]
+        try:
+            listed = obstore.list(self._bucket, folder or None).collect()
+        except (OSError, obstore.exceptions.BaseError) as error:
+            raise refused("list", prefix, self._where, error) from error
+        return sorted(meta["path"] for meta in listed if meta["path"].startswith(prefix))
+
+    def delete(self, key: str) -> None:
+        """Remove; a missing key is no error."""
+        try:
+            obstore.delete(self._bucket, _checked(key))
+        except (OSError, obstore.exceptions.BaseError) as error:
+            if not _is_missing(error):
+                raise refused("delete", key, self._where, error) from error
+
+    def _put_on(self, key: str, data: bytes, mode: PutMode) -> bool:
+        path, mark = _checked(key), uuid.uuid4().hex
+        for attempt in range(ATTEMPTS):
+            try:
+                obstore.put(self._bucket, path, data, mode=mode, attributes={WRITE_MARK: mark})
+            except (
+                obstore.exceptions.AlreadyExistsError,
+                obstore.exceptions.PreconditionError,
+            ) as error:
+                holder = self._holder(key)
+                if holder == mark:
+                    return True
+                # S3 answers 409 to one of two writers at once, though the key may still be free.
+                contended = "ConditionalRequestConflict" in str(error)
+                if not contended or (mode == "create" and holder is not None):
+                    return False
+                if attempt == ATTEMPTS - 1:
+                    raise refused("write", key, self._where, error) from error
+            except (OSError, obstore.exceptions.BaseError) as error:
+                if self._holder(key) == mark:
+                    return True
+                raise refused("write", key, self._where, error) from error
+            else:
+                return True
+        return False
+
+    def _holder(self, key: str) -> str | None:
+        """The mark of the write that the key holds; empty where it has none, None if missing."""
+        found = self._found(key)
+        return None if found is None else str(found.attributes.get(WRITE_MARK, ""))
+
+    def _found(self, key: str) -> GetResult | None:
+        try:
+            return obstore.get(self._bucket, _checked(key))
+        except (OSError, obstore.exceptions.BaseError) as error:
+            if _is_missing(error):
+                return None
+            raise refused("read", key, self._where, error) from error
+
+
+def _checked(key: str) -> str:
+    checked_parts(key)
+    return key
+
+
+def _is_missing(error: BaseException) -> bool:
+    return isinstance(error, FileNotFoundError) and "NoSuchBucket" not in str(error)
