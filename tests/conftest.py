@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import signal
 
+from tests.aws.fixtures import aws_server, cloud
+
+__all__ = ["aws_server", "cloud"]
+
 
 def pytest_configure() -> None:
     """Signals that a shell's background job ignores would be ignored by what tests start, too."""

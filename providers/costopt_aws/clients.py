@@ -1,0 +1,101 @@
+"""boto3 clients, made when they are first needed: one for each service, region and use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from costopt_aws.errors import asking
+
+READ_ATTEMPTS = 5
+POOLED_CONNECTIONS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds until a call is given up for unanswered."""
+
+    connect_s: float = 5.0
+    read_s: float = 30.0
+    launch_s: float = 90.0
+
+
+class Clients:
+    """Safe to share between threads. ``AWS_ENDPOINT_URL`` redirects every service, as ever.
+
+    Reads are repeated by botocore with jittered back-off. Launches are sent once: EC2 answers
+    "no capacity" with HTTP 500, which botocore would repeat in silence, and a launch whose answer
+    is lost must be looked up by its key before it is sent again.
+    """
+
+    def __init__(
+        self,
+        profile: str | None = None,
+        timeouts: Timeouts = Timeouts(),
+        read_attempts: int = READ_ATTEMPTS,
+    ) -> None:
+        self._profile = profile
+        self._timeouts = timeouts
+        self._read_attempts = read_attempts
+        self._session: Any = None
+        self._clients: dict[tuple[str, str, bool], Any] = {}
+        self._lock = Lock()
+
+    def reading(self, service: str, region: str) -> Any:
+        """A client whose calls may be repeated. Raises ForbiddenError, BadRequestError."""
+        return self._client(service, region, once=False)
+
+    def launching(self, region: str) -> Any:
+        """An EC2 client that sends each request once. Raises ForbiddenError, BadRequestError."""
+        return self._client("ec2", region, once=True)
+
+    def known_regions(self) -> tuple[str, ...]:
+        """The regions of EC2 that this version of botocore has heard of, opt-in ones included."""
+        with self._lock:
+            session = self._opened()
+            partitions = session.get_available_partitions()
+            return tuple(
+                region
+                for partition in partitions
+                for region in session.get_available_regions("ec2", partition)
+            )
+
+    def close(self) -> None:
+        """Close the connections; clients are made anew when they are needed."""
+        with self._lock:
+            for client in self._clients.values():
+                client.close()
+            self._clients.clear()
+
+    def _client(self, service: str, region: str, *, once: bool) -> Any:
+        with self._lock:
+            key = (service, region, once)
+            if key not in self._clients:
+                with asking(f"{service}:*", region):
+                    self._clients[key] = self._opened().client(
+                        service, region_name=region, config=self._config(once)
+                    )
+            return self._clients[key]
+
+    def _opened(self) -> Any:
+        if self._session is None:
+            import boto3
+
+            with asking("sts:GetCallerIdentity", self._profile or "the default profile"):
+                self._session = boto3.session.Session(profile_name=self._profile)
+        return self._session
+
+    def _config(self, once: bool) -> Any:
+        from botocore.config import Config
+
+        return Config(
+            connect_timeout=self._timeouts.connect_s,
+            read_timeout=self._timeouts.launch_s if once else self._timeouts.read_s,
+            retries={
+                "mode": "standard",
+                "total_max_attempts": 1 if once else self._read_attempts,
+            },
+            max_pool_connections=POOLED_CONNECTIONS,
+            user_agent_appid="costopt",
+        )
