@@ -1,0 +1,1 @@
+"""What the node's own instruments say of its energy and of how busy its GPUs are."""
