@@ -1,0 +1,158 @@
+"""What a job can do now, and what each is expected to cost from now to its end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from costopt.domain.view import Alternative, Target
+from costopt.strategies.deadline_program import Program
+from costopt.strategies.lanes import Candidate
+from costopt.strategies.reserve import is_running
+from costopt.strategies.shield import may_pause
+from costopt.strategies.situation import Situation
+
+AS_CHEAP = 1.1
+"""A pool that costs up to so many times the cheapest is not left for it."""
+
+ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One alternative and what it costs."""
+
+    cost: float
+    targets: tuple[Target, ...]
+    what: str
+    estimates: str = ""
+
+
+def choices(
+    situation: Situation, program: Program, candidates: Sequence[Candidate]
+) -> list[Choice]:
+    """Every spot gang that is up, the safe gang, and waiting where it is weighed."""
+    weighed = [
+        _spot_choice(situation, program, candidate, lane)
+        for lane, candidate in enumerate(candidates)
+        if candidate.up
+    ]
+    weighed.append(_safe_choice(situation, program, candidates))
+    if may_pause(situation.job_view) and not _waits_for_age(candidates):
+        weighed.append(_wait_choice(situation, program, candidates))
+    return weighed
+
+
+def why(best: Choice, weighed: Sequence[Choice]) -> str:
+    """The decision in a sentence."""
+    others = [c for c in weighed if c is not best and math.isfinite(c.cost)]
+    others.sort(key=lambda choice: choice.cost)
+    beside = ", ".join(f"{c.what} ${c.cost:.2f}" for c in others[:3])
+    against = f", against {beside}" if beside else ": nothing else is in time"
+    return f"{best.what}: ${best.cost:.2f} expected to the end{against}"
+
+
+def alternatives(
+    weighed: Sequence[Choice], candidates: Sequence[Candidate]
+) -> tuple[Alternative, ...]:
+    """Every choice with its value, then what could not be had or was not weighed."""
+    return (*map(_alternative, weighed), *_not_weighed(weighed, candidates))
+
+
+def _waits_for_age(candidates: Sequence[Candidate]) -> bool:
+    """Several pools, one of the cheapest up: then waiting is not weighed.
+
+    It could pay only where an older pool comes later. That depends on how shortages coincide, of
+    which the program knows little: the cents it saw in waiting cost hours of slack.
+    """
+    prices = [candidate.option.score_usd_per_unit for candidate in candidates]
+    enough = AS_CHEAP * min(prices)
+    pairs = zip(candidates, prices, strict=True)
+    return len(candidates) > 1 and any(each.up and price <= enough for each, price in pairs)
+
+
+def _spot_choice(situation: Situation, program: Program, candidate: Candidate, lane: int) -> Choice:
+    option, terms_ = candidate.option, program.terms
+    of_age = candidate.rates.class_at(candidate.age_h)
+    start_s = situation.start_left_s if candidate.present else option.start_s
+    spare = situation.spare - start_s / situation.step_s + terms_.lanes[lane].speed - 1.0
+    cost = option.score_usd_per_hour * situation.step_s / 3600
+    needed_s = start_s + situation.work_s / terms_.lanes[lane].speed
+    if needed_s <= situation.view.tick_s + 1e-6:
+        cost = option.score_usd_per_hour * situation.view.tick_s / 3600
+    elif spare < -ROUNDING:
+        cost = math.inf
+    else:
+        cost += program.on_spot(situation.steps - 1, spare, lane, of_age)
+    verb = "stay on" if candidate.present else "launch on"
+    return Choice(cost, option.targets, f"{verb} {option.pool}", _estimates(candidate))
+
+
+def _wait_choice(situation: Situation, program: Program, candidates: Sequence[Candidate]) -> Choice:
+    lane, of_age = _launchable(program, candidates)
+    spare = situation.spare - 1.0
+    cost = program.waiting(situation.steps - 1, spare, lane, of_age)
+    if situation.spare * situation.step_s < situation.view.tick_s - ROUNDING:
+        cost = math.inf
+    elif spare < 0.0:
+        cost -= spare * program.terms.safe_cost
+    gangs = (situation.fallback, *(candidate.option for candidate in candidates))
+    return Choice(max(cost, min(map(situation.whole_cost, gangs))), (), "wait")
+
+
+def _safe_choice(situation: Situation, program: Program, candidates: Sequence[Candidate]) -> Choice:
+    fallback = situation.fallback
+    lane, of_age = _launchable(program, candidates)
+    present = is_running(situation.job_view, fallback.targets)
+    start_s = situation.start_left_s if present else fallback.start_s
+    spare = (situation.left_s - situation.work_s - start_s) / situation.step_s
+    cost = program.terms.safe_cost + program.on_safe(situation.steps - 1, spare, lane, of_age)
+    needed_s = start_s + situation.work_s
+    if needed_s <= situation.step_s:
+        cost = fallback.score_usd_per_hour * needed_s / 3600
+    verb = "stay on" if present else "go to"
+    return Choice(cost, fallback.targets, f"{verb} {fallback.pool}")
+
+
+def _launchable(program: Program, candidates: Sequence[Candidate]) -> tuple[int | None, int]:
+    """The cheapest lane that is up and its class of age, or the class of the least long down."""
+    lanes = program.terms.lanes
+    up = [i for i, candidate in enumerate(candidates) if candidate.up]
+    class_at = candidates[0].rates.class_at
+    if not up:
+        return None, class_at(min(candidate.age_h for candidate in candidates))
+    cheapest = min(up, key=lambda i: lanes[i].cost_of_work)
+    return cheapest, class_at(candidates[cheapest].age_h)
+
+
+def _alternative(choice: Choice) -> Alternative:
+    if not math.isfinite(choice.cost):
+        return Alternative(_named(choice.targets), None, "would miss the deadline")
+    return Alternative(_named(choice.targets), choice.cost, choice.estimates)
+
+
+def _not_weighed(
+    weighed: Sequence[Choice], candidates: Sequence[Candidate]
+) -> Iterator[Alternative]:
+    """Waiting where it is out of the question, and gangs whose pools have no capacity now."""
+    if all(choice.targets for choice in weighed):
+        yield Alternative(_named(()), None, "not weighed here")
+    for candidate in candidates:
+        if not candidate.up:
+            choice = _named(candidate.option.targets)
+            yield Alternative(choice, None, f"no capacity; {_estimates(candidate)}")
+
+
+def _estimates(candidate: Candidate) -> str:
+    """What is believed of a pool: how long it has been as it is, and how long it will be."""
+    rate = candidate.rates.of(candidate.up)[candidate.rates.class_at(candidate.age_h)]
+    state, end = ("up", "goes") if candidate.up else ("away", "comes back")
+    return (
+        f"{state} for {candidate.age_h:.1f} h, {end} {rate:.2f} times an hour at that age, "
+        f"there {candidate.share:.0%} of the time"
+    )
+
+
+def _named(targets: tuple[Target, ...]) -> str:
+    return " + ".join(f"{target.nodes} × {target.pool}" for target in targets) or "wait"

@@ -1,0 +1,58 @@
+"""Where a job stands: the time and the work that are left, in steps of its program."""
+
+from __future__ import annotations
+
+from costopt.domain.interval import checkpoint_interval_s
+from costopt.domain.view import JobView, View
+from costopt.strategies.option import Option
+from costopt.strategies.reserve import seconds_left, seconds_to_finish, start_left_s
+
+MOST_STEPS = 720
+"""A run to the deadline is cut into no more steps than this: 5 days of 10 minutes."""
+
+EXPECTED_HAZARD_PER_HOUR = 0.39
+"""Interruptions per hour of capacity in the public records that the prior is fitted on, 2,247 in
+5,832 h; it says how much work there may be between two saves."""
+
+
+class Situation:
+    """Where a job stands, in steps of its program."""
+
+    def __init__(
+        self, view: View, job_view: JobView, fallback: Option, units: float, step_s: float
+    ) -> None:
+        job = job_view.job
+        span_s = (job.deadline_at - job.start_at).total_seconds()
+        ticks = max(1, round(step_s / view.tick_s))
+        self.view, self.job_view, self.fallback, self.units = view, job_view, fallback, units
+        self.step_s = max(ticks * view.tick_s, span_s / MOST_STEPS)
+        self.left_s = seconds_left(view, job_view)
+        self.work_s = seconds_to_finish(fallback, job, units, 0.0)
+        self.start_left_s = start_left_s(view, job_view)
+        self.guard_s = fallback.start_s + _at_risk_s(view, job_view)
+
+    @property
+    def steps(self) -> float:
+        """To the deadline."""
+        return self.left_s / self.step_s
+
+    @property
+    def spare(self) -> float:
+        """Steps that may be spent on waiting or launching before the safe gang must be launched."""
+        return (self.left_s - self.work_s - self.guard_s) / self.step_s
+
+    def whole_cost(self, option: Option) -> float:
+        """Of a launch of this gang and all the work that is left, if nothing comes between."""
+        needed_s = seconds_to_finish(option, self.job_view.job, self.units)
+        return option.score_usd_per_hour * needed_s / 3600
+
+
+def _at_risk_s(view: View, job_view: JobView) -> float:
+    """Time that an interruption within the tick can cost besides the start of another gang."""
+    checkpoint = job_view.job.checkpoint
+    if view.firm_s >= view.tick_s - 1e-6 and checkpoint.save_s == 0:
+        return 0.0
+    interval_s = checkpoint.interval_s or checkpoint_interval_s(
+        hazard_per_hour=EXPECTED_HAZARD_PER_HOUR, blocking_save_s=checkpoint.save_s
+    )
+    return view.tick_s + interval_s
