@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from costopt.agent.meter.reading import NodeReading
+
 
 class NodeActivity(StrEnum):
     """What a node's agent is doing.
@@ -36,8 +38,10 @@ class Heartbeat:
 
     ``beat`` grows with each one, so that a reader whose clock differs can tell a living node
     from a dead one. ``reported`` is False while the trainer has told nothing of itself: units are
-    then unknown. ``energy_wh`` is what the node has measured since the agent began; None where
-    it cannot measure. ``power_message`` says what became of the power limit that the gang asks for,
+    then unknown. ``meters`` is what the node has measured since the agent began. ``warning`` is what
+    the provider says short of a notice. ``interval_s`` (in the job's time) is how often the trainer
+    saves and ``interval_reason`` why. ``restarts`` counts trainers that were started again within
+    this generation. ``power_message`` says what became of the power limit that the gang asks for,
     "" where it asks for none; ``power_asked_w`` is what it asks for, ``power_cap_w`` what each GPU
     is limited to for it.
     """
@@ -56,7 +60,15 @@ class Heartbeat:
     log_path: str = ""
     guarantee: str = ""
     notice: bool = False
-    energy_wh: float | None = None
+    meters: NodeReading | None = None
+    warning: str = ""
+    interval_s: float | None = None
+    interval_reason: str = ""
+    upload_bytes_per_s: float | None = None
+    step_s: float | None = None
+    data_wait_share: float | None = None
+    goodput: float | None = None
+    restarts: int = 0
     power_asked_w: float | None = None
     power_cap_w: float | None = None
     power_message: str = ""

@@ -15,11 +15,12 @@ as None: the sender writes again, or a newer version is at work. All methods rai
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from costopt.agent.gang import Gang, Rendezvous
 from costopt.agent.heartbeat import CommandFailure, Heartbeat, NodeActivity
+from costopt.agent.meter.reading import NodeReading
 from costopt.agent.status import RefusedCheckpoint, SavedCheckpoint
 from costopt.domain.ports import ObjectStore
 
@@ -74,6 +75,7 @@ class Mailbox:
         if fields is None or fields.get("state") not in set(NodeActivity):
             return None
         fields["state"] = NodeActivity(fields["state"])
+        fields["meters"] = _reading(fields.get("meters"))
         return _build(Heartbeat, fields)
 
     def ask_drain(self, node_id: str) -> None:
@@ -146,6 +148,12 @@ class Mailbox:
 
 def _encode(letter: Letter) -> bytes:
     return (json.dumps({"schema": SCHEMA, **asdict(letter)}) + "\n").encode()
+
+
+def _reading(fields: dict[str, Any] | None) -> NodeReading | None:
+    """A reading of another version is no reason to take the node for dead."""
+    reading = _build(NodeReading, fields)
+    return None if reading is None else replace(reading, parts=tuple(reading.parts))
 
 
 def _build(kind: type[T], fields: dict[str, Any] | None) -> T | None:

@@ -47,6 +47,10 @@ class TrainerStatus:
     """``units_per_s`` is measured against the wall; ``at`` is wall time, POSIX seconds.
 
     ``guarantee`` says how exact the resume was. ``checkpoints`` are the newest of this run.
+    ``interval_s`` is how often it saves, in the job's time, and ``interval_reason`` why.
+    ``upload_bytes_per_s`` is how fast it last made a checkpoint durable. ``step_s`` is the mean wall
+    time of a step, ``data_wait_share`` the share of it spent waiting for data, ``goodput`` the share
+    of the wall since this process began that went into steps that still count.
     """
 
     generation: int
@@ -59,6 +63,12 @@ class TrainerStatus:
     guarantee: str = ""
     checkpoints: tuple[SavedCheckpoint, ...] = ()
     refused: tuple[RefusedCheckpoint, ...] = ()
+    interval_s: float | None = None
+    interval_reason: str = ""
+    upload_bytes_per_s: float | None = None
+    step_s: float | None = None
+    data_wait_share: float | None = None
+    goodput: float | None = None
 
     def write(self, path: Path) -> None:
         """Replace the file. Raises OSError."""

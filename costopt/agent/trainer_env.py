@@ -18,6 +18,8 @@ HAZARD_PER_HOUR = "COSTOPT_HAZARD_PER_HOUR"
 NOTICED_SHARE = "COSTOPT_NOTICED_SHARE"
 SPEED = "COSTOPT_SPEED"
 TOTAL_UNITS = "COSTOPT_TOTAL_UNITS"
+DATA_DIR = "COSTOPT_DATA_DIR"
+UPLOAD_BYTES_PER_S = "COSTOPT_UPLOAD_BYTES_PER_S"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class TrainerEnv:
     ``notice_file`` exists once the trainer must save and stop. ``checkpoint_interval_s`` and
     ``hazard_per_hour`` (of the whole gang) are in the job's time, which runs ``speed`` times
     faster than the wall; with a hazard the interval is recomputed as save times are measured.
+    ``data_dir`` holds the job's data on this node's disk. ``upload_bytes_per_s`` is how fast an
+    earlier trainer on this node made a checkpoint durable.
     """
 
     job: str = ""
@@ -40,6 +44,8 @@ class TrainerEnv:
     noticed_share: float = 0.0
     speed: float = 1.0
     total_units: float | None = None
+    data_dir: Path | None = None
+    upload_bytes_per_s: float | None = None
 
     def variables(self) -> dict[str, str]:
         """The variables to set; those that are unknown are left out."""
@@ -55,6 +61,8 @@ class TrainerEnv:
             NOTICED_SHARE: self.noticed_share,
             SPEED: self.speed,
             TOTAL_UNITS: self.total_units,
+            DATA_DIR: self.data_dir,
+            UPLOAD_BYTES_PER_S: self.upload_bytes_per_s,
         }
         return {name: str(value) for name, value in values.items() if value is not None}
 
@@ -73,6 +81,8 @@ class TrainerEnv:
             noticed_share=_number(variables, NOTICED_SHARE) or 0.0,
             speed=_number(variables, SPEED) or 1.0,
             total_units=_number(variables, TOTAL_UNITS),
+            data_dir=_path(variables, DATA_DIR),
+            upload_bytes_per_s=_number(variables, UPLOAD_BYTES_PER_S),
         )
 
 

@@ -92,7 +92,10 @@ def test_a_notice_that_cannot_be_read_is_a_notice(tmp_path: Path) -> None:
 
 def test_the_trainers_environment_makes_the_round_trip() -> None:
     env = TrainerEnv(
-        "j", "n", 4, Path("/n"), Path("/s"), "/c", 60.0, 0.25, 0.5, 360.0, total_units=1200.0
+        *("j", "n", 4, Path("/n"), Path("/s"), "/c", 60.0, 0.25, 0.5, 360.0),
+        total_units=1200.0,
+        data_dir=Path("/d"),
+        upload_bytes_per_s=1e9,
     )
     assert TrainerEnv.read(env.variables()) == env
     assert TrainerEnv.read(TrainerEnv().variables()) == TrainerEnv()

@@ -1,0 +1,125 @@
+"""What trainers and the membership say to each other: one JSON object a line, over TCP.
+
+A trainer opens with Hello and goes on with Beat (every BEAT_S), Ready and Bye; the membership
+answers with Formed, Over and Waiting. An empty connection closed by either side ends the
+membership of that trainer.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+BEAT_S = 0.25
+SILENT_S = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far a trainer is: ``step`` steps done, None where it holds no state; ``generation`` is
+    the last that it trained in, 0 for none."""
+
+    generation: int = 0
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A trainer asks to be a member.
+
+    ``store`` ("host:port") is the store that its group would meet at if it became rank 0.
+    ``ready`` is False where it trains already and only its connection is new. No gang is larger
+    than ``most``. A first gang does not wait once ``expected`` have come. ``conditions`` are what
+    bit-equality depends on, as "name=value" texts.
+    """
+
+    member: str
+    store: str
+    standing: Standing
+    ready: bool = True
+    most: int = 1
+    expected: int | None = None
+    conditions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """I am alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """I have left my gang at ``standing`` and wait for the next one. ``failed``: it broke, rather
+    than that all its members agreed to part after this step."""
+
+    standing: Standing
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bye:
+    """I leave for good, as the others know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Formed:
+    """The gang of ``generation``: names by rank.
+
+    ``source`` is the rank whose state counts, None where none has any; ``aligned`` says that all
+    have that same state. ``store`` is where the group meets; ``conditions`` are those of every
+    member, by rank.
+    """
+
+    generation: int
+    members: tuple[str, ...]
+    source: int | None
+    aligned: bool
+    store: str
+    conditions: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """``generation`` can end no step any more: leave it and say Ready."""
+
+    generation: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Someone wants to join: agree with the others on a step to part after."""
+
+    why: str
+
+
+FromTrainer = Hello | Beat | Ready | Bye
+ToTrainer = Formed | Over | Waiting
+KINDS: dict[str, type[Any]] = {
+    kind.__name__.lower(): kind for kind in (Hello, Beat, Ready, Bye, Formed, Over, Waiting)
+}
+
+
+def encode(letter: FromTrainer | ToTrainer) -> bytes:
+    """One line."""
+    return json.dumps({"kind": type(letter).__name__.lower(), **asdict(letter)}).encode() + b"\n"
+
+
+def decode(line: bytes) -> Any:
+    """The inverse; raises ValueError where the line is no letter."""
+    try:
+        fields = json.loads(line)
+        kind = KINDS[fields.pop("kind")]
+        for name in ("conditions", "members"):
+            if name in fields:
+                fields[name] = _tuples(fields[name])
+        if "standing" in fields:
+            fields["standing"] = Standing(**fields["standing"])
+        return kind(**fields)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{line[:80]!r} is no letter: {error}") from error
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

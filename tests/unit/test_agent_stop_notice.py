@@ -1,0 +1,31 @@
+"""The notice that an agent hands to its trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from costopt.agent.stop_notice import StopNotice
+
+
+def test_it_makes_the_round_trip(tmp_path: Path) -> None:
+    path = tmp_path / "notice.json"
+    assert StopNotice.read(path) is None
+    notice = StopNotice("spot", "2026-03-01T12:00:00Z", 1000.0, 5e8)
+    notice.write(path)
+    assert StopNotice.read(path) == notice
+
+
+def test_one_that_cannot_be_read_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "notice.json"
+    for text in ("", "[]", '{"other": 1}'):
+        path.write_text(text)
+        assert StopNotice.read(path) is not None
+
+
+def test_an_upload_must_end_before_the_node_does() -> None:
+    notice = StopNotice("spot", None, deadline_at=1030.0, upload_bytes_per_s=1e9)
+    assert notice.leaves_time_for(20_000_000_000, 1000.0) is True
+    assert notice.leaves_time_for(20_000_000_000, 1000.0, spare_s=12.0) is False
+    assert notice.leaves_time_for(40_000_000_000, 1000.0) is False
+    assert StopNotice("drain").leaves_time_for(1, 0.0) is None
+    assert StopNotice("spot", None, 1030.0).leaves_time_for(1, 0.0) is None
