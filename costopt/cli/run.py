@@ -93,6 +93,7 @@ def run(
     from costopt.market.history_file import read_history
     from costopt.session.checkpoint_place import check_checkpoint_place
     from costopt.session.live import LiveOptions, open_run
+    from costopt.session.simulated_cloud import SimulatedCloud
     from costopt.session.stop_signals import StopSignals
     from costopt.session.trainer import check_trainer
     from costopt.spec import load_job
@@ -107,22 +108,12 @@ def run(
         show_quoted_plan(load_job(job, start_at), chosen, seen, output, account=shared)
         click.echo("nothing was launched: add --apply to run it", err=True)
         return
-    options = LiveOptions(
-        state_dir=state_dir,
-        market=history,
-        start_at=start_at,
-        speed=speed,
-        tick_s=tick_s,
-        notice_s=notice_s,
-        account=shared,
-        price_forecasts=forecasts,
-        carbon=intensities,
-        explain=explain,
-    )
+    cloud = SimulatedCloud(history, start_at, speed, notice_s, forecasts, intensities)
+    options = LiveOptions(state_dir, tick_s, account=shared, explain=explain)
     signals = StopSignals()
     with (
         signals.caught(),
-        open_run(lambda now: load_job(job, now), chosen, options, signals) as live,
+        open_run(lambda now: load_job(job, now), chosen, cloud, options, signals) as live,
     ):
         record = live.engine.journal.records[live.job.name]
         if not record.submitted:
@@ -151,9 +142,10 @@ def _check_start(history: MarketHistory, start_at: datetime) -> None:
 
 
 def _warn_of_short_market(live: LiveRun) -> None:
-    if live.market.ends_at < live.job.deadline_at:
+    market = live.market
+    if market is not None and market.ends_at < live.job.deadline_at:
         click.echo(
-            f"note: market {live.market.name!r} ends {moment(live.market.ends_at)}, before the "
+            f"note: market {market.name!r} ends {moment(market.ends_at)}, before the "
             f"deadline {moment(live.job.deadline_at)}: after it nothing can be launched",
             err=True,
         )

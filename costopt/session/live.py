@@ -20,22 +20,17 @@ from costopt.domain.job import Job
 from costopt.domain.policy import Policy
 from costopt.domain.ports import Clock, HazardModel, Provider
 from costopt.energy import NodePowerModel
-from costopt.energy.carbon_history import CarbonHistory
 from costopt.engine.settings import Settings
 from costopt.engine.tick import Engine, TickResult
 from costopt.engine.world import World
 from costopt.ledger.sqlite import SqliteLedger, open_ledger
 from costopt.market.hazard import LearnedHazard
-from costopt.replay.connect import connect
-from costopt.replay.forecasts import RecordedForecasts, counted
+from costopt.session.cloud import Cloud
 from costopt.session.hazards import catalog_priors
-from costopt.session.market_clock import forget_clock, market_clock
 from costopt.session.stop_signals import StopSignals, WakefulClock
-from costopt.store.folder import FileStore
 from costopt.strategies import build
 
 LEDGER = "ledger.sqlite"
-CLOCK = "clock.json"
 POLL_S = 0.1
 DRAIN_S = 300.0
 DRAIN_WALL_S = 30.0
@@ -46,25 +41,16 @@ ReadJob = Callable[[datetime], Job]
 
 @dataclass(frozen=True, slots=True)
 class LiveOptions:
-    """Where a run keeps its state, and the simulated cloud it runs on.
+    """Where a run keeps its state, and how it decides; seconds are the run's clock's.
 
-    ``speed`` is how many seconds of market time pass in one of the wall; seconds in the other
-    fields are market time. ``start_at`` is where in the record the run begins; ``account`` the
-    quotas and tenants that it keeps to. It plans with ``price_forecasts`` from the record so far if
-    asked to, and with forecasts from the recorded intensities ``carbon`` if there are any.
-    ``explain``: whether decisions are recorded with what else was weighed.
+    ``account`` holds the quotas and tenants that it keeps to. ``explain``: whether decisions are
+    recorded with what else was weighed.
     """
 
     state_dir: Path
-    market: MarketHistory
-    start_at: datetime
-    speed: float = 1.0
     tick_s: float = 60.0
-    notice_s: float = 120.0
     cooldown_s: float = 300.0
     account: Account = UNLIMITED
-    price_forecasts: bool = False
-    carbon: CarbonHistory | None = None
     explain: bool = False
 
 
@@ -78,14 +64,15 @@ class LiveRun:
     clock: Clock
     provider: Provider
     signals: StopSignals
-    market: MarketHistory
+    market: MarketHistory | None
 
     def refuse_ended_market(self, result: TickResult) -> None:
         """Raise MarketError where the record is over and the job, without nodes, is not."""
-        if result.over or result.nodes or result.now < self.market.ends_at:
+        market = self.market
+        if market is None or result.over or result.nodes or result.now < market.ends_at:
             return
         raise MarketError(
-            f"market {self.market.name!r} ends at {self.market.ends_at:%Y-%m-%d %H:%M} UTC, and "
+            f"market {market.name!r} ends at {market.ends_at:%Y-%m-%d %H:%M} UTC, and "
             f"job {self.job.name!r} is not done: nothing can be launched any more",
             hint="run it in another --state-dir on a market that lasts until its deadline; its "
             "checkpoints are kept",
@@ -121,28 +108,30 @@ class LiveRun:
 
 @contextmanager
 def open_run(
-    read_job: ReadJob, policy: Policy, options: LiveOptions, signals: StopSignals | None = None
+    read_job: ReadJob,
+    policy: Policy,
+    cloud: Cloud,
+    options: LiveOptions,
+    signals: StopSignals | None = None,
 ) -> Iterator[LiveRun]:
-    """Begin a run, or go on with the one that the state directory holds.
+    """Begin a run on ``cloud``, or go on with the one that the state directory holds.
 
-    ``read_job`` makes the job at the market's present; a run that goes on keeps the clock, the
+    ``read_job`` makes the job at the cloud's present; a run that goes on keeps the clock, the
     start and the deadline with which it was submitted. ``signals`` wake the run from its sleep.
     Raises LedgerError where the job is finished or another process controls it, StoreError where
     the state directory cannot be written.
     """
-    name = read_job(options.start_at).name
+    name = read_job(cloud.begins_at()).name
     folder = _made(options.state_dir / "jobs" / name)
     signals = signals or StopSignals()
     with open_ledger(options.state_dir / LEDGER) as ledger, ledger.exclusive(name):
         submitted, failed = _submission(name, ledger, options)
-        if submitted is None:
-            forget_clock(folder / CLOCK)
-        clock = market_clock(folder / CLOCK, options.start_at, options.speed)
-        job = _as_submitted(read_job, submitted, options)
+        clock = cloud.clock(folder, anew=submitted is None)
+        job = _as_submitted(read_job, submitted, cloud)
         hazards = LearnedHazard(catalog_priors(load_catalog()))
-        noticed_share = 1.0 if options.notice_s > job.checkpoint.save_s else 0.0
+        noticed_share = 1.0 if cloud.notice_s > job.checkpoint.save_s else 0.0
         runtime = MailboxRuntime(
-            FileStore(folder / "store"),
+            cloud.store(folder, job),
             clock,
             speed=clock.speed,
             gang_hazard=lambda _, nodes: _gang_hazard_per_hour(hazards, nodes),
@@ -151,19 +140,7 @@ def open_run(
         if submitted is not None and failed:
             runtime.forget_failures(job)
             ledger.append(replace(submitted, at=clock.now()))
-        provider = connect(
-            "sim",
-            clock,
-            {
-                "market": options.market,
-                "machines": load_catalog(),
-                "mode": "process",
-                "notice_s": options.notice_s,
-                "state_dir": folder,
-                "store": folder / "store",
-                "runtime": runtime,
-            },
-        )
+        provider = cloud.provider(clock, folder, job, runtime)
         world = World(
             providers=(provider,),
             runtime=runtime,
@@ -173,7 +150,7 @@ def open_run(
             powers=NodePowerModel(load_catalog(), policy.objective.carbon_signal),
             hazards=hazards,
             transfers=load_catalog().transfer,
-            forecasts=_forecasts(options, policy),
+            forecasts=cloud.forecasts(policy),
         )
         settings = Settings(
             tick_s=options.tick_s,
@@ -185,14 +162,9 @@ def open_run(
         )
         engine = Engine([job], policy, build(policy.strategy), world, settings)
         try:
-            yield LiveRun(job, engine, ledger, clock, provider, signals, options.market)
+            yield LiveRun(job, engine, ledger, clock, provider, signals, cloud.market)
         finally:
             provider.close()
-
-
-def _forecasts(options: LiveOptions, policy: Policy) -> RecordedForecasts:
-    carbon = counted(options.carbon, policy.objective, load_catalog().region)
-    return RecordedForecasts(options.market if options.price_forecasts else None, carbon)
 
 
 def _made(folder: Path) -> Path:
@@ -227,9 +199,9 @@ def _submission(
     return submitted, failed
 
 
-def _as_submitted(read_job: ReadJob, submitted: JobSubmitted | None, options: LiveOptions) -> Job:
+def _as_submitted(read_job: ReadJob, submitted: JobSubmitted | None, cloud: Cloud) -> Job:
     if submitted is None:
-        return read_job(options.start_at)
+        return read_job(cloud.begins_at())
     job = read_job(submitted.start_at)
     return replace(job, start_at=submitted.start_at, deadline_at=submitted.deadline_at)
 

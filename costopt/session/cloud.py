@@ -1,0 +1,56 @@
+"""What a live run is connected to: a simulated cloud, or the account of a real one."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from costopt.agent.runtime import MailboxRuntime
+from costopt.domain.history import MarketHistory
+from costopt.domain.job import Job
+from costopt.domain.policy import Policy
+from costopt.domain.ports import Clock, Forecasts, ObjectStore, Provider
+
+
+class PacedClock(Clock, Protocol):
+    """A clock that runs ``speed`` times as fast as the wall."""
+
+    @property
+    def speed(self) -> float:
+        """1.0 for real time."""
+        ...
+
+
+class Cloud(Protocol):
+    """``folder`` is always the job's own folder in the state directory."""
+
+    @property
+    def notice_s(self) -> float:
+        """From an interruption's notice to its strike."""
+        ...
+
+    @property
+    def market(self) -> MarketHistory | None:
+        """The record that it plays, None where it is real."""
+        ...
+
+    def begins_at(self) -> datetime:
+        """When a job that is submitted now begins."""
+        ...
+
+    def clock(self, folder: Path, *, anew: bool) -> PacedClock:
+        """The run's clock; ``anew`` unless the job was submitted before. Raises StoreError."""
+        ...
+
+    def store(self, folder: Path, job: Job) -> ObjectStore:
+        """Where the job's nodes and the controller leave messages. Raises StoreError."""
+        ...
+
+    def provider(self, clock: Clock, folder: Path, job: Job, runtime: MailboxRuntime) -> Provider:
+        """The adapter that gives the job nodes. Raises ProviderError, MissingExtraError."""
+        ...
+
+    def forecasts(self, policy: Policy) -> Forecasts | None:
+        """What is expected of prices and intensities, None where what is is expected to stay."""
+        ...

@@ -1,0 +1,77 @@
+"""The embedded provider over a recorded market, with nodes that are processes of this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from costopt.agent.runtime import MailboxRuntime
+from costopt.catalog import load_catalog
+from costopt.domain.history import MarketHistory
+from costopt.domain.job import Job
+from costopt.domain.policy import Policy
+from costopt.domain.ports import Clock, Forecasts, ObjectStore, Provider
+from costopt.energy.carbon_history import CarbonHistory
+from costopt.engine.clock import ScaledClock
+from costopt.replay.connect import connect
+from costopt.replay.forecasts import RecordedForecasts, counted
+from costopt.session.market_clock import forget_clock, market_clock
+from costopt.store.folder import FileStore
+
+CLOCK = "clock.json"
+STORE = "store"
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedCloud:
+    """A Cloud that plays ``market`` from ``start_at``, ``speed`` times as fast as the wall.
+
+    ``notice_s`` is market time. Prices are forecast from the record so far if ``price_forecasts``,
+    intensities from the recorded ones in ``carbon`` if there are any.
+    """
+
+    market: MarketHistory
+    start_at: datetime
+    speed: float = 1.0
+    notice_s: float = 120.0
+    price_forecasts: bool = False
+    carbon: CarbonHistory | None = None
+
+    def begins_at(self) -> datetime:
+        """Where in the record the run begins."""
+        return self.start_at
+
+    def clock(self, folder: Path, *, anew: bool) -> ScaledClock:
+        """Market time, which goes on while no controller runs."""
+        if anew:
+            forget_clock(folder / CLOCK)
+        return market_clock(folder / CLOCK, self.start_at, self.speed)
+
+    def store(self, folder: Path, job: Job) -> ObjectStore:  # noqa: ARG002 - one store per folder
+        """A folder that all the processes see."""
+        return FileStore(folder / STORE)
+
+    def provider(
+        self,
+        clock: Clock,
+        folder: Path,
+        job: Job,  # noqa: ARG002 - agents learn of their job through the store
+        runtime: MailboxRuntime,
+    ) -> Provider:
+        """The simulator in process mode; it finds the nodes of an earlier controller."""
+        options = {
+            "market": self.market,
+            "machines": load_catalog(),
+            "mode": "process",
+            "notice_s": self.notice_s,
+            "state_dir": folder,
+            "store": folder / STORE,
+            "runtime": runtime,
+        }
+        return connect("sim", clock, options)
+
+    def forecasts(self, policy: Policy) -> Forecasts:
+        """From the record before now."""
+        carbon = counted(self.carbon, policy.objective, load_catalog().region)
+        return RecordedForecasts(self.market if self.price_forecasts else None, carbon)
