@@ -68,6 +68,7 @@ class Membership:
     gang: tuple[str, ...] = ()
     _members: dict[str, _Member] = field(default_factory=dict)
     _over_at: float | None = None
+    _trained: int = 0
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -87,20 +88,28 @@ class Membership:
             self._send(name, Over(standing.generation, "the others went on without you"))
         self.generation = max(self.generation, standing.generation)
         self._members[name] = _Member(hello, standing, hello.ready, now, now)
+        self.beat(name, standing, now)
         if hello.ready:
             self._announce(f"{name} came")
 
-    def hear(self, name: str, now: float) -> None:
-        """Any letter of a member shows that it lives."""
+    def beat(self, name: str, standing: Standing, now: float) -> None:
+        """A member lives, and is this far."""
         if name in self._members:
             self._members[name].heard_at = now
+            self._members[name].standing = standing
+            self._trained = max(self._trained, standing.generation)
+
+    def standings(self) -> dict[str, Standing]:
+        """How far each member is, as it last said."""
+        return {name: member.standing for name, member in self._members.items()}
 
     def ready(self, name: str, letter: Ready, now: float) -> None:
         """A member has left its gang and waits."""
         member = self._members.get(name)
         if member is None:
             return
-        member.standing, member.ready = letter.standing, True
+        self.beat(name, letter.standing, now)
+        member.ready = True
         if name not in self.gang:
             self._announce(f"{name} came")
         elif letter.failed:
@@ -110,7 +119,9 @@ class Membership:
 
     def leave(self, name: str, why: str, now: float, *, agreed: bool = False) -> None:
         """A member is gone. ``agreed``: its gang knew and parts of itself."""
-        if self._members.pop(name, None) is None or name not in self.gang:
+        gone = self._members.pop(name, None)
+        self.outbox = [(to, letter) for to, letter in self.outbox if to != name]
+        if gone is None or name not in self.gang:
             return
         if agreed:
             self.gang = tuple(other for other in self.gang if other != name)
@@ -167,13 +178,15 @@ class Membership:
         return [name for name, member in self._members.items() if not member.ready]
 
     def _may_form(self, now: float) -> bool:
-        if not any(member.ready for member in self._members.values()):
+        ready = [member for member in self._members.values() if member.ready]
+        if not ready:
             return False
         if self.gang:
             return self._over_at is not None and all(self._members[n].ready for n in self.gang)
-        ready = [member for member in self._members.values() if member.ready]
-        if self._over_at is not None or any(m.standing.step is not None for m in ready):
-            return len(ready) == len(self._members)
+        if len(ready) < len(self._members):
+            return False
+        if any(self._counts(member.standing) for member in ready):
+            return True
         expected = max((m.hello.expected or 0) for m in ready)
         settled = now - max(member.joined_at for member in ready) >= self.settle_s
         return settled or 0 < expected <= len(ready)
@@ -201,10 +214,15 @@ class Membership:
     def _source(self, gang: tuple[str, ...]) -> tuple[int | None, bool]:
         """The most advanced of those who trained last, and whether all are where it is."""
         standings = [self._members[name].standing for name in gang]
-        if all(standing.step is None for standing in standings):
+        steps = [s.step if s.step is not None and self._counts(s) else -1 for s in standings]
+        if max(steps) < 0:
             return None, False
-        keys = [(-1, -1) if s.step is None else (s.generation, s.step) for s in standings]
-        return keys.index(max(keys)), all(key == keys[0] for key in keys)
+        return steps.index(max(steps)), min(steps) == max(steps)
+
+    def _counts(self, standing: Standing) -> bool:
+        """Whether a state is worth going on from: that of a trainer that was left behind is not,
+        since others may have come further and saved."""
+        return standing.step is not None and standing.generation >= self._trained
 
     def _most(self) -> int:
         return min(member.hello.most for member in self._members.values())

@@ -45,7 +45,9 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """I am alive."""
+    """I am alive, and this far."""
+
+    standing: Standing
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ SPEED = "COSTOPT_SPEED"
 TOTAL_UNITS = "COSTOPT_TOTAL_UNITS"
 DATA_DIR = "COSTOPT_DATA_DIR"
 UPLOAD_BYTES_PER_S = "COSTOPT_UPLOAD_BYTES_PER_S"
+MEMBERSHIP = "COSTOPT_MEMBERSHIP"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,8 @@ class TrainerEnv:
     ``hazard_per_hour`` (of the whole gang) are in the job's time, which runs ``speed`` times
     faster than the wall; with a hazard the interval is recomputed as save times are measured.
     ``data_dir`` holds the job's data on this node's disk. ``upload_bytes_per_s`` is how fast an
-    earlier trainer on this node made a checkpoint durable.
+    earlier trainer on this node made a checkpoint durable. ``membership`` is where trainers form
+    gangs by themselves ("host:port", or "file:///path" of a file that holds it).
     """
 
     job: str = ""
@@ -46,6 +48,7 @@ class TrainerEnv:
     total_units: float | None = None
     data_dir: Path | None = None
     upload_bytes_per_s: float | None = None
+    membership: str | None = None
 
     def variables(self) -> dict[str, str]:
         """The variables to set; those that are unknown are left out."""
@@ -63,6 +66,7 @@ class TrainerEnv:
             TOTAL_UNITS: self.total_units,
             DATA_DIR: self.data_dir,
             UPLOAD_BYTES_PER_S: self.upload_bytes_per_s,
+            MEMBERSHIP: self.membership,
         }
         return {name: str(value) for name, value in values.items() if value is not None}
 
@@ -83,6 +87,7 @@ class TrainerEnv:
             total_units=_number(variables, TOTAL_UNITS),
             data_dir=_path(variables, DATA_DIR),
             upload_bytes_per_s=_number(variables, UPLOAD_BYTES_PER_S),
+            membership=variables.get(MEMBERSHIP) or None,
         )
 
 

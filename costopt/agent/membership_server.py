@@ -1,0 +1,209 @@
+"""Serves a membership over TCP, in a thread of its own or as a process."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import selectors
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+from costopt.agent.membership import Membership
+from costopt.agent.membership_letters import Beat, Bye, Hello, Ready, decode, encode
+from costopt.domain.errors import StoreError
+from costopt.store.durable import replace_quickly
+
+LONGEST_LINE_BYTES = 1 << 20
+SEND_BUFFER_BYTES = 1 << 20
+
+
+class MembershipServer:
+    """Listens from when it is made; serves from ``start`` on until ``close``.
+
+    ``port`` 0 takes a free one. Raises StoreError where the address cannot be had. Who can reach
+    the port can join: keep it inside the gang's network.
+    """
+
+    def __init__(
+        self, membership: Membership | None = None, *, host: str = "127.0.0.1", port: int = 0
+    ) -> None:
+        self._membership = Membership() if membership is None else membership
+        try:
+            self._listener = socket.create_server((host, port))
+        except OSError as error:
+            raise StoreError(
+                f"cannot serve a membership at {host}:{port}: {error}",
+                hint="give a free port of an address of this machine, or port 0",
+            ) from error
+        self._listener.setblocking(False)
+        self._host, self._port = host, self._listener.getsockname()[1]
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._waker, self._woken = socket.socketpair()
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._connections: dict[socket.socket, _Connection] = {}
+        self._by_member: dict[str, _Connection] = {}
+        self._closing = False
+        self._thread = threading.Thread(target=self._serve, name="membership", daemon=True)
+
+    @property
+    def address(self) -> str:
+        """ "host:port", for COSTOPT_MEMBERSHIP."""
+        return f"{self._host}:{self._port}"
+
+    @property
+    def generation(self) -> int:
+        """The gang's number; 0 before the first."""
+        return self._membership.generation
+
+    @property
+    def gang(self) -> tuple[str, ...]:
+        """The members that train, by rank."""
+        return self._membership.gang
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """All that are connected, spares included."""
+        return self._membership.members
+
+    def steps(self) -> dict[str, int | None]:
+        """How many steps each member has done, as it last said."""
+        return {name: s.step for name, s in self._membership.standings().items()}
+
+    def start(self) -> MembershipServer:
+        """Serve in a thread that does not keep the process alive."""
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """Stop serving; trainers go on until they need to form anew."""
+        self._closing = True
+        self._waker.send(b"x")
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _serve(self) -> None:
+        while not self._closing:
+            now = time.monotonic()
+            wait_s = max(0.0, self._membership.next_at(now) - now)
+            for key, _ in self._selector.select(wait_s):
+                self._attend(key.fileobj)
+            for name in self._membership.advance(time.monotonic()):
+                self._disconnect(self._by_member.get(name))
+            self._post()
+        for connection in list(self._connections.values()):
+            self._disconnect(connection)
+        for each in (self._listener, self._waker, self._woken):
+            each.close()
+        self._selector.close()
+
+    def _attend(self, source: object) -> None:
+        if source is self._listener:
+            with contextlib.suppress(OSError):
+                self._connect(self._listener.accept()[0])
+        elif isinstance(source, socket.socket) and source in self._connections:
+            self._read(self._connections[source])
+
+    def _connect(self, link: socket.socket) -> None:
+        link.setblocking(False)
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        self._connections[link] = _Connection(link)
+        self._selector.register(link, selectors.EVENT_READ)
+
+    def _read(self, connection: _Connection) -> None:
+        try:
+            for line in connection.lines():
+                self._take(connection, line)
+        except (OSError, ValueError, EOFError) as error:
+            self._lose(connection, str(error) or "its connection closed")
+
+    def _take(self, connection: _Connection, line: bytes) -> None:
+        now, letter = time.monotonic(), decode(line)
+        if isinstance(letter, Hello):
+            self._disconnect(self._by_member.pop(letter.member, None))
+            connection.member = letter.member
+            self._by_member[letter.member] = connection
+            self._membership.join(letter, now)
+        elif connection.member is None:
+            raise ValueError("it did not say who it is")
+        elif isinstance(letter, Beat):
+            self._membership.beat(connection.member, letter.standing, now)
+        elif isinstance(letter, Ready):
+            self._membership.ready(connection.member, letter, now)
+        elif isinstance(letter, Bye):
+            self._membership.leave(connection.member, "it left", now, agreed=True)
+
+    def _post(self) -> None:
+        """A member that takes no letters is lost; its loss may bring more letters."""
+        while self._membership.outbox:
+            name, letter = self._membership.outbox.pop(0)
+            connection = self._by_member.get(name)
+            if connection is None:
+                continue
+            try:
+                connection.link.sendall(encode(letter))
+            except OSError as error:
+                self._lose(connection, str(error))
+
+    def _lose(self, connection: _Connection, why: str) -> None:
+        member = connection.member
+        if member is not None and self._by_member.get(member) is connection:
+            self._membership.leave(member, why, time.monotonic())
+        self._disconnect(connection)
+
+    def _disconnect(self, connection: _Connection | None) -> None:
+        if connection is None or connection.link not in self._connections:
+            return
+        del self._connections[connection.link]
+        if connection.member is not None and self._by_member.get(connection.member) is connection:
+            del self._by_member[connection.member]
+        self._selector.unregister(connection.link)
+        connection.link.close()
+
+
+class _Connection:
+    def __init__(self, link: socket.socket) -> None:
+        self.link = link
+        self.member: str | None = None
+        self._unread = b""
+
+    def lines(self) -> list[bytes]:
+        """The whole lines that have come. Raises EOFError at the end, ValueError on flooding."""
+        data = self.link.recv(1 << 16)
+        if not data:
+            raise EOFError
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        if len(self._unread) > LONGEST_LINE_BYTES:
+            raise ValueError("a line without end")
+        return lines
+
+
+def main() -> None:
+    """``python -m costopt.agent.membership_server``: serve until SIGTERM or SIGINT."""
+    parser = argparse.ArgumentParser(prog="python -m costopt.agent.membership_server")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--generation", type=int, default=0, help="gangs are numbered from here")
+    parser.add_argument("--address-file", type=Path, help="holds host:port while it serves")
+    options = parser.parse_args()
+    membership = Membership(generation=options.generation)
+    try:
+        server = MembershipServer(membership, host=options.host, port=options.port)
+    except StoreError as error:
+        sys.exit(str(error))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    server.start()
+    if options.address_file is not None:
+        replace_quickly(options.address_file, server.address.encode())
+    print(server.address, flush=True)  # noqa: T201
+    with contextlib.suppress(KeyboardInterrupt):
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+"""Who trains together: formed when all are ready, never with who is gone or was left behind."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any
+
+import pytest
+
+from costopt.agent.membership import Membership
+from costopt.agent.membership_letters import (
+    Beat,
+    Formed,
+    Hello,
+    Over,
+    Ready,
+    Standing,
+    ToTrainer,
+    Waiting,
+    decode,
+    encode,
+)
+from costopt.agent.membership_server import MembershipServer
+
+NEW = Standing()
+
+
+class Table:
+    """A membership with a clock that only moves when told."""
+
+    def __init__(self, **options: Any) -> None:
+        self.now = 100.0
+        self.membership = Membership(**options)
+
+    def come(self, *names: str, standing: Standing = NEW, **options: Any) -> None:
+        for name in names:
+            fields = {"most": 8, **options}
+            self.membership.join(Hello(name, f"{name}:1", standing, **fields), self.now)
+
+    def wait(self, seconds: float, *beating: str) -> None:
+        steps = round(seconds / 0.25)
+        for _ in range(steps):
+            self.now += 0.25
+            for name in beating:
+                standing = self.membership.standings().get(name, Standing())
+                self.membership.beat(name, standing, self.now)
+            self.membership.advance(self.now)
+
+    def ready(self, *names: str, step: int = 0, failed: bool = False) -> None:
+        standing = Standing(self.membership.generation, step)
+        for name in names:
+            self.membership.ready(name, Ready(standing, failed), self.now)
+
+    def letters(self) -> dict[str, list[ToTrainer]]:
+        self.membership.advance(self.now)
+        sent: dict[str, list[ToTrainer]] = {}
+        for name, letter in self.membership.outbox:
+            sent.setdefault(name, []).append(letter)
+        self.membership.outbox.clear()
+        return sent
+
+    def formed(self) -> Formed:
+        """What all of the gang were told last."""
+        letters = [letters[-1] for letters in self.letters().values()]
+        assert letters
+        assert all(letter == letters[0] for letter in letters)
+        assert isinstance(letters[0], Formed)
+        return letters[0]
+
+
+def trained(*names: str, step: int = 5) -> Table:
+    """A gang at a step."""
+    table = Table()
+    table.come(*names, expected=len(names))
+    assert table.formed().members == names
+    for name in names:
+        table.membership.beat(name, Standing(1, step), table.now)
+    return table
+
+
+def test_a_first_gang_waits_for_the_expected_number() -> None:
+    table = Table()
+    table.come("a", expected=2)
+    assert table.letters() == {}
+    table.come("b", expected=2)
+    formed = table.formed()
+    assert formed.members == ("a", "b")
+    assert (formed.generation, formed.source, formed.store) == (1, None, "a:1")
+
+
+def test_a_first_gang_of_unknown_size_waits_until_no_more_come() -> None:
+    table = Table(settle_s=1.0)
+    table.come("a")
+    table.wait(0.75, "a")
+    table.come("b")
+    table.wait(0.75, "a", "b")
+    assert table.letters() == {}
+    table.wait(0.25, "a", "b")
+    assert table.formed().members == ("a", "b")
+
+
+def test_who_closes_its_connection_is_gone_at_once() -> None:
+    table = trained("a", "b", "c")
+    table.membership.leave("b", "its connection closed", table.now)
+    over = Over(1, "b: its connection closed")
+    assert table.letters() == {"a": [over], "c": [over]}
+    table.ready("a", step=5, failed=True)
+    assert not any(isinstance(x, Formed) for each in table.letters().values() for x in each)
+    table.ready("c", step=6, failed=True)
+    formed = table.formed()
+    assert (formed.generation, formed.members) == (2, ("a", "c"))
+    assert (formed.source, formed.aligned) == (1, False)
+
+
+def test_who_is_silent_is_gone_soon_and_new_when_it_wakes() -> None:
+    table = trained("a", "b")
+    table.wait(1.5, "a")
+    assert table.letters() == {"a": [Over(1, "b: silent for 1.2 s")]}
+    table.ready("a", step=9, failed=True)
+    assert table.formed().members == ("a",)
+    table.membership.beat("a", Standing(2, 10), table.now)
+    table.come("b", standing=Standing(1, 8), ready=False)
+    assert table.letters() == {"b": [Over(1, "the others went on without you")]}
+    table.membership.ready("b", Ready(Standing(1, 8), failed=True), table.now)
+    assert table.letters() == {"a": [Waiting("b came")]}
+    table.ready("a", step=11)
+    formed = table.formed()
+    assert formed.members == ("a", "b")
+    assert (formed.source, formed.aligned) == (0, False)
+
+
+def test_the_state_of_who_was_left_behind_counts_for_nothing() -> None:
+    table = trained("a", "b")
+    table.wait(1.5, "a")
+    table.ready("a", step=9, failed=True)
+    table.letters()
+    table.membership.beat("a", Standing(2, 10), table.now)
+    table.membership.leave("a", "killed", table.now)
+    table.come("b", standing=Standing(1, 8), expected=1)
+    assert table.formed().source is None
+
+
+def test_a_joiner_waits_for_a_step_to_end() -> None:
+    table = trained("a", "b")
+    table.come("c")
+    assert table.letters() == {"a": [Waiting("c came")], "b": [Waiting("c came")]}
+    table.ready("a", step=6)
+    assert table.letters() == {}
+    table.ready("b", step=6)
+    formed = table.formed()
+    assert formed.members == ("a", "b", "c")
+    assert (formed.source, formed.aligned) == (0, False)
+
+
+def test_who_leaves_by_agreement_disturbs_nobody() -> None:
+    table = trained("a", "b", "c")
+    table.membership.leave("a", "it left", table.now, agreed=True)
+    assert table.letters() == {}
+    table.ready("b", "c", step=6)
+    formed = table.formed()
+    assert formed.members == ("b", "c")
+    assert formed.aligned
+
+
+def test_more_than_fit_are_spares_and_take_the_place_of_who_goes() -> None:
+    table = Table()
+    table.come("a", "b", "c", most=2, expected=3)
+    formed = table.formed()
+    assert formed.members == ("a", "b")
+    table.membership.leave("a", "killed", table.now)
+    table.ready("b", step=3, failed=True)
+    assert table.formed().members == ("b", "c")
+
+
+def test_who_hangs_is_counted_out() -> None:
+    table = trained("a", "b", "c")
+    table.membership.leave("c", "killed", table.now)
+    table.ready("a", step=5, failed=True)
+    table.membership.hung_s = 10.0
+    table.wait(9.75, "a", "b")
+    assert "b" in table.membership.members
+    table.wait(0.5, "a", "b")
+    assert table.formed().members == ("a",)
+
+
+def test_a_membership_that_starts_anew_adopts_the_gang_that_runs() -> None:
+    table = Table()
+    standing = Standing(7, 40)
+    table.come("a", "b", standing=standing, ready=False)
+    assert table.letters() == {}
+    assert table.membership.generation == 7
+    assert table.membership.gang == ("a", "b")
+    table.come("c")
+    assert table.letters() == {"a": [Waiting("c came")], "b": [Waiting("c came")]}
+    table.membership.leave("b", "killed", table.now)
+    table.membership.ready("a", Ready(Standing(7, 41), failed=True), table.now)
+    formed = table.formed()
+    assert (formed.generation, formed.members, formed.source) == (8, ("a", "c"), 0)
+
+
+def test_a_gang_of_none_is_formed_like_the_first() -> None:
+    table = trained("a", "b")
+    table.membership.leave("a", "killed", table.now)
+    table.membership.leave("b", "killed", table.now)
+    table.come("c", expected=2)
+    assert table.letters() == {}
+    table.come("d", expected=2)
+    formed = table.formed()
+    assert (formed.generation, formed.source) == (2, None)
+
+
+@pytest.mark.parametrize("line", [b"", b"{}", b"[]", b'{"kind": "hello"}', b'{"kind": 3}', b"\xff"])
+def test_nonsense_is_no_letter(line: bytes) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        decode(line)
+
+
+def test_a_letter_survives_the_way() -> None:
+    for letter in (
+        Hello("a", "h:1", Standing(2, 3), conditions=("threads=1",)),
+        Formed(3, ("a", "b"), 0, True, "h:1", (("threads=1",), ())),
+    ):
+        assert decode(encode(letter)) == letter
+
+
+def talk(server: MembershipServer, name: str) -> socket.socket:
+    host, port = server.address.split(":")
+    link = socket.create_connection((host, int(port)), timeout=5.0)
+    link.sendall(encode(Hello(name, f"{name}:1", Standing(), most=8, expected=2)))
+    return link
+
+
+def test_the_server_forms_a_gang_and_forgets_who_hangs_up_or_talks_nonsense() -> None:
+    server = MembershipServer().start()
+    first, second = talk(server, "a"), talk(server, "b")
+    for link in (first, second):
+        letter = decode(link.makefile("rb").readline())
+        assert isinstance(letter, Formed)
+        assert set(letter.members) == {"a", "b"}
+        link.sendall(encode(Beat(Standing(1, 0))))
+    second.sendall(b"nonsense\n")
+    assert isinstance(decode(first.makefile("rb").readline()), Over)
+    assert second.recv(10) == b""
+    first.close()
+    until = time.monotonic() + 5.0
+    while server.members and time.monotonic() < until:
+        time.sleep(0.01)
+    assert server.members == ()
+    server.close()
+    second.close()
