@@ -10,9 +10,10 @@ from typing import cast
 from costopt.domain.errors import BadRequestError
 from costopt.domain.ports import Machines, ProviderOptions
 from costopt_aws.clients import Timeouts
+from costopt_aws.market_options import MARKET_KEYS, MarketOptions
 
 _REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d+")
-KEYS = frozenset({"regions", "machines", "profile", "queues", "timeouts", "bootstrap"})
+KEYS = MARKET_KEYS | {"regions", "machines", "profile", "queues", "timeouts", "bootstrap"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,8 @@ class AwsOptions:
 
     ``queues``: by region, the URL of the SQS queue that EventBridge feeds with the regions'
     interruption warnings; without one, notices come only from the nodes themselves.
-    ``bootstrap``: what a node is started with; without one nothing can be launched.
+    ``bootstrap``: what a node is started with; without one nothing can be launched. ``market``:
+    what is offered and where prices are looked up.
     """
 
     regions: tuple[str, ...]
@@ -30,6 +32,7 @@ class AwsOptions:
     queues: Mapping[str, str] = field(default_factory=dict)
     timeouts: Timeouts = Timeouts()  # noqa: RUF009
     bootstrap: object | None = None
+    market: MarketOptions = MarketOptions()  # noqa: RUF009
 
     @classmethod
     def parse(cls, options: ProviderOptions) -> AwsOptions:
@@ -47,6 +50,7 @@ class AwsOptions:
             queues=cast("Mapping[str, str]", options.get("queues") or {}),
             timeouts=cast("Timeouts", options.get("timeouts") or Timeouts()),
             bootstrap=options.get("bootstrap"),
+            market=MarketOptions.parse(options),
         )
 
 

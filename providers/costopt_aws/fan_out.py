@@ -1,0 +1,33 @@
+"""The same question to many regions at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from costopt.domain.errors import ProviderError
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+AT_A_TIME = 8
+"""Calls in flight: AWS counts them by account and region, so few are enough and none too many."""
+
+
+def fan_out(
+    keys: Iterable[K], ask: Callable[[K], V], at_a_time: int = AT_A_TIME
+) -> dict[K, V | ProviderError]:
+    """The answer for each key, in the order of ``keys``; one that fails stops no other."""
+    asked = tuple(dict.fromkeys(keys))
+    if len(asked) <= 1:
+        return {key: _answer(ask, key) for key in asked}
+    with ThreadPoolExecutor(min(at_a_time, len(asked)), thread_name_prefix="aws") as pool:
+        return dict(zip(asked, pool.map(lambda key: _answer(ask, key), asked), strict=True))
+
+
+def _answer(ask: Callable[[K], V], key: K) -> V | ProviderError:
+    try:
+        return ask(key)
+    except ProviderError as error:
+        return error

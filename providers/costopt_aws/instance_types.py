@@ -1,0 +1,131 @@
+"""Instance types as EC2 describes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import Any
+
+from costopt.domain.market import CapacityType
+from costopt_aws.clients import Clients
+from costopt_aws.errors import asking
+from costopt_aws.kept import Kept
+
+DAY_S = 86400.0
+GPU_FAMILIES = ("g*", "p*")
+"""Every family of EC2 with NVIDIA GPUs begins with one of these letters."""
+
+UNNAMED_GPUS = {"p5en": "H200"}
+"""Models of families whose GPU EC2 has called "NVIDIA", its maker (EC2 instance type pages)."""
+
+_USAGE = {
+    "spot": CapacityType.SPOT,
+    "on-demand": CapacityType.ON_DEMAND,
+    "capacity-block": CapacityType.RESERVED,
+}
+_BANDWIDTH = re.compile(r"(?:(\d+)x )?(\d+(?:\.\d+)?) Gigabit")
+
+
+@dataclass(frozen=True, slots=True)
+class TypeFacts:
+    """``gpus`` is a fraction where a GPU is shared; ``network_gbps`` is what is always there.
+
+    None: EC2 gives no figure. ``efa_interfaces`` is 0 without the Elastic Fabric Adapter.
+    """
+
+    name: str
+    terms: frozenset[CapacityType]
+    vcpus: int
+    memory_gib: float
+    gpus: float
+    gpu_model: str | None
+    gpu_memory_gib: float | None
+    network_gbps: float | None
+    efa_interfaces: int
+
+    @classmethod
+    def read(cls, item: Mapping[str, Any]) -> TypeFacts:
+        """From an entry of DescribeInstanceTypes."""
+        name = item["InstanceType"]
+        gpu = next(iter(item.get("GpuInfo", {}).get("Gpus", ())), None)
+        network = item.get("NetworkInfo", {})
+        usage = item.get("SupportedUsageClasses", ())
+        return cls(
+            name=name,
+            terms=frozenset(_USAGE[word] for word in usage if word in _USAGE),
+            vcpus=int(item["VCpuInfo"]["DefaultVCpus"]),
+            memory_gib=item["MemoryInfo"]["SizeInMiB"] / 1024,
+            gpus=0.0 if gpu is None else _count(gpu),
+            gpu_model=None if gpu is None else _model(name, gpu),
+            gpu_memory_gib=None if gpu is None else _gib(gpu),
+            network_gbps=_gbps(network),
+            efa_interfaces=int(network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0)),
+        )
+
+
+class InstanceTypes:
+    """DescribeInstanceTypes, once a day for each region."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._kept: Kept[tuple[str, tuple[str, ...]], Mapping[str, TypeFacts]] = Kept(
+            DAY_S, 30 * DAY_S
+        )
+
+    def matching(
+        self, region: str, patterns: Sequence[str], now: datetime
+    ) -> Mapping[str, TypeFacts]:
+        """The region's types that match any of ``patterns``, by name; all with GPUs where none.
+
+        Raises ProviderError.
+        """
+        wanted = tuple(patterns) or GPU_FAMILIES
+        found = self._kept.get((region, wanted), now, lambda: self._ask(region, wanted))
+        return found if patterns else {n: facts for n, facts in found.items() if facts.gpus > 0}
+
+    def _ask(self, region: str, patterns: tuple[str, ...]) -> Mapping[str, TypeFacts]:
+        with asking("ec2:DescribeInstanceTypes", region):
+            pages = (
+                self._clients.reading("ec2", region)
+                .get_paginator("describe_instance_types")
+                .paginate(Filters=[{"Name": "instance-type", "Values": list(patterns)}])
+            )
+            items = [item for page in pages for item in page["InstanceTypes"]]
+        facts = (TypeFacts.read(item) for item in items)
+        return {each.name: each for each in facts if _matches(each.name, patterns)}
+
+
+def _matches(name: str, patterns: Collection[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _count(gpu: Mapping[str, Any]) -> float:
+    """A shared GPU counts 0, and tells which part of it the instance has."""
+    whole = float(gpu.get("Count", 0))
+    if whole > 0:
+        return whole
+    return float(gpu.get("GpuPartitionSize", 0.0)) * float(gpu.get("LogicalGpuCount", 1))
+
+
+def _model(name: str, gpu: Mapping[str, Any]) -> str | None:
+    told = str(gpu.get("Name", ""))
+    if told and told != gpu.get("Manufacturer") and told != "NVIDIA":
+        return told
+    return UNNAMED_GPUS.get(name.partition(".")[0])
+
+
+def _gib(gpu: Mapping[str, Any]) -> float | None:
+    size_mib = gpu.get("MemoryInfo", {}).get("SizeInMiB")
+    return None if size_mib is None else size_mib / 1024
+
+
+def _gbps(network: Mapping[str, Any]) -> float | None:
+    """The baseline of all cards, else the performance as printed unless it is an "Up to"."""
+    baselines = [card.get("BaselineBandwidthInGbps") for card in network.get("NetworkCards", ())]
+    if baselines and None not in baselines:
+        return float(sum(baselines))
+    printed = _BANDWIDTH.fullmatch(str(network.get("NetworkPerformance", "")))
+    return None if printed is None else float(printed[1] or 1) * float(printed[2])

@@ -1,0 +1,73 @@
+"""Answers of AWS that are kept for a while, so that a tick costs few calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from threading import Lock
+from typing import Generic, TypeVar
+
+from costopt.domain.errors import ProviderError
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+FIRST_PAUSE_S = 30.0
+LONGEST_PAUSE_S = 900.0
+
+
+@dataclass(slots=True)
+class _Entry(Generic[V]):
+    """What is known for one key, and since when it cannot be asked."""
+
+    lock: Lock = field(default_factory=Lock)
+    answer: V | None = None
+    asked_at: datetime | None = None
+    error: ProviderError | None = None
+    failures: int = 0
+    quiet_until: datetime | None = None
+
+
+class Kept(Generic[K, V]):
+    """Answers by key, asked again once they are ``ttl_s`` old. Safe to share between threads.
+
+    After a failure the question rests for 30 s, twice as long after each further one, at most
+    15 min; meanwhile the old answer is given while it is younger than ``usable_s``, else the
+    error. An answer carries its own time of observation: an old one is not passed off as new.
+    """
+
+    def __init__(self, ttl_s: float, usable_s: float | None = None) -> None:
+        self._ttl = timedelta(seconds=ttl_s)
+        self._usable = timedelta(seconds=ttl_s if usable_s is None else usable_s)
+        self._entries: dict[K, _Entry[V]] = {}
+        self._lock = Lock()
+
+    def get(self, key: K, now: datetime, ask: Callable[[], V]) -> V:
+        """The answer for ``key``, from ``ask`` where it is due. Raises what ``ask`` raised."""
+        with self._lock:
+            entry = self._entries.setdefault(key, _Entry())
+        with entry.lock:
+            if entry.asked_at is not None and now - entry.asked_at < self._ttl:
+                assert entry.answer is not None
+                return entry.answer
+            if entry.quiet_until is None or now >= entry.quiet_until:
+                self._ask(entry, now, ask)
+            return self._told(entry, now)
+
+    def _ask(self, entry: _Entry[V], now: datetime, ask: Callable[[], V]) -> None:
+        try:
+            entry.answer = ask()
+        except ProviderError as error:
+            pause_s = min(FIRST_PAUSE_S * 2**entry.failures, LONGEST_PAUSE_S)
+            entry.error, entry.quiet_until = error, now + timedelta(seconds=pause_s)
+            entry.failures += 1
+        else:
+            entry.asked_at, entry.error, entry.quiet_until, entry.failures = now, None, None, 0
+
+    def _told(self, entry: _Entry[V], now: datetime) -> V:
+        if entry.asked_at is not None and now - entry.asked_at < max(self._ttl, self._usable):
+            assert entry.answer is not None
+            return entry.answer
+        assert entry.error is not None
+        raise entry.error

@@ -1,0 +1,100 @@
+"""The market of EC2: what is for rent now, what it cost before, and what the account may have."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from costopt.domain.errors import ProviderError
+from costopt.domain.estimate import Estimate
+from costopt.domain.market import CapacityType, Offer, Pool
+from costopt.domain.ports import PriceChange, PriceSeries
+from costopt.domain.quota import Quota
+from costopt_aws.advisor import SpotAdvisor
+from costopt_aws.capacity_blocks import CapacityBlocks
+from costopt_aws.clients import Clients
+from costopt_aws.fan_out import fan_out
+from costopt_aws.instance_types import InstanceTypes
+from costopt_aws.market_options import MarketOptions
+from costopt_aws.offerings import Offerings
+from costopt_aws.offers import NAME, Offers, Scope, Sources
+from costopt_aws.on_demand_prices import OnDemandPrices
+from costopt_aws.placement_scores import PlacementScores
+from costopt_aws.price_file import PriceFile
+from costopt_aws.pricing_api import PricingApi
+from costopt_aws.quotas import AccountQuotas
+from costopt_aws.regions import Regions
+from costopt_aws.spot_prices import HISTORY_DAYS, SpotPrices
+from costopt_aws.zones import Zones
+
+
+class AwsMarket:
+    """Implements the ports PriceSource and QuotaSource, and the offers of the provider."""
+
+    def __init__(self, clients: Clients, regions: tuple[str, ...], options: MarketOptions) -> None:
+        self.zones = Zones(clients)
+        self.blocks = CapacityBlocks(clients, self.zones)
+        self._regions = regions
+        self._sources = Sources(
+            regions=Regions(clients),
+            types=InstanceTypes(clients),
+            offerings=Offerings(clients),
+            spot=SpotPrices(clients, self.zones),
+            on_demand=OnDemandPrices(
+                PricingApi(clients),
+                PriceFile(options.price_file_url, options.cache_folder),
+                options.list_prices,
+            ),
+            advisor=SpotAdvisor(options.advisor_url),
+            scores=PlacementScores(clients),
+            blocks=self.blocks,
+        )
+        scope = Scope(regions, options.instance_types, options.scored_nodes)
+        self._offers = Offers(scope, self._sources)
+        self._quotas = AccountQuotas(clients)
+
+    def offers(self, now: datetime) -> tuple[Offer, ...]:
+        """Every pool of the regions; one of which something is unknown says why."""
+        return self._offers.now(now)
+
+    def quotas(self, now: datetime) -> tuple[Quota, ...]:
+        """The quotas of vCPUs of all regions that tell them; raises where none does."""
+        answers = fan_out(self._regions, lambda region: self._quotas.of(region, now))
+        told = [answer for answer in answers.values() if not isinstance(answer, ProviderError)]
+        failed = [answer for answer in answers.values() if isinstance(answer, ProviderError)]
+        if failed and not told:
+            raise failed[0]
+        return tuple(quota for quotas in told for quota in quotas)
+
+    def price_series(
+        self, region: str, instance_types: Collection[str], now: datetime
+    ) -> tuple[PriceSeries, ...]:
+        """The types of the region that are sold on spot. Raises ProviderError."""
+        self._sources.regions.check(region, now, through=self._regions)
+        types = self._sources.types.matching(region, tuple(instance_types), now)
+        zones = self._sources.offerings.zones(region, now)
+        return tuple(
+            PriceSeries(NAME, region, name)
+            for name in sorted(types)
+            if CapacityType.SPOT in types[name].terms and zones.get(name)
+        )
+
+    def price_changes(
+        self, series: PriceSeries, since: datetime, until: datetime
+    ) -> tuple[PriceChange, ...]:
+        """AWS tells the last 90 days. Raises ProviderError."""
+        since = max(since, until - timedelta(days=HISTORY_DAYS))
+        prices = self._sources.spot.history(series.region, series.instance_type, since, until)
+        return tuple(
+            PriceChange(
+                Pool(NAME, series.region, price.zone_id, price.instance_type, CapacityType.SPOT),
+                price.at,
+                price.usd_per_hour,
+            )
+            for price in prices
+        )
+
+    def list_price(self, series: PriceSeries, now: datetime) -> Estimate | None:
+        """The on-demand list price of one node."""
+        prices, _ = self._sources.on_demand.prices(series.region, [series.instance_type], now)
+        return prices.get(series.instance_type)

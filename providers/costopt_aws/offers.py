@@ -1,0 +1,206 @@
+"""What can be rented now, put together from what AWS tells in many places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from costopt.domain.errors import ProviderError
+from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.market import CapacityType, Offer, Pool
+from costopt_aws.advisor import SpotAdvisor
+from costopt_aws.capacity_blocks import CapacityBlocks
+from costopt_aws.fan_out import fan_out
+from costopt_aws.instance_types import InstanceTypes, TypeFacts
+from costopt_aws.kept import Kept
+from costopt_aws.offerings import Offerings
+from costopt_aws.on_demand_prices import OnDemandPrices
+from costopt_aws.placement_scores import FEWEST_TYPES, PlacementScores
+from costopt_aws.regions import Regions
+from costopt_aws.spot_prices import SpotPrice, SpotPrices
+
+NAME = "aws"
+MINUTES_5_S = 300.0
+NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "on-demand nodes are not interrupted")
+ANY_ZONE = "*"
+"""Suffix of a region's name for what holds in all its zones, as in the catalogue's offers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where offers come from."""
+
+    regions: Regions
+    types: InstanceTypes
+    offerings: Offerings
+    spot: SpotPrices
+    on_demand: OnDemandPrices
+    advisor: SpotAdvisor
+    scores: PlacementScores
+    blocks: CapacityBlocks
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Regions and types to offer; ``instance_types`` may hold wildcards, () is all with GPUs.
+
+    ``scored_nodes``: for how many nodes placement scores are asked, None for no scores.
+    """
+
+    regions: tuple[str, ...]
+    instance_types: tuple[str, ...] = ()
+    scored_nodes: int | None = 1
+
+
+class Offers:
+    """The offers of a scope. A tick costs one call for spot prices every five minutes and region.
+
+    What cannot be had of a region is an offer without a price that says why: a region that is
+    disabled or down, a missing permission, a type that it does not sell, a price that is not told.
+    The other regions go on.
+    """
+
+    def __init__(self, scope: Scope, sources: Sources) -> None:
+        self._scope = scope
+        self._from = sources
+        self._spot: Kept[str, tuple[Mapping[tuple[str, str], SpotPrice], datetime]] = Kept(
+            MINUTES_5_S, 2 * 3600.0
+        )
+
+    def now(self, now: datetime) -> tuple[Offer, ...]:
+        """One offer for each zone, type and capacity type of the scope."""
+        answers = fan_out(self._scope.regions, lambda region: self._region(region, now))
+        return tuple(
+            offer
+            for region, answer in answers.items()
+            for offer in (
+                self._without(region, answer) if isinstance(answer, ProviderError) else answer
+            )
+        )
+
+    def _region(self, region: str, now: datetime) -> tuple[Offer, ...]:
+        self._from.regions.check(region, now, through=self._scope.regions)
+        types = self._from.types.matching(region, self._scope.instance_types, now)
+        zones = self._from.offerings.zones(region, now)
+        sold = {name: facts for name, facts in types.items() if zones.get(name)}
+        return (
+            *self._spot_offers(region, sold, zones, now),
+            *self._on_demand_offers(region, sold, zones, now),
+            *self._reserved_offers(region, sold, now),
+            *self._not_sold(region, sold),
+        )
+
+    def _spot_offers(
+        self,
+        region: str,
+        types: Mapping[str, TypeFacts],
+        zones: Mapping[str, frozenset[str]],
+        now: datetime,
+    ) -> Iterator[Offer]:
+        names = [n for n, facts in types.items() if CapacityType.SPOT in facts.terms]
+        prices, seen_at, why_not = self._spot_prices(region, names, now)
+        likely = self._availability(region, names, now)
+        for name in names:
+            hazard = self._from.advisor.hazard_per_hour(region, name, now)
+            for zone_id in sorted(zones[name]):
+                price = _estimate(prices.get((zone_id, name)), seen_at)
+                yield Offer(
+                    pool=Pool(NAME, region, zone_id, name, CapacityType.SPOT),
+                    price_usd_per_hour=price,
+                    hazard_per_hour=hazard,
+                    nodes_available=None,
+                    availability=likely.get((zone_id, _family(name))),
+                    unknown_because="" if price else why_not,
+                )
+
+    def _spot_prices(
+        self, region: str, names: Sequence[str], now: datetime
+    ) -> tuple[Mapping[tuple[str, str], SpotPrice], datetime, str]:
+        try:
+            prices, seen_at = self._spot.get(
+                region, now, lambda: (self._from.spot.current(region, names, now), now)
+            )
+        except ProviderError as error:
+            return {}, now, error.message
+        return prices, seen_at, "AWS tells no spot price of this type in this zone"
+
+    def _availability(
+        self, region: str, names: Iterable[str], now: datetime
+    ) -> Mapping[tuple[str, str], Estimate]:
+        """By (zone id, family): scores are of several types together."""
+        if self._scope.scored_nodes is None:
+            return {}
+        families: dict[str, list[str]] = {}
+        for name in names:
+            families.setdefault(_family(name), []).append(name)
+        return {
+            (zone_id, family): likely
+            for family, members in families.items()
+            if len(members) >= FEWEST_TYPES
+            for zone_id, likely in self._from.scores.availability(
+                region, members, self._scope.scored_nodes, now
+            ).items()
+        }
+
+    def _on_demand_offers(
+        self,
+        region: str,
+        types: Mapping[str, TypeFacts],
+        zones: Mapping[str, frozenset[str]],
+        now: datetime,
+    ) -> Iterator[Offer]:
+        names = [n for n, facts in types.items() if CapacityType.ON_DEMAND in facts.terms]
+        prices, why_not = self._from.on_demand.prices(region, names, now)
+        for name in names:
+            price = prices.get(name)
+            for zone_id in sorted(zones[name]):
+                yield Offer(
+                    pool=Pool(NAME, region, zone_id, name, CapacityType.ON_DEMAND),
+                    price_usd_per_hour=price,
+                    hazard_per_hour=NEVER_INTERRUPTED,
+                    nodes_available=None,
+                    unknown_because="" if price else why_not,
+                )
+
+    def _reserved_offers(
+        self, region: str, types: Mapping[str, TypeFacts], now: datetime
+    ) -> tuple[Offer, ...]:
+        """None where they cannot be listed: few accounts have any."""
+        try:
+            return self._from.blocks.booked(region, types.keys(), now)
+        except ProviderError:
+            return ()
+
+    def _not_sold(self, region: str, sold: Iterable[str]) -> Iterator[Offer]:
+        """Types that were asked for by name and that no zone of the region has."""
+        for name in self._scope.instance_types:
+            if not _is_pattern(name) and name not in sold:
+                yield from _unknown(region, name, f"{region} does not sell {name}")
+
+    def _without(self, region: str, error: ProviderError) -> Iterator[Offer]:
+        """The offers of a region that nothing could be learned of, for the reason to be told."""
+        for name in self._scope.instance_types or ("*",):
+            yield from _unknown(region, name, error.message)
+
+
+def _unknown(region: str, name: str, reason: str) -> Iterator[Offer]:
+    for terms in (CapacityType.SPOT, CapacityType.ON_DEMAND):
+        pool = Pool(NAME, region, region + ANY_ZONE, name, terms)
+        yield Offer(pool, None, None, None, unknown_because=reason)
+
+
+def _estimate(price: SpotPrice | None, seen_at: datetime) -> Estimate | None:
+    """The price as it was seen: its age is that of the look, not that of its last change."""
+    if price is None or price.usd_per_hour is None:
+        return None
+    source = f"EC2 spot price, unchanged since {price.at:%Y-%m-%d %H:%M}Z"
+    return Estimate.exact(price.usd_per_hour, Basis.MEASURED, source, seen_at)
+
+
+def _family(instance_type: str) -> str:
+    return instance_type.partition(".")[0]
+
+
+def _is_pattern(name: str) -> bool:
+    return any(sign in name for sign in "*?[")

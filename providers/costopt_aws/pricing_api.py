@@ -1,0 +1,95 @@
+"""On-demand prices from the Pricing API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from costopt.domain.errors import ProviderError
+from costopt.domain.estimate import Basis, Estimate
+from costopt_aws.clients import Clients
+from costopt_aws.errors import asking
+from costopt_aws.fan_out import fan_out
+from costopt_aws.kept import Kept
+
+HOME = "us-east-1"
+"""The API answers in few regions, for all of them."""
+
+DAY_S = 86400.0
+USABLE_S = 7 * DAY_S
+FILTERS = {
+    "operatingSystem": "Linux",
+    "tenancy": "Shared",
+    "preInstalledSw": "NA",
+    "capacitystatus": "Used",
+    "marketoption": "OnDemand",
+}
+
+
+class PricingApi:
+    """GetProducts, once a day for each instance type: one answer holds all regions."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._kept: Kept[str, tuple[Mapping[str, float], datetime]] = Kept(DAY_S, USABLE_S)
+
+    def prices(
+        self, region: str, instance_types: Collection[str], now: datetime
+    ) -> Mapping[str, Estimate]:
+        """List prices of a region by instance type; types without one are left out.
+
+        Raises ProviderError where none could be had.
+        """
+        names = sorted(instance_types)
+        if not names:
+            return {}
+        first = self._usd_per_hour(names[0], now)
+        rest = fan_out(names[1:], lambda name: self._usd_per_hour(name, now))
+        answers = {names[0]: first, **rest}
+        return {
+            name: Estimate.exact(answer[0][region], Basis.LISTED, "AWS Pricing API", answer[1])
+            for name, answer in answers.items()
+            if not isinstance(answer, ProviderError) and region in answer[0]
+        }
+
+    def _usd_per_hour(
+        self, instance_type: str, now: datetime
+    ) -> tuple[Mapping[str, float], datetime]:
+        return self._kept.get(instance_type, now, lambda: (self._ask(instance_type), now))
+
+    def _ask(self, instance_type: str) -> Mapping[str, float]:
+        wanted = {**FILTERS, "instanceType": instance_type}
+        with asking("pricing:GetProducts", HOME):
+            pages = (
+                self._clients.reading("pricing", HOME)
+                .get_paginator("get_products")
+                .paginate(
+                    ServiceCode="AmazonEC2",
+                    Filters=[
+                        {"Type": "TERM_MATCH", "Field": field, "Value": value}
+                        for field, value in wanted.items()
+                    ],
+                )
+            )
+            products = [json.loads(text) for page in pages for text in page["PriceList"]]
+        return read_products(products)
+
+
+def read_products(products: Collection[Mapping[str, Any]]) -> dict[str, float]:
+    """Dollars per hour by region; a region with two different prices is left out."""
+    found: dict[str, set[float]] = {}
+    for product in products:
+        region = product["product"]["attributes"].get("regionCode")
+        if region:
+            found.setdefault(region, set()).update(_usd_per_hour(product))
+    return {region: usd.pop() for region, usd in found.items() if len(usd) == 1}
+
+
+def _usd_per_hour(product: Mapping[str, Any]) -> Iterator[float]:
+    for term in product.get("terms", {}).get("OnDemand", {}).values():
+        for dimension in term["priceDimensions"].values():
+            usd = float(dimension["pricePerUnit"].get("USD", 0))
+            if dimension["unit"] == "Hrs" and usd > 0:
+                yield usd

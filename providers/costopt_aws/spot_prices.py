@@ -1,0 +1,101 @@
+"""Spot prices, present and past, by zone id."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from costopt_aws.clients import Clients
+from costopt_aws.errors import asking
+from costopt_aws.zones import Zones
+
+PRODUCT = "Linux/UNIX"
+HISTORY_DAYS = 90
+"""How far back AWS tells spot prices (EC2 User Guide, "View Spot Instance pricing history")."""
+
+MOST_TYPES = 100
+PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SpotPrice:
+    """What a node has cost since ``at``; None where the figure that was told is no price."""
+
+    zone_id: str
+    instance_type: str
+    at: datetime
+    usd_per_hour: float | None
+
+
+class SpotPrices:
+    """DescribeSpotPriceHistory for Linux. Raises ProviderError."""
+
+    def __init__(self, clients: Clients, zones: Zones) -> None:
+        self._clients = clients
+        self._zones = zones
+
+    def current(
+        self, region: str, instance_types: Collection[str], now: datetime
+    ) -> Mapping[tuple[str, str], SpotPrice]:
+        """The price in force at ``now`` by (zone id, instance type), where there is one."""
+        newest: dict[tuple[str, str], SpotPrice] = {}
+        for price in self._ask(region, sorted(instance_types), now, None):
+            key = price.zone_id, price.instance_type
+            if key not in newest or newest[key].at < price.at:
+                newest[key] = price
+        return newest
+
+    def history(
+        self, region: str, instance_type: str, since: datetime, until: datetime
+    ) -> tuple[SpotPrice, ...]:
+        """Changes before ``until`` by zone and time; the first of a zone may lie before ``since``.
+
+        AWS tells the last change before the window along with those in it.
+        """
+        found = {
+            (price.zone_id, price.at): price
+            for price in self._ask(region, [instance_type], since, until)
+            if price.at < until
+        }
+        return tuple(found[key] for key in sorted(found))
+
+    def _ask(
+        self, region: str, instance_types: list[str], since: datetime, until: datetime | None
+    ) -> Iterator[SpotPrice]:
+        if not instance_types:
+            return
+        ids = self._zones.ids(region)
+        client = self._clients.reading("ec2", region)
+        for first in range(0, len(instance_types), MOST_TYPES):
+            some = instance_types[first : first + MOST_TYPES]
+            with asking("ec2:DescribeSpotPriceHistory", region):
+                pages = client.get_paginator("describe_spot_price_history").paginate(
+                    InstanceTypes=some,
+                    ProductDescriptions=[PRODUCT],
+                    StartTime=since,
+                    PaginationConfig={"PageSize": PAGE},
+                    **({} if until is None else {"EndTime": until}),
+                )
+                items = [item for page in pages for item in page["SpotPriceHistory"]]
+            yield from filter(None, (_price(item, ids) for item in items))
+
+
+def _price(item: Mapping[str, Any], ids: Mapping[str, str]) -> SpotPrice | None:
+    """None in a zone that is not one of the account's, such as a Local Zone."""
+    zone_id = ids.get(item.get("AvailabilityZone", "")) or item.get("AvailabilityZoneId")
+    if zone_id is None or zone_id not in ids.values():
+        return None
+    return SpotPrice(
+        zone_id, item["InstanceType"], item["Timestamp"].astimezone(UTC), _usd(item["SpotPrice"])
+    )
+
+
+def _usd(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value > 0 else None
