@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from costopt.domain.errors import StoreError
+from costopt.store.key import checked_parts
 
 REMOTE_SCHEMES = frozenset({"s3", "gs"})
 OPTIONS = {"s3": frozenset({"endpoint", "region"}), "gs": frozenset({"endpoint"})}
@@ -57,10 +58,13 @@ class StoreAddress:
                 f"{uri!r} has unknown options: {', '.join(unknown)}",
                 hint=f"{parts.scheme}:// takes {', '.join(sorted(OPTIONS[parts.scheme]))}",
             )
+        prefix = unquote(parts.path).strip("/")
+        if prefix:
+            checked_parts(prefix)
         return cls(
             parts.scheme,
             parts.netloc,
-            unquote(parts.path).strip("/"),
+            prefix,
             options.get("endpoint"),
             options.get("region"),
         )

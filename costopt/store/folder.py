@@ -12,6 +12,7 @@ from costopt.domain.errors import StoreError
 from costopt.domain.ports import Tagged
 from costopt.store import durable
 from costopt.store.key import checked_parts
+from costopt.store.refusal import checked_size_bytes
 
 
 class FileStore:
@@ -76,6 +77,7 @@ class FileStore:
     def put_file(self, key: str, path: Path) -> None:
         """Write or replace with the bytes of a file, durably."""
         place = self._path(key)
+        checked_size_bytes(path)
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             durable.copy_durably(path, place)

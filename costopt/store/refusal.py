@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from costopt.domain.errors import StoreError
 
@@ -38,8 +39,10 @@ SIGNS = (
     ("incorrectly configured region", "the bucket is in another region", REGION_HINT),
     ("PermissionDenied", "no permission", PERMISSION_HINT),
     ("Unauthenticated", "no valid credentials", CREDENTIALS_HINT),
-    ("credential", "no credentials were found", CREDENTIALS_HINT),
-    ("token request", "no credentials were found", CREDENTIALS_HINT),
+    *(
+        (sign, "no credentials were found", CREDENTIALS_HINT)
+        for sign in ("credential", "/latest/api/token", "/latest/meta-data", "computeMetadata")
+    ),
 )
 DEFAULT_HINT = "see that the endpoint can be reached from this machine"
 
@@ -51,6 +54,16 @@ def refused(verb: str, key: str, where: str, error: BaseException) -> StoreError
     """
     reason, hint = _meaning(str(error))
     return StoreError(f"cannot {verb} {key!r} in {where}: {reason}", hint=hint)
+
+
+def checked_size_bytes(path: Path) -> int:
+    """The size in bytes of a file that is to be put. Raises StoreError where it cannot be read."""
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise StoreError(
+            f"cannot read {path}: {error.strerror}", hint="see that the file is there"
+        ) from error
 
 
 def _meaning(text: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from costopt.domain.errors import StoreError
 from costopt.domain.ports import Tagged
 from costopt.store import durable
 from costopt.store.key import checked_parts
-from costopt.store.refusal import refused
+from costopt.store.refusal import checked_size_bytes, refused
 
 if TYPE_CHECKING:
     from obstore import GetResult, PutMode
@@ -74,14 +74,9 @@ class RemoteStore:
 
     def put_file(self, key: str, path: Path) -> None:
         """Write or replace with the bytes of a file, in parts."""
+        part_bytes = max(PART_BYTES, -(-checked_size_bytes(path) // MOST_PARTS))
         try:
-            parts_bytes = max(PART_BYTES, -(-path.stat().st_size // MOST_PARTS))
-        except OSError as error:
-            raise StoreError(
-                f"cannot read {path}: {error.strerror}", hint="see that the file is there"
-            ) from error
-        try:
-            obstore.put(self._bucket, _checked(key), path, chunk_size=parts_bytes)
+            obstore.put(self._bucket, _checked(key), path, chunk_size=part_bytes)
         except (OSError, obstore.exceptions.BaseError) as error:
             raise refused("write", key, self._where, error) from error
 

@@ -1,0 +1,119 @@
+"""Addresses of object stores, and what is said where one cannot be used."""
+
+from __future__ import annotations
+
+import builtins
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from costopt.domain.errors import MissingExtraError, StoreError
+from costopt.store import open_store
+from costopt.store.address import StoreAddress, checked_endpoint
+from costopt.store.folder import FileStore
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("runs/a", StoreAddress("file", "", "runs/a")),
+        ("/runs/a b", StoreAddress("file", "", "/runs/a b")),
+        ("file:///runs/a%20b", StoreAddress("file", "", "/runs/a b")),
+        ("file://localhost/runs", StoreAddress("file", "", "/runs")),
+        ("s3://bucket", StoreAddress("s3", "bucket", "")),
+        ("s3://bucket/", StoreAddress("s3", "bucket", "")),
+        ("gs://bucket/a/b/", StoreAddress("gs", "bucket", "a/b")),
+        (
+            "s3://bucket/a?endpoint=https://minio.example:9000&region=eu-west-1",
+            StoreAddress("s3", "bucket", "a", "https://minio.example:9000", "eu-west-1"),
+        ),
+    ],
+)
+def test_an_address_says_where(uri: str, expected: StoreAddress) -> None:
+    assert StoreAddress.parse(uri) == expected
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("", "empty"),
+        ("ftp://host/x", "no known kind"),
+        ("s3:///x", "names no bucket"),
+        ("s3://key:secret@bucket/x", "must not hold credentials"),
+        ("s3://bucket/x?regoin=eu-west-1", "unknown options: regoin"),
+        ("gs://bucket/x?region=eu-west-1", "unknown options: region"),
+        ("s3://bucket/a//b", "is no key"),
+        ("s3://bucket/../b", "is no key"),
+        ("file://server/x", "no local folder"),
+        ("s3://bucket/x?endpoint=http://minio.example:9000", "plain HTTP"),
+        ("s3://bucket/x?endpoint=minio:9000", "plain HTTP"),
+    ],
+)
+def test_what_is_no_address_is_refused(uri: str, message: str) -> None:
+    with pytest.raises(StoreError, match=message) as caught:
+        open_store(uri)
+    assert caught.value.hint
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["http://127.0.0.1:9000", "http://[::1]:9000", "http://localhost:9000/"]
+)
+def test_plain_http_is_for_this_machine(endpoint: str) -> None:
+    assert checked_endpoint(endpoint) == endpoint.rstrip("/")
+
+
+def test_a_path_opens_a_folder(tmp_path: Path) -> None:
+    for uri in (str(tmp_path), tmp_path.as_uri()):
+        store = open_store(uri)
+        assert isinstance(store, FileStore)
+        assert store.root == tmp_path
+
+
+@pytest.mark.parametrize(("uri", "extra"), [("s3://b/x", "aws"), ("gs://b/x", "gcp")])
+def test_without_obstore_the_extra_is_named(
+    uri: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def refuse(name: str, *args: object, **kwargs: object) -> object:
+        if name.partition(".")[0] == "obstore":
+            raise ImportError(name)
+        return real(name, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(MissingExtraError) as caught:
+        open_store(uri)
+    assert f"costopt[{extra}]" in (caught.value.hint or "")
+
+
+def test_a_folder_needs_no_cloud_library() -> None:
+    code = (
+        "import sys; from costopt.store import open_store; open_store('x'); "
+        "print(sorted({'obstore', 'boto3'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_no_credentials_are_said_to_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setattr("costopt.store.s3.RETRIES", {"max_retries": 0})
+    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(StoreError, match=r"s3://bucket .*no credentials") as caught:
+        open_store("s3://bucket/x").get("key")
+    assert "role" in (caught.value.hint or "")
+
+
+def test_a_profile_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    with pytest.raises(StoreError, match="nobody"):
+        open_store("s3://bucket/x")
