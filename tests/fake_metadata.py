@@ -36,6 +36,9 @@ class FakeMetadata(ThreadingHTTPServer):
             self.values[path] = value
             self.changed.notify_all()
 
+    def handle_error(self, *_: object) -> None:
+        """Who asked has gone: no matter."""
+
     def stop(self) -> None:
         """Close the port."""
         self.shutdown()

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from costopt.agent.agent import Agent
 from costopt.agent.launcher import Launcher
+from costopt.agent.meter.node import open_node_meter
+from costopt.agent.notices.named import KINDS, notice_source
 from costopt.agent.settings import AgentSettings
 from costopt.store import open_store
 
 
 def main() -> None:
     """Parse the command line and serve."""
-    options = _parser().parse_args()
+    parser = _parser()
+    options = parser.parse_args()
+    try:
+        notices = notice_source(options.notices, options.notice_poll_s)
+    except ValueError as error:
+        parser.error(str(error))
     settings = AgentSettings(
         job=options.job,
         node_id=options.node,
         folder=options.folder.resolve(),
-        notice_file=options.notice_file,
         host=options.host,
         launcher=Launcher(options.launcher),
         processes=options.processes,
@@ -26,7 +33,10 @@ def main() -> None:
         heartbeat_s=options.heartbeat_s,
         grace_s=options.grace_s,
     )
-    Agent(settings, open_store(options.store)).run()
+    meter, unmeasured = open_node_meter() if options.meter == "auto" else (None, ())
+    for why in unmeasured:
+        print(why, file=sys.stderr, flush=True)  # noqa: T201
+    Agent(settings, open_store(options.store), notices, meter).run()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -35,7 +45,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--job", required=True, help="the job's name")
     parser.add_argument("--node", required=True, help="this node's id, as the provider names it")
     parser.add_argument(
-        "--notice-file", type=Path, required=True, help="appears when the provider takes the node"
+        "--notices",
+        required=True,
+        help=f"where the provider announces that it takes the node: {KINDS}",
+    )
+    parser.add_argument(
+        "--notice-poll-s", type=float, default=1.0, help="seconds between questions about notices"
+    )
+    parser.add_argument(
+        "--meter",
+        choices=["auto", "none"],
+        default="auto",
+        help="measure this machine's GPUs and CPUs, or nothing",
     )
     parser.add_argument(
         "--folder", type=Path, required=True, help="for logs, status and notices of the trainer"

@@ -15,13 +15,13 @@ class AgentSettings:
     ``host`` is the address under which other members reach this node. ``grace_s`` is how long a
     trainer may take to save and stop, ``handover_s`` when a new generation already waits.
     ``judge_s`` is how long a failed command's peers are watched before the command is blamed,
-    ``peer_silent_s`` how long a peer may stay unheard.
+    ``peer_silent_s`` how long a peer may stay unheard. ``data_dir`` holds the job's data where it
+    is kept on this node's disk.
     """
 
     job: str
     node_id: str
     folder: Path
-    notice_file: Path
     host: str = "127.0.0.1"
     launcher: Launcher = Launcher.TORCHRUN
     processes: int = 1
@@ -31,3 +31,4 @@ class AgentSettings:
     handover_s: float = 10.0
     judge_s: float = 2.5
     peer_silent_s: float = 10.0
+    data_dir: Path | None = None

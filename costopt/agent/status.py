@@ -48,9 +48,9 @@ class TrainerStatus:
 
     ``guarantee`` says how exact the resume was. ``checkpoints`` are the newest of this run.
     ``interval_s`` is how often it saves, in the job's time, and ``interval_reason`` why.
-    ``upload_bytes_per_s`` is how fast it last made a checkpoint durable. ``step_s`` is the mean wall
-    time of a step, ``data_wait_share`` the share of it spent waiting for data, ``goodput`` the share
-    of the wall since this process began that went into steps that still count.
+    ``upload_bytes_per_s`` is how fast it last made a checkpoint durable. ``step_s`` is the mean
+    wall time of a step, ``data_wait_share`` the share of it spent waiting for data, ``goodput`` the
+    share of the wall since this process began that went into steps that still count.
     """
 
     generation: int
@@ -69,6 +69,14 @@ class TrainerStatus:
     step_s: float | None = None
     data_wait_share: float | None = None
     goodput: float | None = None
+
+    @property
+    def measured_upload(self) -> float | None:
+        """Bytes per second as the trainer says, else of its newest checkpoint; None before it."""
+        if self.upload_bytes_per_s is not None or not self.checkpoints:
+            return self.upload_bytes_per_s
+        newest = self.checkpoints[-1]
+        return newest.size_bytes / newest.save_s if newest.size_bytes and newest.save_s else None
 
     def write(self, path: Path) -> None:
         """Replace the file. Raises OSError."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from costopt.agent.launcher import LaunchSpec
 from costopt.agent.status import TrainerStatus
-from costopt.store.durable import replace_quickly
+from costopt.agent.stop_notice import StopNotice
 
 ERROR_LINE = re.compile(r"^(?:\[.*?\]:?\s*)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)$")
 TORCHRUN_LINE = re.compile(r"^E\d{4} .*torch/distributed/elastic|ChildFailedError")
@@ -40,6 +39,7 @@ class Trainer:
         self.log_path = log_path
         self.started_at = time.monotonic()
         self.stop_asked_at: float | None = None
+        self._deadline_at: float | None = None
         self._status_file = status_file
         status_file.unlink(missing_ok=True)
         notice_file.unlink(missing_ok=True)
@@ -66,19 +66,22 @@ class Trainer:
         """Seconds of the wall since the start."""
         return time.monotonic() - self.started_at
 
-    def ask_stop(self, reason: str, strikes_at: str | None = None) -> None:
+    def ask_stop(self, notice: StopNotice) -> None:
         """Tell the trainer to save and stop: the notice file for costopt.train, else SIGTERM.
 
         A trainer that reports its status reads the notice file at each step and needs no signal;
-        torchrun would end its workers on one.
+        torchrun would end its workers on one. One that reports nothing knows nothing of costopt:
+        its whole process group is signalled. A later notice changes the file only where it names a
+        sooner end.
         """
-        if self.stop_asked_at is not None:
-            return
-        self.stop_asked_at = time.monotonic()
-        notice = {"action": "stop", "reason": reason, "time": strikes_at}
-        replace_quickly(self.notice_file, json.dumps(notice).encode())
-        if self.status() is None:
-            self._signal(signal.SIGTERM)
+        first = self.stop_asked_at is None
+        if first or _sooner(notice.deadline_at, self._deadline_at):
+            notice.write(self.notice_file)
+            self._deadline_at = notice.deadline_at
+        if first:
+            self.stop_asked_at = time.monotonic()
+            if self.status() is None:
+                self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """End the command and everything it started in its group, at once."""
@@ -99,3 +102,7 @@ class Trainer:
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
+
+
+def _sooner(new: float | None, known: float | None) -> bool:
+    return new is not None and (known is None or new < known)

@@ -56,7 +56,11 @@ class ProcessHost:
 
         Raises ProviderError.
         """
-        told = {"action": "terminate", "time": interruption.strikes_at.isoformat()}
+        told = {
+            "action": "terminate",
+            "time": interruption.strikes_at.isoformat(),
+            "noticed_at": interruption.noticed_at.isoformat(),
+        }
         folder = self.folder(interruption.node_id)
         with self._lock:
             self._keep(replace(self._records[interruption.node_id], interruption=interruption))
@@ -121,7 +125,8 @@ class ProcessHost:
         command = [
             *(sys.executable, "-m", "costopt.agent"),
             *("--store", str(self._store), "--job", node.job, "--node", node.node_id),
-            *("--folder", str(folder), "--notice-file", str(folder / NOTICE)),
+            *("--folder", str(folder), "--notices", f"file:{folder / NOTICE}"),
+            *("--meter", "none"),
             *("--launcher", self._launcher, "--processes", str(self._processes)),
         ]
         with (folder / "agent.log").open("ab") as log:

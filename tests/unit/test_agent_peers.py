@@ -9,7 +9,6 @@ from costopt.agent.gang import Gang, Rendezvous
 from costopt.agent.heartbeat import Heartbeat, NodeActivity
 from costopt.agent.launcher import Launcher, launch_spec
 from costopt.agent.mailbox import Mailbox
-from costopt.agent.notice import read_notice
 from costopt.agent.peers import Peers
 from costopt.agent.trainer_env import TrainerEnv
 from costopt.store.folder import FileStore
@@ -80,14 +79,6 @@ def test_other_commands_get_the_variables_themselves() -> None:
         "MASTER_ADDR": "h",
         "MASTER_PORT": "1",
     }
-
-
-def test_a_notice_that_cannot_be_read_is_a_notice(tmp_path: Path) -> None:
-    path = tmp_path / "notice.json"
-    assert read_notice(path) is None
-    for text in ("", "{", "[]", '{"action": "stop", "time": "t"}'):
-        path.write_text(text)
-        assert read_notice(path) is not None
 
 
 def test_the_trainers_environment_makes_the_round_trip() -> None:

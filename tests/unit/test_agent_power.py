@@ -27,9 +27,7 @@ class Node:
         self.mailbox = Mailbox(store, "j")
         self.folder = folder / "node"
         self.folder.mkdir()
-        settings = AgentSettings(
-            "j", "n1", self.folder, folder / "notice.json", launcher=Launcher.DIRECT, heartbeat_s=0
-        )
+        settings = AgentSettings("j", "n1", self.folder, launcher=Launcher.DIRECT, heartbeat_s=0)
         self.agent = Agent(settings, store)
 
     def until(self, reached: Callable[[], bool]) -> None:

@@ -1,0 +1,249 @@
+"""One generation of the gang on one node: start the command, watch it, say how it ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from costopt.agent.gang import Gang, Rendezvous
+from costopt.agent.heartbeat import CommandFailure, NodeActivity
+from costopt.agent.launcher import launch_spec
+from costopt.agent.mailbox import Mailbox
+from costopt.agent.meeting import meet
+from costopt.agent.peers import Peers
+from costopt.agent.settings import AgentSettings
+from costopt.agent.status import TrainerState, TrainerStatus
+from costopt.agent.stop_notice import StopNotice
+from costopt.agent.trainer import Trainer
+from costopt.agent.trainer_env import TrainerEnv
+from costopt.agent.trainer_news import TrainerNews
+
+SILENT_TRAINER_S = 30.0
+LEFT_ON_SIGTERM = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
+
+
+class Attempt:
+    """What the agent does for ``gang``: ``activity`` and ``message`` say how far it is.
+
+    ``status`` is the trainer's newest report, ``upload_bytes_per_s`` the speed of the newest upload
+    that this node has seen. Methods raise StoreError where the mailbox does not answer; what was
+    left undone is done at the next call.
+    """
+
+    def __init__(
+        self,
+        gang: Gang,
+        settings: AgentSettings,
+        mailbox: Mailbox,
+        news: TrainerNews,
+        upload_bytes_per_s: float | None = None,
+    ) -> None:
+        self.gang = gang
+        self.settings = settings
+        self.trainer: Trainer | None = None
+        self.status: TrainerStatus | None = None
+        self.exit_code: int | None = None
+        self.restarts = 0
+        self.upload_bytes_per_s = upload_bytes_per_s
+        self.message = ""
+        member = gang.rank(settings.node_id) is not None
+        self.activity = NodeActivity.STARTING if member else NodeActivity.IDLE
+        self.peers = Peers(mailbox, tuple(m for m in gang.members if m != settings.node_id))
+        self._mailbox = mailbox
+        self._news = news
+        self._failed_at: float | None = None
+
+    @property
+    def log_path(self) -> str:
+        """Where the running command writes, or ""."""
+        return "" if self.trainer is None else str(self.trainer.log_path)
+
+    @property
+    def waits_to_start(self) -> bool:
+        """Whether the command is yet to be started here."""
+        return self.activity is NodeActivity.STARTING and self.trainer is None
+
+    def ask_stop(self, notice: StopNotice) -> None:
+        """Let the trainer save and stop; where there is none yet, none will be started."""
+        if self.trainer is not None:
+            self.trainer.ask_stop(notice)
+        elif self.activity in (NodeActivity.IDLE, NodeActivity.STARTING):
+            self.end(NodeActivity.STOPPED, "asked to leave before training began")
+
+    def start(self) -> None:
+        """Start the command once the gang has a place to meet."""
+        settings = self.settings
+        rendezvous = meet(self.gang, settings.node_id, settings.host, self._mailbox)
+        if rendezvous is None:
+            return
+        try:
+            self.trainer = self._started(rendezvous)
+        except OSError as error:
+            self.exit_code = 127
+            self._blame_command(
+                f"cannot start in {self.gang.workdir}: {error}", self._file("trainer", "log")
+            )
+
+    def watch(self) -> None:
+        """Take note of what the trainer says and whether it runs."""
+        trainer = self.trainer
+        if trainer is None:
+            return
+        self._read_status(trainer)
+        code = trainer.exit_code()
+        if code is not None:
+            self._take_leave_of(trainer, code)
+        elif self.status is not None and self.status.state is TrainerState.STOPPED:
+            self._turn(NodeActivity.STOPPED, self._status_message())
+        elif trainer.stop_asked_at is not None:
+            self._turn(NodeActivity.STOPPING, self.message)
+            if time.monotonic() - trainer.stop_asked_at > self.settings.grace_s:
+                trainer.kill()
+        else:
+            self._turn(self._trainer_activity(trainer), self._status_message())
+
+    def watch_peers(self) -> None:
+        """A peer that falls silent leaves the trainer waiting for it: break the gang instead."""
+        if self.trainer is None or self._failed_at is not None:
+            return
+        self.peers.look()
+        lost = self.peers.lost(since=time.monotonic() - self.settings.peer_silent_s)
+        if lost is not None:
+            self.end(NodeActivity.BROKEN, lost)
+
+    def hand_over(self) -> bool:
+        """Let the trainer save and stop for a new generation; True once it is gone."""
+        trainer = self.trainer
+        if trainer is None:
+            return True
+        trainer.ask_stop(StopNotice("a new generation"))
+        overdue = time.monotonic() - (trainer.stop_asked_at or 0.0) > self.settings.handover_s
+        if trainer.exit_code() is None and not overdue:
+            return False
+        trainer.kill()
+        self._read_status(trainer)
+        return True
+
+    def end(self, activity: NodeActivity, message: str) -> None:
+        """Kill what still runs, and leave it at that for this generation."""
+        self.kill()
+        self.trainer = None
+        self._turn(activity, message)
+
+    def kill(self) -> None:
+        """SIGKILL for everything that the command started."""
+        if self.trainer is not None:
+            self.trainer.kill()
+
+    def _started(self, rendezvous: Rendezvous) -> Trainer:
+        gang, settings = self.gang, self.settings
+        env = TrainerEnv(
+            job=gang.job,
+            node=settings.node_id,
+            generation=gang.generation,
+            notice_file=self._file("notice", "json"),
+            status_file=self._file("status", "json"),
+            checkpoint_uri=gang.checkpoint_uri,
+            checkpoint_interval_s=gang.checkpoint_interval_s,
+            hazard_per_hour=gang.hazard_per_hour,
+            noticed_share=gang.noticed_share,
+            speed=gang.speed,
+            total_units=gang.total_units,
+            data_dir=settings.data_dir,
+            upload_bytes_per_s=self.upload_bytes_per_s,
+        )
+        spec = launch_spec(
+            gang,
+            settings.node_id,
+            rendezvous,
+            launcher=settings.launcher,
+            processes=settings.processes,
+            agent_pid=os.getpid(),
+        )
+        return Trainer(
+            spec,
+            env.variables(),
+            workdir=gang.workdir,
+            status_file=self._file("status", "json"),
+            notice_file=self._file("notice", "json"),
+            log_path=self._file("trainer", "log"),
+        )
+
+    def _file(self, name: str, suffix: str) -> Path:
+        return self.settings.folder / f"{name}-{self.gang.generation:06d}.{suffix}"
+
+    def _read_status(self, trainer: Trainer) -> None:
+        self.status = trainer.status() or self.status
+        if self.status is not None:
+            self.upload_bytes_per_s = self.status.measured_upload or self.upload_bytes_per_s
+            self._news.pass_on(self.status)
+
+    def _trainer_activity(self, trainer: Trainer) -> NodeActivity:
+        """A command that tells nothing of itself is taken to train once it has lasted."""
+        if self.status is None:
+            quiet = trainer.age_s() > SILENT_TRAINER_S
+            return NodeActivity.TRAINING if quiet else NodeActivity.STARTING
+        if self.status.state is TrainerState.STARTING:
+            return NodeActivity.STARTING
+        return NodeActivity.TRAINING
+
+    def _take_leave_of(self, trainer: Trainer, code: int) -> None:
+        """The trainer has ended: say how."""
+        self.exit_code = code
+        state = None if self.status is None else self.status.state
+        asked = trainer.stop_asked_at is not None
+        if code == 0 and (state is TrainerState.FINISHED or (state is None and not asked)):
+            self.end(NodeActivity.FINISHED, self._status_message())
+        elif code == 0 and state is TrainerState.STOPPED:
+            self.end(NodeActivity.STOPPED, self._status_message())
+        elif asked and state is None and code in LEFT_ON_SIGTERM:
+            self.end(NodeActivity.STOPPED, f"left with {code} on SIGTERM, by its own means")
+        elif asked:
+            self.end(NodeActivity.STOPPED, f"left with {code} before it had saved")
+        else:
+            self._judge_failure(trainer, code)
+
+    def _judge_failure(self, trainer: Trainer, code: int) -> None:
+        """Blame the gang where a peer is gone or leaving, else, after a while, the command."""
+        now, judge_s = time.monotonic(), self.settings.judge_s
+        if self._failed_at is None:
+            self._failed_at = now
+            self._turn(NodeActivity.STOPPING, f"exited with {code}: is a member gone?")
+        self.peers.look()
+        leaving = self.peers.leaving()
+        if leaving is not None:
+            self.end(NodeActivity.BROKEN, leaving)
+        elif len(self.gang.members) == 1 or now - self._failed_at > judge_s:
+            lost = self.peers.lost(since=self._failed_at + judge_s / 2)
+            if lost is not None:
+                self.end(NodeActivity.BROKEN, lost)
+            else:
+                self._blame_command(self._complaint(trainer, code), trainer.log_path)
+
+    def _complaint(self, trainer: Trainer, code: int) -> str:
+        if code == 0:
+            done = 0.0 if self.status is None else self.status.done_units
+            return f"it ended at {done:g} of {self.gang.total_units or 0} units"
+        return trainer.error() or (f"signal {-code}" if code < 0 else "")
+
+    def _blame_command(self, message: str, log_path: Path) -> None:
+        self._mailbox.post_failure(
+            CommandFailure(
+                node_id=self.settings.node_id,
+                generation=self.gang.generation,
+                exit_code=self.exit_code or 0,
+                at=time.time(),
+                saved_units=0.0 if self.status is None else self.status.saved_units,
+                message=message,
+                log_path=str(log_path),
+            )
+        )
+        self.end(NodeActivity.FAILED, message)
+
+    def _turn(self, activity: NodeActivity, message: str) -> None:
+        self.activity, self.message = activity, message
+
+    def _status_message(self) -> str:
+        return "" if self.status is None else self.status.message

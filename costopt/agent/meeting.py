@@ -1,0 +1,27 @@
+"""Where the members of a gang meet: rank 0's agent says so, the others wait to hear it."""
+
+from __future__ import annotations
+
+import socket
+
+from costopt.agent.gang import Gang, Rendezvous
+from costopt.agent.mailbox import Mailbox
+
+
+def meet(gang: Gang, node_id: str, host: str, mailbox: Mailbox) -> Rendezvous | None:
+    """The meeting place of the gang's generation, or None while rank 0 has not named one.
+
+    Raises StoreError.
+    """
+    if gang.rank(node_id) == 0:
+        rendezvous = Rendezvous(gang.generation, host, _free_port())
+        mailbox.post_rendezvous(rendezvous)
+        return rendezvous
+    return mailbox.rendezvous(gang.generation)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,86 @@
+"""When a node's heartbeat is due, and what stands in it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from costopt.agent.attempt import Attempt
+from costopt.agent.heartbeat import Heartbeat, NodeActivity
+from costopt.agent.mailbox import Mailbox
+from costopt.agent.meter.reading import NodeReading
+from costopt.agent.power_limit import PowerLimit
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the agent itself knows: what it does, and what was announced to the node."""
+
+    activity: NodeActivity
+    message: str
+    noticed: bool
+    warning: str
+
+
+class Pulse:
+    """Posts a heartbeat every ``every_s`` of the wall, and at once where its news is urgent."""
+
+    def __init__(self, mailbox: Mailbox, node_id: str, every_s: float) -> None:
+        self._mailbox = mailbox
+        self._node_id = node_id
+        self._every_s = every_s
+        self._beat = 0
+        self._beaten_at = -1e9
+        self._told: tuple[object, ...] = ()
+
+    def is_due(self) -> bool:
+        """Whether the next regular heartbeat is due."""
+        return time.monotonic() - self._beaten_at >= self._every_s
+
+    def beat_if_due(
+        self, standing: Standing, attempt: Attempt | None, power: PowerLimit, meters: NodeReading
+    ) -> None:
+        """Post where one is due, or where what the node does is not what was told last.
+
+        Raises StoreError.
+        """
+        news = standing.activity, standing.noticed, standing.warning, power.cap_w, power.message
+        if not self.is_due() and news == self._told:
+            return
+        self._told = news
+        self._beaten_at = time.monotonic()
+        self._beat += 1
+        self._mailbox.post_heartbeat(self._heartbeat(standing, attempt, power, meters))
+
+    def _heartbeat(
+        self, standing: Standing, attempt: Attempt | None, power: PowerLimit, meters: NodeReading
+    ) -> Heartbeat:
+        status = None if attempt is None else attempt.status
+        return Heartbeat(
+            node_id=self._node_id,
+            generation=0 if attempt is None else attempt.gang.generation,
+            state=standing.activity,
+            at=time.time(),
+            beat=self._beat,
+            reported=status is not None,
+            done_units=0.0 if status is None else status.done_units,
+            saved_units=0.0 if status is None else status.saved_units,
+            units_per_s=None if status is None else status.units_per_s,
+            exit_code=None if attempt is None else attempt.exit_code,
+            message=standing.message,
+            log_path="" if attempt is None else attempt.log_path,
+            guarantee="" if status is None else status.guarantee,
+            notice=standing.noticed,
+            meters=meters,
+            warning=standing.warning,
+            interval_s=None if status is None else status.interval_s,
+            interval_reason="" if status is None else status.interval_reason,
+            upload_bytes_per_s=None if attempt is None else attempt.upload_bytes_per_s,
+            step_s=None if status is None else status.step_s,
+            data_wait_share=None if status is None else status.data_wait_share,
+            goodput=None if status is None else status.goodput,
+            restarts=0 if attempt is None else attempt.restarts,
+            power_asked_w=power.asked_w,
+            power_cap_w=power.cap_w,
+            power_message=power.message,
+        )

@@ -1,0 +1,26 @@
+"""Passes on what a trainer tells of its checkpoints, each once."""
+
+from __future__ import annotations
+
+from costopt.agent.mailbox import Mailbox
+from costopt.agent.status import TrainerStatus
+
+
+class TrainerNews:
+    """Remembers what was told, over all generations of one agent."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox = mailbox
+        self._told: set[str] = set()
+        self._refused: set[str] = set()
+
+    def pass_on(self, status: TrainerStatus) -> None:
+        """Tell the controller of checkpoints that are new. Raises StoreError."""
+        for checkpoint in status.checkpoints:
+            if checkpoint.name not in self._told:
+                self._mailbox.post_checkpoint(checkpoint)
+                self._told.add(checkpoint.name)
+        for refused in status.refused:
+            if refused.name not in self._refused:
+                self._mailbox.post_refused(refused)
+                self._refused.add(refused.name)
