@@ -32,7 +32,8 @@ bench: $(VENV)/.dev  ## benchmarks; prints figures, asserts none
 	$(BIN)/python -m benchmarks
 
 soak: $(VENV)/.dev  ## the deadline guarantee on 100,000 made-up markets; hours
-	COSTOPT_TRACES=100000 $(BIN)/python -m pytest tests/properties/test_shield_adversary.py
+	COSTOPT_TRACES=100000 $(BIN)/python -m pytest tests/properties/test_shield_adversary.py \
+		tests/properties/test_shield_unlucky.py
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

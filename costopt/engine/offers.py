@@ -11,6 +11,7 @@ from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.events import PriceChanged
 from costopt.domain.fleet import Node
+from costopt.domain.job import Job
 from costopt.domain.market import Offer, Pool
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import Policy
@@ -25,9 +26,15 @@ class Offers:
     """Reads the providers' offers, learns hazards from them and screens them."""
 
     def __init__(
-        self, world: World, journal: Journal, settings: Settings, silence: Silence
+        self,
+        world: World,
+        journal: Journal,
+        settings: Settings,
+        silence: Silence,
+        jobs: Mapping[str, Job],
     ) -> None:
         self._world = world
+        self._jobs = jobs
         self._journal = journal
         self._settings = settings
         self._silence = silence
@@ -51,11 +58,15 @@ class Offers:
         """The offers told last that may be used, and why the others may not.
 
         A pool in cooldown, or one that has just ``refused`` a launch, has no room now and may be
-        planned on for later. A pool where nodes run stays among the offers, without room for
-        more, whatever becomes of its price: what runs is kept.
+        planned on for later. Capacity that nobody takes away is not left alone where some job has
+        no other: what keeps a deadline is asked for again at every tick. A pool where nodes run
+        stays among the offers, without room for more, whatever becomes of its price: what runs is
+        kept.
         """
         screened, rejections = screen_offers(self.told, policy, now)
         cooling = self._cooling(now)
+        for pool in self._last_resorts(screened, refused.union(cooling)):
+            cooling.pop(pool, None)
         usable = [
             self._without_room(offer) if offer.pool in refused or offer.pool in cooling else offer
             for offer in screened
@@ -123,6 +134,30 @@ class Offers:
                 if since + cooldown > now:
                     cooling[pool] = max(since + cooldown, cooling.get(pool, now))
         return cooling
+
+    def _last_resorts(
+        self, offers: Iterable[Offer], left_alone: frozenset[Pool]
+    ) -> frozenset[Pool]:
+        """Uninterrupted pools, short of capacity, of jobs that have none with room besides."""
+        firm = [offer for offer in offers if not offer.pool.capacity_type.interruptible]
+        short = {offer.pool for offer in firm if self._is_short(offer.pool)} & left_alone
+        if not short:
+            return frozenset()
+        found: set[Pool] = set()
+        for name, record in self._journal.records.items():
+            fit = [offer for offer in firm if not record.over and self._fits(name, offer.pool)]
+            if all(o.pool in left_alone or o.nodes_available == 0 for o in fit):
+                found.update(o.pool for o in fit)
+        return frozenset(found & short)
+
+    def _fits(self, job: str, pool: Pool) -> bool:
+        machine = self._world.machines.machine(pool)
+        return machine is not None and self._jobs[job].resources.refusal(machine) is None
+
+    def _is_short(self, pool: Pool) -> bool:
+        """Whether everyone who leaves the pool alone does so because it had no room."""
+        records = [r for r in self._journal.records.values() if pool in r.cooldown_from]
+        return all(pool in record.short_of_capacity for record in records)
 
     def _kept(
         self, usable: Iterable[Offer], nodes: Sequence[Node], policy: Policy

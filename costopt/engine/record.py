@@ -11,10 +11,16 @@ from costopt.domain import events as ev
 from costopt.domain.fleet import EndCause
 from costopt.domain.market import Pool
 
+NO_CAPACITY = "NoCapacity"
+"""How a LaunchFailed names a pool without room, as against one that is forbidden or over quota."""
+
 
 @dataclass(slots=True)
 class JobRecord:
-    """Everything here can be had again from the ledger, so a restarted engine goes on as before."""
+    """Everything here can be had again from the ledger, so a restarted engine goes on as before.
+
+    ``short_of_capacity`` are pools that were left alone last because they had no room.
+    """
 
     name: str
     submitted: bool = False
@@ -27,6 +33,7 @@ class JobRecord:
     releasing: set[str] = field(default_factory=set)
     noticed: dict[str, datetime] = field(default_factory=dict)
     cooldown_from: dict[Pool, datetime] = field(default_factory=dict)
+    short_of_capacity: set[Pool] = field(default_factory=set)
     launches: dict[str, tuple[datetime, int]] = field(default_factory=dict)
     launch_count: int = 0
     decision_count: int = 0
@@ -99,7 +106,12 @@ def _launched(record: JobRecord, event: ev.NodeLaunched) -> None:
 def _launch_failed(record: JobRecord, event: ev.LaunchFailed) -> None:
     record.intents.pop(event.key, None)
     record.launches.pop(event.key, None)
-    record.cooldown_from[Pool.parse(event.pool)] = event.at
+    pool = Pool.parse(event.pool)
+    record.cooldown_from[pool] = event.at
+    if event.error == NO_CAPACITY:
+        record.short_of_capacity.add(pool)
+    else:
+        record.short_of_capacity.discard(pool)
 
 
 def _price(record: JobRecord, event: ev.PriceChanged) -> None:
@@ -177,6 +189,7 @@ def _tripped(record: JobRecord, event: ev.GuardTripped) -> None:
     record.guard = event.guard
     if event.pool is not None:
         record.cooldown_from[Pool.parse(event.pool)] = event.at
+        record.short_of_capacity.discard(Pool.parse(event.pool))
 
 
 def _finished(record: JobRecord, _: ev.JobFinished) -> None:

@@ -68,7 +68,7 @@ class Engine:
         self._strategy = strategy
         silence = Silence(self.journal)
         self._fleet = Fleet(world, self.journal, settings, silence)
-        self._offers = Offers(world, self.journal, settings, silence)
+        self._offers = Offers(world, self.journal, settings, silence, self.jobs)
         self._guards = Guards(world, self.journal, settings.account, self.jobs)
         self._executor = Executor(world, self.journal, settings, self._guards, self.jobs)
         self._gangs = Gangs(world, self.journal, settings, self.training)

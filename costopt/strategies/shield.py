@@ -6,20 +6,32 @@ the job can still be finished in time on capacity that no provider takes away:
     w′ / v + d ≤ D − (t + tick) − reserve
 
 or the job ends, in time, within the tick. w′ is the work left after the tick at worst, v the speed
-of the cheapest safe gang that is still in time now, d its start. At worst means:
+of the cheapest safe gang that is still in time now, d its start, and what the last save of the gang
+before takes beyond the start-up of nodes. At worst means:
 the tick adds nothing and unsaved work is lost, unless what runs is known to survive the tick
 (``view.firm_s``) and a save takes no time; then its progress counts. On a recorded market this is
 the exact rule of the "Can't Be Late" benchmark (NSDI'24), where it costs nothing. Since the safe
 gang is the cheapest one still in time, waiting never silently escalates to a dearer one.
 
-The policy's reserve bounds what safe capacity may be late by: if none is to be had for no longer
-than that at a stretch, the deadline still holds; after a longer shortage it may not.
+The policy's reserve is what safe capacity may be late by. The deadline holds on every market where
+
+    m + k · r + s ≤ reserve
+
+m is the longest time at a stretch in which no safe pool in time has room, k how many launches on
+safe capacity are refused, though their offers had room, before one that is in time is not, r the
+time until the next is tried, and s by how much starts take longer than the job says. r is a tick,
+for the engine asks again for the only safe capacity at every tick; where another pool, too slow,
+has room meanwhile, r is the engine's cooldown, in whole ticks. s is the start on safe capacity, and
+on a recorded market, where the work that a gang does within the tick counts, that of the gang
+before it as well. Once safe capacity runs, its delays are behind it: it is kept while it ends by
+the deadline itself.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from costopt.domain.job import Job
 from costopt.domain.market import Pool
 from costopt.domain.ports import Strategy
 from costopt.domain.view import Decision, Desired, JobView, View
@@ -59,7 +71,7 @@ def _shield(view: View, job_view: JobView, decision: Decision) -> Decision:
     if _is_safe(view, job_view, decision, candidates):
         return _with_slack(decision, slack_s)
     if decision.targets and not _interruptible(decision):
-        return _replace_slow(decision, fallback, slack_s)
+        return _replace_slow(decision, fallback, slack_s, view.policy.risk.reserve_s)
     waits_too_long = not decision.targets and not may_pause(job_view)
     if not waits_too_long and _holds(view, job_view, decision, all_options, fallback):
         return _with_slack(decision, slack_s)
@@ -95,7 +107,10 @@ def may_pause(job_view: JobView) -> bool:
 def choose_fallback(
     view: View, job_view: JobView, candidates: list[Option], units_left: float
 ) -> Option | None:
-    """The cheapest safe gang that is in time now, else the one that is least late."""
+    """The cheapest safe gang in time now, else one that runs and ends in the reserve's time.
+
+    Where there is neither, the one that is least late.
+    """
     if not candidates:
         return None
     left_s = seconds_left(view, job_view)
@@ -103,15 +118,30 @@ def choose_fallback(
     def seconds(option: Option) -> float:
         return _seconds_from_now(view, job_view, option, units_left)
 
-    in_time = (o for o in candidates if seconds(o) <= left_s + ROUNDING_S)
-    return next(in_time, None) or min(candidates, key=seconds)
+    in_time = next((o for o in candidates if seconds(o) <= left_s + ROUNDING_S), None)
+    if in_time is not None:
+        return in_time
+    running = next((o for o in candidates if is_running(job_view, o.targets)), None)
+    if running is not None:
+        # What it has done counts, saved or not: nobody takes it away.
+        undone = min(units_left, job_view.job.work.amount - job_view.progress.done_units)
+        ends_s = _seconds_from_now(view, job_view, running, undone)
+        if ends_s <= left_s + view.policy.risk.reserve_s + ROUNDING_S:
+            return running
+    return min(candidates, key=seconds)
 
 
 def _seconds_from_now(view: View, job_view: JobView, option: Option, units: float) -> float:
     """Seconds until this gang, which may run already, has done ``units``."""
-    running = is_running(job_view, option.targets)
-    start_s = start_left_s(view, job_view) if running else None
-    return seconds_to_finish(option, job_view.job, units, start_s)
+    if is_running(job_view, option.targets):
+        return seconds_to_finish(option, job_view.job, units, start_left_s(view, job_view))
+    leave_s = _leave_s(job_view.job) if job_view.nodes else 0.0
+    return leave_s + seconds_to_finish(option, job_view.job, units)
+
+
+def _leave_s(job: Job) -> float:
+    """What the last save of the gang before adds to a start: it is done while nodes start up."""
+    return max(0.0, job.checkpoint.save_s - job.startup_s)
 
 
 def _worst_units_now(view: View, job_view: JobView) -> float:
@@ -159,9 +189,11 @@ def _machine(pool: Pool) -> tuple[str, str, str]:
     return pool.provider, pool.region, pool.instance_type
 
 
-def _replace_slow(decision: Decision, fallback: Option, slack_s: float) -> Decision:
-    """A safe gang that is too slow gives way to a faster one, if there is one in time."""
-    if slack_s < 0 or fallback.targets == decision.targets:
+def _replace_slow(
+    decision: Decision, fallback: Option, slack_s: float, reserve_s: float
+) -> Decision:
+    """A safe gang that is too slow gives way to a faster one, unless all are late anyway."""
+    if slack_s + reserve_s < 0 or fallback.targets == decision.targets:
         return _with_slack(decision, slack_s)
     return Decision(
         job=decision.job,
@@ -195,7 +227,8 @@ def _holds(
         if ends_s <= view.tick_s + ROUNDING_S:
             return ends_s <= left_s + ROUNDING_S
         units_after = units - max(0.0, view.tick_s - start_s) * chosen.units_per_s
-    needed_s = seconds_to_finish(fallback, job, units_after)
+    leave_s = _leave_s(job) if decision.targets or job_view.nodes else 0.0
+    needed_s = leave_s + seconds_to_finish(fallback, job, units_after)
     return needed_s <= left_s - view.tick_s + ROUNDING_S
 
 

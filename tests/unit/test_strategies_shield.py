@@ -92,6 +92,31 @@ def test_a_safe_gang_that_is_too_slow_gives_way_to_a_faster_one() -> None:
     assert _decide(enough, Target(SAFE, 1)) == ((Target(SAFE, 1),), None)
 
 
+def test_the_reserve_is_there_to_be_used_once_launches_were_refused() -> None:
+    """Not held back any more: what runs and ends in its time is kept, what is too slow is not."""
+    offers = [SPOT_OFFER, SAFE_OFFER, BIG_OFFER]
+    runs_slowly = look(
+        task(deadline_s=BIG_NEEDED_S + 100), offers, nodes=nodes_in(SAFE), reserve_s=600
+    )
+    assert _decide(runs_slowly, Target(SAFE, 1)) == ((Target(BIG_SAFE, 1),), "shield")
+    for deadline_s, kept in ((NEEDED_S - 149, SAFE), (NEEDED_S - 151, BIG_SAFE)):
+        late_by_start = look(
+            task(deadline_s=deadline_s),
+            offers,
+            nodes=nodes_in(SAFE),
+            reserve_s=NEEDED_S - BIG_NEEDED_S,
+        )
+        assert _decide(late_by_start, Target(SAFE, 1))[0] == (Target(kept, 1),)
+
+
+def test_the_save_of_the_gang_before_is_allowed_for_where_nodes_start_up_sooner() -> None:
+    job = task(deadline_s=NEEDED_S + 1000, save_s=10)
+    quick = replace(job, startup_s=0, checkpoint=replace(job.checkpoint, restore_s=150))
+    views = [look(quick, [SAFE_OFFER], nodes=nodes) for nodes in ((), nodes_in(SPOT_A))]
+    slacks_s = [slack_of(view, view.jobs[0]) for view in views]
+    assert slacks_s == [pytest.approx(1000), pytest.approx(990)]
+
+
 def test_a_safe_gang_spread_over_zones_is_as_safe_as_one_in_a_zone() -> None:
     other = replace(SAFE, zone="another")
     offers = [SPOT_OFFER, SAFE_OFFER, offer(other, 8.0)]
