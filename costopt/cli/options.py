@@ -108,6 +108,13 @@ account_option = click.option(
     metavar="FILE",
     help="An account file with quotas and tenants; default: no limits.",
 )
+provider_option = click.option(
+    "--provider",
+    "providers",
+    multiple=True,
+    metavar="NAME",
+    help="Take what this provider of the account file offers now; may be repeated.",
+)
 market_option = click.option(
     "--market",
     type=click.Path(dir_okay=False, path_type=Path),

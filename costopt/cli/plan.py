@@ -15,6 +15,7 @@ from costopt.cli.options import (
     job_argument,
     market_option,
     policy_option,
+    provider_option,
 )
 from costopt.cli.output import output_option
 
@@ -26,13 +27,14 @@ from costopt.cli.output import output_option
 @at_option
 @carbon_option
 @account_option
+@provider_option
 @click.option("--top", type=click.IntRange(min=0), default=10, metavar="N",
               help="Candidates to list besides the chosen ones; 0 lists all.")  # fmt: skip
 @click.option("--explain", is_flag=True, help="Say why each excluded offer is out, and what binds.")
 @output_option
 def plan(
     job: str, policy: str, market: Path | None, at: datetime | None, carbon: Path | None,
-    account: str | None, top: int, explain: bool, output: str,
+    account: str | None, providers: tuple[str, ...], top: int, explain: bool, output: str,
 ) -> None:  # fmt: skip
     """Choose pools, nodes and hours for a job.
 
@@ -50,7 +52,7 @@ def plan(
 
     chosen_policy = read_policy(policy)
     shared = read_account(account)
-    seen = quotes(market, at, carbon)
+    seen = quotes(market, at, carbon, shared, providers)
     task = load_job(job, seen.now)
     for note in (seen.note, *carbon_notes(seen, chosen_policy, task.deadline_at)):
         tell("note", note)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from costopt.cli.figures import moment
-from costopt.cli.quotes import Quotes, recorded_quotes
+from costopt.cli.quotes import Quotes
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import InfeasibleError, StaleDataError
-from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job, Progress
 from costopt.domain.plan import Plan, PlanStatus
 from costopt.domain.policy import Policy
@@ -45,15 +43,8 @@ def show_quoted_plan(
     _refuse(made, job)
 
 
-def refuse_infeasible(
-    job: Job,
-    policy: Policy,
-    market: MarketHistory,
-    now: datetime,
-    account: Account = UNLIMITED,
-) -> None:
-    """Raise InfeasibleError where no plan on the market at ``now`` ends the job in time."""
-    seen = recorded_quotes(market, now)
+def refuse_infeasible(job: Job, policy: Policy, seen: Quotes, account: Account = UNLIMITED) -> None:
+    """Raise InfeasibleError where no plan on these quotes ends the job in time."""
     _refuse(plan_job(job, policy, seen, explain=False, account=account), job)
 
 

@@ -1,7 +1,8 @@
-"""The market as a plan sees it: the catalogue's prices, or a record's at an instant."""
+"""The market as a plan sees it: list prices, a record's at an instant, or what clouds offer now."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.figures import age, moment
+from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import MarketError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.history import MarketHistory, PoolHistory
@@ -36,9 +38,18 @@ class Quotes:
     carbon: CarbonHistory | None = None
 
 
-def quotes(market: Path | None, at: datetime | None, carbon: Path | None = None) -> Quotes:
-    """The record's offers at ``at`` (default: its start), or the catalogue's now."""
-    seen = _quotes(market, at)
+def quotes(
+    market: Path | None,
+    at: datetime | None,
+    carbon: Path | None = None,
+    account: Account = UNLIMITED,
+    providers: tuple[str, ...] = (),
+) -> Quotes:
+    """The record's offers at ``at`` (default: its start), else what these providers of the
+    account offer now, else the catalogue's list prices."""
+    if providers and market is not None:
+        raise click.UsageError("--provider and --market are two sources of prices: name one")
+    seen = account_quotes(account, providers) if providers else _quotes(market, at)
     if carbon is None:
         return seen
     from costopt.energy.carbon_file import read_carbon
@@ -91,6 +102,50 @@ def recorded_quotes(
     )
     note = f"market {history.name} at {moment(now)}, hazards from its whole record"
     return Quotes(now, offers, note, listed=False, history=history, carbon=carbon)
+
+
+def account_quotes(account: Account, names: tuple[str, ...]) -> Quotes:
+    """What the account's providers of these names, all of them by default, offer now.
+
+    A provider that does not answer is told of on stderr and left out. Raises ProviderError where
+    none does, SpecError for a name that the account does not know.
+    """
+    from costopt.cli.failure import tell
+    from costopt.domain.errors import ProviderError
+    from costopt.engine.clock import WallClock
+    from costopt.session.account_cloud import connect_account
+
+    clock = WallClock()
+    now = clock.now()
+    offers: list[Offer] = []
+    silent: list[ProviderError] = []
+    for provider in connect_account(account, names, clock):
+        try:
+            offers += provider.offers(now)
+        except ProviderError as error:
+            silent.append(error)
+        finally:
+            provider.close()
+    if silent and not offers:
+        raise silent[0]
+    for failure in silent:
+        tell("note", f"left out of the plan: {failure}")
+    served = ", ".join(sorted({offer.pool.provider for offer in offers})) or "no pool"
+    note = f"offers of {served} at {moment(now)}, hazards from what is published"
+    return Quotes(now, tuple(_with_hazards(offers)), note, listed=False)
+
+
+def _with_hazards(offers: Iterable[Offer]) -> Iterator[Offer]:
+    """Offers that tell no hazard have what is believed of a pool that nobody has watched."""
+    from costopt.catalog import load_catalog
+    from costopt.session.hazards import catalog_priors
+
+    prior = catalog_priors(load_catalog())
+    for offer in offers:
+        if offer.hazard_per_hour is None and offer.pool.capacity_type.interruptible:
+            yield replace(offer, hazard_per_hour=prior(offer.pool))
+        else:
+            yield offer
 
 
 def _offer(

@@ -15,7 +15,6 @@ from costopt.cli.output import output_option
 from costopt.cli.state import state_dir_option
 
 if TYPE_CHECKING:
-    from costopt.domain.history import MarketHistory
     from costopt.engine.loop import OnTick
     from costopt.engine.tick import TickResult
     from costopt.session.live import LiveRun
@@ -28,9 +27,13 @@ SAVE_WITHIN_S = 30.0
 @click.argument("job", metavar="JOB.yaml")
 @click.option("--policy", "-p", default="cheapest", metavar="NAME|FILE", help="Policy to follow.")
 @click.option(
-    "--provider", type=click.Choice(["sim"]), default="sim", help="Where the nodes come from."
+    "--provider",
+    "providers",
+    multiple=True,
+    metavar="NAME",
+    help="Take nodes from this provider of the account file; default: all of them.",
 )
-@click.option("--market", metavar="FILE", required=True, help="Recorded market of the simulator.")
+@click.option("--market", metavar="FILE", help="A recorded market: simulate a cloud on it.")
 @click.option(
     "--at",
     metavar="TIME",
@@ -64,8 +67,8 @@ SAVE_WITHIN_S = 30.0
 def run(
     job: str,
     policy: str,
-    provider: str,  # noqa: ARG001 - one choice so far
-    market: str,
+    providers: tuple[str, ...],
+    market: str | None,
     at: datetime | None,
     speed: float,
     tick_s: float,
@@ -88,36 +91,30 @@ def run(
     from costopt.cli.accounts import read_account
     from costopt.cli.planning import refuse_infeasible, show_quoted_plan
     from costopt.cli.policies import read_policy
-    from costopt.cli.quotes import recorded_quotes
-    from costopt.energy.carbon_file import read_carbon
-    from costopt.market.history_file import read_history
+    from costopt.cli.run_cloud import Simulation, run_cloud
     from costopt.session.checkpoint_place import check_checkpoint_place
     from costopt.session.live import LiveOptions, open_run
-    from costopt.session.simulated_cloud import SimulatedCloud
     from costopt.session.stop_signals import StopSignals
     from costopt.session.trainer import check_trainer
     from costopt.spec import load_job
 
-    history = read_history(Path(market))
-    start_at = at or history.starts_at
-    _check_start(history, start_at)
     chosen, shared = read_policy(policy), read_account(account)
-    intensities = None if carbon is None else read_carbon(carbon)
+    simulation = Simulation(at, speed, notice_s, forecasts)
+    source = run_cloud(market, shared, providers, simulation, carbon)
     if not apply:
-        seen = recorded_quotes(history, start_at, intensities)
-        show_quoted_plan(load_job(job, start_at), chosen, seen, output, account=shared)
+        seen = source.quotes(source.cloud.begins_at())
+        show_quoted_plan(load_job(job, seen.now), chosen, seen, output, account=shared)
         click.echo("nothing was launched: add --apply to run it", err=True)
         return
-    cloud = SimulatedCloud(history, start_at, speed, notice_s, forecasts, intensities)
     options = LiveOptions(state_dir, tick_s, account=shared, explain=explain)
     signals = StopSignals()
     with (
         signals.caught(),
-        open_run(lambda now: load_job(job, now), chosen, cloud, options, signals) as live,
+        open_run(lambda now: load_job(job, now), chosen, source.cloud, options, signals) as live,
     ):
         record = live.engine.journal.records[live.job.name]
         if not record.submitted:
-            refuse_infeasible(live.job, chosen, history, live.clock.now(), shared)
+            refuse_infeasible(live.job, chosen, source.quotes(live.clock.now()), shared)
         if not record.live:
             check_trainer(live.job)
             check_checkpoint_place(live.job)
@@ -129,16 +126,6 @@ def run(
                 raise
             raise click.exceptions.Exit(128 + (signals.first or 0)) from None
         _tell_end(live, output)
-
-
-def _check_start(history: MarketHistory, start_at: datetime) -> None:
-    begins_at, ends_at = history.starts_at, history.ends_at
-    if not begins_at <= start_at < ends_at:
-        raise click.BadParameter(
-            f"market {history.name!r} is recorded from {moment(begins_at)} to {moment(ends_at)}, "
-            f"not at {moment(start_at)}",
-            param_hint="'--at'",
-        )
 
 
 def _warn_of_short_market(live: LiveRun) -> None:

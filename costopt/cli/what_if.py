@@ -21,6 +21,7 @@ from costopt.cli.options import (
     durations_s,
     job_argument,
     market_option,
+    provider_option,
     words,
 )
 from costopt.cli.output import Column, Row, Table, output_option, show
@@ -92,11 +93,12 @@ def _terms(context: click.Context, option: click.Parameter, text: str) -> tuple[
 @at_option
 @carbon_option
 @account_option
+@provider_option
 @output_option
 def what_if(
     job: str, policies: str, deadlines: tuple[float, ...] | None, capacity: tuple[str, ...],
     points: int, market: Path | None, at: datetime | None, carbon: Path | None,
-    account: str | None, report: Path | None, output: str,
+    account: str | None, providers: tuple[str, ...], report: Path | None, output: str,
 ) -> None:  # fmt: skip
     """Compare policies, deadlines and terms.
 
@@ -120,7 +122,7 @@ def what_if(
     if report is not None:
         check_report(report)
     shared = read_account(account)
-    seen = quotes(market, at, carbon)
+    seen = quotes(market, at, carbon, shared, providers)
     planned_job = load_job(job, seen.now)
     notes = [
         each for policy in chosen for each in carbon_notes(seen, policy, planned_job.deadline_at)

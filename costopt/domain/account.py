@@ -1,4 +1,4 @@
-"""The account that the jobs run in: its quotas, and who shares it."""
+"""The account that the jobs run in: its quotas, who shares it, and the clouds it is with."""
 
 from __future__ import annotations
 
@@ -11,10 +11,18 @@ from costopt.domain.tenant import Tenant
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Quotas and tenants, these by name. A job whose tenant is not among them has weight 1."""
+    """Quotas and tenants, these by name. A job whose tenant is not among them has weight 1.
+
+    ``owner`` tags everything that is launched: what bears another tag is never touched. ``store``
+    is the URI through which nodes and controller exchange messages, code and checkpoints, None
+    where the account runs nothing. ``providers`` holds each adapter's options by its name.
+    """
 
     quotas: tuple[Quota, ...] = ()
     tenants: Mapping[str, Tenant] = field(default_factory=dict)
+    owner: str = "costopt"
+    store: str | None = None
+    providers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
     @property
     def limits(self) -> tuple[Quota, ...]:

@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 class WallClock:
     """Real time."""
 
+    speed = 1.0
+
     def now(self) -> datetime:
         """The present, aware UTC."""
         return datetime.now(UTC)

@@ -26,6 +26,11 @@ class Cloud(Protocol):
     """``folder`` is always the job's own folder in the state directory."""
 
     @property
+    def owner(self) -> str:
+        """The tag of the nodes that are ours."""
+        ...
+
+    @property
     def notice_s(self) -> float:
         """From an interruption's notice to its strike."""
         ...
@@ -47,8 +52,10 @@ class Cloud(Protocol):
         """Where the job's nodes and the controller leave messages. Raises StoreError."""
         ...
 
-    def provider(self, clock: Clock, folder: Path, job: Job, runtime: MailboxRuntime) -> Provider:
-        """The adapter that gives the job nodes. Raises ProviderError, MissingExtraError."""
+    def providers(
+        self, clock: Clock, folder: Path, job: Job, runtime: MailboxRuntime
+    ) -> tuple[Provider, ...]:
+        """The adapters that give the job nodes. Raises ProviderError, MissingExtraError."""
         ...
 
     def forecasts(self, policy: Policy) -> Forecasts | None:

@@ -62,7 +62,6 @@ class LiveRun:
     engine: Engine
     ledger: SqliteLedger
     clock: Clock
-    provider: Provider
     signals: StopSignals
     market: MarketHistory | None
 
@@ -85,8 +84,9 @@ class LiveRun:
         """
         with suppress(CostoptError):
             self._wait_for_saves(save_within_s)
-        for node_id in self._living():
-            self.provider.terminate(node_id)
+        for provider in self.engine.world.providers:
+            for node_id in self._living(provider):
+                provider.terminate(node_id)
         # Whatever went wrong before is what the user must hear of, not this.
         with suppress(Exception):
             self.engine.stop(reason)
@@ -95,14 +95,15 @@ class LiveRun:
     def _wait_for_saves(self, within_s: float) -> None:
         if within_s <= 0:
             return
-        runtime, living = self.engine.world.runtime, set(self._living())
+        runtime, providers = self.engine.world.runtime, self.engine.world.providers
+        living = {node_id for provider in providers for node_id in self._living(provider)}
         runtime.drain(self.job, living)
         give_up_at = time.monotonic() + within_s
         while not living <= runtime.drained(self.job) and time.monotonic() < give_up_at:
             time.sleep(POLL_S)
 
-    def _living(self) -> list[str]:
-        nodes = self.provider.nodes(self.engine.settings.owner)
+    def _living(self, provider: Provider) -> list[str]:
+        nodes = provider.nodes(self.engine.settings.owner)
         return [n.node_id for n in nodes if n.job == self.job.name and n.state.alive]
 
 
@@ -140,9 +141,9 @@ def open_run(
         if submitted is not None and failed:
             runtime.forget_failures(job)
             ledger.append(replace(submitted, at=clock.now()))
-        provider = cloud.provider(clock, folder, job, runtime)
+        providers = cloud.providers(clock, folder, job, runtime)
         world = World(
-            providers=(provider,),
+            providers=providers,
             runtime=runtime,
             ledger=ledger,
             clock=WakefulClock(clock, signals),
@@ -153,6 +154,7 @@ def open_run(
             forecasts=cloud.forecasts(policy),
         )
         settings = Settings(
+            owner=cloud.owner,
             tick_s=options.tick_s,
             cooldown_s=options.cooldown_s,
             drain_timeout_s=max(DRAIN_S, DRAIN_WALL_S * clock.speed),
@@ -162,9 +164,10 @@ def open_run(
         )
         engine = Engine([job], policy, build(policy.strategy), world, settings)
         try:
-            yield LiveRun(job, engine, ledger, clock, provider, signals, cloud.market)
+            yield LiveRun(job, engine, ledger, clock, signals, cloud.market)
         finally:
-            provider.close()
+            for provider in providers:
+                provider.close()
 
 
 def _made(folder: Path) -> Path:

@@ -37,6 +37,7 @@ class SimulatedCloud:
     notice_s: float = 120.0
     price_forecasts: bool = False
     carbon: CarbonHistory | None = None
+    owner: str = "costopt"
 
     def begins_at(self) -> datetime:
         """Where in the record the run begins."""
@@ -52,13 +53,13 @@ class SimulatedCloud:
         """A folder that all the processes see."""
         return FileStore(folder / STORE)
 
-    def provider(
+    def providers(
         self,
         clock: Clock,
         folder: Path,
         job: Job,  # noqa: ARG002 - agents learn of their job through the store
         runtime: MailboxRuntime,
-    ) -> Provider:
+    ) -> tuple[Provider, ...]:
         """The simulator in process mode; it finds the nodes of an earlier controller."""
         options = {
             "market": self.market,
@@ -69,7 +70,7 @@ class SimulatedCloud:
             "store": folder / STORE,
             "runtime": runtime,
         }
-        return connect("sim", clock, options)
+        return (connect("sim", clock, options),)
 
     def forecasts(self, policy: Policy) -> Forecasts:
         """From the record before now."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -70,6 +70,18 @@ class AccountFile(Section):
     tenants: list[TenantSection] = Field(
         default_factory=list, description="who shares it; default: all jobs are equal"
     )
+    owner: Name = Field(
+        default="costopt", description="tag of all that is launched; nothing else is touched"
+    )
+    store: Word | None = Field(
+        default=None,
+        description="where nodes and controller exchange code, messages and checkpoints, such as "
+        "s3://bucket/prefix; needed to launch nodes",
+    )
+    providers: dict[Name, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="the clouds to rent from, by the name of their adapter, with its options",
+    )
 
 
 def account_of(file: AccountFile, document: Document) -> Account:
@@ -88,6 +100,9 @@ def account_of(file: AccountFile, document: Document) -> Account:
     return Account(
         quotas=tuple(_quota(quota) for quota in file.quotas),
         tenants={each.name: Tenant(**each.model_dump()) for each in file.tenants},
+        owner=file.owner,
+        store=file.store,
+        providers=file.providers,
     )
 
 

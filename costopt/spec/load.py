@@ -20,7 +20,7 @@ Kind = Literal["job", "policy", "account"]
 
 _ONLY_JOB = {"work", "deadline", "throughput", "checkpoint", "resources", "phases", "run", "start"}
 _ONLY_POLICY = {"objective", "risk", "strategy", "limits", "rules"}
-_ONLY_ACCOUNT = {"quotas", "tenants"}
+_ONLY_ACCOUNT = {"quotas", "tenants", "providers", "store", "owner"}
 
 
 def load_job(path: str | os.PathLike[str], now: datetime) -> Job:

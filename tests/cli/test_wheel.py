@@ -54,6 +54,7 @@ def test_it_holds_the_packages_with_their_data_and_nothing_else(wheel: zipfile.Z
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert held == (
         _files(ROOT / "costopt", "costopt")
+        | _files(ROOT / "providers" / "costopt_aws", "costopt_aws")
         | _files(ROOT / "providers" / "costopt_sim", "costopt_sim")
         | _files(ROOT / "policies", "costopt/policies")
     )
@@ -63,6 +64,7 @@ def test_it_holds_the_packages_with_their_data_and_nothing_else(wheel: zipfile.Z
         "costopt/market/data/generator.toml",
         "costopt/report/templates/page.html.j2",
         "costopt/py.typed",
+        "costopt_aws/py.typed",
         "costopt_sim/py.typed",
     ):
         assert needed in held

@@ -82,10 +82,20 @@ def test_a_contradiction_is_told_with_its_place(tmp_path: Path, text: str, probl
     assert told.startswith(problem)
 
 
+def test_an_account_names_its_clouds_with_their_options(tmp_path: Path) -> None:
+    account = load(
+        tmp_path,
+        "owner: team-a\nstore: s3://bucket/runs\nproviders: {aws: {regions: [us-east-1]}}\n",
+    )
+    assert (account.owner, account.store) == ("team-a", "s3://bucket/runs")
+    assert account.providers == {"aws": {"regions": ["us-east-1"]}}
+
+
 def test_the_schema_describes_every_field() -> None:
     schema = account_schema()
     assert schema["$id"] == "urn:costopt:schema:account:1"
-    assert set(schema["properties"]) == {"kind", "version", "quotas", "tenants"}
+    known = {"kind", "version", "quotas", "tenants", "owner", "store", "providers"}
+    assert set(schema["properties"]) == known
     for section in ("QuotaSection", "TenantSection"):
         fields = schema["$defs"][section]["properties"].values()
         assert all(field["description"] for field in fields)

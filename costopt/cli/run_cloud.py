@@ -1,0 +1,98 @@
+"""What `costopt run` runs on: a simulated cloud or those of the account, with their prices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from costopt.cli.figures import moment
+from costopt.cli.quotes import Quotes, account_quotes, recorded_quotes
+from costopt.domain.account import Account
+from costopt.domain.history import MarketHistory
+
+if TYPE_CHECKING:
+    from costopt.session.cloud import Cloud
+
+
+@dataclass(frozen=True, slots=True)
+class RunCloud:
+    """A cloud, and what it offers at an instant; the account's clouds know only the present."""
+
+    cloud: Cloud
+    quotes: Callable[[datetime], Quotes]
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """How to play a record, as the command line says."""
+
+    at: datetime | None
+    speed: float
+    notice_s: float
+    price_forecasts: bool
+
+
+def run_cloud(
+    market: str | None,
+    account: Account,
+    providers: tuple[str, ...],
+    simulation: Simulation,
+    carbon: Path | None,
+) -> RunCloud:
+    """Raises UsageError where neither or both are named, MarketError for an unreadable record."""
+    if market is not None and providers:
+        raise click.UsageError("--provider and --market are two clouds to run on: name one")
+    if market is not None:
+        return _simulated(Path(market), simulation, carbon)
+    if not account.providers:
+        raise click.UsageError(
+            "nowhere to run: give --market FILE to simulate a cloud, or --account FILE with the "
+            "providers to rent from"
+        )
+    if simulation.at is not None or simulation.speed != 1.0:
+        raise click.UsageError("--at and --speed play a record: give --market FILE as well")
+    return _rented(account, providers, carbon)
+
+
+def _simulated(market: Path, simulation: Simulation, carbon: Path | None) -> RunCloud:
+    from costopt.energy.carbon_file import read_carbon
+    from costopt.market.history_file import read_history
+    from costopt.session.simulated_cloud import SimulatedCloud
+
+    history = read_history(market)
+    start_at = simulation.at or history.starts_at
+    _check_start(history, start_at)
+    intensities = None if carbon is None else read_carbon(carbon)
+    cloud = SimulatedCloud(
+        history,
+        start_at,
+        simulation.speed,
+        simulation.notice_s,
+        simulation.price_forecasts,
+        intensities,
+    )
+    return RunCloud(cloud, lambda now: recorded_quotes(history, now, intensities))
+
+
+def _rented(account: Account, providers: tuple[str, ...], carbon: Path | None) -> RunCloud:
+    from costopt.energy.carbon_file import read_carbon
+    from costopt.session.account_cloud import AccountCloud
+
+    intensities = None if carbon is None else read_carbon(carbon)
+    cloud = AccountCloud(account, providers, intensities)
+    return RunCloud(cloud, lambda _: account_quotes(account, providers))
+
+
+def _check_start(history: MarketHistory, start_at: datetime) -> None:
+    begins_at, ends_at = history.starts_at, history.ends_at
+    if not begins_at <= start_at < ends_at:
+        raise click.BadParameter(
+            f"market {history.name!r} is recorded from {moment(begins_at)} to {moment(ends_at)}, "
+            f"not at {moment(start_at)}",
+            param_hint="'--at'",
+        )

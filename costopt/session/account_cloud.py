@@ -1,0 +1,98 @@
+"""The clouds that an account file names, in real time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from costopt.agent.runtime import MailboxRuntime
+from costopt.catalog import load_catalog
+from costopt.domain.account import Account
+from costopt.domain.errors import SpecError
+from costopt.domain.history import MarketHistory
+from costopt.domain.job import Job
+from costopt.domain.policy import Policy
+from costopt.domain.ports import Clock, Forecasts, ObjectStore, Provider
+from costopt.energy.carbon_history import CarbonHistory
+from costopt.engine.clock import WallClock
+from costopt.replay.connect import connect
+from costopt.replay.forecasts import RecordedForecasts, counted
+from costopt.store import open_store
+
+SHORTEST_NOTICE_S = 30.0
+"""Google Cloud tells of a preemption 30 s before it (cloud.google.com/compute/docs/instances/
+preemptible), EC2 two minutes: what can be saved in the shorter can be saved in both."""
+
+
+def connect_account(account: Account, names: tuple[str, ...], clock: Clock) -> tuple[Provider, ...]:
+    """The adapters of these providers of the account, of all where none is named.
+
+    Raises SpecError where the account has none of that name, BadRequestError for wrong options.
+    """
+    unknown = [name for name in names if name not in account.providers]
+    if unknown or not account.providers:
+        known = ", ".join(account.providers) or "none"
+        what = f"provider {unknown[0]!r}" if unknown else "any provider"
+        raise SpecError(
+            f"the account file does not name {what} (it names: {known})",
+            hint="add it under providers: with its options, such as aws: {regions: [us-east-1]}",
+        )
+    machines = {"machines": load_catalog()}
+    return tuple(
+        connect(name, clock, machines | dict(account.providers[name]))
+        for name in names or tuple(account.providers)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AccountCloud:
+    """A Cloud of the account's providers ``names``, all of them where that is empty."""
+
+    account: Account
+    names: tuple[str, ...] = ()
+    carbon: CarbonHistory | None = None
+    notice_s: float = SHORTEST_NOTICE_S
+
+    @property
+    def owner(self) -> str:
+        """As the account says."""
+        return self.account.owner
+
+    @property
+    def market(self) -> MarketHistory | None:
+        """None: it is real."""
+        return None
+
+    def begins_at(self) -> datetime:
+        """Now."""
+        return WallClock().now()
+
+    def clock(self, folder: Path, *, anew: bool) -> WallClock:  # noqa: ARG002 - it needs no file
+        """Real time."""
+        return WallClock()
+
+    def store(self, folder: Path, job: Job) -> ObjectStore:  # noqa: ARG002 - one for all jobs
+        """The account's store. Raises SpecError where it names none."""
+        if self.account.store is None:
+            raise SpecError(
+                "the account file names no store: nodes and controller could not talk",
+                hint="add store: with a URI that both can reach, such as s3://bucket/costopt",
+            )
+        return open_store(self.account.store)
+
+    def providers(
+        self,
+        clock: Clock,
+        folder: Path,  # noqa: ARG002 - what exists is known by its owner tag
+        job: Job,  # noqa: ARG002 - nodes are told by the launch what to run
+        runtime: MailboxRuntime,  # noqa: ARG002 - nodes are reached through the store
+    ) -> tuple[Provider, ...]:
+        """The adapters, able to start nodes for the job."""
+        return connect_account(self.account, self.names, clock)
+
+    def forecasts(self, policy: Policy) -> Forecasts:
+        """Of recorded intensities where there are any."""
+        return RecordedForecasts(
+            None, counted(self.carbon, policy.objective, load_catalog().region)
+        )

@@ -1,0 +1,77 @@
+"""Where `costopt run` and `costopt plan` find a cloud, and what they say where there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from costopt.cli.main import cli
+
+JOB = """\
+name: char-gpt
+work: {amount: 4e5, unit: steps}
+deadline: 12h
+resources: {gpu_models: [T4], max_nodes: 4}
+throughput: {flops_per_unit: 1e13, mfu: 0.4}
+checkpoint: {uri: checkpoints, save: 10s}
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB)
+    return path
+
+
+@pytest.fixture
+def account(tmp_path: Path) -> Path:
+    path = tmp_path / "account.yaml"
+    path.write_text("owner: me\nproviders: {aws: {regions: [us-east-1a]}, none-such: {}}\n")
+    return path
+
+
+def refusal(*arguments: str | Path) -> tuple[int, str]:
+    done: Result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+    return done.exit_code, done.stderr
+
+
+def test_a_run_needs_a_cloud(job: Path) -> None:
+    code, said = refusal("run", job)
+    assert code == 2
+    assert "give --market FILE to simulate a cloud, or --account FILE" in said
+
+
+def test_a_run_takes_one_cloud(job: Path, account: Path) -> None:
+    code, said = refusal(
+        "run", job, "--account", account, "--provider", "aws", "--market", "m.parquet"
+    )
+    assert code == 2
+    assert "two clouds to run on: name one" in said
+
+
+def test_real_time_does_not_run_faster(job: Path, account: Path) -> None:
+    code, said = refusal("run", job, "--account", account, "--speed", "60")
+    assert code == 2
+    assert "--at and --speed play a record" in said
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "what-if"])
+def test_a_provider_is_one_that_the_account_names(job: Path, account: Path, command: str) -> None:
+    code, said = refusal(command, job, "--account", account, "--provider", "azure")
+    assert code == 2
+    assert "does not name provider 'azure' (it names: aws, none-such)" in said
+
+
+def test_an_adapter_that_is_not_installed_is_named(job: Path, account: Path) -> None:
+    code, said = refusal("plan", job, "--account", account, "--provider", "none-such")
+    assert code == 1
+    assert "no provider adapter named 'none-such' is installed" in said
+
+
+def test_a_wrong_option_of_a_provider_is_named(job: Path, account: Path) -> None:
+    code, said = refusal("plan", job, "--account", account, "--provider", "aws")
+    assert code == 1
+    assert "'us-east-1a' is no name of an AWS region" in said
