@@ -94,7 +94,7 @@ class Limits:
 class StrategyChoice:
     """The algorithm that decides, with its parameters."""
 
-    name: str = "milp"
+    name: str = "adaptive"
     parameters: Mapping[str, float | int | str | bool] = field(default_factory=dict)
 
 

@@ -74,7 +74,7 @@ class StrategySection(Section):
 
     name: Name = Field(
         default=StrategyChoice().name,
-        description="milp, adaptive, uniform_progress, greedy_spot, on_demand",
+        description="adaptive, milp, uniform_progress, greedy_spot, on_demand",
     )
     parameters: dict[Name, Parameter] = Field(
         default_factory=dict, description="the strategy's own parameters"
