@@ -1,0 +1,52 @@
+"""What a job's nodes fetch, brought into the store that they share with the controller."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from pathlib import Path
+
+from costopt.domain.job import Job
+from costopt.domain.payload import Payload, StoredFile
+from costopt.domain.ports import ObjectStore
+from costopt.session.bundle import write_bundle
+from costopt.session.wheel import requirements, wheel_name, write_wheel
+
+BUNDLE = "bundle.tar.gz"
+FOLDER = "payloads"
+PIECE_BYTES = 1 << 20
+
+
+def upload_payload(job: Job, store: ObjectStore, uri: str) -> Payload:
+    """Bundle the job's folder and costopt, and put both into ``store``, which is at ``uri``.
+
+    Each file lies under its own digest, so what is there already is not sent again and what runs
+    is never changed. Raises SpecError, StoreError.
+    """
+    with tempfile.TemporaryDirectory(prefix="costopt-payload-") as folder:
+        wheel, bundle = Path(folder, wheel_name()), Path(folder, BUNDLE)
+        write_wheel(wheel)
+        write_bundle(Path(job.workdir), bundle)
+        return Payload(
+            job=job.name,
+            store=uri,
+            wheel=_put(store, wheel),
+            bundle=_put(store, bundle),
+            requirements=requirements(),
+        )
+
+
+def _put(store: ObjectStore, path: Path) -> StoredFile:
+    digest = _sha256(path)
+    key = f"{FOLDER}/{digest}/{path.name}"
+    if key not in store.keys(f"{FOLDER}/{digest}/"):
+        store.put_file(key, path)
+    return StoredFile(key, digest, path.stat().st_size)
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(PIECE_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()
