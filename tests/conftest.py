@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import signal
 
-from tests.aws.fixtures import aws_server, cloud
+from tests.aws.fixtures import account, aws_clients, aws_server, cloud
 
-__all__ = ["aws_server", "cloud"]
+__all__ = ["account", "aws_clients", "aws_server", "cloud"]
 
 
 def pytest_configure() -> None:

@@ -132,6 +132,12 @@ def asking(action: str, about: str) -> Iterator[None]:
         raise from_sdk(error, action, about) from error
 
 
+def code_of(error: ProviderError) -> str:
+    """The error code that AWS answered with, "" where it did not answer."""
+    response = getattr(error.__cause__, "response", {})
+    return str(response.get("Error", {}).get("Code", ""))
+
+
 def from_answer(error: Exception, action: str, about: str) -> ProviderError:
     """The error that AWS answered with (a botocore ClientError)."""
     response = getattr(error, "response", {})

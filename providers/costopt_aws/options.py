@@ -11,6 +11,7 @@ from costopt.domain.errors import BadRequestError
 from costopt.domain.ports import Machines, ProviderOptions
 from costopt_aws.clients import Timeouts
 from costopt_aws.market_options import MARKET_KEYS, MarketOptions
+from costopt_aws.node_setup import Bootstrap
 
 _REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d+")
 KEYS = MARKET_KEYS | {"regions", "machines", "profile", "queues", "timeouts", "bootstrap"}
@@ -31,7 +32,7 @@ class AwsOptions:
     profile: str | None = None
     queues: Mapping[str, str] = field(default_factory=dict)
     timeouts: Timeouts = Timeouts()  # noqa: RUF009
-    bootstrap: object | None = None
+    bootstrap: Bootstrap | None = None
     market: MarketOptions = MarketOptions()  # noqa: RUF009
 
     @classmethod
@@ -49,9 +50,17 @@ class AwsOptions:
             profile=cast("str | None", options.get("profile")),
             queues=cast("Mapping[str, str]", options.get("queues") or {}),
             timeouts=cast("Timeouts", options.get("timeouts") or Timeouts()),
-            bootstrap=options.get("bootstrap"),
+            bootstrap=_bootstrap(options.get("bootstrap")),
             market=MarketOptions.parse(options),
         )
+
+
+def _bootstrap(value: object) -> Bootstrap | None:
+    if value is not None and not callable(getattr(value, "setup", None)):
+        raise BadRequestError(
+            f"costopt_aws: option bootstrap must answer setup(request), not {type(value).__name__}"
+        )
+    return cast("Bootstrap | None", value)
 
 
 def _regions(value: object) -> tuple[str, ...]:

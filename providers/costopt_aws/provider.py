@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from costopt.domain.errors import BadRequestError
@@ -12,8 +12,15 @@ from costopt.domain.market import Interruption, Offer
 from costopt.domain.ports import Clock, PriceChange, PriceSeries
 from costopt.domain.quota import Quota
 from costopt_aws.clients import Clients
+from costopt_aws.instance_types import InstanceTypes
+from costopt_aws.launching import Launcher
+from costopt_aws.listing import Listing
 from costopt_aws.market import AwsMarket
+from costopt_aws.node_book import NodeBook
+from costopt_aws.notices import Notices
 from costopt_aws.options import AwsOptions
+from costopt_aws.price_now import PriceNow
+from costopt_aws.stopping import Stopping
 
 NAME = "aws"
 
@@ -26,6 +33,19 @@ class AwsProvider:
         self.clients = clients
         self.market = AwsMarket(clients, options.regions, options.market)
         self._clock = clock
+        book = NodeBook()
+        self._listing = Listing(clients, options.regions, book)
+        self._notices = Notices(clients, options.queues, book)
+        self._stopping = Stopping(clients, options.regions, book, self._notices)
+        self._launcher = Launcher(
+            clients,
+            self.market.zones,
+            InstanceTypes(clients),
+            self.market.blocks,
+            book,
+            options.bootstrap,
+            PriceNow(clients, self.market),
+        )
 
     @property
     def names(self) -> frozenset[str]:
@@ -61,19 +81,42 @@ class AwsProvider:
         return self.market.list_price(series, now)
 
     def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
-        """All nodes or none."""
-        raise BadRequestError(f"{request.pool}: nothing can be launched yet")
+        """All nodes or none, and none twice; see ``Launcher``. Raises ProviderError."""
+        regions = self.options.regions
+        if request.pool.region not in regions:
+            raise BadRequestError(
+                f"{request.pool}: region {request.pool.region!r} is not one of those in use",
+                hint=f"in use are {', '.join(regions)}",
+            )
+        return self._launcher.launch(request, self._clock.now())
 
-    def nodes(self, owner: str) -> tuple[Node, ...]:  # noqa: ARG002
-        """Every node with this owner tag."""
-        return ()
+    def nodes(self, owner: str) -> tuple[Node, ...]:
+        """Every node with this owner tag; ended ones for two hours.
 
-    def notices(self, owner: str) -> tuple[Interruption, ...]:  # noqa: ARG002
-        """Interruptions announced and not yet struck."""
-        return ()
+        Those of a region that does not answer are as they were seen last, or missing.
+        """
+        return self._listing.nodes(owner, self._clock.now())
+
+    def notices(self, owner: str) -> tuple[Interruption, ...]:
+        """Interruptions that the queues have told of and that have not struck."""
+        self._notices.drain()
+        return self._notices.standing(owner, self._clock.now())
 
     def terminate(self, node_id: str) -> None:
-        """Release a node."""
+        """Release a node; see ``Stopping`` for those that EC2 takes in their first hour."""
+        self._stopping.terminate(node_id, self._clock.now())
+
+    def silent_regions(self) -> frozenset[str]:
+        """The regions that did not answer the last listing of nodes."""
+        return frozenset(self._listing.silent)
+
+    def complaints(self) -> Mapping[str, str]:
+        """What did not answer the last time, and why: regions and their queues."""
+        regions = {f"{NAME} {region}": e.message for region, e in self._listing.silent.items()}
+        queues = {
+            f"{NAME} {region} notices": e.message for region, e in self._notices.silent.items()
+        }
+        return {**regions, **queues}
 
     def close(self) -> None:
         """Let go of connections."""

@@ -5,19 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from threading import Thread
 from typing import Any
+from unittest.mock import patch
 
 import boto3
 from botocore.config import Config
+from moto.ec2.models import instances
 from moto.moto_server.werkzeug_app import MotoRequestHandler
-from werkzeug.serving import make_server
+from werkzeug.serving import BaseWSGIServer, make_server
 
+from tests.aws.cloud_clock import CloudClock
+from tests.aws.overlay.account_limits import AccountLimits
 from tests.aws.overlay.application import Overlay
 from tests.aws.overlay.instances import alive, backend
 from tests.aws.overlay.launches import Launches
+from tests.aws.overlay.list_prices import ADVISOR, PRICE_FILES, ListPrices
 from tests.aws.overlay.metadata import ROOT, Metadata
+from tests.aws.overlay.placement_groups import PlacementGroups
+from tests.aws.overlay.spot_market import SpotMarket
 
 NOTICE = timedelta(minutes=2)
 STRUCK = "Server.SpotInstanceTermination"
@@ -39,12 +46,30 @@ class Cloud:
         self.faults = overlay.faults
         self.launches = Launches()
         self.metadata = Metadata()
-        for family in (self.launches, self.metadata):
+        self.spot = SpotMarket()
+        self.listed = ListPrices()
+        self.limits = AccountLimits()
+        self.groups = PlacementGroups()
+        self.clock = CloudClock()
+        """The time that EC2 stamps on instances and events."""
+        for family in (
+            self.launches,
+            self.metadata,
+            self.spot,
+            self.listed,
+            self.limits,
+            self.groups,
+        ):
             overlay.add(family)
 
     def environment(self) -> dict[str, str]:
         """The environment variables with which boto3, here or in a child, finds this cloud."""
-        return {"AWS_ENDPOINT_URL": self.endpoint, **KEYS}
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "COSTOPT_AWS_ADVISOR_URL": self.endpoint + ADVISOR,
+            "COSTOPT_AWS_PRICE_FILE_URL": self.endpoint + PRICE_FILES,
+            **KEYS,
+        }
 
     def metadata_endpoint(self, instance_id: str) -> str:
         """AWS_EC2_METADATA_SERVICE_ENDPOINT of a node."""
@@ -64,6 +89,7 @@ class Cloud:
     def reset(self) -> None:
         """As new: nothing runs, nothing goes wrong."""
         self.overlay.reset()
+        self.clock.reset()
 
     def alive(self, region: str = "us-east-1") -> list[str]:
         """The ids of the instances that cost money, in launch order."""
@@ -82,17 +108,20 @@ class Cloud:
 
     def tell(self, detail_type: str, detail: dict[str, str], region: str = "us-east-1") -> None:
         """Let EC2 send an event, such as "EC2 Spot Instance Interruption Warning"."""
-        entry = {"Source": "aws.ec2", "DetailType": detail_type, "Detail": json.dumps(detail)}
+        entry = {
+            "Source": "aws.ec2",
+            "DetailType": detail_type,
+            "Detail": json.dumps(detail),
+            "Time": self.clock.now(),
+        }
         self.client("events", region).put_events(Entries=[entry])
 
-    def interrupt(
-        self, instance_id: str, region: str = "us-east-1", at: datetime | None = None
-    ) -> datetime:
+    def interrupt(self, instance_id: str, region: str = "us-east-1") -> datetime:
         """Announce that the instance is taken in two minutes, as EC2 does: when it strikes.
 
         The node reads it in its metadata, the account in its events. ``strike`` carries it out.
         """
-        strikes_at = (at or datetime.now(UTC)) + NOTICE
+        strikes_at = self.clock.now() + NOTICE
         self.metadata.notice(instance_id, strikes_at)
         self.tell(
             "EC2 Spot Instance Interruption Warning",
@@ -105,6 +134,7 @@ class Cloud:
         """Take the instance, announced or not."""
         instance = backend(region).get_instance(instance_id)
         instance.terminate()
+        instance._reason = STRUCK
         instance.state_reason.code = STRUCK
         instance.state_reason.message = f"{STRUCK}: Spot instance termination"
         self.tell(
@@ -126,12 +156,18 @@ def test_cloud() -> Iterator[Cloud]:
     """A cloud that serves until the context ends."""
     overlay = Overlay()
     server = make_server("127.0.0.1", 0, overlay, threaded=True, request_handler=Quiet)
-    thread = Thread(target=server.serve_forever, daemon=True)
+    thread = Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
-    try:
-        yield Cloud(overlay, f"http://127.0.0.1:{server.server_port}")
-    finally:
-        overlay.faults.reset()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    cloud = Cloud(overlay, f"http://127.0.0.1:{server.server_port}")
+    with patch.object(instances, "utcnow", lambda: cloud.clock.now().replace(tzinfo=None)):
+        try:
+            yield cloud
+        finally:
+            _stop(overlay, server, thread)
+
+
+def _stop(overlay: Overlay, server: BaseWSGIServer, thread: Thread) -> None:
+    overlay.faults.reset()
+    server.shutdown()
+    thread.join()
+    server.server_close()

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from costopt_aws.clients import Clients
+    from tests.aws.account import NewAccount
     from tests.aws.cloud import Cloud
 
 
@@ -29,3 +31,19 @@ def cloud(aws_server: Cloud, monkeypatch: pytest.MonkeyPatch) -> Cloud:
     for name, value in aws_server.environment().items():
         monkeypatch.setenv(name, value)
     return aws_server
+
+
+@pytest.fixture(scope="session")
+def aws_clients() -> Clients:
+    """Clients that try once, shared by all tests: to make one takes a third of a second."""
+    from costopt_aws.clients import Clients
+
+    return Clients(read_attempts=1)
+
+
+@pytest.fixture
+def account(cloud: Cloud, aws_clients: Clients) -> NewAccount:
+    """A small market, and the adapter that is connected to it."""
+    from tests.aws.account import NewAccount
+
+    return NewAccount(cloud, aws_clients)

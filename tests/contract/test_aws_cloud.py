@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from datetime import UTC, datetime
 
 import boto3
 import pytest
@@ -71,7 +70,7 @@ def test_new_instances_may_be_invisible_at_first(cloud: Cloud) -> None:
 def test_an_interruption_is_told_to_the_node_and_to_the_account(cloud: Cloud) -> None:
     (node,) = run(cloud)
     queue = cloud.queue()
-    strikes_at = cloud.interrupt(node, at=datetime(2026, 1, 1, tzinfo=UTC))
+    strikes_at = cloud.interrupt(node)
     cloud.strike(node)
     told = cloud.client("sqs").receive_message(QueueUrl=queue, MaxNumberOfMessages=10)
     events = [json.loads(message["Body"]) for message in told["Messages"]]

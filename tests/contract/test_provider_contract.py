@@ -10,7 +10,7 @@ import pytest
 
 from costopt.domain.errors import BadRequestError, NoCapacityError
 from costopt.domain.fleet import EndCause, LaunchRequest, NodeState
-from costopt.domain.market import Pool
+from costopt.domain.market import CapacityType, Pool
 from costopt.domain.ports import Clock, Provider
 from tests.market_fixtures import (
     ELSEWHERE,
@@ -36,6 +36,8 @@ class World:
     on_demand: Pool
     unknown: Pool
     notice_s: float
+    tells_room: bool = True
+    """Whether offers say how many nodes a pool has left."""
 
     def launch(self, pool: Pool, nodes: int, key: str, owner: str = "me") -> tuple[str, ...]:
         request = LaunchRequest(owner, "job", pool, nodes, key)
@@ -45,7 +47,7 @@ class World:
         return {node.node_id for node in self.provider.nodes(owner) if node.state.alive}
 
 
-def virtual_sim() -> World:
+def virtual_sim(_: pytest.FixtureRequest) -> World:
     sim = Sim(
         market(
             pool_history(SPOT, [(0, 3, 1.0), (3600, 1, 1.5)], 1e6),
@@ -57,12 +59,32 @@ def virtual_sim() -> World:
     return World(sim.provider, sim.clock, SPOT, ELSEWHERE, ON_DEMAND, unknown, sim.notice_s)
 
 
-WORLDS: dict[str, Callable[[], World]] = {"sim-virtual": virtual_sim}
+def amazon(request: pytest.FixtureRequest) -> World:
+    from tests.aws.account import EMPTY, SPOT, UNKNOWN, NewAccount
+
+    account: NewAccount = request.getfixturevalue("account")
+    account.falls_to(SPOT, 1, after_s=3600)
+    return World(
+        account.provider,
+        account.clock,
+        SPOT,
+        EMPTY,
+        SPOT.on(CapacityType.ON_DEMAND),
+        UNKNOWN,
+        notice_s=120,
+        tells_room=False,
+    )
+
+
+WORLDS: dict[str, Callable[[pytest.FixtureRequest], World]] = {
+    "aws": amazon,
+    "sim-virtual": virtual_sim,
+}
 
 
 @pytest.fixture(params=sorted(WORLDS))
 def world(request: pytest.FixtureRequest) -> World:
-    return WORLDS[request.param]()
+    return WORLDS[request.param](request)
 
 
 def test_offers_name_every_pool_with_price_room_and_source(world: World) -> None:
@@ -71,8 +93,8 @@ def test_offers_name_every_pool_with_price_room_and_source(world: World) -> None
     assert {world.spot, world.empty, world.on_demand} <= set(offers)
     assert {pool.provider for pool in offers} == world.provider.names
     spot, on_demand = offers[world.spot], offers[world.on_demand]
-    assert spot.nodes_available == 3
-    assert offers[world.empty].nodes_available == 0
+    assert spot.nodes_available == (3 if world.tells_room else None)
+    assert offers[world.empty].nodes_available == (0 if world.tells_room else None)
     assert spot.price_usd_per_hour is not None
     assert spot.price_usd_per_hour.source
     assert spot.price_usd_per_hour.age_s(now) == 0
@@ -86,7 +108,7 @@ def test_a_launch_takes_room_and_carries_its_tags(world: World) -> None:
     assert tuple(node.node_id for node in nodes) == ids
     assert {(n.owner, n.job, n.key, n.pool) for n in nodes} == {("me", "job", "a", world.spot)}
     offers = {offer.pool: offer for offer in world.provider.offers(world.clock.now())}
-    assert offers[world.spot].nodes_available == 1
+    assert offers[world.spot].nodes_available == (1 if world.tells_room else None)
     assert world.provider.nodes("somebody else") == ()
 
 

@@ -37,9 +37,10 @@ class Launches:
         self._hide_for = 0
 
     def answers(self) -> Mapping[tuple[str, str], Answer]:
-        """RunInstances and DescribeInstances."""
+        """RunInstances, DescribeInstances and TerminateInstances."""
         return {
             ("ec2", "RunInstances"): self.run_instances,
+            ("ec2", "TerminateInstances"): self.terminate_instances,
             ("ec2", "DescribeInstances"): self.describe_instances,
         }
 
@@ -85,6 +86,20 @@ class Launches:
                 if token is not None:
                     self._told[call.region, token] = _Told(call.params, reply, ids)
             return reply
+
+    def terminate_instances(self, call: Call, forward: Forward) -> Reply:
+        """One that has ended stays as it ended, which moto writes anew."""
+        asked = set(call.numbered("InstanceId"))
+        ended = {
+            instance: (instance._reason, instance.state_reason)
+            for reservation in backend(call.region).reservations.values()
+            for instance in reservation.instances
+            if instance.id in asked and instance.state == "terminated"
+        }
+        reply = forward(call)
+        for instance, (reason, state_reason) in ended.items():
+            instance._reason, instance.state_reason = reason, state_reason
+        return reply
 
     def describe_instances(self, call: Call, forward: Forward) -> Reply:
         """moto's list, without those that are not visible yet."""

@@ -1,0 +1,231 @@
+"""Launches: all nodes or none, and never twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from costopt.domain.errors import (
+    BadRequestError,
+    ForbiddenError,
+    NoCapacityError,
+    ProviderError,
+    ProviderUnavailableError,
+    ThrottledError,
+)
+from costopt.domain.fleet import LaunchRequest, Node
+from costopt.domain.market import CapacityType, Pool
+from costopt_aws import tags
+from costopt_aws.authorization import with_missing_action
+from costopt_aws.backoff import Backoff
+from costopt_aws.capacity_blocks import CapacityBlocks
+from costopt_aws.clients import Clients
+from costopt_aws.errors import asking, code_of
+from costopt_aws.instance import read_node
+from costopt_aws.instance_types import InstanceTypes, TypeFacts
+from costopt_aws.launch_order import LaunchOrder
+from costopt_aws.launch_templates import LaunchTemplates
+from costopt_aws.node_book import GRACE, NodeBook
+from costopt_aws.node_setup import Bootstrap, NodeSetup
+from costopt_aws.placement_groups import PlacementGroups
+from costopt_aws.zones import Zones
+
+PriceOf = Callable[[Pool, datetime], float | None]
+"""What a node of a pool costs now, in dollars per hour; None where that is not known."""
+
+CHANGED = "IdempotentParameterMismatch"
+ENDED_BEFORE = "IdempotentInstanceTerminated"
+NOT_THERE_YET = frozenset(
+    {
+        "InvalidLaunchTemplateId.NotFound",
+        "InvalidLaunchTemplateName.NotFoundException",
+        "InvalidPlacementGroup.Unknown",
+    }
+)
+
+
+class Launcher:
+    """RunInstances for a gang in one pool: as many as are wanted, or none.
+
+    A launch request names one pool, so an EC2 Fleet, which chooses among several, has no choice to
+    make here; which pool comes next when one has no room is the strategy's decision.
+
+    The key of a request is EC2's client token and a tag. It is looked up before every launch, so a
+    launch whose answer was lost is found and not made again, by another controller too; where the
+    list is behind, the token still holds EC2 to one launch.
+    """
+
+    def __init__(
+        self,
+        clients: Clients,
+        zones: Zones,
+        types: InstanceTypes,
+        blocks: CapacityBlocks,
+        book: NodeBook,
+        bootstrap: Bootstrap | None,
+        price_of: PriceOf,
+    ) -> None:
+        self._clients = clients
+        self._zones = zones
+        self._types = types
+        self._blocks = blocks
+        self._book = book
+        self._bootstrap = bootstrap
+        self._price_of = price_of
+        self._templates = LaunchTemplates(clients)
+        self._groups = PlacementGroups(clients)
+        self._backoff = Backoff()
+        self._in_doubt: set[str] = set()
+
+    def launch(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
+        """The nodes of this key, launched now or before.
+
+        Raises ProviderError; ProviderUnavailableError as long as it is not known whether the nodes
+        exist.
+        """
+        if request.nodes < 1:
+            raise BadRequestError(f"{request.pool}: a launch of {request.nodes} nodes")
+        try:
+            nodes = self._launched(request, now) or self._start(request, now)
+        except (ThrottledError, ForbiddenError) as error:
+            # EC2 says these before it looks at the token: an earlier call may have gone through.
+            if request.key in self._in_doubt:
+                raise ProviderUnavailableError(error.message, hint=error.hint) from error
+            raise
+        self._in_doubt.discard(request.key)
+        return tuple(sorted(nodes, key=lambda node: node.node_id))
+
+    def _launched(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
+        """The nodes of the key, where all of them are known; () where none are or some may come."""
+        known = self._book.by_key(request.key)
+        if len(known) < request.nodes:
+            known = self._book.see(self._found(request), now)
+        old = any(now - node.launched_at > GRACE or not node.state.alive for node in known)
+        return known if old or len(known) >= request.nodes else ()
+
+    def _found(self, request: LaunchRequest) -> tuple[Node, ...]:
+        region = request.pool.region
+        filters = [tags.owned_by(request.owner), tags.launched_by(request.key)]
+        with asking("ec2:DescribeInstances", region):
+            pages = (
+                self._clients.reading("ec2", region)
+                .get_paginator("describe_instances")
+                .paginate(Filters=filters)
+            )
+            items = [i for page in pages for r in page["Reservations"] for i in r["Instances"]]
+        return tuple(filter(None, (read_node(item) for item in items)))
+
+    def _start(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
+        if request.key not in self._in_doubt:
+            self._backoff.check(request, now)
+        order = self._order(request, now)
+        try:
+            answer = self._run(order)
+        except ProviderUnavailableError:
+            self._in_doubt.add(request.key)
+            raise
+        except ProviderError as error:
+            self._backoff.refused(request, error, now)
+            if not isinstance(error, (ThrottledError, ForbiddenError)):
+                self._in_doubt.discard(request.key)
+            raise
+        self._backoff.launched(request)
+        nodes = tuple(filter(None, (read_node(item) for item in answer["Instances"])))
+        return self._book.see(nodes, now)
+
+    def _order(self, request: LaunchRequest, now: datetime) -> LaunchOrder:
+        pool = request.pool
+        zone_id, zone_name = self._zone(pool)
+        facts = self._facts(pool, now)
+        setup = self._setup(request)
+        close = request.nodes > 1 and facts.efa_interfaces > 0
+        return LaunchOrder(
+            request=request,
+            setup=setup,
+            template=self._templates.ensure(request, setup),
+            zone_name=zone_name,
+            subnet_id=setup.subnet_ids.get(zone_id),
+            usd_per_hour=self._price(pool, now),
+            placement_group=self._groups.ensure(request) if close else None,
+            efa_interfaces=facts.efa_interfaces if close else 0,
+            reservation_id=self._reservation(pool, zone_id, now),
+        )
+
+    def _setup(self, request: LaunchRequest) -> NodeSetup:
+        if self._bootstrap is None:
+            raise BadRequestError(
+                f"{request.pool}: nothing is said of what its nodes are to be started with",
+                hint="connect with the option bootstrap",
+            )
+        return self._bootstrap.setup(request)
+
+    def _zone(self, pool: Pool) -> tuple[str, str]:
+        """The zone's id and the account's name of it, whichever of them the pool has."""
+        names = self._zones.names(pool.region)
+        for zone_id, name in names.items():
+            if pool.zone in (zone_id, name):
+                return zone_id, name
+        raise BadRequestError(
+            f"{pool}: {pool.region} has no zone {pool.zone!r}",
+            hint=f"the account's zones there are {', '.join(sorted(names))}",
+        )
+
+    def _facts(self, pool: Pool, now: datetime) -> TypeFacts:
+        found = self._types.matching(pool.region, (pool.instance_type,), now)
+        if pool.instance_type not in found:
+            raise BadRequestError(
+                f"{pool}: {pool.region} has no instance type {pool.instance_type!r}",
+                hint="`costopt market` lists the types of each region",
+            )
+        return found[pool.instance_type]
+
+    def _reservation(self, pool: Pool, zone_id: str, now: datetime) -> str | None:
+        if pool.capacity_type is not CapacityType.RESERVED:
+            return None
+        booked = self._blocks.reservation_id(replace(pool, zone=zone_id), now)
+        if booked is None:
+            raise NoCapacityError(
+                f"{pool}: the account has booked no Capacity Block there",
+                hint="book one, or allow spot and on-demand",
+            )
+        return booked
+
+    def _price(self, pool: Pool, now: datetime) -> float:
+        price = self._price_of(pool, now)
+        if price is None:
+            raise NoCapacityError(
+                f"{pool}: its price is not known now, so nothing is launched there",
+                hint="try another pool, or later",
+            )
+        return price
+
+    def _run(self, order: LaunchOrder) -> Any:
+        request = order.request
+        region = request.pool.region
+        try:
+            with asking("ec2:RunInstances", str(request.pool)):
+                return self._clients.launching(region).run_instances(**order.parameters())
+        except ForbiddenError as error:
+            raise with_missing_action(error, self._clients, region) from error
+        except BadRequestError as error:
+            raise self._of_key(order, error) from error
+
+    def _of_key(self, order: LaunchOrder, error: BadRequestError) -> ProviderError:
+        """Refusals that are about what was made or launched before, not about the request."""
+        code, pool = code_of(error), order.request.pool
+        if code == CHANGED:
+            return ProviderUnavailableError(
+                f"{pool}: the launch {order.request.key} was asked for before, and its nodes are "
+                "not visible yet"
+            )
+        if code == ENDED_BEFORE:
+            return NoCapacityError(f"{pool}: the nodes of launch {order.request.key} have ended")
+        if code in NOT_THERE_YET:
+            self._templates.forget(pool.region, order.template)
+            self._groups.forget(pool.region, order.placement_group or "")
+            return ProviderUnavailableError(
+                f"{pool}: not visible in the region yet: {error.message}"
+            )
+        return error

@@ -1,0 +1,155 @@
+"""What EC2 tells the account through EventBridge and a queue: which nodes it takes, and when."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from threading import RLock
+from typing import Any
+
+from costopt.domain.errors import ProviderError
+from costopt.domain.fleet import Node
+from costopt.domain.market import Interruption
+from costopt_aws.clients import Clients
+from costopt_aws.errors import asking
+from costopt_aws.fan_out import fan_out
+from costopt_aws.node_book import NodeBook
+
+WARNING = "EC2 Spot Instance Interruption Warning"
+REBALANCE = "EC2 Instance Rebalance Recommendation"
+STATE_CHANGE = "EC2 Instance State-change Notification"
+AHEAD = timedelta(minutes=2)
+"""From the warning to the strike (EC2 User Guide, "Spot Instance interruption notices")."""
+
+WITHDRAWN_AFTER = timedelta(minutes=10)
+"""A node that lives this long after its strike is not being taken."""
+
+FREE_FIRST = timedelta(hours=1)
+"""A spot node that EC2 takes in its first hour costs nothing (EC2 User Guide, "Billing for
+interrupted Spot Instances")."""
+
+RECLAIM_BY = timedelta(minutes=2)
+BATCH = 10
+MOST_BATCHES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """One event: which instance, what of it, and when."""
+
+    instance_id: str
+    kind: str
+    state: str
+    at: datetime
+
+
+class Notices:
+    """Drains the queues. A message may come twice, late, or of nodes that are not ours.
+
+    A message is deleted at the next drain, when the caller has had the time to write down what it
+    said: one who dies before finds it in the queue again. Without a queue there are no notices
+    here; the nodes still read theirs.
+    """
+
+    def __init__(self, clients: Clients, queues: Mapping[str, str], book: NodeBook) -> None:
+        self._clients = clients
+        self._queues = queues
+        self._book = book
+        self._lock = RLock()
+        self._warned: dict[str, datetime] = {}
+        self._rebalance: dict[str, datetime] = {}
+        self._receipts: dict[str, list[str]] = {}
+        self.silent: Mapping[str, ProviderError] = {}
+        """The regions whose queue did not answer the last time, and what went wrong."""
+
+    def drain(self) -> None:
+        """Take in what the queues hold. A queue that does not answer is in ``silent``."""
+        answers = fan_out(self._queues, self._drain)
+        self.silent = {r: told for r, told in answers.items() if isinstance(told, ProviderError)}
+
+    def standing(self, owner: str, now: datetime) -> tuple[Interruption, ...]:
+        """Interruptions announced of the owner's living nodes, by when they strike."""
+        found = (self.of(node, now) for node in self._book.known(owner) if node.state.alive)
+        return tuple(
+            sorted(filter(None, found), key=lambda notice: (notice.strikes_at, notice.node_id))
+        )
+
+    def of(self, node: Node, now: datetime) -> Interruption | None:
+        """The notice of one node, or None where it has none."""
+        with self._lock:
+            noticed_at = self._warned.get(node.node_id)
+        if noticed_at is None or now > noticed_at + AHEAD + WITHDRAWN_AFTER:
+            return None
+        return Interruption(node.node_id, node.pool, noticed_at, noticed_at + AHEAD)
+
+    def reclaimed_free(self, node: Node, now: datetime) -> bool:
+        """Whether EC2 is about to take the node within its first hour, so that it costs nothing.
+
+        To terminate it now would make its whole time cost.
+        """
+        notice = self.of(node, now)
+        if notice is None or not node.pool.capacity_type.interruptible:
+            return False
+        first_hour = notice.strikes_at <= node.launched_at + FREE_FIRST
+        return first_hour and now < notice.strikes_at + RECLAIM_BY
+
+    def rebalance_recommended(self, node_id: str) -> datetime | None:
+        """When EC2 called the node's interruption more likely than usual, or None."""
+        with self._lock:
+            return self._rebalance.get(node_id)
+
+    def _drain(self, region: str) -> None:
+        url = self._queues[region]
+        client = self._clients.reading("sqs", region)
+        self._delete_told(client, region, url)
+        for _ in range(MOST_BATCHES):
+            with asking("sqs:ReceiveMessage", url):
+                answer = client.receive_message(QueueUrl=url, MaxNumberOfMessages=BATCH)
+            messages = answer.get("Messages", [])
+            for message in messages:
+                told = _read(message["Body"])
+                if told is not None:
+                    self._take_in(told)
+                self._receipts.setdefault(region, []).append(message["ReceiptHandle"])
+            if not messages:
+                return
+
+    def _delete_told(self, client: Any, region: str, url: str) -> None:
+        receipts = self._receipts.get(region, [])
+        while receipts:
+            entries = [
+                {"Id": str(number), "ReceiptHandle": receipt}
+                for number, receipt in enumerate(receipts[:BATCH])
+            ]
+            with asking("sqs:DeleteMessage", url):
+                client.delete_message_batch(QueueUrl=url, Entries=entries)
+            del receipts[:BATCH]
+
+    def _take_in(self, told: _Told) -> None:
+        with self._lock:
+            match told.kind:
+                case "warning":
+                    self._warned.setdefault(told.instance_id, told.at)
+                    self._book.ends_at(told.instance_id, told.at + AHEAD)
+                case "rebalance":
+                    self._rebalance.setdefault(told.instance_id, told.at)
+                case "state" if told.state == "terminated":
+                    self._book.ends_at(told.instance_id, told.at)
+
+
+def _read(body: str) -> _Told | None:
+    """The event in a message; None where it is none of the three, or malformed.
+
+    The id comes from the detail: the ARN in ``resources`` has a zone where others have an account.
+    """
+    kinds = {WARNING: "warning", REBALANCE: "rebalance", STATE_CHANGE: "state"}
+    try:
+        event = json.loads(body)
+        kind = kinds[event["detail-type"]]
+        detail = event["detail"]
+        at = datetime.fromisoformat(event["time"]).astimezone(UTC)
+        return _Told(str(detail["instance-id"]), kind, str(detail.get("state", "")), at)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
