@@ -72,7 +72,7 @@ class AwsMarket:
         """The types of the region that are sold on spot. Raises ProviderError."""
         self._sources.regions.check(region, now, through=self._regions)
         types = self._sources.types.matching(region, tuple(instance_types), now)
-        zones = self._sources.offerings.zones(region, now)
+        zones = self._sources.offerings.zones(region, types.keys(), now)
         return tuple(
             PriceSeries(NAME, region, name)
             for name in sorted(types)

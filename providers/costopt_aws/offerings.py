@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from costopt_aws.clients import Clients
@@ -10,6 +10,8 @@ from costopt_aws.errors import asking
 from costopt_aws.kept import Kept
 
 HOURS_6_S = 6 * 3600.0
+MOST_NAMES = 200
+"""Values that a filter of EC2 takes at most."""
 
 
 class Offerings:
@@ -17,21 +19,33 @@ class Offerings:
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._kept: Kept[str, Mapping[str, frozenset[str]]] = Kept(HOURS_6_S, 7 * 86400.0)
+        self._kept: Kept[tuple[str, tuple[str, ...]], Mapping[str, frozenset[str]]] = Kept(
+            HOURS_6_S, 7 * 86400.0
+        )
 
-    def zones(self, region: str, now: datetime) -> Mapping[str, frozenset[str]]:
-        """The ids of the zones that have an instance type, by its name. Raises ProviderError."""
-        return self._kept.get(region, now, lambda: self._ask(region))
+    def zones(
+        self, region: str, instance_types: Collection[str], now: datetime
+    ) -> Mapping[str, frozenset[str]]:
+        """The ids of the zones that have an instance type, by its name; none where no zone has.
 
-    def _ask(self, region: str) -> Mapping[str, frozenset[str]]:
-        with asking("ec2:DescribeInstanceTypeOfferings", region):
-            pages = (
-                self._clients.reading("ec2", region)
-                .get_paginator("describe_instance_type_offerings")
-                .paginate(LocationType="availability-zone-id")
-            )
-            items = [item for page in pages for item in page["InstanceTypeOfferings"]]
+        Raises ProviderError.
+        """
+        names = tuple(sorted(instance_types))
+        return self._kept.get((region, names), now, lambda: self._ask(region, names))
+
+    def _ask(self, region: str, names: tuple[str, ...]) -> Mapping[str, frozenset[str]]:
+        paginator = self._clients.reading("ec2", region).get_paginator(
+            "describe_instance_type_offerings"
+        )
         zones: dict[str, set[str]] = {}
-        for item in items:
-            zones.setdefault(item["InstanceType"], set()).add(item["Location"])
+        for first in range(0, len(names), MOST_NAMES):
+            some = list(names[first : first + MOST_NAMES])
+            with asking("ec2:DescribeInstanceTypeOfferings", region):
+                pages = paginator.paginate(
+                    LocationType="availability-zone-id",
+                    Filters=[{"Name": "instance-type", "Values": some}],
+                )
+                items = [item for page in pages for item in page["InstanceTypeOfferings"]]
+            for item in items:
+                zones.setdefault(item["InstanceType"], set()).add(item["Location"])
         return {name: frozenset(ids) for name, ids in zones.items()}

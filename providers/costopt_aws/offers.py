@@ -82,7 +82,7 @@ class Offers:
     def _region(self, region: str, now: datetime) -> tuple[Offer, ...]:
         self._from.regions.check(region, now, through=self._scope.regions)
         types = self._from.types.matching(region, self._scope.instance_types, now)
-        zones = self._from.offerings.zones(region, now)
+        zones = self._from.offerings.zones(region, types.keys(), now)
         sold = {name: facts for name, facts in types.items() if zones.get(name)}
         return (
             *self._spot_offers(region, sold, zones, now),

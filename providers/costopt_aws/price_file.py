@@ -152,8 +152,10 @@ def _plain_linux(header: list[str], rows: Iterable[list[str]]) -> Iterator[tuple
     wanted = [(at[column], value) for column, value in WANTED.items() if column in at]
     market = at.get("MarketOption")
     name_at, usd_at = at["Instance Type"], at["PricePerUnit"]
-    for row in rows:
-        if len(row) != len(header) or any(row[index] != value for index, value in wanted):
+    for number, row in enumerate(rows, start=PREFACE_ROWS + 2):
+        if len(row) != len(header):
+            raise ValueError(f"row {number} has {len(row)} cells, the header {len(header)}")
+        if any(row[index] != value for index, value in wanted):
             continue
         if market is not None and row[market] not in ("", "OnDemand"):
             continue

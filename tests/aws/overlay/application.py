@@ -63,7 +63,9 @@ class Overlay:
             raise
         except Exception as error:  # noqa: BLE001
             reply = refusal(call, "InternalFailure", f"{type(error).__name__}: {error}", 500)
-        response = Response(reply.body, reply.status, headers=dict(reply.headers))
+        # A length that was given is sent as it is, though the body may end before.
+        body = iter((reply.body,)) if "Content-Length" in reply.headers else reply.body
+        response = Response(body, reply.status, headers=dict(reply.headers))
         return response(environ, start_response)
 
     def answer(self, call: Call) -> Reply:
