@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from pathlib import Path
 
 from benchmarks.fit_lifetime import fit
 from costopt.domain.history import MarketHistory
 from costopt.domain.policy import Policy
 from costopt.domain.ports import Strategy
+from costopt.market.hazard import LearnedHazard
 from costopt.market.lifetime import Lifetimes, Rates
 from costopt.replay.backtest import optimum
+from costopt.replay.past import Past
 from costopt.replay.trial import Trial
+from costopt.session.hazards import UNKNOWN
 from costopt.strategies.adaptive import Adaptive
 from costopt.strategies.shield import Shielded
-from tests.replay.cant_be_late import policy, read_trace
+from tests.replay.cant_be_late import OneMachine, policy, read_trace
 
 BOUND = "OMNISCIENT"
 OURS = "adaptive, cross-fitted"
@@ -50,10 +53,12 @@ class CrossFitted:
         """The strategy of a cross-fitted policy, None of every other."""
         if trial.label not in (OURS, WARM):
             return None
-        lifetimes = Lifetimes(prior=self.rates[trial.window.market])
+        market, job = self.markets[trial.window.market], trial.window.job
+        strategy = Shielded(Adaptive(lifetimes=Lifetimes(prior=self.rates[trial.window.market])))
         if trial.label == WARM:
-            _watch(lifetimes, trial, self.markets[trial.window.market])
-        return Shielded(Adaptive(lifetimes=lifetimes))
+            past = Past(job, trial.policy, market, OneMachine(), math.inf)
+            past.tell(strategy, LearnedHazard(lambda _: UNKNOWN))
+        return strategy
 
 
 def cross_fitted(folder: Path, markets: Mapping[str, MarketHistory]) -> CrossFitted:
@@ -75,17 +80,3 @@ def _year_and_zone(name: str) -> tuple[str, str]:
     found = re.search(r"aws-\d\d-\d\d-(\d{4})_([a-z]+-[a-z]+-\d[a-z])_", name)
     assert found is not None, name
     return found[1], found[2]
-
-
-def _watch(lifetimes: Lifetimes, trial: Trial, market: MarketHistory) -> None:
-    """Everything that the record holds of the pool before the job starts, tick by tick."""
-    assert market.tick_s is not None
-    tick = timedelta(seconds=market.tick_s)
-    for pool, history in market.pools.items():
-        now = market.starts_at
-        while pool.capacity_type.interruptible and now < trial.window.job.start_at:
-            state = history.at(now)
-            up = state is not None and bool(state.nodes_available)
-            key = (trial.window.job.name, str(pool), 1)
-            lifetimes.look(key, f"{pool.provider}/{pool.region}", up, now)
-            now += tick

@@ -13,6 +13,7 @@ from costopt.cli.options import (
     complete_policy,
     durations_s,
     job_argument,
+    past_s,
 )
 from costopt.cli.output import output_option
 
@@ -52,6 +53,11 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "--lifetime-oracle", is_flag=True,
     help="Try as well what knowing each spot pool's lifetime would bring.",
+)  # fmt: skip
+@click.option(
+    "--history", "past_s", callback=past_s, default="none", metavar="DURATION|all|none",
+    show_default=True,
+    help="How much of the record before its start each run may have learned from, such as 14d.",
 )  # fmt: skip
 @click.option(
     "--over-gaps", is_flag=True,
@@ -95,6 +101,7 @@ def backtest(
     deadlines_s: tuple[float, ...] | None,
     startups_s: tuple[float, ...] | None,
     lifetime_oracle: bool,
+    past_s: float,
     over_gaps: bool,
     notice_s: float,
     forecasts: bool,
@@ -114,7 +121,9 @@ def backtest(
     The same engine that launches nodes runs the job on virtual ones, once per policy and window,
     beside three baselines (on demand, greedy spot, uniform progress) and the optimum that knew
     the market beforehand. Every market given is tried from every start, with every deadline and
-    start-up time. The figures are the same however many processes run them.
+    start-up time. A run knows nothing of the market before it starts, unless --history lets those
+    that learn watch the record up to then. The figures are the same however many processes run
+    them.
     """
     from costopt.cli.accounts import read_account
     from costopt.cli.backtest_bench import bench_of, keys_of
@@ -130,6 +139,7 @@ def backtest(
         price_forecasts=forecasts,
         carbon=carbon,
         account=read_account(account),
+        past_s=past_s,
     )
     grid = grid_of(
         job,
@@ -184,7 +194,7 @@ def _tell(
     from costopt.replay.ranking import standings
 
     ranked = standings(scores, grid.labels, grid.group_by(by), seed)
-    show(standings_table(ranked, grid.job, grid.coverages, len(grid.windows), grid.spans_h), output)
+    show(standings_table(ranked, grid, bench.past_s), output)
     if runs is not None:
         write_runs(scores, runs)
         click.echo(f"runs: {runs}", err=True)

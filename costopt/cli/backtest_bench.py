@@ -51,6 +51,7 @@ def bench_of(
     price_forecasts: bool,
     carbon: Path | None,
     account: Account,
+    past_s: float,
 ) -> Bench:
     """The bench with the catalogue's machines. Raises SignalError for a bad carbon file."""
     catalog = load_catalog()
@@ -64,6 +65,7 @@ def bench_of(
         notice_s=notice_s,
         transfers=catalog.transfer,
         account=account,
+        past_s=past_s,
         forecasts=models.forecasts if price_forecasts or recorded is not None else None,
     )
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from costopt.cli.figures import UNKNOWN, length, number, percent, usd
 from costopt.cli.output import Column, Row, Table
-from costopt.domain.job import Job
 from costopt.replay.backtest import OPTIMUM, ORACLE
 from costopt.replay.coverage import Coverage
 from costopt.replay.ranking import Standing
 from costopt.report.backtest_table import BacktestRow
+
+if TYPE_CHECKING:
+    from costopt.cli.backtest_grid import Grid
 
 NO_HINDSIGHT = (
     "No hindsight optimum: it is defined on a market with a grid, for a gang of fixed size "
@@ -62,14 +66,9 @@ COLUMNS = (
 )
 
 
-def standings_table(
-    standings: Sequence[Standing],
-    job: Job,
-    coverages: Sequence[Coverage],
-    windows: int,
-    spans_h: Sequence[float],
-) -> Table:
-    """The table with how much of the record it rests on."""
+def standings_table(standings: Sequence[Standing], grid: Grid, past_s: float) -> Table:
+    """The table with how much of the record it rests on, and what was known before each start."""
+    job, coverages, windows, spans_h = grid.job, grid.coverages, len(grid.windows), grid.spans_h
     grouped = len({standing.group for standing in standings}) > 1
     columns = COLUMNS if grouped else COLUMNS[1:]
     times = "1 window" if windows == 1 else f"{windows} windows"
@@ -81,7 +80,7 @@ def standings_table(
         f"{job.name} on {market}: {times} of {spans} h",
         columns,
         [_row(standing) for standing in standings],
-        notes=_notes(standings, coverages),
+        notes=(*_notes(standings, coverages), *_past_note(past_s)),
         facts={
             "job": job.name,
             "market": market,
@@ -89,6 +88,7 @@ def standings_table(
             "deadline_h": spans_h[0],
             "markets": names,
             "deadlines_h": list(spans_h),
+            "history_h": "all" if math.isinf(past_s) else past_s / 3600,
             "coverage": [_coverage_fact(coverage) for coverage in coverages],
         },
     )
@@ -133,6 +133,13 @@ def coverage_note(coverage: Coverage) -> str:
         )  # fmt: skip
         text += f"; {pools} never observed"
     return f"{text}."
+
+
+def _past_note(past_s: float) -> tuple[str, ...]:
+    if past_s <= 0:
+        return ()
+    span = "everything recorded" if math.isinf(past_s) else f"the {length(past_s)} recorded"
+    return (f"Policies that learn have watched {span} before each start.",)
 
 
 def _notes(standings: Sequence[Standing], coverages: Sequence[Coverage]) -> tuple[str, ...]:

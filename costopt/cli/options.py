@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +26,12 @@ def instant(context: click.Context, option: click.Parameter, text: str | None) -
 def duration_s(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
     """A duration such as 90m or 1d 12h, in seconds."""
     return None if text is None else _parsed(parse_duration_s, context, option, text)
+
+
+def past_s(context: click.Context, option: click.Parameter, text: str) -> float:
+    """A duration such as 14d in seconds, infinity for all, 0 for none."""
+    named = {"all": math.inf, "none": 0.0}
+    return named[text] if text in named else _parsed(parse_duration_s, context, option, text)
 
 
 def durations_s(

@@ -14,8 +14,10 @@ from costopt.domain.ports import Forecasts, HazardModel, Machines, PowerModel, S
 from costopt.domain.transfer import TransferPrices
 from costopt.replay.hindsight import hindsight
 from costopt.replay.lifetime_oracle import LifetimeOracle
+from costopt.replay.past import Past
 from costopt.replay.rehearsal import Rehearsal, rehearse
 from costopt.replay.score import Score, score_of_hindsight, score_of_rehearsal
+from costopt.strategies import build
 from costopt.strategies.shield import Shielded
 
 HINDSIGHT = "hindsight"
@@ -49,7 +51,8 @@ class Bench:
 
     ``hazards`` and ``forecasts`` make a fresh model each time; without ``forecasts``, policies
     plan as if prices and intensities stayed as they are. ``markets`` are by name. ``strategies``
-    makes, for one that no policy can name, a trial's strategy, else None.
+    makes, for one that no policy can name, a trial's strategy, else None. ``past_s``: how much of
+    the record before the job's start strategies and hazards have watched, 0 for a cold start.
     """
 
     markets: Mapping[str, MarketHistory]
@@ -62,6 +65,7 @@ class Bench:
     forecasts: Callable[[Policy, MarketHistory], Forecasts] | None = None
     strategies: Callable[[Trial], Strategy | None] | None = None
     account: Account = UNLIMITED
+    past_s: float = 0.0
 
     def score(self, trial: Trial) -> Score:
         """Run the trial. Deterministic."""
@@ -75,15 +79,18 @@ class Bench:
     def rehearse(self, trial: Trial, *, explain: bool = False) -> Rehearsal:
         """The replay behind a trial of a strategy, with all its events."""
         market = self.markets[trial.window.market]
-        policy = trial.policy
+        policy, job = trial.policy, trial.window.job
+        strategy, hazards = self._strategy(trial) or build(policy.strategy), self.hazards()
+        if self.past_s > 0:
+            Past(job, policy, market, self.machines, self.past_s).tell(strategy, hazards)
         return rehearse(
-            trial.window.job,
+            job,
             policy,
             market,
             machines=self.machines,
             powers=self.powers(policy),
-            hazards=self.hazards(),
-            strategy=self._strategy(trial),
+            hazards=hazards,
+            strategy=strategy,
             tick_s=self.tick_s,
             notice_s=self.notice_s,
             transfers=self.transfers,
@@ -110,6 +117,11 @@ class Keys:
     edition: str
     _digests: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def _settings(self) -> tuple[object, ...]:
+        bench = self.bench
+        return bench.notice_s, bench.tick_s, bench.account, bench.past_s
+
     def of(self, trial: Trial) -> str:
         """The key of a trial: the same in every process and on every machine."""
         market = trial.window.market
@@ -118,7 +130,7 @@ class Keys:
         parts = (
             self.edition,
             self._digests[market],
-            repr((self.bench.notice_s, self.bench.tick_s, self.bench.account)),
+            repr(self._settings),
             repr(trial.window.job),
             repr(trial.policy),
         )

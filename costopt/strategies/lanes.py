@@ -76,7 +76,12 @@ def look(
 
 def key(job: str, option: Option) -> tuple[str, str, int]:
     """Under what a gang's capacity is learned: other jobs' nodes take from the same pool."""
-    return job, str(option.pool), option.nodes
+    return gang_key(job, option.pool, option.nodes)
+
+
+def gang_key(job: str, pool: Pool, nodes: int) -> tuple[str, str, int]:
+    """The same, of a gang by its pool and size."""
+    return job, str(pool), nodes
 
 
 def terms(

@@ -303,3 +303,16 @@ def test_replays_keep_to_the_account(folder: Path) -> None:
     assert told["greedy"]["interruptions"] == 0
     assert told["greedy"]["misses"] == 0
     assert (rows(folder)["greedy"]["interruptions"] or 0) > 0
+
+
+def test_what_was_recorded_before_a_start_may_be_learned_from(folder: Path) -> None:
+    (folder / "ours.yaml").write_text("name: ours\nstrategy: adaptive\n")
+    ours = ("--policies", f"{folder}/ours.yaml", "--starts", "3", "-o", "json")
+    told = [json.loads(backtest(folder, *ours, "--history", past).stdout) for past in
+            ("none", "all", "1h")]  # fmt: skip
+    assert [each["history_h"] for each in told] == [0.0, "all", 1.0]
+    paid = [{row["strategy"]: row["mean_usd"] for row in each["rows"]} for each in told]
+    assert paid[0]["greedy_spot"] == paid[1]["greedy_spot"]
+    shown = backtest(folder, "--history", "2d").stdout
+    assert "have watched the 2d 0h recorded before each start" in " ".join(shown.split())
+    assert backtest(folder, "--history", "often").exit_code == 2
