@@ -15,6 +15,7 @@ from costopt.domain.events import (
 )
 from costopt.domain.fleet import EndCause, Node, NodeState
 from costopt.domain.market import Interruption, Pool
+from costopt.domain.partial import PartlySilent
 from costopt.domain.ports import Provider
 from costopt.engine.journal import Journal
 from costopt.engine.record import JobRecord
@@ -38,8 +39,8 @@ class Fleet:
     def observe(self, now: datetime) -> None:
         """Record launches, ends and notices that the ledger does not know yet.
 
-        A provider that does not answer keeps its last known nodes, and a fresh node that it does
-        not list yet is there all the same.
+        A provider or a region that does not answer keeps its last known nodes, and a fresh node
+        that is not listed yet is there all the same.
         """
         living: list[Node] = []
         for provider in self._world.providers:
@@ -51,6 +52,7 @@ class Fleet:
                 self._silence.goes_on(provider, "nodes", error, now)
                 continue
             self._silence.ended(provider, "nodes")
+            self._silence.of_parts(provider, now)
             living += self._take_in(provider, listed, now)
             self._note(notices, now)
             listed_ids = {n.node_id for n in listed}
@@ -107,12 +109,18 @@ class Fleet:
         return next((r for r in records if node_id in r.live), None)
 
     def _close_missing(self, provider: Provider, listed: set[str], now: datetime) -> None:
-        """A node that the provider no longer lists is gone; a fresh one may not be visible yet."""
+        """A node that the provider no longer lists is gone; a fresh one may not be visible yet.
+
+        Of a region that does not answer nothing is known.
+        """
+        silent = provider.silent_regions() if isinstance(provider, PartlySilent) else ()
         for record in self._journal.records.values():
             for node_id, event in list(record.live.items()):
                 pool = Pool.parse(event.pool)
                 age_s = (now - event.launched_at).total_seconds()
                 if node_id in listed or pool.provider not in provider.names:
+                    continue
+                if pool.region in silent:
                     continue
                 if age_s >= self._settings.grace_s:
                     self._journal.write(

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from costopt.domain.errors import ProviderError
 from costopt.domain.events import SignalStale
+from costopt.domain.partial import PartlySilent
 from costopt.domain.ports import Provider
 from costopt.engine.journal import Journal
 
@@ -16,6 +17,7 @@ class Silence:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._failing: dict[str, set[str]] = {}
+        self._complaints: dict[str, set[str]] = {}
 
     def ended(self, provider: Provider, call: str) -> None:
         """The call was answered."""
@@ -25,11 +27,20 @@ class Silence:
         """The call failed: an event for each job, unless another call of it fails already."""
         failing = self._failing.setdefault(_label(provider), set())
         if not failing:
-            for job in self._journal.records:
-                self._journal.write(
-                    SignalStale(at=now, job=job, source=_label(provider), message=error.message)
-                )
+            self._tell(_label(provider), error.message, now)
         failing.add(call)
+
+    def of_parts(self, provider: Provider, now: datetime) -> None:
+        """Tell which parts of a provider that answers do not, each once."""
+        told = self._complaints.setdefault(_label(provider), set())
+        complaints = provider.complaints() if isinstance(provider, PartlySilent) else {}
+        for source in sorted(complaints.keys() - told):
+            self._tell(source, complaints[source], now)
+        self._complaints[_label(provider)] = set(complaints)
+
+    def _tell(self, source: str, message: str, now: datetime) -> None:
+        for job in self._journal.records:
+            self._journal.write(SignalStale(at=now, job=job, source=source, message=message))
 
 
 def _label(provider: Provider) -> str:

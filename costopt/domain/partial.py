@@ -1,0 +1,23 @@
+"""A provider of which only a part answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
+
+
+@runtime_checkable
+class PartlySilent(Protocol):
+    """A provider of several regions, of which one may be silent while the others answer.
+
+    It goes on with those that answer; what it could not hear is told here, after each call of
+    ``nodes`` and ``notices``.
+    """
+
+    def silent_regions(self) -> frozenset[str]:
+        """Regions whose nodes were not listed: of those that are missing nothing is known."""
+        ...
+
+    def complaints(self) -> Mapping[str, str]:
+        """What did not answer ("aws us-east-1"), and the reason to tell a user."""
+        ...
