@@ -37,48 +37,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from costopt.market.lifetime import Rates
+from costopt.strategies.deadline_terms import Terms, factor
+from costopt.strategies.transitions import lasting, lost, market
 
 Values = npt.NDArray[np.float64]
 Table = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.float64]
+"""One figure per row of a table, that is per step to spare."""
 
 IMPOSSIBLE = 1e7
 """Dearer than anything that is possible, and finite so that it can be interpolated away."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """A spot gang. ``cost`` is per step, ``speed`` in that of the safe gang, ``start`` in steps.
-
-    ``share`` is that of the time in which its pool has capacity. A pool that has been down for long
-    comes back no faster than at the class of age ``down_class``, whichever lanes are up.
-    """
-
-    cost: float
-    speed: float
-    start: float
-    rates: Rates
-    share: float = 1.0
-    down_class: int = 0
-
-    @property
-    def cost_of_work(self) -> float:
-        """Per step of the safe gang's work."""
-        return self.cost / self.speed
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What the program is solved for. All lanes have the same classes of age.
-
-    ``guard`` is g. ``hop_class`` is the class of age of a pool that is gone to when one is lost.
-    """
-
-    step_h: float
-    lanes: tuple[Lane, ...]
-    safe_cost: float
-    guard: float
-    hop_class: int = 0
 
 
 class Program:
@@ -123,15 +91,14 @@ class Program:
         return (1.0 - part) * below + part * above
 
     def _column(self, lane: int | None, of_age: int) -> int:
-        block = len(self.terms.lanes) if lane is None else lane
-        return block * self._recursion.classes + of_age
+        return self.terms.block_of(lane) * self.terms.classes + of_age
 
 
 @dataclass(frozen=True, slots=True)
 class _After:
     """Values by spare steps × class of age: ``spot`` lane by lane on a first axis.
 
-    In ``wait`` and ``safe`` the classes of one lane come after those of the other, down last.
+    In ``wait`` and ``safe`` the classes of one head come after those of the other, down last.
     """
 
     spot: Table
@@ -144,20 +111,22 @@ class _Recursion:
 
     def __init__(self, terms: Terms, spare: int) -> None:
         self.terms = terms
-        self.classes = len(terms.lanes[0].rates.from_h)
         self._u = np.arange(spare + 1, dtype=np.float64)
-        self._market = _market(terms)
-        self._stays = np.stack([_lasting(lane.rates, terms.step_h) for lane in terms.lanes])
-        self._lost = np.stack([_lost(terms, lane) for lane in range(len(terms.lanes))])
-        shape = (spare + 1, (len(terms.lanes) + 1) * self.classes)
-        self._after_spot = np.zeros((len(terms.lanes), spare + 1, self.classes))
+        self._market = market(terms)
+        classes, lanes = terms.classes, range(len(terms.lanes))
+        self._blocks = [_block(terms.block_of(i), classes) for i in lanes]
+        self._stays = _stacked([lasting(lane.rates, terms.step_h) for lane in terms.lanes])
+        self._lost = _stacked([lost(terms, i) for i in lanes])
+        shape = (spare + 1, (len(terms.heads) + 1) * classes)
+        self._after_spot = np.zeros((len(terms.lanes), spare + 1, classes))
         self._after_wait, self._after_safe = np.zeros(shape), np.zeros(shape)
 
     def step(self, n: int) -> _After:
         """Values after a decision with n steps to go; call with n = 0, 1, 2, …"""
         if n > 0:
             spot, wait, safe = self._decide(n)
-            self._after_spot = spot @ self._stays + wait[None] @ self._lost
+            if len(spot):
+                self._after_spot = spot @ self._stays + wait[None] @ self._lost
             self._after_wait, self._after_safe = wait @ self._market, safe @ self._market
         return _After(
             self._after_spot.astype(np.float32),
@@ -167,26 +136,90 @@ class _Recursion:
 
     def _decide(self, n: int) -> tuple[Values, Values, Values]:
         terms, guard = self.terms, self.terms.guard
-        to_safe = terms.safe_cost + self._after_safe
-        wait = np.minimum(to_safe, _sooner(self._after_wait, 1.0))
-        safe = np.minimum(to_safe, _sooner(self._after_wait, 1.0 + guard))
+        here = _figures(terms, n, n - self._u - guard)
+        on_safe = _figures(terms, n, n - self._u)
+        wait = np.minimum(
+            here.safe_cost + self._after_safe, here.idle(_sooner(self._after_wait, 1.0))
+        )
+        safe = np.minimum(
+            on_safe.safe_cost + self._after_safe,
+            on_safe.idle(_sooner(self._after_wait, 1.0 + guard)),
+        )
         spot = np.empty_like(self._after_spot)
         for i, lane in enumerate(terms.lanes):
-            after, up = lane.cost + self._after_spot[i], self._block(i)
-            slower = 1.0 - lane.speed
-            wait[:, up] = np.minimum(wait[:, up], _sooner(after, slower + lane.start))
-            safe[:, up] = np.minimum(safe[:, up], _sooner(after, slower + lane.start + guard))
-            spot[i] = np.minimum(wait[:, up], _sooner(after, slower))
+            after, up = self._after_spot[i], self._blocks[i]
+            wait[:, up] = np.minimum(wait[:, up], here.on_lane(i, after, lane.start))
+            safe[:, up] = np.minimum(safe[:, up], on_safe.on_lane(i, after, lane.start + guard))
+        for i, up in enumerate(self._blocks):
+            spot[i] = np.minimum(wait[:, up], here.on_lane(i, self._after_spot[i], 0.0))
         done, safe_done = n - self._u - guard <= 1e-9, n - self._u <= 1e-9
         spot[:, done], wait[done], safe[safe_done] = 0.0, 0.0, 0.0
         return spot, wait, safe
 
-    def _block(self, lane: int) -> slice:
-        return slice(lane * self.classes, (lane + 1) * self.classes)
+
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """What a step costs and how far it brings each lane; by row where the work has stages."""
+
+    costs: tuple[Rows | float, ...]
+    speeds: tuple[Rows | float, ...]
+    safe_cost: Rows | float
+    may_wait: npt.NDArray[np.bool_] | None
+
+    def on_lane(self, lane: int, after: Values, launch: float) -> Values:
+        """The values of a step on the lane, of which ``launch`` steps are lost."""
+        cost, slower = self.costs[lane], 1.0 - self.speeds[lane]
+        if isinstance(cost, float):
+            return _sooner(cost + after, slower + launch)
+        return cost[:, None] + _sooner(after, slower + launch)
+
+    def idle(self, values: Values) -> Values:
+        """``values`` where the job may wait."""
+        if self.may_wait is not None:
+            values[~self.may_wait] = IMPOSSIBLE
+        return values
 
 
-def _sooner(values: Values, steps: float) -> Values:
+def _figures(terms: Terms, n: int, work_left: Rows) -> _Figures:
+    """Of the step that begins with n to go, with so much work left in each row."""
+    rises = tuple(factor(lane.tariff, n) for lane in terms.lanes)
+    safe_rises = factor(terms.safe_tariff, n)
+    if not terms.stages:
+        costs = tuple(lane.cost * rise for lane, rise in zip(terms.lanes, rises, strict=True))
+        speeds = tuple(lane.speed for lane in terms.lanes)
+        return _Figures(costs, speeds, terms.safe_cost * safe_rises, None)
+    ends = np.array([stage.ends for stage in terms.stages[:-1]])
+    stage_of = (work_left[:, None] <= ends).sum(axis=1)
+
+    def by_row(figures: list[float]) -> Rows:
+        rows: Rows = np.asarray(figures)[stage_of]
+        return rows
+
+    begins = by_row([stage.begins for stage in terms.stages])
+    may_wait = np.array([stage.may_wait for stage in terms.stages])[stage_of]
+    return _Figures(
+        tuple(
+            by_row([stage.costs[i] * rise for stage in terms.stages])
+            for i, rise in enumerate(rises)
+        ),
+        tuple(by_row([stage.speeds[i] for stage in terms.stages]) for i in range(len(terms.lanes))),
+        by_row([stage.safe_cost * safe_rises for stage in terms.stages])[:, None],
+        may_wait | (work_left > begins - 1.0),
+    )
+
+
+def _block(place: int, classes: int) -> slice:
+    return slice(place * classes, (place + 1) * classes)
+
+
+def _stacked(matrices: list[Values]) -> Values:
+    return np.stack(matrices) if matrices else np.zeros((0, 1, 1))
+
+
+def _sooner(values: Values, steps: Rows | float) -> Values:
     """The values with ``steps`` fewer to spare; with more to spare than is kept, of the most."""
+    if not isinstance(steps, float):
+        return _sooner_by_row(values, steps)
     if steps == 0.0:
         return values
     whole = math.floor(steps)
@@ -199,79 +232,14 @@ def _sooner(values: Values, steps: float) -> Values:
     return shifted
 
 
-def _ending(per_hour: tuple[float, ...], step_h: float) -> Values:
-    """The chance, by class of age, that a period ends within a step."""
-    return -np.expm1(-np.asarray(per_hour) * step_h)
-
-
-def _lasting(rates: Rates, step_h: float) -> Values:
-    """Transposed transitions among the classes of a period up that does not end."""
-    lasts = 1.0 - _ending(rates.up_per_hour, step_h)
-    return _aging(rates.from_h, step_h) * lasts
-
-
-def _aging(from_h: tuple[float, ...], step_h: float) -> Values:
-    """Transposed transitions from class to class of a period that goes on."""
-    classes = len(from_h)
-    older = np.append(np.minimum(1.0, step_h / np.diff(from_h)), 0.0)
-    matrix: Values = np.diag(1.0 - older)
-    matrix[np.arange(1, classes), np.arange(classes - 1)] = older[:-1]
-    return matrix
-
-
-def _lost(terms: Terms, lane: int) -> Values:
-    """Transposed transitions from a lane that is up to what can be launched once it has ended."""
-    ends = _ending(terms.lanes[lane].rates.up_per_hour, terms.step_h)
-    classes = len(ends)
-    matrix = np.zeros(((len(terms.lanes) + 1) * classes, classes))
-    none_before = 1.0
-    for other in _cheapest_first(terms):
-        if other != lane:
-            share = terms.lanes[other].share
-            matrix[other * classes + terms.hop_class] = ends * none_before * share
-            none_before *= 1.0 - share
-    matrix[len(terms.lanes) * classes] = ends * none_before
-    return matrix
-
-
-def _market(terms: Terms) -> Values:
-    """Transposed transitions of what can be launched, while the job runs on none of it."""
-    lanes, classes = terms.lanes, len(terms.lanes[0].rates.from_h)
-    order = _cheapest_first(terms)
-    matrix = np.zeros(((len(lanes) + 1) * classes,) * 2)
-    for place, i in enumerate(order):
-        block = slice(i * classes, (i + 1) * classes)
-        coming = _coming(terms, order[:place])
-        worse = 1.0 - coming[:, terms.hop_class].sum()
-        matrix[block, block] = _lasting(lanes[i].rates, terms.step_h) * worse
-        lasts = 1.0 - _ending(lanes[i].rates.up_per_hour, terms.step_h)
-        for j in order[:place]:
-            matrix[j * classes, block] += lasts * coming[j, terms.hop_class]
-        matrix[:, block] += _lost(terms, i)
-    down, coming = slice(len(lanes) * classes, None), _coming(terms, order)
-    for j in order:
-        matrix[j * classes, down] = coming[j]
-    aging = _aging(lanes[0].rates.from_h, terms.step_h)
-    matrix[down, down] = aging * (1.0 - coming.sum(axis=0))
-    return matrix
-
-
-def _cheapest_first(terms: Terms) -> list[int]:
-    return sorted(range(len(terms.lanes)), key=lambda i: (terms.lanes[i].cost_of_work, i))
-
-
-def _coming(terms: Terms, lanes: list[int]) -> Values:
-    """The chance, by lane and class of age of the period down, that it is the next to come back."""
-    rates = np.zeros((len(terms.lanes), len(terms.lanes[0].rates.from_h)))
-    for i in lanes:
-        lane = terms.lanes[i]
-        rates[i] = lane.rates.down_per_hour
-        rates[i, : lane.down_class] = rates[i, lane.down_class]
-    total, fastest = rates.sum(axis=0), rates.max(axis=0)
-    together = 0.5 * (total + fastest)
-    any_comes = -np.expm1(-together * terms.step_h)
-    chances: Values = rates / np.maximum(total, 1e-12) * any_comes
-    return chances
+def _sooner_by_row(values: Values, steps: Rows) -> Values:
+    last = len(values) - 1
+    position = np.minimum(np.arange(len(values)) - steps, float(last))
+    low = np.clip(np.floor(position).astype(np.int64), 0, last - 1)
+    part = (position - low)[:, None]
+    shifted: Values = (1.0 - part) * values[low] + part * values[low + 1]
+    shifted[position < -1e-9] = IMPOSSIBLE
+    return shifted
 
 
 def _at(values: Table, spare: float, column: int) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from costopt.domain.market import Pool
 from costopt.domain.view import JobView
 from costopt.market.lifetime import Lifetimes, Rates
-from costopt.strategies.deadline_program import Lane, Terms
+from costopt.strategies.deadline_terms import Lane, Terms
 from costopt.strategies.option import Option
 from costopt.strategies.reserve import is_running
 

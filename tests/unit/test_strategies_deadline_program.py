@@ -9,7 +9,8 @@ from functools import cache
 import pytest
 
 from costopt.market.lifetime import Rates
-from costopt.strategies.deadline_program import Lane, Program, Terms
+from costopt.strategies.deadline_program import Program
+from costopt.strategies.deadline_terms import Lane, Terms
 
 STEP_H = 0.5
 SPOT, SAFE = 1.0, 3.0
