@@ -11,11 +11,13 @@ from pathlib import Path
 from costopt.agent.gang import Gang
 from costopt.agent.heartbeat import CommandFailure, Heartbeat, NodeActivity
 from costopt.agent.mailbox import Mailbox
+from costopt.agent.node_report import TimeScale, node_report
 from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.ports import (
     CheckpointRecord,
     Clock,
+    NodeReport,
     ObjectStore,
     PowerLimitRecord,
     RefusedRecord,
@@ -130,6 +132,13 @@ class MailboxRuntime:
             if beat is not None and beat.power_message
         )
 
+    def node_reports(self, job: Job) -> tuple[NodeReport, ...]:
+        """What the members of the gang that stands say of themselves, by rank."""
+        mailbox = self._mailbox(job)
+        gang, scale = mailbox.gang(), TimeScale(self._clock.now(), time.time(), self._speed)
+        beats = () if gang is None else (mailbox.heartbeat(node_id) for node_id in gang.members)
+        return tuple(node_report(beat, scale) for beat in beats if beat is not None)
+
     def progress(self, job: Job, now: datetime) -> Progress:
         """How far the job is, from the newest reports.
 
@@ -163,12 +172,12 @@ class MailboxRuntime:
     def checkpoints(self, job: Job, after_units: float) -> tuple[CheckpointRecord, ...]:
         """Durable checkpoints beyond ``after_units``, ascending; each amount of work once."""
         newest = {c.units: c for c in self._mailbox(job).checkpoints() if c.units > after_units}
-        now, wall = self._clock.now(), time.time()
+        scale = TimeScale(self._clock.now(), time.time(), self._speed)
         return tuple(
             CheckpointRecord(
                 units=units,
                 uri=saved.uri,
-                committed_at=self._job_time(saved.at, now, wall),
+                committed_at=scale.job_time(saved.at),
                 size_bytes=saved.size_bytes,
                 save_s=None if saved.save_s is None else saved.save_s * self._speed,
             )
@@ -253,20 +262,18 @@ class MailboxRuntime:
         alike = [f for f in failures if f.saved_units == last.saved_units]
         return last if len(alike) > self._retries else None
 
-    def _job_time(self, wall_at: float, now: datetime, wall: float) -> datetime:
-        return now - timedelta(seconds=max(0.0, wall - wall_at) * self._speed)
-
     def _reported_at(self, beats: list[Heartbeat], now: datetime) -> datetime | None:
         if not beats:
             return None
-        return self._job_time(max(beat.at for beat in beats), now, time.time())
+        scale = TimeScale(now, time.time(), self._speed)
+        return scale.job_time(max(beat.at for beat in beats))
 
     def _starting_until(
         self, job: Job, gang: Gang, now: datetime, state: GangState
     ) -> datetime | None:
         if state is not GangState.STARTING:
             return None
-        formed_at = self._job_time(gang.formed_at, now, time.time())
+        formed_at = TimeScale(now, time.time(), self._speed).job_time(gang.formed_at)
         return max(now, formed_at + timedelta(seconds=job.overhead_s))
 
 

@@ -181,6 +181,49 @@ class PowerLimitReported(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeMeasured(Event):
+    """What a node has measured of itself from ``from_at`` until ``until_at``; unknown is None.
+
+    A later event with the same ``from_at`` holds all that this one does. ``wh`` is what the node
+    drew at its plug: what the meters of ``parts`` ("gpu", "cpu") read, the other parts as modelled,
+    before PUE. ``busy_w`` is the mean at the plug while the trainer trained. ``gpu_utilization``,
+    ``gpu_memory_share``, ``data_wait_share`` and ``goodput`` are shares of 0–1, ``step_s`` the mean
+    time of a step in the job's time.
+    """
+
+    node_id: str
+    from_at: datetime
+    until_at: datetime
+    wh: float | None = None
+    parts: tuple[str, ...] = ()
+    busy_w: float | None = None
+    gpu_utilization: float | None = None
+    gpu_memory_share: float | None = None
+    step_s: float | None = None
+    data_wait_share: float | None = None
+    goodput: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointIntervalChanged(Event):
+    """From now on the trainers save this often, for this reason."""
+
+    interval_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptionExpected(Event):
+    """The provider says that the node is likely to be taken, short of announcing it.
+
+    ``message`` is "" once it says so no more.
+    """
+
+    node_id: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkLost(Event):
     """Work done but not saved when the gang broke."""
 
@@ -276,6 +319,9 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     DataMoved,
     CheckpointRefused,
     PowerLimitReported,
+    NodeMeasured,
+    CheckpointIntervalChanged,
+    InterruptionExpected,
     WorkLost,
     InterruptionNoticed,
     DrainIntended,

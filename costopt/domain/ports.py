@@ -166,6 +166,35 @@ class PowerLimitRecord:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """What a node says of itself: totals from ``from_at`` to ``until_at``; unknown is None.
+
+    ``metered_wh`` is what the meters of ``parts`` ("gpu", "cpu") read, over ``gpus`` GPUs;
+    ``training_wh`` of it in the ``training_s`` for which the trainer trained. ``final`` says that
+    nothing trains there any more. ``warning`` is what the provider says short of a notice, or "".
+    Seconds are the job's time; shares are 0–1.
+    """
+
+    node_id: str
+    from_at: datetime
+    until_at: datetime
+    metered_wh: float | None = None
+    parts: tuple[str, ...] = ()
+    gpus: int = 0
+    training_wh: float = 0.0
+    training_s: float = 0.0
+    final: bool = False
+    gpu_utilization: float | None = None
+    gpu_memory_share: float | None = None
+    step_s: float | None = None
+    data_wait_share: float | None = None
+    goodput: float | None = None
+    interval_s: float | None = None
+    interval_reason: str = ""
+    warning: str = ""
+
+
 class Runtime(Protocol):
     """The training runtime on the nodes, as the controller reaches it."""
 
@@ -189,6 +218,10 @@ class Runtime(Protocol):
 
     def power_limits(self, job: Job) -> tuple[PowerLimitRecord, ...]:
         """What the gang's nodes say of their power limits; none where none was asked for."""
+        ...
+
+    def node_reports(self, job: Job) -> tuple[NodeReport, ...]:
+        """What the gang's nodes say of themselves, by rank; none where nothing is measured."""
         ...
 
     def progress(self, job: Job, now: datetime) -> Progress:

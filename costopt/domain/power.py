@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from costopt.domain.estimate import Basis
 
@@ -29,6 +30,10 @@ class NodePower:
     node's plug, before ``pue``. ``relative_error`` is half the 90 % interval, as a share.
     ``gco2e_per_kwh`` is None where the region's carbon intensity is unknown. ``caps`` are the power
     limits that were measured on this GPU model; none where nobody did.
+
+    ``cpu_w`` and ``other_w`` are what the CPUs and the rest (memory) draw of ``busy_w`` while the
+    node trains, None where the model does not say; ``overhead`` is what the plug draws over the sum
+    of the parts: fans and conversion.
     """
 
     idle_w: float
@@ -39,6 +44,32 @@ class NodePower:
     relative_error: float
     source: str
     caps: tuple[PowerCap, ...] = ()
+    cpu_w: float | None = None
+    other_w: float | None = None
+    overhead: float = 1.0
+
+    def plug_wh(self, metered_wh: float, parts: Collection[str], hours: float) -> float | None:
+        """Watt-hours at the plug of which the meters of ``parts`` ("gpu", "cpu") read some.
+
+        overhead × (metered + what no meter read, at its modelled power). None where the GPUs were
+        not read, or the model does not say what the others draw.
+        """
+        if "gpu" not in parts or self.cpu_w is None or self.other_w is None:
+            return None
+        unread_w = self.other_w + (0.0 if "cpu" in parts else self.cpu_w)
+        return self.overhead * (metered_wh + unread_w * hours)
+
+    def measured(self, busy_w: float, source: str) -> NodePower:
+        """The same node once its draw in training was measured; its caps change in proportion."""
+        ratio = busy_w / self.busy_w
+        return replace(
+            self,
+            idle_w=min(self.idle_w, busy_w),
+            busy_w=busy_w,
+            basis=Basis.MEASURED,
+            source=source,
+            caps=tuple(replace(cap, busy_w=cap.busy_w * ratio) for cap in self.caps),
+        )
 
     def kwh(self, idle_s: float, busy_s: float) -> float:
         """Energy at the meter of the data centre."""

@@ -90,6 +90,9 @@ class NodePowerModel:
             relative_error=_relative_error(machine),
             source=self._source(machine, region),
             caps=self._caps(machine, busy_w),
+            cpu_w=_cpu_w(machine, TRAINING_CPU_UTILISATION),
+            other_w=MEMORY_W_PER_GIB * machine.memory_gib,
+            overhead=self._cooling.overhead,
         )
 
     def _caps(self, machine: InstanceType, busy_w: float) -> tuple[PowerCap, ...]:
@@ -165,9 +168,12 @@ def gpu_load(utilisation: float) -> float:
 
 
 def _host_w(machine: InstanceType, cpu_utilisation: float) -> float:
+    return _cpu_w(machine, cpu_utilisation) + MEMORY_W_PER_GIB * machine.memory_gib
+
+
+def _cpu_w(machine: InstanceType, utilisation: float) -> float:
     idle, highest = machine.cpu_idle_w_per_vcpu, machine.cpu_max_w_per_vcpu
-    cpu_w = machine.vcpus * (idle + cpu_utilisation * (highest - idle))
-    return cpu_w + MEMORY_W_PER_GIB * machine.memory_gib
+    return machine.vcpus * (idle + utilisation * (highest - idle))
 
 
 def _pue(provider: str, region: Region | None) -> float | None:

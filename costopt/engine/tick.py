@@ -201,10 +201,11 @@ class Engine:
         return limited, limits
 
     def _cappable_powers(self) -> Mapping[Pool, NodePower]:
-        """Power by pool; without caps where a node could not set one, so that none is planned."""
+        """Power by pool, measured where it was; without caps where a node could not set one."""
+        powers = self.training.measured_powers(self._powers)
         refused = {p for record in self.journal.records.values() for p in record.uncappable}
-        uncapped = {p: replace(self._powers[p], caps=()) for p in refused & self._powers.keys()}
-        return {**self._powers, **uncapped} if uncapped else self._powers
+        uncapped = {p: replace(powers[p], caps=()) for p in refused & powers.keys()}
+        return {**powers, **uncapped} if uncapped else powers
 
     def _transfers(self) -> Mapping[tuple[str, str], Transfer]:
         price = self.world.transfers

@@ -18,7 +18,9 @@ from costopt.domain.events import (
 )
 from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.market import Pool
+from costopt.domain.power import NodePower
 from costopt.engine.journal import Journal
+from costopt.engine.measurements import Measurements
 from costopt.engine.moves import save_moves
 from costopt.engine.power import PowerLimits
 from costopt.engine.record import JobRecord
@@ -38,6 +40,7 @@ class Training:
         self._journal = journal
         self._jobs = jobs
         self._power = PowerLimits(world, journal)
+        self._measurements = Measurements(world, journal)
         self._starts_at: dict[str, datetime] = {}
         self._begins_from: dict[str, float] = {}
         self._done_at: dict[str, datetime] = {}
@@ -52,6 +55,7 @@ class Training:
             if record.over:
                 continue
             self._power.observe(job, now)
+            self._measurements.observe(job, now)
             progress = self._world.runtime.progress(job, now)
             self.progress[name] = progress
             self._journal.write(*self._news(job, record, progress, now))
@@ -60,6 +64,10 @@ class Training:
     def capped_speed(self, job: Job) -> float:
         """The share of its uncapped speed that the job's gang has under its power limits."""
         return self._power.speed(job)
+
+    def measured_powers(self, modelled: Mapping[Pool, NodePower]) -> Mapping[Pool, NodePower]:
+        """Power by pool, as measured where nodes of it have trained."""
+        return self._measurements.powers(modelled)
 
     def hand_over(self, job: Job, now: datetime) -> None:
         """Another gang is about to be formed: what trains until now stops."""

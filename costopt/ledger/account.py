@@ -3,7 +3,8 @@
 A node costs, per stretch of one price, micros_per_hour × milliseconds // 3,600,000 micro-dollars,
 from ``launched_at`` to ``ended_at`` as the provider confirmed them. It draws ``busy_w`` while the
 gang that it belongs to trains and ``idle_w`` otherwise, times PUE; from a report of a power limit
-on, ``busy_w`` is that of the report. Moves of data between regions cost what their events say.
+on, ``busy_w`` is that of the report. Where the node measured its energy, that counts. Moves of data
+between regions cost what their events say.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from typing import Any
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import (
     CheckpointCommitted,
+    CheckpointIntervalChanged,
     CheckpointRefused,
     DataMoved,
     DecisionMade,
     DrainIntended,
     Event,
     GangFormed,
+    InterruptionExpected,
     InterruptionNoticed,
     JobFailed,
     JobFinished,
@@ -29,6 +32,7 @@ from costopt.domain.events import (
     LaunchIntended,
     NodeEnded,
     NodeLaunched,
+    NodeMeasured,
     PowerLimitReported,
     PriceChanged,
     ProgressReported,
@@ -43,8 +47,9 @@ from costopt.domain.market import Pool
 from costopt.ledger.bill import Bill
 from costopt.ledger.curve import Curves, spend_points
 from costopt.ledger.launch import LaunchAccount
+from costopt.ledger.measured import MeasuredAccount
 from costopt.ledger.meter import ms_of
-from costopt.ledger.node import NodeAccount, NodeInterval
+from costopt.ledger.node import NodeAccount, NodeInterval, energy_basis
 from costopt.ledger.summary import JobState, JobSummary
 from costopt.ledger.transfers import TransferAccount
 from costopt.ledger.work import WorkAccount
@@ -64,6 +69,7 @@ class JobAccount:
         self.work = WorkAccount()
         self.launches = LaunchAccount()
         self.transfers = TransferAccount()
+        self.measured = MeasuredAccount()
         self._stopped = False
         self._training = False
         self._nodes: dict[str, NodeAccount] = {}
@@ -157,7 +163,8 @@ class JobAccount:
             idle_wh=bill.idle_uwh / 1e6,
             busy_wh=bill.busy_uwh / 1e6,
             gco2e=None if bill.ugco2e is None else bill.ugco2e / 1e6,
-            energy_basis=self._energy_basis(),
+            energy_basis=self._energy_basis(bill),
+            measured_wh=bill.measured_uwh / 1e6,
             node_seconds=bill.node_ms / 1000,
             nodes_alive=len(self._alive),
             nodes_launched=len(self._nodes),
@@ -180,9 +187,10 @@ class JobAccount:
             bill.add(node, now_ms)
         return bill
 
-    def _energy_basis(self) -> str | None:
+    def _energy_basis(self, bill: Bill) -> str | None:
         bases = {node.launched.energy_basis for node in self._nodes.values()}
-        return " and ".join(sorted(bases)) or None
+        basis = " and ".join(sorted(bases))
+        return energy_basis(basis, bill.measured_uwh, bill.idle_uwh + bill.busy_uwh) or None
 
     def _state(self) -> JobState:
         if self.failure is not None:
@@ -218,9 +226,6 @@ class JobAccount:
     def _intend_launch(self, event: LaunchIntended) -> None:
         self.launches.intend(event)
         self._stopped = False
-
-    def _launch_failed(self, event: LaunchFailed) -> None:
-        self.launches.fail(event)
 
     def _node_launched(self, event: NodeLaunched) -> None:
         if event.node_id in self._nodes:
@@ -273,37 +278,14 @@ class JobAccount:
         members = () if self.gang is None else self.gang.node_ids
         return [self._alive[node_id] for node_id in members if node_id in self._alive]
 
-    def _progress_reported(self, event: ProgressReported) -> None:
-        self.work.report(event)
-
-    def _checkpoint_committed(self, event: CheckpointCommitted) -> None:
-        self.work.commit(event)
-
     def _checkpoint_refused(self, _: CheckpointRefused) -> None:
         self._checkpoints_refused += 1
 
-    def _power_limited(self, event: PowerLimitReported) -> None:
-        node = self._nodes.get(event.node_id)
+    def _node_measured(self, event: NodeMeasured) -> None:
+        self.measured.measure(event)
+        node = self._alive.get(event.node_id)
         if node is not None:
-            node.power.change(ms_of(event.at), event.busy_w)
-
-    def _work_lost(self, event: WorkLost) -> None:
-        self.work.lose(event)
-
-    def _interruption_noticed(self, event: InterruptionNoticed) -> None:
-        node = self._nodes.get(event.node_id)
-        if node is not None:
-            node.noticed_at, node.strikes_at = node.noticed_at or event.at, event.strikes_at
-
-    def _drain_intended(self, event: DrainIntended) -> None:
-        node = self._nodes.get(event.node_id)
-        if node is not None:
-            node.draining = event.reason
-
-    def _terminate_intended(self, event: TerminateIntended) -> None:
-        node = self._nodes.get(event.node_id)
-        if node is not None:
-            node.terminating = event.reason
+            node.measure(event)
 
     def _node_ended(self, event: NodeEnded) -> None:
         node = self._alive.pop(event.node_id, None)
@@ -327,25 +309,39 @@ class JobAccount:
         self._stopped = True
 
 
+def _of_node(take: Callable[[NodeAccount, Any], None]) -> Callable[[JobAccount, Any], None]:
+    """The fold of an event that only its node takes note of."""
+
+    def fold(account: JobAccount, event: Any) -> None:
+        node = account.node(event.node_id)
+        if node is not None:
+            take(node, event)
+
+    return fold
+
+
 _FOLDS: dict[type[Event], Callable[[JobAccount, Any], None]] = {
     JobSubmitted: JobAccount._submit,
     DecisionMade: JobAccount._decide,
     LaunchIntended: JobAccount._intend_launch,
-    LaunchFailed: JobAccount._launch_failed,
+    LaunchFailed: lambda account, event: account.launches.fail(event),
     NodeLaunched: JobAccount._node_launched,
     PriceChanged: JobAccount._price_changed,
     GangFormed: JobAccount._gang_formed,
     TrainingStarted: JobAccount._training_started,
     TrainingStopped: JobAccount._training_stopped,
-    ProgressReported: JobAccount._progress_reported,
-    CheckpointCommitted: JobAccount._checkpoint_committed,
+    ProgressReported: lambda account, event: account.work.report(event),
+    CheckpointCommitted: lambda account, event: account.work.commit(event),
     DataMoved: lambda account, event: account.transfers.move(event),
     CheckpointRefused: JobAccount._checkpoint_refused,
-    PowerLimitReported: JobAccount._power_limited,
-    WorkLost: JobAccount._work_lost,
-    InterruptionNoticed: JobAccount._interruption_noticed,
-    DrainIntended: JobAccount._drain_intended,
-    TerminateIntended: JobAccount._terminate_intended,
+    PowerLimitReported: _of_node(NodeAccount.limit_power),
+    NodeMeasured: JobAccount._node_measured,
+    CheckpointIntervalChanged: lambda account, event: account.measured.change_interval(event),
+    InterruptionExpected: lambda account, event: account.measured.expect(event),
+    WorkLost: lambda account, event: account.work.lose(event),
+    InterruptionNoticed: _of_node(NodeAccount.note),
+    DrainIntended: _of_node(NodeAccount.drain),
+    TerminateIntended: _of_node(NodeAccount.terminate),
     NodeEnded: JobAccount._node_ended,
     JobFinished: JobAccount._finish,
     JobFailed: JobAccount._fail,

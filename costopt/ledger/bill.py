@@ -12,7 +12,8 @@ from costopt.ledger.node import NodeAccount
 class Bill:
     """Sums over nodes: micro-dollars, micro-watt-hours, micrograms of CO2e, milliseconds.
 
-    ``ugco2e`` is None as soon as one node's carbon intensity is unknown.
+    ``measured_uwh`` of the energy was measured, the rest modelled. ``ugco2e`` is None as soon as
+    one node's carbon intensity is unknown.
     """
 
     usd_micros: int = 0
@@ -22,6 +23,7 @@ class Bill:
     busy_uwh: int = 0
     ugco2e: int | None = 0
     node_ms: int = 0
+    measured_uwh: int = 0
 
     def copy(self) -> Bill:
         """The same sums, to be carried on apart."""
@@ -33,6 +35,7 @@ class Bill:
             self.busy_uwh,
             self.ugco2e,
             self.node_ms,
+            self.measured_uwh,
         )
 
     def add(self, node: NodeAccount, now_ms: int) -> None:
@@ -50,3 +53,4 @@ class Bill:
         self.busy_uwh += busy_uwh
         self.ugco2e = None if self.ugco2e is None or ugco2e is None else self.ugco2e + ugco2e
         self.node_ms += until_ms - node.launched_ms
+        self.measured_uwh += node.measured_uwh(until_ms)

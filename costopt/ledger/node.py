@@ -6,9 +6,18 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from costopt.domain.errors import LedgerError
-from costopt.domain.events import NodeEnded, NodeLaunched
+from costopt.domain.events import (
+    DrainIntended,
+    InterruptionNoticed,
+    NodeEnded,
+    NodeLaunched,
+    NodeMeasured,
+    PowerLimitReported,
+    TerminateIntended,
+)
 from costopt.domain.fleet import EndCause
 from costopt.domain.market import CapacityType, Pool
+from costopt.ledger.measured import EnergyMeter
 from costopt.ledger.meter import MS_PER_HOUR, BusyMeter, CostMeter, PowerMeter, ms_of, time_of
 
 
@@ -51,6 +60,7 @@ class NodeAccount:
         "ended",
         "launched",
         "launched_ms",
+        "measured",
         "noticed_at",
         "pool",
         "power",
@@ -64,6 +74,7 @@ class NodeAccount:
         self.launched_ms = ms_of(launched.launched_at)
         self.cost = CostMeter(self.launched_ms, launched.micros_per_hour)
         self.busy = BusyMeter()
+        self.measured = EnergyMeter()
         self.power = PowerMeter(self.launched_ms, launched.busy_w)
         self.ended: NodeEnded | None = None
         self.noticed_at: datetime | None = None
@@ -86,6 +97,28 @@ class NodeAccount:
         """On which terms the node is rented."""
         return self.pool.capacity_type
 
+    def note(self, event: InterruptionNoticed) -> None:
+        """The provider announced that it takes the node."""
+        self.noticed_at, self.strikes_at = self.noticed_at or event.at, event.strikes_at
+
+    def drain(self, event: DrainIntended) -> None:
+        """It is asked to checkpoint."""
+        self.draining = event.reason
+
+    def terminate(self, event: TerminateIntended) -> None:
+        """It is to be released."""
+        self.terminating = event.reason
+
+    def limit_power(self, event: PowerLimitReported) -> None:
+        """It draws what the event says while it trains."""
+        self.power.change(ms_of(event.at), event.busy_w)
+
+    def measure(self, event: NodeMeasured) -> None:
+        """Its energy was measured."""
+        if event.wh is not None:
+            from_ms = max(ms_of(event.from_at), self.launched_ms)
+            self.measured.set(from_ms, ms_of(event.until_at), round(event.wh * 1e6))
+
     def until_ms(self, now_ms: int) -> int:
         """The node's end, or now while it lives; never before its launch."""
         end = now_ms if self.ended is None else ms_of(self.ended.ended_at)
@@ -96,14 +129,45 @@ class NodeAccount:
         return self.cost.micros_until(min(self.until_ms(now_ms), max(now_ms, self.launched_ms)))
 
     def uwh(self, now_ms: int) -> tuple[int, int]:
-        """Micro-watt-hours drawn idle and busy: W × ms / 3,600,000 × PUE, each rounded once."""
+        """Micro-watt-hours drawn idle and busy, at the data centre's meter, each rounded once.
+
+        W × ms / 3,600,000 × PUE as modelled; a stretch that was measured counts as it was measured,
+        shared between idle and busy, and over time, as the model would.
+        """
         until = min(self.until_ms(now_ms), max(now_ms, self.launched_ms))
+        idle, busy = self._modelled_uwh(until)
+        for start, end, uwh in self.measured.stretches():
+            part_idle, part_busy, measured = self._measured_part(start, end, uwh, until)
+            modelled = part_idle + part_busy
+            idle += measured * (part_idle / modelled if modelled else 1.0) - part_idle
+            busy += measured * (part_busy / modelled if modelled else 0.0) - part_busy
+        return round(idle), round(busy)
+
+    def measured_uwh(self, now_ms: int) -> int:
+        """How much of ``uwh`` was measured."""
+        until = min(self.until_ms(now_ms), max(now_ms, self.launched_ms))
+        stretches = self.measured.stretches()
+        return round(sum(self._measured_part(*stretch, until)[2] for stretch in stretches))
+
+    def _modelled_uwh(self, until: int) -> tuple[float, float]:
         idle_ms = until - self.launched_ms - self.busy.ms_until(until)
         per_ms = self.launched.pue * 1e6 / MS_PER_HOUR
-        return (
-            round(self.launched.idle_w * idle_ms * per_ms),
-            round(self.power.busy_w_ms(self.busy, until) * per_ms),
-        )
+        busy = self.power.busy_w_ms(self.busy, until) * per_ms
+        return self.launched.idle_w * idle_ms * per_ms, busy
+
+    def _measured_part(
+        self, start: int, end: int, uwh: int, until: int
+    ) -> tuple[float, float, float]:
+        """Of a measured stretch before ``until``: modelled idle, modelled busy, measured."""
+        start, end = max(start, self.launched_ms), max(end, self.launched_ms)
+        cut = min(end, until)
+        if cut <= start:
+            return 0.0, 0.0, 0.0
+        before, at_cut, whole = (self._modelled_uwh(ms) for ms in (start, cut, end))
+        idle, busy = at_cut[0] - before[0], at_cut[1] - before[1]
+        modelled = sum(whole) - sum(before)
+        share = (idle + busy) / modelled if modelled > 0 else (cut - start) / (end - start)
+        return idle, busy, uwh * self.launched.pue * share
 
     def ugco2e(self, uwh: int) -> int | None:
         """Micrograms emitted for micro-watt-hours, or None where the intensity is unknown."""
@@ -126,12 +190,22 @@ class NodeAccount:
             idle_wh=idle_uwh / 1e6,
             busy_wh=busy_uwh / 1e6,
             gco2e=None if ugco2e is None else ugco2e / 1e6,
-            energy_basis=self.launched.energy_basis,
+            energy_basis=energy_basis(
+                self.launched.energy_basis, self.measured_uwh(until), idle_uwh + busy_uwh
+            ),
             noticed_at=self.noticed_at,
             busy=tuple(
                 (time_of(start), time_of(end)) for start, end in self.busy.spans_until(until)
             ),
         )
+
+
+def energy_basis(basis: str, measured_uwh: int, uwh: int) -> str:
+    """``basis`` where nothing was measured, else how much of it was."""
+    if measured_uwh <= 0 or uwh <= 0:
+        return basis
+    share = measured_uwh / uwh
+    return "measured" if share > 0.995 else f"{share:.0%} measured, the rest {basis}"
 
 
 def _pool(launched: NodeLaunched) -> Pool:

@@ -25,7 +25,8 @@ class JobSummary:
     Dollars are micro-dollars of what the provider confirmed as running, and of moving data between
     regions at list prices; reserved capacity is in ``usd_micros`` only. ``transfer_usd_micros`` is
     None where the price of a move is unknown; ``usd_micros`` holds the others then. Energy is watt-
-    hours at the data centre's meter: ``busy_wh`` while the gang trained, ``idle_wh`` else.
+    hours at the data centre's meter: ``busy_wh`` while the gang trained, ``idle_wh`` else;
+    ``measured_wh`` of it was measured on the nodes.
     ``launches`` and ``failed_launches`` count launch requests, ``interruptions`` nodes that the
     provider took, ``pool_switches`` gangs that stood in other pools than the gang before.
     ``baseline_*`` is the whole job on the cheapest allowed on-demand pool, and savings compare what
@@ -71,6 +72,7 @@ class JobSummary:
     baseline_usd_micros: int | None
     baseline_wh: float | None
     baseline_gco2e: float | None
+    measured_wh: float = 0.0
 
     @property
     def usd(self) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 
 from costopt.domain.events import (
     CheckpointCommitted,
+    CheckpointIntervalChanged,
     CheckpointRefused,
     DataMoved,
     DecisionMade,
@@ -16,6 +17,7 @@ from costopt.domain.events import (
     Event,
     GangFormed,
     GuardTripped,
+    InterruptionExpected,
     InterruptionNoticed,
     JobFailed,
     JobFinished,
@@ -24,6 +26,7 @@ from costopt.domain.events import (
     LaunchIntended,
     NodeEnded,
     NodeLaunched,
+    NodeMeasured,
     PowerLimitReported,
     PriceChanged,
     ProgressReported,
@@ -35,11 +38,12 @@ from costopt.domain.events import (
     WorkLost,
 )
 from costopt.domain.fleet import EndCause
-from costopt.report.figure import UNKNOWN, duration, instant, usd
+from costopt.report.figure import UNKNOWN, duration, energy, instant, usd
 from costopt.report.table import Table
 
 ROUTINE = (
     ProgressReported,
+    NodeMeasured,
     CheckpointCommitted,
     DataMoved,
     LaunchIntended,
@@ -129,6 +133,22 @@ def _reported(event: ProgressReported) -> str:
     return f"{event.done_units:,.0f} units done, {event.saved_units:,.0f} saved{speed}"
 
 
+def _measured(event: NodeMeasured) -> str:
+    parts = " + ".join(part.upper() for part in event.parts)
+    shares = (
+        ("GPUs busy", event.gpu_utilization),
+        ("GPU memory", event.gpu_memory_share),
+        ("waiting for data", event.data_wait_share),
+        ("goodput", event.goodput),
+    )
+    said = [
+        "" if event.wh is None else f"{energy(event.wh)} measured by {parts}",
+        "" if event.step_s is None else f"{event.step_s:.3g} s per step",
+        *(f"{share:.0%} {name}" for name, share in shares if share is not None),
+    ]
+    return f"{event.node_id}: {', '.join(text for text in said if text) or 'nothing measured'}"
+
+
 def _limited(event: PowerLimitReported) -> str:
     limit = "no power limit" if event.cap_w is None else f"{event.cap_w:g} W per GPU"
     return f"{event.node_id}: {limit}: {event.message}"
@@ -157,6 +177,17 @@ _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
     DataMoved: ("Data moved", "plain", _moved),
     CheckpointRefused: ("Checkpoint refused", "bad", lambda e: f"{e.uri}: {e.message}"),
     PowerLimitReported: ("Power limit", "note", _limited),
+    NodeMeasured: ("Node measured", "plain", _measured),
+    CheckpointIntervalChanged: (
+        "Save interval",
+        "note",
+        lambda e: f"every {duration(e.interval_s)}: {e.reason}",
+    ),
+    InterruptionExpected: (
+        "Interruption likely",
+        "note",
+        lambda e: f"{e.node_id}: {e.message or 'no longer'}",
+    ),
     WorkLost: ("Work lost", "bad", lambda e: f"{e.units:,.0f} units: {e.cause}"),
     InterruptionNoticed: (
         "Interruption announced",

@@ -14,6 +14,7 @@ from costopt.domain.ports import (
     CheckpointRecord,
     Clock,
     Machines,
+    NodeReport,
     PowerLimitRecord,
     RefusedRecord,
 )
@@ -106,6 +107,10 @@ class VirtualRuntime:
         cap_w, message = (None, "no limit") if cap is None else (cap.cap_w, "simulated")
         node_ids = self._training(job).node_ids
         return tuple(PowerLimitRecord(node_id, cap_w, cap_w, message) for node_id in node_ids)
+
+    def node_reports(self, job: Job) -> tuple[NodeReport, ...]:  # noqa: ARG002
+        """Simulated nodes measure nothing: their energy is the model's."""
+        return ()
 
     def progress(self, job: Job, now: datetime) -> Progress:
         """How far the job is at ``now``; a job that never had a gang has done nothing."""

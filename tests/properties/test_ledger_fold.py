@@ -14,6 +14,7 @@ from costopt.domain.events import (
     GangFormed,
     NodeEnded,
     NodeLaunched,
+    NodeMeasured,
     PriceChanged,
     TrainingStarted,
     TrainingStopped,
@@ -23,7 +24,7 @@ from costopt.ledger.account import JobAccount
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 POOLS = ("aws/r/a/t/spot", "aws/r/b/t/on_demand")
-STEPS = ("launch", "adopt", "end", "end_late", "price", "gang", "train", "stop", "wait")
+STEPS = ("launch", "adopt", "end", "end_late", "price", "gang", "train", "stop", "wait", "measure")
 
 
 def at(ms: int) -> datetime:
@@ -38,6 +39,7 @@ class Recorder:
     now_ms: int = 0
     events: list[Event] = field(default_factory=list)
     alive: dict[str, NodeLaunched] = field(default_factory=dict)
+    measured: dict[str, NodeMeasured] = field(default_factory=dict)
     launched: int = 0
     generation: int = 0
     training: bool = False
@@ -99,6 +101,28 @@ class Recorder:
                 micros_per_hour=self.draw(st.integers(0, 10**9)),
             )
         )
+
+    def _measure(self) -> None:
+        """A node's agent goes on measuring, or a new one begins where the last one ended."""
+        if not self.alive:
+            return
+        node = self.alive[self.draw(st.sampled_from(sorted(self.alive)))]
+        last = self.measured.get(node.node_id)
+        from_at, wh = node.launched_at, 0.0
+        if last is not None and self.draw(st.booleans()):
+            from_at, wh = last.from_at, last.wh or 0.0
+        elif last is not None:
+            from_at = last.until_at
+        event = NodeMeasured(
+            at=at(self.now_ms),
+            job="job",
+            node_id=node.node_id,
+            from_at=from_at,
+            until_at=at(self.now_ms),
+            wh=wh + self.draw(st.floats(0, 5000)),
+        )
+        self.measured[node.node_id] = event
+        self.events.append(event)
 
     def _gang(self) -> None:
         if self.training:
@@ -181,6 +205,19 @@ def cost_by_definition(events: tuple[Event, ...], node: NodeLaunched, now: datet
     return total
 
 
+def measured_by_definition(events: tuple[Event, ...], node: NodeLaunched, now: datetime) -> float:
+    """Σ over agents of the last total that each gave while the node lived, from scratch."""
+    _, ended = lives(events, now)[node.node_id]
+    totals: dict[datetime, float] = {}
+    for event in events:
+        if not isinstance(event, NodeMeasured) or event.node_id != node.node_id:
+            continue
+        totals.pop(event.from_at, None)
+        if event.from_at < event.until_at <= ended:
+            totals[event.from_at] = (event.wh or 0.0) * node.pue
+    return sum(totals.values())
+
+
 def busy_by_definition(events: tuple[Event, ...], node_id: str, now: datetime) -> timedelta:
     """How long the node was a member of a training gang while it lived, from scratch."""
     launched, ended = lives(events, now)[node_id]
@@ -211,7 +248,11 @@ def test_cost_and_energy_are_what_their_definitions_say(
         row = rows[node.node_id]
         assert row.usd_micros == cost_by_definition(events, node, now)
         busy = busy_by_definition(events, node.node_id, now).total_seconds()
-        assert row.busy_wh == pytest.approx(node.busy_w * busy * node.pue / 3600, abs=1e-5)
+        if any(isinstance(e, NodeMeasured) and e.node_id == node.node_id for e in events):
+            assert row.wh >= measured_by_definition(events, node, now) - 1e-3
+        else:
+            modelled_wh = node.busy_w * busy * node.pue / 3600
+            assert row.busy_wh == pytest.approx(modelled_wh, abs=1e-5)
 
 
 @settings(max_examples=200, deadline=None)

@@ -11,6 +11,7 @@ import pytest
 
 from costopt.agent.heartbeat import CommandFailure, Heartbeat, NodeActivity
 from costopt.agent.mailbox import Mailbox
+from costopt.agent.meter.reading import NodeReading
 from costopt.agent.runtime import MailboxRuntime
 from costopt.agent.status import RefusedCheckpoint, SavedCheckpoint
 from costopt.domain.fleet import Node, NodeState
@@ -233,3 +234,30 @@ def test_a_cap_for_a_job_without_a_gang_is_nothing(tmp_path: Path) -> None:
     runtime = MailboxRuntime(FileStore(tmp_path), Still())
     runtime.cap_power(JOB, None)
     assert runtime.power_limits(JOB) == ()
+
+
+def test_what_nodes_measured_is_told_in_the_jobs_time(desk: Desk) -> None:
+    now = time.time()
+    meters = NodeReading(
+        since=now - 100, at=now - 10, energy_wh=2.0, parts=("gpu",), gpus=8, training_s=5.0
+    )
+    desk.say(
+        node_id="n1",
+        meters=meters,
+        step_s=0.5,
+        interval_s=600.0,
+        interval_reason="hazard",
+        warning="rebalance",
+    )
+    (report,) = desk.runtime.node_reports(JOB)
+    assert (NOW - report.until_at).total_seconds() == pytest.approx(10 * SPEED, abs=60)
+    assert (report.until_at - report.from_at).total_seconds() == pytest.approx(90 * SPEED)
+    assert report.metered_wh == pytest.approx(2.0 * SPEED)
+    assert (report.parts, report.gpus, report.training_s) == (("gpu",), 8, 5.0 * SPEED)
+    assert (report.step_s, report.interval_s) == (0.5 * SPEED, 600.0)
+    assert (report.interval_reason, report.warning) == ("hazard", "rebalance")
+    assert not report.final
+    desk.say(node_id="n1", state=NodeActivity.STOPPED)
+    (report,) = desk.runtime.node_reports(JOB)
+    assert report.final
+    assert report.metered_wh is None

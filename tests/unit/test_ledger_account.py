@@ -20,6 +20,7 @@ from costopt.domain.events import (
     LaunchIntended,
     NodeEnded,
     NodeLaunched,
+    NodeMeasured,
     PowerLimitReported,
     PriceChanged,
     ProgressReported,
@@ -227,6 +228,54 @@ def test_a_power_limit_changes_what_a_node_draws_while_it_trains() -> None:
     assert folded.summary(at(5)).idle_wh == pytest.approx(2 * 100 * 1.5)
     (row,) = folded.intervals(at(4.5))
     assert row.busy_wh == pytest.approx((800 + 600 + 500) * 1.5)
+
+
+def measured(
+    start: float, end: float, wh: float | None, node_id: str = "n1", **figures: float
+) -> NodeMeasured:
+    return NodeMeasured(
+        at=at(end),
+        job="job",
+        node_id=node_id,
+        from_at=at(start),
+        until_at=at(end),
+        wh=wh,
+        parts=("gpu",),
+        **figures,
+    )
+
+
+def test_what_was_measured_counts_in_place_of_the_model() -> None:
+    events = [launched(), gang(0, 1, "n1"), trains(1, 1), measured(0, 2, 880.0), stops(3, 1, 9.0)]
+    summary = account(events).summary(at(4))
+    assert summary.measured_wh == pytest.approx(880 * 1.5)
+    assert summary.busy_wh == pytest.approx((800 + 1000) * 1.5)
+    assert summary.idle_wh == pytest.approx((80 + 100) * 1.5)
+    assert summary.gco2e == pytest.approx(summary.kwh * 500)
+    assert summary.energy_basis == "44% measured, the rest modelled"
+    (row,) = account(events).intervals(at(4))
+    assert row.energy_basis == summary.energy_basis
+    assert row.wh == pytest.approx(summary.wh)
+
+
+def test_a_later_measurement_holds_the_earlier_one_and_a_new_agent_begins_anew() -> None:
+    events = [launched(), measured(0, 1, 30.0), measured(0, 2, 70.0), measured(2, 3, 50.0)]
+    assert account(events).summary(at(3)).wh == pytest.approx((70 + 50) * 1.5)
+    assert account(events).summary(at(3)).energy_basis == "measured"
+    assert account(events).summary(at(1)).wh == pytest.approx(35 * 1.5), "shared out over time"
+
+
+def test_measured_energy_of_a_dead_node_stays_and_what_comes_late_does_not_count() -> None:
+    events = [launched(), measured(0, 1, 30.0), ended("n1", 2), measured(0, 2, 999.0)]
+    summary = account(events).summary(at(5))
+    assert summary.wh == pytest.approx((30 + 100) * 1.5)
+    assert summary.measured_wh == pytest.approx(30 * 1.5)
+
+
+def test_figures_without_energy_change_no_energy() -> None:
+    summary = account([launched(), measured(0, 1, None, goodput=0.9)]).summary(at(1))
+    assert summary.wh == pytest.approx(150)
+    assert summary.energy_basis == "modelled"
 
 
 def test_a_node_that_dies_in_training_is_busy_until_its_end() -> None:

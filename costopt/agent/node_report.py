@@ -1,0 +1,49 @@
+"""From a node's heartbeat to what the controller takes up of its measurements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from costopt.agent.heartbeat import Heartbeat
+from costopt.agent.meter.reading import NodeReading
+from costopt.domain.ports import NodeReport
+
+
+@dataclass(frozen=True, slots=True)
+class TimeScale:
+    """The job's time ``now`` and the wall's (POSIX seconds) at one instant; it runs ``speed``
+    times faster than the wall."""
+
+    now: datetime
+    wall: float
+    speed: float
+
+    def job_time(self, wall_at: float) -> datetime:
+        """The job's time at an instant of the wall that has passed."""
+        return self.now - timedelta(seconds=max(0.0, self.wall - wall_at) * self.speed)
+
+
+def node_report(beat: Heartbeat, scale: TimeScale) -> NodeReport:
+    """Energy is scaled with time: what a node draws in a second it draws in each."""
+    meters = beat.meters or NodeReading(since=beat.at, at=beat.at)
+    metered = meters.energy_wh
+    return NodeReport(
+        node_id=beat.node_id,
+        from_at=scale.job_time(meters.since),
+        until_at=scale.job_time(meters.at if metered is not None else beat.at),
+        metered_wh=None if metered is None else metered * scale.speed,
+        parts=meters.parts,
+        gpus=meters.gpus,
+        training_wh=meters.training_wh * scale.speed,
+        training_s=meters.training_s * scale.speed,
+        final=not beat.state.trains,
+        gpu_utilization=meters.gpu_utilization,
+        gpu_memory_share=meters.gpu_memory_share,
+        step_s=None if beat.step_s is None else beat.step_s * scale.speed,
+        data_wait_share=beat.data_wait_share,
+        goodput=beat.goodput,
+        interval_s=beat.interval_s,
+        interval_reason=beat.interval_reason,
+        warning=beat.warning,
+    )

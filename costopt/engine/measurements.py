@@ -1,0 +1,140 @@
+"""What nodes measure of themselves: recorded, and fed back into what is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from costopt.domain.events import (
+    CheckpointIntervalChanged,
+    Event,
+    InterruptionExpected,
+    NodeLaunched,
+    NodeMeasured,
+)
+from costopt.domain.job import Job
+from costopt.domain.market import Pool
+from costopt.domain.ports import NodeReport
+from costopt.domain.power import NodePower
+from costopt.engine.journal import Journal
+from costopt.engine.world import World
+
+REPORT_EVERY = timedelta(minutes=5)
+FINAL_EVERY = timedelta(seconds=30)
+LEAST_TRAINING_S = 60.0
+"""A shorter time of training says little of what a node draws."""
+INTERVAL_NEWS_SHARE = 0.05
+
+
+class Measurements:
+    """Takes up the reports of every gang's nodes."""
+
+    def __init__(self, world: World, journal: Journal) -> None:
+        self._world = world
+        self._journal = journal
+
+    def observe(self, job: Job, now: datetime) -> None:
+        """Record what is new."""
+        live = self._journal.records[job.name].live
+        reports = [r for r in self._world.runtime.node_reports(job) if r.node_id in live]
+        news: list[Event] = [*self._interval_news(job, reports, now)]
+        for report in reports:
+            news += self._warning_news(job, report, now)
+            news += self._measured_news(job, live[report.node_id], report, now)
+        self._journal.write(*news)
+
+    def powers(self, modelled: Mapping[Pool, NodePower]) -> Mapping[Pool, NodePower]:
+        """Power by pool, as its nodes have measured it in training; the rest as modelled."""
+        measured_w: dict[Pool, list[float]] = {}
+        for job, account in self._journal.accounts.items():
+            limits = self._journal.records[job].power_limits
+            for node_id, event in account.measured.nodes.items():
+                node, limit = account.node(node_id), limits.get(node_id)
+                capped = limit is not None and limit.cap_w is not None
+                if node is not None and event.busy_w is not None and not capped:
+                    measured_w.setdefault(node.pool, []).append(event.busy_w)
+        known = {
+            pool: power.measured(_mean(watts), f"measured in training on {len(watts)} nodes")
+            for pool, watts in measured_w.items()
+            if (power := modelled.get(pool)) is not None and power.busy_w > 0
+        }
+        return {**modelled, **known} if known else modelled
+
+    def _interval_news(
+        self, job: Job, reports: Iterable[NodeReport], now: datetime
+    ) -> Iterable[Event]:
+        said = next((r for r in reports if r.interval_s is not None and r.interval_reason), None)
+        last = self._journal.accounts[job.name].measured.interval
+        if said is None or said.interval_s is None:
+            return
+        moved = 1.0 if last is None else abs(said.interval_s / last.interval_s - 1.0)
+        if moved > INTERVAL_NEWS_SHARE:
+            yield CheckpointIntervalChanged(
+                at=now, job=job.name, interval_s=said.interval_s, reason=said.interval_reason
+            )
+
+    def _warning_news(self, job: Job, report: NodeReport, now: datetime) -> Iterable[Event]:
+        last = self._journal.accounts[job.name].measured.expected.get(report.node_id, "")
+        if report.warning != last:
+            yield InterruptionExpected(
+                at=now, job=job.name, node_id=report.node_id, message=report.warning
+            )
+
+    def _measured_news(
+        self, job: Job, node: NodeLaunched, report: NodeReport, now: datetime
+    ) -> Iterable[Event]:
+        last = self._journal.accounts[job.name].measured.nodes.get(report.node_id)
+        event = self._measured(job, node, report, now)
+        if event is None:
+            return
+        if last is not None and event.from_at < last.until_at:
+            event = replace(event, from_at=last.from_at)
+            if event.until_at - last.until_at < (FINAL_EVERY if report.final else REPORT_EVERY):
+                return
+        elif event.until_at - event.from_at < REPORT_EVERY and not report.final:
+            return
+        yield event
+
+    def _measured(
+        self, job: Job, node: NodeLaunched, report: NodeReport, now: datetime
+    ) -> NodeMeasured | None:
+        """None where the node has measured nothing at all."""
+        figures = report.step_s, report.data_wait_share, report.goodput, report.gpu_utilization
+        if report.metered_wh is None and all(figure is None for figure in figures):
+            return None
+        hours = (report.until_at - report.from_at).total_seconds() / 3600
+        training_hours = report.training_s / 3600
+        trained = report.training_s >= LEAST_TRAINING_S
+        busy_wh = self._plug_wh(node, report, report.training_wh, training_hours)
+        return NodeMeasured(
+            at=now,
+            job=job.name,
+            node_id=report.node_id,
+            from_at=report.from_at,
+            until_at=min(report.until_at, now),
+            wh=self._plug_wh(node, report, report.metered_wh, hours),
+            parts=report.parts,
+            busy_w=busy_wh / training_hours if trained and busy_wh is not None else None,
+            gpu_utilization=report.gpu_utilization,
+            gpu_memory_share=report.gpu_memory_share,
+            step_s=report.step_s,
+            data_wait_share=report.data_wait_share,
+            goodput=report.goodput,
+        )
+
+    def _plug_wh(
+        self, node: NodeLaunched, report: NodeReport, metered_wh: float | None, hours: float
+    ) -> float | None:
+        """None where not every GPU of the node was read: a part is no figure of the node."""
+        pool = Pool.parse(node.pool)
+        machine, power = self._world.machines.machine(pool), self._world.powers.node_power(pool)
+        if metered_wh is None or machine is None or power is None:
+            return None
+        if report.gpus != machine.gpu_count:
+            return None
+        return power.plug_wh(metered_wh, report.parts, hours)
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)

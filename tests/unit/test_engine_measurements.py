@@ -1,0 +1,152 @@
+"""What nodes measure: recorded now and then, in place of the model, and planned with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from costopt.domain.estimate import Basis
+from costopt.domain.events import (
+    CheckpointIntervalChanged,
+    InterruptionExpected,
+    NodeMeasured,
+)
+from costopt.domain.job import Job
+from costopt.domain.market import Pool
+from costopt.domain.ports import NodeReport
+from costopt.domain.power import NodePower, PowerCap
+from costopt.domain.view import Target
+from tests import engine_fixtures
+from tests.engine_fixtures import HOUR_S, SPOT_A, Follow, Scene, always, task
+
+POWER = NodePower(
+    500, 1000, 1.0, 400, Basis.MODELLED, 0.1, "test", (PowerCap(250.0, 0.9, 700.0, "test"),)
+)
+
+
+class PartedPowers:
+    """1 kW busy, of which the CPUs draw 100 W and memory 50 W; fans a tenth on top."""
+
+    def node_power(self, pool: Pool) -> NodePower | None:
+        return replace(POWER, cpu_w=100.0, other_w=50.0, overhead=1.1)
+
+
+class Metered:
+    """A runtime whose nodes draw ``watts`` at their meters from their launch on."""
+
+    def __init__(self, inner: Any, scene: Scene) -> None:
+        self._inner = inner
+        self._scene = scene
+        self.watts = 600.0
+        self.report = NodeReport("", scene.clock.now(), scene.clock.now())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def node_reports(self, job: Job) -> tuple[NodeReport, ...]:
+        now = self._scene.clock.now()
+        reports = []
+        for node in self._scene.living():
+            hours = (now - node.launched_at).total_seconds() / 3600
+            wobble = timedelta(microseconds=now.microsecond + int(hours * 10))
+            reports.append(
+                replace(
+                    self.report,
+                    node_id=node.node_id,
+                    from_at=node.launched_at + wobble,
+                    until_at=now,
+                    metered_wh=self.watts * hours,
+                    training_wh=self.watts * hours,
+                    training_s=hours * 3600,
+                )
+            )
+        return tuple(reports)
+
+
+@pytest.fixture(autouse=True)
+def _powers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_fixtures, "Powers", PartedPowers)
+
+
+def metered(**report: object) -> tuple[Scene, Metered]:
+    scene = Scene(
+        always(SPOT_A, 1, 2.0), jobs=[task(2 * HOUR_S)], strategy=Follow(Target(SPOT_A, 1))
+    )
+    runtime = Metered(scene.cloud.runtime, scene)
+    machine = scene.engine.world.machines.machine(SPOT_A)
+    assert machine is not None
+    fields = {"parts": ("gpu",), "gpus": machine.gpu_count, **report}
+    runtime.report = replace(runtime.report, **fields)  # type: ignore[arg-type]
+    scene.cloud.runtime = runtime
+    scene.restart()
+    return scene, runtime
+
+
+def test_measured_energy_replaces_the_model_for_its_time() -> None:
+    scene, _ = metered()
+    scene.go(HOUR_S)
+    events = scene.events(NodeMeasured)
+    assert 5 <= len(events) <= 13, "now and then, not at each tick"
+    assert len({e.from_at for e in events}) == 1
+    last = events[-1]
+    hours = (last.until_at - last.from_at).total_seconds() / 3600
+    assert last.wh == pytest.approx(1.1 * (600 + 100 + 50) * hours)
+    assert last.busy_w == pytest.approx(1.1 * 750)
+    summary = scene.summary()
+    assert summary.measured_wh == pytest.approx(last.wh)
+    assert summary.energy_basis is not None
+    assert "measured" in summary.energy_basis
+
+
+def test_measured_cpus_are_not_modelled_too() -> None:
+    scene, _ = metered(parts=("gpu", "cpu"))
+    scene.go(HOUR_S)
+    assert scene.events(NodeMeasured)[-1].busy_w == pytest.approx(1.1 * 650)
+
+
+def test_a_part_of_the_gpus_is_no_figure_of_the_node() -> None:
+    for wrong in ({"gpus": 0}, {"parts": ("cpu",)}):
+        scene, _ = metered(**wrong, goodput=0.9)
+        scene.go(HOUR_S)
+        last = scene.events(NodeMeasured)[-1]
+        assert last.wh is last.busy_w is None
+        assert last.goodput == 0.9
+        assert scene.summary().energy_basis == "modelled"
+
+
+def test_the_next_plan_counts_with_what_was_measured() -> None:
+    scene, _ = metered()
+    scene.go(HOUR_S)
+    assert isinstance(scene.strategy, Follow)
+    power = scene.strategy.views[-1].powers[SPOT_A]
+    assert power.busy_w == pytest.approx(825)
+    assert power.basis is Basis.MEASURED
+    assert power.caps[0].busy_w == pytest.approx(700 * 0.825)
+    assert scene.strategy.views[0].powers[SPOT_A].busy_w == 1000
+    scene.restart()
+    scene.tick()
+    assert scene.strategy.views[-1].powers[SPOT_A].busy_w == pytest.approx(825)
+
+
+def test_why_the_save_interval_changed_is_told_once() -> None:
+    scene, runtime = metered(interval_s=600.0, interval_reason="a save takes 2 s")
+    scene.go(HOUR_S / 4)
+    runtime.report = replace(runtime.report, interval_s=610.0)
+    scene.go(HOUR_S / 4)
+    runtime.report = replace(runtime.report, interval_s=900.0, interval_reason="fewer losses")
+    scene.go(HOUR_S / 4)
+    told = [(e.interval_s, e.reason) for e in scene.events(CheckpointIntervalChanged)]
+    assert told == [(600.0, "a save takes 2 s"), (900.0, "fewer losses")]
+
+
+def test_a_warning_is_told_and_taken_back_and_stops_nothing() -> None:
+    scene, runtime = metered(warning="rebalance recommended")
+    scene.go(HOUR_S / 4)
+    runtime.report = replace(runtime.report, warning="")
+    scene.go(HOUR_S / 4)
+    told = [e.message for e in scene.events(InterruptionExpected)]
+    assert told == ["rebalance recommended", ""]
+    assert scene.summary().nodes_launched == 1
