@@ -15,7 +15,8 @@ class Cadence:
     """Intervals in the job's time, which runs ``speed`` times faster than the wall.
 
     With ``hazard_per_hour`` (of the whole gang) the interval follows the measured blocking time
-    of a save; without, it is ``interval_s``, or half an hour where that is None.
+    of a save, and is no shorter than a save takes to be durable; without, it is ``interval_s``, or
+    half an hour where that is None.
     """
 
     def __init__(
@@ -31,26 +32,37 @@ class Cadence:
         self._noticed_share = noticed_share
         self._speed = speed
         self._save_s: float | None = None
+        self._persist_s: float | None = None
         self._due_at = time.monotonic() + self.interval_s / speed
 
     def is_due(self) -> bool:
         """Whether to save now."""
         return time.monotonic() >= self._due_at
 
-    def saved(self, save_s: float) -> None:
-        """A save took ``save_s`` of the wall: count the next interval from here."""
-        past = save_s if self._save_s is None else self._save_s
-        self._save_s = past + SMOOTHING * (save_s - past)
+    def begun(self) -> None:
+        """A save was begun: count the next interval from here."""
+        self._due_at = time.monotonic() + self.interval_s / self._speed
+
+    def saved(self, save_s: float, persist_s: float | None = None) -> None:
+        """A save stopped the training for ``save_s`` of the wall; the next interval begins.
+
+        It was durable after ``persist_s``; None where the training waited for that.
+        """
+        self._save_s = _smoothed(self._save_s, save_s)
+        self._persist_s = _smoothed(self._persist_s, save_s if persist_s is None else persist_s)
         if self._hazard_per_hour is not None:
-            cost_s = self._save_s * self._speed
             self.interval_s = checkpoint_interval_s(
                 hazard_per_hour=self._hazard_per_hour,
-                blocking_save_s=cost_s,
+                blocking_save_s=self._save_s * self._speed,
                 noticed_share=self._noticed_share,
-                persist_s=cost_s,
+                persist_s=self._persist_s * self._speed,
             )
-        self._due_at = time.monotonic() + self.interval_s / self._speed
+        self.begun()
 
     def failed(self) -> None:
         """A save failed: try again soon, but not at each step."""
         self._due_at = time.monotonic() + min(RETRY_S, self.interval_s) / self._speed
+
+
+def _smoothed(past: float | None, value: float) -> float:
+    return value if past is None else past + SMOOTHING * (value - past)

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import io
 import pickle
-import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
-from urllib.parse import unquote, urlsplit
+from typing import Any
 
 import torch
 
 from costopt.agent.status import RefusedCheckpoint, SavedCheckpoint
+from costopt.checkpoint.keep import KeepRule
+from costopt.checkpoint.manifest import Manifest
+from costopt.checkpoint.name import CheckpointName
+from costopt.checkpoint.place import CheckpointPlace
 from costopt.domain.errors import CheckpointError
-from costopt.train.folder import CheckpointFolder, CheckpointName
-from costopt.train.manifest import Manifest
+from costopt.train.outcome import Outcome, SaveFailed
+from costopt.train.save_queue import SaveQueue, State
+from costopt.train.state_layout import rebuild
 
-STATE = "state.pt"
+OBJECTS = "objects.pt"
+FIRST_STATE = "state.pt"
+"""The whole state in one file, as the first version wrote it."""
+SAFE_HINT = "allow them with torch.serialization.add_safe_globals before attaching"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,51 +37,90 @@ class Restored:
 
 
 class Checkpointer:
-    """Checkpoints under one URI: a path or ``file://``. Usable alone, by one writer at a time.
+    """Checkpoints under one URI: a path, file://, s3:// or gs://. Usable alone, by one writer.
 
-    The ``keep`` newest are kept. ``generation`` numbers the incarnation of the job; checkpoints
-    of a later one outrank all earlier ones, and restoring one of a later generation takes that
-    number over, so that what is saved next is the newest. ``refused`` names what the last
-    restore passed over and why.
+    ``save`` blocks until the state is durable. ``begin`` only copies it into shared memory; a
+    process of its own, which a crash of this one does not end, writes it, and ``poll`` or ``wait``
+    tell how that went.
+
+    ``keep`` says which checkpoints are kept, a number the newest so many. ``generation`` numbers
+    the incarnation of the job: one of a later generation, or a later one of the same that has
+    claimed the place, supersedes this one, whose saves then fail. Restoring takes a later
+    generation over. ``refused`` names what the last restore passed over and why.
     """
 
-    def __init__(self, uri: str | Path, *, keep: int = 3, generation: int = 0) -> None:
-        if keep < 1:
-            raise ValueError(f"keep={keep}: at least one checkpoint must be kept")
-        self.uri = str(uri)
+    def __init__(self, uri: str | Path, *, keep: int | KeepRule = 3, generation: int = 0) -> None:
+        rule = KeepRule(keep) if isinstance(keep, int) else keep
+        self.uri = str(uri) if "://" in str(uri) else str(Path(uri).absolute())
         self.generation = generation
         self.refused: tuple[RefusedCheckpoint, ...] = ()
-        self._keep = keep
-        self._folder = CheckpointFolder(_local_path(self.uri))
-        self._parent: str | None = None
+        self._place = CheckpointPlace.open(self.uri)
+        self._queue = SaveQueue(self._place, rule, generation)
 
-    def save(self, step: int, state: dict[str, Any], *, world_size: int = 1) -> SavedCheckpoint:
+    @property
+    def writer_pid(self) -> int | None:
+        """The process that writes; None until the first save."""
+        return self._queue.writer_pid
+
+    def claim(self, *, wait: bool = True) -> None:
+        """Supersede whoever saves here, before the first save does.
+
+        Raises CheckpointError where a later generation has the place or the store refuses; without
+        ``wait`` the first save does.
+        """
+        self._queue.claim(wait=wait)
+
+    def begin(
+        self,
+        step: int,
+        state: dict[str, Any],
+        *,
+        world_size: int = 1,
+        labels: Mapping[str, str] | None = None,
+        overlap: bool = False,
+    ) -> bool:
+        """Take a snapshot that is written later; False, and nothing done, while one is in flight.
+
+        When it returns the snapshot outlives this process. With ``overlap`` it is still being
+        copied by a thread: until ``copied`` has returned the tensors may be read but not changed,
+        and the snapshot dies with the process. Raises CheckpointError: no memory, or objects that
+        could not be loaded again.
+        """
+        if self._queue.is_busy():
+            return False
+        self._queue.add(_state(step, state, world_size, labels), overlap=overlap)
+        return True
+
+    def copied(self) -> None:
+        """Wait until the tensors may be changed again: call it before the optimizer steps."""
+        self._queue.join_copy()
+
+    def poll(self) -> tuple[Outcome, ...]:
+        """The saves that ended since the last call, in order; waits for nothing."""
+        return self._queue.outcomes(wait=False)
+
+    def wait(self) -> tuple[Outcome, ...]:
+        """As ``poll``, once no save is in flight any more."""
+        return self._queue.outcomes(wait=True)
+
+    def save(
+        self,
+        step: int,
+        state: dict[str, Any],
+        *,
+        world_size: int = 1,
+        labels: Mapping[str, str] | None = None,
+    ) -> SavedCheckpoint:
         """Make the state durable; blocks until it is. Earlier checkpoints stay as they are.
 
-        Raises CheckpointError: no space, no permission.
+        A save in flight is finished first; ``poll`` tells of it. Raises CheckpointError: no space,
+        no permission, superseded.
         """
-        began = time.monotonic()
-        name = self._folder.begin(step, self.generation)
-        try:
-            file = self._folder.write(
-                name, STATE, lambda sink: torch.save(state, cast("IO[bytes]", sink))
-            )
-            manifest = Manifest(
-                step=step,
-                generation=self.generation,
-                world_size=world_size,
-                torch_version=str(torch.__version__),
-                files=(file,),
-                at=time.time(),
-                save_s=time.monotonic() - began,
-                parent=self._parent,
-            )
-            self._folder.commit(name, manifest)
-        except BaseException:
-            self._folder.abandon(name)
-            raise
-        self._folder.prune(self._keep)
-        return self._saved(name, manifest, time.monotonic() - began)
+        ticket = self._queue.add(_state(step, state, world_size, labels), overlap=False)
+        outcome = self._queue.outcome_of(ticket)
+        if isinstance(outcome, SaveFailed):
+            raise outcome.error
+        return outcome
 
     def restore(self) -> Restored | None:
         """The newest valid checkpoint, or None where there is none.
@@ -82,16 +128,16 @@ class Checkpointer:
         Tensors are on the CPU. Raises CheckpointError where a whole checkpoint holds objects
         that may not be loaded safely.
         """
-        refused = []
+        names, complaint = self._place.candidates()
+        refused = [] if complaint is None else [self._refusal("HEAD", complaint)]
         restored = None
-        for name in self._folder.names():
+        for name in names:
             try:
                 restored = self._read(name)
                 break
             except ValueError as error:
-                path = str(self._folder.path(name))
-                refused.append(RefusedCheckpoint(str(name), path, str(error)))
-        self.refused = tuple(refused)
+                refused.append(self._refusal(str(name), str(error)))
+        self.refused = (*self._cut_short(set(names), restored), *refused)
         if restored is not None:
             self._resume_from(restored)
         return restored
@@ -113,50 +159,72 @@ class Checkpointer:
 
     def describe(self, restored: Restored) -> SavedCheckpoint:
         """A restored checkpoint as a report of it."""
-        name = CheckpointName.parse(restored.name)
-        assert name is not None
-        return self._saved(name, restored.manifest, restored.manifest.save_s)
+        manifest = restored.manifest
+        return SavedCheckpoint(
+            name=restored.name,
+            units=float(manifest.step),
+            uri=self._place.path(restored.name),
+            at=manifest.at,
+            size_bytes=manifest.size_bytes,
+            save_s=manifest.save_s,
+        )
+
+    def close(self) -> None:
+        """Wait for what is in flight, then end the writing process and free the memory."""
+        self._queue.close()
 
     def _resume_from(self, restored: Restored) -> None:
-        self._parent = restored.name
         self.generation = max(self.generation, restored.manifest.generation)
+        self._queue.resume(restored.name, self.generation)
+
+    def _cut_short(
+        self, tried: set[CheckpointName], restored: Restored | None
+    ) -> list[RefusedCheckpoint]:
+        """Saves later than what was restored that never got a manifest."""
+        least = None if restored is None else CheckpointName.parse(restored.name)
+        later = [
+            name
+            for name in self._place.names()
+            if name not in tried and (least is None or name > least)
+        ]
+        found = []
+        for name in later:
+            try:
+                self._place.manifest(name)
+            except ValueError as error:
+                found.append(self._refusal(str(name), str(error)))
+        return found
+
+    def _refusal(self, name: str, message: str) -> RefusedCheckpoint:
+        return RefusedCheckpoint(name, self._place.path(name), message)
 
     def _read(self, name: CheckpointName) -> Restored:
-        manifest = self._folder.manifest(name)
-        if (manifest.step, manifest.generation) != (name.step, name.generation):
-            raise ValueError("the manifest is that of another checkpoint")
-        files = {file.name: file for file in manifest.files}
-        if STATE not in files:
-            raise ValueError(f"the manifest names no {STATE}")
-        data = self._folder.read(name, files[STATE])
+        manifest = self._place.manifest(name)
+        parts = {part.name: part for part in manifest.parts}
         try:
-            state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+            if FIRST_STATE in parts:
+                data = self._place.read(name, parts[FIRST_STATE])
+                state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+            elif OBJECTS in parts:
+                objects = self._place.read(name, parts.pop(OBJECTS))
+                tensors = list(parts.values())
+                state = rebuild(
+                    objects,
+                    [part.size_bytes for part in tensors],
+                    lambda number: self._place.read(name, tensors[number]),
+                )
+            else:
+                raise ValueError(f"the manifest names no {OBJECTS}")
         except pickle.UnpicklingError as error:
             raise CheckpointError(
-                f"{self._folder.path(name)} is whole but holds objects that PyTorch does not "
+                f"{self._place.path(name)} is whole but holds objects that PyTorch does not "
                 f"load safely: {str(error).splitlines()[0]}",
-                hint="allow them with torch.serialization.add_safe_globals before attaching",
+                hint=SAFE_HINT,
             ) from error
         return Restored(str(name), manifest, state)
 
-    def _saved(self, name: CheckpointName, manifest: Manifest, save_s: float) -> SavedCheckpoint:
-        return SavedCheckpoint(
-            name=str(name),
-            units=float(manifest.step),
-            uri=str(self._folder.path(name)),
-            at=manifest.at,
-            size_bytes=manifest.size_bytes,
-            save_s=save_s,
-        )
 
-
-def _local_path(uri: str) -> Path:
-    parts = urlsplit(uri)
-    if parts.scheme == "file":
-        return Path(unquote(parts.path))
-    if "://" in uri:
-        raise CheckpointError(
-            f"checkpoints cannot be kept at {uri}: {parts.scheme} is not supported",
-            hint="use a path or a file:// URI on storage that every node sees",
-        )
-    return Path(uri)
+def _state(
+    step: int, values: dict[str, Any], world_size: int, labels: Mapping[str, str] | None
+) -> State:
+    return State(step, values, world_size, tuple((labels or {}).items()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import random
 import resource
@@ -10,14 +12,17 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import torch
 
 from costopt.domain.errors import CheckpointError
-from costopt.train import Checkpointer
-from costopt.train.attach import attach
+from costopt.train.checkpointer import Checkpointer
+from costopt.train.outcome import SaveFailed
+
+NEWEST = "step-000000002.0.0"
 
 
 def save_two(folder: Path) -> Checkpointer:
@@ -32,10 +37,10 @@ def newest_step(folder: Path) -> int | None:
     return None if restored is None else int(restored.state["step"])
 
 
-@pytest.mark.parametrize("name", ["state.pt", "manifest.json"])
+@pytest.mark.parametrize("name", ["objects.pt", "tensors-00000.bin", "manifest.json"])
 def test_every_bit_flip_is_caught(tmp_path: Path, name: str) -> None:
     save_two(tmp_path)
-    path = tmp_path / "step-000000002.0.0" / name
+    path = tmp_path / NEWEST / name
     whole = path.read_bytes()
     draw = random.Random(9)
     for _ in range(60):
@@ -46,13 +51,13 @@ def test_every_bit_flip_is_caught(tmp_path: Path, name: str) -> None:
         restored = checkpointer.restore()
         assert restored is not None
         assert restored.state["step"] == 1
-        assert [refused.name for refused in checkpointer.refused] == ["step-000000002.0.0"]
+        assert [refused.name for refused in checkpointer.refused] == [NEWEST]
 
 
-@pytest.mark.parametrize("name", ["state.pt", "manifest.json"])
+@pytest.mark.parametrize("name", ["objects.pt", "tensors-00000.bin", "manifest.json"])
 def test_every_truncation_is_caught(tmp_path: Path, name: str) -> None:
     save_two(tmp_path)
-    path = tmp_path / "step-000000002.0.0" / name
+    path = tmp_path / NEWEST / name
     whole = path.read_bytes()
     for length in (0, 1, 64, 65, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])
@@ -63,10 +68,36 @@ def test_every_truncation_is_caught(tmp_path: Path, name: str) -> None:
     assert newest_step(tmp_path) == 1
 
 
+def test_a_damaged_head_loses_nothing(tmp_path: Path) -> None:
+    checkpointer = save_two(tmp_path)
+    head = tmp_path / "HEAD"
+    whole = head.read_bytes()
+    draw = random.Random(3)
+    for _ in range(30):
+        damaged = bytearray(whole)
+        damaged[draw.randrange(len(whole))] ^= 1 << draw.randrange(8)
+        head.write_bytes(damaged)
+        reader = Checkpointer(tmp_path)
+        restored = reader.restore()
+        assert restored is not None
+        assert restored.name == NEWEST
+        assert [refused.name for refused in reader.refused] == ["HEAD"]
+    checkpointer.save(3, {"step": 3})
+    assert newest_step(tmp_path) == 3
+
+
 def test_a_checkpoint_under_another_name_is_refused(tmp_path: Path) -> None:
     save_two(tmp_path)
     shutil.copytree(tmp_path / "step-000000001.0.0", tmp_path / "step-000000009.0.0")
-    assert newest_step(tmp_path) == 2
+    shutil.copytree(tmp_path / "step-000000001.0.0", tmp_path / "step-000000001.0.9")
+    (tmp_path / "HEAD").unlink()
+    reader = Checkpointer(tmp_path)
+    restored = reader.restore()
+    assert restored is not None
+    assert restored.name == NEWEST
+    assert [refused.name for refused in reader.refused] == ["step-000000009.0.0"]
+    with pytest.raises(CheckpointError, match="that of another checkpoint"):
+        reader.load("step-000000001.0.9")
 
 
 def test_a_directory_is_never_used_twice(tmp_path: Path) -> None:
@@ -75,28 +106,63 @@ def test_a_directory_is_never_used_twice(tmp_path: Path) -> None:
     assert len(names) == 3
 
 
-def test_a_later_generation_outranks_and_is_taken_over(tmp_path: Path) -> None:
-    Checkpointer(tmp_path, generation=3).save(10, {"step": 10})
-    Checkpointer(tmp_path, generation=2).save(99, {"step": 99})
-    late = Checkpointer(tmp_path, generation=1)
-    restored = late.restore()
+def write_of_the_first_version(folder: Path, step: int) -> None:
+    """A checkpoint as it was before there were parts, digests of chunks and HEAD."""
+    place = folder / f"step-{step:09d}.0.0"
+    place.mkdir(parents=True)
+    torch.save({"step": step, "weights": torch.arange(9.0)}, place / "state.pt")
+    data = (place / "state.pt").read_bytes()
+    fields = {
+        "schema": 1,
+        "step": step,
+        "generation": 0,
+        "world_size": 1,
+        "torch_version": "2.6.0",
+        "files": [
+            {
+                "name": "state.pt",
+                "size_bytes": len(data),
+                "sha256": hashlib.sha256(data).hexdigest(),
+            }
+        ],
+        "at": 1.0,
+        "save_s": 0.5,
+        "parent": None,
+    }
+    body = json.dumps(fields, sort_keys=True).encode()
+    seal = hashlib.sha256(body).hexdigest().encode()
+    (place / "manifest.json").write_bytes(seal + b"\n" + body + b"\n")
+
+
+def test_checkpoints_of_the_first_version_are_read_verified_and_gone_on_from(
+    tmp_path: Path,
+) -> None:
+    write_of_the_first_version(tmp_path, 4)
+    write_of_the_first_version(tmp_path, 7)
+    checkpointer = Checkpointer(tmp_path)
+    restored = checkpointer.restore()
     assert restored is not None
-    assert restored.state["step"] == 10
-    late.save(11, {"step": 11})
-    assert newest_step(tmp_path) == 11
+    assert (restored.state["step"], restored.manifest.origin.torch_version) == (7, "2.6.0")
+    assert torch.equal(restored.state["weights"], torch.arange(9.0))
+    checkpointer.save(8, {"step": 8})
+    newest = Checkpointer(tmp_path).restore()
+    assert newest is not None
+    assert newest.manifest.parent == "step-000000007.0.0"
+    path = tmp_path / "step-000000007.0.0" / "state.pt"
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    (tmp_path / newest.name / "manifest.json").unlink()
+    assert newest_step(tmp_path) == 4
 
 
 @contextmanager
-def file_size_limit(size_bytes: int) -> Iterator[None]:
+def file_size_limit(process: int, size_bytes: int) -> Iterator[None]:
     """Writes beyond the limit fail with EFBIG: a full disk that needs no privilege."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    action = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    before = resource.prlimit(process, resource.RLIMIT_FSIZE)
+    resource.prlimit(process, resource.RLIMIT_FSIZE, (size_bytes, before[1]))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, action)
+        resource.prlimit(process, resource.RLIMIT_FSIZE, before)
 
 
 @contextmanager
@@ -114,14 +180,30 @@ def mounted(folder: Path, size: str) -> Iterator[None]:
 
 def test_a_file_that_may_not_grow_fails_aloud(tmp_path: Path) -> None:
     checkpointer = save_two(tmp_path)
+    assert checkpointer.writer_pid is not None
     with (
-        file_size_limit(100_000),
-        pytest.raises(CheckpointError, match=r"state\.pt.*File too large") as caught,
+        file_size_limit(checkpointer.writer_pid, 100_000),
+        pytest.raises(CheckpointError, match=r"tensors-00000\.bin.*File too large") as caught,
     ):
         checkpointer.save(3, {"step": 3, "weights": torch.zeros(100_000)})
     assert caught.value.hint is not None
     assert newest_step(tmp_path) == 2
     assert not (tmp_path / "step-000000003.0.0").exists()
+
+
+def test_memory_that_cannot_be_had_fails_aloud(tmp_path: Path) -> None:
+    checkpointer = save_two(tmp_path)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        with (
+            file_size_limit(os.getpid(), 3 << 20),
+            pytest.raises(CheckpointError, match="no memory for a snapshot"),
+        ):
+            checkpointer.begin(3, {"weights": torch.zeros(1 << 20)})
+    finally:
+        signal.signal(signal.SIGXFSZ, before)
+    checkpointer.save(4, {"step": 4, "weights": torch.zeros(1 << 20)})
+    assert newest_step(tmp_path) == 4
 
 
 def test_a_full_disk_fails_aloud_and_keeps_what_is_there(tmp_path: Path) -> None:
@@ -132,6 +214,10 @@ def test_a_full_disk_fails_aloud_and_keeps_what_is_there(tmp_path: Path) -> None
             with pytest.raises(CheckpointError, match="No space left") as caught:
                 checkpointer.save(3, {"step": 3, "weights": torch.zeros(100_000)})
         assert "free space" in str(caught.value)
+        assert checkpointer.begin(3, {"step": 3, "weights": torch.zeros(100_000)})
+        (outcome,) = checkpointer.wait()
+        assert isinstance(outcome, SaveFailed)
+        assert (outcome.step, "No space left" in outcome.error.message) == (3, True)
         assert newest_step(folder) == 2
         checkpointer.save(4, {"step": 4})
         assert newest_step(folder) == 4
@@ -159,23 +245,31 @@ def test_no_permission_fails_aloud(tmp_path: Path) -> None:
     assert newest_step(tmp_path) == 2
 
 
-def test_training_survives_two_failed_saves_but_not_three(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = torch.nn.Linear(50_000, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    loop = attach(model, optimizer, checkpoint=tmp_path, interval_s=1e-9)
-    steps = loop.steps(10)
-    with file_size_limit(100_000):
-        for _ in range(2):
-            next(steps)
-            loop.apply()
-        next(steps)
-        with pytest.raises(CheckpointError):
-            loop.apply()
-    assert capsys.readouterr().err.count("File too large") == 3
-
-
 def test_unsupported_places_are_refused() -> None:
-    with pytest.raises(CheckpointError, match="s3 is not supported"):
-        Checkpointer("s3://bucket/prefix")
+    with pytest.raises(CheckpointError, match="ftp://"):
+        Checkpointer("ftp://bucket/prefix")
+
+
+def test_objects_that_could_not_be_loaded_are_refused_when_saved(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="does not load safely"):
+        Checkpointer(tmp_path).save(1, {"path": Path("x")})
+    assert Checkpointer(tmp_path).restore() is None
+
+
+def test_a_manifest_says_where_it_comes_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COSTOPT_CODE_REVISION", "abc")
+    monkeypatch.setenv("COSTOPT_DATA_REVISION", "dvc:1")
+    monkeypatch.setenv("COSTOPT_POLICY", "greenest")
+    Checkpointer(tmp_path).save(1, {"step": 1}, world_size=4, labels={"loss": "2.5"})
+    restored = Checkpointer(tmp_path).restore()
+    assert restored is not None
+    manifest = restored.manifest
+    assert (manifest.world_size, manifest.labels) == (4, (("loss", "2.5"),))
+    assert asdict(manifest.origin) == {
+        "torch_version": str(torch.__version__),
+        "code_revision": "abc",
+        "data_revision": "dvc:1",
+        "policy": "greenest",
+    }

@@ -59,6 +59,7 @@ class Run:
             loss.backward()
             self.loop.apply()
             if step + 1 == until:
+                self.loop._saving.save_for_certain(until)
                 return
 
     def weights(self) -> Tensor:
@@ -75,8 +76,8 @@ def _restore_sigterm() -> Any:
 def test_a_killed_run_resumes_exactly(tmp_path: Path) -> None:
     whole = Run(tmp_path / "whole")
     whole.train()
-    Run(tmp_path / "killed", interval_s=1e-9).train(until=5)
-    second = Run(tmp_path / "killed", interval_s=1e-9)
+    Run(tmp_path / "killed").train(until=5)
+    second = Run(tmp_path / "killed")
     assert second.loop.step == 5
     second.train(until=9)
     third = Run(tmp_path / "killed")
@@ -131,13 +132,15 @@ def test_sigterm_stops_a_run_without_an_agent(tmp_path: Path) -> None:
 def test_a_refused_checkpoint_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     status = tmp_path / "status.json"
     monkeypatch.setenv("COSTOPT_STATUS_FILE", str(status))
-    Run(tmp_path / "c", interval_s=1e-9).train(until=3)
-    (tmp_path / "c" / "step-000000003.0.0" / "state.pt").write_bytes(b"torn")
+    Run(tmp_path / "c").train(until=3)
+    (tmp_path / "c" / "step-000000003.0.0" / "objects.pt").write_bytes(b"torn")
     run = Run(tmp_path / "c")
     run.train(until=3)
     told = TrainerStatus.read(status)
     assert told is not None
-    assert [(r.name, r.message[:8]) for r in told.refused] == [("step-000000003.0.0", "state.pt")]
+    assert [(r.name, r.message[:10]) for r in told.refused] == [
+        ("step-000000003.0.0", "objects.pt")
+    ]
     assert run.loop.step == 3
 
 
@@ -149,7 +152,7 @@ def test_a_turn_without_apply_is_an_error(tmp_path: Path) -> None:
 
 
 def test_another_model_is_refused_with_a_hint(tmp_path: Path) -> None:
-    Run(tmp_path, interval_s=1e-9).train(until=2)
+    Run(tmp_path).train(until=2)
     model = torch.nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises((CheckpointError, RuntimeError)):

@@ -1,0 +1,275 @@
+"""Makes bytes a checkpoint: all of it durable first, then the manifest, then HEAD.
+
+A name is taken once and never again, so that no save can mix with another. HEAD is moved by
+compare-and-swap and holds the generation and a word of the writer's own: whoever finds another's
+there has been superseded and commits nothing more.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import cast
+
+from costopt.checkpoint import head as head_file
+from costopt.checkpoint.head import Head
+from costopt.checkpoint.keep import KeepRule
+from costopt.checkpoint.manifest import Manifest, Origin
+from costopt.checkpoint.name import CheckpointName
+from costopt.checkpoint.part import Part
+from costopt.checkpoint.place import MANIFEST, WRITER, CheckpointPlace, refusing
+from costopt.domain.errors import CheckpointError, StoreError
+
+ATTEMPTS = 32
+PARTS_AT_ONCE = 2
+SUPERSEDED_HINT = "stop this process: what it trains is no longer the job's newest state"
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """A state that is to become a checkpoint. ``began_at`` is of the monotonic clock."""
+
+    step: int
+    world_size: int
+    began_at: float
+    files: Mapping[str, memoryview]
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A checkpoint that is durable and the newest; ``save_s`` is how long all of it took."""
+
+    name: CheckpointName
+    manifest: Manifest
+    save_s: float
+
+
+@dataclass(slots=True)
+class Committer:
+    """Commits for one generation of one job. ``parent`` is what the training goes on from.
+
+    Nothing is claimed until ``claim`` or the first ``commit``; from then on an earlier claimant is
+    superseded, and a later one supersedes this.
+    """
+
+    place: CheckpointPlace
+    generation: int
+    keep: KeepRule = field(default_factory=KeepRule)
+    origin: Origin = field(default_factory=Origin)
+    parent: str | None = None
+    writer: str = field(default_factory=lambda: uuid.uuid4().hex)
+    claimed: bool = False
+
+    def claim(self) -> None:
+        """Take the place over. Raises CheckpointError where a later generation has it."""
+        if not self.claimed:
+            self._move_head(None)
+            self.claimed = True
+
+    def commit(self, saving: Saving) -> Committed:
+        """Raises CheckpointError: superseded, no space, no permission, a store that refuses.
+
+        Where it does, HEAD still names what it named before, or the outcome of the last request to
+        the store is unknown and the checkpoint may have become the newest after all.
+        """
+        self.claim()
+        self._check_own(self._head_now())
+        name = self._take_name(saving.step)
+        try:
+            manifest = self._write(name, saving)
+        except BaseException:
+            self.place.remove_all([name])
+            raise
+        head = self._advance(name)
+        self.parent = str(name)
+        self._prune(head)
+        return Committed(name, manifest, time.monotonic() - saving.began_at)
+
+    def _take_name(self, step: int) -> CheckpointName:
+        """A fresh name. The mark in it tells our own put, if it was repeated, from another's."""
+        mark = f"{self.writer} {uuid.uuid4().hex}".encode()
+        taken = {name.attempt for name in self.place.names() if name.step == step}
+        attempt = max(taken, default=-1)
+        while True:
+            attempt += 1
+            name = CheckpointName(self.generation, step, attempt)
+            key = f"{name}/{WRITER}"
+            with refusing():
+                if self.place.store.put_if_absent(key, mark) or self.place.store.get(key) == mark:
+                    return name
+
+    def _write(self, name: CheckpointName, saving: Saving) -> Manifest:
+        manifest = Manifest(
+            step=saving.step,
+            generation=self.generation,
+            world_size=saving.world_size,
+            parts=self._write_parts(name, saving.files),
+            at=time.time(),
+            save_s=time.monotonic() - saving.began_at,
+            name=str(name),
+            parent=self.parent,
+            origin=self.origin,
+            labels=saving.labels,
+        )
+        key, data = f"{name}/{MANIFEST}", manifest.encode()
+        store = self.place.store
+        with refusing():
+            if not store.put_if_absent(key, data) and store.get(key) != data:
+                raise CheckpointError(
+                    f"{self.place.path(name)} was committed by another process",
+                    hint="see that one process at a time saves there",
+                )
+        return manifest
+
+    def _write_parts(
+        self, name: CheckpointName, files: Mapping[str, memoryview]
+    ) -> tuple[Part, ...]:
+        def write(file_name: str) -> Part:
+            data = files[file_name]
+            # Stores take any buffer; the state must not be copied once more.
+            self.place.store.put(f"{name}/{file_name}", cast("bytes", data))
+            return Part.of(file_name, data)
+
+        pool = ThreadPoolExecutor(PARTS_AT_ONCE)
+        try:
+            with refusing():
+                return tuple(pool.map(write, files))
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _advance(self, name: CheckpointName) -> Head:
+        """Move HEAD. A checkpoint that HEAD may name after all stays where it is."""
+        try:
+            return self._move_head(name)
+        except SupersededError:
+            self.place.remove_all([name])
+            raise
+
+    def _move_head(self, name: CheckpointName | None) -> Head:
+        """Compare-and-swap until it holds; None only takes the place over."""
+        for _ in range(ATTEMPTS):
+            with refusing():
+                tagged = self.place.store.get_tagged(head_file.KEY)
+            found = None if tagged is None else _decoded(tagged.data)
+            self._check_own(found)
+            if name is not None and found is not None and found.line[:1] == (str(name),):
+                return found
+            head = Head(self.generation, self.writer, self._line(found, name), time.time())
+            try:
+                moved = self.place.store.replace(
+                    head_file.KEY, head.encode(), None if tagged is None else tagged.tag
+                )
+            except StoreError as error:
+                if self._is_moved(head):
+                    return head
+                raise CheckpointError(error.message, hint=error.hint) from error
+            if moved:
+                return head
+        raise CheckpointError(
+            f"HEAD in {self.place.uri} was changed by others {ATTEMPTS} times in a row",
+            hint="see that one process at a time saves there",
+        )
+
+    def _is_moved(self, head: Head) -> bool:
+        """Whether a request that failed took effect all the same."""
+        try:
+            return self._head_now() == head
+        except CheckpointError:
+            return False
+
+    def _line(self, found: Head | None, name: CheckpointName | None) -> tuple[str, ...]:
+        line = self._standing_line(found)
+        if name is None:
+            return line
+        if self.parent is not None:
+            line = self._from_parent(line, self.parent)
+        parsed = [p for p in map(CheckpointName.parse, (str(name), *line)) if p is not None]
+        return tuple(str(kept) for kept in self.keep.kept(parsed, self._tagged()))
+
+    def _standing_line(self, found: Head | None) -> tuple[str, ...]:
+        """What HEAD says; without it, every checkpoint that has a manifest."""
+        if found is not None:
+            return found.line
+        return tuple(str(name) for name in self.place.names() if self._manifest(name) is not None)
+
+    def _from_parent(self, line: tuple[str, ...], parent: str) -> tuple[str, ...]:
+        """What the training stands on: the parent and its own past."""
+        if parent in line:
+            return line[line.index(parent) :]
+        past: list[str] = []
+        following: str | None = parent
+        while following is not None and following not in past:
+            name = CheckpointName.parse(following)
+            manifest = None if name is None else self._manifest(name)
+            if manifest is None:
+                break
+            past.append(following)
+            following = manifest.parent
+        return tuple(past)
+
+    def _check_own(self, found: Head | None) -> None:
+        """Raises SupersededError where another holds the place."""
+        latest = self._latest_generation() if found is None else found.generation
+        ours = found is None or found.writer == self.writer or not self.claimed
+        if latest > self.generation:
+            raise SupersededError(
+                f"generation {self.generation} may not save in {self.place.uri}: generation "
+                f"{latest} has taken over",
+                hint=SUPERSEDED_HINT,
+            )
+        if not ours:
+            raise SupersededError(
+                f"another process of generation {self.generation} has taken over the "
+                f"checkpoints in {self.place.uri}",
+                hint=SUPERSEDED_HINT,
+            )
+
+    def _latest_generation(self) -> int:
+        return max((name.generation for name in self.place.names()), default=self.generation)
+
+    def _head_now(self) -> Head | None:
+        with refusing():
+            data = self.place.store.get(head_file.KEY)
+        return None if data is None else _decoded(data)
+
+    def _prune(self, head: Head) -> None:
+        """Remove what HEAD does not name and nobody tagged. Never fails.
+
+        What a superseded writer is still busy with goes too: it can commit nothing. HEAD is read
+        after the names: whoever took over since has begun none of them.
+        """
+        try:
+            names = self.place.names()
+            kept = {*head.line, *map(str, self._tagged())}
+            if self._head_now() != head:
+                return
+        except CheckpointError:
+            return
+        self.place.remove_all(
+            [n for n in names if str(n) not in kept and n.generation <= self.generation]
+        )
+
+    def _tagged(self) -> frozenset[CheckpointName]:
+        parsed = map(CheckpointName.parse, self.place.tags().values())
+        return frozenset(name for name in parsed if name is not None)
+
+    def _manifest(self, name: CheckpointName) -> Manifest | None:
+        try:
+            return self.place.manifest(name)
+        except ValueError:
+            return None
+
+
+class SupersededError(CheckpointError):
+    """Another process, of a later generation or started later, saves this job's state now."""
+
+
+def _decoded(data: bytes) -> Head | None:
+    try:
+        return Head.decode(data)
+    except ValueError:
+        return None

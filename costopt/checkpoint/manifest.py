@@ -1,0 +1,93 @@
+"""What a checkpoint consists of: written last, so that its presence means the rest is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from costopt.checkpoint.part import SHA256, Part
+from costopt.checkpoint.sealed import seal, unseal
+
+SCHEMA = 2
+FIRST_SCHEMA = 1
+"""One file per checkpoint, known by its SHA-256; read, and no longer written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a checkpoint is a result of, as far as it is known.
+
+    ``code_revision`` is Git's of the working directory unless the environment says otherwise,
+    ``data_revision`` a hash or a DVC or Git revision.
+    """
+
+    torch_version: str = ""
+    code_revision: str | None = None
+    data_revision: str | None = None
+    policy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """``at`` is wall time in POSIX seconds, ``save_s`` how long the save took up to here.
+
+    ``name`` is the checkpoint's own, empty in those of the first schema. ``parent`` is the
+    checkpoint that training went on from, or None for a fresh start. ``labels`` are the trainer's
+    own words for it, such as a loss.
+    """
+
+    step: int
+    generation: int
+    world_size: int
+    parts: tuple[Part, ...]
+    at: float
+    save_s: float
+    name: str = ""
+    parent: str | None = None
+    origin: Origin = Origin()
+    labels: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all parts together."""
+        return sum(part.size_bytes for part in self.parts)
+
+    def encode(self) -> bytes:
+        """The document that is stored."""
+        return seal({"schema": SCHEMA, **asdict(self)})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Manifest:
+        """The inverse; raises ValueError saying what is wrong."""
+        fields = unseal(data, "manifest")
+        schema = fields.pop("schema", None)
+        try:
+            if schema == FIRST_SCHEMA:
+                return cls(**_from_first(fields))
+            if schema != SCHEMA:
+                raise ValueError("the manifest is of another version")
+            fields["parts"] = tuple(
+                Part(**{**part, "digests": tuple(part["digests"])}) for part in fields["parts"]
+            )
+            fields["origin"] = Origin(**fields["origin"])
+            fields["labels"] = tuple((str(k), str(v)) for k, v in fields["labels"])
+            return cls(**fields)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"the manifest lacks a field: {error}") from error
+
+
+def _from_first(fields: Mapping[str, Any]) -> dict[str, Any]:
+    kept = dict(fields)
+    kept["origin"] = Origin(torch_version=kept.pop("torch_version"))
+    kept["parts"] = tuple(
+        Part(
+            name=file["name"],
+            size_bytes=file["size_bytes"],
+            chunk_bytes=max(1, file["size_bytes"]),
+            digests=(file["sha256"],) if file["size_bytes"] else (),
+            algorithm=SHA256,
+        )
+        for file in kept.pop("files")
+    )
+    return kept

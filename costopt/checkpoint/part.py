@@ -1,0 +1,61 @@
+"""A file of a checkpoint, and the digests by which its bytes are known again."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from costopt.domain.errors import MissingExtraError
+
+CHUNK_BYTES = 8 << 20
+XXH3 = "xxh3_128"
+SHA256 = "sha256"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """``digests`` are of the chunks of ``chunk_bytes`` in order, the last one shorter."""
+
+    name: str
+    size_bytes: int
+    chunk_bytes: int
+    digests: tuple[str, ...]
+    algorithm: str = XXH3
+
+    @classmethod
+    def of(cls, name: str, data: memoryview, chunk_bytes: int = CHUNK_BYTES) -> Part:
+        """Describe ``data`` by XXH3 (128 bits): 10 GB/s, against damage and not against forgery."""
+        digests = tuple(
+            _digest(XXH3, data[begin : begin + chunk_bytes])
+            for begin in range(0, len(data), chunk_bytes)
+        )
+        return cls(name, len(data), chunk_bytes, digests)
+
+    def check(self, data: memoryview) -> None:
+        """Raises ValueError saying where ``data`` is not what was saved."""
+        if len(data) != self.size_bytes:
+            raise ValueError(f"{self.name} has {len(data)} bytes instead of {self.size_bytes}")
+        if len(self.digests) != -(-self.size_bytes // self.chunk_bytes):
+            raise ValueError(f"the manifest lacks digests of {self.name}")
+        for number, digest in enumerate(self.digests):
+            begin = number * self.chunk_bytes
+            if _digest(self.algorithm, data[begin : begin + self.chunk_bytes]) != digest:
+                raise ValueError(
+                    f"{self.name} is damaged between bytes {begin} and "
+                    f"{min(begin + self.chunk_bytes, self.size_bytes)}"
+                )
+
+
+def _digest(algorithm: str, data: memoryview) -> str:
+    if algorithm == SHA256:
+        return hashlib.sha256(data).hexdigest()
+    if algorithm != XXH3:
+        raise ValueError(f"digests by {algorithm} are unknown to this version")
+    try:
+        import xxhash
+    except ImportError as error:
+        raise MissingExtraError(
+            "checkpoints are verified with xxhash, which is not installed",
+            hint="pip install 'costopt[train]'",
+        ) from error
+    return xxhash.xxh3_128_hexdigest(data)

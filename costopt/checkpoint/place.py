@@ -1,0 +1,157 @@
+"""Where the checkpoints of one job lie, and how each of them is read.
+
+HEAD                                the newest checkpoint and who may commit the next
+step-N.<generation>.<attempt>/
+    writer                          who took this name; a name is taken once
+    objects.pt, tensors-NNNNN.bin   the state
+    manifest.json                   written last: names, lengths and digests of the others
+tags/<tag>                          the name of a checkpoint, which is then kept
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from costopt.checkpoint import head as head_file
+from costopt.checkpoint.head import Head
+from costopt.checkpoint.manifest import Manifest
+from costopt.checkpoint.name import CheckpointName
+from costopt.checkpoint.part import Part
+from costopt.domain.errors import CheckpointError, StoreError
+from costopt.domain.ports import ObjectStore
+from costopt.store import open_store
+from costopt.store.folder import FileStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MANIFEST = "manifest.json"
+WRITER = "writer"
+TAGS = "tags/"
+
+
+class CheckpointPlace:
+    """Every method raises CheckpointError where the store refuses, unless it says otherwise."""
+
+    def __init__(self, store: ObjectStore, uri: str) -> None:
+        self.store = store
+        self.uri = uri.rstrip("/")
+        self._folder = store.root if isinstance(store, FileStore) else None
+
+    @classmethod
+    def open(cls, uri: str) -> CheckpointPlace:
+        """A path, file://, s3:// or gs://. Raises CheckpointError for any other address."""
+        with refusing():
+            return cls(open_store(uri), uri)
+
+    def path(self, name: CheckpointName | str) -> str:
+        """Where a checkpoint lies, for people: a path in a folder, else a URI."""
+        return f"{self.uri if self._folder is None else self._folder}/{name}"
+
+    def names(self) -> list[CheckpointName]:
+        """Every checkpoint, whole or not, the newest first."""
+        if self._folder is not None:
+            found = _entries(self._folder)
+        else:
+            with refusing():
+                found = {key.split("/")[0] for key in self.store.keys("step-")}
+        parsed = (CheckpointName.parse(text) for text in found)
+        return sorted((name for name in parsed if name is not None), reverse=True)
+
+    def head(self) -> Head | None:
+        """None where nothing was ever committed. Raises ValueError where it is damaged."""
+        with refusing():
+            data = self.store.get(head_file.KEY)
+        return None if data is None else Head.decode(data)
+
+    def candidates(self) -> tuple[list[CheckpointName], str | None]:
+        """What to restore, the best first, and what is wrong with HEAD, if anything.
+
+        It is what HEAD names; all that lies there where HEAD is damaged or, as in places that an
+        older version wrote, missing.
+        """
+        try:
+            head = self.head()
+        except ValueError as error:
+            return self.names(), str(error)
+        if head is None:
+            return self.names(), None
+        parsed = (CheckpointName.parse(text) for text in head.line)
+        return [name for name in parsed if name is not None], None
+
+    def manifest(self, name: CheckpointName) -> Manifest:
+        """The manifest. Raises ValueError saying why the checkpoint is not valid."""
+        try:
+            data = self.store.get(f"{name}/{MANIFEST}")
+        except StoreError as error:
+            raise ValueError(error.message) from error
+        if data is None:
+            raise ValueError("no manifest: the save was cut short")
+        manifest = Manifest.decode(data)
+        if (manifest.step, manifest.generation) != (name.step, name.generation) or (
+            manifest.name not in ("", str(name))
+        ):
+            raise ValueError("the manifest is that of another checkpoint")
+        return manifest
+
+    def read(self, name: CheckpointName, part: Part) -> bytes:
+        """The verified bytes of a part. Raises ValueError saying why they are not valid."""
+        try:
+            data = self.store.get(f"{name}/{part.name}")
+        except StoreError as error:
+            raise ValueError(error.message) from error
+        if data is None:
+            raise ValueError(f"{part.name} is missing")
+        part.check(memoryview(data))
+        return data
+
+    def tags(self) -> dict[str, str]:
+        """Tag → name of the checkpoint."""
+        with refusing():
+            found = {key: self.store.get(key) for key in self.store.keys(TAGS)}
+        return {
+            key.removeprefix(TAGS): data.decode(errors="replace")
+            for key, data in found.items()
+            if data is not None
+        }
+
+    def remove(self, name: CheckpointName) -> None:
+        """Give the space of a checkpoint back.
+
+        The manifest goes first, so that a removal cut short leaves a torn checkpoint, not a
+        corrupt one.
+        """
+        with refusing():
+            self.store.delete(f"{name}/{MANIFEST}")
+            for key in self.store.keys(f"{name}/"):
+                self.store.delete(key)
+        if self._folder is not None:  # what a killed writer left is hidden from the store
+            shutil.rmtree(self._folder / str(name), ignore_errors=True)
+
+    def remove_all(self, names: Sequence[CheckpointName]) -> None:
+        """Remove what can be removed; a checkpoint too many does no harm."""
+        for name in names:
+            with suppress(CheckpointError):
+                self.remove(name)
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Say a store's refusal as a CheckpointError."""
+    try:
+        yield
+    except StoreError as error:
+        raise CheckpointError(error.message, hint=error.hint) from error
+
+
+def _entries(folder: Path) -> set[str]:
+    try:
+        return {entry.name for entry in folder.iterdir()}
+    except FileNotFoundError:
+        return set()
+    except OSError as error:
+        raise CheckpointError(f"cannot list {folder}: {error.strerror}") from error

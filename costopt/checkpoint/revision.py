@@ -1,0 +1,34 @@
+"""What code, data and policy a checkpoint comes from."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+
+from costopt.checkpoint.manifest import Origin
+
+CODE_REVISION = "COSTOPT_CODE_REVISION"
+DATA_REVISION = "COSTOPT_DATA_REVISION"
+POLICY = "COSTOPT_POLICY"
+GIT = ("git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+GIT_S = 10.0
+
+
+def origin(torch_version: str, variables: Mapping[str, str] = os.environ) -> Origin:
+    """From the environment; the code's revision otherwise from Git in the working directory."""
+    return Origin(
+        torch_version=torch_version,
+        code_revision=variables.get(CODE_REVISION) or _git_revision(),
+        data_revision=variables.get(DATA_REVISION) or None,
+        policy=variables.get(POLICY) or None,
+    )
+
+
+def _git_revision() -> str | None:
+    """The commit, with "-dirty" where files differ from it; None outside of a repository."""
+    try:
+        found = subprocess.run(GIT, capture_output=True, text=True, timeout=GIT_S, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None if found.returncode == 0 else None

@@ -1,0 +1,140 @@
+"""The process that makes snapshots durable, and outlives the trainer that took them.
+
+It is started by the trainer in a session of its own, is told of snapshots in shared memory over
+its standard input, a socket, and answers there. Once the trainer is gone it finishes what it was
+given and ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from costopt.checkpoint.arena import Arena
+from costopt.checkpoint.channel import Channel
+from costopt.checkpoint.commit import Committer, Saving
+from costopt.checkpoint.keep import KeepRule
+from costopt.checkpoint.place import CheckpointPlace
+from costopt.checkpoint.revision import origin
+from costopt.domain.errors import CheckpointError, CostoptError
+
+PART_BYTES = 64 << 20
+LOOK_S = 1.0
+IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXFSZ)
+"""Who stops the trainer wants its last state kept; a file that is too large is an error told."""
+
+
+def main(trainer_pid: int) -> None:
+    """Serve until the trainer is gone."""
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    channel = Channel(socket.socket(fileno=0))
+    writer = Writer(channel)
+    while True:
+        # A child that the trainer forked may hold the other end open beyond the trainer's death.
+        if not channel.waits(LOOK_S):
+            if os.getppid() != trainer_pid:
+                return
+            continue
+        received = channel.receive()
+        if received is None:
+            return
+        writer.handle(*received)
+
+
+@dataclass(slots=True)
+class Writer:
+    """Answers one message after the other, in their order."""
+
+    channel: Channel
+    arenas: dict[int, Arena] = field(default_factory=dict)
+    _committer: Committer | None = None
+    _refusal: CostoptError | None = None
+
+    def handle(self, message: dict[str, Any], descriptor: int | None) -> None:
+        """Do what one message asks. What goes wrong is answered, never raised."""
+        try:
+            answer = self._answer(message, descriptor)
+        except CostoptError as error:
+            answer = {"failed": message.get("ticket"), "message": error.message, "hint": error.hint}
+        except Exception as error:  # noqa: BLE001 - whatever it is, the trainer must hear of it
+            said = f"the checkpoint writer failed: {type(error).__name__}: {error}"
+            answer = {"failed": message.get("ticket"), "message": said, "hint": None}
+        if answer is not None:
+            with suppress(OSError):  # the trainer is gone
+                self.channel.send(answer)
+
+    def _answer(self, message: dict[str, Any], descriptor: int | None) -> dict[str, Any] | None:
+        match message.pop("op"):
+            case "open":
+                self._open(message)
+            case "arena":
+                self._take_arena(message["slot"], message["size_bytes"], descriptor)
+            case "resume":
+                committer = self._opened()
+                committer.parent = message["parent"]
+                committer.generation = message["generation"]
+            case "claim":
+                self._opened().claim()
+                return {"claimed": message["ticket"]}
+            case "save":
+                return self._save(message)
+        return None
+
+    def _open(self, message: dict[str, Any]) -> None:
+        try:
+            place = CheckpointPlace.open(message["uri"])
+        except CostoptError as error:
+            self._refusal = error
+            return
+        # The revision is looked up here, where it keeps no step waiting.
+        self._committer = Committer(
+            place,
+            message["generation"],
+            KeepRule(**message["keep"]),
+            origin(message["torch_version"]),
+            message["parent"],
+            message["writer"],
+            message["claimed"],
+        )
+
+    def _opened(self) -> Committer:
+        if self._committer is None:
+            raise self._refusal or CheckpointError("the checkpoint writer was told of no place")
+        return self._committer
+
+    def _take_arena(self, slot: int, size_bytes: int, descriptor: int | None) -> None:
+        assert descriptor is not None
+        self.arenas[slot] = Arena(descriptor, size_bytes, writable=False)
+
+    def _save(self, message: dict[str, Any]) -> dict[str, Any]:
+        view = memoryview(self.arenas[message["slot"]].map)
+        saving = Saving(
+            step=message["step"],
+            world_size=message["world_size"],
+            began_at=message["began_at"],
+            files=_files(view, message["tensor_bytes"], message["object_bytes"]),
+            labels=tuple((name, value) for name, value in message["labels"]),
+        )
+        committed = self._opened().commit(saving)
+        return {
+            "saved": message["ticket"],
+            "name": str(committed.name),
+            "at": committed.manifest.at,
+            "size_bytes": committed.manifest.size_bytes,
+            "save_s": committed.save_s,
+        }
+
+
+def _files(view: memoryview, tensor_bytes: int, object_bytes: int) -> dict[str, memoryview]:
+    """The arena holds the tensors, cut here into files of one length, and then the objects."""
+    starts = range(0, tensor_bytes, PART_BYTES)
+    files = {"objects.pt": view[tensor_bytes : tensor_bytes + object_bytes]}
+    for number, begin in enumerate(starts):
+        end = min(begin + PART_BYTES, tensor_bytes)
+        files[f"tensors-{number:05d}.bin"] = view[begin:end]
+    return files

@@ -1,0 +1,19 @@
+"""How saves that were begun have ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from costopt.agent.status import SavedCheckpoint
+from costopt.domain.errors import CheckpointError
+
+
+@dataclass(frozen=True, slots=True)
+class SaveFailed:
+    """A save that did not become a checkpoint; what was saved before is still there."""
+
+    step: int
+    error: CheckpointError
+
+
+Outcome = SavedCheckpoint | SaveFailed

@@ -1,0 +1,277 @@
+"""Saves on their way from this process through shared memory to the process that writes them."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from costopt.agent.status import SavedCheckpoint
+from costopt.checkpoint.arena import Arena
+from costopt.checkpoint.keep import KeepRule
+from costopt.checkpoint.place import CheckpointPlace
+from costopt.checkpoint.writer_process import WriterProcess
+from costopt.domain.errors import CheckpointError
+from costopt.train.outcome import Outcome, SaveFailed
+from costopt.train.snapshot import Snapshot
+from costopt.train.state_layout import StateLayout, is_loadable
+
+SLOTS = 2
+"""Buffers: the second is only taken by a save that may not wait until the first is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is to be saved."""
+
+    step: int
+    values: dict[str, Any]
+    world_size: int
+    labels: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    step: int
+    slot: int
+
+
+class SaveQueue:
+    """Saves are written in the order in which they were added. Not for several threads at once."""
+
+    def __init__(self, place: CheckpointPlace, keep: KeepRule, generation: int) -> None:
+        self._place = place
+        self._keep = keep
+        self._generation = generation
+        self._parent: str | None = None
+        self._token = uuid.uuid4().hex
+        self._claimed = False
+        self._writer: WriterProcess | None = None
+        self._arenas: dict[int, Arena] = {}
+        self._given: set[int] = set()
+        self._snapshot: Snapshot | None = None
+        self._copying: int | None = None
+        self._pending: dict[int, _Pending] = {}
+        self._ended: dict[int, Outcome] = {}
+        self._refused_claims: dict[int, CheckpointError] = {}
+        self._tickets = 0
+        self._is_checked = False
+        self._may_overlap = True
+
+    @property
+    def writer_pid(self) -> int | None:
+        """The process that writes; None until it is needed."""
+        return None if self._writer is None else self._writer.pid
+
+    def is_busy(self) -> bool:
+        """Whether a save is being copied or written."""
+        self._look()
+        return bool(self._pending)
+
+    def add(self, state: State, *, overlap: bool) -> int:
+        """Begin a save and return its ticket; waits where every buffer is in use.
+
+        Raises CheckpointError: no memory, no process, or objects that could not be loaded again.
+        """
+        self.join_copy()
+        layout = self._layout(state.values)
+        began_at = time.monotonic()
+        slot = self._free_slot()
+        writer = self._running_writer()
+        ticket = self._ticket()
+        message = {
+            "op": "save",
+            "ticket": ticket,
+            "slot": slot,
+            "step": state.step,
+            "world_size": state.world_size,
+            "labels": state.labels,
+            "began_at": began_at,
+            "tensor_bytes": layout.tensor_bytes,
+            "object_bytes": len(layout.objects),
+        }
+        self._pending[ticket] = _Pending(state.step, slot)
+        try:
+            self._snapshot = Snapshot(
+                layout,
+                lambda size_bytes: self._arena(writer, slot, size_bytes),
+                lambda: writer.ask(message),
+                overlap=overlap and self._may_overlap,
+            )
+        except CheckpointError:
+            del self._pending[ticket]
+            raise
+        self._copying = ticket
+        return ticket
+
+    def join_copy(self) -> None:
+        """Wait until nothing is copied any more. A copy that failed is an outcome."""
+        if self._snapshot is None or self._copying is None:
+            return
+        snapshot, ticket = self._snapshot, self._copying
+        self._snapshot = self._copying = None
+        error = snapshot.join()
+        if error is not None and ticket in self._pending:
+            self._may_overlap = self._may_overlap and not snapshot.was_changed
+            self._end(ticket, SaveFailed(self._pending[ticket].step, error))
+
+    def claim(self, *, wait: bool) -> None:
+        """Take the place over. Raises CheckpointError: superseded, or the store refuses."""
+        ticket = self._ticket()
+        self._running_writer().ask({"op": "claim", "ticket": ticket})
+        if not wait:
+            return
+        self._claimed = False
+        while not self._claimed:
+            self._receive(wait=True)
+            if ticket in self._refused_claims:
+                raise self._refused_claims.pop(ticket)
+            if self._writer is None:
+                raise CheckpointError("the process that writes checkpoints ended at its start")
+
+    def resume(self, parent: str, generation: int) -> None:
+        """What is saved next goes on from ``parent``."""
+        self._parent, self._generation = parent, generation
+        if self._writer is not None:
+            message = {"op": "resume", "parent": parent, "generation": generation}
+            self._writer.ask(message)
+
+    def outcomes(self, *, wait: bool) -> tuple[Outcome, ...]:
+        """How saves ended that nobody asked for yet, in order; with ``wait`` all of them."""
+        self._look()
+        if wait:
+            self.join_copy()
+            while self._pending:
+                self._receive(wait=True)
+        ended = tuple(self._ended[ticket] for ticket in sorted(self._ended))
+        self._ended.clear()
+        return ended
+
+    def outcome_of(self, ticket: int) -> Outcome:
+        """How one save ended; waits for it."""
+        self.join_copy()
+        while ticket not in self._ended:
+            self._receive(wait=True)
+        return self._ended.pop(ticket)
+
+    def close(self) -> None:
+        """Let everything be written, end the process, free the memory."""
+        self.join_copy()
+        while self._pending:
+            self._receive(wait=True)
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        self._arenas.clear()
+        self._given.clear()
+
+    def _layout(self, values: dict[str, Any]) -> StateLayout:
+        layout = StateLayout.of(values)
+        if not self._is_checked:
+            complaint = is_loadable(layout.objects)
+            if complaint is not None:
+                raise CheckpointError(
+                    f"the state holds objects that PyTorch does not load safely: {complaint}",
+                    hint="allow them with torch.serialization.add_safe_globals before attaching",
+                )
+            self._is_checked = True
+        return layout
+
+    def _free_slot(self) -> int:
+        while True:
+            used = {pending.slot for pending in self._pending.values()}
+            free = [slot for slot in range(SLOTS) if slot not in used]
+            if free:
+                return free[0]
+            self._receive(wait=True)
+
+    def _running_writer(self) -> WriterProcess:
+        """The writer, started anew where there is none or this process is a fork of its owner."""
+        if self._writer is not None and self._writer.of_pid != os.getpid():
+            self._writer = None
+            self._arenas.clear()
+            self._pending.clear()
+        if self._writer is None:
+            self._given.clear()
+            self._writer = WriterProcess(
+                {
+                    "uri": self._place.uri,
+                    "generation": self._generation,
+                    "keep": asdict(self._keep),
+                    "torch_version": str(torch.__version__),
+                    "parent": self._parent,
+                    "writer": self._token,
+                    "claimed": self._claimed,
+                }
+            )
+        return self._writer
+
+    def _arena(self, writer: WriterProcess, slot: int, size_bytes: int) -> Arena:
+        arena = self._arenas.get(slot)
+        if arena is None or arena.size_bytes < size_bytes:
+            arena = self._arenas[slot] = Arena.create(size_bytes)
+            self._given.discard(slot)
+        if slot not in self._given:
+            writer.give(slot, arena)
+            self._given.add(slot)
+        return arena
+
+    def _look(self) -> None:
+        """Take up what is known without waiting for anything."""
+        if self._snapshot is not None and self._snapshot.is_done():
+            self.join_copy()
+        if self._writer is not None and self._writer.of_pid == os.getpid():
+            self._receive(wait=False)
+
+    def _receive(self, *, wait: bool) -> None:
+        if self._writer is None:
+            self._end_all(CheckpointError("there is no process that writes checkpoints"))
+            return
+        try:
+            for answer in self._writer.answers(wait=wait):
+                self._take(answer)
+        except CheckpointError as error:
+            self.join_copy()
+            self._writer = None
+            self._end_all(error)
+
+    def _take(self, answer: dict[str, Any]) -> None:
+        if "claimed" in answer:
+            self._claimed = True
+        elif "saved" in answer:
+            self._claimed = True
+            self._parent = answer["name"]
+            self._end(answer["saved"], self._saved(answer))
+        else:
+            error = CheckpointError(answer["message"], hint=answer["hint"])
+            ticket = answer["failed"]
+            if ticket in self._pending:
+                self._end(ticket, SaveFailed(self._pending[ticket].step, error))
+            elif ticket is not None:
+                self._refused_claims[ticket] = error
+
+    def _saved(self, answer: dict[str, Any]) -> SavedCheckpoint:
+        return SavedCheckpoint(
+            name=answer["name"],
+            units=float(self._pending[answer["saved"]].step),
+            uri=self._place.path(answer["name"]),
+            at=answer["at"],
+            size_bytes=answer["size_bytes"],
+            save_s=answer["save_s"],
+        )
+
+    def _end(self, ticket: int, outcome: Outcome) -> None:
+        del self._pending[ticket]
+        self._ended[ticket] = outcome
+
+    def _end_all(self, error: CheckpointError) -> None:
+        for ticket in sorted(self._pending):
+            self._end(ticket, SaveFailed(self._pending[ticket].step, error))
+
+    def _ticket(self) -> int:
+        self._tickets += 1
+        return self._tickets

@@ -1,0 +1,105 @@
+"""Copies the tensors of a state into shared memory, at once or while training goes on."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+
+import torch
+
+from costopt.checkpoint.arena import Arena
+from costopt.domain.errors import CheckpointError
+from costopt.train.state_layout import Extent, StateLayout
+
+SMALL_BYTES = 1 << 16
+"""What is smaller is always copied at once: forward passes change such buffers, as batch norm's."""
+CHANGED = "the state was changed while it was copied"
+
+
+class Snapshot:
+    """A copy under way, or done. ``was_changed`` says that it failed as tensors were changed."""
+
+    def __init__(
+        self,
+        layout: StateLayout,
+        reserve: Callable[[int], Arena],
+        done: Callable[[], None],
+        *,
+        overlap: bool,
+    ) -> None:
+        """``reserve`` gives an arena of a size, ``done`` is called once when all is copied.
+
+        With ``overlap`` a thread copies, and the tensors must not change before ``join``, which
+        then tells of errors. Without it they are raised here as CheckpointError.
+        """
+        self._layout = layout
+        self._reserve = reserve
+        self._done = done
+        self.was_changed = False
+        self._error: CheckpointError | None = None
+        self._thread: threading.Thread | None = None
+        self._large = layout.extents
+        self._small: tuple[tuple[int, bytes], ...] = ()
+        if overlap:
+            self._large = tuple(e for e in layout.extents if not _is_small(e))
+            self._small = tuple((e.offset, _bytes(e)) for e in layout.extents if _is_small(e))
+            self._thread = threading.Thread(target=self._run, name="costopt-snapshot")
+            self._thread.start()
+        else:
+            self._copy()
+
+    def is_done(self) -> bool:
+        """Whether the copy is whole, or has failed."""
+        return self._thread is None or not self._thread.is_alive()
+
+    def join(self) -> CheckpointError | None:
+        """Wait for the copy; why it failed, or None. What a failed one copied goes nowhere."""
+        if self._thread is not None:
+            self._thread.join()
+        return self._error
+
+    def _run(self) -> None:
+        try:
+            self._copy()
+        except CheckpointError as error:
+            self._error = error
+
+    def _copy(self) -> None:
+        layout = self._layout
+        arena = self._reserve(layout.tensor_bytes + len(layout.objects))
+        target = ctypes.addressof(ctypes.c_char.from_buffer(arena.map))
+        _copy_all(self._large, target, arena)
+        for offset, data in self._small:
+            ctypes.memmove(target + offset, data, len(data))
+        ctypes.memmove(target + layout.tensor_bytes, layout.objects, len(layout.objects))
+        if layout.changed(SMALL_BYTES):
+            self.was_changed = True
+            raise CheckpointError(
+                CHANGED, hint="call copied() before the optimizer steps, or save without overlap"
+            )
+        self._done()
+
+
+def _is_small(extent: Extent) -> bool:
+    return extent.storage.nbytes() < SMALL_BYTES
+
+
+def _bytes(extent: Extent) -> bytes:
+    storage = extent.storage.cpu()  # type: ignore[no-untyped-call]
+    return ctypes.string_at(storage.data_ptr(), storage.nbytes())
+
+
+def _copy_all(extents: Sequence[Extent], target: int, arena: Arena) -> None:
+    for extent in extents:
+        storage = extent.storage
+        if storage.device.type == "cpu":
+            ctypes.memmove(target + extent.offset, storage.data_ptr(), storage.nbytes())
+        else:
+            _copy_from_device(storage, extent.offset, arena)
+
+
+def _copy_from_device(storage: torch.UntypedStorage, offset: int, arena: Arena) -> None:
+    flat = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+    size = storage.nbytes()
+    torch.frombuffer(arena.map, dtype=torch.uint8, count=size, offset=offset).copy_(flat)

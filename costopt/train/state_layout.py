@@ -1,0 +1,238 @@
+"""A state as two runs of bytes: its tensors, one after the other, and everything else.
+
+Tensors are stored by storage, as torch.save does, so that weights that are tied stay tied and
+every bit comes back. Everything else goes through torch.save and is read with ``weights_only``.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import io
+import pickle
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+LAYOUT = 1
+READS_AT_ONCE = 4
+ALIGNMENT = 64
+"""Bytes; a cache line, and enough for every data type."""
+
+Leaf = Callable[[int, Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Where the bytes of a storage lie."""
+
+    offset: int
+    storage: torch.UntypedStorage
+
+
+@dataclass(frozen=True, slots=True)
+class StateLayout:
+    """``objects`` is the rest of the state, packed; ``versions`` notice tensors that change.
+
+    In-place changes count up ``Tensor._version``, which views and ``detach()`` share.
+    """
+
+    extents: tuple[Extent, ...]
+    tensor_bytes: int
+    objects: bytes
+    versions: tuple[tuple[Tensor, int], ...]
+
+    @classmethod
+    def of(cls, state: dict[str, Any]) -> StateLayout:
+        """Take no copy of the tensors yet. Raises what pickling an object raises."""
+        cut = _Cut()
+        objects = _walk(state, cut.leaf, in_place=False)
+        packed = io.BytesIO()
+        torch.save(
+            {
+                "layout": LAYOUT,
+                "objects": objects,
+                "storages": [(extent.offset, extent.storage.nbytes()) for extent in cut.extents],
+                "tensors": cut.tensors,
+            },
+            packed,
+        )
+        return cls(tuple(cut.extents), cut.end, packed.getvalue(), tuple(cut.versions))
+
+    def changed(self, least_bytes: int) -> bool:
+        """Whether a tensor in a storage so large was changed in place since the layout was made."""
+        return any(
+            _version(tensor) != version and tensor.untyped_storage().nbytes() >= least_bytes
+            for tensor, version in self.versions
+        )
+
+
+def rebuild(
+    objects: bytes, sizes_bytes: Sequence[int], read: Callable[[int], bytes]
+) -> dict[str, Any]:
+    """The state, on the CPU. Its tensors' bytes are cut in parts of ``sizes_bytes``.
+
+    ``read(number)`` gives a part's bytes; several are asked for at once. Raises what it raises,
+    pickle.UnpicklingError for objects that may not be loaded safely, ValueError where the bytes do
+    not fit together.
+    """
+    packed = torch.load(io.BytesIO(objects), map_location="cpu", weights_only=True)
+    if packed.get("layout") != LAYOUT:
+        raise ValueError("the state is laid out by another version")
+    extents = packed["storages"]
+    if any(offset + size > sum(sizes_bytes) for offset, size in extents):
+        raise ValueError("the tensors reach beyond the bytes that were saved")
+    # Storages of their own, so that one tensor kept does not keep all the others.
+    storages = [torch.empty(size, dtype=torch.uint8) for _, size in extents]
+    begins = [0, *accumulate(sizes_bytes)]
+    with ThreadPoolExecutor(READS_AT_ONCE) as pool:
+        poured = [
+            pool.submit(lambda n: _pour(storages, extents, begins[n], read(n)), number)
+            for number in range(len(sizes_bytes))
+        ]
+    for each in poured:
+        each.result()
+    tensors = {record[0]: record[1:] for record in packed["tensors"]}
+
+    def fill(number: int, value: Any) -> Any:
+        return _tensor(storages, *tensors.pop(number)) if number in tensors else value
+
+    state = _walk(packed["objects"], fill, in_place=True)
+    if tensors or not isinstance(state, dict):
+        raise ValueError("the state does not hold the places of its tensors")
+    return state
+
+
+def is_loadable(objects: bytes) -> str | None:
+    """Why ``objects`` could not be loaded again, or None where they can."""
+    try:
+        torch.load(io.BytesIO(objects), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        return str(error).splitlines()[0]
+    return None
+
+
+@dataclass(slots=True)
+class _Cut:
+    """Takes the tensors out of a state, and lays their storages out."""
+
+    extents: list[Extent] = field(default_factory=list)
+    tensors: list[tuple[Any, ...]] = field(default_factory=list)
+    versions: list[tuple[Tensor, int]] = field(default_factory=list)
+    end: int = 0
+    _numbers: dict[tuple[str, int, int], int] = field(default_factory=dict)
+
+    def leaf(self, number: int, value: Any) -> Any:
+        if not _is_plain(value):
+            return value
+        self.tensors.append(
+            (
+                number,
+                self._storage(value),
+                value.dtype,
+                tuple(value.size()),
+                value.stride(),
+                value.storage_offset(),
+                value.requires_grad,
+                type(value) is nn.Parameter,
+            )
+        )
+        self.versions.append((value, _version(value)))
+        return None
+
+    def _storage(self, tensor: Tensor) -> int:
+        storage = tensor.untyped_storage()
+        key = (str(storage.device), storage.data_ptr(), storage.nbytes())
+        if key not in self._numbers:
+            self._numbers[key] = len(self.extents)
+            self.extents.append(Extent(self.end, storage))
+            self.end += -(-storage.nbytes() // ALIGNMENT) * ALIGNMENT
+        return self._numbers[key]
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is a tensor that its storage, type and shape describe wholly."""
+    return (
+        type(value) in (Tensor, nn.Parameter)
+        and value.layout == torch.strided
+        and not value.is_quantized
+        and value.device.type != "meta"
+        and not (value.is_conj() or value.is_neg() or vars(value))
+        and value.untyped_storage().nbytes() > 0
+    )
+
+
+def _version(tensor: Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def _walk(value: Any, leaf: Leaf, *, in_place: bool) -> Any:
+    """Replace every leaf by ``leaf(its number, it)``. Numbers follow from the structure alone.
+
+    Containers are dict, OrderedDict, list and tuple, not their subclasses; whatever else a state
+    holds is one leaf. A container that is met twice is walked once.
+    """
+    seen: dict[int, Any] = {}
+    count = 0
+
+    def visit(item: Any) -> Any:
+        nonlocal count
+        if id(item) in seen:
+            return seen[id(item)]
+        if type(item) in (dict, OrderedDict):
+            target = seen[id(item)] = item if in_place else copy.copy(item)
+            for key, inner in item.items():
+                target[key] = visit(inner)
+            return target
+        if type(item) is list:
+            target = seen[id(item)] = item if in_place else item[:]
+            for index, inner in enumerate(item):
+                target[index] = visit(inner)
+            return target
+        if type(item) is tuple:
+            target = seen[id(item)] = tuple(visit(inner) for inner in item)
+            return target
+        count += 1
+        return leaf(count, item)
+
+    return visit(value)
+
+
+def _pour(
+    storages: list[Tensor], extents: Sequence[tuple[int, int]], begin: int, part: bytes
+) -> None:
+    """Copy the bytes from ``begin`` on to the storages that they belong to."""
+    source = ctypes.cast(ctypes.c_char_p(part), ctypes.c_void_p).value or 0
+    end = begin + len(part)
+    number = max(0, bisect_right(extents, begin, key=lambda extent: extent[0]) - 1)
+    for storage, (offset, size) in zip(storages[number:], extents[number:], strict=True):
+        first, last = max(offset, begin), min(offset + size, end)
+        if offset >= end:
+            break
+        if first < last:
+            target = storage.data_ptr() + first - offset
+            ctypes.memmove(target, source + first - begin, last - first)
+
+
+def _tensor(
+    storages: list[Tensor],
+    storage: int,
+    dtype: torch.dtype,
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    offset: int,
+    requires_grad: bool,
+    is_parameter: bool,
+) -> Tensor:
+    untyped = storages[storage].untyped_storage()
+    tensor = torch.empty(0, dtype=dtype).set_(untyped, offset, size, stride)
+    if is_parameter:
+        return nn.Parameter(tensor, requires_grad)
+    return tensor.requires_grad_(requires_grad)
