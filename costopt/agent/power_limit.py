@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
+from costopt.agent import power_tether
 from costopt.store.durable import replace_quickly
 
 TOOL = "nvidia-smi"
+TETHER = str(Path(power_tether.__file__).resolve())
 ANSWERS_WITHIN_S = 4.0
 """Shorter than the silence after which a node is given up: a hanging tool must not look so."""
 TOLERANCE_W = 1.0
@@ -25,6 +28,7 @@ BEFORE = "power-limits.json"
 class PowerLimit:
     """Keeps each GPU to a limit and puts back what was there before. Raises nothing.
 
+    Where this process is killed, a tether puts the limits back in its stead.
     ``asked_w`` is the limit last asked for and ``cap_w`` the one that we set, None where there is
     none of ours; ``message`` says what was done or why it could not be, and is empty until a limit
     is asked for.
@@ -35,6 +39,7 @@ class PowerLimit:
         self.cap_w: float | None = None
         self.message = ""
         self._before = folder / BEFORE
+        self._tether: subprocess.Popen[bytes] | None = None
 
     def keep_to(self, cap_w: float | None) -> None:
         """Limit every GPU to ``cap_w``; None takes our limit off."""
@@ -62,6 +67,24 @@ class PowerLimit:
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self.message = f"the limits could not be put back to {_watts(before)}: {_reason(error)}"
         self.asked_w = self.cap_w = None
+        self._untie()
+
+    def _tie(self) -> None:
+        """A node where no process can be started keeps its limit all the same."""
+        if self._tether is None:
+            with suppress(OSError):
+                self._tether = subprocess.Popen(  # noqa: S603
+                    [sys.executable, "-SE", TETHER, str(self._before), TOOL],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+
+    def _untie(self) -> None:
+        tether, self._tether = self._tether, None
+        if tether is not None and tether.stdin is not None:
+            tether.stdin.close()
+            tether.wait()
 
     def _set(self, cap_w: float) -> None:
         """Raises OSError, ValueError and SubprocessError with what the tool said."""
@@ -77,6 +100,7 @@ class PowerLimit:
         if any(abs(watts - cap_w) > TOLERANCE_W for watts in now.values()):
             raise ValueError(f"the limits are {_watts(now)} after nvidia-smi said: {said}")
         self.cap_w = cap_w
+        self._tie()
         self.message = f"limited {len(now)} GPUs to {cap_w:g} W each, before: {_watts(before)}"
 
     def _forget_if_unchanged(self) -> None:
@@ -84,6 +108,7 @@ class PowerLimit:
         with suppress(OSError, ValueError, subprocess.SubprocessError):
             if self._remembered() == _limits_w():
                 self._before.unlink()
+                self._untie()
 
     def _remembered(self) -> dict[str, float]:
         with suppress(OSError, ValueError):

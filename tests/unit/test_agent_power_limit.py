@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from costopt.agent.power_limit import BEFORE, PowerLimit
 from tests.fake_nvidia_smi import FakeNvidiaSmi
+
+
+@pytest.fixture(autouse=True)
+def _limits_taken_off(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A limit that a test leaves behind is taken off, and its tether with it."""
+    made: list[PowerLimit] = []
+    begin = PowerLimit.__init__
+
+    def remember(limit: PowerLimit, folder: Path) -> None:
+        begin(limit, folder)
+        made.append(limit)
+
+    monkeypatch.setattr(PowerLimit, "__init__", remember)
+    yield
+    for limit in made:
+        limit._untie()
 
 
 @pytest.fixture
@@ -51,6 +73,33 @@ def test_an_agent_that_follows_a_killed_one_puts_back_what_that_found(
     PowerLimit(tmp_path).keep_to(300.0)
     heir = PowerLimit(tmp_path)
     heir.keep_to(None)
+    assert tool.limits_w == [400.0, 400.0]
+
+
+def test_an_agent_that_is_killed_leaves_no_limit_behind(
+    tool: FakeNvidiaSmi, tmp_path: Path
+) -> None:
+    script = (
+        "import pathlib, time\n"
+        "from costopt.agent.power_limit import PowerLimit\n"
+        f"limit = PowerLimit(pathlib.Path({str(tmp_path)!r}))\n"
+        "limit.keep_to(300.0)\n"
+        "print(limit.cap_w, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    agent = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, process_group=0
+    )
+    assert agent.stdout is not None
+    with agent.stdout as said:
+        assert said.readline() == b"300.0\n"
+    assert tool.limits_w == [300.0, 300.0]
+    os.killpg(agent.pid, signal.SIGKILL)
+    agent.wait()
+    deadline = time.monotonic() + 20
+    while (tmp_path / BEFORE).exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     assert tool.limits_w == [400.0, 400.0]
 
 

@@ -1,0 +1,38 @@
+"""Puts power limits back when the agent that set them dies: power_tether.py REMEMBERED TOOL.
+
+An agent that is killed cannot take its limits off, and the driver keeps them for whoever uses the
+node next. This process outlives the agent's process group, waits until the other end of its
+standard input is closed, which the kernel sees to however the agent ended, and then puts back what
+the file REMEMBERED says, unless the agent did so itself and removed the file. Run by path, so that
+it needs nothing but the standard library.
+"""
+
+import contextlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ANSWERS_WITHIN_S = 30.0
+
+
+def main(arguments: list[str]) -> None:
+    """Wait, then put the limits back."""
+    remembered, tool = Path(arguments[0]), arguments[1]
+    while sys.stdin.buffer.read(1):
+        continue
+    with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
+        before = json.loads(remembered.read_bytes())
+        for gpu, watts in before.items():
+            subprocess.run(  # noqa: S603
+                [tool, "-i", gpu, "-pl", f"{watts:.0f}"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                check=True,
+                timeout=ANSWERS_WITHIN_S,
+            )
+        remembered.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
