@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.figures import length, number, percent, pool_name, usd
+from costopt.cli.market_record import record
 from costopt.cli.options import complete_gpu, instant
 from costopt.cli.options import pool as pool_option
 from costopt.cli.output import Column, Row, Table, output_option, show
@@ -171,6 +172,9 @@ def show_(file: Path, output: str) -> None:
         notes=(f"Source: {history.source}.",),
     )
     show(table, output)
+
+
+market.add_command(record)
 
 
 def _say_written(history: MarketHistory, out: Path) -> None:

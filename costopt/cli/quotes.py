@@ -100,7 +100,12 @@ def recorded_quotes(
     offers = tuple(
         _offer(recorded, statistics[pool], history, now) for pool, recorded in history.pools.items()
     )
-    note = f"market {history.name} at {moment(now)}, hazards from its whole record"
+    told = all(o.hazard_per_hour or not o.pool.capacity_type.interruptible for o in offers)
+    origin = "hazards from its whole record"
+    if not told:
+        offers = tuple(_with_hazards(offers))
+        origin += ", where it tells nothing of capacity from what is published"
+    note = f"market {history.name} at {moment(now)}, {origin}"
     return Quotes(now, offers, note, listed=False, history=history, carbon=carbon)
 
 

@@ -30,9 +30,10 @@ MARKET_KEYS = frozenset(
 class MarketOptions:
     """``instance_types``: names and wildcards to offer, () for all with GPUs.
 
-    ``list_prices``: a dated list to fall back on. ``cache_folder``: where price files are kept
-    between runs. ``advisor_url`` and ``price_file_url`` default to the environment variables
-    COSTOPT_AWS_ADVISOR_URL and COSTOPT_AWS_PRICE_FILE_URL, then to the public pages.
+    ``list_prices``: a dated list to fall back on, by default that of the catalogue which is given
+    as ``machines``. ``cache_folder``: where price files are kept between runs, by default
+    $XDG_CACHE_HOME/costopt. ``advisor_url`` and ``price_file_url`` default to the environment
+    variables COSTOPT_AWS_ADVISOR_URL and COSTOPT_AWS_PRICE_FILE_URL, then to the public pages.
     ``scored_nodes``: for how many nodes spot placement scores are asked, None for no scores.
     """
 
@@ -49,8 +50,8 @@ class MarketOptions:
         folder = options.get("cache_folder")
         return cls(
             instance_types=_names(options.get("instance_types", ())),
-            list_prices=_list_prices(options.get("list_prices")),
-            cache_folder=None if folder is None else Path(str(folder)),
+            list_prices=_list_prices(options.get("list_prices"), options.get("machines")),
+            cache_folder=_cache_folder() if folder is None else Path(str(folder)),
             advisor_url=_url(options, "advisor_url", "COSTOPT_AWS_ADVISOR_URL", ADVISOR_URL),
             price_file_url=_url(
                 options, "price_file_url", "COSTOPT_AWS_PRICE_FILE_URL", PRICE_FILE_URL
@@ -68,7 +69,15 @@ def _names(value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(name) for name in value))
 
 
-def _list_prices(value: object) -> ListPrices | None:
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "costopt"
+
+
+def _list_prices(value: object, machines: object) -> ListPrices | None:
+    """As given, else those of the catalogue that is given for machines, which holds some."""
+    if value is None:
+        value = getattr(machines, "list_price_usd_per_hour", None)
     if value is not None and not callable(value):
         raise BadRequestError(
             f"costopt_aws: option list_prices must be a function, not {type(value).__name__}",

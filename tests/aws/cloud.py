@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -44,6 +45,7 @@ class Cloud:
         self.overlay = overlay
         self.endpoint = endpoint
         self.faults = overlay.faults
+        self._clients: dict[tuple[str, str], Any] = {}
         self.launches = Launches()
         self.metadata = Metadata()
         self.spot = SpotMarket()
@@ -66,6 +68,7 @@ class Cloud:
         """The environment variables with which boto3, here or in a child, finds this cloud."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
+            "XDG_CACHE_HOME": "/dev/null",
             "COSTOPT_AWS_ADVISOR_URL": self.endpoint + ADVISOR,
             "COSTOPT_AWS_PRICE_FILE_URL": self.endpoint + PRICE_FILES,
             **KEYS,
@@ -77,6 +80,11 @@ class Cloud:
 
     def client(self, service: str, region: str = "us-east-1") -> Any:
         """A boto3 client of the test's own, which tries once."""
+        if (service, region) not in self._clients:
+            self._clients[service, region] = self._new_client(service, region)
+        return self._clients[service, region]
+
+    def _new_client(self, service: str, region: str) -> Any:
         return boto3.client(
             service,
             region_name=region,
@@ -159,7 +167,11 @@ def test_cloud() -> Iterator[Cloud]:
     thread = Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     cloud = Cloud(overlay, f"http://127.0.0.1:{server.server_port}")
-    with patch.object(instances, "utcnow", lambda: cloud.clock.now().replace(tzinfo=None)):
+    with (
+        patch.object(instances, "utcnow", lambda: cloud.clock.now().replace(tzinfo=None)),
+        # Most of the time of a reset goes into images that no test needs.
+        patch.dict(os.environ, {"MOTO_EC2_LOAD_DEFAULT_AMIS": "false"}),
+    ):
         try:
             yield cloud
         finally:

@@ -1,0 +1,132 @@
+"""costopt market record"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from costopt.cli.options import words
+
+if TYPE_CHECKING:
+    from costopt.domain.ports import PriceSeries, PriceSource, Provider
+    from costopt.engine.clock import WallClock
+    from costopt.market.recorder import PartDone, Recording
+
+    OnPart = Callable[[PartDone], None]
+
+
+@click.command()
+@click.option("--provider", required=True, metavar="NAME",
+              help="The provider to ask, such as aws.")  # fmt: skip
+@click.option("--regions", metavar="A,B,…",
+              help="Default: all of the catalogue's regions of the provider.")  # fmt: skip
+@click.option("--types", metavar="A,B,…", default="",
+              help="Instance types or wildcards such as p5*; default: all with GPUs.")  # fmt: skip
+@click.option("--days", type=click.IntRange(1, 3650), default=90,
+              help="How far back a record that begins anew goes; AWS tells 90 days.")  # fmt: skip
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True,
+              metavar="FILE", help="The parquet file to write, or to go on with.")  # fmt: skip
+def record(provider: str, regions: str | None, types: str, days: int, out: Path) -> None:
+    """Record a provider's spot prices as a market history.
+
+    Run again, it asks only for what is new since; killed, it goes on where it was. Regions and
+    types that cannot be asked are told of and left out. On-demand pools come along at today's list
+    price. Providers publish no past capacity, so the record leaves it open: plan takes such a
+    record as it is, and market fill models the capacity that backtest needs.
+    """
+    from costopt.cli.failure import tell
+    from costopt.domain.ports import PriceSource
+    from costopt.engine.clock import WallClock
+    from costopt.market.recorder import record_prices
+
+    clock = WallClock()
+    now = clock.now().replace(microsecond=0)
+    asked = _regions(provider, regions)
+    source = _connect(provider, asked, clock)
+    try:
+        if not isinstance(source, PriceSource):
+            raise click.BadParameter(f"{provider} tells no past prices", param_hint="'--provider'")
+        series = _series(source, asked, words(types), now)
+        with _progress(len(series)) as on_part:
+            done = record_prices(source, series, out, now, timedelta(days=days), on_part)
+    finally:
+        source.close()
+    for message in dict.fromkeys(part.error for part in done.parts if part.error):
+        tell("note", f"not recorded: {message}")
+    _say_written(done, out)
+
+
+def _regions(provider: str, regions: str | None) -> tuple[str, ...]:
+    if regions is not None:
+        return words(regions)
+    from costopt.catalog import load_catalog
+
+    return tuple(each.name for each in load_catalog().regions() if each.provider == provider)
+
+
+def _connect(provider: str, regions: Sequence[str], clock: WallClock) -> Provider:
+    from costopt.catalog import load_catalog
+    from costopt.replay.connect import connect
+
+    return connect(provider, clock, {"regions": regions, "machines": load_catalog()})
+
+
+def _series(
+    source: PriceSource, regions: Sequence[str], types: Sequence[str], now: datetime
+) -> tuple[PriceSeries, ...]:
+    """What all regions that answer can be asked for. Raises what the last one raised if none."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from costopt.cli.failure import tell
+    from costopt.domain.errors import ProviderError
+
+    def ask(region: str) -> tuple[PriceSeries, ...] | ProviderError:
+        try:
+            return source.price_series(region, types, now)
+        except ProviderError as error:
+            return error
+
+    with ThreadPoolExecutor(max(1, min(8, len(regions)))) as workers:
+        answers = tuple(workers.map(ask, regions))
+    failures = [answer for answer in answers if isinstance(answer, ProviderError)]
+    if failures and len(failures) == len(answers):
+        raise failures[-1]
+    for failure in failures:
+        tell("note", f"left out: {failure.message}")
+    return tuple(s for answer in answers if not isinstance(answer, ProviderError) for s in answer)
+
+
+@contextmanager
+def _progress(parts: int) -> Iterator[OnPart]:
+    """A bar on a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("recording", total=parts)
+        yield lambda part: progress.update(
+            task, advance=1, description=f"{part.series.region} {part.series.instance_type}"
+        )
+
+
+def _say_written(done: Recording, out: Path) -> None:
+    from costopt.cli.figures import length
+
+    pools = done.history.pools.values()
+    begins_at, ends_at = min(p.starts_at for p in pools), max(p.ends_at for p in pools)
+    changes = sum(len(p.states) for p in pools)
+    span = length((ends_at - begins_at).total_seconds())
+    failed = sum(bool(part.error) for part in done.parts)
+    left_out = f", {failed} of {len(done.parts)} parts failed" if failed else ""
+    click.echo(
+        f"wrote {out}: {len(pools)} pools over {span}, {changes} changes{left_out}", err=True
+    )
