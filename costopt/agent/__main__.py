@@ -32,6 +32,7 @@ def main() -> None:
         poll_s=options.poll_s,
         heartbeat_s=options.heartbeat_s,
         grace_s=options.grace_s,
+        workdir=options.workdir,
     )
     meter, unmeasured = open_node_meter() if options.meter == "auto" else (None, ())
     for why in unmeasured:
@@ -60,6 +61,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--folder", type=Path, required=True, help="for logs, status and notices of the trainer"
+    )
+    parser.add_argument(
+        "--workdir", type=Path, help="the job's folder here, where the controller has it elsewhere"
     )
     parser.add_argument(
         "--host", default="127.0.0.1", help="address under which the other nodes reach this one"

@@ -83,7 +83,8 @@ class Attempt:
         except OSError as error:
             self.exit_code = 127
             self._blame_command(
-                f"cannot start in {self.gang.workdir}: {error}", self._file("trainer", "log")
+                f"cannot start in {settings.place(self.gang.workdir)}: {error}",
+                self._file("trainer", "log"),
             )
 
     def watch(self) -> None:
@@ -165,7 +166,7 @@ class Attempt:
         return Trainer(
             spec,
             env.variables(),
-            workdir=gang.workdir,
+            workdir=settings.place(gang.workdir),
             status_file=self._file("status", "json"),
             notice_file=self._file("notice", "json"),
             log_path=self._file("trainer", "log"),

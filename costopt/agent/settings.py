@@ -16,7 +16,8 @@ class AgentSettings:
     trainer may take to save and stop, ``handover_s`` when a new generation already waits.
     ``judge_s`` is how long a failed command's peers are watched before the command is blamed,
     ``peer_silent_s`` how long a peer may stay unheard. ``data_dir`` holds the job's data where it
-    is kept on this node's disk.
+    is kept on this node's disk. ``workdir`` is where the job's folder lies here, None where it lies
+    where the controller has it.
     """
 
     job: str
@@ -32,3 +33,8 @@ class AgentSettings:
     judge_s: float = 2.5
     peer_silent_s: float = 10.0
     data_dir: Path | None = None
+    workdir: Path | None = None
+
+    def place(self, workdir: str) -> str:
+        """Where the command runs whose folder the controller has at ``workdir``."""
+        return workdir if self.workdir is None else str(self.workdir)

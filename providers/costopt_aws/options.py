@@ -9,12 +9,14 @@ from typing import cast
 
 from costopt.domain.errors import BadRequestError
 from costopt.domain.ports import Machines, ProviderOptions
+from costopt_aws.bootstrap import NODE_KEYS, NodeOptions
 from costopt_aws.clients import Timeouts
 from costopt_aws.market_options import MARKET_KEYS, MarketOptions
 from costopt_aws.node_setup import Bootstrap
 
 _REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d+")
-KEYS = MARKET_KEYS | {"regions", "machines", "profile", "queues", "timeouts", "bootstrap"}
+KEYS = MARKET_KEYS | NODE_KEYS
+KEYS |= {"regions", "machines", "profile", "queues", "timeouts", "bootstrap"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +25,8 @@ class AwsOptions:
 
     ``queues``: by region, the URL of the SQS queue that EventBridge feeds with the regions'
     interruption warnings; without one, notices come only from the nodes themselves.
-    ``bootstrap``: what a node is started with; without one nothing can be launched. ``market``:
-    what is offered and where prices are looked up.
+    ``bootstrap`` says what a node is started with, None for what follows from ``nodes``.
+    ``market``: what is offered and where prices are looked up.
     """
 
     regions: tuple[str, ...]
@@ -34,6 +36,7 @@ class AwsOptions:
     timeouts: Timeouts = Timeouts()  # noqa: RUF009
     bootstrap: Bootstrap | None = None
     market: MarketOptions = MarketOptions()  # noqa: RUF009
+    nodes: NodeOptions = NodeOptions()  # noqa: RUF009
 
     @classmethod
     def parse(cls, options: ProviderOptions) -> AwsOptions:
@@ -52,6 +55,7 @@ class AwsOptions:
             timeouts=cast("Timeouts", options.get("timeouts") or Timeouts()),
             bootstrap=_bootstrap(options.get("bootstrap")),
             market=MarketOptions.parse(options),
+            nodes=NodeOptions.parse(options),
         )
 
 

@@ -11,6 +11,7 @@ from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.market import Interruption, Offer
 from costopt.domain.ports import Clock, PriceChange, PriceSeries
 from costopt.domain.quota import Quota
+from costopt_aws.bootstrap import AwsBootstrap
 from costopt_aws.clients import Clients
 from costopt_aws.instance_types import InstanceTypes
 from costopt_aws.launching import Launcher
@@ -43,7 +44,7 @@ class AwsProvider:
             InstanceTypes(clients),
             self.market.blocks,
             book,
-            options.bootstrap,
+            options.bootstrap or AwsBootstrap(clients, options.nodes),
             PriceNow(clients, self.market),
         )
 

@@ -1,0 +1,74 @@
+"""What a node runs on its first boot: one small script that holds no secrets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib import resources
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from costopt.domain.errors import BadRequestError
+from costopt.domain.payload import Payload
+
+ROOT = "/opt/costopt"
+PYTHONS = (
+    "/opt/pytorch/bin/python3",
+    "/opt/conda/envs/pytorch/bin/python3",
+    "/usr/bin/python3.13",
+    "/usr/bin/python3.12",
+    "/usr/bin/python3.11",
+    "/usr/bin/python3",
+)
+"""Where the Deep Learning AMIs keep the Python that has PyTorch (their release notes: a virtual
+environment since PyTorch 2.5, a conda environment before), then a plain image's."""
+
+
+def user_data(
+    payload: Payload,
+    *,
+    region: str,
+    endpoint: str,
+    root: str = ROOT,
+    pythons: tuple[str, ...] = PYTHONS,
+) -> str:
+    """The script for the nodes of the payload's job: the same text for the same payload.
+
+    ``region`` and ``endpoint`` are those of the store's bucket. Raises BadRequestError where the
+    store is not one that a node's role can open.
+    """
+    config = {
+        "job": payload.job,
+        "store": _store(payload.store, region, endpoint),
+        "wheel": asdict(payload.wheel),
+        "bundle": asdict(payload.bundle),
+        "requirements": payload.requirements,
+        "root": root,
+        "pythons": pythons,
+    }
+    source = resources.files("costopt_aws").joinpath("node_start.py").read_text("utf-8")
+    call = f"start(json.loads({json.dumps(config, sort_keys=True)!r}))\n"
+    return f"#!/usr/bin/env python3\n{source}\n{call}"
+
+
+def bucket_of(uri: str) -> str:
+    """The bucket of a store. Raises BadRequestError where the URI is not of S3."""
+    parts = urlsplit(uri)
+    if parts.scheme != "s3" or not parts.netloc:
+        raise BadRequestError(
+            f"EC2 nodes cannot be reached through the store {uri!r}",
+            hint="give the account file a store: of the kind s3://bucket/prefix",
+        )
+    return parts.netloc
+
+
+def _store(uri: str, region: str, endpoint: str) -> Mapping[str, str]:
+    bucket, parts = bucket_of(uri), urlsplit(uri)
+    options = {**dict(parse_qsl(parts.query)), "region": region}
+    return {
+        "uri": parts._replace(query=urlencode(options)).geturl(),
+        "bucket": bucket,
+        "prefix": parts.path.strip("/"),
+        "region": region,
+        "endpoint": options.get("endpoint", endpoint).rstrip("/"),
+    }

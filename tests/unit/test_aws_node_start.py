@@ -1,0 +1,208 @@
+"""A node's first boot, run for real against a bucket and a metadata service over HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from costopt.agent.mailbox import Mailbox
+from costopt.domain.errors import BadRequestError
+from costopt.domain.payload import Payload, StoredFile
+from costopt.session.payload import upload_payload
+from costopt.store import open_store
+from costopt_aws import node_start
+from costopt_aws.user_data import user_data
+from tests.aws.cloud import Cloud
+from tests.aws.systemctl import stop
+from tests.market_fixtures import training_job
+
+NODE = "i-0123456789abcdef0"
+BUCKET = "runs"
+MOST_BYTES = 16 * 1024
+EMPTY = Payload(
+    job="job",
+    store=f"s3://{BUCKET}/a",
+    wheel=StoredFile("w/costopt-1-py3-none-any.whl", "0" * 64, 1),
+    bundle=StoredFile("b/bundle.tar.gz", "1" * 64, 1),
+    requirements=("obstore==0.12",),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A folder that stands for a node's disk."""
+
+    folder: Path
+    cloud: Cloud
+
+    def boot(self, payload: Payload, **changed: object) -> subprocess.CompletedProcess[str]:
+        """Run the user data, as cloud-init does."""
+        units = self.folder / "units"
+        tools = self.folder / "bin"
+        for each in (units, tools):
+            each.mkdir(parents=True, exist_ok=True)
+        systemctl = tools / "systemctl"
+        systemctl.write_text(
+            f"#!{sys.executable}\nimport runpy, sys\n"
+            f"sys.path.insert(0, {str(Path.cwd())!r})\n"
+            "runpy.run_module('tests.aws.systemctl', run_name='__main__')\n"
+        )
+        systemctl.chmod(0o755)
+        script = self.folder / "user-data"
+        script.write_text(
+            user_data(
+                payload,
+                region="us-east-1",
+                endpoint=self.cloud.endpoint,
+                root=str(self.folder / "opt"),
+                pythons=(str(changed.get("python", sys.executable)),),
+            )
+        )
+        return subprocess.run(
+            [sys.executable, script],
+            env={
+                "PATH": f"{tools}:{os.environ['PATH']}",
+                "COSTOPT_UNIT_DIR": str(units),
+                "COSTOPT_START_WAIT_S": "0.01",
+                "AWS_EC2_METADATA_SERVICE_ENDPOINT": self.cloud.metadata_endpoint(NODE),
+                "AWS_ENDPOINT_URL": self.cloud.endpoint,
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    def calls(self) -> list[str]:
+        """What systemctl was asked."""
+        return (self.folder / "units" / "calls").read_text().splitlines()
+
+
+@pytest.fixture
+def node(cloud: Cloud, tmp_path: Path) -> Node:
+    cloud.client("s3").create_bucket(Bucket=BUCKET)
+    cloud.metadata.set(NODE, "local-ipv4", "127.0.0.1")
+    return Node(tmp_path / "node", cloud)
+
+
+@pytest.fixture
+def payload(node: Node, tmp_path: Path) -> Payload:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "train.py").write_text("print('hello')")
+    uri = f"s3://{BUCKET}/costopt"
+    return upload_payload(replace(training_job(), workdir=str(work)), open_store(uri), uri)
+
+
+def test_a_node_comes_up_and_its_agent_answers(node: Node, payload: Payload) -> None:
+    pid = node.folder / "units" / "costopt-agent.pid"
+    try:
+        done = node.boot(payload)
+        assert done.returncode == 0, done.stderr
+        log = pid.with_suffix(".log")
+        mailbox = Mailbox(open_store(payload.store), "job")
+        give_up_at = time.monotonic() + 30
+        while mailbox.heartbeat(NODE) is None:
+            assert time.monotonic() < give_up_at, log.read_text()
+            time.sleep(0.05)
+        unit = (node.folder / "units" / "costopt-agent.service").read_text()
+        (workdir,) = (node.folder / "opt").glob("job-*")
+        assert (workdir / "train.py").read_text() == "print('hello')"
+        assert f'"--workdir" "{workdir}"' in unit
+        assert "secret" not in unit
+        again = node.boot(payload)
+        assert again.returncode == 0, again.stderr
+        assert [call.split()[0] for call in node.calls()] == [
+            "daemon-reload", "enable", "restart", "enable", "start",
+        ]  # fmt: skip
+    finally:
+        stop(pid)
+
+
+def test_a_file_that_is_not_what_it_should_be_is_refused(node: Node, payload: Payload) -> None:
+    open_store(payload.store).put(payload.bundle.key, b"something else")
+    done = node.boot(payload)
+    assert done.returncode != 0
+    assert "has digest" in done.stderr
+    assert node.calls() == ["poweroff"]
+    said = open_store(payload.store).get(f"jobs/job/nodes/{NODE}/start-failed.txt")
+    assert said is not None
+    assert b"has digest" in said
+
+
+def test_a_missing_file_and_a_missing_python_are_told(node: Node, payload: Payload) -> None:
+    done = node.boot(payload, python="/no/such/python3")
+    assert "no Python (3, 11) or newer" in done.stderr
+    open_store(payload.store).delete(payload.bundle.key)
+    done = node.boot(replace(payload, bundle=replace(payload.bundle, sha256="2" * 64)))
+    assert "404" in done.stderr
+    assert node.calls() == ["poweroff", "poweroff"]
+
+
+def test_a_service_that_stutters_is_asked_again(node: Node, payload: Payload) -> None:
+    node.cloud.metadata.down.add(NODE)
+    done = node.boot(payload)
+    assert "503" in done.stderr
+    assert not (node.folder / "units" / "calls").exists()
+
+
+def test_user_data_is_small_the_same_each_time_and_holds_no_secrets() -> None:
+    text = user_data(EMPTY, region="eu-west-1", endpoint="https://s3.eu-west-1.amazonaws.com")
+    assert text == user_data(
+        EMPTY, region="eu-west-1", endpoint="https://s3.eu-west-1.amazonaws.com"
+    )
+    assert len(text.encode()) < MOST_BYTES
+    assert text.startswith("#!/usr/bin/env python3\n")
+    for word in ("AKIA", "aws_secret", "password"):
+        assert word not in text
+    compile(text, "user-data", "exec")
+    (line,) = (line for line in text.splitlines() if line.startswith("start("))
+    config = json.loads(eval(line.removeprefix("start(json.loads(").removesuffix("))")))
+    assert config["store"] == {
+        "uri": "s3://runs/a?region=eu-west-1",
+        "bucket": "runs",
+        "prefix": "a",
+        "region": "eu-west-1",
+        "endpoint": "https://s3.eu-west-1.amazonaws.com",
+    }
+
+
+def test_a_store_that_nodes_cannot_open_is_refused() -> None:
+    with pytest.raises(BadRequestError, match="cannot be reached"):
+        user_data(replace(EMPTY, store="/runs"), region="us-east-1", endpoint="https://x")
+
+
+def test_requests_are_signed_as_botocore_signs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    from botocore.auth import S3SigV4Auth
+    from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials
+
+    keys = {"AccessKeyId": "A", "SecretAccessKey": "S", "Token": "T"}
+    told = {
+        "iam/security-credentials/": "role",
+        "iam/security-credentials/role": json.dumps(keys),
+    }
+    monkeypatch.setattr(node_start, "metadata", told.__getitem__)
+    store = {
+        "bucket": "runs",
+        "prefix": "a b/+c",
+        "region": "eu-west-1",
+        "endpoint": "https://s3.eu-west-1.amazonaws.com",
+    }
+    ours = node_start.stored({"store": store}, "PUT", "files/x=1,2.whl", b"body")
+    stamp = ours.get_header("X-amz-date") or ""
+    at = datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    monkeypatch.setattr("botocore.auth.get_current_datetime", lambda: at)
+    kind = {"Content-Type": "application/octet-stream"}
+    theirs = AWSRequest("PUT", ours.full_url, data=b"body", headers=kind)
+    theirs.context["payload_signing_enabled"] = True
+    S3SigV4Auth(Credentials("A", "S", "T"), "s3", "eu-west-1").add_auth(theirs)
+    signature = theirs.headers["Authorization"].rpartition("Signature=")[2]
+    assert (ours.get_header("Authorization") or "").endswith(f"Signature={signature}")
