@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,12 +13,14 @@ from costopt.domain.account import Account
 from costopt.domain.errors import SpecError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
+from costopt.domain.payload import Payload
 from costopt.domain.policy import Policy
 from costopt.domain.ports import Clock, Forecasts, ObjectStore, Provider
 from costopt.energy.carbon_history import CarbonHistory
 from costopt.engine.clock import WallClock
 from costopt.replay.connect import connect
 from costopt.replay.forecasts import RecordedForecasts, counted
+from costopt.session.payload import upload_payload
 from costopt.store import open_store
 
 SHORTEST_NOTICE_S = 30.0
@@ -25,9 +28,15 @@ SHORTEST_NOTICE_S = 30.0
 preemptible), EC2 two minutes: what can be saved in the shorter can be saved in both."""
 
 
-def connect_account(account: Account, names: tuple[str, ...], clock: Clock) -> tuple[Provider, ...]:
+def connect_account(
+    account: Account,
+    names: tuple[str, ...],
+    clock: Clock,
+    payloads: Mapping[str, Payload] | None = None,
+) -> tuple[Provider, ...]:
     """The adapters of these providers of the account, of all where none is named.
 
+    With ``payloads``, by job, they can start nodes for these jobs; without, only tell of offers.
     Raises SpecError where the account has none of that name, BadRequestError for wrong options.
     """
     unknown = [name for name in names if name not in account.providers]
@@ -38,9 +47,11 @@ def connect_account(account: Account, names: tuple[str, ...], clock: Clock) -> t
             f"the account file does not name {what} (it names: {known})",
             hint="add it under providers: with its options, such as aws: {regions: [us-east-1]}",
         )
-    machines = {"machines": load_catalog()}
+    common: dict[str, object] = {"machines": load_catalog()}
+    if payloads:
+        common["payloads"] = payloads
     return tuple(
-        connect(name, clock, machines | dict(account.providers[name]))
+        connect(name, clock, common | dict(account.providers[name]))
         for name in names or tuple(account.providers)
     )
 
@@ -74,12 +85,7 @@ class AccountCloud:
 
     def store(self, folder: Path, job: Job) -> ObjectStore:  # noqa: ARG002 - one for all jobs
         """The account's store. Raises SpecError where it names none."""
-        if self.account.store is None:
-            raise SpecError(
-                "the account file names no store: nodes and controller could not talk",
-                hint="add store: with a URI that both can reach, such as s3://bucket/costopt",
-            )
-        return open_store(self.account.store)
+        return open_store(self._store_uri())
 
     def providers(
         self,
@@ -88,11 +94,21 @@ class AccountCloud:
         job: Job,  # noqa: ARG002 - nodes are told by the launch what to run
         runtime: MailboxRuntime,  # noqa: ARG002 - nodes are reached through the store
     ) -> tuple[Provider, ...]:
-        """The adapters, able to start nodes for the job."""
-        return connect_account(self.account, self.names, clock)
+        """The adapters, able to start nodes for the job, whose folder is uploaded for them."""
+        uri = self._store_uri()
+        payload = upload_payload(job, open_store(uri), uri)
+        return connect_account(self.account, self.names, clock, {job.name: payload})
 
     def forecasts(self, policy: Policy) -> Forecasts:
         """Of recorded intensities where there are any."""
         return RecordedForecasts(
             None, counted(self.carbon, policy.objective, load_catalog().region)
         )
+
+    def _store_uri(self) -> str:
+        if self.account.store is None:
+            raise SpecError(
+                "the account file names no store: nodes and controller could not talk",
+                hint="add store: with a URI that both can reach, such as s3://bucket/costopt",
+            )
+        return self.account.store
