@@ -91,7 +91,7 @@ class AccountCloud:
         self,
         clock: Clock,
         folder: Path,  # noqa: ARG002 - what exists is known by its owner tag
-        job: Job,  # noqa: ARG002 - nodes are told by the launch what to run
+        job: Job,
         runtime: MailboxRuntime,  # noqa: ARG002 - nodes are reached through the store
     ) -> tuple[Provider, ...]:
         """The adapters, able to start nodes for the job, whose folder is uploaded for them."""
