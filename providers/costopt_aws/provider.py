@@ -107,6 +107,10 @@ class AwsProvider:
         """Release a node; see ``Stopping`` for those that EC2 takes in their first hour."""
         self._stopping.terminate(node_id, self._clock.now())
 
+    def rebalance_recommended(self, node_id: str) -> datetime | None:
+        """When EC2 called the node's interruption more likely than usual, or None."""
+        return self._notices.rebalance_recommended(node_id)
+
     def silent_regions(self) -> frozenset[str]:
         """The regions that did not answer the last listing of nodes."""
         return frozenset(self._listing.silent)
