@@ -21,13 +21,16 @@ from datetime import datetime
 from costopt.domain.view import Decision, Desired, JobView, View
 from costopt.market.lifetime import Lifetimes
 from costopt.strategies.believed_speed import BelievedSpeed
+from costopt.strategies.candidate import Candidate, key, look
 from costopt.strategies.cant_be_late import Mode, keep_or_cheapest, present_mode
 from costopt.strategies.choice import alternatives, choices, why
 from costopt.strategies.deadline_program import Program
-from costopt.strategies.lanes import Candidate, key, look, moved, terms
+from costopt.strategies.lanes import moved, terms
 from costopt.strategies.option import Option, options, safe
+from costopt.strategies.reserve import is_running, seconds_to_finish, start_left_s
 from costopt.strategies.shield import choose_fallback
 from costopt.strategies.situation import Situation
+from costopt.strategies.step_costs import usd_per_node_hour
 
 MOST_SPARE = 480
 """Spare steps beyond which more of them are taken to be worth nothing: 80 h of 10 minutes."""
@@ -77,13 +80,13 @@ class Adaptive:
                 view.now,
             )
         units = job.work.amount - job_view.progress.done_units
-        fallback = choose_fallback(view, job_view, safe(all_options), max(units, 0.0))
+        fallback = _fallback(view, job_view, safe(all_options), max(units, 0.0))
         if fallback is None or units <= 0:
             return _without_program(job_view, all_options, fallback, units)
-        if not gangs:
+        situation = Situation(view, job_view, fallback, units, self.step_s)
+        if not gangs and not usd_per_node_hour(situation, fallback):
             return Decision(job.name, fallback.targets, "no spot capacity is allowed: on-demand")
         candidates = look(job_view, gangs, fallback, self.lifetimes, self.pools)
-        situation = Situation(view, job_view, fallback, units, self.step_s)
         weighed = choices(situation, self._program(job.name, candidates, situation), candidates)
         best = min(weighed, key=lambda choice: choice.cost)
         return Decision(
@@ -94,7 +97,7 @@ class Adaptive:
         )
 
     def _program(self, job: str, candidates: list[Candidate], situation: Situation) -> Program:
-        wanted = terms(candidates, situation.fallback, situation.step_s, situation.guard_s)
+        wanted = terms(candidates, situation)
         program = self._programs.get(job)
         steps = situation.steps - 1
         if program is None or not program.covers(steps) or moved(program.terms, wanted):
@@ -102,6 +105,21 @@ class Adaptive:
             program = Program(wanted, max(1, math.ceil(steps)), spare)
             self._programs[job] = program
         return program
+
+
+def _fallback(view: View, job_view: JobView, safes: list[Option], units: float) -> Option | None:
+    """The shield's, but a safe gang that runs is kept where another would only be as fast.
+
+    It is left where the other does the rest for less, its start included.
+    """
+    chosen = choose_fallback(view, job_view, safes, units)
+    running = next((o for o in safes if is_running(job_view, o.targets)), None)
+    if chosen is None or running is None or running.units_per_s < (1 - 1e-9) * chosen.units_per_s:
+        return chosen
+    here_s = seconds_to_finish(running, job_view.job, units, start_left_s(view, job_view))
+    there_s = seconds_to_finish(chosen, job_view.job, units)
+    stays = running.score_usd_per_hour * here_s <= chosen.score_usd_per_hour * there_s
+    return running if stays and running.nodes == chosen.nodes else chosen
 
 
 def _without_program(

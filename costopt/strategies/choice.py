@@ -7,14 +7,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from costopt.domain.view import Alternative, Target
+from costopt.strategies.candidate import Candidate
 from costopt.strategies.deadline_program import Program
-from costopt.strategies.lanes import Candidate
-from costopt.strategies.reserve import is_running
+from costopt.strategies.deadline_terms import Tariff, factor
+from costopt.strategies.reserve import is_running, seconds_to_finish
 from costopt.strategies.shield import may_pause
 from costopt.strategies.situation import Situation
 
 AS_CHEAP = 1.1
 """A pool that costs up to so many times the cheapest is not left for it."""
+
+WORTH_WAITING = 0.97
+"""An hour that is forecast to cost less than this share of the present one may be waited for."""
 
 ROUNDING = 1e-6
 
@@ -39,7 +43,8 @@ def choices(
         if candidate.up
     ]
     weighed.append(_safe_choice(situation, program, candidates))
-    if may_pause(situation.job_view) and not _waits_for_age(candidates):
+    waits_for_age = _waits_for_age(candidates) and not _cheaper_later(situation, program)
+    if may_pause(situation.job_view) and not waits_for_age:
         weighed.append(_wait_choice(situation, program, candidates))
     return weighed
 
@@ -72,13 +77,28 @@ def _waits_for_age(candidates: Sequence[Candidate]) -> bool:
     return len(candidates) > 1 and any(each.up and price <= enough for each, price in pairs)
 
 
+def _cheaper_later(situation: Situation, program: Program) -> bool:
+    """Whether some step ahead is forecast to cost notably less than the present one."""
+    now = math.ceil(situation.steps - 1e-9)
+    return any(
+        tariff and min(tariff[: now + 1]) < WORTH_WAITING * factor(tariff, now)
+        for tariff in _tariffs(program)
+    )
+
+
+def _tariffs(program: Program) -> Iterator[Tariff]:
+    yield program.terms.safe_tariff
+    yield from (lane.tariff for lane in program.terms.lanes)
+
+
 def _spot_choice(situation: Situation, program: Program, candidate: Candidate, lane: int) -> Choice:
-    option, terms_ = candidate.option, program.terms
+    option = candidate.option
     of_age = candidate.rates.class_at(candidate.age_h)
     start_s = situation.start_left_s if candidate.present else option.start_s
-    spare = situation.spare - start_s / situation.step_s + terms_.lanes[lane].speed - 1.0
+    speed = option.units_per_s / situation.fallback.units_per_s
+    spare = situation.spare - start_s / situation.step_s + speed - 1.0
     cost = option.score_usd_per_hour * situation.step_s / 3600
-    needed_s = start_s + situation.work_s / terms_.lanes[lane].speed
+    needed_s = seconds_to_finish(option, situation.job_view.job, situation.units, start_s)
     if needed_s <= situation.view.tick_s + 1e-6:
         cost = option.score_usd_per_hour * situation.view.tick_s / 3600
     elif spare < -ROUNDING:
@@ -96,9 +116,11 @@ def _wait_choice(situation: Situation, program: Program, candidates: Sequence[Ca
     if situation.spare * situation.step_s < situation.view.tick_s - ROUNDING:
         cost = math.inf
     elif spare < 0.0:
-        cost -= spare * program.terms.safe_cost
-    gangs = (situation.fallback, *(candidate.option for candidate in candidates))
-    return Choice(max(cost, min(map(situation.whole_cost, gangs))), (), "wait")
+        cost -= spare * situation.fallback.score_usd_per_hour * situation.step_s / 3600
+    if not any(_tariffs(program)):
+        gangs = (situation.fallback, *(candidate.option for candidate in candidates))
+        cost = max(cost, min(map(situation.whole_cost, gangs)))
+    return Choice(cost, (), "wait")
 
 
 def _safe_choice(situation: Situation, program: Program, candidates: Sequence[Candidate]) -> Choice:
@@ -107,7 +129,8 @@ def _safe_choice(situation: Situation, program: Program, candidates: Sequence[Ca
     present = is_running(situation.job_view, fallback.targets)
     start_s = situation.start_left_s if present else fallback.start_s
     spare = (situation.left_s - situation.work_s - start_s) / situation.step_s
-    cost = program.terms.safe_cost + program.on_safe(situation.steps - 1, spare, lane, of_age)
+    cost = fallback.score_usd_per_hour * situation.step_s / 3600
+    cost += program.on_safe(situation.steps - 1, spare, lane, of_age)
     needed_s = start_s + situation.work_s
     if needed_s <= situation.step_s:
         cost = fallback.score_usd_per_hour * needed_s / 3600
@@ -119,6 +142,8 @@ def _launchable(program: Program, candidates: Sequence[Candidate]) -> tuple[int 
     """The cheapest lane that is up and its class of age, or the class of the least long down."""
     lanes = program.terms.lanes
     up = [i for i, candidate in enumerate(candidates) if candidate.up]
+    if not candidates:
+        return None, 0
     class_at = candidates[0].rates.class_at
     if not up:
         return None, class_at(min(candidate.age_h for candidate in candidates))

@@ -1,99 +1,40 @@
-"""The spot gangs that a job's program weighs, and what their pools are together."""
+"""What a job's program is solved for, and when it has moved so far that it must be solved anew."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from costopt.domain.market import Pool
-from costopt.domain.view import JobView
-from costopt.market.lifetime import Lifetimes, Rates
-from costopt.strategies.deadline_terms import Lane, Terms
+from costopt.strategies.candidate import LONG_DOWN_H, Candidate
+from costopt.strategies.deadline_terms import Lane, Stage, Tariff, Terms
 from costopt.strategies.option import Option
-from costopt.strategies.reserve import is_running
+from costopt.strategies.reserve import seconds_to_finish
+from costopt.strategies.situation import Situation
+from costopt.strategies.step_costs import usd_per_node_hour
 
 HOP_AGE_H = 0.5
 """Age of a pool that is gone to when another is lost. Shortage is shared, so what is left then is
 often new; on generated harsh markets 2 h made the program trust in pools that soon went too."""
 
-LONG_DOWN_H = 2.0
-"""A pool away for longer than this is not taken to be back soon with its share of the time."""
-
 PRICE_FACTOR, RATE_FACTOR, SHARE_STEP = 1.03, 1.2, 0.1
 """By how much prices, rates and shares may move before the program is solved anew."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A spot gang with what is known of its pool; ``share`` of the time there is capacity.
-
-    ``present`` says that it is exactly what the job runs on now.
-    """
-
-    option: Option
-    up: bool
-    present: bool
-    age_h: float
-    share: float
-    rates: Rates
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """Pool and nodes."""
-        return str(self.option.pool), self.option.nodes
-
-    @property
-    def long_down_class(self) -> int:
-        """The class of age of a pool that has been down for long, 0 for others."""
-        of_age = self.rates.class_at(self.age_h)
-        return 0 if self.up or of_age <= self.rates.class_at(LONG_DOWN_H) else of_age
-
-
-def look(
-    job_view: JobView,
-    gangs: Sequence[Option],
-    fallback: Option,
-    lifetimes: Lifetimes,
-    most: int,
-) -> list[Candidate]:
-    """The present gang, and of the ``most`` best pools the gang with the cheapest work.
-
-    Gangs slower than the fallback are passed over where the pool has faster ones: what they do
-    would have to be caught up. A pool that is seldom up does not displace a dearer one that is:
-    what counts is the price for each share of the time. In a fixed order, for pools that come and
-    go not to make a program of their own each time.
-    """
-    weighed = [_candidate(job_view, option, lifetimes) for option in gangs]
-    present = [candidate for candidate in weighed if candidate.present]
-    by_pool: dict[Pool, Candidate] = {}
-    for candidate in sorted(weighed, key=lambda each: _preference(each, fallback)):
-        by_pool.setdefault(candidate.option.pool, candidate)
-    best = sorted(by_pool.values(), key=_price)[:most]
-    chosen = {candidate.key: candidate for candidate in (*best, *present)}
-    return [chosen[each] for each in sorted(chosen)]
-
-
-def key(job: str, option: Option) -> tuple[str, str, int]:
-    """Under what a gang's capacity is learned: other jobs' nodes take from the same pool."""
-    return gang_key(job, option.pool, option.nodes)
-
-
-def gang_key(job: str, pool: Pool, nodes: int) -> tuple[str, str, int]:
-    """The same, of a gang by its pool and size."""
-    return job, str(pool), nodes
-
-
-def terms(
-    candidates: Sequence[Candidate], fallback: Option, step_s: float, guard_s: float
-) -> Terms:
+def terms(candidates: Sequence[Candidate], situation: Situation) -> Terms:
     """The program's terms, one lane per candidate."""
+    fallback, step_s = situation.fallback, situation.step_s
+    sizes = Counter(candidate.option.pool for candidate in candidates)
+    lanes = tuple(_lane(each, situation, sizes[each.option.pool] > 1) for each in candidates)
+    safe_tariff = usd_per_node_hour(situation, fallback)
     return Terms(
         step_h=step_s / 3600,
-        lanes=tuple(_lane(candidate, fallback, step_s) for candidate in candidates),
-        safe_cost=fallback.score_usd_per_hour * step_s / 3600,
-        guard=guard_s / step_s,
-        hop_class=candidates[0].rates.class_at(HOP_AGE_H),
+        lanes=lanes,
+        safe_cost=_cost(fallback, safe_tariff, step_s),
+        guard=situation.guard_s / step_s,
+        hop_class=candidates[0].rates.class_at(HOP_AGE_H) if candidates else 0,
+        safe_tariff=safe_tariff,
+        stages=_stages([each.option for each in candidates], lanes, safe_tariff, situation),
     )
 
 
@@ -103,48 +44,69 @@ def moved(old: Terms, new: Terms) -> bool:
         return True
     if abs(old.guard - new.guard) > 0.01 or _apart(old.safe_cost, new.safe_cost):
         return True
-    return any(_lane_moved(a, b) for a, b in zip(old.lanes, new.lanes, strict=True))
-
-
-def _candidate(job_view: JobView, option: Option, lifetimes: Lifetimes) -> Candidate:
-    known = key(job_view.job.name, option)
-    return Candidate(
-        option=option,
-        up=option.free or option.running,
-        present=is_running(job_view, option.targets),
-        age_h=lifetimes.age_h(known),
-        share=lifetimes.share(known),
-        rates=lifetimes.rates(known),
+    if _tariff_moved(old.safe_tariff, new.safe_tariff) or len(old.stages) != len(new.stages):
+        return True
+    return any(_lane_moved(a, b) for a, b in zip(old.lanes, new.lanes, strict=True)) or any(
+        _stage_moved(a, b) for a, b in zip(old.stages, new.stages, strict=True)
     )
 
 
-def _preference(candidate: Candidate, fallback: Option) -> tuple[bool, float]:
-    """Among the gangs of a pool: those that keep pace by price, then the others by speed."""
-    option = candidate.option
-    if option.units_per_s < fallback.units_per_s * (1.0 - 1e-9):
-        return True, -option.units_per_s
-    return False, option.score_usd_per_unit
-
-
-def _price(candidate: Candidate) -> tuple[float, tuple[str, int]]:
-    """Among pools."""
-    return candidate.option.score_usd_per_unit / max(candidate.share, 0.01), candidate.key
-
-
-def _lane(candidate: Candidate, fallback: Option, step_s: float) -> Lane:
+def _lane(candidate: Candidate, situation: Situation, one_of_several: bool) -> Lane:
     option, down_class = candidate.option, candidate.long_down_class
-    share = candidate.share
+    share, step_s = candidate.share, situation.step_s
     if down_class:
         comes_per_hour = candidate.rates.down_per_hour[down_class]
         share = min(share, -math.expm1(-comes_per_hour * LONG_DOWN_H))
+    tariff = usd_per_node_hour(situation, option)
     return Lane(
-        cost=option.score_usd_per_hour * step_s / 3600,
-        speed=option.units_per_s / fallback.units_per_s,
+        cost=_cost(option, tariff, step_s),
+        speed=option.units_per_s / situation.fallback.units_per_s,
         start=option.start_s / step_s,
         rates=candidate.rates,
         share=share,
         down_class=down_class,
+        place=str(option.pool) if one_of_several else "",
+        tariff=tariff,
     )
+
+
+def _cost(option: Option, tariff: Tariff, step_s: float) -> float:
+    """Of a step, where there is a tariff as a factor on it."""
+    usd_per_hour = option.nodes if tariff else option.score_usd_per_hour
+    return usd_per_hour * step_s / 3600
+
+
+def _stages(
+    options: Sequence[Option], lanes: Sequence[Lane], safe_tariff: Tariff, situation: Situation
+) -> tuple[Stage, ...]:
+    """The job's phases; none where all of them are as the present one and may pause."""
+    job, fallback, step_s = situation.job_view.job, situation.fallback, situation.step_s
+    amount, done_units = job.work.amount, 0.0
+    stages: list[Stage] = []
+    for place, (phase, stretch) in enumerate(zip(job.phases, fallback.stretches, strict=True)):
+        theirs = [option.stretches[place] for option in options]
+        stages.append(
+            Stage(
+                begins=seconds_to_finish(fallback, job, amount - done_units, 0.0) / step_s,
+                ends=seconds_to_finish(fallback, job, amount - stretch.until_units, 0.0) / step_s,
+                costs=tuple(
+                    lane.cost * their.nodes / option.nodes
+                    for option, lane, their in zip(options, lanes, theirs, strict=True)
+                ),
+                speeds=tuple(their.units_per_s / stretch.units_per_s for their in theirs),
+                safe_cost=_cost(fallback, safe_tariff, step_s) * stretch.nodes / fallback.nodes,
+                may_wait=phase.may_pause,
+            )
+        )
+        done_units = stretch.until_units
+    return tuple(stages) if any(_differs(stage, stages[0]) for stage in stages) else ()
+
+
+def _differs(stage: Stage, first: Stage) -> bool:
+    figures = (*stage.costs, *stage.speeds, stage.safe_cost)
+    firsts = (*first.costs, *first.speeds, first.safe_cost)
+    same = all(math.isclose(a, b) for a, b in zip(figures, firsts, strict=True))
+    return not (same and stage.may_wait)
 
 
 def _lane_moved(old: Lane, new: Lane) -> bool:
@@ -154,8 +116,24 @@ def _lane_moved(old: Lane, new: Lane) -> bool:
         or abs(old.start - new.start) > 0.01
         or abs(old.share - new.share) > SHARE_STEP
         or old.down_class != new.down_class
+        or old.place != new.place
+        or _tariff_moved(old.tariff, new.tariff)
         or old.rates.differs(new.rates, RATE_FACTOR)
     )
+
+
+def _stage_moved(old: Stage, new: Stage) -> bool:
+    figures = (*old.costs, *old.speeds, old.safe_cost)
+    now = (*new.costs, *new.speeds, new.safe_cost)
+    edges = abs(old.begins - new.begins) > 1.0 or abs(old.ends - new.ends) > 1.0
+    return edges or any(_apart(a, b) for a, b in zip(figures, now, strict=True))
+
+
+def _tariff_moved(old: Tariff, new: Tariff) -> bool:
+    """As far as both reach: the steps that are still to go."""
+    if bool(old) != bool(new):
+        return True
+    return any(_apart(a, b) for a, b in zip(old, new, strict=False))
 
 
 def _apart(old: float, new: float) -> bool:

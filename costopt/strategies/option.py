@@ -153,7 +153,9 @@ def _score_usd_per_hour(view: View, pool: Pool, nodes: int, usd: float) -> float
     if power is None:
         return view.policy.objective.score_usd(usd, 0.0, 0.0)
     kwh = nodes * power.kwh(0.0, 3600.0)
-    return view.policy.objective.score_usd(usd, kwh, power.gco2e(kwh) or 0.0)
+    carbon = view.carbon_forecasts.get(f"{pool.provider}/{pool.region}")
+    gco2e = power.gco2e(kwh) or 0.0 if carbon is None else kwh * carbon.value(view.now)
+    return view.policy.objective.score_usd(usd, kwh, gco2e)
 
 
 def safe(all_options: Iterable[Option]) -> list[Option]:

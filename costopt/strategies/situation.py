@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from datetime import datetime, timedelta
+
 from costopt.domain.interval import checkpoint_interval_s
 from costopt.domain.view import JobView, View
 from costopt.strategies.option import Option
@@ -44,7 +47,17 @@ class Situation:
     def whole_cost(self, option: Option) -> float:
         """Of a launch of this gang and all the work that is left, if nothing comes between."""
         needed_s = seconds_to_finish(option, self.job_view.job, self.units)
-        return option.score_usd_per_hour * needed_s / 3600
+        work = tuple(option.work_left(self.job_view.job.work.amount - self.units))
+        total_s = sum(seconds for _, seconds in work)
+        nodes = sum(count * seconds for count, seconds in work) / total_s
+        return option.score_usd_per_hour * nodes / option.nodes * needed_s / 3600
+
+    def spans(self) -> list[tuple[datetime, datetime]]:
+        """The steps that are left, the last first; of the present one what is still ahead."""
+        now, step = self.view.now, timedelta(seconds=self.step_s)
+        end_at = now + timedelta(seconds=self.left_s)
+        count = max(1, math.ceil(self.steps - 1e-9))
+        return [(max(now, end_at - (n + 1) * step), end_at - n * step) for n in range(count)]
 
 
 def _at_risk_s(view: View, job_view: JobView) -> float:

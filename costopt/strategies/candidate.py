@@ -1,0 +1,137 @@
+"""The spot gangs that a job's program weighs, with what is known of their pools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from costopt.domain.market import Pool
+from costopt.domain.view import JobView
+from costopt.market.lifetime import Lifetimes, Rates
+from costopt.strategies.option import Option
+from costopt.strategies.reserve import is_running
+
+LONG_DOWN_H = 2.0
+"""A pool away for longer than this is not taken to be back soon with its share of the time."""
+
+ELASTIC_POOLS = 2
+"""Of how many pools, the best, several gang sizes are weighed."""
+
+AS_OFTEN = 0.8
+"""Another size is weighed where it is there for this share of the first one's time, or now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A spot gang with what is known of its pool; ``share`` of the time there is capacity.
+
+    ``present`` says that it is exactly what the job runs on now.
+    """
+
+    option: Option
+    up: bool
+    present: bool
+    age_h: float
+    share: float
+    rates: Rates
+
+    @property
+    def long_down_class(self) -> int:
+        """The class of age of a pool that has been down for long, 0 for others."""
+        of_age = self.rates.class_at(self.age_h)
+        return 0 if self.up or of_age <= self.rates.class_at(LONG_DOWN_H) else of_age
+
+
+@dataclass(frozen=True, slots=True)
+class _Gang:
+    """An option and its share of the time."""
+
+    option: Option
+    share: float
+
+    @property
+    def up(self) -> bool:
+        return self.option.free or self.option.running
+
+    @property
+    def identity(self) -> tuple[str, int]:
+        """Pool and nodes."""
+        return str(self.option.pool), self.option.nodes
+
+
+def look(
+    job_view: JobView,
+    gangs: Sequence[Option],
+    fallback: Option,
+    lifetimes: Lifetimes,
+    most: int,
+) -> list[Candidate]:
+    """The present gang, a gang of each of the ``most`` best pools, and more sizes in the first two.
+
+    A pool that is seldom up does not displace a dearer one that is: what counts is the price for
+    each share of the time. In a fixed order, for pools that come and go not to make a program of
+    their own each time.
+    """
+    by_pool: dict[Pool, list[_Gang]] = {}
+    for option in gangs:
+        share = lifetimes.share(key(job_view.job.name, option))
+        by_pool.setdefault(option.pool, []).append(_Gang(option, share))
+    sizes = sorted((_sizes(each, fallback) for each in by_pool.values()), key=_price)[:most]
+    chosen = {each[0].identity: each[0].option for each in sizes}
+    chosen |= {g.identity: g.option for each in sizes[:ELASTIC_POOLS] for g in each}
+    chosen |= {_Gang(o, 0.0).identity: o for o in gangs if is_running(job_view, o.targets)}
+    return [_candidate(job_view, chosen[each], lifetimes) for each in sorted(chosen)]
+
+
+def key(job: str, option: Option) -> tuple[str, str, int]:
+    """Under what a gang's capacity is learned: other jobs' nodes take from the same pool."""
+    return job, str(option.pool), option.nodes
+
+
+def _candidate(job_view: JobView, option: Option, lifetimes: Lifetimes) -> Candidate:
+    known = key(job_view.job.name, option)
+    return Candidate(
+        option=option,
+        up=option.free or option.running,
+        present=is_running(job_view, option.targets),
+        age_h=lifetimes.age_h(known),
+        share=lifetimes.share(known),
+        rates=lifetimes.rates(known),
+    )
+
+
+def _sizes(gangs: Sequence[_Gang], fallback: Option) -> list[_Gang]:
+    """The gangs of a pool that are weighed, the first of them always.
+
+    First the cheapest work of those that keep pace with the fallback, else the fastest: what a
+    slower one does would have to be caught up. Then the cheapest work of all, the fastest that is
+    cheaper than the fallback, and the largest that is there where the first is not.
+    """
+    first = min(gangs, key=lambda gang: _preference(gang, fallback))
+    often = [g for g in gangs if g.up or g.share >= AS_OFTEN * first.share]
+    return list(dict.fromkeys((first, *_others(often, first, fallback))))
+
+
+def _others(gangs: Iterable[_Gang], first: _Gang, fallback: Option) -> Iterator[_Gang]:
+    known = tuple(gangs)
+    paying = [g for g in known if g.option.score_usd_per_unit < fallback.score_usd_per_unit]
+    if paying:
+        yield min(paying, key=lambda g: (g.option.score_usd_per_unit, g.option.nodes))
+        yield max(paying, key=lambda g: (g.option.units_per_s, -g.option.nodes))
+    there = [g for g in known if g.up]
+    if there and not first.up:
+        yield max(there, key=lambda g: (g.option.units_per_s, -g.option.nodes))
+
+
+def _preference(gang: _Gang, fallback: Option) -> tuple[bool, float]:
+    """Among the gangs of a pool: those that keep pace by price, then the others by speed."""
+    option = gang.option
+    if option.units_per_s < fallback.units_per_s * (1.0 - 1e-9):
+        return True, -option.units_per_s
+    return False, option.score_usd_per_unit
+
+
+def _price(sizes: Sequence[_Gang]) -> tuple[float, tuple[str, int]]:
+    """Among pools, by the first size."""
+    first = sizes[0]
+    return first.option.score_usd_per_unit / max(first.share, 0.01), first.identity
