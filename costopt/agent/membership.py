@@ -206,6 +206,7 @@ class Membership:
             aligned,
             self._members[gang[0]].hello.store,
             tuple(self._members[name].hello.conditions for name in gang),
+            self.silent_s,
         )
         for name in gang:
             self._members[name].ready = False

@@ -79,6 +79,7 @@ class Formed:
     aligned: bool
     store: str
     conditions: tuple[tuple[str, ...], ...] = ()
+    silent_s: float = SILENT_S
 
 
 @dataclass(frozen=True, slots=True)

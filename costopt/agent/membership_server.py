@@ -13,7 +13,15 @@ import time
 from pathlib import Path
 
 from costopt.agent.membership import Membership
-from costopt.agent.membership_letters import Beat, Bye, Hello, Ready, decode, encode
+from costopt.agent.membership_letters import (
+    SILENT_S,
+    Beat,
+    Bye,
+    Hello,
+    Ready,
+    decode,
+    encode,
+)
 from costopt.domain.errors import StoreError
 from costopt.store.durable import replace_quickly
 
@@ -189,9 +197,12 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--generation", type=int, default=0, help="gangs are numbered from here")
+    parser.add_argument(
+        "--silent-s", type=float, default=SILENT_S, help="a trainer silent for so long is lost"
+    )
     parser.add_argument("--address-file", type=Path, help="holds host:port while it serves")
     options = parser.parse_args()
-    membership = Membership(generation=options.generation)
+    membership = Membership(generation=options.generation, silent_s=options.silent_s)
     try:
         server = MembershipServer(membership, host=options.host, port=options.port)
     except StoreError as error:

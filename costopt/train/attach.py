@@ -3,66 +3,183 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Literal
 
 from torch import nn
 from torch.optim import Optimizer
 
 from costopt.agent.trainer_env import TrainerEnv
+from costopt.domain.errors import CostoptError
 from costopt.train.cadence import Cadence
 from costopt.train.checkpointer import Checkpointer
+from costopt.train.close_reduction import CloseReduction
+from costopt.train.conditions import Guarantee, conditions, unordered_kernels
+from costopt.train.elastic_group import ElasticGroup
 from costopt.train.group import Group
+from costopt.train.layout import Layout
 from costopt.train.loop import TrainingLoop
+from costopt.train.loss_watch import LossWatch, Rollback
+from costopt.train.member import Member
 from costopt.train.notice import StopRequest
+from costopt.train.reduction import MeanReduction, ShardReduction
 from costopt.train.reporter import Reporter
-from costopt.train.state import Stateful
+from costopt.train.run_state import RunState
+from costopt.train.samples import samples_of
+from costopt.train.saving import Saving
+from costopt.train.shard_work import ShardWork
+from costopt.train.state import Parts, Stateful
+from costopt.train.tree_reduction import TreeReduction
+
+Mode = Literal["exact", "close"]
 
 
 def attach(
     model: nn.Module,
     optimizer: Optimizer,
     scheduler: Stateful | None = None,
-    data: Stateful | None = None,
+    data: Any = None,
     *,
+    global_batch: int | None = None,
+    virtual_shards: int | None = None,
+    mode: Mode = "exact",
+    seed: int = 0,
+    collate: Callable[[list[Any]], Any] | None = None,
     checkpoint: str | Path | None = None,
     interval_s: float | None = None,
     keep: int = 3,
     clip_norm: float | None = None,
+    rollback: Rollback | None = None,
 ) -> TrainingLoop:
     """Restore the newest valid checkpoint into what is given, and return the loop over it.
 
-    ``scheduler`` is stepped once per step. ``data`` is anything whose position can be saved; a
-    batch that is a pure function of (seed, step, rank) needs none. ``checkpoint`` (a path or
-    file:// URI) and ``interval_s`` yield to what the agent says; without either nothing is saved.
-    Under torchrun or the agent the process group is formed here (gloo, NCCL where there is CUDA)
-    and every rank begins with rank 0's weights.
+    ``scheduler`` is stepped once per step. ``checkpoint`` (a path or URL) and ``interval_s`` yield
+    to what the agent says; without either nothing is saved.
 
-    The resume is exact at the same world size, thread count and hardware; ``loop.guarantee`` says
-    "close" and why where the world size changed. Raises CheckpointError.
+    With ``virtual_shards`` each step's ``global_batch`` samples are cut in so many shards, fixed
+    for the life of the job, and any number of processes up to that computes them. ``data`` is a
+    map-style dataset, permuted by (seed, epoch), or a function of (step, shard). In mode "exact"
+    weights and losses are the same bits whatever the number of processes, however often it
+    changes; "close" sums with one all-reduce. Under an agent that names a membership, processes
+    join, leave and are lost while the others go on. ``rollback`` goes back to a checkpoint where
+    the loss that ``observe`` was told goes wrong.
+
+    Without, ``data`` is anything whose position can be saved, and the gradients that each process
+    has are averaged: the resume is exact at the same world size. Under torchrun or the agent the
+    process group is formed here (gloo, NCCL where there is CUDA).
+
+    ``loop.guarantee`` says "close" and why where bit-equality was voided: other threads, kernels,
+    GPUs. Raises CheckpointError, CostoptError.
     """
     env = TrainerEnv.read()
-    stop = StopRequest(env.notice_file)
-    uri = env.checkpoint_uri or checkpoint
-    group = Group()
+    if virtual_shards is None and (rollback is not None or mode != "exact"):
+        raise CostoptError(
+            "rollback and mode need virtual shards",
+            hint="attach(model, optimizer, scheduler, data, global_batch=…, virtual_shards=…)",
+        )
+    found = conditions()
+    group = _group(env, virtual_shards, found)
+    if virtual_shards is not None:
+        found |= {"mode": mode, "seed": str(seed), "global batch": str(global_batch)}
+        found["virtual shards"] = str(virtual_shards)
+    guarantee = _guarantee(mode)
+    state = RunState(
+        Parts(model, optimizer, scheduler),
+        None if virtual_shards is not None else data,
+        group=group,
+        guarantee=guarantee,
+        conditions=found,
+        sharded=virtual_shards is not None,
+    )
     leads = os.environ.get("LOCAL_RANK", "0") == "0"
     reporter = Reporter(env.status_file if leads else None, env.generation)
+    checkpointer = _checkpointer(env, checkpoint, keep)
+    cadence = Cadence(
+        interval_s=env.checkpoint_interval_s or interval_s,
+        hazard_per_hour=env.hazard_per_hour,
+        noticed_share=env.noticed_share,
+        speed=env.speed,
+    )
     return TrainingLoop(
         model,
         optimizer,
         scheduler,
-        data,
         group=group,
-        checkpointer=(
-            None if uri is None else Checkpointer(uri, keep=keep, generation=env.generation)
+        state=state,
+        saving=Saving(checkpointer, cadence, reporter, group, state.capture),
+        reduction=(
+            MeanReduction(group, model)
+            if virtual_shards is None
+            else _shard_work(group, model, data, global_batch, virtual_shards, mode, seed, collate)
         ),
-        cadence=Cadence(
-            interval_s=env.checkpoint_interval_s or interval_s,
-            hazard_per_hour=env.hazard_per_hour,
-            noticed_share=env.noticed_share,
-            speed=env.speed,
-        ),
-        stop=stop,
+        stop=StopRequest(env.notice_file),
         reporter=reporter,
+        watch=None if rollback is None else LossWatch(rollback),
         clip_norm=clip_norm,
         total_units=env.total_units,
+        on_formed=lambda generation: _outrank(checkpointer, generation),
     )
+
+
+def _group(env: TrainerEnv, shards: int | None, found: dict[str, str]) -> Group:
+    """An elastic group where there are shards to share out and a membership to share them."""
+    membership = env.membership
+    if shards is None or membership is None:
+        return Group()
+    texts = tuple(f"{name}={value}" for name, value in found.items())
+    expected = os.environ.get("WORLD_SIZE")
+
+    def join(port: int) -> Member:
+        return Member(
+            membership,
+            store_port=port,
+            most=shards,
+            expected=None if expected is None else int(expected),
+            conditions=texts,
+        )
+
+    return ElasticGroup(join)
+
+
+def _shard_work(
+    group: Group,
+    model: nn.Module,
+    data: Any,
+    global_batch: int | None,
+    shards: int,
+    mode: Mode,
+    seed: int,
+    collate: Callable[[list[Any]], Any] | None,
+) -> ShardWork:
+    if global_batch is None or shards < 1:
+        raise CostoptError(
+            f"virtual_shards={shards} needs a global batch and at least one shard",
+            hint="attach(model, optimizer, scheduler, data, global_batch=…, virtual_shards=…)",
+        )
+    samples = samples_of(data, seed=seed, global_batch=global_batch, shards=shards, collate=collate)
+    layout = Layout(model)
+    reduction: ShardReduction = (
+        TreeReduction(group, layout, shards)
+        if mode == "exact"
+        else CloseReduction(group, layout, shards)
+    )
+    return ShardWork(samples, layout, reduction, seed=seed)
+
+
+def _guarantee(mode: Mode) -> Guarantee:
+    reasons = [unordered_kernels()]
+    if mode == "close":
+        reasons.append("gradients are summed in an order that follows the number of processes")
+    return Guarantee([reason for reason in reasons if reason is not None])
+
+
+def _checkpointer(env: TrainerEnv, uri: str | Path | None, keep: int) -> Checkpointer | None:
+    chosen = env.checkpoint_uri or uri
+    return None if chosen is None else Checkpointer(chosen, keep=keep, generation=env.generation)
+
+
+def _outrank(checkpointer: Checkpointer | None, generation: int) -> None:
+    """What an older gang saves from now on must not count."""
+    if checkpointer is not None:
+        checkpointer.generation = max(checkpointer.generation, generation)

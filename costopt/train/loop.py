@@ -3,72 +3,118 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from costopt.agent.status import TrainerState
 from costopt.agent.trainer_env import STATUS_FILE
-from costopt.domain.errors import CheckpointError, CostoptError
-from costopt.train.cadence import Cadence
-from costopt.train.checkpointer import Checkpointer, Restored
-from costopt.train.group import Decision, Group, Reducer
+from costopt.domain.errors import CostoptError
+from costopt.train.elastic_group import ElasticGroup
+from costopt.train.group import Group, PeerLostError
+from costopt.train.loss_watch import LossWatch
 from costopt.train.notice import StopRequest
+from costopt.train.reduction import Reduction
 from costopt.train.reporter import Reporter
+from costopt.train.run_state import RunState
 from costopt.train.saving import Saving
-from costopt.train.state import Stateful, random_state, restore_random_state
+from costopt.train.shard_work import ShardWork
+from costopt.train.state import Stateful
+from costopt.train.vote import Decision, Vote
 
 SIGTERM_EXIT = 143
 
 
 class Stopped(SystemExit):
-    """Raised by ``apply`` once the state is saved on a notice: the process ends here.
+    """Raised by ``apply`` once the state is safe on a notice: the process ends here.
 
     The exit code is 0 under the agent, which knows why, else 143 as for any process that SIGTERM
     ended.
     """
 
 
+@dataclass(frozen=True, slots=True)
+class Regrouped:
+    """A gang that this process became part of while it ran: ``pause_s`` from the loss of the old
+    one to the next step, ``why`` what ended that."""
+
+    generation: int
+    size: int
+    step: int
+    pause_s: float
+    why: str
+
+
 class TrainingLoop:
-    """What ``attach`` returns: ``steps`` yields the steps that remain, ``apply`` ends each."""
+    """What ``attach`` returns.
+
+    ``steps`` yields the steps that remain; in each, ``microbatches`` and ``microbatch`` compute
+    the shards that this process owns, and ``apply`` ends the step. A loop without virtual shards
+    computes its gradients as it likes before ``apply``. Where a peer was lost the step is yielded
+    again. ``loss`` is the mean that was observed in the last step, None where none was;
+    ``regrouped`` the gangs that were formed on the way.
+    """
 
     def __init__(
         self,
         model: nn.Module,
         optimizer: Optimizer,
         scheduler: Stateful | None,
-        data: Stateful | None,
         *,
         group: Group,
-        checkpointer: Checkpointer | None,
-        cadence: Cadence,
+        state: RunState,
+        saving: Saving,
+        reduction: Reduction | ShardWork,
         stop: StopRequest,
         reporter: Reporter,
+        watch: LossWatch | None = None,
         clip_norm: float | None = None,
         total_units: float | None = None,
+        on_formed: Callable[[int], None] = lambda generation: None,  # noqa: ARG005
     ) -> None:
-        self.step = 0
-        self.guarantee = "exact"
+        self.loss: float | None = None
         self.total: int | None = None
-        self._parts: dict[str, Any] = {"model": model, "optimizer": optimizer}
-        if scheduler is not None:
-            self._parts["scheduler"] = scheduler
-        self._model = model
-        self._optimizer = optimizer
+        self.regrouped: list[Regrouped] = []
+        self._model, self._optimizer = model, optimizer
         self._scheduler: Any = scheduler
-        self._data = data
-        self._group = group
-        self._reducer = Reducer(group, model)
-        self._stop = stop
-        self._reporter = reporter
-        self._clip_norm = clip_norm
-        self._total_units = total_units
-        self._saving = Saving(checkpointer, cadence, reporter, group, self._capture)
-        self._random: dict[str, Any] | None = None
-        self._restore()
+        self._group, self._state, self._saving = group, state, saving
+        self._reduction = reduction
+        self._shards = reduction if isinstance(reduction, ShardWork) else None
+        self._stop, self._reporter, self._watch = stop, reporter, watch
+        self._clip_norm, self._total_units = clip_norm, total_units
+        self._on_formed = on_formed
+        self._turns = 0
+        self._save_soon = False
+        if isinstance(group, ElasticGroup):
+            self._form(group, None, failed=False)
+        else:
+            self._restore()
+
+    @property
+    def step(self) -> int:
+        """How many steps are done."""
+        return self._state.step
+
+    @property
+    def guarantee(self) -> str:
+        """ "exact": bit for bit what an undisturbed run computes; else "close: " and why."""
+        return str(self._state.guarantee)
+
+    @property
+    def rank(self) -> int:
+        """Of this process in the gang as it is now."""
+        return self._group.rank
+
+    @property
+    def size(self) -> int:
+        """How many processes train now."""
+        return self._group.size
 
     def steps(self, total: int) -> Iterator[int]:
         """Yield the steps from where the job stands up to ``total`` (exclusive).
@@ -79,94 +125,187 @@ class TrainingLoop:
         """
         self._begin(total)
         while self.step < total:
-            step = self.step
+            step, turns = self.step, self._turns
             yield step
-            if self.step == step:
+            if self._turns == turns:
                 raise CostoptError(
                     f"step {step} ended without job.apply()",
                     hint="call job.apply() once in each turn of the loop, after backward()",
                 )
         self._finish()
 
+    def microbatches(self) -> Iterator[Any]:
+        """The batches of the virtual shards that this process computes in this step."""
+        shards = self._sharded("microbatches")
+        yield from shards.batches(self.step, self.step + self._state.skipped)
+
+    def microbatch(self, batch: Any) -> AbstractContextManager[None]:
+        """Around forward and backward of one batch of ``microbatches``, nothing else.
+
+        Dropout and other draws follow from (seed, step, shard). The gradients are taken out of the
+        parameters at the end.
+        """
+        return self._sharded("microbatch").compute(batch)
+
+    def observe(self, loss: float | Tensor) -> None:
+        """Tell the loss of the microbatch at hand: the mean over all is ``loss`` after ``apply``,
+        the same bits on every rank."""
+        self._sharded("observe").observe(loss)
+
     def apply(self) -> None:
         """Average gradients over the ranks, clip, step, and save or stop where that is due.
 
-        Raises Stopped after a save on notice; CheckpointError after three failed saves.
+        Where a peer is lost meanwhile, form anew with the others and return: the step was not
+        made, and comes again. Raises Stopped once the state is safe on a notice; CheckpointError
+        after three failed saves.
         """
-        decision = self._reducer.reduce(stop=self._stop.is_made(), save=self._saving.is_due())
+        self._turns += 1
+        try:
+            self._apply()
+        except PeerLostError as error:
+            self._form_anew(str(error), failed=True)
+
+    def _apply(self) -> None:
+        vote = Vote(
+            stop=self._stop.is_made(),
+            save=self._saving.is_due() or self._save_soon,
+            part=self._group.others_wait(),
+        )
+        decision = self._reduction.reduce(vote)
+        self._group.fence()
+        self.loss = decision.loss
+        wrong = None if self._watch is None else self._watch.wrong(decision.loss)
+        if wrong is not None:
+            self._roll_back(wrong)
+            return
+        self._make_step()
+        self._settle(decision, vote)
+
+    def _make_step(self) -> None:
         if self._clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._clip_norm)
         self._optimizer.step()
         if self._scheduler is not None:
             self._scheduler.step()
         self._optimizer.zero_grad(set_to_none=True)
-        self.step += 1
+        self._state.step += 1
+        self._group.stand(self.step)
         self._reporter.stepped(self.step)
-        self._settle(decision)
 
-    def _settle(self, decision: Decision) -> None:
+    def _settle(self, decision: Decision, vote: Vote) -> None:
         if self.total is not None and self.step >= self.total:
             self._saving.save_for_certain(self.step)
-        elif decision.stop:
+            return
+        if decision.stops and self._all_stop(decision):
             self._saving.save_for_certain(self.step)
-            self._reporter.ended(TrainerState.STOPPED, self.step)
-            self._group.leave()
-            raise Stopped(0 if STATUS_FILE in os.environ else SIGTERM_EXIT)
-        elif decision.save:
+            self._end()
+        if decision.save:
             self._saving.save(self.step)
+            self._save_soon = False
+        if decision.stops and vote.stop:
+            self._end()
+        if decision.stops or decision.part:
+            self._save_soon = decision.stops > 0
+            self._form_anew("a member leaves" if decision.stops else "a member joins", failed=False)
+
+    def _all_stop(self, decision: Decision) -> bool:
+        """A fixed group stops with its first rank; an elastic one when all have a notice: else the
+        others go on with the state that they hold."""
+        return self._group.generation is None or decision.stops >= self._group.size
+
+    def _end(self) -> None:
+        self._reporter.ended(TrainerState.STOPPED, self.step)
+        self._group.leave()
+        raise Stopped(0 if STATUS_FILE in os.environ else SIGTERM_EXIT)
 
     def _begin(self, total: int) -> None:
         self.total = total
         if self._total_units is not None:
             self._reporter.units_per_step = self._total_units / total
         self._saving.tell_restored(self.step, self.guarantee)
-        if self._random is not None:
-            restore_random_state(self._random)
-            self._random = None
+        self._state.begin()
 
     def _finish(self) -> None:
-        if not self._saving.has_saved(self.step):
-            self._saving.save_for_certain(self.step)
+        while not self._saving.has_saved(self.step):
+            try:
+                self._saving.save_for_certain(self.step)
+            except PeerLostError as error:
+                self._form_anew(str(error), failed=True)
         self._reporter.ended(TrainerState.FINISHED, self.step)
+        if self._group.generation is not None:
+            self._group.leave()
 
-    def _capture(self) -> dict[str, Any]:
-        """The whole state on rank 0. Randomness and data position are each rank's own."""
-        own: dict[str, Any] = {"random": random_state()}
-        if self._data is not None:
-            own["data"] = self._data.state_dict()
-        ranks = self._group.gather(own)
-        if self._group.rank != 0:
-            return {}
-        return {
-            "step": self.step,
-            "parts": {name: part.state_dict() for name, part in self._parts.items()},
-            "ranks": ranks,
-        }
+    def _form_anew(self, why: str, *, failed: bool) -> None:
+        assert isinstance(self._group, ElasticGroup), why
+        began = time.monotonic()
+        if self._shards is not None and failed:
+            self._shards.salvage()
+        why = self._form(self._group, why, failed=failed)
+        pause_s = time.monotonic() - began
+        size, generation = self._group.size, self._group.generation
+        self.regrouped.append(Regrouped(generation or 0, size, self.step, pause_s, why))
+        self._saving.complain(
+            f"gang {generation}: {size} members at step {self.step}, after {pause_s:.3f} s ({why})"
+        )
+
+    def _form(self, group: ElasticGroup, why: str | None, *, failed: bool) -> str:
+        """Until a gang has formed and all its members have one state; says why it had to."""
+        while True:
+            try:
+                formed = group.form(failed=failed)
+                self._on_formed(formed.generation)
+                self._state.guarantee.void(*_differences(formed.conditions))
+                if formed.source is None:
+                    self._restore()
+                elif not formed.aligned:
+                    self._state.align(formed.source)
+                group.stand(self.step)
+            except PeerLostError as error:
+                why, failed = str(error), True
+            else:
+                return why or "the first"
 
     def _restore(self) -> None:
+        """From the newest valid checkpoint; where there is none, all begin as rank 0 does."""
         restored = self._saving.restore()
-        if restored is None:
+        if restored is not None:
+            self._state.take_up(restored.state, f"checkpoint {restored.name}")
+        elif self._shards is not None:
+            self._state.align(0)
+        else:
             self._group.share(self._model)
-        else:
-            self._take_up(restored)
 
-    def _take_up(self, restored: Restored) -> None:
-        state = restored.state
-        for name, part in self._parts.items():
-            if name not in state["parts"]:
-                raise CheckpointError(
-                    f"checkpoint {restored.name} holds no state of the {name}",
-                    hint="attach what was attached when it was saved, or use another URI",
-                )
-            part.load_state_dict(state["parts"][name])
-        self.step = state["step"]
-        ranks = state["ranks"]
-        if len(ranks) == self._group.size:
-            own = ranks[self._group.rank]
-            self._random = own["random"]
-        else:
-            own = ranks[0]
-            self.guarantee = f"close: {len(ranks)} processes became {self._group.size}"
-            torch.manual_seed(hash((torch.initial_seed(), self.step, self._group.rank)))
-        if self._data is not None and "data" in own:
-            self._data.load_state_dict(own["data"])
+    def _roll_back(self, wrong: str) -> None:
+        assert self._watch is not None
+        bad, limit = self.step, self._watch.rule.limit
+        skipped, done = self._state.skipped, self._state.rollbacks
+        restored = self._saving.restore() if done < limit else None
+        if restored is None:
+            raise CostoptError(
+                f"step {bad}: {wrong}, after {done} rollbacks of at most {limit}",
+                hint="look at the data and the learning rate; without a checkpoint there is "
+                "nothing to go back to",
+            )
+        self._state.take_up(restored.state, f"checkpoint {restored.name}")
+        self._state.skipped = skipped + bad - self.step + 1
+        self._state.rollbacks = done + 1
+        self._optimizer.zero_grad(set_to_none=True)
+        self._group.stand(self.step)
+        self._saving.complain(f"step {bad}: {wrong}: back to step {self.step}, other data")
+
+    def _sharded(self, method: str) -> ShardWork:
+        if self._shards is None:
+            raise CostoptError(
+                f"job.{method} needs virtual shards",
+                hint="attach(model, optimizer, scheduler, data, global_batch=…, virtual_shards=…)",
+            )
+        return self._shards
+
+
+def _differences(conditions: tuple[tuple[str, ...], ...]) -> list[str]:
+    """Where members of one gang do not compute the same bits."""
+    if len(set(conditions)) <= 1:
+        return []
+    common = set(conditions[0]).intersection(*conditions)
+    other = sorted({c for each in conditions for c in each} - common)
+    return [f"members differ: {', '.join(other)}"]

@@ -7,7 +7,10 @@ import sys
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from costopt.domain.errors import CheckpointError
 
 
 class Stateful(Protocol):
@@ -20,6 +23,29 @@ class Stateful(Protocol):
     def load_state_dict(self, state_dict: dict[str, Any], /) -> Any:
         """Take up a state."""
         ...
+
+
+class Parts:
+    """Model, optimizer and scheduler as one state."""
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer, scheduler: Stateful | None) -> None:
+        self._parts: dict[str, Any] = {"model": model, "optimizer": optimizer}
+        if scheduler is not None:
+            self._parts["scheduler"] = scheduler
+
+    def state_dict(self) -> dict[str, Any]:
+        """By name; tensors are those of the parts, not copies."""
+        return {name: part.state_dict() for name, part in self._parts.items()}
+
+    def load_state_dict(self, states: dict[str, Any], whence: str) -> None:
+        """Take up states by name. Raises CheckpointError where ``whence`` holds none of a part."""
+        for name, part in self._parts.items():
+            if name not in states:
+                raise CheckpointError(
+                    f"{whence} holds no state of the {name}",
+                    hint="attach what was attached when it was saved, or use another URI",
+                )
+            part.load_state_dict(states[name])
 
 
 def random_state() -> dict[str, Any]:

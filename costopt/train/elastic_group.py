@@ -1,0 +1,170 @@
+"""A group that forms anew in the same process when a peer is lost, leaves or joins."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed  # makes its C part complete
+from torch import Tensor
+
+from costopt.agent.membership_letters import Formed, Standing
+from costopt.train.group import Group, PeerLostError
+from costopt.train.member import Member
+
+c10d: Any = torch._C._distributed_c10d
+"""What torch.distributed is made of; its type stubs lack some of it."""
+MEET_S = 5.0
+COLLECTIVE_S = 600.0
+POLL_S = 0.02
+SPIN_S = 0.0005
+
+
+class ElasticGroup(Group):
+    """Nobody in it until ``form``. A collective that cannot end raises PeerLostError.
+
+    Each process hosts a c10d store, and a gang meets at that of its rank 0 under its generation,
+    so that what is left of older gangs is never met. gloo on CPUs. NCCL where there is CUDA: its
+    communicator is aborted when the gang is over, which was written from PyTorch's interface and
+    has not been tried on GPUs.
+    """
+
+    def __init__(self, join: Callable[[int], Member]) -> None:
+        """``join`` makes the member, given the port of this process' store."""
+        self._store = c10d.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self.member = join(self._store.port)
+        self.generation = 0
+        self.size, self.rank = 1, 0
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self._links: Any = None
+        self._pending: list[Any] = []
+        self._kept: list[tuple[Any, list[Any]]] = []
+
+    def form(self, *, failed: bool) -> Formed:
+        """Wait for the next gang and connect to it. Raises PeerLostError where a peer is lost on
+        the way (form again), StoreError where no membership answers."""
+        formed = self.member.next_gang(failed=failed)
+        old, self._links = self._links, None
+        self.generation = formed.generation
+        self.size, self.rank = len(formed.members), formed.members.index(self.member.name)
+        self._keep(old)
+        if self.size > 1:
+            try:
+                self._links = self._connect(formed)
+            except RuntimeError as error:
+                raise PeerLostError(f"the gang did not meet: {error}") from error
+        return formed
+
+    def stand(self, step: int) -> None:
+        """The state of this process is that after ``step`` steps in the present gang."""
+        self.member.standing = Standing(self.generation or 0, step)
+
+    def fence(self) -> None:
+        """Raises PeerLostError where this process stood still so long that the gang may be over."""
+        if self.member.was_asleep(self.generation or 0):
+            raise PeerLostError("this process was asleep")
+
+    def others_wait(self) -> bool:
+        """Whether someone wants to join."""
+        return self.member.others_wait()
+
+    def settle(self, *works: Any) -> None:
+        """Wait for what was begun, or until the gang is over."""
+        self._pending = list(works)
+        for work in works:
+            self._wait(work)
+        self._pending = []
+
+    def leave(self) -> None:
+        """Part from the others, who know it."""
+        self.member.leave()
+        self._keep(self._links)
+        self._links = None
+
+    def _wait(self, work: Any) -> None:
+        if self.device.type == "cuda":
+            while not work.is_completed():
+                self._check()
+                time.sleep(SPIN_S)
+            work.wait()
+            return
+        while True:
+            try:
+                work.wait(timedelta(seconds=POLL_S))
+            except RuntimeError as error:
+                if "Operation timed out" not in str(error):
+                    raise PeerLostError(str(error).splitlines()[0]) from error
+                self._check()
+            else:
+                return
+
+    def _check(self) -> None:
+        why = self.member.why_over(self.generation or 0)
+        if why is not None:
+            raise PeerLostError(why)
+
+    def _connect(self, formed: Formed) -> Any:
+        host, _, port = formed.store.rpartition(":")
+        meet = timedelta(seconds=MEET_S)
+        store = c10d.TCPStore(host, int(port), is_master=False, timeout=meet)
+        place = c10d.PrefixStore(f"generation-{formed.generation}", store)
+        if self.device.type == "cuda":
+            return c10d.ProcessGroupNCCL(
+                place, self.rank, self.size, c10d.ProcessGroupNCCL.Options()
+            )
+        options = c10d.ProcessGroupGloo._Options()
+        options._timeout = meet
+        options._devices = [c10d.ProcessGroupGloo.create_device(hostname=self.member.host)]
+        return c10d.ProcessGroupGloo(place, self.rank, self.size, options)
+
+    def _keep(self, links: Any) -> None:
+        """Do not destroy connections while a collective hangs on them: that would block until it
+        times out, with the interpreter's lock held. They go once nothing hangs any more."""
+        if links is not None and self.device.type == "cuda":
+            links.abort()
+        elif links is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(links))
+            self._kept.append((links, self._pending))
+        self._pending = []
+        done = [each for each in self._kept if all(work.is_completed() for work in each[1])]
+        self._kept = [each for each in self._kept if each not in done]
+        for gone, _ in done:
+            ctypes.pythonapi.Py_DecRef(ctypes.py_object(gone))
+
+    def add(self, tensor: Tensor) -> None:
+        """Sum over the ranks, in place, in whatever order the backend takes."""
+        if self.size > 1:
+            self.settle(self._links.allreduce([tensor], _long(c10d.AllreduceOptions())))
+
+    def exchange(
+        self, received: Tensor, sent: Tensor, received_sizes: list[int], sent_sizes: list[int]
+    ) -> Any:
+        """Begin to send to each rank its part of ``sent`` (1-d), and to receive one from each."""
+        options = _long(c10d.AllToAllOptions())
+        return self._links.alltoall_base(received, sent, received_sizes, sent_sizes, options)
+
+    def collect(self, parts: list[Tensor], own: Tensor) -> Any:
+        """Begin to gather a tensor of every rank into ``parts``."""
+        return self._links.allgather([parts], [own], _long(c10d.AllgatherOptions()))
+
+    def concatenate(self, whole: Tensor, own: Tensor) -> None:
+        """Gather the ranks' parts, all of one length, into ``whole``."""
+        options = _long(c10d.AllgatherOptions())
+        self.settle(self._links._allgather_base(whole, own, options))
+
+    def send(self, tensor: Tensor, source: int) -> None:
+        """Overwrite ``tensor`` with that of ``source``."""
+        if self.size > 1:
+            options = _long(c10d.BroadcastOptions())
+            options.rootRank, options.rootTensor = source, 0
+            self.settle(self._links.broadcast([tensor], options))
+
+
+def _long(options: Any) -> Any:
+    """Meeting is bounded tightly; a collective waits for slow peers, and ends with the gang."""
+    options.timeout = timedelta(seconds=COLLECTIVE_S)
+    return options

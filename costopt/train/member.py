@@ -1,0 +1,213 @@
+"""This process as a member of a job's gang: its line to the membership, in a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from costopt.agent.membership_letters import (
+    BEAT_S,
+    SILENT_S,
+    Beat,
+    Bye,
+    Formed,
+    FromTrainer,
+    Hello,
+    Over,
+    Ready,
+    Standing,
+    Waiting,
+    decode,
+    encode,
+)
+from costopt.domain.errors import StoreError
+
+RETRY_S = 0.1
+CONNECT_S = 2.0
+PATIENCE_S = 120.0
+ASLEEP_SHARE = 0.8
+
+
+class Member:
+    """Connects when it is made, and anew whenever the line breaks.
+
+    ``standing`` is how far this process is; whoever trains keeps it up to date. A process that
+    was stopped for so long that the others count it out sees its own gang as over, before any
+    letter says so. Without a membership that answers, training goes on; only forming anew waits,
+    ``patience_s`` at most.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        store_port: int,
+        most: int,
+        expected: int | None = None,
+        conditions: tuple[str, ...] = (),
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        node = os.environ.get("COSTOPT_NODE") or socket.gethostname()
+        self.name = f"{node}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
+        self.standing = Standing()
+        self._address, self._store_port = address, store_port
+        self._hello = Hello(self.name, "", Standing(), True, most, expected, conditions)
+        self._patience_s = patience_s
+        self._changed = threading.Condition()
+        self._formed: Formed | None = None
+        self._ended: dict[int, str] = {}
+        self._slept: set[int] = set()
+        self._others_wait = False
+        self._awaits = True
+        self._unseen = False
+        self._link: socket.socket | None = None
+        self._host = "127.0.0.1"
+        self._left = False
+        self._beaten_at = time.monotonic()
+        self._connected_at = time.monotonic()
+        for target in (self._listen, self._beat):
+            threading.Thread(target=target, name="member", daemon=True).start()
+
+    @property
+    def host(self) -> str:
+        """The address of this machine from which the membership was reached."""
+        return self._host
+
+    def next_gang(self, *, failed: bool) -> Formed:
+        """Wait for the next gang that this process is part of. ``failed``: the last one broke.
+
+        Raises StoreError where no membership has answered for ``patience_s``.
+        """
+        with self._changed:
+            if not self._awaits and not self._unseen:
+                self._awaits = True
+                self._write(Ready(self.standing, failed))
+            while not self._unseen:
+                self._changed.wait(RETRY_S)
+                if self._link is None and self._silence_s() > self._patience_s:
+                    raise StoreError(
+                        f"no membership answers at {self._address}",
+                        hint="start one (python -m costopt.agent.membership_server), or take "
+                        "COSTOPT_MEMBERSHIP away to train in a fixed group",
+                    )
+            self._unseen = False
+            assert self._formed is not None
+            return self._formed
+
+    def why_over(self, generation: int) -> str | None:
+        """Why the gang cannot go on, or None. Cheap enough to ask in every wait."""
+        if self.was_asleep(generation):
+            return "this process was asleep"
+        return self._ended.get(generation)
+
+    def was_asleep(self, generation: int) -> bool:
+        """Whether this process stood still while in the gang, so that the others may have gone on
+        without it: what it has computed with them since counts for nothing."""
+        silent_s = SILENT_S if self._formed is None else self._formed.silent_s
+        if time.monotonic() - self._beaten_at > ASLEEP_SHARE * silent_s:
+            self._slept.add(generation)
+        return generation in self._slept
+
+    def others_wait(self) -> bool:
+        """Whether someone wants to join the gang."""
+        return self._others_wait
+
+    def leave(self) -> None:
+        """Say goodbye; the others know already."""
+        with self._changed:
+            self._left = True
+            self._write(Bye())
+            self._hang_up()
+
+    def _beat(self) -> None:
+        while not self._left:
+            with self._changed:
+                self._wake()
+                self._write(Beat(self.standing))
+            time.sleep(BEAT_S)
+
+    def _wake(self) -> None:
+        """Note that this thread runs; if it has not for long, the gang is over for good."""
+        formed = self._formed
+        if formed is not None:
+            self.was_asleep(formed.generation)
+        self._beaten_at = time.monotonic()
+
+    def _listen(self) -> None:
+        while not self._left:
+            try:
+                link = self._connect()
+            except (OSError, ValueError):
+                time.sleep(RETRY_S)
+                continue
+            self._read(link)
+
+    def _connect(self) -> socket.socket:
+        host, _, port = _resolve(self._address).rpartition(":")
+        link = socket.create_connection((host, int(port)), timeout=CONNECT_S)
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link.settimeout(None)
+        with self._changed:
+            self._host = link.getsockname()[0]
+            self._link = link
+            self._write(
+                replace(
+                    self._hello,
+                    store=f"{self._host}:{self._store_port}",
+                    standing=self.standing,
+                    ready=self._awaits,
+                )
+            )
+        return link
+
+    def _read(self, link: socket.socket) -> None:
+        with link, link.makefile("rb") as lines, contextlib.suppress(OSError, ValueError):
+            for line in lines:
+                self._take(decode(line))
+        with self._changed:
+            self._connected_at = time.monotonic()
+            if self._link is link:
+                self._link = None
+            self._changed.notify_all()
+
+    def _take(self, letter: object) -> None:
+        with self._changed:
+            if isinstance(letter, Formed):
+                self._formed, self._unseen = letter, True
+                self._awaits = self._others_wait = False
+            elif isinstance(letter, Over):
+                self._ended[letter.generation] = letter.why
+            elif isinstance(letter, Waiting):
+                self._others_wait = True
+            self._changed.notify_all()
+
+    def _write(self, letter: FromTrainer) -> None:
+        """A line that is broken is found so by who reads it."""
+        if self._link is not None:
+            try:
+                self._link.sendall(encode(letter))
+            except OSError:
+                self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self._link is not None:
+            with contextlib.suppress(OSError):
+                self._link.shutdown(socket.SHUT_RDWR)
+            self._link = None
+
+    def _silence_s(self) -> float:
+        return time.monotonic() - self._connected_at
+
+
+def _resolve(address: str) -> str:
+    parts = urlsplit(address)
+    if parts.scheme == "file":
+        return Path(unquote(parts.path)).read_text(encoding="ascii").strip()
+    return address

@@ -1,0 +1,120 @@
+"""What a virtual shard of a step is made of: a pure function of (seed, step, shard)."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import sys
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+from costopt.domain.errors import CostoptError
+
+ORDER, SAMPLE, SHARD = range(3)
+"""What is drawn, so that no two streams are the same."""
+
+
+class Samples(Protocol):
+    """Gives the batch of one virtual shard at one step, the same whenever it is asked."""
+
+    def batch(self, step: int, shard: int) -> Any:
+        """The batch, as the model takes it."""
+        ...
+
+
+class FunctionSamples:
+    """A user's function ``data(step, shard) -> batch``; it must not depend on anything else."""
+
+    def __init__(self, function: Callable[[int, int], Any]) -> None:
+        self._function = function
+
+    def batch(self, step: int, shard: int) -> Any:
+        """What the function gives."""
+        return self._function(step, shard)
+
+
+class DatasetSamples:
+    """A map-style dataset, permuted anew in each epoch by (seed, epoch).
+
+    The steps run through the epochs without a gap, so a batch may hold the end of one and the
+    beginning of the next. Random augmentation draws from (seed, epoch, index).
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        seed: int,
+        shard_size: int,
+        shards: int,
+        collate: Callable[[list[Any]], Any] | None = None,
+    ) -> None:
+        self._dataset, self._seed = dataset, seed
+        self._shard_size, self._shards = shard_size, shards
+        self._collate = torch.utils.data.default_collate if collate is None else collate
+        self._orders: dict[int, list[int]] = {}
+
+    def batch(self, step: int, shard: int) -> Any:
+        """The shard's samples, collated."""
+        first = (step * self._shards + shard) * self._shard_size
+        return self._collate([self._sample(first + i) for i in range(self._shard_size)])
+
+    def _sample(self, place: int) -> Any:
+        epoch, within = divmod(place, len(self._dataset))
+        index = self._order(epoch)[within]
+        seed_generators(self._seed, SAMPLE, epoch, index)
+        return self._dataset[index]
+
+    def _order(self, epoch: int) -> list[int]:
+        if epoch not in self._orders:
+            draw = torch.Generator().manual_seed(seed_of(self._seed, ORDER, epoch))
+            self._orders = {
+                past: order for past, order in self._orders.items() if past == epoch - 1
+            }
+            self._orders[epoch] = torch.randperm(len(self._dataset), generator=draw).tolist()
+        return self._orders[epoch]
+
+
+def samples_of(
+    data: Any,
+    *,
+    seed: int,
+    global_batch: int,
+    shards: int,
+    collate: Callable[[list[Any]], Any] | None,
+) -> Samples:
+    """A map-style dataset, or a function of (step, shard). Raises CostoptError on anything else."""
+    if global_batch % shards:
+        raise CostoptError(
+            f"a global batch of {global_batch} cannot be cut into {shards} virtual shards",
+            hint="choose virtual_shards so that it divides global_batch",
+        )
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        if len(data) == 0:
+            raise CostoptError("the data set is empty", hint="check where its files are")
+        size = global_batch // shards
+        return DatasetSamples(data, seed=seed, shard_size=size, shards=shards, collate=collate)
+    if callable(data):
+        return FunctionSamples(data)
+    raise CostoptError(
+        f"data of type {type(data).__name__} cannot be cut into virtual shards",
+        hint="give a data set with __len__ and __getitem__, or a function of (step, shard)",
+    )
+
+
+def seed_of(*numbers: int) -> int:
+    """63 bits that follow from the numbers and nothing else: SHA-256, not Python's hash."""
+    digest = hashlib.sha256(" ".join(map(str, numbers)).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def seed_generators(*numbers: int) -> None:
+    """Set Python's, NumPy's (where it is loaded), torch's and CUDA's generators."""
+    seed = seed_of(*numbers)
+    torch.manual_seed(seed)
+    random.seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed & 0xFFFFFFFF)

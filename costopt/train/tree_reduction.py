@@ -1,0 +1,189 @@
+"""The sum over all virtual shards in one fixed order, whoever has computed which of them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from costopt.train.group import Group
+from costopt.train.layout import Layout
+from costopt.train.shards import Node, PartialSums, Tree, nodes_of, owned
+from costopt.train.vote import VOTE_NUMBERS, Decision, Vote
+
+
+class TreeReduction:
+    """Gradients go in shard by shard; ``reduce`` leaves their mean in the parameters.
+
+    Each rank adds what it can of the tree by itself. Then the vector is cut in as many pieces as
+    there are ranks: every rank gets its piece of all partial sums (all-to-all), adds them as the
+    tree says, and all gather the pieces. The bytes sent are those of a ring all-reduce where the
+    shards of a rank make one subtree, that is, where the ranks are a power of two.
+    """
+
+    def __init__(self, group: Group, layout: Layout, shards: int) -> None:
+        self._group = group
+        self._layout = layout
+        self._tree = Tree(shards)
+        self._sums: PartialSums[_Vector] = PartialSums(self._tree, self._add)
+        self._spare: list[_Vector] = []
+        self._room = layout.length + max(shards, group.size)
+        self._taken: set[int] = set()
+        self._tail = _Tail(layout.slots, shards)
+
+    def missing(self) -> list[int]:
+        """The shards of this rank whose gradient has not been taken yet."""
+        return [s for s in self._owned() if s not in self._taken]
+
+    def take(self, shard: int) -> None:
+        """Take the gradients of one shard out of the parameters."""
+        found = self._layout.found()
+        self._tail.note(found)
+        left = self._sums.left_of(shard) if shard % 2 else None
+        if left is None:
+            vector = self._fresh()
+            _copy(vector.views, found)
+            self._sums.add(Node(0, shard), vector)
+        else:
+            _add(left.views, found)
+            self._sums.absorb(Node(0, shard))
+        self._layout.drop_gradients()
+        self._taken.add(shard)
+
+    def observe(self, shard: int, loss: float) -> None:
+        """The loss of one shard, for the mean that all will know."""
+        self._tail.losses[shard] = loss
+
+    def forget(self) -> None:
+        """Drop what was taken."""
+        self._layout.forget()
+        self._clear()
+
+    def reduce(self, vote: Vote) -> Decision:
+        """Collective. Raises PeerLostError; what was taken is still there then."""
+        own = self._tail.tensor(vote, self._layout)
+        if self._group.size == 1:
+            tails = [own]
+            ((_, total),) = self._sums.in_order()
+            total.flat.div_(self._tree.shards)
+        else:
+            tails, total = self._meet(own)
+        decision, present = _Tail.read(tails, self._layout.slots)
+        self._layout.give(total.views, present)
+        if self._group.size > 1:
+            self._spare.append(total)
+        self._clear()
+        return decision
+
+    def salvage(self) -> None:
+        """After a reduction that broke: drop what was taken, and the memory that it lay in. A peer
+        that was only cut off may still be sent it; it must not be sent what comes next."""
+        self.forget()
+        self._spare.clear()
+
+    def _clear(self) -> None:
+        self._spare += [vector for _, vector in self._sums.in_order()]
+        self._sums.clear()
+        self._taken.clear()
+        self._tail = _Tail(self._layout.slots, self._tree.shards)
+
+    def _meet(self, own: Tensor) -> tuple[list[Tensor], _Vector]:
+        """All tails, and the mean."""
+        group = self._group
+        tails = [torch.empty_like(own) for _ in range(group.size)]
+        collecting = group.collect(tails, own)
+        piece = math.ceil(self._layout.length / group.size)
+        nodes = [nodes_of(self._tree, self._owned(rank)) for rank in range(group.size)]
+        sent = self._packed(piece)
+        received = self._layout.vector(0).new_empty(piece * sum(map(len, nodes)))
+        sent_sizes = [piece * len(nodes[group.rank])] * group.size
+        group.settle(
+            collecting,
+            group.exchange(received, sent, [piece * len(each) for each in nodes], sent_sizes),
+        )
+        mean = self._added(received, [node for each in nodes for node in each], piece)
+        total = self._fresh()
+        group.concatenate(total.flat[: piece * group.size], mean.div_(self._tree.shards))
+        return tails, total
+
+    def _packed(self, piece: int) -> Tensor:
+        """This rank's partial sums, cut so that what goes to one rank lies together."""
+        size = self._group.size
+        flats = [vector.flat[: piece * size] for _, vector in self._sums.in_order()]
+        if len(flats) == 1:
+            return flats[0]
+        if not flats:
+            return self._layout.vector(0).new_empty(0)
+        return torch.stack([flat.view(size, piece) for flat in flats], dim=1).flatten()
+
+    def _added(self, received: Tensor, nodes: list[Node], piece: int) -> Tensor:
+        sums: PartialSums[Tensor] = PartialSums(self._tree, lambda left, right: left.add_(right))
+        for node, part in zip(nodes, torch.split(received, piece), strict=True):
+            sums.add(node, part)
+        ((_, total),) = sums.in_order()
+        return total
+
+    def _owned(self, rank: int | None = None) -> range:
+        rank = self._group.rank if rank is None else rank
+        return owned(rank, self._group.size, self._tree.shards)
+
+    def _fresh(self) -> _Vector:
+        return self._spare.pop() if self._spare else _Vector(self._layout, self._room)
+
+    def _add(self, left: _Vector, right: _Vector) -> _Vector:
+        left.flat.add_(right.flat)
+        self._spare.append(right)
+        return left
+
+
+class _Vector:
+    def __init__(self, layout: Layout, room: int) -> None:
+        self.flat = layout.vector(room).zero_()
+        self.views = layout.views(self.flat)
+
+
+class _Tail:
+    """[votes | who has a gradient | losses of shards, NaN where none was observed] of one rank."""
+
+    def __init__(self, parameters: int, shards: int) -> None:
+        self._present = [False] * parameters
+        self.losses: dict[int, float] = {}
+        self._shards = shards
+
+    def note(self, found: list[Tensor | None]) -> None:
+        for index, gradient in enumerate(found):
+            self._present[index] |= gradient is not None
+
+    def tensor(self, vote: Vote, layout: Layout) -> Tensor:
+        losses = [self.losses.get(shard, math.inf) for shard in range(self._shards)]
+        observed = [float(shard in self.losses) for shard in range(self._shards)]
+        numbers = [*vote.numbers(), *map(float, self._present), *observed, *losses]
+        return torch.tensor(numbers, dtype=torch.float64, device=layout.device)
+
+    @staticmethod
+    def read(tails: list[Tensor], parameters: int) -> tuple[Decision, list[bool]]:
+        rows = [tail.tolist() for tail in tails]
+        present = [any(row[VOTE_NUMBERS + i] for row in rows) for i in range(parameters)]
+        rest = [row[VOTE_NUMBERS + parameters :] for row in rows]
+        shards = len(rest[0]) // 2
+        found = {s: row[shards + s] for row in rest for s in range(shards) if row[s]}
+        mean = sum(found[s] for s in sorted(found)) / len(found) if found else None
+        return Decision.of([row[:VOTE_NUMBERS] for row in rows], mean), present
+
+
+def _copy(views: list[Tensor], found: list[Tensor | None]) -> None:
+    for view, gradient in zip(views, found, strict=True):
+        if gradient is None:
+            view.zero_()
+        else:
+            view.copy_(gradient)
+
+
+def _add(views: list[Tensor], found: list[Tensor | None]) -> None:
+    """A missing gradient is a zero that is added: -0.0 + 0.0 is not -0.0."""
+    for view, gradient in zip(views, found, strict=True):
+        if gradient is None:
+            view.add_(0.0)
+        else:
+            view.add_(gradient.to(view.dtype))
