@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from costopt.agent.agent import Agent
+from costopt.agent.data_cache import GIB
 from costopt.agent.launcher import Launcher
 from costopt.agent.meter.node import open_node_meter
 from costopt.agent.notices.named import KINDS, notice_source
@@ -29,15 +30,29 @@ def main() -> None:
         host=options.host,
         launcher=Launcher(options.launcher),
         processes=options.processes,
-        poll_s=options.poll_s,
-        heartbeat_s=options.heartbeat_s,
+        poll_s=_poll_s(options.poll_s, options.store),
+        heartbeat_s=_heartbeat_s(options.heartbeat_s, options.store),
         grace_s=options.grace_s,
+        data_folder=options.data_folder,
+        data_most_bytes=round(options.data_gib * GIB),
         workdir=options.workdir,
     )
     meter, unmeasured = open_node_meter() if options.meter == "auto" else (None, ())
     for why in unmeasured:
         print(why, file=sys.stderr, flush=True)  # noqa: T201
     Agent(settings, open_store(options.store), notices, meter).run()
+
+
+def _poll_s(asked: float | None, store: str) -> float:
+    return asked if asked is not None else 1.0 if _is_remote(store) else 0.1
+
+
+def _heartbeat_s(asked: float | None, store: str) -> float:
+    return asked if asked is not None else 2.0 if _is_remote(store) else 0.5
+
+
+def _is_remote(store: str) -> bool:
+    return "://" in store and not store.startswith("file:")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,6 +80,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--workdir", type=Path, help="the job's folder here, where the controller has it elsewhere"
     )
+    parser.add_argument("--data-folder", type=Path, help="keeps the job's data on this disk")
+    parser.add_argument("--data-gib", type=float, default=100.0, help="at most so much of them")
     parser.add_argument(
         "--host", default="127.0.0.1", help="address under which the other nodes reach this one"
     )
@@ -72,8 +89,14 @@ def _parser() -> argparse.ArgumentParser:
         "--launcher", choices=[launcher.value for launcher in Launcher], default="torchrun"
     )
     parser.add_argument("--processes", type=int, default=1, help="trainer processes on this node")
-    parser.add_argument("--poll-s", type=float, default=0.1, help="seconds between looks")
-    parser.add_argument("--heartbeat-s", type=float, default=0.5)
+    parser.add_argument(
+        "--poll-s",
+        type=float,
+        help="seconds between looks: 0.1, or 1 where the store is paid by the request",
+    )
+    parser.add_argument(
+        "--heartbeat-s", type=float, help="seconds between heartbeats: 0.5, or 2 over the network"
+    )
     parser.add_argument("--grace-s", type=float, default=120.0, help="to save and stop in")
     return parser
 

@@ -15,6 +15,7 @@ from costopt.agent.meter.node import NodeMeter
 from costopt.agent.notices.notice_file import FileNotices
 from costopt.agent.notices.source import NoNotices, Notice, NoticeSource
 from costopt.agent.power_limit import PowerLimit
+from costopt.agent.prefetch import Prefetch
 from costopt.agent.pulse import Pulse, Standing
 from costopt.agent.settings import AgentSettings
 from costopt.agent.stop_notice import StopNotice
@@ -45,6 +46,7 @@ class Agent:
         self._power = PowerLimit(settings.folder)
         self._leaving = threading.Event()
         self._attempt: Attempt | None = None
+        self._data: Prefetch | None = None
         self._noticed = False
         self._gone = False
         self._trouble = ""
@@ -65,6 +67,8 @@ class Agent:
                 self._depart()
         finally:
             self._notices.close()
+            if self._data is not None:
+                self._data.close()
             if self._attempt is not None:
                 self._attempt.kill()
             self._power.take_off()
@@ -108,8 +112,24 @@ class Agent:
         elif gang.generation == attempt.gang.generation:
             self._heed_power(attempt, gang)
         if attempt.waits_to_start and not self._noticed:
-            self._power.keep_to(attempt.gang.power_cap_w)
-            attempt.start()
+            self._start(attempt)
+
+    def _start(self, attempt: Attempt) -> None:
+        data = self._data_of(attempt.gang)
+        if data is not None and not data.done:
+            attempt.wait(data.message)
+            return
+        self._power.keep_to(attempt.gang.power_cap_w)
+        attempt.start(None if data is None else data.directory)
+
+    def _data_of(self, gang: Gang) -> Prefetch | None:
+        """The job's data on their way to this node's disk, where they are to be kept there."""
+        folder = self.settings.data_folder
+        if folder is None or gang.data_uri is None:
+            return None
+        if self._data is None or self._data.uri != gang.data_uri:
+            self._data = Prefetch(gang.data_uri, folder, self.settings.data_most_bytes)
+        return self._data
 
     def _attempt_for(self, gang: Gang) -> Attempt:
         if isinstance(self._notices, FileNotices):

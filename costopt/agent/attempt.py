@@ -72,14 +72,18 @@ class Attempt:
         elif self.activity in (NodeActivity.IDLE, NodeActivity.STARTING):
             self.end(NodeActivity.STOPPED, "asked to leave before training began")
 
-    def start(self) -> None:
-        """Start the command once the gang has a place to meet."""
+    def wait(self, message: str) -> None:
+        """Say what the start waits for."""
+        self.message = message
+
+    def start(self, data_dir: Path | None = None) -> None:
+        """Start the command once the gang has a place to meet; its data lie in ``data_dir``."""
         settings = self.settings
         rendezvous = meet(self.gang, settings.node_id, settings.host, self._mailbox)
         if rendezvous is None:
             return
         try:
-            self.trainer = self._started(rendezvous)
+            self.trainer = self._started(rendezvous, data_dir)
         except OSError as error:
             self.exit_code = 127
             self._blame_command(
@@ -138,7 +142,7 @@ class Attempt:
         if self.trainer is not None:
             self.trainer.kill()
 
-    def _started(self, rendezvous: Rendezvous) -> Trainer:
+    def _started(self, rendezvous: Rendezvous, data_dir: Path | None) -> Trainer:
         gang, settings = self.gang, self.settings
         env = TrainerEnv(
             job=gang.job,
@@ -152,7 +156,7 @@ class Attempt:
             noticed_share=gang.noticed_share,
             speed=gang.speed,
             total_units=gang.total_units,
-            data_dir=settings.data_dir,
+            data_dir=data_dir,
             upload_bytes_per_s=self.upload_bytes_per_s,
         )
         spec = launch_spec(

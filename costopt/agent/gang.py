@@ -13,7 +13,8 @@ class Gang:
     ``checkpoint_interval_s`` and ``hazard_per_hour`` (interruptions of the gang) are in the job's
     time, which runs ``speed`` times faster than the wall; ``formed_at`` is wall time in POSIX
     seconds. ``hazard_per_hour`` None means: keep the interval as it is. ``power_cap_w`` is the
-    limit of each GPU, None for none; it may change within a generation.
+    limit of each GPU, None for none; it may change within a generation. ``data_uri`` is where the
+    job's data lie, None where it does not say.
     """
 
     job: str
@@ -30,6 +31,7 @@ class Gang:
     noticed_share: float = 0.0
     speed: float = 1.0
     power_cap_w: float | None = None
+    data_uri: str | None = None
 
     def rank(self, node_id: str) -> int | None:
         """The node's rank, or None where it is not a member."""

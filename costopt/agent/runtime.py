@@ -110,6 +110,7 @@ class MailboxRuntime:
                 noticed_share=self._noticed_share,
                 speed=self._speed,
                 power_cap_w=None if power_cap is None else power_cap.cap_w,
+                data_uri=None if job.data is None else _absolute(job.data.uri, job.workdir),
             )
         )
 

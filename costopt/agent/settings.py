@@ -15,9 +15,9 @@ class AgentSettings:
     ``host`` is the address under which other members reach this node. ``grace_s`` is how long a
     trainer may take to save and stop, ``handover_s`` when a new generation already waits.
     ``judge_s`` is how long a failed command's peers are watched before the command is blamed,
-    ``peer_silent_s`` how long a peer may stay unheard. ``data_dir`` holds the job's data where it
-    is kept on this node's disk. ``workdir`` is where the job's folder lies here, None where it lies
-    where the controller has it.
+    ``peer_silent_s`` how long a peer may stay unheard. ``data_folder`` keeps the job's data on
+    this node's disk, at most ``data_most_bytes`` of them; None keeps none. ``workdir`` is where the
+    job's folder lies here, None where it lies where the controller has it.
     """
 
     job: str
@@ -32,7 +32,8 @@ class AgentSettings:
     handover_s: float = 10.0
     judge_s: float = 2.5
     peer_silent_s: float = 10.0
-    data_dir: Path | None = None
+    data_folder: Path | None = None
+    data_most_bytes: int = 0
     workdir: Path | None = None
 
     def place(self, workdir: str) -> str:

@@ -1,0 +1,205 @@
+"""An agent that a test ticks: notices, data and scripts of all kinds."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from costopt.agent.agent import Agent
+from costopt.agent.gang import Gang
+from costopt.agent.heartbeat import Heartbeat, NodeActivity
+from costopt.agent.launcher import Launcher
+from costopt.agent.mailbox import Mailbox
+from costopt.agent.notices.notice_file import FileNotices
+from costopt.agent.notices.source import NoNotices
+from costopt.agent.settings import AgentSettings
+from costopt.agent.status import SavedCheckpoint, TrainerState, TrainerStatus
+from costopt.agent.stop_notice import StopNotice
+from costopt.store.folder import FileStore
+
+
+class Node:
+    """One agent and the controller's side of its mailbox; its trainer is a Python script."""
+
+    def __init__(self, folder: Path, **settings: object) -> None:
+        self.folder = folder / "node"
+        self.folder.mkdir()
+        self.workdir = folder
+        self.notice = folder / "notice.json"
+        store = FileStore(folder / "store")
+        self.mailbox = Mailbox(store, "j")
+        fields = {
+            "launcher": Launcher.DIRECT,
+            "heartbeat_s": 0.0,
+            "judge_s": 0.1,
+            "grace_s": 2.0,
+            **settings,
+        }
+        self.agent = Agent(
+            AgentSettings("j", "n1", self.folder, **fields),  # type: ignore[arg-type]
+            store,
+            FileNotices(self.notice),
+        )
+
+    def close(self) -> None:
+        self.agent.leave()
+        self.agent.run()
+
+    def run(self, script: str, generation: int = 1, **gang: object) -> None:
+        command = (sys.executable, "-c", script)
+        self.mailbox.post_gang(
+            Gang("j", generation, ("n1",), command, str(self.workdir), 0.0, **gang)  # type: ignore[arg-type]
+        )
+
+    def until(self, reached: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 30
+        while not reached():
+            assert time.monotonic() < deadline, self.beat()
+            time.sleep(0.01)
+            self.agent.tick()
+
+    def beat(self) -> Heartbeat:
+        self.agent.tick()
+        beat = self.mailbox.heartbeat("n1")
+        assert beat is not None
+        return beat
+
+    def ends_as(self, state: NodeActivity) -> Heartbeat:
+        self.until(lambda: self.beat().state is state)
+        return self.beat()
+
+
+Make = Callable[..., Node]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[Node] = []
+
+    def node_with(**settings: object) -> Node:
+        made.append(Node(tmp_path, **settings))
+        return made[-1]
+
+    yield node_with
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def node(make: Make) -> Node:
+    return make()
+
+
+OWN = """
+import os, pathlib, signal, sys, time
+saved = pathlib.Path("own.txt")
+def leave(*_):
+    saved.write_text("step 7")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, leave)
+pathlib.Path("up").touch()
+while True:
+    time.sleep(0.01)
+"""
+
+
+def test_a_script_that_knows_nothing_of_costopt_saves_on_sigterm(node: Node) -> None:
+    node.run(OWN)
+    node.until((node.workdir / "up").exists)
+    node.notice.write_text('{"action": "terminate", "time": null}')
+    beat = node.ends_as(NodeActivity.STOPPED)
+    assert (node.workdir / "own.txt").read_text() == "step 7"
+    assert beat.notice
+    assert beat.message == "left with 0 on SIGTERM, by its own means"
+
+
+def test_its_children_hear_the_signal_too(node: Node) -> None:
+    node.run(
+        f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {OWN!r}]); "
+        "time.sleep(100)"
+    )
+    node.until((node.workdir / "up").exists)
+    node.mailbox.ask_drain("n1")
+    node.until((node.workdir / "own.txt").exists)
+    node.ends_as(NodeActivity.STOPPED)
+
+
+def test_a_script_that_ignores_sigterm_is_killed_when_its_grace_is_over(
+    tmp_path: Path, make: Make
+) -> None:
+    node = make(grace_s=0.2)
+    node.run(OWN.replace("leave)", "signal.SIG_IGN)"))
+    node.until((node.workdir / "up").exists)
+    node.notice.touch()
+    beat = node.ends_as(NodeActivity.STOPPED)
+    assert beat.message == "left with -9 before it had saved"
+
+
+def reporting(*checkpoints: SavedCheckpoint) -> str:
+    """A trainer that reports itself, and copies its notice to where the test finds it."""
+    status = TrainerStatus(1, TrainerState.TRAINING, time.time(), checkpoints=checkpoints)
+    return f"""
+import os, pathlib, time
+status = pathlib.Path(os.environ["COSTOPT_STATUS_FILE"])
+from costopt.agent.status import *
+{status!r}.write(status)
+notice = pathlib.Path(os.environ["COSTOPT_NOTICE_FILE"])
+while not notice.exists():
+    time.sleep(0.01)
+pathlib.Path("told").write_bytes(notice.read_bytes())
+TrainerStatus(1, TrainerState.STOPPED, time.time()).write(status)
+""".replace("<TrainerState.TRAINING: 'training'>", "TrainerState.TRAINING")
+
+
+def test_a_notice_carries_its_deadline_and_the_measured_upload(node: Node) -> None:
+    node.run(reporting(SavedCheckpoint("c", 1.0, "u", 0.0, 4_000_000, 2.0)), speed=60.0)
+    node.until(lambda: node.beat().state is NodeActivity.TRAINING)
+    assert node.beat().upload_bytes_per_s == 2_000_000
+    told = {"noticed_at": "2026-03-01T12:00:00+00:00", "time": "2026-03-01T12:10:00+00:00"}
+    node.notice.write_text(json.dumps(told))
+    node.ends_as(NodeActivity.STOPPED)
+    notice = StopNotice.read(node.workdir / "told")
+    assert notice is not None
+    assert notice.deadline_at is not None
+    assert notice.deadline_at - node.notice.stat().st_mtime == pytest.approx(10, abs=0.1)
+    assert notice.upload_bytes_per_s == 2_000_000
+    assert notice.leaves_time_for(1_000_000_000, notice.deadline_at - 10) is False
+
+
+def test_a_warning_is_told_at_once_and_stops_nothing(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.run("import time; time.sleep(100)")
+    node.beat()
+    monkeypatch.setattr(FileNotices, "warning", lambda _: "rebalance recommended")
+    beat = node.beat()
+    assert beat.warning == "rebalance recommended"
+    assert not beat.notice
+    monkeypatch.setattr(FileNotices, "warning", NoNotices.warning)
+    assert node.beat().state is NodeActivity.STARTING
+
+
+def test_training_waits_for_its_data(tmp_path: Path, make: Make) -> None:
+    node = make(data_folder=tmp_path / "disk", data_most_bytes=1000)
+    script = (
+        "import os, pathlib; d = pathlib.Path(os.environ['COSTOPT_DATA_DIR']); "
+        "pathlib.Path('read').write_bytes((d / 'a' / 'x').read_bytes())"
+    )
+    node.run(script, data_uri=f"{tmp_path}/data")
+    data = FileStore(tmp_path / "data")
+    data.put("a/x", b"corpus")
+    node.ends_as(NodeActivity.FINISHED)
+    assert (tmp_path / "read").read_bytes() == b"corpus"
+
+
+def test_data_that_cannot_be_had_are_told_of(tmp_path: Path, make: Make) -> None:
+    node = make(data_folder=tmp_path / "disk", data_most_bytes=3)
+    FileStore(tmp_path / "data").put("big", b"corpus")
+    node.run("pass", data_uri=f"{tmp_path}/data")
+    node.until(lambda: "more than the cache" in node.beat().message)
+    assert node.beat().state is NodeActivity.STARTING
