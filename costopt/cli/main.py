@@ -19,7 +19,9 @@ COMMANDS = {
     "explain": Entry("costopt.cli.explain", "explain", "Tell why a decision was made."),
     "report": Entry("costopt.cli.report", "report", "Write a job's report as one HTML file."),
     "catalog": Entry("costopt.cli.catalog", "catalog", "List GPU instance types and regions."),
-    "market": Entry("costopt.cli.market", "market", "Generate, import and show market histories."),
+    "market": Entry(
+        "costopt.cli.market", "market", "Generate, record, import and show market histories."
+    ),
     "carbon": Entry("costopt.cli.carbon", "carbon", "Import and show carbon histories."),
     "validate": Entry("costopt.cli.validate", "validate", "Check job, policy and account files."),
     "schema": Entry("costopt.cli.schema", "schema", "Print the JSON Schema of a file format."),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.figures import length, number, percent, pool_name, usd
+from costopt.cli.market_fill import fill
 from costopt.cli.market_record import record
 from costopt.cli.options import complete_gpu, instant
 from costopt.cli.options import pool as pool_option
@@ -34,7 +35,7 @@ out_option = click.option(
 
 @click.group()
 def market() -> None:
-    """Generate, import and show market histories.
+    """Generate, record, import and show market histories.
 
     A market history holds the price and the capacity of pools over time. plan reads prices and
     hazards from one, backtest and the embedded provider live through it.
@@ -175,6 +176,7 @@ def show_(file: Path, output: str) -> None:
 
 
 market.add_command(record)
+market.add_command(fill)
 
 
 def _say_written(history: MarketHistory, out: Path) -> None:
