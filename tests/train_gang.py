@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 STEPS = 24
 SHARDS = 8
@@ -76,7 +76,7 @@ def train(options: dict[str, Any]) -> None:
                 if inputs[0, 0] > 0.5:
                     found = found * rare
                 loss = (found - targets).square().mean()
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
                 job.observe(loss)
         job.apply()
         steps.append(step)
@@ -109,7 +109,7 @@ class Nursery:
         )
         self._started: list[int] = []
 
-    def __enter__(self) -> Nursery:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -174,12 +174,17 @@ def _serve() -> None:
                 found, status = os.waitpid(pid, os.WNOHANG)
                 if found:
                     ended[pid] = os.waitstatus_to_exitcode(status)
-            print(ended.get(pid, "runs"), flush=True)
+            _say(ended.get(pid, "runs"))
             continue
         child = os.fork()
         if child == 0:
             _run(question)
-        print(child, flush=True)
+        _say(child)
+
+
+def _say(answer: object) -> None:
+    sys.stdout.write(f"{answer}\n")
+    sys.stdout.flush()
 
 
 def _run(question: dict[str, Any]) -> None:
@@ -193,7 +198,7 @@ def _run(question: dict[str, Any]) -> None:
         code = 0
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else 1
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - the test reads the log
         import traceback
 
         traceback.print_exc()
