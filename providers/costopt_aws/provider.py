@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
+from costopt.domain.bill import NodeBill
 from costopt.domain.errors import BadRequestError
 from costopt.domain.estimate import Estimate
 from costopt.domain.fleet import LaunchRequest, Node
+from costopt.domain.leftover import Leftover
 from costopt.domain.market import Interruption, Offer
 from costopt.domain.ports import Clock, PriceChange, PriceSeries
 from costopt.domain.quota import Quota
+from costopt_aws.billing import Billing
 from costopt_aws.bootstrap import AwsBootstrap
 from costopt_aws.clients import Clients
 from costopt_aws.instance_types import InstanceTypes
 from costopt_aws.launching import Launcher
+from costopt_aws.leftovers import Leftovers
 from costopt_aws.listing import Listing
 from costopt_aws.market import AwsMarket
 from costopt_aws.node_book import NodeBook
@@ -36,8 +40,10 @@ class AwsProvider:
         self._clock = clock
         book = NodeBook()
         self._listing = Listing(clients, options.regions, book)
+        self._leftovers = Leftovers(clients, options.regions, self._listing)
         self._notices = Notices(clients, options.queues, book)
         self._stopping = Stopping(clients, options.regions, book, self._notices)
+        self._billing = Billing(clients, self.market.zones)
         self._launcher = Launcher(
             clients,
             self.market.zones,
@@ -111,6 +117,14 @@ class AwsProvider:
         """When EC2 called the node's interruption more likely than usual, or None."""
         return self._notices.rebalance_recommended(node_id)
 
+    def leftovers(self, owner: str) -> tuple[Leftover, ...]:
+        """Volumes, launch templates, placement groups and stopped instances of this owner."""
+        return self._leftovers.of(owner)
+
+    def remove(self, leftover: Leftover) -> None:
+        """Remove one of them; silent where it is gone."""
+        self._leftovers.remove(leftover)
+
     def silent_regions(self) -> frozenset[str]:
         """The regions that did not answer the last listing of nodes."""
         return frozenset(self._listing.silent)
@@ -121,7 +135,14 @@ class AwsProvider:
         queues = {
             f"{NAME} {region} notices": e.message for region, e in self._notices.silent.items()
         }
-        return {**regions, **queues}
+        left = {
+            f"{NAME} {region} leftovers": e.message for region, e in self._leftovers.silent.items()
+        }
+        return {**regions, **queues, **left}
+
+    def bill(self, node: Node) -> NodeBill | None:
+        """What EC2 charges for an ended node, None where it is not known."""
+        return self._billing.bill(node)
 
     def close(self) -> None:
         """Let go of connections."""

@@ -1,0 +1,111 @@
+"""What runs or lies in a cloud under our owner tag, and that no ledger answers for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from costopt.domain.fleet import Node
+from costopt.domain.leftover import Cleanable, Leftover
+from costopt.domain.ports import Ledger, Provider
+from costopt.engine.record import JobRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """``thing`` is a node or what else is left, ``why`` says why nobody answers for it."""
+
+    thing: Node | Leftover
+    why: str
+
+    @property
+    def kind(self) -> str:
+        """ "node", or the provider's word."""
+        return "node" if isinstance(self.thing, Node) else self.thing.kind
+
+    @property
+    def name(self) -> str:
+        """As the provider calls it."""
+        return self.thing.node_id if isinstance(self.thing, Node) else self.thing.name
+
+    @property
+    def place(self) -> str:
+        """The pool, or "provider/region"."""
+        return str(self.thing.pool) if isinstance(self.thing, Node) else self.thing.place
+
+    @property
+    def since(self) -> datetime | None:
+        """When it was made; None where the provider does not tell."""
+        if isinstance(self.thing, Node):
+            return self.thing.launched_at
+        return self.thing.created_at
+
+
+def read_records(ledgers: Iterable[Ledger]) -> Mapping[str, JobRecord]:
+    """What the ledgers hold of every job. Raises LedgerError."""
+    records: dict[str, JobRecord] = {}
+    for ledger in ledgers:
+        for recorded in ledger.events():
+            job = recorded.event.job
+            records.setdefault(job, JobRecord(job)).apply(recorded.event)
+    return records
+
+
+def find_orphans(
+    provider: Provider,
+    owner: str,
+    records: Mapping[str, JobRecord],
+    now: datetime,
+    grace_s: float,
+) -> tuple[Orphan, ...]:
+    """Things with the owner's tag, older than the grace time, that no ledger answers for.
+
+    A node is answered for while the ledger says that it lives, or that its launch may still be
+    under way. A leftover that serves a job is, as long as the job is not over. Raises
+    ProviderError.
+    """
+    oldest = now - timedelta(seconds=grace_s)
+    found: list[Orphan] = []
+    for node in provider.nodes(owner):
+        why = _why_orphan(node, records)
+        if node.state.alive and node.launched_at <= oldest and why:
+            found.append(Orphan(node, why))
+    if isinstance(provider, Cleanable):
+        for leftover in provider.leftovers(owner):
+            why = _why_left(leftover, records)
+            old = leftover.created_at is None or leftover.created_at <= oldest
+            if old and why:
+                found.append(Orphan(leftover, why))
+    return tuple(found)
+
+
+def reap(provider: Provider, orphan: Orphan) -> None:
+    """Give it back. Raises ProviderError."""
+    if isinstance(orphan.thing, Node):
+        provider.terminate(orphan.thing.node_id)
+    elif isinstance(provider, Cleanable):
+        provider.remove(orphan.thing)
+
+
+def _why_orphan(node: Node, records: Mapping[str, JobRecord]) -> str:
+    """Empty where the ledger answers for the node."""
+    record = records.get(node.job)
+    if record is None:
+        return f"the ledger knows of no job {node.job!r}"
+    if node.node_id in record.live or node.key in record.intents:
+        return ""
+    if node.node_id in record.known:
+        return "it runs, and by the ledger it has ended"
+    return f"the ledger of job {node.job!r} does not hold it"
+
+
+def _why_left(leftover: Leftover, records: Mapping[str, JobRecord]) -> str:
+    record = records.get(leftover.job)
+    if not leftover.serves_job:
+        return "no node uses it"
+    if record is None:
+        return f"the ledger knows of no job {leftover.job!r}"
+    if record.over:
+        return f"job {leftover.job!r} is over"
+    return ""

@@ -1,0 +1,126 @@
+"""What launches leave behind: volumes, launch templates, placement groups, stopped instances."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from costopt.domain.errors import BadRequestError, ProviderError
+from costopt.domain.leftover import Leftover
+from costopt_aws import tags
+from costopt_aws.clients import Clients
+from costopt_aws.errors import asking, code_of
+from costopt_aws.fan_out import fan_out
+from costopt_aws.listing import Listing
+
+VOLUME = "volume"
+TEMPLATE = "launch template"
+GROUP = "placement group"
+STOPPED = "stopped instance"
+MISSING = frozenset(
+    {
+        "InvalidInstanceID.NotFound",
+        "InvalidLaunchTemplateId.NotFound",
+        "InvalidLaunchTemplateName.NotFoundException",
+        "InvalidPlacementGroup.Unknown",
+        "InvalidVolume.NotFound",
+    }
+)
+
+
+class Leftovers:
+    """Implements the Cleanable port."""
+
+    def __init__(self, clients: Clients, regions: tuple[str, ...], listing: Listing) -> None:
+        self._clients = clients
+        self._regions = regions
+        self._listing = listing
+        self.silent: Mapping[str, ProviderError] = {}
+        """The regions that did not answer the last time, and what went wrong."""
+
+    def of(self, owner: str) -> tuple[Leftover, ...]:
+        """Those of all regions that answer. Raises ProviderError where none does."""
+        answers = fan_out(self._regions, lambda region: tuple(self._of_region(region, owner)))
+        self.silent = {r: told for r, told in answers.items() if isinstance(told, ProviderError)}
+        if len(self.silent) == len(answers):
+            raise next(iter(self.silent.values()))
+        found = (told for told in answers.values() if not isinstance(told, ProviderError))
+        return tuple(leftover for told in found for leftover in told)
+
+    def remove(self, leftover: Leftover) -> None:
+        """Remove it; silent where it is gone. Raises ProviderError."""
+        region = leftover.place.rpartition("/")[2]
+        client = self._clients.reading("ec2", region)
+        action, call = _removal(client, leftover)
+        try:
+            with asking(action, f"{region}: {leftover.kind} {leftover.name}"):
+                call()
+        except BadRequestError as error:
+            if code_of(error) not in MISSING:
+                raise
+
+    def _of_region(self, region: str, owner: str) -> Iterator[Leftover]:
+        owned = tags.owned_by(owner)
+        for item in self._pages(region, "Volumes", [owned, _filter("status", "available")]):
+            yield _leftover(VOLUME, item["VolumeId"], region, item, item["CreateTime"])
+        for item in self._pages(region, "LaunchTemplates", [owned]):
+            name = item["LaunchTemplateName"]
+            yield _leftover(TEMPLATE, name, region, item, item["CreateTime"])
+        with asking("ec2:DescribePlacementGroups", region):
+            answer = self._clients.reading("ec2", region).describe_placement_groups(Filters=[owned])
+        for item in answer["PlacementGroups"]:
+            yield _leftover(GROUP, item["GroupName"], region, item, None)
+        for item in self._listing.items(region, [owned, _filter("instance-state-name", "stopped")]):
+            yield _leftover(STOPPED, item["InstanceId"], region, item, item["LaunchTime"])
+
+    def _pages(self, region: str, kinds: str, filters: list[dict[str, object]]) -> list[Any]:
+        """All of what Describe<kinds> lists."""
+        operation = {"Volumes": "describe_volumes", "LaunchTemplates": "describe_launch_templates"}
+        with asking(f"ec2:Describe{kinds}", region):
+            client = self._clients.reading("ec2", region)
+            pages = client.get_paginator(operation[kinds]).paginate(Filters=filters)
+            return [item for page in pages for item in page[kinds]]
+
+
+def _filter(name: str, value: str) -> dict[str, object]:
+    return {"Name": name, "Values": [value]}
+
+
+def _leftover(
+    kind: str, name: str, region: str, item: Mapping[str, Any], created_at: datetime | None
+) -> Leftover:
+    named = kind in (TEMPLATE, GROUP)
+    return Leftover(
+        kind=kind,
+        name=name,
+        place=f"aws/{region}",
+        job=tags.read(item.get("Tags", ())).get(tags.JOB, ""),
+        created_at=None if created_at is None else created_at.astimezone(UTC),
+        usd_per_hour=0.0 if named else None,
+        serves_job=named,
+    )
+
+
+def _removal(client: Any, leftover: Leftover) -> tuple[str, Callable[[], object]]:
+    """The IAM action that it takes, and the call."""
+    name = leftover.name
+    match leftover.kind:
+        case "volume":
+            return "ec2:DeleteVolume", lambda: client.delete_volume(VolumeId=name)
+        case "launch template":
+            return (
+                "ec2:DeleteLaunchTemplate",
+                lambda: client.delete_launch_template(LaunchTemplateName=name),
+            )
+        case "placement group":
+            return (
+                "ec2:DeletePlacementGroup",
+                lambda: client.delete_placement_group(GroupName=name),
+            )
+        case "stopped instance":
+            return (
+                "ec2:TerminateInstances",
+                lambda: client.terminate_instances(InstanceIds=[name]),
+            )
+    raise BadRequestError(f"{leftover.place}: {leftover.kind!r} is nothing that is removed here")
