@@ -15,7 +15,8 @@ PYTHONS = ("python", "python3")
 
 
 class Launcher(StrEnum):
-    """TORCHRUN starts Python scripts under torchrun; DIRECT sets its variables itself."""
+    """TORCHRUN starts Python scripts under torchrun where a gang has more than one process, which
+    takes it some seconds and keeps signals from the script; DIRECT sets its variables itself."""
 
     TORCHRUN = "torchrun"
     DIRECT = "direct"
@@ -48,7 +49,8 @@ def launch_spec(
         raise ValueError(f"{node_id} is no member of generation {gang.generation} of {gang.job}")
     script = _python_script(gang.command)
     tied = (sys.executable, TETHER, str(agent_pid))
-    if script is not None and launcher is Launcher.TORCHRUN:
+    many = len(gang.members) * processes > 1
+    if script is not None and launcher is Launcher.TORCHRUN and many:
         return LaunchSpec(
             (*tied, *_torchrun(len(gang.members), rank, processes, rendezvous), *script),
             gang.env,

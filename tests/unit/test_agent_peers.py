@@ -81,6 +81,21 @@ def test_other_commands_get_the_variables_themselves() -> None:
     }
 
 
+def test_a_gang_of_one_process_needs_no_torchrun() -> None:
+    alone = Gang("j", 1, ("a",), ("python", "t.py"), "/w", formed_at=0.0)
+    for processes, under_torchrun in ((1, False), (2, True)):
+        spec = launch_spec(
+            alone,
+            "a",
+            Rendezvous(1, "h", 1),
+            launcher=Launcher.TORCHRUN,
+            processes=processes,
+            agent_pid=1,
+        )
+        assert ("torch.distributed.run" in spec.command) is under_torchrun
+        assert ("WORLD_SIZE", "1") in spec.variables or under_torchrun
+
+
 def test_the_trainers_environment_makes_the_round_trip() -> None:
     env = TrainerEnv(
         *("j", "n", 4, Path("/n"), Path("/s"), "/c", 60.0, 0.25, 0.5, 360.0),

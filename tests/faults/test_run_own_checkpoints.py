@@ -1,0 +1,45 @@
+"""A script that knows nothing of costopt is told by SIGTERM, and goes on where it saved."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from costopt.domain import events as ev
+from costopt.domain.fleet import EndCause
+from tests.live_run import FIRM, ROOT, Place
+
+EXAMPLE = ROOT / "examples" / "own_checkpoints" / "train.py"
+TAKEN = {"a/g4dn.xlarge/spot": ((0, 1, 0.05), (1800, 0, 0.05), (2100, 1, 0.05))}
+STEPS = 600
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+def test_it_is_interrupted_and_loses_nothing(tmp_path: Path) -> None:
+    place = Place(
+        tmp_path,
+        steps=STEPS,
+        deadline="20h",
+        run=["python", "train.py", "--steps", str(STEPS), "--pace", "0.02", "--output", "saves"],
+    )
+    place.write(TAKEN | FIRM)
+    shutil.copy(EXAMPLE, tmp_path)
+    run = place.finish()
+    assert run.returncode == 0, run.stderr
+    assert EndCause.INTERRUPTED in [event.cause for event in place.of(ev.NodeEnded)]
+    (finished,) = place.of(ev.JobFinished)
+    assert finished.units == STEPS
+    logs = sorted(place.state.rglob("trainer-*.log"), key=lambda log: log.stat().st_mtime)
+    said = "".join(log.read_text() for log in logs)
+    saved = re.findall(r"saved step (\d+) on SIGTERM", said)
+    starts = re.findall(r"starting at step (\d+)", said)
+    assert saved, "the notice reached the script"
+    assert starts == ["0", *saved], "no step was done twice"
+    model = json.loads((place.saves / "model.json").read_text())
+    assert model["step"] == STEPS
+    assert place.processes() == []
