@@ -267,6 +267,21 @@ class NodeEnded(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeBilled(Event):
+    """What the provider charges for a node that has ended; replaces what was reckoned so far.
+
+    ``prices`` are (from when, micro-dollars per hour), the first from the launch on. The node is
+    charged for ``least_s`` seconds at least, at the last price.
+    """
+
+    node_id: str
+    pool: str
+    prices: tuple[tuple[datetime, int], ...]
+    least_s: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GuardTripped(Event):
     """A guard stopped launches, or gave the nodes of ``pool`` back."""
 
@@ -327,6 +342,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     DrainIntended,
     TerminateIntended,
     NodeEnded,
+    NodeBilled,
     GuardTripped,
     SignalStale,
     JobFinished,

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from costopt.domain.bill import NodeBill
 from costopt.domain.estimate import Estimate
 from costopt.domain.events import Event
 from costopt.domain.fleet import LaunchRequest, Node
@@ -130,6 +131,18 @@ class QuotaSource(Protocol):
 
     def quotas(self, now: datetime) -> tuple[Quota, ...]:
         """The quotas that are known, of every region that can be asked. Raises ProviderError."""
+        ...
+
+
+@runtime_checkable
+class BillSource(Protocol):
+    """A provider that knows by which rules and past prices it charges for a node."""
+
+    def bill(self, node: Node) -> NodeBill | None:
+        """The charge for an ended node; None where a price that it needs is not known.
+
+        Raises ProviderError.
+        """
         ...
 
 

@@ -54,6 +54,7 @@ class JobRecord:
     prices: dict[str, int] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     power_limits: dict[str, ev.PowerLimitReported] = field(default_factory=dict)
+    unbilled: dict[str, tuple[ev.NodeLaunched, ev.NodeEnded]] = field(default_factory=dict)
     uncappable: set[Pool] = field(default_factory=set)
 
     def apply(self, event: ev.Event) -> None:
@@ -133,13 +134,19 @@ def _noticed(record: JobRecord, event: ev.InterruptionNoticed) -> None:
 
 
 def _ended(record: JobRecord, event: ev.NodeEnded) -> None:
-    record.live.pop(event.node_id, None)
+    launched = record.live.pop(event.node_id, None)
+    if launched is not None:
+        record.unbilled[event.node_id] = (launched, event)
     record.draining.pop(event.node_id, None)
     record.releasing.discard(event.node_id)
     record.noticed.pop(event.node_id, None)
     record.power_limits.pop(event.node_id, None)
     if event.cause is EndCause.INTERRUPTED:
         record.cooldown_from[Pool.parse(event.pool)] = event.ended_at
+
+
+def _billed(record: JobRecord, event: ev.NodeBilled) -> None:
+    record.unbilled.pop(event.node_id, None)
 
 
 def _formed(record: JobRecord, event: ev.GangFormed) -> None:
@@ -211,6 +218,7 @@ _CHANGES: dict[type[ev.Event], Callable[[JobRecord, Any], None]] = {
     ev.TerminateIntended: _release,
     ev.InterruptionNoticed: _noticed,
     ev.NodeEnded: _ended,
+    ev.NodeBilled: _billed,
     ev.GangFormed: _formed,
     ev.TrainingStarted: _started,
     ev.TrainingStopped: _stopped,

@@ -18,6 +18,7 @@ from costopt.domain.series import Series
 from costopt.domain.transfer import Transfer, transfers_of
 from costopt.domain.view import Decision, Desired, JobView, View
 from costopt.engine.baseline import submission
+from costopt.engine.bills import Bills
 from costopt.engine.execute import Executor
 from costopt.engine.fleet import Fleet
 from costopt.engine.gang import Gangs
@@ -68,6 +69,7 @@ class Engine:
         self._strategy = strategy
         silence = Silence(self.journal)
         self._fleet = Fleet(world, self.journal, settings, silence)
+        self._bills = Bills(world, self.journal, settings.owner)
         self._offers = Offers(world, self.journal, settings, silence, self.jobs)
         self._guards = Guards(world, self.journal, settings.account, self.jobs)
         self._executor = Executor(world, self.journal, settings, self._guards, self.jobs)
@@ -97,6 +99,7 @@ class Engine:
 
     def _observe(self, now: datetime) -> None:
         self._fleet.observe(now)
+        self._bills.settle(now)
         self.training.observe(now)
 
     def _hold_to_budgets(self, limits: Limits, now: datetime) -> None:

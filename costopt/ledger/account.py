@@ -1,10 +1,10 @@
 """Cost, energy and progress of a job, folded from its events one at a time.
 
 A node costs, per stretch of one price, micros_per_hour × milliseconds // 3,600,000 micro-dollars,
-from ``launched_at`` to ``ended_at`` as the provider confirmed them. It draws ``busy_w`` while the
-gang that it belongs to trains and ``idle_w`` otherwise, times PUE; from a report of a power limit
-on, ``busy_w`` is that of the report. Where the node measured its energy, that counts. Moves of data
-between regions cost what their events say.
+from ``launched_at`` to ``ended_at`` as the provider confirmed them; the provider's bill replaces
+these prices. It draws ``busy_w`` while the gang that it belongs to trains and ``idle_w`` otherwise,
+times PUE; from a report of a power limit on, ``busy_w`` is that of the report. Where the node
+measured its energy, that counts. Moves of data between regions cost what their events say.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from costopt.domain.events import (
     JobSubmitted,
     LaunchFailed,
     LaunchIntended,
+    NodeBilled,
     NodeEnded,
     NodeLaunched,
     NodeMeasured,
@@ -296,6 +297,11 @@ class JobAccount:
         if event.cause is EndCause.INTERRUPTED:
             self._interruptions += 1
 
+    def _node_billed(self, event: NodeBilled) -> None:
+        node = self._nodes.get(event.node_id)
+        if node is not None and node.ended is not None:
+            self._ended.settle(node, event)
+
     def _finish(self, event: JobFinished) -> None:
         self._stop_training(event.at)
         self.finished_at = event.at
@@ -343,6 +349,7 @@ _FOLDS: dict[type[Event], Callable[[JobAccount, Any], None]] = {
     DrainIntended: _of_node(NodeAccount.drain),
     TerminateIntended: _of_node(NodeAccount.terminate),
     NodeEnded: JobAccount._node_ended,
+    NodeBilled: JobAccount._node_billed,
     JobFinished: JobAccount._finish,
     JobFailed: JobAccount._fail,
     RunStopped: JobAccount._run_stopped,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from costopt.domain.events import NodeBilled
 from costopt.domain.market import CapacityType
 from costopt.ledger.node import NodeAccount
 
@@ -38,19 +39,29 @@ class Bill:
             self.measured_uwh,
         )
 
+    def settle(self, node: NodeAccount, billed: NodeBilled) -> None:
+        """Charge a node that has ended, and was added before, as its provider does."""
+        end_ms = node.until_ms(node.launched_ms)
+        reckoned_micros = node.usd_micros(end_ms)
+        node.settle(billed)
+        self._charge(node, node.usd_micros(end_ms) - reckoned_micros)
+
     def add(self, node: NodeAccount, now_ms: int) -> None:
         """Charge a node until its end, or until now while it lives."""
         until_ms = node.until_ms(now_ms)
         usd_micros = node.usd_micros(until_ms)
         idle_uwh, busy_uwh = node.uwh(until_ms)
         ugco2e = node.ugco2e(idle_uwh + busy_uwh)
-        self.usd_micros += usd_micros
-        if node.capacity_type is CapacityType.SPOT:
-            self.spot_usd_micros += usd_micros
-        elif node.capacity_type is CapacityType.ON_DEMAND:
-            self.on_demand_usd_micros += usd_micros
+        self._charge(node, usd_micros)
         self.idle_uwh += idle_uwh
         self.busy_uwh += busy_uwh
         self.ugco2e = None if self.ugco2e is None or ugco2e is None else self.ugco2e + ugco2e
         self.node_ms += until_ms - node.launched_ms
         self.measured_uwh += node.measured_uwh(until_ms)
+
+    def _charge(self, node: NodeAccount, usd_micros: int) -> None:
+        self.usd_micros += usd_micros
+        if node.capacity_type is CapacityType.SPOT:
+            self.spot_usd_micros += usd_micros
+        elif node.capacity_type is CapacityType.ON_DEMAND:
+            self.on_demand_usd_micros += usd_micros

@@ -9,6 +9,7 @@ from costopt.domain.errors import LedgerError
 from costopt.domain.events import (
     DrainIntended,
     InterruptionNoticed,
+    NodeBilled,
     NodeEnded,
     NodeLaunched,
     NodeMeasured,
@@ -65,6 +66,7 @@ class NodeAccount:
         "pool",
         "power",
         "strikes_at",
+        "surcharge_micros",
         "terminating",
     )
 
@@ -73,6 +75,7 @@ class NodeAccount:
         self.pool = _pool(launched)
         self.launched_ms = ms_of(launched.launched_at)
         self.cost = CostMeter(self.launched_ms, launched.micros_per_hour)
+        self.surcharge_micros = 0
         self.busy = BusyMeter()
         self.measured = EnergyMeter()
         self.power = PowerMeter(self.launched_ms, launched.busy_w)
@@ -119,14 +122,26 @@ class NodeAccount:
             from_ms = max(ms_of(event.from_at), self.launched_ms)
             self.measured.set(from_ms, ms_of(event.until_at), round(event.wh * 1e6))
 
+    def settle(self, billed: NodeBilled) -> None:
+        """It costs what the provider charges, not what was reckoned. The node has ended."""
+        first, *later = billed.prices
+        self.cost = CostMeter(self.launched_ms, first[1])
+        for at, micros_per_hour in later:
+            self.cost.change(ms_of(at), micros_per_hour)
+        run_ms = self.until_ms(self.launched_ms) - self.launched_ms
+        missing_ms = max(0, round(billed.least_s * 1000) - run_ms)
+        self.surcharge_micros = self.cost.micros_per_hour * missing_ms // MS_PER_HOUR
+
     def until_ms(self, now_ms: int) -> int:
         """The node's end, or now while it lives; never before its launch."""
         end = now_ms if self.ended is None else ms_of(self.ended.ended_at)
         return max(end, self.launched_ms)
 
     def usd_micros(self, now_ms: int) -> int:
-        """Cost until its end or now, whichever is sooner."""
-        return self.cost.micros_until(min(self.until_ms(now_ms), max(now_ms, self.launched_ms)))
+        """Cost until its end or now, whichever is sooner; a least charge falls due at the end."""
+        until_ms = self.until_ms(now_ms)
+        surcharge = self.surcharge_micros if now_ms >= until_ms else 0
+        return surcharge + self.cost.micros_until(min(until_ms, max(now_ms, self.launched_ms)))
 
     def uwh(self, now_ms: int) -> tuple[int, int]:
         """Micro-watt-hours drawn idle and busy, at the data centre's meter, each rounded once.

@@ -24,6 +24,7 @@ from costopt.domain.events import (
     JobSubmitted,
     LaunchFailed,
     LaunchIntended,
+    NodeBilled,
     NodeEnded,
     NodeLaunched,
     NodeMeasured,
@@ -106,6 +107,10 @@ def _launched(event: NodeLaunched) -> str:
 
 def _ended(event: NodeEnded) -> str:
     return f"{event.node_id} in {event.pool} at {instant(event.ended_at)}"
+
+
+def _billed(event: NodeBilled) -> str:
+    return f"{event.node_id} in {event.pool}: {event.source}"
 
 
 def _committed(event: CheckpointCommitted) -> str:
@@ -197,6 +202,7 @@ _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
     DrainIntended: ("Drain", "plain", lambda e: f"{e.node_id}: {e.reason}"),
     TerminateIntended: ("Release", "plain", lambda e: f"{e.node_id}: {e.reason}"),
     NodeEnded: ("Node released", "plain", _ended),
+    NodeBilled: ("Node billed", "plain", _billed),
     GuardTripped: ("Guard tripped", "bad", lambda e: f"{e.guard}: {e.message}"),
     SignalStale: ("Signal stale", "bad", lambda e: f"{e.source}: {e.message}"),
     JobFinished: ("Job finished", "good", lambda e: f"{e.units:,.0f} units done and saved"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,17 +12,12 @@ from costopt.domain.events import EVENT_TYPES, Event
 from costopt.ledger.codec import decode, encode
 
 TIMES = st.datetimes(timezones=st.just(UTC))
+st.register_type_strategy(datetime, TIMES)
 st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
 
 
 def events_of(event_type: type[Event]) -> st.SearchStrategy[Event]:
-    annotations = {
-        name: hint
-        for base in reversed(event_type.__mro__)
-        for name, hint in getattr(base, "__annotations__", {}).items()
-    }
-    times = {name: TIMES for name, hint in annotations.items() if hint == "datetime"}
-    return st.builds(event_type, **times)
+    return st.from_type(event_type)
 
 
 @pytest.mark.parametrize("event_type", EVENT_TYPES, ids=lambda t: t.__name__)

@@ -1,0 +1,81 @@
+"""What nodes cost in the end, by their providers' own rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from costopt.domain.errors import ProviderError
+from costopt.domain.events import NodeBilled, NodeEnded, NodeLaunched
+from costopt.domain.fleet import Node, NodeState
+from costopt.domain.market import Pool
+from costopt.domain.ports import BillSource
+from costopt.engine.journal import Journal
+from costopt.engine.world import World
+
+PAUSE = timedelta(minutes=10)
+
+
+class Bills:
+    """Asks for the bill of each node that has ended, again after a while where there is none yet.
+
+    Until then the ledger holds what follows from the prices that were seen.
+    """
+
+    def __init__(self, world: World, journal: Journal, owner: str) -> None:
+        self._journal = journal
+        self._owner = owner
+        self._sources: Mapping[str, BillSource] = {
+            name: provider
+            for provider in world.providers
+            if isinstance(provider, BillSource)
+            for name in provider.names
+        }
+        self._ask_from: dict[str, datetime] = {}
+
+    def settle(self, now: datetime) -> None:
+        """Write down every bill that can be had."""
+        if not self._sources:
+            return
+        for record in self._journal.records.values():
+            for launched, ended in tuple(record.unbilled.values()):
+                if now >= self._ask_from.get(launched.node_id, now):
+                    self._settle(launched, ended, now)
+
+    def _settle(self, launched: NodeLaunched, ended: NodeEnded, now: datetime) -> None:
+        node = self._node(launched, ended)
+        source = self._sources.get(node.pool.provider)
+        if source is None:
+            return
+        try:
+            bill = source.bill(node)
+        except ProviderError:
+            bill = None
+        if bill is None:
+            self._ask_from[node.node_id] = now + PAUSE
+            return
+        self._journal.write(
+            NodeBilled(
+                at=now,
+                job=node.job,
+                node_id=node.node_id,
+                pool=launched.pool,
+                prices=tuple((at, round(usd * 1_000_000)) for at, usd in bill.prices),
+                least_s=bill.least_s,
+                source=bill.source,
+            )
+        )
+
+    def _node(self, launched: NodeLaunched, ended: NodeEnded) -> Node:
+        return Node(
+            node_id=launched.node_id,
+            owner=self._owner,
+            job=launched.job,
+            pool=Pool.parse(launched.pool),
+            key=launched.key,
+            state=NodeState.ENDED,
+            launched_at=launched.launched_at,
+            usd_per_hour=launched.micros_per_hour / 1_000_000,
+            ended_at=ended.ended_at,
+            end_cause=ended.cause,
+        )
