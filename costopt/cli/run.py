@@ -119,6 +119,7 @@ def run(
             check_trainer(live.job)
             check_checkpoint_place(live.job)
         _warn_of_short_market(live)
+        _note(live.learned_anew)
         try:
             _run(live)
         except KeyboardInterrupt:
@@ -138,6 +139,11 @@ def _warn_of_short_market(live: LiveRun) -> None:
         )
 
 
+def _note(message: str | None) -> None:
+    if message is not None:
+        click.echo(f"note: {message}", err=True)
+
+
 def _run(live: LiveRun) -> None:
     from costopt.cli.live_view import live_view
     from costopt.engine.loop import run as run_loop
@@ -146,6 +152,7 @@ def _run(live: LiveRun) -> None:
 
         def on_tick(result: TickResult) -> None:
             show(result)
+            _note(live.learned.keep(result.now))
             live.refuse_ended_market(result)
             if not result.over:
                 live.signals.check()

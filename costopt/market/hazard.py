@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import Offer, Pool
@@ -112,6 +113,33 @@ class LearnedHazard:
         record = self._records.get(pool)
         return _share(record.up_h, record.down_h, record.seen_at) if record else _share(0, 0, None)
 
+    def plain(self) -> dict[str, dict[str, Any]]:
+        """What was seen by pool, without the priors, as data that JSON can hold."""
+        return {
+            str(pool): {
+                "interruptions": record.interruptions,
+                "up_h": record.up_h,
+                "down_h": record.down_h,
+                "was_up": record.was_up,
+                "seen_at": _iso(record.seen_at),
+                "struck_at": _iso(record.struck_at),
+            }
+            for pool, record in self._records.items()
+            if record is not None
+        }
+
+    def recall(self, plain: Mapping[str, Mapping[str, Any]]) -> None:
+        """Know again what ``plain`` told.
+
+        Raises ValueError, KeyError or TypeError for other data, and recalls nothing then. Pools
+        whose hazard is known need no counts.
+        """
+        recalled = [(Pool.parse(pool), _counted(seen)) for pool, seen in plain.items()]
+        for pool, seen in recalled:
+            begun = self._begin(pool)
+            if begun is not None:
+                self._records[pool] = replace(begun, **seen)
+
     def _record_of(self, pool: Pool, told: Estimate | None) -> _Record | None:
         if told is None or told.basis is not Basis.PRIOR or told == self._told.get(pool):
             return self._records[pool] if pool in self._records else self._begin(pool)
@@ -194,6 +222,20 @@ def _share(up_h: float, down_h: float, observed_at: datetime | None) -> Estimate
         source=f"{up_h:.1f} of {seen_h:.1f} h seen, public spot availability records before",
         observed_at=observed_at,
     )
+
+
+def _iso(when: datetime | None) -> str | None:
+    return None if when is None else when.isoformat()
+
+
+def _counted(seen: Mapping[str, Any]) -> dict[str, Any]:
+    """A record's counts out of plain data. Raises ValueError, KeyError or TypeError."""
+    at = {name: seen[name] and datetime.fromisoformat(seen[name])
+          for name in ("seen_at", "struck_at")}  # fmt: skip
+    figures = {name: seen[name] for name in ("interruptions", "up_h", "down_h")}
+    if not all(math.isfinite(figure) and figure >= 0 for figure in figures.values()):
+        raise ValueError("no such counts")
+    return {**figures, **at, "was_up": seen["was_up"]}
 
 
 def _is_up(offer: Offer, running: Collection[Pool]) -> bool | None:

@@ -19,10 +19,12 @@ import math
 import tomllib
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
+from itertools import chain
+from typing import Any
 
 LONGEST_LOOK_H = 1.0
 """Between looks further apart than this a period may have ended and begun unseen."""
@@ -140,6 +142,35 @@ class Lifetimes:
         others = [r for r in self._records.values() if r.region == record.region]
         shared = _posterior(self.prior, (r for r in others if r is not record))
         return _posterior(shared, (record,))
+
+    def plain(self) -> list[list[Any]]:
+        """What was seen, as data that JSON can hold; of keys that are tuples of words and numbers.
+
+        The prior and the memory are not among it.
+        """
+        return [
+            [key, {**asdict(record), "seen_at": record.seen_at.isoformat()}]
+            for key, record in self._records.items()
+        ]
+
+    def recall(self, plain: Iterable[Any]) -> None:
+        """Know again what ``plain`` told.
+
+        Raises ValueError, KeyError or TypeError for other data, and recalls nothing then.
+        """
+        self._records.update([(tuple(key), self._recalled(seen)) for key, seen in plain])
+
+    def _recalled(self, seen: dict[str, Any]) -> _Record:
+        endings, hours = ((down, up) for down, up in (seen["endings"], seen["hours"]))
+        of_age = (*endings, *hours)
+        if any(len(counts) != len(self.prior.from_h) for counts in of_age):
+            raise ValueError("other classes of age")
+        seen_at = datetime.fromisoformat(seen["seen_at"])
+        record = _Record(**{**seen, "endings": endings, "hours": hours, "seen_at": seen_at})
+        figures = [record.age_h, record.up_h, record.watched_h, *chain.from_iterable(of_age)]
+        if seen_at.tzinfo is None or not all(math.isfinite(f) and f >= 0 for f in figures):
+            raise ValueError("no such counts")
+        return record
 
     def _begin(self, region: str, up: bool, now: datetime) -> _Record:
         return _Record(region, self._nothing(), self._nothing(), up, now)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Protocol, runtime_checkable
 
 from costopt.domain.history import MarketHistory, MarketState
 from costopt.domain.job import Job
@@ -12,21 +11,10 @@ from costopt.domain.market import Offer, Pool
 from costopt.domain.policy import Policy
 from costopt.domain.ports import HazardModel, Machines, Strategy
 from costopt.market.lifetime import Lifetimes
-from costopt.strategies.lanes import gang_key
-from costopt.strategies.shield import Shielded
+from costopt.strategies.learner import gang_key, lifetimes_of
 
 LOOK_S = 300.0
 """Between two looks at a record without a grid."""
-
-
-@runtime_checkable
-class Learner(Protocol):
-    """A strategy that learns how long capacity lasts."""
-
-    @property
-    def lifetimes(self) -> Lifetimes:
-        """What it has learned."""
-        ...
 
 
 class Past:
@@ -55,11 +43,11 @@ class Past:
 
     def tell(self, strategy: Strategy, hazards: HazardModel) -> None:
         """Have both learn from it; a strategy that learns nothing stays as it is."""
-        inner = strategy.inner if isinstance(strategy, Shielded) else strategy
+        lifetimes = lifetimes_of(strategy)
         for now, states in self._states():
             hazards.observe([_offer(pool, state) for pool, state in states.items()], now)
-            if isinstance(inner, Learner):
-                self._tell_lifetimes(inner.lifetimes, states, now)
+            if lifetimes is not None:
+                self._tell_lifetimes(lifetimes, states, now)
 
     def _tell_lifetimes(
         self, lifetimes: Lifetimes, states: dict[Pool, MarketState], now: datetime

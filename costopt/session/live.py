@@ -27,10 +27,13 @@ from costopt.ledger.sqlite import SqliteLedger, open_ledger
 from costopt.market.hazard import LearnedHazard
 from costopt.session.cloud import Cloud
 from costopt.session.hazards import catalog_priors
+from costopt.session.learned import Learned
 from costopt.session.stop_signals import StopSignals, WakefulClock
 from costopt.strategies import build
+from costopt.strategies.learner import lifetimes_of
 
 LEDGER = "ledger.sqlite"
+LEARNED = "learned.json"
 POLL_S = 0.1
 DRAIN_S = 300.0
 DRAIN_WALL_S = 30.0
@@ -64,6 +67,9 @@ class LiveRun:
     clock: Clock
     signals: StopSignals
     market: MarketHistory | None
+    learned: Learned
+    learned_anew: str | None
+    """Why the run does not know what it had learned; None where it does, or had learned nothing."""
 
     def refuse_ended_market(self, result: TickResult) -> None:
         """Raise MarketError where the record is over and the job, without nodes, is not."""
@@ -162,9 +168,12 @@ def open_run(
             account=options.account,
             explain=options.explain,
         )
-        engine = Engine([job], policy, build(policy.strategy), world, settings)
+        strategy = build(policy.strategy)
+        learned = Learned(folder / LEARNED, lifetimes_of(strategy), hazards)
+        learned_anew = learned.forget() if submitted is None else learned.recall(clock.now())
+        engine = Engine([job], policy, strategy, world, settings)
         try:
-            yield LiveRun(job, engine, ledger, clock, signals, cloud.market)
+            yield LiveRun(job, engine, ledger, clock, signals, cloud.market, learned, learned_anew)
         finally:
             for provider in providers:
                 provider.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -98,3 +99,40 @@ def test_rates_differ_by_a_factor() -> None:
     other = Rates(PRIOR.from_h, (2.0, 0.5), (1.0, 0.25))
     assert PRIOR.differs(other, 1.2)
     assert not PRIOR.differs(other, 1.3)
+
+
+def test_what_was_seen_is_known_again_to_the_last_digit() -> None:
+    lifetimes = Lifetimes(PRIOR)
+    for at, up in enumerate([True, True, False, True, False, False]):
+        now = T0 + timedelta(hours=0.3 * at)
+        lifetimes.look(("job", "pool", 1), "aws/here", up, now)
+        lifetimes.look(("job", "other", 2), "aws/here", not up, now)
+    again = Lifetimes(PRIOR)
+    again.recall(json.loads(json.dumps(lifetimes.plain())))
+    assert again == lifetimes
+    for each in (again, lifetimes):
+        each.look(("job", "pool", 1), "aws/here", True, T0 + timedelta(hours=2))
+    assert again == lifetimes
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("age_h", -1.0),
+        ("up_h", float("nan")),
+        ("watched_h", "much"),
+        ("seen_at", "2023-01-01T00:00:00"),
+        ("endings", [[0.0], [0.0]]),
+        ("colour", "red"),
+    ],
+)
+def test_other_data_is_refused_and_nothing_of_it_recalled(name: str, value: object) -> None:
+    lifetimes = Lifetimes(PRIOR)
+    lifetimes.look(("job", "pool", 1), "aws/here", True, T0)
+    lifetimes.look(("job", "other", 1), "aws/here", True, T0)
+    plain = lifetimes.plain()
+    plain[1][1][name] = value
+    again = Lifetimes(PRIOR)
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        again.recall(plain)
+    assert again == Lifetimes(PRIOR)

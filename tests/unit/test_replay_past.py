@@ -87,6 +87,19 @@ def test_a_gap_teaches_nothing() -> None:
     assert lifetimes.share(unseen) == Lifetimes().share(unseen)
 
 
+def test_a_run_goes_on_learning_where_the_past_ended() -> None:
+    record, lifetimes = _recorded(), Lifetimes()
+    strategy = Shielded(Adaptive(lifetimes=lifetimes))
+    Past(JOB, rules("adaptive"), record, Machines(), math.inf).tell(strategy, _hazards())
+    known = {tuple(key) for key, _ in lifetimes.plain()}
+    bench = Bench(
+        {record.name: record}, Machines(), _powers, _hazards, strategies=lambda _: strategy
+    )
+    bench.score(Trial(Window(record.name, JOB), rules("adaptive")))
+    assert known == {KEY}
+    assert {tuple(key) for key, _ in lifetimes.plain()} - known == {("job", str(SPOT_B), 1)}
+
+
 def test_pools_that_the_policy_refuses_are_not_looked_at() -> None:
     lifetimes = Lifetimes()
     firm = replace(rules("adaptive"), limits=Limits(capacity_types=(CapacityType.ON_DEMAND,)))
