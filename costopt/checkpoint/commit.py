@@ -14,16 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import cast
 
-from costopt.checkpoint import head as head_file
 from costopt.checkpoint.head import Head
 from costopt.checkpoint.keep import KeepRule
+from costopt.checkpoint.line import head_now, line_from, move_head, parsed_names, standing_line
 from costopt.checkpoint.manifest import Manifest, Origin
 from costopt.checkpoint.name import CheckpointName
 from costopt.checkpoint.part import Part
 from costopt.checkpoint.place import MANIFEST, WRITER, CheckpointPlace, refusing
-from costopt.domain.errors import CheckpointError, StoreError
+from costopt.domain.errors import CheckpointError
 
-ATTEMPTS = 32
 PARTS_AT_ONCE = 2
 SUPERSEDED_HINT = "stop this process: what it trains is no longer the job's newest state"
 
@@ -77,7 +76,7 @@ class Committer:
         the store is unknown and the checkpoint may have become the newest after all.
         """
         self.claim()
-        self._check_own(self._head_now())
+        self._check_own(head_now(self.place))
         name = self._take_name(saving.step)
         try:
             manifest = self._write(name, saving)
@@ -150,66 +149,24 @@ class Committer:
             raise
 
     def _move_head(self, name: CheckpointName | None) -> Head:
-        """Compare-and-swap until it holds; None only takes the place over."""
-        for _ in range(ATTEMPTS):
-            with refusing():
-                tagged = self.place.store.get_tagged(head_file.KEY)
-            found = None if tagged is None else _decoded(tagged.data)
+        """Put ``name`` at the front of the line; None only takes the place over."""
+
+        def change(found: Head | None) -> Head:
             self._check_own(found)
             if name is not None and found is not None and found.line[:1] == (str(name),):
                 return found
-            head = Head(self.generation, self.writer, self._line(found, name), time.time())
-            try:
-                moved = self.place.store.replace(
-                    head_file.KEY, head.encode(), None if tagged is None else tagged.tag
-                )
-            except StoreError as error:
-                if self._is_moved(head):
-                    return head
-                raise CheckpointError(error.message, hint=error.hint) from error
-            if moved:
-                return head
-        raise CheckpointError(
-            f"HEAD in {self.place.uri} was changed by others {ATTEMPTS} times in a row",
-            hint="see that one process at a time saves there",
-        )
+            return Head(self.generation, self.writer, self._line(found, name), time.time())
 
-    def _is_moved(self, head: Head) -> bool:
-        """Whether a request that failed took effect all the same."""
-        try:
-            return self._head_now() == head
-        except CheckpointError:
-            return False
+        return move_head(self.place, change)
 
     def _line(self, found: Head | None, name: CheckpointName | None) -> tuple[str, ...]:
-        line = self._standing_line(found)
+        line = standing_line(self.place, found)
         if name is None:
             return line
         if self.parent is not None:
-            line = self._from_parent(line, self.parent)
-        parsed = [p for p in map(CheckpointName.parse, (str(name), *line)) if p is not None]
-        return tuple(str(kept) for kept in self.keep.kept(parsed, self._tagged()))
-
-    def _standing_line(self, found: Head | None) -> tuple[str, ...]:
-        """What HEAD says; without it, every checkpoint that has a manifest."""
-        if found is not None:
-            return found.line
-        return tuple(str(name) for name in self.place.names() if self._manifest(name) is not None)
-
-    def _from_parent(self, line: tuple[str, ...], parent: str) -> tuple[str, ...]:
-        """What the training stands on: the parent and its own past."""
-        if parent in line:
-            return line[line.index(parent) :]
-        past: list[str] = []
-        following: str | None = parent
-        while following is not None and following not in past:
-            name = CheckpointName.parse(following)
-            manifest = None if name is None else self._manifest(name)
-            if manifest is None:
-                break
-            past.append(following)
-            following = manifest.parent
-        return tuple(past)
+            line = line_from(self.place, line, self.parent)
+        names = parsed_names((str(name), *line))
+        return tuple(str(kept) for kept in self.keep.kept(names, self.place.tagged()))
 
     def _check_own(self, found: Head | None) -> None:
         """Raises SupersededError where another holds the place."""
@@ -231,11 +188,6 @@ class Committer:
     def _latest_generation(self) -> int:
         return max((name.generation for name in self.place.names()), default=self.generation)
 
-    def _head_now(self) -> Head | None:
-        with refusing():
-            data = self.place.store.get(head_file.KEY)
-        return None if data is None else _decoded(data)
-
     def _prune(self, head: Head) -> None:
         """Remove what HEAD does not name and nobody tagged. Never fails.
 
@@ -244,8 +196,8 @@ class Committer:
         """
         try:
             names = self.place.names()
-            kept = {*head.line, *map(str, self._tagged())}
-            if self._head_now() != head:
+            kept = {*head.line, *map(str, self.place.tagged())}
+            if head_now(self.place) != head:
                 return
         except CheckpointError:
             return
@@ -253,23 +205,6 @@ class Committer:
             [n for n in names if str(n) not in kept and n.generation <= self.generation]
         )
 
-    def _tagged(self) -> frozenset[CheckpointName]:
-        parsed = map(CheckpointName.parse, self.place.tags().values())
-        return frozenset(name for name in parsed if name is not None)
-
-    def _manifest(self, name: CheckpointName) -> Manifest | None:
-        try:
-            return self.place.manifest(name)
-        except ValueError:
-            return None
-
 
 class SupersededError(CheckpointError):
     """Another process, of a later generation or started later, saves this job's state now."""
-
-
-def _decoded(data: bytes) -> Head | None:
-    try:
-        return Head.decode(data)
-    except ValueError:
-        return None

@@ -119,6 +119,11 @@ class CheckpointPlace:
             if data is not None
         }
 
+    def tagged(self) -> frozenset[CheckpointName]:
+        """The checkpoints that have a tag."""
+        parsed = (CheckpointName.parse(text) for text in self.tags().values())
+        return frozenset(name for name in parsed if name is not None)
+
     def remove(self, name: CheckpointName) -> None:
         """Give the space of a checkpoint back.
 

@@ -13,6 +13,7 @@ import torch
 
 from costopt.agent.status import RefusedCheckpoint, SavedCheckpoint
 from costopt.checkpoint.keep import KeepRule
+from costopt.checkpoint.line import head_now
 from costopt.checkpoint.manifest import Manifest
 from costopt.checkpoint.name import CheckpointName
 from costopt.checkpoint.place import CheckpointPlace
@@ -174,7 +175,9 @@ class Checkpointer:
         self._queue.close()
 
     def _resume_from(self, restored: Restored) -> None:
-        self.generation = max(self.generation, restored.manifest.generation)
+        head = head_now(self._place)
+        latest = restored.manifest.generation if head is None else head.generation
+        self.generation = max(self.generation, restored.manifest.generation, latest)
         self._queue.resume(restored.name, self.generation)
 
     def _cut_short(

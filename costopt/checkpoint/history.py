@@ -1,0 +1,206 @@
+"""The checkpoints of a job as a history: look at it, verify it, go back, branch off, prune.
+
+Usable without torch, beside a trainer that saves at the same time.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from dataclasses import dataclass
+
+from costopt.checkpoint.head import Head
+from costopt.checkpoint.keep import KeepRule
+from costopt.checkpoint.line import head_now, line_from, move_head, parsed_names, standing_line
+from costopt.checkpoint.manifest import Manifest
+from costopt.checkpoint.name import CheckpointName
+from costopt.checkpoint.place import MANIFEST, TAGS, CheckpointPlace, refusing
+from costopt.domain.errors import CheckpointError
+
+TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """A checkpoint as it is listed: its parts are not read.
+
+    ``problem`` says why it can not be restored; then ``manifest`` is None. ``in_line``: training
+    stands on it, so that a restore would come to it at last. ``is_newest``: it comes to it first.
+    """
+
+    name: str
+    uri: str
+    manifest: Manifest | None
+    problem: str | None
+    tags: tuple[str, ...]
+    in_line: bool
+    is_newest: bool
+
+
+class CheckpointHistory:
+    """Every method raises CheckpointError: no such checkpoint, or the store refuses."""
+
+    def __init__(self, place: CheckpointPlace) -> None:
+        self.place = place
+
+    @classmethod
+    def open(cls, uri: str) -> CheckpointHistory:
+        """A path, file://, s3:// or gs://."""
+        return cls(CheckpointPlace.open(uri))
+
+    def list(self) -> tuple[HistoryEntry, ...]:
+        """Every checkpoint, whole or not, the newest first."""
+        line = standing_line(self.place, head_now(self.place))
+        tags = self.place.tags()
+        return tuple(self._entry(name, line, tags) for name in self.place.names())
+
+    def verify(self, name: str) -> str | None:
+        """Read all of a checkpoint: what is wrong with it, or None where every byte is right."""
+        parsed = self._parsed(name)
+        try:
+            manifest = self.place.manifest(parsed)
+            for part in manifest.parts:
+                self.place.read(parsed, part)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    def tag(self, name: str, tag: str) -> None:
+        """Give a checkpoint a tag, by which it is kept. A tag that another has is not moved."""
+        parsed = self._parsed(name)
+        if not TAG.fullmatch(tag):
+            raise CheckpointError(
+                f"{tag!r} is no tag", hint="use letters, digits, '.', '-' and '_', 100 at most"
+            )
+        self._check_manifest(parsed)
+        with refusing():
+            taken = not self.place.store.put_if_absent(TAGS + tag, name.encode())
+            if taken and self.place.store.get(TAGS + tag) != name.encode():
+                raise CheckpointError(
+                    f"another checkpoint in {self.place.uri} is tagged {tag}",
+                    hint="remove that tag first, or use another",
+                )
+
+    def untag(self, tag: str) -> None:
+        """Remove a tag; a missing one is no error."""
+        with refusing():
+            self.place.store.delete(TAGS + tag)
+
+    def rollback(self, name: str) -> Head:
+        """Make an older checkpoint the one that training goes on from, under a new generation.
+
+        A trainer that is at work is superseded: its next save fails, and its next incarnation
+        begins here. What was the newest keeps the tag ``before-rollback-<generation>``.
+        """
+        parsed = self._parsed(name)
+        problem = self.verify(name)
+        if problem is not None:
+            raise CheckpointError(
+                f"cannot go back to checkpoint {name} in {self.place.uri}: {problem}",
+                hint="choose another that `list` shows without a problem",
+            )
+        head = head_now(self.place)
+        before = standing_line(self.place, head)
+        latest = max(parsed.generation, 0 if head is None else head.generation)
+        if before and before[0] != name:
+            self.tag(before[0], f"before-rollback-{latest + 1}")
+        writer = uuid.uuid4().hex
+
+        def change(found: Head | None) -> Head:
+            line = line_from(self.place, standing_line(self.place, found), name)
+            last = latest if found is None else max(latest, found.generation)
+            return Head(last + 1, writer, line, time.time())
+
+        return move_head(self.place, change)
+
+    def branch(self, name: str, uri: str) -> CheckpointPlace:
+        """Copy a checkpoint to another place, where nothing is yet, as the first one there."""
+        parsed = self._parsed(name)
+        target = CheckpointPlace.open(uri)
+        if target.names() or head_now(target) is not None:
+            raise CheckpointError(
+                f"{target.uri} holds checkpoints already", hint="branch to a place that is empty"
+            )
+        try:
+            manifest = self.place.manifest(parsed)
+            for part in manifest.parts:
+                data = self.place.read(parsed, part)
+                with refusing():
+                    target.store.put(f"{name}/{part.name}", data)
+        except ValueError as error:
+            raise CheckpointError(
+                f"cannot branch off checkpoint {name} in {self.place.uri}: {error}"
+            ) from error
+        with refusing():
+            target.store.put(f"{name}/{MANIFEST}", manifest.encode())
+        head = Head(parsed.generation, uuid.uuid4().hex, (name,), time.time())
+        move_head(target, lambda _: head)
+        return target
+
+    def prune(self, rule: KeepRule, *, apply: bool) -> tuple[str, ...]:
+        """The checkpoints that ``rule`` does not keep; with ``apply`` they are removed.
+
+        Saves that were cut short go as well; one that may still be under way stays.
+        """
+        tagged = self.place.tagged()
+        names = self.place.names()
+        head = head_now(self.place)
+        kept = rule.kept(parsed_names(standing_line(self.place, head)), tagged)
+        doomed = [name for name in names if name not in kept and name not in tagged]
+        if kept:
+            doomed = [name for name in doomed if name < kept[0] or self._is_whole(name)]
+        if apply and doomed:
+            # HEAD forgets them first: it must not name what is half removed.
+            gone = {str(name) for name in doomed}
+            move_head(self.place, lambda found: _without(found, gone))
+            self.place.remove_all(doomed)
+        return tuple(str(name) for name in doomed)
+
+    def _entry(
+        self, name: CheckpointName, line: tuple[str, ...], tags: dict[str, str]
+    ) -> HistoryEntry:
+        manifest, problem = None, None
+        try:
+            manifest = self.place.manifest(name)
+        except ValueError as error:
+            problem = str(error)
+        return HistoryEntry(
+            name=str(name),
+            uri=self.place.path(name),
+            manifest=manifest,
+            problem=problem,
+            tags=tuple(sorted(tag for tag, tagged in tags.items() if tagged == str(name))),
+            in_line=str(name) in line,
+            is_newest=line[:1] == (str(name),),
+        )
+
+    def _is_whole(self, name: CheckpointName) -> bool:
+        try:
+            self.place.manifest(name)
+        except ValueError:
+            return False
+        return True
+
+    def _check_manifest(self, name: CheckpointName) -> None:
+        try:
+            self.place.manifest(name)
+        except ValueError as error:
+            raise CheckpointError(f"checkpoint {name} in {self.place.uri}: {error}") from error
+
+    def _parsed(self, name: str) -> CheckpointName:
+        parsed = CheckpointName.parse(name)
+        if parsed is None:
+            raise CheckpointError(
+                f"{name!r} is no name of a checkpoint", hint="`list` shows the names"
+            )
+        return parsed
+
+
+def _without(found: Head | None, gone: set[str]) -> Head:
+    if found is None:
+        raise CheckpointError(
+            "HEAD is missing or damaged, so nothing is removed", hint="roll back to a checkpoint"
+        )
+    line = tuple(name for name in found.line if name not in gone)
+    return found if line == found.line else Head(found.generation, found.writer, line, found.at)

@@ -1,0 +1,227 @@
+"""Stores that refuse, writers that race, and writers that wake when another has taken over."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from costopt.checkpoint.commit import Committer, Saving, SupersededError
+from costopt.checkpoint.history import CheckpointHistory
+from costopt.checkpoint.keep import KeepRule
+from costopt.checkpoint.place import MANIFEST, CheckpointPlace
+from costopt.domain.errors import CheckpointError, StoreError
+from costopt.store.folder import FileStore
+
+T = TypeVar("T")
+
+
+class Failing(FileStore):
+    """A folder that fails requests as ``fails`` says: before they are done, or after."""
+
+    def __init__(self, root: Path, fails: Callable[[str, str], str | None]) -> None:
+        super().__init__(root)
+        self.fails = fails
+
+    def _ask(self, request: str, key: str, do: Callable[[], T]) -> T:
+        failure = self.fails(request, key)
+        if failure == "before":
+            raise StoreError(f"cannot {request} {key}: Input/output error")
+        answer = do()
+        if failure == "after":
+            raise StoreError(f"cannot {request} {key}: the reply was lost")
+        return answer
+
+    def put(self, key: str, data: bytes) -> None:
+        inner = super().put
+        self._ask("put", key, lambda: inner(key, data))
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        inner = super().put_if_absent
+        return self._ask("put_if_absent", key, lambda: inner(key, data))
+
+    def get(self, key: str) -> bytes | None:
+        inner = super().get
+        return self._ask("get", key, lambda: inner(key))
+
+    def replace(self, key: str, data: bytes, tag: str | None) -> bool:
+        inner = super().replace
+        return self._ask("replace", key, lambda: inner(key, data, tag))
+
+    def keys(self, prefix: str) -> Sequence[str]:
+        inner = super().keys
+        return self._ask("list", prefix, lambda: inner(prefix))
+
+    def delete(self, key: str) -> None:
+        inner = super().delete
+        self._ask("delete", key, lambda: inner(key))
+
+
+def saving(step: int) -> Saving:
+    content = bytes([step % 251]) * 3000
+    return Saving(step, 1, 0.0, {"a.bin": memoryview(content), "b.bin": memoryview(content[:9])})
+
+
+def place_at(folder: Path) -> CheckpointPlace:
+    return CheckpointPlace.open(str(folder))
+
+
+def newest_step(folder: Path) -> int | None:
+    """Of the newest, every byte of which must be what was saved."""
+    place = place_at(folder)
+    names, complaint = place.candidates()
+    assert complaint is None
+    if not names:
+        return None
+    manifest = place.manifest(names[0])
+    for part in manifest.parts:
+        assert set(place.read(names[0], part)) == {manifest.step % 251}
+    return manifest.step
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("every", [3, 17, 23, 31])
+def test_a_store_that_fails_now_and_then_gives_no_false_success(
+    tmp_path: Path, every: int, when: str
+) -> None:
+    asked = 0
+
+    def fails(request: str, key: str) -> str | None:
+        nonlocal asked
+        asked += 1
+        return when if asked % every == 0 else None
+
+    place = CheckpointPlace(Failing(tmp_path, fails), str(tmp_path))
+    committer = Committer(place, 1)
+    saved, failed = 0, 0
+    newest = None
+    for step in range(1, 21):
+        try:
+            committer.commit(saving(step))
+        except CheckpointError as error:
+            assert "Input/output" in error.message or "reply was lost" in error.message
+            failed += 1
+            assert newest_step(tmp_path) in (newest, step), "a failed save destroyed another"
+        else:
+            saved += 1
+            assert newest_step(tmp_path) == step, "a save that was reported is not there"
+        newest = newest_step(tmp_path)
+    assert failed > 0
+    if every > 17:
+        assert saved > 0
+    Committer(place_at(tmp_path), 2).commit(saving(99))
+    assert newest_step(tmp_path) == 99
+    assert len(list(tmp_path.glob("step-*"))) <= 3, "what failed was not cleaned away"
+
+
+def test_a_lost_reply_to_the_last_request_is_a_success(tmp_path: Path) -> None:
+    place = CheckpointPlace(
+        Failing(tmp_path, lambda request, _: "after" if request == "replace" else None),
+        str(tmp_path),
+    )
+    Committer(place, 1).commit(saving(1))
+    assert newest_step(tmp_path) == 1
+
+
+def test_of_two_writers_that_race_the_later_claimant_goes_on_alone(tmp_path: Path) -> None:
+    committers = [Committer(place_at(tmp_path), 1, KeepRule(2)) for _ in range(2)]
+    saved: list[list[int]] = [[], []]
+    superseded: list[int] = []
+
+    def save(number: int) -> None:
+        for step in range(1, 30):
+            try:
+                committers[number].commit(saving(step))
+            except SupersededError:
+                superseded.append(number)
+                return
+            saved[number].append(step)
+
+    threads = [threading.Thread(target=save, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(superseded) == 1
+    assert saved[1 - superseded[0]][-1] == 29
+    assert newest_step(tmp_path) == 29
+    entries = CheckpointHistory(place_at(tmp_path)).list()
+    assert all(CheckpointHistory(place_at(tmp_path)).verify(e.name) is None for e in entries)
+
+
+@pytest.mark.parametrize("moment", ["writer", "a.bin", MANIFEST, "HEAD"])
+@pytest.mark.parametrize("later_generation", [1, 2])
+def test_a_stopped_writer_that_wakes_commits_nothing(
+    tmp_path: Path, moment: str, later_generation: int
+) -> None:
+    """The old one stops just before a request; the new one claims and saves; the old one wakes."""
+    stopped_at: list[str] = []
+
+    def stop(request: str, key: str) -> str | None:
+        at_moment = key.endswith(moment) and request in ("put", "put_if_absent", "replace")
+        if at_moment and old.claimed and old.parent is not None and not stopped_at:
+            stopped_at.append(key)
+            Committer(place_at(tmp_path), later_generation, parent=old.parent).commit(saving(7))
+        return None
+
+    old = Committer(CheckpointPlace(Failing(tmp_path, stop), str(tmp_path)), 1)
+    old.commit(saving(5))
+    with pytest.raises(SupersededError, match="has taken over") as caught:
+        old.commit(saving(9))
+    assert caught.value.hint is not None
+    assert stopped_at
+    assert newest_step(tmp_path) == 7
+    with pytest.raises(SupersededError):
+        old.commit(saving(10))
+    assert newest_step(tmp_path) == 7
+    assert not list(tmp_path.glob("step-000000009*"))
+
+
+def test_a_writer_that_stops_while_it_cleans_up_takes_nothing_of_the_next(tmp_path: Path) -> None:
+    taken: list[bool] = []
+
+    def stop(request: str, key: str) -> str | None:
+        if request == "delete" and not taken:
+            taken.append(True)
+            later = Committer(place_at(tmp_path), 1, KeepRule(1), parent=old.parent)
+            later.commit(saving(50))
+        return None
+
+    store = Failing(tmp_path, stop)
+    old = Committer(CheckpointPlace(store, str(tmp_path)), 1, KeepRule(1))
+    old.commit(saving(1))
+    old.commit(saving(2))
+    assert taken
+    assert newest_step(tmp_path) == 50
+
+
+def test_random_claims_saves_and_deaths_leave_one_line(tmp_path: Path) -> None:
+    draw = random.Random(8)
+    dead_after = 10**9
+    asked = 0
+
+    def fails(request: str, key: str) -> str | None:
+        nonlocal asked
+        asked += 1
+        return "before" if asked > dead_after else None
+
+    newest = None
+    for generation in range(1, 30):
+        place = CheckpointPlace(Failing(tmp_path, fails), str(tmp_path))
+        names, _ = place_at(tmp_path).candidates()
+        parent = str(names[0]) if names else None
+        committer = Committer(place, generation, KeepRule(2), parent=parent)
+        asked, dead_after = 0, draw.randrange(1, 60)
+        try:
+            for step in range(generation * 10, generation * 10 + 5):
+                committer.commit(saving(step))
+                newest = step
+        except CheckpointError:
+            found = newest_step(tmp_path)
+            assert found is None or newest is None or found >= newest
+            newest = found
+    assert len(list(tmp_path.glob("step-*"))) <= 4

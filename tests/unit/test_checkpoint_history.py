@@ -1,0 +1,166 @@
+"""Listing, verifying, tagging, going back, branching and pruning, in a folder and in a bucket."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from costopt.checkpoint.commit import Committer, Saving, SupersededError
+from costopt.checkpoint.history import CheckpointHistory
+from costopt.checkpoint.keep import KeepRule
+from costopt.checkpoint.place import CheckpointPlace
+from costopt.domain.errors import CheckpointError
+from tests.object_stores import served_s3
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    with served_s3("training") as (url, _):
+        yield url
+
+
+@pytest.fixture(params=["folder", "s3"])
+def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "folder":
+        return str(tmp_path / "checkpoints")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", request.getfixturevalue("bucket"))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    return f"s3://training/{request.node.originalname}"
+
+
+def committer(uri: str, keep: KeepRule | None = None, **options: object) -> Committer:
+    return Committer(
+        CheckpointPlace.open(uri),
+        1,
+        keep or KeepRule(3),
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def commit(by: Committer, step: int) -> str:
+    content = memoryview(bytes([step]) * 1000)
+    return str(by.commit(Saving(step, 1, 0.0, {"state.bin": content})).name)
+
+
+def line(uri: str) -> list[str]:
+    return [str(name) for name in CheckpointPlace.open(uri).candidates()[0]]
+
+
+def test_the_newest_milestones_and_tagged_are_kept(uri: str) -> None:
+    by = committer(uri, KeepRule(2, every_steps=10))
+    history = CheckpointHistory.open(uri)
+    commit(by, 3)
+    history.tag("step-000000003.1.0", "baseline")
+    for step in (7, 10, 14, 15, 16):
+        commit(by, step)
+    listed = history.list()
+    assert [entry.manifest.step for entry in listed if entry.manifest] == [16, 15, 10, 3]
+    assert [entry.is_newest for entry in listed] == [True, False, False, False]
+    assert listed[-1].tags == ("baseline",)
+    assert all(entry.in_line and entry.problem is None for entry in listed)
+
+
+def test_damage_is_found_by_reading_all_of_it(uri: str) -> None:
+    name = commit(committer(uri), 5)
+    history = CheckpointHistory.open(uri)
+    assert history.verify(name) is None
+    history.place.store.put(f"{name}/state.bin", b"\5" * 999 + b"\4")
+    assert history.verify(name) == "state.bin is damaged between bytes 0 and 1000"
+    history.place.store.delete(f"{name}/manifest.json")
+    assert history.verify(name) == "no manifest: the save was cut short"
+    assert history.list()[0].problem == "no manifest: the save was cut short"
+
+
+def test_going_back_supersedes_the_trainer_and_loses_nothing(uri: str) -> None:
+    by = committer(uri)
+    names = [commit(by, step) for step in (1, 2, 3)]
+    history = CheckpointHistory.open(uri)
+    head = history.rollback(names[0])
+    assert (head.generation, line(uri)) == (2, [names[0]])
+    with pytest.raises(SupersededError, match="generation 2 has taken over"):
+        commit(by, 4)
+    later = Committer(by.place, 2, KeepRule(3), parent=names[0])
+    newest = commit(later, 2)
+    assert line(uri) == [newest, names[0]]
+    assert {e.name: e.tags for e in history.list()}[names[2]] == ("before-rollback-2",)
+    assert history.verify(names[2]) is None
+    history.rollback(names[2])
+    assert line(uri)[0] == names[2]
+
+
+def test_a_checkpoint_that_is_not_whole_is_not_gone_back_to(uri: str) -> None:
+    by = committer(uri)
+    names = [commit(by, step) for step in (1, 2)]
+    history = CheckpointHistory.open(uri)
+    history.place.store.put(f"{names[0]}/state.bin", b"no")
+    with pytest.raises(CheckpointError, match="cannot go back"):
+        history.rollback(names[0])
+    assert line(uri)[0] == names[1]
+
+
+def test_a_branch_is_a_place_of_its_own(uri: str) -> None:
+    by = committer(uri)
+    name = commit(by, 1)
+    commit(by, 2)
+    history = CheckpointHistory.open(uri)
+    history.branch(name, uri + "-branch")
+    branched = CheckpointHistory.open(uri + "-branch")
+    assert line(uri + "-branch") == [name]
+    assert branched.verify(name) is None
+    commit(committer(uri + "-branch", parent=name), 9)
+    assert [e.name for e in branched.list()] == ["step-000000009.1.0", name]
+    assert len(history.list()) == 2
+    with pytest.raises(CheckpointError, match="holds checkpoints already"):
+        history.branch(name, uri + "-branch")
+
+
+def test_pruning_says_first_what_it_would_remove(uri: str) -> None:
+    by = committer(uri, KeepRule(9))
+    names = [commit(by, step) for step in range(1, 6)]
+    history = CheckpointHistory.open(uri)
+    history.tag(names[1], "good")
+    history.place.store.put("step-000000002.1.7/state.bin", b"cut short")
+    history.place.store.put("step-000000006.1.0/state.bin", b"under way")
+    doomed = history.prune(KeepRule(2), apply=False)
+    assert doomed == (names[2], "step-000000002.1.7", names[0])
+    assert len(history.list()) == 7
+    assert history.prune(KeepRule(2), apply=True) == doomed
+    assert line(uri) == [names[4], names[3], names[1]]
+    assert [entry.name for entry in history.list() if entry.problem is None] == line(uri)
+    commit(by, 6)
+
+
+def test_tags_are_not_moved_in_silence(uri: str) -> None:
+    by = committer(uri)
+    first, second = commit(by, 1), commit(by, 2)
+    history = CheckpointHistory.open(uri)
+    history.tag(first, "v1")
+    history.tag(first, "v1")
+    with pytest.raises(CheckpointError, match="another checkpoint"):
+        history.tag(second, "v1")
+    history.untag("v1")
+    history.tag(second, "v1")
+    with pytest.raises(CheckpointError, match="is no tag"):
+        history.tag(first, "a/b")
+    with pytest.raises(CheckpointError, match="no manifest"):
+        history.tag("step-000000009.1.0", "v2")
+
+
+@pytest.mark.parametrize("last", [0, -1])
+def test_a_rule_keeps_at_least_one(last: int) -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        KeepRule(last)
+
+
+def test_the_history_needs_no_torch() -> None:
+    code = (
+        "import sys, costopt.checkpoint.history, costopt.checkpoint.writer;"
+        "sys.exit(any(m in sys.modules for m in ('torch', 'numpy', 'obstore', 'pydantic')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
