@@ -111,7 +111,7 @@ def _request(job: Job, policy: Policy, seen: Quotes, account: Account) -> PlanRe
         machines={pool: machine for pool in pools if (machine := known.machine(pool))},
         powers={pool: power for pool in pools if (power := model.node_power(pool))},
         policy=policy,
-        quotas=account.quotas,
+        quotas=(*account.quotas, *seen.quotas),
         rejections=rejections,
         price_forecasts=forecast_prices(seen, pools, job.deadline_at),
         carbon_forecasts=forecast_carbon(seen, policy, pools, job.deadline_at).series,

@@ -16,6 +16,7 @@ from costopt.domain.errors import MarketError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.history import MarketHistory, PoolHistory
 from costopt.domain.market import Offer
+from costopt.domain.quota import Quota
 
 if TYPE_CHECKING:
     from costopt.energy.carbon_history import CarbonHistory
@@ -27,7 +28,7 @@ class Quotes:
     """Offers at ``now``, and a sentence on what they are. List prices do not go stale.
 
     ``history`` is the record that the offers are of, None for list prices; ``carbon`` the recorded
-    intensities that were given.
+    intensities that were given; ``quotas`` what the clouds say that the account may have.
     """
 
     now: datetime
@@ -36,6 +37,7 @@ class Quotes:
     listed: bool
     history: MarketHistory | None = None
     carbon: CarbonHistory | None = None
+    quotas: tuple[Quota, ...] = ()
 
 
 def quotes(
@@ -112,21 +114,27 @@ def recorded_quotes(
 def account_quotes(account: Account, names: tuple[str, ...]) -> Quotes:
     """What the account's providers of these names, all of them by default, offer now.
 
-    A provider that does not answer is told of on stderr and left out. Raises ProviderError where
-    none does, SpecError for a name that the account does not know.
+    A provider that does not answer is told of on stderr and left out, as are quotas that cannot be
+    read. Raises ProviderError where none does, SpecError for a name that the account does not know.
     """
     from costopt.cli.failure import tell
     from costopt.domain.errors import ProviderError
     from costopt.engine.clock import WallClock
     from costopt.session.account_cloud import connect_account
+    from costopt.session.told_quotas import told_quotas
 
     clock = WallClock()
     now = clock.now()
     offers: list[Offer] = []
     silent: list[ProviderError] = []
+    quotas: list[Quota] = []
+    unread: list[ProviderError] = []
     for provider in connect_account(account, names, clock):
         try:
             offers += provider.offers(now)
+            told, failures = told_quotas([provider], now)
+            quotas += told
+            unread += failures
         except ProviderError as error:
             silent.append(error)
         finally:
@@ -135,9 +143,12 @@ def account_quotes(account: Account, names: tuple[str, ...]) -> Quotes:
         raise silent[0]
     for failure in silent:
         tell("note", f"left out of the plan: {failure}")
+    for failure in unread:
+        tell("note", f"planned without quotas: {failure}")
     served = ", ".join(sorted({offer.pool.provider for offer in offers})) or "no pool"
     note = f"offers of {served} at {moment(now)}, hazards from what is published"
-    return Quotes(now, tuple(_with_hazards(offers)), note, listed=False)
+    hazarded = tuple(_with_hazards(offers))
+    return Quotes(now, hazarded, note, listed=False, quotas=tuple(quotas))
 
 
 def _with_hazards(offers: Iterable[Offer]) -> Iterator[Offer]:
