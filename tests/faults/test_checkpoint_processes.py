@@ -1,0 +1,207 @@
+"""Who dies when: the trainer, the process that writes for it, or both. Nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from costopt.domain.errors import CheckpointError
+from costopt.train.checkpointer import Checkpointer
+from costopt.train.outcome import SaveFailed
+
+TRAINER = """
+import os, signal, sys, time, torch
+from costopt.train.checkpointer import Checkpointer
+checkpointer = Checkpointer(sys.argv[1])
+checkpointer.save(1, {"step": 1})
+state = {"step": 2, "weights": torch.full((3_000_000,), 2.0)}
+for step in range(2, int(sys.argv[3]) + 1):
+    state["step"] = step
+    assert checkpointer.begin(step, state, overlap=sys.argv[2] == "overlap")
+    if sys.argv[2] == "overlap":
+        checkpointer.copied()
+    if step < int(sys.argv[3]):
+        checkpointer.wait()
+print(checkpointer.writer_pid, flush=True)
+"""
+
+
+def started(
+    folder: Path, ending: str, mode: str = "copy", steps: int = 2
+) -> "subprocess.Popen[str]":
+    code = TRAINER + ending
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(folder), mode, str(steps)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def until(what: Callable[[], bool], limit_s: float = 20.0) -> None:
+    """Wait for it; raises AssertionError where it does not come true."""
+    end = time.monotonic() + limit_s
+    while not what():
+        assert time.monotonic() < end, "it did not come true"
+        time.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def newest_step(folder: Path) -> int | None:
+    restored = Checkpointer(folder).restore()
+    return None if restored is None else int(restored.state["step"])
+
+
+def shared_memory() -> set[Path]:
+    return set(Path("/dev/shm").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("ending", "mode"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "copy"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "overlap"),
+        ("raise RuntimeError('a bug')", "copy"),
+        ("checkpointer.close()", "overlap"),
+    ],
+)
+def test_what_was_begun_is_committed_however_the_trainer_ends(
+    tmp_path: Path, ending: str, mode: str
+) -> None:
+    before = shared_memory()
+    trainer = started(tmp_path, ending, mode)
+    told, _ = trainer.communicate(timeout=60)
+    writer = int(told)
+    until(lambda: not is_running(writer))
+    assert newest_step(tmp_path) == 2
+    assert shared_memory() <= before
+
+
+def test_the_death_of_both_loses_only_what_was_in_flight(tmp_path: Path) -> None:
+    before = shared_memory()
+    trainer = started(tmp_path, "time.sleep(60)", steps=3)
+    assert trainer.stdout is not None
+    writer = int(trainer.stdout.readline())
+    os.kill(writer, signal.SIGSTOP)
+    trainer.kill()
+    os.kill(writer, signal.SIGKILL)
+    trainer.communicate()
+    until(lambda: not is_running(writer))
+    assert newest_step(tmp_path) in (2, 3)
+    assert shared_memory() <= before
+
+
+def test_a_child_that_the_trainer_forked_does_not_keep_the_writer(tmp_path: Path) -> None:
+    """A data loader's worker inherits the trainer's end of the socket."""
+    ending = "\nif os.fork() == 0: os.close(1); time.sleep(30); os._exit(0)\nos._exit(0)"
+    trainer = started(tmp_path, ending)
+    told, _ = trainer.communicate(timeout=60)
+    until(lambda: not is_running(int(told)))
+    assert newest_step(tmp_path) == 2
+
+
+def test_the_writer_s_death_is_a_failed_save_and_the_next_one_works(tmp_path: Path) -> None:
+    checkpointer = Checkpointer(tmp_path)
+    checkpointer.save(1, {"step": 1})
+    assert checkpointer.writer_pid is not None
+    os.kill(checkpointer.writer_pid, signal.SIGSTOP)
+    assert checkpointer.begin(2, {"step": 2})
+    assert not checkpointer.begin(3, {"step": 3}), "a save in flight was overwritten"
+    os.kill(checkpointer.writer_pid, signal.SIGKILL)
+    (outcome,) = checkpointer.wait()
+    assert isinstance(outcome, SaveFailed)
+    assert (outcome.step, "has ended" in outcome.error.message) == (2, True)
+    assert checkpointer.save(4, {"step": 4}).units == 4.0
+    assert newest_step(tmp_path) == 4
+
+
+def test_a_save_that_may_not_wait_takes_the_second_buffer(tmp_path: Path) -> None:
+    checkpointer = Checkpointer(tmp_path)
+    checkpointer.save(1, {"step": 1})
+    writer = checkpointer.writer_pid
+    assert writer is not None
+    os.kill(writer, signal.SIGSTOP)
+    weights = torch.full((1000,), 2.0)
+    assert checkpointer.begin(2, {"step": 2, "weights": weights})
+    weights.fill_(3.0)
+    threading.Timer(0.2, lambda: os.kill(writer, signal.SIGCONT)).start()
+    checkpointer.save(3, {"step": 3, "weights": weights})
+    assert [outcome.name for outcome in checkpointer.poll() if not isinstance(outcome, SaveFailed)]
+    for step in (2, 3):
+        state = Checkpointer(tmp_path).load(f"step-{step:09d}.0.0").state
+        assert torch.equal(state["weights"], torch.full((1000,), float(step)))
+
+
+def test_a_trainer_that_was_stopped_and_wakes_may_not_save(tmp_path: Path) -> None:
+    asleep = Checkpointer(tmp_path, generation=3)
+    asleep.save(1, {"step": 1})
+    awake = Checkpointer(tmp_path, generation=4)
+    awake.restore()
+    awake.claim()
+    with pytest.raises(CheckpointError, match="generation 4 has taken over"):
+        asleep.save(9, {"step": 9})
+    assert asleep.begin(10, {"step": 10})
+    (outcome,) = asleep.wait()
+    assert isinstance(outcome, SaveFailed)
+    awake.save(2, {"step": 2})
+    assert newest_step(tmp_path) == 2
+
+
+def test_tensors_that_change_while_they_are_copied_are_no_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from costopt.train import snapshot
+
+    started_copy, go_on = threading.Event(), threading.Event()
+    copy_all = snapshot._copy_all
+
+    def slow(*given: object) -> None:
+        started_copy.set()
+        go_on.wait(10)
+        copy_all(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(snapshot, "_copy_all", slow)
+    checkpointer = Checkpointer(tmp_path)
+    weights, small = torch.ones(100_000), torch.ones(10)
+    assert checkpointer.begin(1, {"weights": weights, "small": small}, overlap=True)
+    started_copy.wait(10)
+    small.add_(1)
+    weights.add_(1)
+    go_on.set()
+    (outcome,) = checkpointer.wait()
+    assert isinstance(outcome, SaveFailed)
+    assert "changed while it was copied" in outcome.error.message
+    assert checkpointer.begin(2, {"weights": weights}, overlap=True)
+    weights.add_(1)
+    (outcome,) = checkpointer.wait()
+    assert not isinstance(outcome, SaveFailed), "after that, copies are not overlapped any more"
+    restored = Checkpointer(tmp_path).restore()
+    assert restored is not None
+    assert torch.equal(restored.state["weights"], torch.full((100_000,), 2.0))
+
+
+def test_small_buffers_may_change_while_the_rest_is_copied(tmp_path: Path) -> None:
+    checkpointer = Checkpointer(tmp_path)
+    weights, small = torch.ones(3_000_000), torch.ones(10)
+    assert checkpointer.begin(1, {"weights": weights, "small": small}, overlap=True)
+    small.add_(1)
+    checkpointer.copied()
+    (outcome,) = checkpointer.wait()
+    assert not isinstance(outcome, SaveFailed)
+    restored = Checkpointer(tmp_path).restore()
+    assert restored is not None
+    assert torch.equal(restored.state["small"], torch.ones(10))
