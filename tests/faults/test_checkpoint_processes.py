@@ -37,7 +37,7 @@ print(checkpointer.writer_pid, flush=True)
 
 def started(
     folder: Path, ending: str, mode: str = "copy", steps: int = 2
-) -> "subprocess.Popen[str]":
+) -> subprocess.Popen[str]:
     code = TRAINER + ending
     return subprocess.Popen(
         [sys.executable, "-c", code, str(folder), mode, str(steps)],
