@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from threading import Thread
 from typing import Any
@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import boto3
 from botocore.config import Config
-from moto.ec2.models import instances
+from moto.ec2.models import elastic_block_store, instances, launch_templates
 from moto.moto_server.werkzeug_app import MotoRequestHandler
 from werkzeug.serving import BaseWSGIServer, make_server
 
@@ -167,11 +167,10 @@ def test_cloud() -> Iterator[Cloud]:
     thread = Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     cloud = Cloud(overlay, f"http://127.0.0.1:{server.server_port}")
-    with (
-        patch.object(instances, "utcnow", lambda: cloud.clock.now().replace(tzinfo=None)),
-        # Most of the time of a reset goes into images that no test needs.
-        patch.dict(os.environ, {"MOTO_EC2_LOAD_DEFAULT_AMIS": "false"}),
-    ):
+    # Most of the time of a reset goes into images that no test needs.
+    with patch.dict(os.environ, {"MOTO_EC2_LOAD_DEFAULT_AMIS": "false"}), ExitStack() as patched:
+        for stamped in (elastic_block_store, instances, launch_templates):
+            patched.enter_context(patch.object(stamped, "utcnow", cloud.clock.naive_now))
         try:
             yield cloud
         finally:

@@ -19,6 +19,10 @@ class CloudClock:
         """The present, aware UTC."""
         return self._standing or datetime.now(UTC)
 
+    def naive_now(self) -> datetime:
+        """The present in UTC without saying so, as moto wants it."""
+        return self.now().replace(tzinfo=None)
+
     def sleep(self, seconds: float) -> None:
         """Jump ahead."""
         self.stand()

@@ -1,0 +1,187 @@
+"""costopt reconcile"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from costopt.cli.figures import moment, plain, usd
+from costopt.cli.options import complete_file, duration_s
+from costopt.cli.output import Column, Table, output_option, show
+from costopt.cli.state import DEFAULT_STATE_DIR
+
+if TYPE_CHECKING:
+    from costopt.ledger.sqlite import SqliteLedger
+    from costopt.session.orphans import Orphan
+    from costopt.session.reconcilable import Reconcilable
+
+COLUMNS = (
+    Column("kind", "Kind"),
+    Column("name", "Name", fold_at=24),
+    Column("place", "Place", fold_at=32),
+    Column("job", "Job"),
+    Column("since", "Since", moment, rank=2),
+    Column("usd_per_hour", "$/h", usd, right=True, rank=1),
+    Column("why", "Why", fold_at=32),
+    Column("done", "Done", plain),
+)
+
+
+@click.command()
+@click.option(
+    "--account",
+    shell_complete=complete_file,
+    envvar="COSTOPT_ACCOUNT",
+    show_envvar=True,
+    metavar="FILE",
+    help="The account file with the owner tag and the providers to look at.",
+)
+@click.option(
+    "--provider",
+    "providers",
+    multiple=True,
+    metavar="NAME",
+    help="Look at this provider of the account file; default: at all of them.",
+)
+@click.option(
+    "--market",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The record of a simulated cloud: look for its nodes in place of an account's.",
+)
+@click.option(
+    "--state-dir",
+    "state_dirs",
+    type=click.Path(file_okay=False, path_type=Path),
+    multiple=True,
+    envvar="COSTOPT_STATE_DIR",
+    show_envvar=True,
+    metavar="FOLDER",
+    help=f"A directory whose ledger answers for nodes; name every one that runs under the "
+    f"account's owner; default: {DEFAULT_STATE_DIR}.",
+)
+@click.option(
+    "--grace",
+    "grace_s",
+    callback=duration_s,
+    default="10m",
+    metavar="DURATION",
+    help="Leave alone what is younger: its launch may not be on the ledger yet.",
+)
+@click.option(
+    "--apply", is_flag=True, help="Give back what is found; without it, it is only listed."
+)
+@output_option
+@click.pass_context
+def reconcile(
+    context: click.Context,
+    account: str | None,
+    providers: tuple[str, ...],
+    market: Path | None,
+    state_dirs: tuple[Path, ...],
+    grace_s: float,
+    apply: bool,
+    output: str,
+) -> None:
+    """List what nobody answers for.
+
+    With --apply it is given back. A node is an orphan if it carries the account's owner tag, is older than the grace time, and no
+    ledger says that it lives; so are volumes that no node uses, and launch templates and
+    placement groups of jobs that are over. Nothing without the tag is ever touched. Exits with 1
+    where something could not be given back.
+    """
+    from costopt.session.orphans import find_orphans, read_records
+
+    rows: list[dict[str, object]] = []
+    failures = 0
+    with _ledgers(state_dirs or (DEFAULT_STATE_DIR,)) as ledgers:
+        records = read_records(ledgers)
+        with _clouds(account, providers, market, ledgers) as clouds:
+            for cloud in clouds:
+                found = find_orphans(cloud.provider, cloud.owner, records, cloud.now, grace_s)
+                done = [_done(cloud, orphan) if apply else "" for orphan in found]
+                failures += sum(1 for said in done if said.startswith("not"))
+                rows += [_row(orphan, said) for orphan, said in zip(found, done, strict=True)]
+                _tell_silence(cloud)
+    columns = COLUMNS if apply else COLUMNS[:-1]
+    show(Table("costopt.reconcile/1", "Nobody answers for", columns, rows), output)
+    if rows and not apply:
+        click.echo("nothing was given back: add --apply to do so", err=True)
+    context.exit(1 if failures else 0)
+
+
+@contextmanager
+def _ledgers(state_dirs: Sequence[Path]) -> Iterator[list[SqliteLedger]]:
+    from costopt.cli.ledger_view import open_existing
+
+    with ExitStack() as held:
+        yield [held.enter_context(open_existing(folder)) for folder in state_dirs]
+
+
+@contextmanager
+def _clouds(
+    account: str | None,
+    providers: tuple[str, ...],
+    market: Path | None,
+    ledgers: Sequence[SqliteLedger],
+) -> Iterator[list[Reconcilable]]:
+    from costopt.cli.accounts import read_account
+    from costopt.session.reconcilable import rented_clouds, simulated_clouds
+
+    if market is None and account is None:
+        raise click.UsageError(
+            "nowhere to look: give --account FILE with the providers to look at, or --market FILE "
+            "of a simulated cloud"
+        )
+    said = read_account(account)
+    with ExitStack() as held:
+        if market is None:
+            yield held.enter_context(rented_clouds(said, providers))
+            return
+        from costopt.market.history_file import read_history
+
+        history = read_history(market)
+        yield [
+            cloud
+            for ledger in ledgers
+            for cloud in held.enter_context(
+                simulated_clouds(ledger.path.parent, ledger, history, said.owner)
+            )
+        ]
+
+
+def _done(cloud: Reconcilable, orphan: Orphan) -> str:
+    from costopt.domain.errors import ProviderError
+    from costopt.session.orphans import reap
+
+    try:
+        reap(cloud.provider, orphan)
+    except ProviderError as error:
+        return f"not given back: {error.message}"
+    return "given back"
+
+
+def _row(orphan: Orphan, done: str) -> dict[str, object]:
+    return {
+        "kind": orphan.kind,
+        "name": orphan.name,
+        "place": orphan.place,
+        "job": orphan.thing.job,
+        "since": orphan.since,
+        "usd_per_hour": orphan.thing.usd_per_hour,
+        "why": orphan.why,
+        "done": done,
+    }
+
+
+def _tell_silence(cloud: Reconcilable) -> None:
+    from costopt.cli.failure import tell
+    from costopt.domain.partial import PartlySilent
+
+    if isinstance(cloud.provider, PartlySilent):
+        for source, message in sorted(cloud.provider.complaints().items()):
+            tell("note", f"{source} was not looked at: {message}")

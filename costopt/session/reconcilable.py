@@ -1,0 +1,76 @@
+"""The clouds in which a reconciliation looks for what nobody answers for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from costopt.agent.runtime import MailboxRuntime
+from costopt.catalog import load_catalog
+from costopt.domain.account import Account
+from costopt.domain.history import MarketHistory
+from costopt.domain.ports import Provider
+from costopt.engine.clock import WallClock
+from costopt.ledger.sqlite import SqliteLedger
+from costopt.replay.connect import connect
+from costopt.session.account_cloud import connect_account
+from costopt.session.market_clock import market_clock
+from costopt.session.simulated_cloud import CLOCK, STORE
+from costopt.store.folder import FileStore
+
+
+@dataclass(frozen=True, slots=True)
+class Reconcilable:
+    """A provider, the tag of what is ours in it, and its present."""
+
+    provider: Provider
+    owner: str
+    now: datetime
+
+
+@contextmanager
+def rented_clouds(account: Account, names: tuple[str, ...]) -> Iterator[list[Reconcilable]]:
+    """The account's providers. Raises SpecError, ProviderError."""
+    clock = WallClock()
+    providers = connect_account(account, names, clock)
+    try:
+        yield [Reconcilable(provider, account.owner, clock.now()) for provider in providers]
+    finally:
+        for provider in providers:
+            provider.close()
+
+
+@contextmanager
+def simulated_clouds(
+    state_dir: Path, ledger: SqliteLedger, market: MarketHistory, owner: str
+) -> Iterator[list[Reconcilable]]:
+    """The simulated cloud of each job of a state directory, with its nodes that are processes.
+
+    Raises LedgerError where a job has a controller, for that one answers for its nodes.
+    """
+    with ExitStack() as held:
+        clouds: list[Reconcilable] = []
+        for folder in sorted((state_dir / "jobs").glob("*/nodes")):
+            job = folder.parent
+            if (job / CLOCK).exists():
+                held.enter_context(ledger.exclusive(job.name))
+                cloud = _simulated(job, market, owner)
+                held.callback(cloud.provider.close)
+                clouds.append(cloud)
+        yield clouds
+
+
+def _simulated(job: Path, market: MarketHistory, owner: str) -> Reconcilable:
+    clock = market_clock(job / CLOCK, market.starts_at, 1.0)
+    options = {
+        "market": market,
+        "machines": load_catalog(),
+        "mode": "process",
+        "state_dir": job,
+        "store": job / STORE,
+        "runtime": MailboxRuntime(FileStore(job / STORE), clock, speed=clock.speed),
+    }
+    return Reconcilable(connect("sim", clock, options), owner, clock.now())
