@@ -89,10 +89,10 @@ def reconcile(
 ) -> None:
     """List what nobody answers for.
 
-    With --apply it is given back. A node is an orphan if it carries the account's owner tag, is older than the grace time, and no
-    ledger says that it lives; so are volumes that no node uses, and launch templates and
-    placement groups of jobs that are over. Nothing without the tag is ever touched. Exits with 1
-    where something could not be given back.
+    With --apply it is given back. A node is an orphan if it carries the account's owner tag, is
+    older than the grace time, and no ledger says that it lives; so are volumes that no node uses,
+    and launch templates and placement groups of jobs that are over. Nothing without the tag is
+    ever touched. Exits with 1 where something could not be given back.
     """
     from costopt.session.orphans import find_orphans, read_records
 
