@@ -207,12 +207,18 @@ class Launcher:
         try:
             with asking("ec2:RunInstances", str(request.pool)):
                 return self._clients.launching(region).run_instances(**order.parameters())
-        except ForbiddenError as error:
-            raise with_missing_action(error, self._clients, region) from error
-        except BadRequestError as error:
-            raise self._of_key(order, error) from error
+        except (ForbiddenError, BadRequestError) as error:
+            told = self._told(order, error)
+            if told is error:
+                raise
+            raise told from error
 
-    def _of_key(self, order: LaunchOrder, error: BadRequestError) -> ProviderError:
+    def _told(self, order: LaunchOrder, error: ProviderError) -> ProviderError:
+        if isinstance(error, ForbiddenError):
+            return with_missing_action(error, self._clients, order.request.pool.region)
+        return self._of_key(order, error)
+
+    def _of_key(self, order: LaunchOrder, error: ProviderError) -> ProviderError:
         """Refusals that are about what was made or launched before, not about the request."""
         code, pool = code_of(error), order.request.pool
         if code == CHANGED:
