@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
-STEPS = 24
+STEPS = 16
 SHARDS = 8
 BATCH = 16
 
@@ -80,7 +80,7 @@ def train(options: dict[str, Any]) -> None:
                 job.observe(loss)
         job.apply()
         steps.append(step)
-        if job.step > step and job.loss is not None:
+        if job.step == step + 1 and job.loss is not None:
             losses[step] = job.loss
         progress.write_text(f"{job.step} {job.size}")
     digest = hashlib.sha256()
@@ -161,6 +161,7 @@ def result(output: Path) -> dict[str, Any]:
 
 
 def _serve() -> None:
+    import torch._dynamo  # noqa: F401 - optimizers import it when they are made
     import torch.distributed  # noqa: F401
 
     import costopt.train.attach  # noqa: F401

@@ -57,8 +57,7 @@ class TrainingLoop:
     ``steps`` yields the steps that remain; in each, ``microbatches`` and ``microbatch`` compute
     the shards that this process owns, and ``apply`` ends the step. A loop without virtual shards
     computes its gradients as it likes before ``apply``. Where a peer was lost the step is yielded
-    again. ``loss`` is the mean that was observed in the last step, None where none was;
-    ``regrouped`` the gangs that were formed on the way.
+    again. ``regrouped`` are the gangs that were formed on the way.
     """
 
     def __init__(
@@ -78,7 +77,6 @@ class TrainingLoop:
         total_units: float | None = None,
         on_formed: Callable[[int], None] = lambda generation: None,  # noqa: ARG005
     ) -> None:
-        self.loss: float | None = None
         self.total: int | None = None
         self.regrouped: list[Regrouped] = []
         self._model, self._optimizer = model, optimizer
@@ -100,6 +98,11 @@ class TrainingLoop:
     def step(self) -> int:
         """How many steps are done."""
         return self._state.step
+
+    @property
+    def loss(self) -> float | None:
+        """The mean loss of the last step, as ``observe`` was told it; None where it was not."""
+        return self._state.loss
 
     @property
     def guarantee(self) -> str:
@@ -160,6 +163,7 @@ class TrainingLoop:
         after three failed saves.
         """
         self._turns += 1
+        self._saving.copied()
         try:
             self._apply()
         except PeerLostError as error:
@@ -173,15 +177,14 @@ class TrainingLoop:
         )
         decision = self._reduction.reduce(vote)
         self._group.fence()
-        self.loss = decision.loss
         wrong = None if self._watch is None else self._watch.wrong(decision.loss)
         if wrong is not None:
             self._roll_back(wrong)
             return
-        self._make_step()
+        self._make_step(decision.loss)
         self._settle(decision, vote)
 
-    def _make_step(self) -> None:
+    def _make_step(self, loss: float | None) -> None:
         if self._clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._clip_norm)
         self._optimizer.step()
@@ -189,6 +192,7 @@ class TrainingLoop:
             self._scheduler.step()
         self._optimizer.zero_grad(set_to_none=True)
         self._state.step += 1
+        self._state.loss = loss
         self._group.stand(self.step)
         self._reporter.stepped(self.step)
 

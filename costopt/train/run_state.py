@@ -18,7 +18,8 @@ class RunState:
 
     With virtual shards (``sharded``) nothing depends on which process computes what, and rank 0's
     state is that of all. Without, each rank's own generators and data position are kept too.
-    ``skipped`` steps of data were left out by rollbacks, of which there were ``rollbacks``.
+    ``loss`` is what was observed in the last step. ``skipped`` steps of data were left out by
+    rollbacks, of which there were ``rollbacks``.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class RunState:
         sharded: bool,
     ) -> None:
         self.step = 0
+        self.loss: float | None = None
         self.skipped = 0
         self.rollbacks = 0
         self.guarantee = guarantee
@@ -72,6 +74,7 @@ class RunState:
     def _shared(self) -> dict[str, Any]:
         return {
             "step": self.step,
+            "loss": self.loss,
             "parts": self._parts.state_dict(),
             "skipped": self.skipped,
             "rollbacks": self.rollbacks,
@@ -82,6 +85,7 @@ class RunState:
     def _take_shared(self, state: Mapping[str, Any], whence: str) -> None:
         self._parts.load_state_dict(state["parts"], whence)
         self.step = state["step"]
+        self.loss = state.get("loss")
         self.skipped = state.get("skipped", 0)
         self.rollbacks = max(self.rollbacks, state.get("rollbacks", 0))
         self.guarantee.void(*state.get("voided", ()))
