@@ -49,7 +49,8 @@ class Committed:
 
 @dataclass(slots=True)
 class Committer:
-    """Commits for one generation of one job. ``parent`` is what the training goes on from.
+    """Commits for one generation of one job. ``parent`` is what the training goes on from; None
+    is what HEAD says by then.
 
     Nothing is claimed until ``claim`` or the first ``commit``; from then on an earlier claimant is
     superseded, and a later one supersedes this.
@@ -68,6 +69,11 @@ class Committer:
         if not self.claimed:
             self._move_head(None)
             self.claimed = True
+
+    def follow(self, parent: str | None, generation: int) -> None:
+        """Go on from another checkpoint; under a later generation the place is claimed anew."""
+        self.claimed = self.claimed and generation == self.generation
+        self.parent, self.generation = parent, generation
 
     def commit(self, saving: Saving) -> Committed:
         """Raises CheckpointError: superseded, no space, no permission, a store that refuses.

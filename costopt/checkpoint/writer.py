@@ -75,9 +75,7 @@ class Writer:
             case "arena":
                 self._take_arena(message["slot"], message["size_bytes"], descriptor)
             case "resume":
-                committer = self._opened()
-                committer.parent = message["parent"]
-                committer.generation = message["generation"]
+                self._opened().follow(message["parent"], message["generation"])
             case "claim":
                 self._opened().claim()
                 return {"claimed": message["ticket"]}

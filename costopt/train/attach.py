@@ -107,7 +107,7 @@ def attach(
         scheduler,
         group=group,
         state=state,
-        saving=Saving(checkpointer, cadence, reporter, group, state.capture),
+        saving=Saving(checkpointer, cadence, reporter, group, state.capture, overlap=True),
         reduction=(
             MeanReduction(group, model)
             if virtual_shards is None
@@ -182,4 +182,4 @@ def _checkpointer(env: TrainerEnv, uri: str | Path | None, keep: int) -> Checkpo
 def _outrank(checkpointer: Checkpointer | None, generation: int) -> None:
     """What an older gang saves from now on must not count."""
     if checkpointer is not None:
-        checkpointer.generation = max(checkpointer.generation, generation)
+        checkpointer.follow(generation)

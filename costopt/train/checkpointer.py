@@ -53,10 +53,22 @@ class Checkpointer:
     def __init__(self, uri: str | Path, *, keep: int | KeepRule = 3, generation: int = 0) -> None:
         rule = KeepRule(keep) if isinstance(keep, int) else keep
         self.uri = str(uri) if "://" in str(uri) else str(Path(uri).absolute())
-        self.generation = generation
         self.refused: tuple[RefusedCheckpoint, ...] = ()
         self._place = CheckpointPlace.open(self.uri)
         self._queue = SaveQueue(self._place, rule, generation)
+
+    @property
+    def generation(self) -> int:
+        """The number under which this one saves."""
+        return self._queue.generation
+
+    def follow(self, generation: int) -> None:
+        """Save from now on as part of this generation, of a state that the gang had already.
+
+        Nothing is restored: the checkpoints that the gang has saved stay those that it stands on.
+        An older generation than this one's is ignored.
+        """
+        self._queue.resume(None, max(self.generation, generation))
 
     @property
     def writer_pid(self) -> int | None:
@@ -177,8 +189,8 @@ class Checkpointer:
     def _resume_from(self, restored: Restored) -> None:
         head = head_now(self._place)
         latest = restored.manifest.generation if head is None else head.generation
-        self.generation = max(self.generation, restored.manifest.generation, latest)
-        self._queue.resume(restored.name, self.generation)
+        generation = max(self.generation, restored.manifest.generation, latest)
+        self._queue.resume(restored.name, generation)
 
     def _cut_short(
         self, tried: set[CheckpointName], restored: Restored | None

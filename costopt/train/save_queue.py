@@ -133,8 +133,14 @@ class SaveQueue:
             if self._writer is None:
                 raise CheckpointError("the process that writes checkpoints ended at its start")
 
-    def resume(self, parent: str, generation: int) -> None:
-        """What is saved next goes on from ``parent``."""
+    @property
+    def generation(self) -> int:
+        """The number under which is saved."""
+        return self._generation
+
+    def resume(self, parent: str | None, generation: int) -> None:
+        """What is saved next goes on from ``parent``; None: from what is the newest by then."""
+        self._claimed = self._claimed and generation == self._generation
         self._parent, self._generation = parent, generation
         if self._writer is not None:
             message = {"op": "resume", "parent": parent, "generation": generation}

@@ -118,6 +118,8 @@ class Saving:
         if self._checkpointer is None:
             return None
         if self._group.rank == 0:
+            for outcome in self._checkpointer.wait():
+                self._hear(outcome)
             self._restored = self._checkpointer.restore()
             self._checkpointer.claim(wait=False)
         name = self._group.broadcast(None if self._restored is None else self._restored.name)

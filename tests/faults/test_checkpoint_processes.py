@@ -35,9 +35,7 @@ print(checkpointer.writer_pid, flush=True)
 """
 
 
-def started(
-    folder: Path, ending: str, mode: str = "copy", steps: int = 2
-) -> subprocess.Popen[str]:
+def started(folder: Path, ending: str, mode: str = "copy", steps: int = 2) -> subprocess.Popen[str]:
     code = TRAINER + ending
     return subprocess.Popen(
         [sys.executable, "-c", code, str(folder), mode, str(steps)],
@@ -205,3 +203,22 @@ def test_small_buffers_may_change_while_the_rest_is_copied(tmp_path: Path) -> No
     restored = Checkpointer(tmp_path).restore()
     assert restored is not None
     assert torch.equal(restored.state["small"], torch.ones(10))
+
+
+def test_who_becomes_the_one_that_saves_goes_on_from_what_the_gang_saved(tmp_path: Path) -> None:
+    """Rank 0 changes while the gang trains on: nobody restores, and nothing is forgotten."""
+    first, second = Checkpointer(tmp_path, generation=1), Checkpointer(tmp_path, generation=1)
+    first.save(1, {"step": 1})
+    second.restore()
+    first.save(2, {"step": 2})
+    second.follow(2)
+    second.save(3, {"step": 3})
+    with pytest.raises(CheckpointError, match="generation 2 has taken over"):
+        first.save(4, {"step": 4})
+    first.follow(3)
+    first.save(5, {"step": 5})
+    with pytest.raises(CheckpointError, match="generation 3 has taken over"):
+        second.save(6, {"step": 6})
+    (tmp_path / "step-000000005.3.0" / "objects.pt").unlink()
+    (tmp_path / "step-000000003.2.0" / "objects.pt").unlink()
+    assert newest_step(tmp_path) == 2
