@@ -29,6 +29,7 @@ from costopt.session.cloud import Cloud
 from costopt.session.hazards import catalog_priors
 from costopt.session.learned import Learned
 from costopt.session.stop_signals import StopSignals, WakefulClock
+from costopt.session.told_quotas import told_quotas
 from costopt.strategies import build
 from costopt.strategies.learner import lifetimes_of
 
@@ -46,8 +47,8 @@ ReadJob = Callable[[datetime], Job]
 class LiveOptions:
     """Where a run keeps its state, and how it decides; seconds are the run's clock's.
 
-    ``account`` holds the quotas and tenants that it keeps to. ``explain``: whether decisions are
-    recorded with what else was weighed.
+    ``account`` holds the quotas and tenants that it keeps to, besides the quotas that clouds tell.
+    ``explain``: whether decisions are recorded with what else was weighed.
     """
 
     state_dir: Path
@@ -148,6 +149,7 @@ def open_run(
             runtime.forget_failures(job)
             ledger.append(replace(submitted, at=clock.now()))
         providers = cloud.providers(clock, folder, job, runtime)
+        quotas, _ = told_quotas(providers, clock.now())
         world = World(
             providers=providers,
             runtime=runtime,
@@ -165,7 +167,7 @@ def open_run(
             cooldown_s=options.cooldown_s,
             drain_timeout_s=max(DRAIN_S, DRAIN_WALL_S * clock.speed),
             noticed_share=noticed_share,
-            account=options.account,
+            account=replace(options.account, quotas=(*options.account.quotas, *quotas)),
             explain=options.explain,
         )
         strategy = build(policy.strategy)
