@@ -161,7 +161,7 @@ def result(output: Path) -> dict[str, Any]:
 
 
 def _serve() -> None:
-    import torch._dynamo  # noqa: F401 - optimizers import it when they are made
+    import torch._dynamo  # optimizers import it when they are made
     import torch.distributed  # noqa: F401
 
     import costopt.train.attach  # noqa: F401

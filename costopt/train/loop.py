@@ -185,6 +185,7 @@ class TrainingLoop:
         self._settle(decision, vote)
 
     def _make_step(self, loss: float | None) -> None:
+        self._saving.copied()
         if self._clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._clip_norm)
         self._optimizer.step()
@@ -254,6 +255,7 @@ class TrainingLoop:
 
     def _form(self, group: ElasticGroup, why: str | None, *, failed: bool) -> str:
         """Until a gang has formed and all its members have one state; says why it had to."""
+        self._saving.copied()
         while True:
             try:
                 formed = group.form(failed=failed)
@@ -283,6 +285,7 @@ class TrainingLoop:
         assert self._watch is not None
         bad, limit = self.step, self._watch.rule.limit
         skipped, done = self._state.skipped, self._state.rollbacks
+        self._saving.copied()
         restored = self._saving.restore() if done < limit else None
         if restored is None:
             raise CostoptError(

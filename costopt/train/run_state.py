@@ -44,11 +44,14 @@ class RunState:
         self._random: dict[str, Any] | None = None
 
     def capture(self) -> dict[str, Any]:
-        """The whole state on rank 0, an empty dictionary elsewhere. Collective unless sharded."""
+        """The whole state on rank 0, an empty dictionary elsewhere. Collective unless sharded.
+
+        Its tensors may be read until the optimizer steps.
+        """
         ranks = [] if self._sharded else self._group.gather(self._own())
         if self._group.rank != 0:
             return {}
-        return {**self._shared(), "ranks": ranks}
+        return {**self._shared(), "parts": self._parts.snapshot(), "ranks": ranks}
 
     def take_up(self, state: Mapping[str, Any], whence: str) -> None:
         """Go on from a checkpoint. Raises CheckpointError where it lacks a part."""
