@@ -1,13 +1,17 @@
-"""Checkpoints, exact resume and stopping on notice for a PyTorch training loop.
+"""Checkpoints, exact resume, elasticity and stopping on notice for a PyTorch training loop.
 
-    job = costopt.train.attach(model, optimizer, scheduler)
-    for step in job.steps(1200):
-        loss = loss_fn(model, batch(step))
-        loss.backward()
-        job.apply()
+    job = costopt.train.attach(
+        model, optimizer, scheduler, data, global_batch=256, virtual_shards=8
+    )
+    for step in job.steps(total):            # restores, forms gangs, stops on notice
+        for batch in job.microbatches():     # the shards that this process owns now
+            with job.microbatch(batch):
+                loss_fn(model, batch).backward()
+        job.apply()                          # exact reduction, clip, step, snapshot
 
-The same script runs under the agent, under torchrun and as plain Python. A loop that steps its
-own way can use ``Checkpointer`` alone.
+The same script runs under the agent, under torchrun and as plain Python. Without virtual shards a
+loop computes its gradients itself and calls ``job.apply()``; one that steps its own way can use
+``Checkpointer`` alone. docs/training.md says what is guaranteed.
 """
 
 from costopt.domain.errors import MissingExtraError
@@ -21,6 +25,7 @@ except ImportError as error:
 
 from costopt.train.attach import attach
 from costopt.train.checkpointer import Checkpointer, Restored
-from costopt.train.loop import Stopped, TrainingLoop
+from costopt.train.loop import Regrouped, Stopped, TrainingLoop
+from costopt.train.loss_watch import Rollback
 
-__all__ = ["Checkpointer", "Restored", "Stopped", "TrainingLoop", "attach"]
+__all__ = ["Checkpointer", "Regrouped", "Restored", "Rollback", "Stopped", "TrainingLoop", "attach"]
