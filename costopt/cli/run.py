@@ -92,10 +92,8 @@ def run(
     from costopt.cli.planning import refuse_infeasible, show_quoted_plan
     from costopt.cli.policies import read_policy
     from costopt.cli.run_cloud import Simulation, run_cloud
-    from costopt.session.checkpoint_place import check_checkpoint_place
     from costopt.session.live import LiveOptions, open_run
     from costopt.session.stop_signals import StopSignals
-    from costopt.session.trainer import check_trainer
     from costopt.spec import load_job
 
     chosen, shared = read_policy(policy), read_account(account)
@@ -116,8 +114,7 @@ def run(
         if not record.submitted:
             refuse_infeasible(live.job, chosen, source.quotes(live.clock.now()), shared)
         if not record.live:
-            check_trainer(live.job)
-            check_checkpoint_place(live.job)
+            source.cloud.check(live.job)
         _warn_of_short_market(live)
         _note(live.learned_anew)
         try:

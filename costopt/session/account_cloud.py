@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from costopt.agent.runtime import MailboxRuntime
 from costopt.catalog import load_catalog
@@ -22,10 +23,15 @@ from costopt.replay.connect import connect
 from costopt.replay.forecasts import RecordedForecasts, counted
 from costopt.session.payload import upload_payload
 from costopt.store import open_store
+from costopt.store.address import below
 
 SHORTEST_NOTICE_S = 30.0
 """Google Cloud tells of a preemption 30 s before it (cloud.google.com/compute/docs/instances/
 preemptible), EC2 two minutes: what can be saved in the shorter can be saved in both."""
+
+
+CHECKPOINTS = "checkpoints"
+CHECKS = "checks"
 
 
 def connect_account(
@@ -82,6 +88,17 @@ class AccountCloud:
     def clock(self, folder: Path, *, anew: bool) -> WallClock:  # noqa: ARG002 - it needs no file
         """Real time."""
         return WallClock()
+
+    def fitted(self, job: Job) -> Job:
+        """Checkpoints that were to lie in a folder of this machine go to the account's store."""
+        if urlsplit(job.checkpoint.uri).scheme not in ("", "file"):
+            return job
+        uri = below(self._store_uri(), f"{CHECKPOINTS}/{job.name}")
+        return replace(job, checkpoint=replace(job.checkpoint, uri=uri))
+
+    def check(self, job: Job) -> None:
+        """Raises StoreError where the store cannot be written to."""
+        open_store(self._store_uri()).put(f"{CHECKS}/{job.name}", b"")
 
     def store(self, folder: Path, job: Job) -> ObjectStore:  # noqa: ARG002 - one for all jobs
         """The account's store. Raises SpecError where it names none."""

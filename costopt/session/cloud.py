@@ -48,6 +48,14 @@ class Cloud(Protocol):
         """The run's clock; ``anew`` unless the job was submitted before. Raises StoreError."""
         ...
 
+    def fitted(self, job: Job) -> Job:
+        """The job with its checkpoints where its nodes can reach them. Raises SpecError."""
+        ...
+
+    def check(self, job: Job) -> None:
+        """Before the first launch: raise a CostoptError where the job could not train or save."""
+        ...
+
     def store(self, folder: Path, job: Job) -> ObjectStore:
         """Where the job's nodes and the controller leave messages. Raises StoreError."""
         ...

@@ -215,8 +215,8 @@ def _submission(
 
 def _as_submitted(read_job: ReadJob, submitted: JobSubmitted | None, cloud: Cloud) -> Job:
     if submitted is None:
-        return read_job(cloud.begins_at())
-    job = read_job(submitted.start_at)
+        return cloud.fitted(read_job(cloud.begins_at()))
+    job = cloud.fitted(read_job(submitted.start_at))
     return replace(job, start_at=submitted.start_at, deadline_at=submitted.deadline_at)
 
 

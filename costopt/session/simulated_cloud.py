@@ -16,7 +16,9 @@ from costopt.energy.carbon_history import CarbonHistory
 from costopt.engine.clock import ScaledClock
 from costopt.replay.connect import connect
 from costopt.replay.forecasts import RecordedForecasts, counted
+from costopt.session.checkpoint_place import check_checkpoint_place
 from costopt.session.market_clock import forget_clock, market_clock
+from costopt.session.trainer import check_trainer
 from costopt.store.folder import FileStore
 
 CLOCK = "clock.json"
@@ -48,6 +50,15 @@ class SimulatedCloud:
         if anew:
             forget_clock(folder / CLOCK)
         return market_clock(folder / CLOCK, self.start_at, self.speed)
+
+    def fitted(self, job: Job) -> Job:
+        """As it is: nodes are processes of this machine."""
+        return job
+
+    def check(self, job: Job) -> None:
+        """Raises MissingExtraError without PyTorch, StoreError without room for checkpoints."""
+        check_trainer(job)
+        check_checkpoint_place(job)
 
     def store(self, folder: Path, job: Job) -> ObjectStore:  # noqa: ARG002 - one store per folder
         """A folder that all the processes see."""

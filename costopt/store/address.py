@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 from costopt.domain.errors import StoreError
 from costopt.store.key import checked_parts
@@ -68,6 +68,14 @@ class StoreAddress:
             options.get("endpoint"),
             options.get("region"),
         )
+
+
+def below(uri: str, folder: str) -> str:
+    """The address of a folder of the store at ``uri``."""
+    if "://" not in uri:
+        return f"{uri.rstrip('/')}/{folder}"
+    parts = urlsplit(uri)
+    return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{folder}"))
 
 
 def is_loopback(endpoint: str) -> bool:
