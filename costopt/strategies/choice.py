@@ -72,7 +72,7 @@ def _waits_for_age(candidates: Sequence[Candidate]) -> bool:
     which the program knows little: the cents it saw in waiting cost hours of slack.
     """
     prices = [candidate.option.score_usd_per_unit for candidate in candidates]
-    enough = AS_CHEAP * min(prices)
+    enough = AS_CHEAP * min(prices, default=0.0)
     pairs = zip(candidates, prices, strict=True)
     return len(candidates) > 1 and any(each.up and price <= enough for each, price in pairs)
 
