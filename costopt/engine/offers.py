@@ -87,12 +87,15 @@ class Offers:
     def _with_estimates(self, offer: Offer, running: bool) -> Offer:
         """Hazard and availability as the provider tells them, else as they were learned.
 
-        A hazard that the provider tells as a prior has become part of what was learned.
+        A hazard that the provider tells as a prior has become part of what was learned, and where
+        a node of ours runs, a prior of availability says nothing any more.
         A pool that has capacity now is taken at its word until it has none: its hazard says how
         long that lasts, and what was learned of its absence would count against it twice.
         """
         hazards = self._world.hazards
         availability = offer.availability
+        if running and availability is not None and availability.basis is Basis.PRIOR:
+            availability = None
         if availability is None and offer.nodes_available == 0 and not running:
             availability = hazards.availability(offer.pool)
         hazard = offer.hazard_per_hour

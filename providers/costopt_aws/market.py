@@ -54,7 +54,10 @@ class AwsMarket:
         self._quotas = AccountQuotas(clients)
 
     def offers(self, now: datetime) -> tuple[Offer, ...]:
-        """Every pool of the regions; one of which something is unknown says why."""
+        """Every pool of the regions; one of which something is unknown says why.
+
+        Raises ProviderError where no region answers.
+        """
         return self._offers.now(now)
 
     def quotas(self, now: datetime) -> tuple[Quota, ...]:

@@ -69,8 +69,14 @@ class Offers:
         )
 
     def now(self, now: datetime) -> tuple[Offer, ...]:
-        """One offer for each zone, type and capacity type of the scope."""
+        """One offer for each zone, type and capacity type of the scope.
+
+        Raises ProviderError where no region answers.
+        """
         answers = fan_out(self._scope.regions, lambda region: self._region(region, now))
+        errors = [answer for answer in answers.values() if isinstance(answer, ProviderError)]
+        if len(errors) == len(answers):
+            raise errors[0]
         return tuple(
             offer
             for region, answer in answers.items()

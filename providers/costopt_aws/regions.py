@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from difflib import get_close_matches
 
@@ -25,25 +25,27 @@ class Regions:
     def check(self, region: str, now: datetime, through: tuple[str, ...] = ()) -> None:
         """Raise BadRequestError for a region that AWS has not, ForbiddenError for a disabled one.
 
-        ``through`` are regions to ask where ``region`` cannot be. Where the status cannot be told,
-        nothing is raised: the first call to the region will say what is wrong with it.
+        ``through`` are regions to ask where ``region`` cannot be. Where none answers, botocore's
+        list says which regions exist, and the first call to the region will say what else is
+        wrong with it.
         """
-        statuses = self._statuses(tuple(dict.fromkeys((*through, region))), now)
-        if statuses is None:
-            return
-        if region not in statuses:
-            near = get_close_matches(region, statuses, n=3)
+        known = self._clients.known_regions()
+        askable = [each for each in dict.fromkeys((*through, region)) if each in known]
+        statuses = self._statuses(askable, now)
+        names = known if statuses is None else tuple(statuses)
+        if region not in names:
+            near = get_close_matches(region, names, n=3)
             raise BadRequestError(
                 f"AWS has no region {region!r}",
                 hint=f"did you mean {' or '.join(near)}?" if near else None,
             )
-        if statuses[region] == NOT_ENABLED:
+        if statuses is not None and statuses[region] == NOT_ENABLED:
             raise ForbiddenError(
                 f"{region}: the region is not enabled in this account",
                 hint=f"aws account enable-region --region-name {region}",
             )
 
-    def _statuses(self, through: tuple[str, ...], now: datetime) -> Mapping[str, str] | None:
+    def _statuses(self, through: Iterable[str], now: datetime) -> Mapping[str, str] | None:
         for region in through:
             try:
                 return self._kept.get(region, now, lambda region=region: self._ask(region))  # type: ignore[misc]

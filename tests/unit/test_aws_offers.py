@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from costopt.domain.errors import ProviderUnavailableError
+from costopt.domain.errors import BadRequestError, ForbiddenError, ProviderUnavailableError
 from costopt.domain.estimate import Basis
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.policy import Policy
@@ -88,7 +88,7 @@ def test_types_without_a_list_price_are_excluded_with_a_reason(cloud: Cloud) -> 
 
 
 def test_a_type_that_the_region_does_not_sell_is_told(cloud: Cloud) -> None:
-    offers = provider(instance_types=("p6-b300.48xlarge",), regions=("eu-west-3",)).offers(NOW)
+    offers = provider(("eu-west-3",), instance_types=("p6-b300.48xlarge",)).offers(NOW)
     assert {o.unknown_because for o in offers} == {"eu-west-3 does not sell p6-b300.48xlarge"}
 
 
@@ -191,3 +191,41 @@ def test_quotas_of_a_region_that_is_down_are_left_out(cloud: Cloud) -> None:
     assert {quota.region for quota in both.quotas(NOW)} == {"us-west-2"}
     with pytest.raises(ProviderUnavailableError, match="us-east-1"):
         provider(("us-east-1",)).quotas(NOW)
+
+
+@pytest.mark.parametrize(
+    ("regions", "error", "said"),
+    [
+        (("us-esat-1",), BadRequestError, "AWS has no region 'us-esat-1'"),
+        (("ap-east-1", "me-south-1"), ForbiddenError, "is not enabled in this account"),
+    ],
+)
+def test_where_no_region_answers_it_is_an_error(
+    cloud: Cloud, regions: tuple[str, ...], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        provider((*regions,)).offers(NOW)
+
+
+def test_without_credentials_there_is_one_message(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    bare = connect(ScaledClock(NOW, 1.0), {"regions": ["us-east-1", "us-west-2"]})
+    with pytest.raises(ForbiddenError, match="AWS credentials") as told:
+        bare.offers(NOW)
+    assert "AWS_PROFILE" in str(told.value)
+    bare.close()
+
+
+def test_expired_credentials_leave_the_last_prices_for_a_while(cloud: Cloud) -> None:
+    priced(cloud)
+    tired = provider()
+    tired.offers(NOW)
+    expired = refuse("RequestExpired", "Request has expired.", 400)
+    cloud.faults.on("ec2", "*", expired)
+    soon = by_pool(tuple(tired.offers(NOW + timedelta(hours=1))))[at("use1-az6")]
+    assert soon.price_usd_per_hour is not None
+    later = by_pool(tuple(tired.offers(NOW + timedelta(hours=3))))[at("use1-az6")]
+    assert "credentials have expired" in later.unknown_because

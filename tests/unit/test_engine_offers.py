@@ -12,6 +12,7 @@ from costopt.domain.events import NodeEnded, NodeLaunched, PriceChanged, SignalS
 from costopt.domain.market import Pool
 from costopt.domain.policy import Limits
 from costopt.domain.view import Target
+from costopt.market.hazard import LearnedHazard
 from tests.engine_fixtures import (
     HOUR_S,
     SAFE,
@@ -292,3 +293,30 @@ def test_only_a_pool_that_is_gone_is_judged_by_how_often_it_is_there() -> None:
     assert seen[SPOT_A] is None, "our own node is what leaves it no room"
     assert seen[SAFE] is None
     assert seen[SPOT_B] == Seldom().availability(SPOT_B)
+
+
+def test_priors_that_a_provider_tells_are_learned_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    want = Follow(Target(SPOT_A, 1))
+    scene = Scene(
+        always(SPOT_A, 4, 2.0),
+        always(SPOT_B, 4, 2.0),
+        jobs=[task()],
+        strategy=want,
+        hazards=LearnedHazard({}),
+    )
+    hazard = Estimate(0.01, 0.0, 0.1, Basis.PRIOR, "bucket")
+    likely = Estimate(0.2, 0.0, 0.5, Basis.PRIOR, "score")
+    inner = scene.cloud.offers
+    monkeypatch.setattr(
+        scene.cloud,
+        "offers",
+        lambda now: [replace(o, hazard_per_hour=hazard, availability=likely) for o in inner(now)],
+    )
+    scene.go(2 * HOUR_S)
+    offers = {o.pool: o for o in want.views[-1].offers}
+    learned = offers[SPOT_A].hazard_per_hour
+    assert learned is not None
+    assert learned.source.endswith("h, bucket")
+    assert learned.value < hazard.value
+    assert offers[SPOT_A].availability is None
+    assert offers[SPOT_B].availability == likely
