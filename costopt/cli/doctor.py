@@ -9,17 +9,17 @@ import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from importlib import metadata, util
 from pathlib import Path
 
 import click
 
 from costopt import __version__
+from costopt.cli.options import account_option
 from costopt.cli.output import Column, Table, output_option, show
 from costopt.cli.state import state_dir_option
+from costopt.domain.check import Check, Verdict
 from costopt.domain.errors import CostoptError
 
 ESSENTIAL = ("click", "numpy", "pandas", "pulp", "pyarrow", "pydantic", "pyyaml", "rich")
@@ -36,35 +36,42 @@ OLDEST_PYTHON = (3, 11)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
-class Verdict(StrEnum):
-    """How a check came out."""
-
-    OK = "ok"
-    MISSING = "missing"
-    BROKEN = "broken"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One finding. Only BROKEN is a fault: what is MISSING may not be needed."""
-
-    name: str
-    verdict: Verdict
-    detail: str
-    hint: str | None = None
-
-
 @click.command()
+@click.argument("provider", required=False)
+@click.option("--regions", metavar="A,B,…",
+              help="Regions of PROVIDER; default: those of the account file.")  # fmt: skip
+@account_option
+@click.option("--iam-policy", is_flag=True,
+              help="Print the least that PROVIDER's roles need, as JSON; ask nothing.")  # fmt: skip
 @state_dir_option
 @output_option
 @click.pass_context
-def doctor(context: click.Context, state_dir: Path, output: str) -> None:
-    """Check this installation.
+def doctor(
+    context: click.Context,
+    provider: str | None,
+    regions: str | None,
+    account: str | None,
+    iam_policy: bool,
+    state_dir: Path,
+    output: str,
+) -> None:
+    """Check this installation, or the account with PROVIDER.
 
-    What is missing may not be needed; the hint says how to get it. Exits with 1 where something
-    essential is broken.
+    What is missing may not be needed; the hint says how to get it. Of an account: credentials,
+    regions, permissions, quotas, images and the store; nothing is launched or changed. Exits with
+    1 where something essential is broken.
     """
-    checks = list(_checks(state_dir))
+    if provider is None:
+        if regions or iam_policy:
+            raise click.UsageError("--regions and --iam-policy are about a provider: name one")
+        checks = list(_checks(state_dir))
+    else:
+        from costopt.cli.doctor_account import access_policies, account_checks
+
+        if iam_policy:
+            click.echo(access_policies(provider, regions, account))
+            return
+        checks = account_checks(provider, regions, account)
     columns = (
         Column("check", "Check"),
         Column("verdict", ""),

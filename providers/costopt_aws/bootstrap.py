@@ -13,8 +13,8 @@ from costopt.domain.fleet import LaunchRequest
 from costopt.domain.payload import Payload
 from costopt.domain.ports import ProviderOptions
 from costopt_aws.ami import DEEP_LEARNING, Images
+from costopt_aws.bucket import bucket_region
 from costopt_aws.clients import Clients
-from costopt_aws.errors import asking
 from costopt_aws.node_setup import NodeSetup
 from costopt_aws.user_data import bucket_of, user_data
 
@@ -31,7 +31,6 @@ NODE_KEYS = frozenset(
 )
 INSTANCE_PROFILE = "costopt-node"
 ROOT_GIB = 200
-FIRST_REGION = "us-east-1"
 _GROUP = re.compile(r"sg-[0-9a-f]+")
 
 
@@ -100,10 +99,10 @@ class AwsBootstrap:
                 hint="start the job with `costopt run`, which uploads its folder",
             )
         image = self._images.image(region, datetime.now(UTC))
-        bucket_region, endpoint = self._bucket(bucket_of(payload.store))
+        store_region, endpoint = self._bucket(bucket_of(payload.store))
         return NodeSetup(
             image_id=image.image_id,
-            user_data=user_data(payload, region=bucket_region, endpoint=endpoint),
+            user_data=user_data(payload, region=store_region, endpoint=endpoint),
             instance_profile=options.instance_profile,
             security_group_ids=options.security_groups.get(region, ()),
             subnet_ids=options.subnets,
@@ -115,10 +114,7 @@ class AwsBootstrap:
     def _bucket(self, bucket: str) -> tuple[str, str]:
         """The bucket's region, and the endpoint of S3 there."""
         if bucket not in self._buckets:
-            with asking("s3:ListBucket", f"bucket {bucket}"):
-                answer = self._clients.reading("s3", FIRST_REGION).head_bucket(Bucket=bucket)
-            headers = answer["ResponseMetadata"]["HTTPHeaders"]
-            region = headers.get("x-amz-bucket-region", FIRST_REGION)
+            region = bucket_region(self._clients, bucket)
             endpoint = self._clients.reading("s3", region).meta.endpoint_url
             self._buckets[bucket] = (region, endpoint)
         return self._buckets[bucket]

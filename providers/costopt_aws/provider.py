@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from costopt.domain.bill import NodeBill
+from costopt.domain.check import Check
 from costopt.domain.errors import BadRequestError
 from costopt.domain.estimate import Estimate
 from costopt.domain.fleet import LaunchRequest, Node
@@ -16,6 +17,7 @@ from costopt.domain.quota import Quota
 from costopt_aws.billing import Billing
 from costopt_aws.bootstrap import AwsBootstrap
 from costopt_aws.clients import Clients
+from costopt_aws.doctor import Doctor
 from costopt_aws.instance_types import InstanceTypes
 from costopt_aws.launching import Launcher
 from costopt_aws.leftovers import Leftovers
@@ -143,6 +145,14 @@ class AwsProvider:
     def bill(self, node: Node) -> NodeBill | None:
         """What EC2 charges for an ended node, None where it is not known."""
         return self._billing.bill(node)
+
+    def checks(self, owner: str, store: str | None) -> Iterator[Check]:
+        """Whether the account is fit to run jobs."""
+        return Doctor(self.clients, self.options).checks(owner, store, self._clock.now())
+
+    def access_policies(self, owner: str, store: str | None) -> Mapping[str, object]:
+        """IAM policies of the controller and of nodes, and the trust policy of the latter."""
+        return Doctor(self.clients, self.options).policies(owner, store)
 
     def close(self) -> None:
         """Let go of connections."""

@@ -1,0 +1,58 @@
+"""The account of one provider, as `costopt doctor PROVIDER` looks at it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from costopt.cli.accounts import read_account
+from costopt.cli.options import words
+from costopt.domain.account import Account
+from costopt.domain.check import AccountDoctor, Check
+
+REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION", "CLOUDSDK_COMPUTE_REGION")
+
+
+def account_checks(provider: str, regions: str | None, account_file: str | None) -> list[Check]:
+    """What is found. Raises MissingExtraError, SpecError, BadRequestError, UsageError."""
+    account = read_account(account_file)
+    with _doctor(provider, regions, account) as doctor:
+        return list(doctor.checks(account.owner, account.store))
+
+
+def access_policies(provider: str, regions: str | None, account_file: str | None) -> str:
+    """The least that the provider's roles need, as JSON. Raises as ``account_checks`` does."""
+    account = read_account(account_file)
+    with _doctor(provider, regions, account) as doctor:
+        return json.dumps(doctor.access_policies(account.owner, account.store), indent=2)
+
+
+@contextmanager
+def _doctor(name: str, regions: str | None, account: Account) -> Iterator[AccountDoctor]:
+    from costopt.catalog import load_catalog
+    from costopt.engine.clock import WallClock
+    from costopt.replay.connect import connect
+
+    options = {"machines": load_catalog(), **account.providers.get(name, {})}
+    asked = words(regions) if regions is not None else options.get("regions") or _usual_region()
+    provider = connect(name, WallClock(), {**options, "regions": asked})
+    try:
+        if not isinstance(provider, AccountDoctor):
+            raise click.UsageError(f"there is no account to look at with provider {name!r}")
+        yield provider
+    finally:
+        provider.close()
+
+
+def _usual_region() -> tuple[str, ...]:
+    for variable in REGION_VARIABLES:
+        region = os.environ.get(variable)
+        if region:
+            return (region,)
+    raise click.UsageError(
+        "which regions? Give --regions, or --account FILE with the provider's regions"
+    )

@@ -1,0 +1,206 @@
+"""Whether an AWS account is fit to run jobs, found out before anything is launched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+from costopt.domain.check import Check, Verdict
+from costopt.domain.errors import BadRequestError, ForbiddenError, ProviderError
+from costopt.domain.market import CapacityType
+from costopt_aws.ami import Images
+from costopt_aws.bucket import bucket_region
+from costopt_aws.clients import Clients
+from costopt_aws.errors import asking
+from costopt_aws.iam import NODE_TRUST, actions, daemon_policy, node_policy
+from costopt_aws.options import AwsOptions
+from costopt_aws.permissions import Permissions
+from costopt_aws.quotas import AccountQuotas
+from costopt_aws.regions import Regions
+from costopt_aws.user_data import bucket_of
+
+GPU_FAMILIES = frozenset({"g", "p"})
+MOST_NAMED = 6
+
+
+class Doctor:
+    """One finding after another, from what everything needs to what only nodes need."""
+
+    def __init__(self, clients: Clients, options: AwsOptions) -> None:
+        self._clients = clients
+        self._options = options
+        self._images = Images(clients, options.nodes.image)
+        self._quotas = AccountQuotas(clients)
+
+    def policies(self, owner: str, store: str | None) -> Mapping[str, object]:
+        """By role: the controller's policy, the nodes', and whom the nodes' role trusts."""
+        role = self._options.nodes.instance_profile
+        return {
+            "daemon": daemon_policy(owner, store, role),
+            "node": node_policy(store),
+            "node-trust": NODE_TRUST,
+        }
+
+    def checks(self, owner: str, store: str | None, now: datetime) -> Iterator[Check]:
+        """Without credentials nothing else is asked."""
+        arn, found = self._credentials()
+        yield found
+        if arn is None:
+            return
+        usable: list[str] = []
+        for region in self._options.regions:
+            check = self._region(region, now)
+            yield check
+            if check.verdict is Verdict.OK:
+                usable.append(region)
+        yield from self._permissions(arn, usable, owner, store, now)
+        for region in usable:
+            yield self._quota(region, now)
+            yield self._image(region, now)
+        yield self._role()
+        yield from (self._queue(region, url) for region, url in self._options.queues.items())
+        yield from self._store(store)
+
+    def _credentials(self) -> tuple[str | None, Check]:
+        region = self._options.regions[0]
+        try:
+            with asking("sts:GetCallerIdentity", "credentials"):
+                told = self._clients.reading("sts", region).get_caller_identity()
+        except ProviderError as error:
+            return None, _broken("credentials", error)
+        return told["Arn"], Check("credentials", Verdict.OK, told["Arn"])
+
+    def _region(self, region: str, now: datetime) -> Check:
+        name = f"region {region}"
+        try:
+            Regions(self._clients).check(region, now, self._options.regions)
+            with asking("ec2:DescribeAvailabilityZones", region):
+                zones = self._clients.reading("ec2", region).describe_availability_zones()
+        except ProviderError as error:
+            return _broken(name, error)
+        return Check(name, Verdict.OK, f"enabled, {len(zones['AvailabilityZones'])} zones")
+
+    def _permissions(
+        self, arn: str, regions: list[str], owner: str, store: str | None, now: datetime
+    ) -> Iterator[Check]:
+        permissions = Permissions(self._clients)
+        role = self._options.nodes.instance_profile
+        needed = actions(daemon_policy(owner, _of_s3(store), role))
+        try:
+            denied = permissions.simulated(arn, needed, owner)
+        except ProviderError:
+            yield from self._dry_runs(permissions, regions, owner, now)
+            return
+        if not denied:
+            yield Check("permissions", Verdict.OK, f"all {len(needed)} actions are allowed")
+        for action in denied:
+            yield Check(f"permission {action}", Verdict.BROKEN, "denied", _allow(action))
+
+    def _dry_runs(
+        self, permissions: Permissions, regions: list[str], owner: str, now: datetime
+    ) -> Iterator[Check]:
+        refused = False
+        for region in regions:
+            try:
+                image_id = self._images.image(region, now).image_id
+            except ProviderError:
+                continue
+            for error in permissions.dry_runs(region, image_id, owner):
+                refused = True
+                yield _broken(f"permission in {region}", error)
+        if not refused:
+            yield Check(
+                "permissions",
+                Verdict.MISSING,
+                "a launch may be asked for; other actions could not be simulated",
+                _allow("iam:SimulatePrincipalPolicy"),
+            )
+
+    def _quota(self, region: str, now: datetime) -> Check:
+        name = f"quota {region}"
+        try:
+            quotas = self._quotas.of(region, now)
+        except ProviderError as error:
+            return _broken(name, error)
+        gpus = [q for q in quotas if {f.lower()[:1] for f in q.families} & GPU_FAMILIES]
+        none = [q.name for q in gpus if not q.max_vcpus]
+        spot = [q for q in gpus if q.capacity_type is CapacityType.SPOT and q.max_vcpus]
+        if not spot:
+            return Check(
+                name,
+                Verdict.BROKEN,
+                "no vCPU of any GPU family may run on spot",
+                f"ask for more: https://{region}.console.aws.amazon.com/servicequotas",
+            )
+        said = ", ".join(f"{'/'.join(q.families)} {q.max_vcpus} vCPU" for q in spot)
+        hint = None if not none else f"none: {', '.join(none[:MOST_NAMED])}"
+        return Check(name, Verdict.OK, f"spot: {said}", hint)
+
+    def _image(self, region: str, now: datetime) -> Check:
+        name = f"image {region}"
+        try:
+            return Check(name, Verdict.OK, self._images.image(region, now).image_id)
+        except ProviderError as error:
+            return _broken(name, error)
+
+    def _role(self) -> Check:
+        profile = self._options.nodes.instance_profile
+        try:
+            with asking("iam:GetInstanceProfile", f"instance profile {profile}"):
+                client = self._clients.reading("iam", self._options.regions[0])
+                client.get_instance_profile(InstanceProfileName=profile)
+        except ForbiddenError as error:
+            return Check("node role", Verdict.MISSING, error.message, error.hint)
+        except ProviderError as error:
+            hint = "make it from the policies that `costopt doctor aws --iam-policy` prints"
+            return Check("node role", Verdict.BROKEN, error.message, hint)
+        return Check("node role", Verdict.OK, profile)
+
+    def _queue(self, region: str, url: str) -> Check:
+        name = f"queue {region}"
+        try:
+            with asking("sqs:GetQueueAttributes", url):
+                self._clients.reading("sqs", region).get_queue_attributes(QueueUrl=url)
+        except ForbiddenError as error:
+            return Check(name, Verdict.MISSING, error.message, error.hint)
+        except ProviderError as error:
+            return _broken(name, error)
+        return Check(name, Verdict.OK, url)
+
+    def _store(self, store: str | None) -> Iterator[Check]:
+        if store is None:
+            add = "add store: s3://bucket/prefix to the account file"
+            yield Check("store", Verdict.MISSING, "the account names none", add)
+            return
+        try:
+            bucket = bucket_of(store)
+            region = bucket_region(self._clients, bucket)
+            with asking("s3:GetBucketVersioning", f"bucket {bucket}"):
+                told = self._clients.reading("s3", region).get_bucket_versioning(Bucket=bucket)
+        except ProviderError as error:
+            yield _broken("store", error)
+            return
+        versioned = told.get("Status") == "Enabled"
+        hint: str | None = None
+        if region not in self._options.regions:
+            hint = f"no node is to run in {region}: what they save crosses regions, which costs"
+        elif versioned:
+            hint = "versions of replaced objects are kept, and paid for: add a lifecycle rule"
+        detail = f"{bucket} in {region}, {'versioned' if versioned else 'not versioned'}"
+        yield Check("store", Verdict.OK, detail, hint)
+
+
+def _broken(name: str, error: ProviderError) -> Check:
+    return Check(name, Verdict.BROKEN, error.message, error.hint)
+
+
+def _allow(action: str) -> str:
+    return f"allow {action}; `costopt doctor aws --iam-policy` prints all that is needed"
+
+
+def _of_s3(store: str | None) -> str | None:
+    """The store, where policies can name it; what is wrong with another is a finding of its own."""
+    try:
+        return store if store is not None and bucket_of(store) else None
+    except BadRequestError:
+        return None

@@ -1,0 +1,163 @@
+"""The least that costopt needs of an AWS account: a role for the controller, one for nodes.
+
+Launching and terminating are bound to the owner tag, so that neither can touch what is not ours.
+Condition keys: https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from costopt_aws.tags import OWNER
+from costopt_aws.user_data import bucket_of
+
+Statement = dict[str, object]
+
+READ = (
+    "ec2:DescribeAvailabilityZones",
+    "ec2:DescribeCapacityBlockOfferings",
+    "ec2:DescribeCapacityReservations",
+    "ec2:DescribeImages",
+    "ec2:DescribeInstanceTypeOfferings",
+    "ec2:DescribeInstanceTypes",
+    "ec2:DescribeInstances",
+    "ec2:DescribeLaunchTemplates",
+    "ec2:DescribePlacementGroups",
+    "ec2:DescribeRegions",
+    "ec2:DescribeSpotPriceHistory",
+    "ec2:DescribeVolumes",
+    "ec2:GetSpotPlacementScores",
+    "pricing:GetProducts",
+    "servicequotas:ListServiceQuotas",
+    "ssm:GetParameter",
+    "sts:DecodeAuthorizationMessage",
+)
+"""What only looks; EC2 knows no narrower resource for these."""
+
+MAKE = ("ec2:CreateLaunchTemplate", "ec2:CreatePlacementGroup")
+END = (
+    "ec2:DeleteLaunchTemplate",
+    "ec2:DeletePlacementGroup",
+    "ec2:DeleteVolume",
+    "ec2:TerminateInstances",
+)
+USED = (
+    "capacity-reservation",
+    "image",
+    "key-pair",
+    "launch-template",
+    "network-interface",
+    "placement-group",
+    "security-group",
+    "spot-instances-request",
+    "subnet",
+)
+"""What a launch refers to, which has no tag of ours."""
+
+OBJECTS = ("s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject")
+PAYLOADS = "payloads"
+NODE_TRUST: Mapping[str, object] = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Principal": {"Service": "ec2.amazonaws.com"},
+            "Action": "sts:AssumeRole",
+        }
+    ],
+}
+
+
+def daemon_policy(owner: str, store: str | None, node_role: str) -> Mapping[str, object]:
+    """For the controller, whose nodes carry the owner tag ``owner`` and assume ``node_role``."""
+    ours = {"StringEquals": {f"aws:RequestTag/{OWNER}": owner}}
+    created = {"ec2:CreateAction": ["RunInstances", *(action[4:] for action in MAKE)]}
+    service = {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}}
+    role = f"arn:aws:iam::*:role/{node_role}"
+    spot = {"StringEquals": {"iam:AWSServiceName": "spot.amazonaws.com"}}
+    return _document(
+        _allow("Look", READ),
+        _allow("LaunchOurs", ["ec2:RunInstances"], _ec2("instance", "volume"), ours),
+        _allow("LaunchWith", ["ec2:RunInstances"], _ec2(*USED)),
+        _allow("MakeOurs", MAKE, _ec2("launch-template", "placement-group"), ours),
+        _allow("TagOnCreate", ["ec2:CreateTags"], _ec2("*"), {"StringEquals": created}),
+        _allow(
+            "EndOurs",
+            END,
+            _ec2("instance", "volume", "launch-template", "placement-group"),
+            {"StringEquals": {f"aws:ResourceTag/{OWNER}": owner}},
+        ),
+        _allow("GiveNodesTheirRole", ["iam:PassRole"], [role], service),
+        _allow("UseSpot", ["iam:CreateServiceLinkedRole"], condition=spot),
+        _allow(
+            "HearOfInterruptions",
+            ["sqs:DeleteMessage", "sqs:ReceiveMessage"],
+            ["arn:aws:sqs:*:*:costopt-*"],
+        ),
+        *_store_statements(store),
+    )
+
+
+def node_policy(store: str | None) -> Mapping[str, object]:
+    """For nodes, which run the job's own code: the store, and nothing else of the account.
+
+    What nodes are started from they can read and not change.
+    """
+    statements = _store_statements(store)
+    if store is not None:
+        payloads = f"{_objects(store)}{PAYLOADS}/*"
+        change = [action for action in OBJECTS if action != "s3:GetObject"]
+        statements.append(
+            {"Sid": "KeepPayloads", "Effect": "Deny", "Action": change, "Resource": [payloads]}
+        )
+    return _document(*statements)
+
+
+def actions(policy: Mapping[str, object]) -> frozenset[str]:
+    """Every action that a policy of this module allows."""
+    statements = policy["Statement"]
+    assert isinstance(statements, list)
+    return frozenset(
+        action for each in statements if each["Effect"] == "Allow" for action in each["Action"]
+    )
+
+
+def _store_statements(store: str | None) -> list[Statement]:
+    if store is None:
+        return []
+    bucket, prefix = f"arn:aws:s3:::{bucket_of(store)}", urlsplit(store).path.strip("/")
+    within = {"StringLike": {"s3:prefix": [prefix, f"{prefix}/*"]}} if prefix else None
+    return [
+        _allow("FindBucket", ["s3:GetBucketLocation", "s3:GetBucketVersioning"], [bucket]),
+        _allow("ListStore", ["s3:ListBucket"], [bucket], within),
+        _allow("UseStore", OBJECTS, [f"{_objects(store)}*"]),
+    ]
+
+
+def _objects(store: str) -> str:
+    prefix = urlsplit(store).path.strip("/")
+    return f"arn:aws:s3:::{bucket_of(store)}/" + (f"{prefix}/" if prefix else "")
+
+
+def _ec2(*kinds: str) -> list[str]:
+    return [f"arn:aws:ec2:*:*:{kind}/*" for kind in kinds]
+
+
+def _allow(
+    sid: str,
+    allowed: tuple[str, ...] | list[str],
+    resources: list[str] | None = None,
+    condition: Mapping[str, object] | None = None,
+) -> Statement:
+    statement: Statement = {
+        "Sid": sid,
+        "Effect": "Allow",
+        "Action": sorted(allowed),
+        "Resource": resources or ["*"],
+    }
+    return statement if condition is None else {**statement, "Condition": condition}
+
+
+def _document(*statements: Statement) -> Mapping[str, object]:
+    return {"Version": "2012-10-17", "Statement": list(statements)}

@@ -1,0 +1,175 @@
+"""What `costopt doctor aws` finds in an account, over HTTP."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from costopt.cli.main import cli
+from costopt.domain.check import AccountDoctor, Check, Verdict
+from costopt.engine.clock import WallClock
+from costopt_aws import AwsOptions, AwsProvider
+from costopt_aws.clients import Clients
+from tests.aws.cloud import Cloud
+from tests.aws.overlay.faults import unauthorized
+from tests.aws.overlay.permissions import DRY, Simulated
+
+REGION = "us-east-1"
+PARAMETER = "/costopt/image"
+STORE = "s3://runs/a"
+
+
+class Account:
+    """What is found in it; every look is a new controller's, over the same connections."""
+
+    def __init__(self, cloud: Cloud, clients: Clients) -> None:
+        self.cloud = cloud
+        self.clients = clients
+
+    def look(self, store: str | None = STORE, **options: object) -> dict[str, Check]:
+        given = AwsOptions.parse({"regions": [REGION], "image": PARAMETER, **options})
+        provider = AwsProvider(WallClock(), given, self.clients)
+        assert isinstance(provider, AccountDoctor)
+        return {check.name: check for check in provider.checks("me", store)}
+
+
+@pytest.fixture
+def simulated(cloud: Cloud) -> Simulated:
+    family = Simulated()
+    cloud.overlay.add(family)
+    return family
+
+
+@pytest.fixture
+def fit(cloud: Cloud, aws_clients: Clients, simulated: Simulated) -> Account:
+    """An account in which everything is as it should be."""
+    image = cloud.client("ec2").register_image(Name="deep", RootDeviceName="/dev/xvda")
+    cloud.client("ssm").put_parameter(Name=PARAMETER, Value=image["ImageId"], Type="String")
+    cloud.client("s3").create_bucket(Bucket="runs")
+    cloud.client("iam").create_instance_profile(InstanceProfileName="costopt-node")
+    return Account(cloud, aws_clients)
+
+
+def broken(found: dict[str, Check]) -> list[str]:
+    return [name for name, check in found.items() if check.verdict is Verdict.BROKEN]
+
+
+def test_a_fit_account_is_found_well(fit: Account, simulated: Simulated) -> None:
+    found = fit.look(queues={REGION: fit.cloud.queue()})
+    assert broken(found) == []
+    assert found["permissions"].verdict is Verdict.OK
+    assert "runs in us-east-1, not versioned" in found["store"].detail
+    assert "g/vt 96 vcpu" in found[f"quota {REGION}"].detail.lower()
+    assert "P4" in (found[f"quota {REGION}"].hint or "")
+    assert "assumed-role" not in simulated.principals[0]
+    assert fit.cloud.alive() == []
+
+
+def test_each_missing_permission_is_named(fit: Account, simulated: Simulated) -> None:
+    simulated.denied = {"ec2:RunInstances", "s3:PutObject"}
+    found = fit.look()
+    assert broken(found) == ["permission ec2:RunInstances", "permission s3:PutObject"]
+    assert "ec2:RunInstances" in (found["permission ec2:RunInstances"].hint or "")
+
+
+def test_without_simulation_launches_are_run_dry(fit: Account, simulated: Simulated) -> None:
+    simulated.may_simulate = False
+    for action in DRY:
+        fit.cloud.faults.on("ec2", action, simulated.dry_run)
+    assert fit.look()["permissions"].verdict is Verdict.MISSING
+    simulated.denied = {"ec2:RunInstances"}
+    found = fit.look()
+    assert broken(found) == [f"permission in {REGION}"]
+    assert "ec2:RunInstances" in found[f"permission in {REGION}"].detail
+    assert fit.cloud.alive() == []
+
+
+def test_what_is_missing_is_named_with_its_remedy(fit: Account) -> None:
+    fit.cloud.client("ssm").delete_parameter(Name=PARAMETER)
+    fit.cloud.client("iam").delete_instance_profile(InstanceProfileName="costopt-node")
+    fit.cloud.client("s3").delete_bucket(Bucket="runs")
+    for code, (name, _) in fit.cloud.limits.quotas.items():
+        fit.cloud.limits.quotas[code] = (name, 0.0)
+    found = fit.look(queues={REGION: f"{fit.cloud.endpoint}/123456789012/nowhere"})
+    assert broken(found) == [
+        f"quota {REGION}", f"image {REGION}", "node role", f"queue {REGION}", "store",
+    ]  # fmt: skip
+    assert "servicequotas" in (found[f"quota {REGION}"].hint or "")
+    assert PARAMETER in found[f"image {REGION}"].detail
+    assert "runs" in found["store"].detail
+
+
+def test_a_store_far_from_nodes_and_one_of_versions_are_pointed_out(fit: Account) -> None:
+    far = fit.cloud.client("s3", "eu-west-1")
+    where = {"LocationConstraint": "eu-west-1"}
+    far.create_bucket(Bucket="far", CreateBucketConfiguration=where)
+    assert "crosses regions" in (fit.look("s3://far/x")["store"].hint or "")
+    fit.cloud.client("s3").put_bucket_versioning(
+        Bucket="runs", VersioningConfiguration={"Status": "Enabled"}
+    )
+    assert "lifecycle" in (fit.look()["store"].hint or "")
+    assert fit.look(None)["store"].verdict is Verdict.MISSING
+    assert fit.look("/a/folder")["store"].verdict is Verdict.BROKEN
+
+
+def test_a_region_that_is_wrong_or_refuses_does_not_hide_the_others(fit: Account) -> None:
+    found = fit.look(regions=[REGION, "us-esat-1"])
+    assert broken(found) == ["region us-esat-1"]
+    assert f"quota {REGION}" in found
+    fit.cloud.faults.on("ec2", "DescribeAvailabilityZones", unauthorized)
+    assert "ec2:DescribeAvailabilityZones" in fit.look()[f"region {REGION}"].detail
+
+
+def test_without_credentials_nothing_more_is_asked(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyless = Account(cloud, Clients(read_attempts=1))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    found = keyless.look()
+    keyless.clients.close()
+    assert broken(found) == ["credentials"]
+    assert len(found) == 1
+    assert "AWS_PROFILE" in (found["credentials"].hint or "")
+
+
+@pytest.fixture
+def account_file(tmp_path: Path) -> Path:
+    path = tmp_path / "account.yaml"
+    path.write_text(
+        f"owner: team\nstore: {STORE}\nproviders:\n"
+        f"  aws: {{regions: [{REGION}], image: {PARAMETER}}}\n"
+    )
+    return path
+
+
+def test_the_command_tells_and_exits_by_what_it_found(
+    fit: Cloud, simulated: Simulated, account_file: Path
+) -> None:
+    asked = ["doctor", "aws", "--account", str(account_file), "-o", "json"]
+    done = CliRunner().invoke(cli, asked)
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.stdout)["rows"]
+    assert {"credentials", "permissions", "store"} <= {row["check"] for row in rows}
+    simulated.denied = {"ec2:TerminateInstances"}
+    assert CliRunner().invoke(cli, asked).exit_code == 1
+
+
+def test_the_command_prints_policies_without_asking_anything(
+    account_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    done = CliRunner().invoke(
+        cli, ["doctor", "aws", "--iam-policy", "--account", str(account_file)]
+    )
+    assert done.exit_code == 0, done.output
+    printed = json.loads(done.stdout)
+    assert set(printed) == {"daemon", "node", "node-trust"}
+    assert "team" in json.dumps(printed["daemon"])
+
+
+def test_what_is_about_a_provider_needs_one() -> None:
+    assert CliRunner().invoke(cli, ["doctor", "--iam-policy"]).exit_code == 2
