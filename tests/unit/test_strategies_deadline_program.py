@@ -10,7 +10,7 @@ import pytest
 
 from costopt.market.lifetime import Rates
 from costopt.strategies.deadline_program import Program
-from costopt.strategies.deadline_terms import Lane, Terms
+from costopt.strategies.deadline_terms import Lane, Stage, Terms
 
 STEP_H = 0.5
 SPOT, SAFE = 1.0, 3.0
@@ -24,11 +24,59 @@ RATES = _memoryless(0.6, 0.9)
 TERMS = Terms(STEP_H, (Lane(SPOT, 1.0, 1.0, RATES),), SAFE, guard=1.0)
 
 
+class Uniform:
+    """Work that is the same all along, at prices that stand still."""
+
+    def spot_usd(self, n: int, work: int) -> float:
+        return SPOT
+
+    def safe_usd(self, n: int, work: int) -> float:
+        return SAFE
+
+    def speed(self, work: int) -> int:
+        return 1
+
+    def may_wait(self, work: int) -> bool:
+        return True
+
+
+class Varied(Uniform):
+    """The last four steps of work may not wait, go twice as fast and cost half as much again.
+
+    From eleven steps to go on, down to eight, spot costs a third and the safe gang twice as much.
+    """
+
+    def spot_usd(self, n: int, work: int) -> float:
+        return SPOT * (1.5 if work <= 4 else 1.0) * SPOT_TARIFF[min(n, 12)]
+
+    def safe_usd(self, n: int, work: int) -> float:
+        return SAFE * (1.5 if work <= 4 else 1.0) * SAFE_TARIFF[min(n, 12)]
+
+    def speed(self, work: int) -> int:
+        return 2 if work <= 4 else 1
+
+    def may_wait(self, work: int) -> bool:
+        return work >= 4
+
+
+SPOT_TARIFF = (*[1.0] * 8, *[1 / 3] * 4, 1.0)
+SAFE_TARIFF = (*[1.0] * 8, *[2.0] * 4, 1.0)
+VARIED = replace(
+    TERMS,
+    lanes=(replace(TERMS.lanes[0], tariff=SPOT_TARIFF),),
+    safe_tariff=SAFE_TARIFF,
+    stages=(
+        Stage(math.inf, 4.0, (SPOT,), (1.0,), SAFE),
+        Stage(4.0, 0.0, (1.5 * SPOT,), (2.0,), 1.5 * SAFE, may_wait=False),
+    ),
+)
+
+
 class ByHand:
     """The same program without arrays: whole steps, one class of age, one lane."""
 
-    def __init__(self, start: int, guard: int) -> None:
-        self.start, self.guard = start, guard
+    def __init__(self, start: int, guard: int, work: Uniform) -> None:
+        self.start, self.guard, self.work = start, guard, work
         self.ends = 1 - math.exp(-RATES.up_per_hour[0] * STEP_H)
         self.comes = 1 - math.exp(-RATES.down_per_hour[0] * STEP_H)
 
@@ -59,27 +107,34 @@ class ByHand:
     def best_on_spot(self, n: int, u: int) -> float:
         if n - u - self.guard <= 0:
             return 0.0
-        return min(SPOT + self.spot(n - 1, u), self.best_waiting(n, u, True))
+        return min(self._run(n, u, n - u - self.guard, 0), self.best_waiting(n, u, True))
 
     def best_waiting(self, n: int, u: int, up: bool) -> float:
         if n - u - self.guard <= 0:
             return 0.0
-        launch = SPOT + self.spot(n - 1, u - self.start) if up else math.inf
-        return min(launch, self.wait(n - 1, u - 1, up), SAFE + self.safe(n - 1, u, up))
+        work = n - u - self.guard
+        launch = self._run(n, u, work, self.start) if up else math.inf
+        wait = self.wait(n - 1, u - 1, up) if self.work.may_wait(work) else math.inf
+        return min(launch, wait, self.work.safe_usd(n, work) + self.safe(n - 1, u, up))
 
     def best_on_safe(self, n: int, u: int, up: bool) -> float:
         if n - u <= 0:
             return 0.0
-        left = u - self.guard
-        launch = SPOT + self.spot(n - 1, left - self.start) if up else math.inf
-        stay = SAFE + self.safe(n - 1, u, up)
-        return min(stay, launch, self.wait(n - 1, left - 1, up))
+        launch = self._run(n, u, n - u, self.start + self.guard) if up else math.inf
+        stay = self.work.safe_usd(n, n - u) + self.safe(n - 1, u, up)
+        may_wait = self.work.may_wait(n - u)
+        wait = self.wait(n - 1, u - self.guard - 1, up) if may_wait else math.inf
+        return min(stay, launch, wait)
+
+    def _run(self, n: int, u: int, work: int, lost: int) -> float:
+        return self.work.spot_usd(n, work) + self.spot(n - 1, u + self.work.speed(work) - 1 - lost)
 
 
+@pytest.mark.parametrize(("terms", "work"), [(TERMS, Uniform()), (VARIED, Varied())])
 @pytest.mark.parametrize("n", [1, 5, 12, 20])
-def test_values_are_those_of_the_recursion(n: int) -> None:
-    by_hand = ByHand(start=1, guard=1)
-    program = Program(TERMS, 20, 21, keep=21)
+def test_values_are_those_of_the_recursion(n: int, terms: Terms, work: Uniform) -> None:
+    by_hand = ByHand(start=1, guard=1, work=work)
+    program = Program(terms, 20, 45, keep=21)
     for u in range(n + 1):
         assert program.on_spot(n, u, 0, 0) == pytest.approx(by_hand.spot(n, u), rel=1e-5)
         for up, lane in ((True, 0), (False, None)):
@@ -126,6 +181,26 @@ def test_all_that_may_happen_sums_to_one() -> None:
     for lane in (0, 1, None):
         for of_age in range(3):
             assert program.on_safe(8, 0, lane, of_age) == pytest.approx(8.0)
+
+
+def test_gangs_of_one_pool_are_lost_together() -> None:
+    """Another pool can take over; a larger gang of the same pool cannot."""
+    lane = replace(TERMS.lanes[0], share=0.9)
+    apart = Program(replace(TERMS, lanes=(lane, lane)), 30, 10)
+    pair = tuple(replace(lane, place="pool") for _ in range(2))
+    together = Program(replace(TERMS, lanes=pair), 30, 10)
+    alone = Program(TERMS, 30, 10)
+    assert together.on_spot(30, 5, 0, 0) == pytest.approx(alone.on_spot(30, 5, 0, 0))
+    assert together.waiting(30, 5, 1, 0) == pytest.approx(alone.waiting(30, 5, 0, 0))
+    assert apart.on_spot(30, 5, 0, 0) < together.on_spot(30, 5, 0, 0)
+
+
+def test_a_larger_gang_of_the_pool_that_comes_back_can_be_launched() -> None:
+    slow = replace(TERMS.lanes[0], place="pool")
+    fast = replace(slow, cost=2.1, speed=2.0)
+    with_both = Program(replace(TERMS, lanes=(slow, fast)), 30, 10)
+    alone = Program(TERMS, 30, 10)
+    assert with_both.waiting(30, 3, None, 0) < alone.waiting(30, 3, None, 0)
 
 
 def test_a_faster_gang_makes_time() -> None:
