@@ -33,6 +33,7 @@ def main() -> None:
         poll_s=_poll_s(options.poll_s, options.store),
         heartbeat_s=_heartbeat_s(options.heartbeat_s, options.store),
         grace_s=options.grace_s,
+        standby=options.standby,
         data_folder=options.data_folder,
         data_most_bytes=round(options.data_gib * GIB),
         workdir=options.workdir,
@@ -79,6 +80,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--workdir", type=Path, help="the job's folder here, where the controller has it elsewhere"
+    )
+    parser.add_argument(
+        "--standby",
+        action="store_true",
+        help="keep a warm process that takes a failed elastic trainer's place",
     )
     parser.add_argument("--data-folder", type=Path, help="keeps the job's data on this disk")
     parser.add_argument("--data-gib", type=float, default=100.0, help="at most so much of them")

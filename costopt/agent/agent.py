@@ -11,6 +11,7 @@ from costopt.agent.gang import Gang
 from costopt.agent.heartbeat import NodeActivity
 from costopt.agent.leave_signals import leaving_on_signals
 from costopt.agent.mailbox import Mailbox
+from costopt.agent.membership_host import MembershipHost
 from costopt.agent.meter.node import NodeMeter
 from costopt.agent.notices.notice_file import FileNotices
 from costopt.agent.notices.source import NoNotices, Notice, NoticeSource
@@ -44,6 +45,9 @@ class Agent:
         self._news = TrainerNews(self._mailbox)
         self._pulse = Pulse(self._mailbox, settings.node_id, settings.heartbeat_s)
         self._power = PowerLimit(settings.folder)
+        self._host = MembershipHost(
+            self._mailbox, settings.node_id, settings.host, settings.folder / "membership"
+        )
         self._leaving = threading.Event()
         self._attempt: Attempt | None = None
         self._data: Prefetch | None = None
@@ -71,6 +75,7 @@ class Agent:
                 self._data.close()
             if self._attempt is not None:
                 self._attempt.kill()
+            self._host.close()
             self._power.take_off()
 
     def tick(self) -> None:
@@ -104,7 +109,15 @@ class Agent:
         gang, attempt = self._mailbox.gang(), self._attempt
         if gang is None:
             return
-        if attempt is None or gang.generation > attempt.gang.generation:
+        if (
+            attempt is not None
+            and gang.generation > attempt.gang.generation
+            and attempt.goes_on_in(gang)
+        ):
+            attempt.adopt(gang)
+            self._power.keep_to(gang.power_cap_w)
+            self._host.keep_up(gang, attempt.peers)
+        elif attempt is None or gang.generation > attempt.gang.generation:
             if attempt is not None and not attempt.hand_over():
                 return
             self._power.take_off()
@@ -120,7 +133,7 @@ class Agent:
             attempt.wait(data.message)
             return
         self._power.keep_to(attempt.gang.power_cap_w)
-        attempt.start(None if data is None else data.directory)
+        attempt.start(None if data is None else data.directory, self._host.address)
 
     def _data_of(self, gang: Gang) -> Prefetch | None:
         """The job's data on their way to this node's disk, where they are to be kept there."""
@@ -152,6 +165,8 @@ class Agent:
         attempt.watch()
         if self._pulse.is_due():
             attempt.watch_peers()
+            if attempt.gang.elastic:
+                self._host.keep_up(attempt.gang, attempt.peers)
         if ran and attempt.trainer is None:
             self._power.take_off()
         self._meter.training = attempt.activity is NodeActivity.TRAINING

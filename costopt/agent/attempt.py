@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
 from costopt.agent.gang import Gang, Rendezvous
 from costopt.agent.heartbeat import CommandFailure, NodeActivity
-from costopt.agent.launcher import launch_spec
+from costopt.agent.launcher import launch_specs
 from costopt.agent.mailbox import Mailbox
 from costopt.agent.meeting import meet
 from costopt.agent.peers import Peers
+from costopt.agent.revivals import Revivals
 from costopt.agent.settings import AgentSettings
 from costopt.agent.status import TrainerState, TrainerStatus
 from costopt.agent.stop_notice import StopNotice
@@ -54,6 +56,8 @@ class Attempt:
         self._mailbox = mailbox
         self._news = news
         self._failed_at: float | None = None
+        self._tag = f"{gang.generation:06d}"
+        self._revivals = Revivals(settings)
 
     @property
     def log_path(self) -> str:
@@ -64,6 +68,19 @@ class Attempt:
     def waits_to_start(self) -> bool:
         """Whether the command is yet to be started here."""
         return self.activity is NodeActivity.STARTING and self.trainer is None
+
+    def goes_on_in(self, gang: Gang) -> bool:
+        """Whether the trainer takes part in the new gang as it runs, because both are elastic."""
+        trainer, member = self.trainer, gang.rank(self.settings.node_id) is not None
+        if trainer is None or not (self.gang.elastic and gang.elastic and member):
+            return False
+        return trainer.stop_asked_at is None and trainer.exit_code() is None
+
+    def adopt(self, gang: Gang) -> None:
+        """Take up a newer gang in which the trainer goes on."""
+        self.gang = gang
+        others = tuple(m for m in gang.members if m != self.settings.node_id)
+        self.peers = Peers(self._mailbox, others)
 
     def ask_stop(self, notice: StopNotice) -> None:
         """Let the trainer save and stop; where there is none yet, none will be started."""
@@ -76,14 +93,14 @@ class Attempt:
         """Say what the start waits for."""
         self.message = message
 
-    def start(self, data_dir: Path | None = None) -> None:
+    def start(self, data_dir: Path | None = None, membership: str | None = None) -> None:
         """Start the command once the gang has a place to meet; its data lie in ``data_dir``."""
         settings = self.settings
         rendezvous = meet(self.gang, settings.node_id, settings.host, self._mailbox)
         if rendezvous is None:
             return
         try:
-            self.trainer = self._started(rendezvous, data_dir)
+            self.trainer = self._started(rendezvous, data_dir, membership)
         except OSError as error:
             self.exit_code = 127
             self._blame_command(
@@ -98,6 +115,8 @@ class Attempt:
             return
         self._read_status(trainer)
         code = trainer.exit_code()
+        if code and trainer.stop_asked_at is None and self._revived(trainer, code):
+            return
         if code is not None:
             self._take_leave_of(trainer, code)
         elif self.status is not None and self.status.state is TrainerState.STOPPED:
@@ -108,12 +127,16 @@ class Attempt:
                 trainer.kill()
         else:
             self._turn(self._trainer_activity(trainer), self._status_message())
+            if self.gang.elastic:
+                self._revivals.get_ready(self.gang)
 
     def watch_peers(self) -> None:
         """A peer that falls silent leaves the trainer waiting for it: break the gang instead."""
         if self.trainer is None or self._failed_at is not None:
             return
         self.peers.look()
+        if self.gang.elastic:
+            return
         lost = self.peers.lost(since=time.monotonic() - self.settings.peer_silent_s)
         if lost is not None:
             self.end(NodeActivity.BROKEN, lost)
@@ -139,10 +162,25 @@ class Attempt:
 
     def kill(self) -> None:
         """SIGKILL for everything that the command started."""
+        self._revivals.close()
         if self.trainer is not None:
             self.trainer.kill()
 
-    def _started(self, rendezvous: Rendezvous, data_dir: Path | None) -> Trainer:
+    def _revived(self, trainer: Trainer, code: int) -> bool:
+        """Start an elastic trainer again while its peers train on; False where that is no use."""
+        if not self.gang.elastic or not self._revivals.revive(trainer):
+            return False
+        self.restarts += 1
+        print(  # noqa: T201
+            f"a trainer exited with {code}; started again, {self.restarts} so far in this gang",
+            file=sys.stderr,
+            flush=True,
+        )
+        return True
+
+    def _started(
+        self, rendezvous: Rendezvous, data_dir: Path | None, membership: str | None
+    ) -> Trainer:
         gang, settings = self.gang, self.settings
         env = TrainerEnv(
             job=gang.job,
@@ -157,9 +195,10 @@ class Attempt:
             speed=gang.speed,
             total_units=gang.total_units,
             data_dir=data_dir,
+            membership=membership if gang.elastic else None,
             upload_bytes_per_s=self.upload_bytes_per_s,
         )
-        spec = launch_spec(
+        specs = launch_specs(
             gang,
             settings.node_id,
             rendezvous,
@@ -168,7 +207,7 @@ class Attempt:
             agent_pid=os.getpid(),
         )
         return Trainer(
-            spec,
+            specs,
             env.variables(),
             workdir=settings.place(gang.workdir),
             status_file=self._file("status", "json"),
@@ -177,7 +216,7 @@ class Attempt:
         )
 
     def _file(self, name: str, suffix: str) -> Path:
-        return self.settings.folder / f"{name}-{self.gang.generation:06d}.{suffix}"
+        return self.settings.folder / f"{name}-{self._tag}.{suffix}"
 
     def _read_status(self, trainer: Trainer) -> None:
         self.status = trainer.status() or self.status

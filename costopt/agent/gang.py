@@ -14,7 +14,8 @@ class Gang:
     time, which runs ``speed`` times faster than the wall; ``formed_at`` is wall time in POSIX
     seconds. ``hazard_per_hour`` None means: keep the interval as it is. ``power_cap_w`` is the
     limit of each GPU, None for none; it may change within a generation. ``data_uri`` is where the
-    job's data lie, None where it does not say.
+    job's data lie, None where it does not say. The trainers of an ``elastic`` gang form anew by
+    themselves when a member comes or goes.
     """
 
     job: str
@@ -32,6 +33,7 @@ class Gang:
     speed: float = 1.0
     power_cap_w: float | None = None
     data_uri: str | None = None
+    elastic: bool = False
 
     def rank(self, node_id: str) -> int | None:
         """The node's rank, or None where it is not a member."""

@@ -24,13 +24,17 @@ class Launcher(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
-    """What to execute: every process of it dies with its parent."""
+    """What to execute: every process of it dies with its parent.
+
+    ``script`` is the Python script in it and its arguments, empty where it is none.
+    """
 
     command: tuple[str, ...]
     variables: tuple[tuple[str, str], ...]
+    script: tuple[str, ...] = ()
 
 
-def launch_spec(
+def launch_specs(
     gang: Gang,
     node_id: str,
     rendezvous: Rendezvous,
@@ -38,32 +42,59 @@ def launch_spec(
     launcher: Launcher,
     processes: int,
     agent_pid: int,
-) -> LaunchSpec:
-    """torchrun's static rendezvous for a Python script, the variables it would set for the rest.
+) -> tuple[LaunchSpec, ...]:
+    """What to start on a node, each by itself.
 
+    torchrun's static rendezvous for a Python script, the variables it would set for the rest.
     "python" names the interpreter of the agent, so that the job finds what costopt found. A
-    command that is no Python script runs once per node.
+    command that is no Python script runs once per node. The processes of an elastic gang are
+    started one by one: torchrun would end them all with the first.
     """
     rank = gang.rank(node_id)
     if rank is None:
         raise ValueError(f"{node_id} is no member of generation {gang.generation} of {gang.job}")
     script = _python_script(gang.command)
-    tied = (sys.executable, TETHER, str(agent_pid))
+    if gang.elastic:
+        return tuple(
+            _direct(gang, rank, rendezvous, processes, local_rank, agent_pid)
+            for local_rank in range(processes)
+        )
     many = len(gang.members) * processes > 1
     if script is not None and launcher is Launcher.TORCHRUN and many:
-        return LaunchSpec(
-            (*tied, *_torchrun(len(gang.members), rank, processes, rendezvous), *script),
-            gang.env,
-        )
+        command = (*_torchrun(len(gang.members), rank, processes, rendezvous), *script)
+        return (LaunchSpec((*tied(agent_pid), *command), gang.env),)
+    return (_direct(gang, rank, rendezvous, 1, 0, agent_pid),)
+
+
+def tied(agent_pid: int) -> tuple[str, ...]:
+    """How a command begins that is to die with the agent."""
+    return (sys.executable, TETHER, str(agent_pid))
+
+
+def _direct(
+    gang: Gang,
+    rank: int,
+    rendezvous: Rendezvous,
+    processes: int,
+    local_rank: int,
+    agent_pid: int,
+) -> LaunchSpec:
+    """One process with the variables that torchrun would set."""
     variables = {
-        "RANK": str(rank),
-        "LOCAL_RANK": "0",
-        "WORLD_SIZE": str(len(gang.members)),
-        "LOCAL_WORLD_SIZE": "1",
+        "RANK": str(rank * processes + local_rank),
+        "LOCAL_RANK": str(local_rank),
+        "WORLD_SIZE": str(len(gang.members) * processes),
+        "LOCAL_WORLD_SIZE": str(processes),
         "MASTER_ADDR": rendezvous.host,
         "MASTER_PORT": str(rendezvous.port),
     }
-    return LaunchSpec((*tied, *(script or gang.command)), (*variables.items(), *gang.env))
+    command = _python_script(gang.command) or gang.command
+    words = command[2:] if command[:2] == (sys.executable, "-u") else ()
+    return LaunchSpec(
+        (*tied(agent_pid), *command),
+        (*variables.items(), *gang.env),
+        words if words and words[0].endswith(".py") else (),
+    )
 
 
 def _torchrun(nodes: int, rank: int, processes: int, rendezvous: Rendezvous) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 jobs/<job>/gang.json                        Gang               controller → agents
 jobs/<job>/rendezvous/<generation>.json     Rendezvous         rank 0's agent → agents
+jobs/<job>/membership.json                  MembershipPlace    a member's agent → agents
 jobs/<job>/nodes/<node>/heartbeat.json      Heartbeat          agent → controller, agents
 jobs/<job>/nodes/<node>/drain               (empty)            controller → agent
 jobs/<job>/checkpoints/<name>.json          SavedCheckpoint    rank 0's agent → controller
@@ -15,7 +16,7 @@ as None: the sender writes again, or a newer version is at work. All methods rai
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 from costopt.agent.gang import Gang, Rendezvous
@@ -27,7 +28,24 @@ from costopt.domain.ports import ObjectStore
 SCHEMA = 1
 T = TypeVar("T")
 
-Letter = Gang | Rendezvous | Heartbeat | SavedCheckpoint | RefusedCheckpoint | CommandFailure
+
+@dataclass(frozen=True, slots=True)
+class MembershipPlace:
+    """Which node serves the membership of an elastic gang, and at which "host:port"."""
+
+    node_id: str
+    address: str
+
+
+Letter = (
+    Gang
+    | Rendezvous
+    | MembershipPlace
+    | Heartbeat
+    | SavedCheckpoint
+    | RefusedCheckpoint
+    | CommandFailure
+)
 
 
 class Mailbox:
@@ -63,6 +81,14 @@ class Mailbox:
     def rendezvous(self, generation: int) -> Rendezvous | None:
         """Where the gang of this generation meets, once rank 0 has said so."""
         return _build(Rendezvous, self._fields(f"rendezvous/{generation:09d}.json"))
+
+    def post_membership(self, place: MembershipPlace) -> None:
+        """Tell the members where their trainers form gangs by themselves."""
+        self.store.put(f"{self.prefix}/membership.json", _encode(place))
+
+    def membership(self) -> MembershipPlace | None:
+        """Where the trainers form gangs by themselves, once a member's agent has said so."""
+        return _build(MembershipPlace, self._fields("membership.json"))
 
     def post_heartbeat(self, heartbeat: Heartbeat) -> None:
         """Replace the node's heartbeat."""

@@ -11,8 +11,11 @@ from costopt.agent.mailbox import Mailbox
 def meet(gang: Gang, node_id: str, host: str, mailbox: Mailbox) -> Rendezvous | None:
     """The meeting place of the gang's generation, or None while rank 0 has not named one.
 
-    Raises StoreError.
+    An elastic gang meets through its membership; its trainers are told a place of their own, for
+    what asks for one. Raises StoreError.
     """
+    if gang.elastic:
+        return Rendezvous(gang.generation, host, _free_port())
     if gang.rank(node_id) == 0:
         rendezvous = Rendezvous(gang.generation, host, _free_port())
         mailbox.post_rendezvous(rendezvous)

@@ -44,6 +44,14 @@ class Peers:
                 return f"no heartbeat from {node_id}"
         return None
 
+    def silent(self, since: float) -> frozenset[str]:
+        """Peers that were heard once, but are gone or unheard since that monotonic time."""
+        return frozenset(
+            node_id
+            for node_id, sighting in self._sightings.items()
+            if sighting.heartbeat.state is NodeActivity.GONE or sighting.changed_at < since
+        )
+
     def leaving(self) -> str | None:
         """A peer that has a notice or a drain, or None."""
         beats = (sighting.heartbeat for sighting in self._sightings.values())

@@ -110,6 +110,7 @@ class MailboxRuntime:
                 noticed_share=self._noticed_share,
                 speed=self._speed,
                 power_cap_w=None if power_cap is None else power_cap.cap_w,
+                elastic=job.elastic,
                 data_uri=None if job.data is None else _absolute(job.data.uri, job.workdir),
             )
         )
@@ -242,6 +243,8 @@ class MailboxRuntime:
             return GangState.FAILED, _failure_text(failure, self._retries)
         if NodeActivity.FAILED in states:
             return GangState.IDLE, "the command failed; a new generation is the next attempt"
+        if gang.elastic and NodeActivity.TRAINING in _states_heard(members):
+            return GangState.TRAINING, _absent(members)
         stopped = _first(members, NodeActivity.BROKEN, NodeActivity.STOPPED, NodeActivity.GONE)
         if NodeActivity.STOPPING in states:
             return GangState.STOPPING, "saving before a node leaves"
@@ -303,6 +306,21 @@ def _is_complete(job: Job, members: list[_Member], saved: float) -> bool:
 def _first(members: list[_Member], *states: NodeActivity) -> Heartbeat | None:
     beats = (m.heartbeat for m in members if m.heartbeat is not None)
     return next((beat for beat in beats if beat.state in states), None)
+
+
+def _states_heard(members: list[_Member]) -> set[NodeActivity]:
+    """Of the members that beat."""
+    return {m.heartbeat.state for m in members if m.heartbeat is not None and not m.silent}
+
+
+def _absent(members: list[_Member]) -> str:
+    """Who of an elastic gang does not train while the others do."""
+    absent = [
+        m.node_id
+        for m in members
+        if m.silent or m.heartbeat is None or m.heartbeat.state is not NodeActivity.TRAINING
+    ]
+    return f"without {', '.join(absent)}" if absent else _message(members)
 
 
 def _all_heard(members: list[_Member]) -> bool:

@@ -17,7 +17,8 @@ class AgentSettings:
     ``judge_s`` is how long a failed command's peers are watched before the command is blamed,
     ``peer_silent_s`` how long a peer may stay unheard. ``data_folder`` keeps the job's data on
     this node's disk, at most ``data_most_bytes`` of them; None keeps none. ``workdir`` is where the
-    job's folder lies here, None where it lies where the controller has it.
+    job's folder lies here, None where it lies where the controller has it. ``standby`` keeps a
+    process ready that takes an elastic trainer's place sooner than a new one.
     """
 
     job: str
@@ -35,6 +36,7 @@ class AgentSettings:
     data_folder: Path | None = None
     data_most_bytes: int = 0
     workdir: Path | None = None
+    standby: bool = False
 
     def place(self, workdir: str) -> str:
         """Where the command runs whose folder the controller has at ``workdir``."""

@@ -7,11 +7,13 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 
 from costopt.agent.launcher import LaunchSpec
+from costopt.agent.standby import Standby
 from costopt.agent.status import TrainerStatus
 from costopt.agent.stop_notice import StopNotice
 
@@ -22,11 +24,14 @@ TAIL_BYTES = 32_768
 
 
 class Trainer:
-    """A running command. Its status and notice files are its own, so no old one is believed."""
+    """The running command: one process, or several that are started one by one.
+
+    Its status and notice files are its own, so no old one is believed.
+    """
 
     def __init__(
         self,
-        spec: LaunchSpec,
+        specs: Sequence[LaunchSpec],
         variables: dict[str, str],
         *,
         workdir: str,
@@ -40,23 +45,46 @@ class Trainer:
         self.started_at = time.monotonic()
         self.stop_asked_at: float | None = None
         self._deadline_at: float | None = None
+        self._specs = tuple(specs)
+        self._variables = variables
+        self._workdir = workdir
         self._status_file = status_file
         status_file.unlink(missing_ok=True)
         notice_file.unlink(missing_ok=True)
-        with log_path.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603
-                spec.command,
-                cwd=workdir,
-                env={**os.environ, **dict(spec.variables), **variables},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                process_group=0,
-            )
+        self._processes: list[subprocess.Popen[bytes]] = []
+        try:
+            for spec in self._specs:
+                self._processes.append(self._spawn(spec))
+        except OSError:
+            self.kill()
+            raise
 
     def exit_code(self) -> int | None:
-        """None while the command runs; negative is the signal that ended it."""
-        return self._process.poll()
+        """None while the command runs; negative is the signal that ended it.
+
+        Of several processes the first that failed counts, though others run.
+        """
+        codes = [process.poll() for process in self._processes]
+        failed = next((code for code in codes if code), None)
+        return failed if failed is not None or None in codes else 0
+
+    def revive(self, standby: Standby | None) -> bool:
+        """Start again what has failed; True where ``standby`` took the place of one.
+
+        Raises OSError.
+        """
+        used = False
+        for index, spec in enumerate(self._specs):
+            if not self._processes[index].poll():
+                continue
+            warm = None
+            if standby is not None and not used:
+                warm = standby.become(
+                    spec, self._variables, workdir=self._workdir, log_path=self.log_path
+                )
+                used = warm is not None
+            self._processes[index] = warm or self._spawn(spec)
+        return used
 
     def status(self) -> TrainerStatus | None:
         """What the trainer last told of itself, or None where it has told nothing."""
@@ -84,9 +112,10 @@ class Trainer:
                 self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the command and everything it started in its group, at once."""
+        """End the command and everything it started in its groups, at once."""
         self._signal(signal.SIGKILL)
-        self._process.wait()
+        for process in self._processes:
+            process.wait()
 
     def error(self) -> str:
         """The last line of the log that names an error, else the last line."""
@@ -99,9 +128,22 @@ class Trainer:
             return next(found, next(said, ""))[:300]
         return ""
 
+    def _spawn(self, spec: LaunchSpec) -> subprocess.Popen[bytes]:
+        with self.log_path.open("ab") as log:
+            return subprocess.Popen(  # noqa: S603
+                spec.command,
+                cwd=self._workdir,
+                env={**os.environ, **dict(spec.variables), **self._variables},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+            )
+
     def _signal(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, number)
+        for process in self._processes:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, number)
 
 
 def _sooner(new: float | None, known: float | None) -> bool:

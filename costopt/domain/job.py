@@ -194,7 +194,11 @@ class DataLocation:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A training job. ``startup_s`` is from a node's launch until its trainer can restore."""
+    """A training job. ``startup_s`` is from a node's launch until its trainer can restore.
+
+    The trainers of an ``elastic`` job form their gang anew by themselves, in process, when a node
+    comes or goes.
+    """
 
     name: str
     work: Work
@@ -211,6 +215,7 @@ class Job:
     data: DataLocation | None = None
     startup_s: float = 120.0
     tenant: str = "default"
+    elastic: bool = False
 
     def __post_init__(self) -> None:
         for name in ("start_at", "deadline_at"):

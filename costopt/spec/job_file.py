@@ -226,6 +226,10 @@ class JobFile(Section):
         default_factory=list, description="the training command, as a list or one line"
     )
     env: dict[Word, Variable] = Field(default_factory=dict, description="environment variables")
+    elastic: bool = Field(
+        default=False,
+        description="its trainers form their gang anew in process (virtual shards)",
+    )
     workdir: Word = Field(default=".", description="where the command runs; relative to this file")
     data: DataSection | None = Field(default=None, description="where the training data lie")
     startup: DurationS = Field(

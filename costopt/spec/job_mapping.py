@@ -70,6 +70,7 @@ class _Mapping:
             data=self._data(),
             startup_s=file.startup,
             tenant=file.tenant,
+            elastic=file.elastic,
         )
 
     def _refuse(self, at: FieldPath, message: str) -> None:

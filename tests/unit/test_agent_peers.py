@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from costopt.agent.gang import Gang, Rendezvous
 from costopt.agent.heartbeat import Heartbeat, NodeActivity
-from costopt.agent.launcher import Launcher, launch_spec
+from costopt.agent.launcher import Launcher, launch_specs
 from costopt.agent.mailbox import Mailbox
 from costopt.agent.peers import Peers
 from costopt.agent.trainer_env import TrainerEnv
@@ -39,7 +40,7 @@ def test_a_peer_that_stops_beating_is_lost(tmp_path: Path) -> None:
 
 
 def test_torchrun_is_told_everything_and_its_workers_are_tied() -> None:
-    spec = launch_spec(
+    (spec,) = launch_specs(
         GANG,
         "b",
         Rendezvous(3, "10.0.0.1", 4711),
@@ -61,7 +62,7 @@ def test_torchrun_is_told_everything_and_its_workers_are_tied() -> None:
 
 def test_other_commands_get_the_variables_themselves() -> None:
     gang = Gang("j", 1, ("a",), ("./run.sh",), "/w", formed_at=0.0)
-    spec = launch_spec(
+    (spec,) = launch_specs(
         gang,
         "a",
         Rendezvous(1, "h", 1),
@@ -84,7 +85,7 @@ def test_other_commands_get_the_variables_themselves() -> None:
 def test_a_gang_of_one_process_needs_no_torchrun() -> None:
     alone = Gang("j", 1, ("a",), ("python", "t.py"), "/w", formed_at=0.0)
     for processes, under_torchrun in ((1, False), (2, True)):
-        spec = launch_spec(
+        (spec,) = launch_specs(
             alone,
             "a",
             Rendezvous(1, "h", 1),
@@ -94,6 +95,22 @@ def test_a_gang_of_one_process_needs_no_torchrun() -> None:
         )
         assert ("torch.distributed.run" in spec.command) is under_torchrun
         assert ("WORLD_SIZE", "1") in spec.variables or under_torchrun
+
+
+def test_processes_of_an_elastic_gang_are_started_one_by_one() -> None:
+    gang = replace(GANG, elastic=True)
+    specs = launch_specs(
+        gang,
+        "b",
+        Rendezvous(3, "h", 1),
+        launcher=Launcher.TORCHRUN,
+        processes=2,
+        agent_pid=1,
+    )
+    assert [dict(spec.variables)["RANK"] for spec in specs] == ["2", "3"]
+    assert [dict(spec.variables)["LOCAL_RANK"] for spec in specs] == ["0", "1"]
+    assert {dict(spec.variables)["WORLD_SIZE"] for spec in specs} == {"4"}
+    assert {spec.script for spec in specs} == {("t.py", "--x")}
 
 
 def test_the_trainers_environment_makes_the_round_trip() -> None:

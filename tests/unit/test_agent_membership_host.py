@@ -1,0 +1,78 @@
+"""Exactly one node serves the membership, and another when it is lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from costopt.agent.gang import Gang
+from costopt.agent.heartbeat import Heartbeat, NodeActivity
+from costopt.agent.mailbox import Mailbox
+from costopt.agent.membership_host import MembershipHost
+from costopt.agent.peers import Peers
+from costopt.store.folder import FileStore
+
+SILENT_S = 0.05
+
+
+class Node:
+    def __init__(self, folder: Path, name: str, *others: str) -> None:
+        self.mailbox = Mailbox(FileStore(folder / "store"), "j")
+        self.name = name
+        self.host = MembershipHost(self.mailbox, name, "127.0.0.1", folder / name, SILENT_S)
+        self.peers = Peers(self.mailbox, others)
+        self.beats = 0
+
+    def beat(self) -> None:
+        self.beats += 1
+        beat = Heartbeat(self.name, 1, NodeActivity.TRAINING, at=0.0, beat=self.beats)
+        self.mailbox.post_heartbeat(beat)
+
+    def keep_up(self, *members: str, generation: int = 1) -> str:
+        self.beat()
+        self.peers.look()
+        self.host.keep_up(
+            Gang("j", generation, members, ("t.py",), "/", 0.0, elastic=True), self.peers
+        )
+        return self.host.file.read_text() if self.host.file.exists() else ""
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[tuple[Node, Node]]:
+    made = Node(tmp_path, "a", "b"), Node(tmp_path, "b", "a")
+    yield made
+    for node in made:
+        node.host.close()
+
+
+def test_rank_0_serves_and_the_others_learn_where(nodes: tuple[Node, Node]) -> None:
+    a, b = nodes
+    assert b.keep_up("a", "b") == ""
+    address = a.keep_up("a", "b")
+    assert address.startswith("127.0.0.1:")
+    assert b.keep_up("a", "b") == address
+    assert a.host.address == a.host.file.as_uri()
+
+
+def test_who_serves_goes_on_though_another_is_first_now(nodes: tuple[Node, Node]) -> None:
+    a, b = nodes
+    address = b.keep_up("b")
+    assert a.keep_up("a", "b", generation=2) == address
+    assert b.keep_up("a", "b", generation=2) == address
+
+
+def test_another_takes_over_from_who_is_silent_or_no_member(nodes: tuple[Node, Node]) -> None:
+    a, b = nodes
+    first = a.keep_up("a", "b")
+    b.keep_up("a", "b")
+    time.sleep(2 * SILENT_S)
+    second = b.keep_up("a", "b")
+    assert second not in ("", first)
+    assert a.keep_up("a", "b") == second, "who comes back serves no more"
+    third = a.keep_up("a", generation=2)
+    assert third not in (first, second)
+    assert b.keep_up("a", generation=2) == third
+    assert b.host._server is None

@@ -1,0 +1,63 @@
+"""A warm process becomes the script, in its folder, with its environment and log."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from costopt.agent.launcher import LaunchSpec
+from costopt.agent.standby import Standby
+
+
+def warm(variables: dict[str, str], modules: str = "fractions,no_such_module") -> Standby:
+    standby = Standby(variables, os.getpid(), modules)
+    deadline = time.monotonic() + 20
+    while not standby.is_warm():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    return standby
+
+
+SCRIPT = """
+import os, sys, helper
+print(__name__, sys.argv, os.environ["RANK"], os.getcwd(), helper.NAME, "fractions" in sys.modules)
+sys.exit(3)
+"""
+
+
+def test_it_runs_the_script_as_python_would(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(SCRIPT)
+    (tmp_path / "helper.py").write_text("NAME = 'near'")
+    log = tmp_path / "log"
+    spec = LaunchSpec((), (("RANK", "1"),), ("job.py", "--x"))
+    process = warm({}).become(spec, {}, workdir=str(tmp_path), log_path=log)
+    assert process is not None
+    assert process.wait() == 3
+    assert log.read_text() == f"__main__ ['job.py', '--x'] 1 {tmp_path} near True\n"
+
+
+def test_what_is_no_script_and_who_is_not_warm_cannot_be(tmp_path: Path) -> None:
+    standby = warm({})
+    assert standby.become(LaunchSpec((), ()), {}, workdir="/", log_path=tmp_path / "l") is None
+    standby.close()
+    spec = LaunchSpec((), (), ("job.py",))
+    late = Standby({}, os.getpid(), "time")
+    late.close()
+    assert late.become(spec, {}, workdir="/", log_path=tmp_path / "l") is None
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_it_ends_with_its_agent(ended: bool) -> None:
+    standby = warm({})
+    process = standby._process
+    if ended:
+        standby.close()
+    else:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        process.stdout.close()
+    assert process.wait(20) in (0, -9)
