@@ -82,6 +82,11 @@ class ListPrices:
                 for (r, n), usd in self.in_file.items()
                 if r == region
             ),
+            *(
+                _row(r, n, usd * 3, CapacityStatus="UnusedCapacityReservation")
+                for (r, n), usd in self.in_file.items()
+                if r == region
+            ),
             _row(region, "m5.large", 0.01, TermType="Reserved"),
             _row(region, "m5.large", 0.0, CapacityStatus="UnusedCapacityReservation"),
         ]
