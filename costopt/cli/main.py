@@ -26,7 +26,9 @@ COMMANDS = {
     "carbon": Entry("costopt.cli.carbon", "carbon", "Import and show carbon histories."),
     "validate": Entry("costopt.cli.validate", "validate", "Check job, policy and account files."),
     "schema": Entry("costopt.cli.schema", "schema", "Print the JSON Schema of a file format."),
-    "doctor": Entry("costopt.cli.doctor", "doctor", "Check this installation."),
+    "doctor": Entry(
+        "costopt.cli.doctor", "doctor", "Check this installation, or the account with PROVIDER."
+    ),
     "completion": Entry("costopt.cli.completion", "completion", "Print shell completion code."),
 }
 
