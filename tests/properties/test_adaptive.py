@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costopt.domain.history import MarketHistory
+from costopt.domain.job import Phase, Throughput, ThroughputPoint
 from costopt.replay.rehearsal import rehearse
 from tests.properties.test_shield import GAP_S, traces
 from tests.replay.cant_be_late import (
@@ -48,6 +52,60 @@ def test_it_is_in_time_on_any_market(
     assert run.summary.on_time is True
     assert run.summary.done_units == pytest.approx(task.work.amount)
     assert run.summary.usd < ON_DEMAND_USD * (deadline_h + 2 * GAP_S / 3600)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    trace=traces,
+    slack_h=st.floats(0.5, 6.0),
+    overhead_h=st.sampled_from([0.02, 0.1, 0.3]),
+    share=st.floats(0.1, 0.9),
+    speeds=st.tuples(*[st.sampled_from([0.5, 1.0, 3.0])] * 2),
+    may_pause=st.tuples(st.booleans(), st.booleans()),
+    evaluation_s=st.sampled_from([0.0, 60.0]),
+)
+def test_it_is_in_time_whatever_the_phases(
+    trace: list[int],
+    slack_h: float,
+    overhead_h: float,
+    share: float,
+    speeds: tuple[float, float],
+    may_pause: tuple[bool, bool],
+    evaluation_s: float,
+) -> None:
+    """Two phases with speeds of their own, which may pause or not, with and without evaluations."""
+    shares = (share, 1.0 - share)
+    task = job(0.0, overhead_h, TASK_H)
+    task = replace(
+        task,
+        phases=tuple(
+            Phase(
+                f"phase {place}",
+                shares[place],
+                1,
+                1,
+                may_pause=may_pause[place],
+                throughput=Throughput((ThroughputPoint("V100", 1, speeds[place]),)),
+                evaluate_every=600.0 if evaluation_s else None,
+                evaluation_s=evaluation_s,
+            )
+            for place in (0, 1)
+        ),
+    )
+    pauses = 1 + max(speeds) * evaluation_s / 600
+    work_h = TASK_H * sum(s / v for s, v in zip(shares, speeds, strict=True)) * pauses
+    deadline_h = work_h + overhead_h + GAP_S / 3600 + slack_h
+    task = replace(task, deadline_at=task.start_at + timedelta(hours=deadline_h))
+    run = rehearse(
+        task,
+        policy("adaptive"),
+        market((trace * 200)[: int(3.1 * deadline_h * 3600 / GAP_S)], GAP_S),
+        machines=OneMachine(),
+        powers=OnePower(),
+        hazards=NoHazard(),
+    )
+    assert run.summary.on_time is True
+    assert run.summary.done_units == pytest.approx(task.work.amount)
 
 
 def test_without_spot_it_costs_what_on_demand_does() -> None:
