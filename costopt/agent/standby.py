@@ -38,9 +38,11 @@ class Standby:
 
     def is_warm(self) -> bool:
         """Whether it has imported everything, and lives."""
+        if self._process.poll() is not None:
+            return False
         assert self._process.stdout is not None
         readable, _, _ = select.select([self._process.stdout], [], [], 0)
-        return bool(readable) and self._process.poll() is None
+        return bool(readable)
 
     def become(
         self, spec: LaunchSpec, variables: Mapping[str, str], *, workdir: str, log_path: Path

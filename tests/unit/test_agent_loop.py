@@ -203,3 +203,30 @@ def test_data_that_cannot_be_had_are_told_of(tmp_path: Path, make: Make) -> None
     node.run("pass", data_uri=f"{tmp_path}/data")
     node.until(lambda: "more than the cache" in node.beat().message)
     assert node.beat().state is NodeActivity.STARTING
+
+
+def test_an_elastic_trainer_that_fails_at_once_is_not_started_for_ever(node: Node) -> None:
+    node.run("raise ValueError('no such corpus')", elastic=True)
+    beat = node.ends_as(NodeActivity.FAILED)
+    assert beat.restarts == 3
+    (failure,) = node.mailbox.failures()
+    assert failure.message == "ValueError: no such corpus"
+
+
+def test_a_trainer_that_is_not_elastic_is_not_started_again(node: Node) -> None:
+    node.run("raise ValueError('no such corpus')")
+    assert node.ends_as(NodeActivity.FAILED).restarts == 0
+
+
+def test_an_elastic_trainer_goes_on_in_a_newer_gang_and_another_is_handed_over(node: Node) -> None:
+    script = reporting().replace("while not", "pathlib.Path(str(os.getpid())).touch()\nwhile not")
+    node.run(script, elastic=True)
+    node.until(lambda: node.beat().state is NodeActivity.TRAINING)
+    node.run(script, generation=2, elastic=True)
+    node.until(lambda: node.beat().generation == 2)
+    assert node.beat().state is NodeActivity.TRAINING
+    started = [path for path in node.workdir.iterdir() if path.name.isdigit()]
+    assert len(started) == 1
+    node.run(script, generation=3)
+    node.until(lambda: node.beat().generation == 3)
+    node.until(lambda: len([p for p in node.workdir.iterdir() if p.name.isdigit()]) == 2)

@@ -261,3 +261,18 @@ def test_what_nodes_measured_is_told_in_the_jobs_time(desk: Desk) -> None:
     (report,) = desk.runtime.node_reports(JOB)
     assert report.final
     assert report.metered_wh is None
+
+
+def test_an_elastic_gang_trains_on_without_who_is_gone(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, silent_s=0.3)
+    desk.runtime.form(replace(JOB, elastic=True), 2, (node("n1"), node("n2")), 600.0)
+    desk.say(node_id="n1", generation=2, done_units=300.0, saved_units=200.0)
+    progress = desk.runtime.progress(JOB, NOW)
+    assert progress.state is GangState.TRAINING, "the other one is still to come"
+    assert progress.message == "without n2"
+    for state in (NodeActivity.STOPPED, NodeActivity.BROKEN, NodeActivity.GONE):
+        desk.say(node_id="n2", generation=2, state=state)
+        progress = desk.runtime.progress(JOB, NOW)
+        assert (progress.state, progress.done_units) == (GangState.TRAINING, 300.0)
+    time.sleep(0.35)
+    assert desk.runtime.progress(JOB, NOW).state is not GangState.TRAINING, "nobody is heard"
