@@ -30,6 +30,10 @@ class CloseReduction:
         mine = owned(self._group.rank, self._group.size, self._shards)
         return [shard for shard in mine if shard not in self._taken]
 
+    def taken(self) -> int:
+        """How many shards' gradients have been taken in this step."""
+        return len(self._taken)
+
     def take(self, shard: int) -> None:
         """The shard's gradient was added to the parameters'."""
         self._taken.add(shard)
@@ -68,6 +72,7 @@ class CloseReduction:
         tail = (*presence, *votes, sum(self._losses), float(len(self._losses)))
         self._flat[self._layout.length :].copy_(torch.tensor(tail))
         self._group.add(self._flat)
+        self._group.fence()
         numbers = self._flat[self._layout.length :].tolist()
         self._flat[: self._layout.length].div_(self._shards)
         slots = self._layout.slots

@@ -98,7 +98,7 @@ class Group:
         return False
 
     def fence(self) -> None:
-        """Called between a reduction and the step; raises PeerLostError if it must not be made."""
+        """Called before a reduction's result is used; raises PeerLostError if it must not be."""
 
     def stand(self, step: int) -> None:
         """The state of this process is that after ``step`` steps."""

@@ -176,7 +176,6 @@ class TrainingLoop:
             part=self._group.others_wait(),
         )
         decision = self._reduction.reduce(vote)
-        self._group.fence()
         wrong = None if self._watch is None else self._watch.wrong(decision.loss)
         if wrong is not None:
             self._roll_back(wrong)

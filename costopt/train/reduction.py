@@ -27,6 +27,10 @@ class ShardReduction(Reduction, Protocol):
         """The shards of this rank whose gradient has not been taken yet."""
         ...
 
+    def taken(self) -> int:
+        """How many shards' gradients have been taken in this step."""
+        ...
+
     def take(self, shard: int) -> None:
         """The shard's gradient is in the parameters."""
         ...

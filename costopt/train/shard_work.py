@@ -31,6 +31,8 @@ class ShardWork:
     def batches(self, step: int, position: int) -> Iterator[Any]:
         """The batches still to compute of a step; ``position`` numbers its data."""
         self._step = step
+        if not self._reduction.taken():
+            self._layout.drop_gradients()
         for shard in self._reduction.missing():
             batch = self._samples.batch(position, shard)
             self._handed[id(batch)] = (shard, batch)

@@ -36,6 +36,10 @@ class TreeReduction:
         """The shards of this rank whose gradient has not been taken yet."""
         return [s for s in self._owned() if s not in self._taken]
 
+    def taken(self) -> int:
+        """How many shards' gradients have been taken in this step."""
+        return len(self._taken)
+
     def take(self, shard: int) -> None:
         """Take the gradients of one shard out of the parameters."""
         found = self._layout.found()
@@ -58,6 +62,7 @@ class TreeReduction:
     def forget(self) -> None:
         """Drop what was taken."""
         self._layout.forget()
+        self._layout.drop_gradients()
         self._clear()
 
     def reduce(self, vote: Vote) -> Decision:
@@ -69,6 +74,7 @@ class TreeReduction:
             total.flat.div_(self._tree.shards)
         else:
             tails, total = self._meet(own)
+        self._group.fence()
         decision, present = _Tail.read(tails, self._layout.slots)
         self._layout.give(total.views, present)
         if self._group.size > 1:

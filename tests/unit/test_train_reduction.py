@@ -1,0 +1,111 @@
+"""A reduction that breaks, or whose result must not be used, leaves nothing behind."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from costopt.train.close_reduction import CloseReduction
+from costopt.train.group import Group, PeerLostError
+from costopt.train.layout import Layout
+from costopt.train.samples import FunctionSamples
+from costopt.train.shard_work import ShardWork
+from costopt.train.tree_reduction import TreeReduction
+from costopt.train.vote import Vote
+
+SHARDS = 5
+
+
+class Fenced(Group):
+    """A single process whose fence is closed as often as it is told."""
+
+    closed = 0
+
+    def fence(self) -> None:
+        if self.closed:
+            self.closed -= 1
+            raise PeerLostError("closed")
+
+
+def shard(step: int, number: int) -> Tensor:
+    return torch.randn(3, 4, generator=torch.Generator().manual_seed(step * 100 + number))
+
+
+def work(kind: type[TreeReduction | CloseReduction]) -> tuple[Fenced, nn.Module, ShardWork]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.3))
+    group, layout = Fenced(), Layout(model)
+    return (
+        group,
+        model,
+        ShardWork(FunctionSamples(shard), layout, kind(group, layout, SHARDS), seed=1),
+    )
+
+
+def compute(model: nn.Module, shards: ShardWork, step: int, most: int = SHARDS) -> None:
+    for number, batch in enumerate(shards.batches(step, step)):
+        if number == most:
+            return
+        with shards.compute(batch):
+            model(batch).square().sum().backward()
+
+
+def outcome(model: nn.Module) -> Tensor:
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    buffers = [buffer.float().flatten() for buffer in model.buffers()]
+    return torch.cat([*(gradient.flatten() for gradient in gradients), *buffers])
+
+
+@pytest.mark.parametrize("kind", [TreeReduction, CloseReduction])
+def test_what_was_not_used_does_not_count(
+    kind: type[TreeReduction | CloseReduction],
+) -> None:
+    _, plain, undisturbed = work(kind)
+    compute(plain, undisturbed, 0)
+    undisturbed.reduce(Vote())
+    group, model, shards = work(kind)
+    group.closed = 1
+    compute(model, shards, 0)
+    with pytest.raises(PeerLostError):
+        shards.reduce(Vote())
+    shards.salvage()
+    compute(model, shards, 0, most=3)
+    shards.forget()
+    compute(model, shards, 0)
+    shards.reduce(Vote())
+    assert torch.equal(outcome(model), outcome(plain))
+
+
+def test_gradients_from_before_do_not_count() -> None:
+    _, plain, undisturbed = work(TreeReduction)
+    compute(plain, undisturbed, 0)
+    undisturbed.reduce(Vote())
+    _, model, shards = work(TreeReduction)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    compute(model, shards, 0)
+    shards.reduce(Vote())
+    assert torch.equal(outcome(model), outcome(plain))
+
+
+def test_the_mean_is_that_of_the_whole_batch() -> None:
+    _, model, shards = work(TreeReduction)
+    model.eval()
+    compute(model, shards, 0)
+    shards.reduce(Vote())
+    found = outcome(model)
+    model.zero_grad()
+    (sum(model(shard(0, number)).square().sum() for number in range(SHARDS)) / SHARDS).backward()
+    assert torch.allclose(outcome(model), found, rtol=1e-5, atol=1e-6)
+
+
+def test_votes_and_losses_are_read_back() -> None:
+    _, model, shards = work(TreeReduction)
+    for number, batch in enumerate(shards.batches(0, 0)):
+        with shards.compute(batch):
+            model(batch).sum().backward()
+            if number % 2:
+                shards.observe(float(number))
+    decision = shards.reduce(Vote(stop=True, part=True))
+    assert (decision.stops, decision.save, decision.part, decision.loss) == (1, False, True, 2.0)
