@@ -55,6 +55,11 @@ class Kept(Generic[K, V]):
                 self._ask(entry, now, ask)
             return self._told(entry, now)
 
+    def is_fresh(self, key: K, now: datetime) -> bool:
+        """Whether ``get`` would answer without asking."""
+        entry = self._entries.get(key)
+        return entry is not None and entry.asked_at is not None and now - entry.asked_at < self._ttl
+
     def _ask(self, entry: _Entry[V], now: datetime, ask: Callable[[], V]) -> None:
         try:
             entry.answer = ask()

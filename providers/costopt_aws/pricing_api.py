@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from costopt.domain.errors import ProviderError
+from costopt.domain.errors import ProviderError, ProviderUnavailableError
 from costopt.domain.estimate import Basis, Estimate
 from costopt_aws.clients import Clients
 from costopt_aws.errors import asking
@@ -45,13 +45,17 @@ class PricingApi:
         names = sorted(instance_types)
         if not names:
             return {}
-        first = self._usd_per_hour(names[0], now)
-        rest = fan_out(names[1:], lambda name: self._usd_per_hour(name, now))
-        answers = {names[0]: first, **rest}
+        answers = {names[0]: self._usd_per_hour(names[0], now)}
+        due = [name for name in names[1:] if not self._kept.is_fresh(name, now)]
+        told = fan_out(due, lambda name: self._usd_per_hour(name, now))
+        for name in names[1:]:
+            answer = told[name] if name in told else self._usd_per_hour(name, now)
+            if not isinstance(answer, ProviderError):
+                answers[name] = answer
         return {
-            name: Estimate.exact(answer[0][region], Basis.LISTED, "AWS Pricing API", answer[1])
-            for name, answer in answers.items()
-            if not isinstance(answer, ProviderError) and region in answer[0]
+            name: Estimate.exact(usd[region], Basis.LISTED, "AWS Pricing API", asked_at)
+            for name, (usd, asked_at) in answers.items()
+            if region in usd
         }
 
     def _usd_per_hour(
@@ -73,8 +77,14 @@ class PricingApi:
                     ],
                 )
             )
-            products = [json.loads(text) for page in pages for text in page["PriceList"]]
-        return read_products(products)
+            texts = [text for page in pages for text in page["PriceList"]]
+        try:
+            return read_products([json.loads(text) for text in texts])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ProviderUnavailableError(
+                f"the Pricing API's answer on {instance_type} cannot be read: "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
 
 def read_products(products: Collection[Mapping[str, Any]]) -> dict[str, float]:

@@ -84,13 +84,13 @@ class SpotPrices:
 
 
 def _price(item: Mapping[str, Any], ids: Mapping[str, str]) -> SpotPrice | None:
-    """None in a zone that is not one of the account's, such as a Local Zone."""
+    """None in a zone that is not one of the account's, such as a Local Zone, or without a time."""
     zone_id = ids.get(item.get("AvailabilityZone", "")) or item.get("AvailabilityZoneId")
-    if zone_id is None or zone_id not in ids.values():
+    at = item.get("Timestamp")
+    if zone_id is None or zone_id not in ids.values() or at is None:
         return None
-    return SpotPrice(
-        zone_id, item["InstanceType"], item["Timestamp"].astimezone(UTC), _usd(item["SpotPrice"])
-    )
+    usd = _usd(item.get("SpotPrice", ""))
+    return SpotPrice(zone_id, item["InstanceType"], at.astimezone(UTC), usd)
 
 
 def _usd(text: str) -> float | None:

@@ -17,6 +17,7 @@ from costopt_aws.price_file import PriceFile, read_price_file
 from costopt_aws.pricing_api import PricingApi, read_products
 from tests.aws.clients import shared_clients
 from tests.aws.cloud import Cloud
+from tests.aws.overlay.call import Reply
 from tests.aws.overlay.faults import throttle, unauthorized
 from tests.aws.overlay.list_prices import ADVISOR, PRICE_FILES
 
@@ -198,3 +199,12 @@ def test_a_label_nobody_knows_is_no_bucket(cloud: Cloud) -> None:
 def test_only_web_addresses_are_fetched() -> None:
     with pytest.raises(BadRequestError, match="web address"):
         PriceFile("file:///etc").price("us-east-1", "g6e.xlarge", NOW)
+
+
+def test_products_that_cannot_be_read_leave_the_file(cloud: Cloud) -> None:
+    cloud.listed.list("us-east-1", "g6e.xlarge", 1.861)
+    cloud.faults.on(
+        "pricing", "GetProducts", lambda call, forward: Reply.json({"PriceList": ['{"terms": 1}']})
+    )
+    prices, _ = chain(cloud).prices("us-east-1", ["g6e.xlarge"], NOW)
+    assert prices["g6e.xlarge"].source.startswith("AWS price file")
