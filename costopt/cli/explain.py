@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +14,7 @@ from costopt.cli.state import state_dir_option
 
 if TYPE_CHECKING:
     from costopt.cli.output import Table
-    from costopt.domain.events import DecisionMade
+    from costopt.domain.events import DecisionMade, Event
 
 NOT_RECORDED = (
     "Nothing was recorded of what else was weighed: run with --explain, with a strategy that "
@@ -34,11 +36,31 @@ def explain(job: str, decision: str | None, state_dir: Path, output: str) -> Non
     """
     from costopt.cli.ledger_view import events_of
     from costopt.cli.output import show
-    from costopt.domain.events import DecisionMade
 
     events, _ = events_of(state_dir, job)
-    made = [event for event in events if isinstance(event, DecisionMade)]
+    made = list(_bound_by_guards(events))
     show(_all(job, made) if decision is None else _one(job, made, decision), output)
+
+
+def _bound_by_guards(events: Iterable[Event]) -> Iterable[DecisionMade]:
+    """Decisions in order; one that a guard did not let be carried out with the guard as its rule.
+
+    A guard says no after the decision, so the ledger has it in an event of its own.
+    """
+    from costopt.domain.events import DecisionMade, GuardTripped
+
+    made: list[DecisionMade] = []
+    for event in events:
+        match event:
+            case DecisionMade():
+                made.append(event)
+            case GuardTripped(guard=guard, message=message) if made:
+                made[-1] = replace(
+                    made[-1],
+                    rule=f"guard {guard}",
+                    reason=f"{made[-1].reason}; refused by guard {guard}: {message}",
+                )
+    return made
 
 
 def _all(job: str, made: list[DecisionMade]) -> Table:
@@ -94,7 +116,7 @@ def _one(job: str, made: list[DecisionMade], decision: str) -> Table:
     ]
     slack = "unknown" if event.slack_s is None else length(event.slack_s)
     bound = "no rule bound it" if event.rule is None else f"bound by the rule {event.rule}"
-    notes = (f"{_choice(event)}: {event.reason}; slack {slack}; {bound}.",)
+    notes = (f"{event.reason}; slack {slack}; {bound}.",)
     facts = {
         "job": job,
         "decision": event.decision_id,
@@ -106,7 +128,7 @@ def _one(job: str, made: list[DecisionMade], decision: str) -> Table:
     }
     return Table(
         "costopt.explain.decision/1",
-        f"{event.decision_id} at {event.at:%Y-%m-%d %H:%M:%S} UTC",
+        f"{event.decision_id} at {event.at:%Y-%m-%d %H:%M:%S} UTC: {_choice(event)}",
         columns,
         rows,
         facts=facts,

@@ -60,6 +60,11 @@ class Forecast:
     falls_back: float = 0.0
 
 
+COOLDOWN = "cooldown"
+"""The code of a pool that has room but is left alone for a while, and the rule of a decision that
+would have liked it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rejection:
     """Why an offer or a candidate was not chosen. ``code`` is stable, for machines.

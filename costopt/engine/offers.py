@@ -13,7 +13,7 @@ from costopt.domain.events import PriceChanged
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job
 from costopt.domain.market import Offer, Pool
-from costopt.domain.plan import Rejection
+from costopt.domain.plan import COOLDOWN, Rejection
 from costopt.domain.policy import Policy
 from costopt.engine.journal import Journal
 from costopt.engine.settings import Settings
@@ -72,7 +72,7 @@ class Offers:
             for offer in screened
         ]
         kept = self._kept(usable, nodes, policy)
-        return (*usable, *kept), (*rejections, *_why_cooling(cooling))
+        return (*usable, *kept), (*rejections, *_why_cooling(screened, cooling))
 
     def _ask(self, now: datetime) -> list[Offer]:
         told: list[Offer] = []
@@ -181,14 +181,16 @@ class Offers:
         )
 
 
-def _why_cooling(cooling: Mapping[Pool, datetime]) -> Iterable[Rejection]:
+def _why_cooling(offers: Iterable[Offer], cooling: Mapping[Pool, datetime]) -> Iterable[Rejection]:
+    """Of the pools that have room, as far as they tell; the others are short in any case."""
     return (
         Rejection(
-            pool,
-            "cooldown",
-            f"refused or took a node; left alone until {until:%Y-%m-%d %H:%M:%S} UTC",
+            offer.pool,
+            COOLDOWN,
+            f"refused or took a node; left alone until {cooling[offer.pool]:%Y-%m-%d %H:%M:%S} UTC",
         )
-        for pool, until in cooling.items()
+        for offer in offers
+        if offer.pool in cooling and offer.nodes_available != 0
     )
 
 

@@ -11,6 +11,7 @@ from costopt.domain.events import DecisionMade, RunStopped
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import InstanceType, Offer, Pool
+from costopt.domain.plan import COOLDOWN
 from costopt.domain.policy import Limits, Policy, Trigger
 from costopt.domain.ports import Provider, Strategy
 from costopt.domain.power import NodePower
@@ -285,7 +286,9 @@ class Engine:
     def _record(self, decision: Decision, now: datetime) -> None:
         record = self.journal.records[decision.job]
         targets = tuple((str(t.pool), t.nodes) for t in decision.targets)
-        if targets == record.targets and decision.rule == record.rule:
+        # Once it stands, that a pool is no longer left alone is no news.
+        cooled = record.rule == COOLDOWN and decision.rule is None
+        if targets == record.targets and (cooled or decision.rule == record.rule):
             return
         weighed = decision.alternatives if self.settings.explain else ()
         self.journal.write(

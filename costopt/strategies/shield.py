@@ -29,10 +29,12 @@ the deadline itself.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from costopt.domain.job import Job
 from costopt.domain.market import Pool
+from costopt.domain.plan import COOLDOWN
 from costopt.domain.ports import Strategy
 from costopt.domain.view import Decision, Desired, JobView, View
 from costopt.strategies.option import Option, options, safe
@@ -54,7 +56,9 @@ class Shielded:
         by_job = {decision.job: decision for decision in desired.decisions}
         return Desired(
             tuple(
-                _shield(view, jv, by_job[jv.job.name]) for jv in view.jobs if jv.job.name in by_job
+                _cooled(view, jv, _shield(view, jv, by_job[jv.job.name]))
+                for jv in view.jobs
+                if jv.job.name in by_job
             )
         )
 
@@ -84,6 +88,21 @@ def _shield(view: View, job_view: JobView, decision: Decision) -> Decision:
         slack_s=slack_s,
         alternatives=decision.alternatives,
     )
+
+
+def _cooled(view: View, job_view: JobView, decision: Decision) -> Decision:
+    """Says so where a pool with cheaper work has room and is left alone for a while."""
+    why = {each.pool: each.reason for each in view.rejections if each.code == COOLDOWN}
+    if decision.rule is not None or not why or is_running(job_view, decision.targets):
+        return decision
+    all_options = options(view, job_view)
+    chosen = [o for o in all_options if o.targets == uncapped(decision.targets)]
+    most = min((o.score_usd_per_unit for o in chosen), default=math.inf)
+    cheaper = [o for o in all_options if o.pool in why and o.score_usd_per_unit < most]
+    if not cheaper or (decision.targets and not chosen):
+        return decision
+    pool = min(cheaper, key=lambda option: option.score_usd_per_unit).pool
+    return replace(decision, rule=COOLDOWN, reason=f"{decision.reason}; {pool} {why[pool]}")
 
 
 def slack_s(view: View, job_view: JobView) -> float | None:

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from costopt.cli.main import cli
-from costopt.domain.events import DecisionMade
+from costopt.domain.events import DecisionMade, GuardTripped
 from costopt.ledger.sqlite import open_ledger
 from costopt.session.live import LEDGER
 from tests.market_fixtures import after
@@ -100,3 +100,17 @@ def test_a_ledger_of_before_can_be_explained_too(tmp_path: Path) -> None:
     done = explain(tmp_path, events[0].job, "-o", "csv")
     assert done.exit_code == 0
     assert len(done.stdout.splitlines()) > 2
+
+
+def test_a_guard_that_said_no_is_the_rule_that_bound_it(state: Path) -> None:
+    with open_ledger(state / LEDGER) as ledger:
+        ledger.append(
+            DecisionMade(at=after(90), job="train", decision_id="train-d3", targets=((SPOT, 2),),
+                         reason="cheapest"),
+            GuardTripped(at=after(90), job="train", guard="max_nodes", message="2 would exceed 1"),
+        )  # fmt: skip
+    told = json.loads(explain(state, "train", "-o", "json").stdout)
+    assert [row["rule"] for row in told["rows"]] == [None, "shield", "guard max_nodes"]
+    shown = " ".join(explain(state, "train", "last").stdout.split())
+    assert "refused by guard max_nodes: 2 would exceed 1" in shown
+    assert "bound by the rule guard max_nodes" in shown

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from costopt.domain.errors import ForbiddenError
-from costopt.domain.events import LaunchFailed
+from costopt.domain.events import DecisionMade, LaunchFailed
 from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.market import Pool
-from tests.engine_fixtures import SAFE, SPOT_A, Scene, always, rules, task
+from tests.engine_fixtures import SAFE, SPOT_A, SPOT_B, Scene, always, changing, rules, task
 
 OTHER_SAFE = replace(SAFE, zone="us-east-1b")
 
@@ -71,3 +71,36 @@ def test_what_is_forbidden_is_not_asked_for_at_every_tick() -> None:
     scene.cloud.inner.launch = forbid  # type: ignore[method-assign]
     scene.go(240)
     assert _refused_at_s(scene) == [0]
+
+
+def test_a_decision_that_a_cooldown_bound_says_so_once() -> None:
+    """Spot refused, so it is launched in the dearer zone, which is kept when spot may be had."""
+    scene = Scene(
+        always(SPOT_A, 4, 2.0),
+        always(SPOT_B, 4, 3.0),
+        always(SAFE, 4, 8.0),
+        jobs=[task()],
+        policy=rules("greedy_spot"),
+        cooldown_s=300.0,
+    )
+    scene.cloud.refusing = {SPOT_A}
+    scene.go(600)
+    made = scene.events(DecisionMade)
+    assert [decision.targets[0][0] for decision in made] == [str(SPOT_A), str(SPOT_B)]
+    assert [decision.rule for decision in made] == [None, "cooldown"]
+    assert f"{SPOT_A} refused or took a node; left alone until" in made[1].reason
+
+
+def test_a_pool_that_has_no_room_anyway_binds_nothing() -> None:
+    scene = Scene(
+        changing(SPOT_A, (0, 4, 2.0), (600, 0, 2.0)),
+        always(SPOT_B, 4, 3.0),
+        always(SAFE, 4, 8.0),
+        jobs=[task()],
+        policy=rules("greedy_spot"),
+        cooldown_s=300.0,
+    )
+    scene.go(900)
+    made = scene.events(DecisionMade)
+    assert [decision.targets[0][0] for decision in made] == [str(SPOT_A), str(SPOT_B)]
+    assert [decision.rule for decision in made] == [None, None]
