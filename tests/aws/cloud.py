@@ -153,7 +153,9 @@ class Cloud:
 
 
 class Quiet(MotoRequestHandler):
-    """Does not print the requests it serves."""
+    """Does not print the requests it serves, and keeps connections open."""
+
+    protocol_version = "HTTP/1.1"
 
     def log(self, type: str, message: str, *args: Any) -> None:  # noqa: A002
         """Say nothing."""

@@ -1,0 +1,130 @@
+"""The engine over EC2: whoever trains is not of interest, who runs is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+from typing import TypeVar
+
+from costopt.domain.events import Event
+from costopt.domain.fleet import Node
+from costopt.domain.job import GangState, Job, Progress
+from costopt.domain.market import InstanceType, Pool
+from costopt.domain.ports import (
+    CheckpointRecord,
+    Ledger,
+    NodeReport,
+    PowerLimitRecord,
+    RefusedRecord,
+)
+from costopt.domain.power import PowerCap
+from costopt.domain.view import Target
+from costopt.engine.settings import Settings, counted_key
+from costopt.engine.tick import Engine
+from costopt.engine.world import World
+from costopt.ledger.memory import MemoryLedger
+from costopt_aws.clients import Clients
+from tests.aws.account import NewAccount
+from tests.engine_fixtures import Follow, Powers, rules, task
+from tests.market_fixtures import P3
+from tests.replay.cant_be_late import NoHazard
+
+AnyEvent = TypeVar("AnyEvent", bound=Event)
+
+
+class Machines:
+    """Every type is like a p3.2xlarge."""
+
+    def machine(self, pool: Pool) -> InstanceType | None:
+        return replace(P3, name=pool.instance_type)
+
+
+class Endless:
+    """A Runtime whose gangs train for ever and save at once."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self._asked: set[str] = set()
+
+    def form(
+        self,
+        job: Job,
+        generation: int,
+        nodes: tuple[Node, ...],
+        checkpoint_interval_s: float,
+        power_cap: PowerCap | None = None,
+    ) -> None:
+        self.generation = generation
+
+    def cap_power(self, job: Job, power_cap: PowerCap | None) -> None:
+        return
+
+    def power_limits(self, job: Job) -> tuple[PowerLimitRecord, ...]:
+        return ()
+
+    def node_reports(self, job: Job) -> tuple[NodeReport, ...]:
+        return ()
+
+    def progress(self, job: Job, now: datetime) -> Progress:
+        return Progress(state=GangState.TRAINING, generation=self.generation, reported_at=now)
+
+    def checkpoints(self, job: Job, after_units: float) -> tuple[CheckpointRecord, ...]:
+        return ()
+
+    def refused(self, job: Job) -> tuple[RefusedRecord, ...]:
+        return ()
+
+    def drain(self, job: Job, node_ids: Iterable[str]) -> None:
+        self._asked.update(node_ids)
+
+    def drained(self, job: Job) -> frozenset[str]:
+        return frozenset(self._asked)
+
+
+class AwsScene:
+    """One job that wants ``targets``, a ledger and an account that outlive controllers."""
+
+    def __init__(self, account: NewAccount, *targets: Target, ledger: Ledger | None = None) -> None:
+        self.account = account
+        self.ledger = ledger or MemoryLedger()
+        self.runtime = Endless()
+        self.targets = targets
+        most = sum(target.nodes for target in targets)
+        self.job = replace(
+            task(nodes=(1, most), work_s=1e9, deadline_s=1e8),
+            start_at=account.clock.now(),
+            deadline_at=account.clock.now().replace(year=2100),
+        )
+        self.engine = self.restart()
+
+    def restart(self, clients: Clients | None = None) -> Engine:
+        """A new controller, which knows only what the ledger and the account hold."""
+        provider = self.account.provider = self.account.connect(clients)
+        world = World(
+            (provider,),
+            self.runtime,
+            self.ledger,
+            self.account.clock,
+            Machines(),
+            Powers(),
+            NoHazard(),
+        )
+        settings = Settings(owner="me", tick_s=60.0, cooldown_s=90.0, new_key=counted_key)
+        strategy = Follow(*self.targets)
+        self.engine = Engine([self.job], rules("greedy_spot"), strategy, world, settings)
+        return self.engine
+
+    def go(self, ticks: int) -> None:
+        """Ticks, a minute apart."""
+        for _ in range(ticks):
+            self.engine.tick()
+            self.account.clock.sleep(60)
+
+    def events(self, kind: type[AnyEvent]) -> list[AnyEvent]:
+        """The job's events of one type, in order."""
+        return [r.event for r in self.ledger.events("job") if isinstance(r.event, kind)]
+
+    def live(self) -> set[str]:
+        """The nodes that live by the ledger."""
+        return set(self.engine.journal.records["job"].live)

@@ -1,0 +1,181 @@
+"""Runs on EC2 when calls fail and controllers die: nothing doubled, nothing left, all told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from costopt.domain.events import (
+    Event,
+    InterruptionNoticed,
+    LaunchFailed,
+    NodeEnded,
+    NodeLaunched,
+    SignalStale,
+)
+from costopt.domain.fleet import EndCause
+from costopt.domain.ports import RecordedEvent
+from costopt.domain.view import Target
+from costopt.ledger.memory import MemoryLedger
+from costopt.session.orphans import find_orphans
+from tests.aws.account import ELSEWHERE, SPOT, NewAccount
+from tests.aws.overlay.faults import Fault, drop, drop_after, fail, refuse, throttle, unauthorized
+from tests.aws.scene import AwsScene
+
+FAULTS: dict[str, Fault] = {
+    "throttled": throttle,
+    "refused": unauthorized,
+    "dropped": drop,
+    "failed": fail,
+    "lost": drop_after,
+    "expired": refuse("RequestExpired", "Request has expired."),
+}
+
+
+def _check(scene: AwsScene, nodes: int) -> None:
+    """The ledger says what runs, and what runs is what is wanted; then all is given back."""
+    account = scene.account
+    running = {*account.cloud.alive("us-east-1"), *account.cloud.alive("us-west-2")}
+    assert scene.live() == running
+    assert len(running) == nodes
+    scene.engine.stop("the test is over")
+    scene.go(4)
+    assert not account.cloud.alive("us-east-1")
+    assert not account.cloud.alive("us-west-2")
+    launched = [event.node_id for event in scene.events(NodeLaunched)]
+    assert sorted(launched) == sorted(event.node_id for event in scene.events(NodeEnded))
+    assert len(launched) == len(set(launched))
+    records = scene.engine.journal.records
+    found = find_orphans(account.provider, "me", records, account.clock.now(), 0)
+    assert not [orphan for orphan in found if orphan.kind == "node"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("call", ["DescribeInstances", "RunInstances", "TerminateInstances"])
+def test_a_call_that_fails_twice_costs_nothing_but_time(
+    account: NewAccount, call: str, fault: str
+) -> None:
+    account.cloud.faults.on("ec2", call, FAULTS[fault], times=2)
+    scene = AwsScene(account, Target(SPOT, 2))
+    scene.go(6)
+    _check(scene, 2)
+
+
+@pytest.mark.parametrize("fault", ["dropped", "lost", "throttled"])
+def test_the_queue_may_fail_too(account: NewAccount, fault: str) -> None:
+    scene = AwsScene(account, Target(SPOT, 1))
+    scene.go(2)
+    for action in ("ReceiveMessage", "DeleteMessageBatch"):
+        account.cloud.faults.on("sqs", action, FAULTS[fault], times=2)
+    account.cloud.interrupt(*scene.live())
+    scene.go(1)
+    account.cloud.strike(*scene.live())
+    scene.go(8)
+    assert [e.cause for e in scene.events(NodeEnded)] == [EndCause.INTERRUPTED]
+    assert {e.source for e in scene.events(SignalStale)} == {"aws us-east-1 notices"}
+    _check(scene, 1)
+
+
+class Crash(BaseException):
+    """The controller is gone."""
+
+
+class CrashingLedger:
+    """Dies at its n-th append, before or after the events are durable."""
+
+    def __init__(self, nth: int, durable: bool) -> None:
+        self.inner = MemoryLedger()
+        self._left, self._durable = nth, durable
+
+    def append(self, *events: Event) -> None:
+        self._left -= 1
+        if self._left or self._durable:
+            self.inner.append(*events)
+        if not self._left:
+            raise Crash
+
+    def events(self, job: str | None = None, after: int = 0) -> Iterator[RecordedEvent]:
+        return self.inner.events(job, after)
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("nth", range(1, 10))
+def test_a_controller_that_dies_at_any_write_adopts_its_nodes(
+    account: NewAccount, nth: int, durable: bool
+) -> None:
+    scene = AwsScene(account, Target(SPOT, 2), ledger=CrashingLedger(nth, durable))
+    crashed = False
+    for step in range(8):
+        if step == 4:
+            for node_id in sorted(scene.live())[1:]:
+                account.cloud.interrupt(node_id)
+                account.cloud.strike(node_id)
+        try:
+            scene.go(1)
+        except Crash:
+            crashed = True
+            scene.restart()
+    assert crashed
+    account.clock.sleep(600)
+    scene.go(3)
+    _check(scene, 2)
+
+
+def test_one_region_down_and_the_other_goes_on(account: NewAccount) -> None:
+    scene = AwsScene(account, Target(SPOT, 2), Target(ELSEWHERE, 1))
+    scene.go(2)
+    there = set(account.cloud.alive("us-west-2"))
+    account.cloud.faults.on("ec2", "*", drop, region="us-west-2")
+    here = sorted(account.cloud.alive())
+    account.cloud.interrupt(here[0])
+    scene.go(1)
+    account.cloud.strike(here[0])
+    scene.go(9)
+    assert [e.node_id for e in scene.events(InterruptionNoticed)] == [here[0]]
+    assert [e.node_id for e in scene.events(NodeEnded)] == [here[0]]
+    assert len(account.cloud.alive()) == 2
+    assert there <= scene.live()
+    assert "aws us-west-2" in {e.source for e in scene.events(SignalStale)}
+    account.cloud.faults.reset()
+    scene.go(1)
+    _check(scene, 3)
+
+
+def test_a_controller_that_starts_while_a_region_is_down_keeps_its_nodes(
+    account: NewAccount,
+) -> None:
+    scene = AwsScene(account, Target(SPOT, 1), Target(ELSEWHERE, 1))
+    scene.go(2)
+    account.cloud.faults.on("ec2", "*", drop, region="us-west-2")
+    scene.restart()
+    scene.go(9)
+    assert not scene.events(NodeEnded)
+    account.cloud.faults.reset()
+    scene.go(1)
+    _check(scene, 2)
+
+
+def test_expired_credentials_end_nothing_and_are_told_once(account: NewAccount) -> None:
+    scene = AwsScene(account, Target(SPOT, 2))
+    scene.go(2)
+    expired = refuse("ExpiredToken", "The security token included in the request is expired")
+    for service in ("ec2", "sqs", "pricing"):
+        account.cloud.faults.on(service, "*", expired)
+    scene.go(9)
+    assert not scene.events(NodeEnded)
+    (told,) = {event.message for event in scene.events(SignalStale)}
+    assert "have expired" in told
+    account.cloud.faults.reset()
+    scene.go(1)
+    _check(scene, 2)
+
+
+def test_a_missing_permission_is_on_the_ledger_by_name(account: NewAccount) -> None:
+    account.cloud.faults.on("ec2", "RunInstances", unauthorized)
+    scene = AwsScene(account, Target(SPOT, 2))
+    scene.go(2)
+    (failed, *_) = scene.events(LaunchFailed)
+    assert failed.error == "Forbidden"
+    assert "may not ec2:RunInstances" in failed.message
+    assert not account.cloud.alive()
