@@ -22,6 +22,18 @@ from tests.aws.overlay.faults import fail, throttle, unauthorized
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime.now(UTC).replace(microsecond=0)
+JOB = """
+kind: job
+version: 1
+name: tuning
+work: {amount: 36000, unit: samples}
+deadline: 24h
+resources: {gpu_models: [L40S], min_gpus: 1, max_gpus: 1, min_nodes: 1, max_nodes: 1}
+throughput: {points: [{gpu: L40S, gpus: 1, units_per_s: 1.0}]}
+checkpoint: {uri: checkpoints, size_gib: 1, save: 10s, restore: 10s}
+startup: 2m
+run: [python, train.py]
+"""
 KINDS = ("g6e.xlarge", "g6e.2xlarge", "g6.xlarge")
 
 
@@ -63,6 +75,24 @@ def test_ninety_days_are_recorded_though_pages_are_throttled(priced: Cloud, tmp_
     assert (history.ends_at - history.starts_at) == timedelta(days=90)
     assert abs(history.ends_at - datetime.now(UTC)) < timedelta(minutes=2)
     assert history.pools[spot("g6e.xlarge").on(CapacityType.ON_DEMAND)].states[0].price_usd_per_hour
+
+
+def test_a_record_is_planned_on_and_once_filled_replayed(priced: Cloud, tmp_path: Path) -> None:
+    out, job = tmp_path / "aws.parquet", tmp_path / "job.yaml"
+    job.write_text(JOB, encoding="utf-8")
+    assert record(out, types="g6e.xlarge").exit_code == 0
+    at = (NOW - timedelta(days=5)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    arguments = ["plan", str(job), "--market", str(out), "--at", at, "--output", "json"]
+    planned = CliRunner().invoke(cli, arguments)
+    assert planned.exit_code == 0, planned.stderr
+    assert "spot" in planned.stdout
+    assert "nothing of capacity from what is published" in planned.stderr
+    filled = CliRunner().invoke(cli, ["market", "fill", str(out), "--out", str(out)])
+    assert filled.exit_code == 0, filled.stderr
+    arguments = ["backtest", str(job), "--market", str(out), "--policies", "on-demand"]
+    replayed = CliRunner().invoke(cli, [*arguments, "--output", "json"])
+    assert replayed.exit_code == 0, replayed.stderr
+    assert "greedy_spot" in replayed.stdout
 
 
 def test_run_again_it_asks_only_for_what_is_new(priced: Cloud, tmp_path: Path) -> None:
