@@ -52,6 +52,7 @@ class Agent:
         self._attempt: Attempt | None = None
         self._data: Prefetch | None = None
         self._noticed = False
+        self._strikes_at: float | None = None
         self._gone = False
         self._trouble = ""
 
@@ -92,6 +93,8 @@ class Agent:
         notice = self._notices.notice()
         drain = notice is None and self._mailbox.drain_asked(self.settings.node_id)
         self._noticed = notice is not None or drain
+        if notice is not None and self._strikes_at is None:
+            self._strikes_at = notice.deadline_at or time.time()
         if self._attempt is not None and self._noticed:
             self._attempt.ask_stop(self._stop_notice(notice))
         trouble = self._notices.trouble()
@@ -175,15 +178,15 @@ class Agent:
         self._pulse.beat_if_due(self._standing(), self._attempt, self._power, self._meter.reading())
 
     def _standing(self) -> Standing:
-        attempt, warning = self._attempt, self._notices.warning()
+        activity, message = NodeActivity.IDLE, ""
         if self._gone:
-            return Standing(NodeActivity.GONE, "the agent left", self._noticed, warning)
-        if attempt is not None:
-            return Standing(attempt.activity, attempt.message, self._noticed, warning)
-        if self._noticed:
-            text = "asked to leave before training began"
-            return Standing(NodeActivity.STOPPED, text, self._noticed, warning)
-        return Standing(NodeActivity.IDLE, "", self._noticed, warning)
+            activity, message = NodeActivity.GONE, "the agent left"
+        elif self._attempt is not None:
+            activity, message = self._attempt.activity, self._attempt.message
+        elif self._noticed:
+            activity, message = NodeActivity.STOPPED, "asked to leave before training began"
+        warning = self._notices.warning()
+        return Standing(activity, message, self._noticed, warning, self._strikes_at)
 
     def _depart(self) -> None:
         """Give the trainer its grace to save, then say goodbye with the last figures."""

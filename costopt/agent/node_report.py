@@ -23,6 +23,10 @@ class TimeScale:
         """The job's time at an instant of the wall that has passed."""
         return self.now - timedelta(seconds=max(0.0, self.wall - wall_at) * self.speed)
 
+    def coming(self, wall_at: float) -> datetime:
+        """The job's time at an instant of the wall that has not passed."""
+        return self.now + timedelta(seconds=max(0.0, wall_at - self.wall) * self.speed)
+
 
 def node_report(beat: Heartbeat, scale: TimeScale) -> NodeReport:
     """Energy is scaled with time: what a node draws in a second it draws in each."""
@@ -46,4 +50,5 @@ def node_report(beat: Heartbeat, scale: TimeScale) -> NodeReport:
         interval_s=beat.interval_s,
         interval_reason=beat.interval_reason,
         warning=beat.warning,
+        strikes_at=None if beat.strikes_at is None else scale.coming(beat.strikes_at),
     )

@@ -20,6 +20,7 @@ class Standing:
     message: str
     noticed: bool
     warning: str
+    strikes_at: float | None = None
 
 
 class Pulse:
@@ -73,6 +74,7 @@ class Pulse:
             notice=standing.noticed,
             meters=meters,
             warning=standing.warning,
+            strikes_at=standing.strikes_at,
             interval_s=None if status is None else status.interval_s,
             interval_reason="" if status is None else status.interval_reason,
             upload_bytes_per_s=None if attempt is None else attempt.upload_bytes_per_s,

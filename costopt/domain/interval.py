@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 SHORTEST_S = 5.0
 
@@ -25,9 +26,46 @@ def checkpoint_interval_s(
     the cap ``loss_budget_s``, the most work that one interruption may lose. Without hazard or
     with p = 1 the answer is the cap.
     """
+    return chosen_interval(
+        hazard_per_hour=hazard_per_hour,
+        blocking_save_s=blocking_save_s,
+        noticed_share=noticed_share,
+        persist_s=persist_s,
+        loss_budget_s=loss_budget_s,
+    ).interval_s
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenInterval:
+    """Seconds between saves, and what they follow from, in words."""
+
+    interval_s: float
+    reason: str
+
+
+def chosen_interval(
+    *,
+    hazard_per_hour: float,
+    blocking_save_s: float,
+    noticed_share: float = 0.0,
+    persist_s: float = 0.0,
+    loss_budget_s: float = 1800.0,
+) -> ChosenInterval:
+    """As ``checkpoint_interval_s``, with its reason."""
     floor = max(persist_s, SHORTEST_S)
+    cap = max(floor, loss_budget_s)
     unannounced = hazard_per_hour * (1.0 - noticed_share)
     if unannounced <= 0:
-        return max(floor, loss_budget_s)
+        return ChosenInterval(
+            cap, f"no interruption without notice is expected: at most {loss_budget_s:g} s are lost"
+        )
     interval = math.sqrt(2 * (3600 / unannounced) * max(blocking_save_s, 0.0))
-    return min(max(interval, floor), max(floor, loss_budget_s))
+    reason = (
+        f"an unannounced interruption every {1 / unannounced:.3g} h, "
+        f"a save stops training for {blocking_save_s:.3g} s"
+    )
+    if interval < floor:
+        return ChosenInterval(floor, f"{reason}; no shorter than a save takes to be durable")
+    if interval > cap:
+        return ChosenInterval(cap, f"{reason}; no more than {loss_budget_s:g} s may be lost")
+    return ChosenInterval(interval, reason)

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from costopt.domain.bill import NodeBill
+from costopt.domain.bill import NodeBill, ProviderCharge
 from costopt.domain.estimate import Estimate
 from costopt.domain.events import Event
 from costopt.domain.fleet import LaunchRequest, Node
@@ -146,6 +146,20 @@ class BillSource(Protocol):
         ...
 
 
+@runtime_checkable
+class ChargeSource(Protocol):
+    """A provider whose own accounts can be asked what a job cost, days later."""
+
+    def charge(
+        self, owner: str, job: str, since: datetime, until: datetime
+    ) -> ProviderCharge | None:
+        """What nodes with these tags cost; None where the accounts hold nothing of them.
+
+        Raises ProviderError.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
     """A durable checkpoint, as the training runtime reported it."""
@@ -185,7 +199,8 @@ class NodeReport:
 
     ``metered_wh`` is what the meters of ``parts`` ("gpu", "cpu") read, over ``gpus`` GPUs;
     ``training_wh`` of it in the ``training_s`` for which the trainer trained. ``final`` says that
-    nothing trains there any more. ``warning`` is what the provider says short of a notice, or "".
+    nothing trains there any more. ``warning`` is what the provider says short of a notice, or "";
+    ``strikes_at`` when the provider takes the node, None while the node has heard of no notice.
     Seconds are the job's time; shares are 0–1.
     """
 
@@ -206,6 +221,7 @@ class NodeReport:
     interval_s: float | None = None
     interval_reason: str = ""
     warning: str = ""
+    strikes_at: datetime | None = None
 
 
 class Runtime(Protocol):

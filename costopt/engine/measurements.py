@@ -10,6 +10,7 @@ from costopt.domain.events import (
     CheckpointIntervalChanged,
     Event,
     InterruptionExpected,
+    InterruptionNoticed,
     NodeLaunched,
     NodeMeasured,
 )
@@ -20,7 +21,7 @@ from costopt.domain.power import NodePower
 from costopt.engine.journal import Journal
 from costopt.engine.world import World
 
-REPORT_EVERY = timedelta(minutes=5)
+REPORT_EVERY = timedelta(minutes=10)
 FINAL_EVERY = timedelta(seconds=30)
 LEAST_TRAINING_S = 60.0
 """A shorter time of training says little of what a node draws."""
@@ -41,6 +42,7 @@ class Measurements:
         news: list[Event] = [*self._interval_news(job, reports, now)]
         for report in reports:
             news += self._warning_news(job, report, now)
+            news += self._notice_news(job, live[report.node_id], report, now)
             news += self._measured_news(job, live[report.node_id], report, now)
         self._journal.write(*news)
 
@@ -81,6 +83,20 @@ class Measurements:
                 at=now, job=job.name, node_id=report.node_id, message=report.warning
             )
 
+    def _notice_news(
+        self, job: Job, node: NodeLaunched, report: NodeReport, now: datetime
+    ) -> Iterable[Event]:
+        """A notice that the node heard of, and the provider did not tell us."""
+        known = report.node_id in self._journal.records[job.name].noticed
+        if report.strikes_at is not None and not known:
+            yield InterruptionNoticed(
+                at=now,
+                job=job.name,
+                node_id=report.node_id,
+                pool=node.pool,
+                strikes_at=report.strikes_at,
+            )
+
     def _measured_news(
         self, job: Job, node: NodeLaunched, report: NodeReport, now: datetime
     ) -> Iterable[Event]:
@@ -90,9 +106,10 @@ class Measurements:
             return
         if last is not None and event.from_at < last.until_at:
             event = replace(event, from_at=last.from_at)
-            if event.until_at - last.until_at < (FINAL_EVERY if report.final else REPORT_EVERY):
-                return
-        elif event.until_at - event.from_at < REPORT_EVERY and not report.final:
+        told_at = node.launched_at if last is None else last.until_at
+        if event.until_at - told_at < (FINAL_EVERY if report.final else REPORT_EVERY):
+            return
+        if report.final and event.wh is None and last is not None:
             return
         yield event
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from costopt.domain.interval import checkpoint_interval_s
+from costopt.domain.interval import chosen_interval
 
 DEFAULT_INTERVAL_S = 1800.0
 RETRY_S = 30.0
@@ -16,7 +16,8 @@ class Cadence:
 
     With ``hazard_per_hour`` (of the whole gang) the interval follows the measured blocking time
     of a save, and is no shorter than a save takes to be durable; without, it is ``interval_s``, or
-    half an hour where that is None.
+    half an hour where that is None. ``reason`` says what a measured interval follows from, in
+    words; it is "" until one was measured.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class Cadence:
         speed: float = 1.0,
     ) -> None:
         self.interval_s = DEFAULT_INTERVAL_S if interval_s is None else interval_s
+        self.reason = ""
         self._hazard_per_hour = hazard_per_hour
         self._noticed_share = noticed_share
         self._speed = speed
@@ -51,12 +53,13 @@ class Cadence:
         self._save_s = _smoothed(self._save_s, save_s)
         self._persist_s = _smoothed(self._persist_s, save_s if persist_s is None else persist_s)
         if self._hazard_per_hour is not None:
-            self.interval_s = checkpoint_interval_s(
+            chosen = chosen_interval(
                 hazard_per_hour=self._hazard_per_hour,
                 blocking_save_s=self._save_s * self._speed,
                 noticed_share=self._noticed_share,
                 persist_s=self._persist_s * self._speed,
             )
+            self.interval_s, self.reason = chosen.interval_s, chosen.reason
         self.begun()
 
     def failed(self) -> None:

@@ -55,6 +55,7 @@ class Reporter:
                 state=TrainerState.TRAINING,
                 done_units=step * self.units_per_step,
                 units_per_s=self._speed(),
+                step_s=self._step_s(),
             )
 
     def saved(self, step: int, checkpoint: SavedCheckpoint) -> None:
@@ -62,6 +63,10 @@ class Reporter:
         self._remember(checkpoint)
         units = step * self.units_per_step
         self._tell(state=TrainerState.TRAINING, done_units=units, saved_units=units, message="")
+
+    def interval(self, interval_s: float, reason: str) -> None:
+        """Saves come every ``interval_s`` of the job's time from here on."""
+        self._tell(interval_s=interval_s, interval_reason=reason)
 
     def failed(self, message: str) -> None:
         """A save failed; training goes on."""
@@ -74,6 +79,10 @@ class Reporter:
     def _remember(self, checkpoint: SavedCheckpoint) -> None:
         units = checkpoint.units * self.units_per_step
         self._checkpoints.append(replace(checkpoint, units=units))
+
+    def _step_s(self) -> float | None:
+        (first_at, first), (last_at, last) = self._steps[0], self._steps[-1]
+        return (last_at - first_at) / (last - first) if last > first else None
 
     def _speed(self) -> float | None:
         (first_at, first), (last_at, last) = self._steps[0], self._steps[-1]

@@ -159,7 +159,7 @@ class Saving:
         for outcome in self._checkpointer.poll():
             self._hear(outcome)
         self._succeed(step, saved)
-        self._cadence.saved(time.monotonic() - began)
+        self._time(time.monotonic() - began)
         return True
 
     def _hear(self, outcome: Outcome) -> None:
@@ -169,7 +169,12 @@ class Saving:
             self._fail(outcome.error)
             return
         self._succeed(int(outcome.units) if step is None else step, outcome)
-        self._cadence.saved(self._blocked_s, outcome.save_s)
+        self._time(self._blocked_s, outcome.save_s)
+
+    def _time(self, blocked_s: float, persist_s: float | None = None) -> None:
+        """A save took so long: how often to save follows from it, and is told."""
+        self._cadence.saved(blocked_s, persist_s)
+        self._reporter.interval(self._cadence.interval_s, self._cadence.reason)
 
     def _succeed(self, step: int, saved: SavedCheckpoint) -> None:
         self._failed_saves = 0

@@ -12,6 +12,7 @@ from costopt.domain.estimate import Basis
 from costopt.domain.events import (
     CheckpointIntervalChanged,
     InterruptionExpected,
+    InterruptionNoticed,
     NodeMeasured,
 )
 from costopt.domain.job import Job
@@ -89,7 +90,7 @@ def test_measured_energy_replaces_the_model_for_its_time() -> None:
     scene, _ = metered()
     scene.go(HOUR_S)
     events = scene.events(NodeMeasured)
-    assert 5 <= len(events) <= 13, "now and then, not at each tick"
+    assert 3 <= len(events) <= 7, "now and then, not at each tick"
     assert len({e.from_at for e in events}) == 1
     last = events[-1]
     hours = (last.until_at - last.from_at).total_seconds() / 3600
@@ -150,3 +151,23 @@ def test_a_warning_is_told_and_taken_back_and_stops_nothing() -> None:
     told = [e.message for e in scene.events(InterruptionExpected)]
     assert told == ["rebalance recommended", ""]
     assert scene.summary().nodes_launched == 1
+
+
+def test_a_notice_that_only_the_node_heard_of_counts() -> None:
+    scene, runtime = metered()
+    scene.go(HOUR_S / 4)
+    strikes_at = scene.clock.now() + timedelta(seconds=120)
+    runtime.report = replace(runtime.report, strikes_at=strikes_at)
+    scene.go(180)
+    (told,) = scene.events(InterruptionNoticed)
+    assert (told.node_id, told.pool, told.strikes_at) == ("sim-0001", str(SPOT_A), strikes_at)
+
+
+def test_figures_without_energy_are_told_now_and_then_and_once_at_the_end() -> None:
+    scene, runtime = metered(gpus=0, step_s=0.5)
+    scene.go(HOUR_S)
+    assert 3 <= len(scene.events(NodeMeasured)) <= 7
+    before = len(scene.events(NodeMeasured))
+    runtime.report = replace(runtime.report, final=True)
+    scene.go(HOUR_S / 2)
+    assert len(scene.events(NodeMeasured)) <= before + 1
