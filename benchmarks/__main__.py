@@ -23,6 +23,7 @@ NAMES = (
     "skypilot_choice",
     "deadlines",
     "zones",
+    "checkpoints",
 )
 REPLAYS = ("deadlines", "zones")
 """Those that run many trials, in processes and resumably."""
@@ -47,6 +48,8 @@ def _figures(name: str, wanted: argparse.Namespace) -> Iterable[tuple[str, float
     figures: Iterable[tuple[str, float, str]]
     if name == "fleet":
         figures = module.run(wanted.size or module.SIZES, wanted.time_limit)
+    elif name == "checkpoints":
+        figures = module.run(wanted.size)
     elif name in REPLAYS:
         figures = module.run(_effort(wanted))
     else:
@@ -67,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         "--size",
         action="append",
         type=_size,
-        help="of the fleet: pools x slots x jobs, as in 500x168x50",
+        help="of the fleet: pools x slots x jobs, as in 500x168x50; of a checkpoint: its MB",
     )
     parser.add_argument(
         "--time-limit", type=float, default=10.0, help="seconds for each plan of the fleet"
@@ -82,6 +85,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _size(text: str) -> str:
     """``text``, if it is a size; raises ValueError."""
+    if text.isdecimal():
+        return text
     return "x".join(map(str, importlib.import_module("benchmarks.fleet_size").size(text)))
 
 
