@@ -92,14 +92,13 @@ class SaveQueue:
             "labels": state.labels,
             "began_at": began_at,
             "tensor_bytes": layout.tensor_bytes,
-            "object_bytes": len(layout.objects),
         }
         self._pending[ticket] = _Pending(state.step, slot)
         try:
             self._snapshot = Snapshot(
                 layout,
                 lambda size_bytes: self._arena(writer, slot, size_bytes),
-                lambda: writer.ask(message),
+                lambda object_bytes: writer.ask({**message, "object_bytes": object_bytes}),
                 overlap=overlap and self._may_overlap,
             )
         except CheckpointError:
@@ -178,7 +177,7 @@ class SaveQueue:
     def _layout(self, values: dict[str, Any]) -> StateLayout:
         layout = StateLayout.of(values)
         if not self._is_checked:
-            complaint = is_loadable(layout.objects)
+            complaint = is_loadable(layout.pack())
             if complaint is not None:
                 raise CheckpointError(
                     f"the state holds objects that PyTorch does not load safely: {complaint}",

@@ -24,11 +24,12 @@ class Snapshot:
         self,
         layout: StateLayout,
         reserve: Callable[[int], Arena],
-        done: Callable[[], None],
+        done: Callable[[int], None],
         *,
         overlap: bool,
     ) -> None:
-        """``reserve`` gives an arena of a size, ``done`` is called once when all is copied.
+        """``reserve`` gives an arena of a size; ``done`` is told once, when all is copied, how many
+        bytes follow those of the tensors.
 
         With ``overlap`` a thread copies, and the tensors must not change before ``join``, which
         then tells of errors. Without it they are raised here as CheckpointError.
@@ -41,6 +42,7 @@ class Snapshot:
         self._thread: threading.Thread | None = None
         self._large = layout.extents
         self._small: tuple[tuple[int, bytes], ...] = ()
+        self._objects = None if overlap and layout.is_frozen else layout.pack()
         if overlap:
             self._large = tuple(e for e in layout.extents if not _is_small(e))
             self._small = tuple((e.offset, _bytes(e)) for e in layout.extents if _is_small(e))
@@ -67,34 +69,37 @@ class Snapshot:
 
     def _copy(self) -> None:
         layout = self._layout
-        arena = self._reserve(layout.tensor_bytes + len(layout.objects))
+        objects = layout.pack() if self._objects is None else self._objects
+        arena = self._reserve(layout.tensor_bytes + len(objects))
         target = ctypes.addressof(ctypes.c_char.from_buffer(arena.map))
         _copy_all(self._large, target, arena)
         for offset, data in self._small:
             ctypes.memmove(target + offset, data, len(data))
-        ctypes.memmove(target + layout.tensor_bytes, layout.objects, len(layout.objects))
+        ctypes.memmove(target + layout.tensor_bytes, objects, len(objects))
         if layout.changed(SMALL_BYTES):
             self.was_changed = True
             raise CheckpointError(
                 CHANGED, hint="call copied() before the optimizer steps, or save without overlap"
             )
-        self._done()
+        self._done(len(objects))
 
 
 def _is_small(extent: Extent) -> bool:
-    return extent.storage.nbytes() < SMALL_BYTES
+    return extent.size_bytes < SMALL_BYTES
 
 
 def _bytes(extent: Extent) -> bytes:
-    storage = extent.storage.cpu()  # type: ignore[no-untyped-call]
-    return ctypes.string_at(storage.data_ptr(), storage.nbytes())
+    storage = extent.storage
+    if storage.device.type != "cpu":
+        storage = storage.cpu()  # type: ignore[no-untyped-call]
+    return ctypes.string_at(storage.data_ptr(), extent.size_bytes)
 
 
 def _copy_all(extents: Sequence[Extent], target: int, arena: Arena) -> None:
     for extent in extents:
         storage = extent.storage
         if storage.device.type == "cpu":
-            ctypes.memmove(target + extent.offset, storage.data_ptr(), storage.nbytes())
+            ctypes.memmove(target + extent.offset, storage.data_ptr(), extent.size_bytes)
         else:
             _copy_from_device(storage, extent.offset, arena)
 

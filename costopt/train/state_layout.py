@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import io
+import json
 import pickle
 from bisect import bisect_right
 from collections import OrderedDict
@@ -26,6 +27,16 @@ READS_AT_ONCE = 4
 ALIGNMENT = 64
 """Bytes; a cache line, and enough for every data type."""
 
+DTYPE_NAMES = {
+    dtype: str(dtype).removeprefix("torch.")
+    for dtype in vars(torch).values()
+    if isinstance(dtype, torch.dtype) and not str(dtype).startswith(("torch.q", "torch.bits"))
+}
+TENSORS = (Tensor, nn.Parameter)
+IMMUTABLE = frozenset(
+    {int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device, torch.Size}
+)
+
 Leaf = Callable[[int, Any], Any]
 
 
@@ -34,42 +45,47 @@ class Extent:
     """Where the bytes of a storage lie."""
 
     offset: int
+    size_bytes: int
     storage: torch.UntypedStorage
 
 
 @dataclass(frozen=True, slots=True)
 class StateLayout:
-    """``objects`` is the rest of the state, packed; ``versions`` notice tensors that change.
+    """Where the tensors of a state go, and the rest of it.
 
-    In-place changes count up ``Tensor._version``, which views and ``detach()`` share.
+    ``is_frozen``: all the rest was copied or cannot change, so that it may be packed later.
+    ``versions`` notice tensors that change: in-place changes count up ``Tensor._version``, which
+    views and ``detach()`` share.
     """
 
     extents: tuple[Extent, ...]
     tensor_bytes: int
-    objects: bytes
+    is_frozen: bool
     versions: tuple[tuple[Tensor, int], ...]
+    _rest: Any
+    _records: list[tuple[Any, ...]]
 
     @classmethod
     def of(cls, state: dict[str, Any]) -> StateLayout:
-        """Take no copy of the tensors yet. Raises what pickling an object raises."""
+        """Take no copy of the tensors yet."""
         cut = _Cut()
-        objects = _walk(state, cut.leaf, in_place=False)
-        packed = io.BytesIO()
-        torch.save(
-            {
-                "layout": LAYOUT,
-                "objects": objects,
-                "storages": [(extent.offset, extent.storage.nbytes()) for extent in cut.extents],
-                "tensors": cut.tensors,
-            },
-            packed,
+        rest = _walk(state, cut.leaf, in_place=False)
+        return cls(
+            tuple(cut.extents), cut.end, cut.is_frozen, tuple(cut.versions), rest, cut.records
         )
-        return cls(tuple(cut.extents), cut.end, packed.getvalue(), tuple(cut.versions))
+
+    def pack(self) -> bytes:
+        """All but the bytes of the tensors. Raises what pickling an object raises."""
+        storages = [(extent.offset, extent.size_bytes) for extent in self.extents]
+        packed = io.BytesIO()
+        index = json.dumps({"layout": LAYOUT, "storages": storages, "tensors": self._records})
+        torch.save({"index": index, "objects": self._rest}, packed)
+        return packed.getvalue()
 
     def changed(self, least_bytes: int) -> bool:
         """Whether a tensor in a storage so large was changed in place since the layout was made."""
         return any(
-            _version(tensor) != version and tensor.untyped_storage().nbytes() >= least_bytes
+            tensor._version != version and tensor.untyped_storage().nbytes() >= least_bytes
             for tensor, version in self.versions
         )
 
@@ -84,9 +100,10 @@ def rebuild(
     not fit together.
     """
     packed = torch.load(io.BytesIO(objects), map_location="cpu", weights_only=True)
-    if packed.get("layout") != LAYOUT:
+    index = json.loads(packed["index"])
+    if index["layout"] != LAYOUT:
         raise ValueError("the state is laid out by another version")
-    extents = packed["storages"]
+    extents = index["storages"]
     if any(offset + size > sum(sizes_bytes) for offset, size in extents):
         raise ValueError("the tensors reach beyond the bytes that were saved")
     # Storages of their own, so that one tensor kept does not keep all the others.
@@ -99,7 +116,7 @@ def rebuild(
         ]
     for each in poured:
         each.result()
-    tensors = {record[0]: record[1:] for record in packed["tensors"]}
+    tensors = {record[0]: record[1:] for record in index["tensors"]}
 
     def fill(number: int, value: Any) -> Any:
         return _tensor(storages, *tensors.pop(number)) if number in tensors else value
@@ -124,53 +141,55 @@ class _Cut:
     """Takes the tensors out of a state, and lays their storages out."""
 
     extents: list[Extent] = field(default_factory=list)
-    tensors: list[tuple[Any, ...]] = field(default_factory=list)
+    records: list[tuple[Any, ...]] = field(default_factory=list)
     versions: list[tuple[Tensor, int]] = field(default_factory=list)
+    is_frozen: bool = True
     end: int = 0
-    _numbers: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    _numbers: dict[tuple[torch.device, int, int], int] = field(default_factory=dict)
 
     def leaf(self, number: int, value: Any) -> Any:
-        if not _is_plain(value):
+        kind = type(value)
+        if kind in IMMUTABLE:
             return value
-        self.tensors.append(
-            (
-                number,
-                self._storage(value),
-                value.dtype,
-                tuple(value.size()),
-                value.stride(),
-                value.storage_offset(),
-                value.requires_grad,
-                type(value) is nn.Parameter,
-            )
+        if kind not in TENSORS or not _is_plain(value):
+            self.is_frozen = False
+            return value
+        record = (
+            number,
+            self._storage(value),
+            DTYPE_NAMES[value.dtype],
+            value.shape,
+            value.stride(),
+            value.storage_offset(),
+            value.requires_grad,
+            kind is nn.Parameter,
         )
-        self.versions.append((value, _version(value)))
+        self.records.append(record)
+        if not value.is_inference():
+            self.versions.append((value, value._version))
         return None
 
     def _storage(self, tensor: Tensor) -> int:
         storage = tensor.untyped_storage()
-        key = (str(storage.device), storage.data_ptr(), storage.nbytes())
-        if key not in self._numbers:
-            self._numbers[key] = len(self.extents)
-            self.extents.append(Extent(self.end, storage))
-            self.end += -(-storage.nbytes() // ALIGNMENT) * ALIGNMENT
-        return self._numbers[key]
+        size = storage.nbytes()
+        key = (tensor.device, storage.data_ptr(), size)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.extents)
+            self.extents.append(Extent(self.end, size, storage))
+            self.end += -(-size // ALIGNMENT) * ALIGNMENT
+        return number
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether a value is a tensor that its storage, type and shape describe wholly."""
+def _is_plain(value: Tensor) -> bool:
+    """Whether a tensor is wholly described by its storage, type and shape."""
     return (
-        type(value) in (Tensor, nn.Parameter)
-        and value.layout == torch.strided
-        and not value.is_quantized
+        value.layout is torch.strided
+        and value.dtype in DTYPE_NAMES
+        and value.numel() > 0
         and value.device.type != "meta"
-        and not (value.is_conj() or value.is_neg() or vars(value))
-        and value.untyped_storage().nbytes() > 0
+        and not (value.is_conj() or value.is_neg() or value.__dict__)
     )
-
-
-def _version(tensor: Tensor) -> int:
-    return 0 if tensor.is_inference() else tensor._version
 
 
 def _walk(value: Any, leaf: Leaf, *, in_place: bool) -> Any:
@@ -224,15 +243,15 @@ def _pour(
 def _tensor(
     storages: list[Tensor],
     storage: int,
-    dtype: torch.dtype,
-    size: tuple[int, ...],
-    stride: tuple[int, ...],
+    dtype: str,
+    size: list[int],
+    stride: list[int],
     offset: int,
     requires_grad: bool,
     is_parameter: bool,
 ) -> Tensor:
     untyped = storages[storage].untyped_storage()
-    tensor = torch.empty(0, dtype=dtype).set_(untyped, offset, size, stride)
+    tensor = torch.empty(0, dtype=getattr(torch, dtype)).set_(untyped, offset, size, stride)
     if is_parameter:
         return nn.Parameter(tensor, requires_grad)
     return tensor.requires_grad_(requires_grad)

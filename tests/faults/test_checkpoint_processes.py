@@ -65,7 +65,7 @@ def newest_step(folder: Path) -> int | None:
 
 
 def shared_memory() -> set[Path]:
-    return set(Path("/dev/shm").iterdir())
+    return {path for path in Path("/dev/shm").iterdir() if "costopt" in path.name}
 
 
 @pytest.mark.parametrize(
