@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from threading import Lock
 from typing import Any
 
+from costopt.domain.errors import BadRequestError
 from costopt_aws.errors import asking
 
 READ_ATTEMPTS = 5
@@ -53,13 +55,7 @@ class Clients:
     def known_regions(self) -> tuple[str, ...]:
         """The regions of EC2 that this version of botocore has heard of, opt-in ones included."""
         with self._lock:
-            session = self._opened()
-            partitions = session.get_available_partitions()
-            return tuple(
-                region
-                for partition in partitions
-                for region in session.get_available_regions("ec2", partition)
-            )
+            return self._known_regions()
 
     def close(self) -> None:
         """Close the connections; clients are made anew when they are needed."""
@@ -72,11 +68,31 @@ class Clients:
         with self._lock:
             key = (service, region, once)
             if key not in self._clients:
+                self._check(region)
                 with asking(f"{service}:*", region):
                     self._clients[key] = self._opened().client(
                         service, region_name=region, config=self._config(once)
                     )
             return self._clients[key]
+
+    def _check(self, region: str) -> None:
+        """Botocore makes up an endpoint for any name, and a call to it only says "no answer"."""
+        known = self._known_regions()
+        if region not in known:
+            near = " or ".join(get_close_matches(region, known, n=2))
+            raise BadRequestError(
+                f"AWS has no region {region!r} that this boto3 knows of",
+                hint=(f"did you mean {near}? " if near else "")
+                + "A region newer than boto3 needs a newer boto3",
+            )
+
+    def _known_regions(self) -> tuple[str, ...]:
+        session = self._opened()
+        return tuple(
+            region
+            for partition in session.get_available_partitions()
+            for region in session.get_available_regions("ec2", partition)
+        )
 
     def _opened(self) -> Any:
         if self._session is None:

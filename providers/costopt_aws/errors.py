@@ -112,6 +112,15 @@ HINTS = {
     "InvalidAMIID.Unavailable": "the image was deregistered or is not shared with this account",
     "Unsupported": "the zone does not offer this type; `costopt market` lists the zones that do",
 }
+SUBJECTS = {
+    "iamInstanceProfile": "make the nodes' role (`costopt doctor aws --iam-policy` prints it) and "
+    "name its instance profile in the provider's option instance_profile",
+    "InvalidGroup": "name a security group of this region in the provider's option security_groups",
+    "InvalidKeyPair": "import the key pair into this region, or leave out the option key_name",
+    "InvalidSubnet": "name a subnet of this zone in the provider's option subnets",
+}
+"""Hints by a word in the code or in the message."""
+
 _ACTION = re.compile(r"not authorized to perform:?\s+([A-Za-z0-9-]+:[A-Za-z0-9*]+)")
 
 
@@ -169,7 +178,7 @@ def from_code(
         return forbidden
     if plain in UNKNOWN_OUTCOME or status >= 500:
         return ProviderUnavailableError(said)
-    return BadRequestError(said, hint=HINTS.get(plain))
+    return BadRequestError(said, hint=HINTS.get(plain) or _subject_hint(said))
 
 
 def from_sdk(error: Exception, action: str, about: str) -> ProviderError:
@@ -194,6 +203,10 @@ def from_sdk(error: Exception, action: str, about: str) -> ProviderError:
     if isinstance(error, (sdk.NoRegionError, sdk.InvalidRegionError, sdk.ParamValidationError)):
         return BadRequestError(f"{about}: {action}: {error}")
     return ProviderUnavailableError(f"{about}: {action} was not answered: {error}")
+
+
+def _subject_hint(said: str) -> str | None:
+    return next((hint for subject, hint in SUBJECTS.items() if subject in said), None)
 
 
 def _forbidden(
