@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from costopt.cli.options import complete_file
 from costopt.cli.state import state_dir_option
+
+if TYPE_CHECKING:
+    from costopt.domain.bill import ProviderCharge
+    from costopt.report.run import Run
 
 
 @click.command()
@@ -18,15 +24,59 @@ from costopt.cli.state import state_dir_option
     metavar="FILE",
     help="Where to write it; JOB.html if not given.",
 )
-def report(job: str, state_dir: Path, to: Path | None) -> None:
+@click.option(
+    "--account",
+    shell_complete=complete_file,
+    metavar="FILE",
+    help="Ask this account's providers what they billed, and tell how far the ledger is off.",
+)
+def report(job: str, state_dir: Path, to: Path | None, account: str | None) -> None:
     """Write a job's report as one HTML file.
 
     It holds the nodes over time, dollars and energy against on-demand, progress against the
     deadline and every event, and needs nothing but a browser. Prints the file's path.
     """
     from costopt.cli.ledger_view import events_of
+    from costopt.report.drift import drift
+    from costopt.report.extra import require_report_extra
     from costopt.report.html import write_run_report
+    from costopt.report.run import Run
 
+    require_report_extra()
     recorded, now = events_of(state_dir, job)
-    path = write_run_report(recorded, to or Path(f"{job}.html"), now=now, title=job)
+    run = Run.of(recorded, now)
+    charges = [] if account is None else _charges(account, run)
+    for charge in charges:
+        click.echo(drift(charge, run), err=True)
+    path = write_run_report(
+        recorded, to or Path(f"{job}.html"), now=now, title=job, charges=charges
+    )
     click.echo(path)
+
+
+def _charges(account_file: str, run: Run) -> list[ProviderCharge]:
+    """What each provider that keeps accounts has billed; one that does not answer says so."""
+    from costopt.cli.accounts import read_account
+    from costopt.domain.errors import ProviderError
+    from costopt.domain.ports import ChargeSource
+    from costopt.engine.clock import WallClock
+    from costopt.session.account_cloud import connect_account
+
+    account, charges = read_account(account_file), []
+    for provider in connect_account(account, (), WallClock()):
+        try:
+            if not isinstance(provider, ChargeSource):
+                continue
+            job = run.summary.job
+            charge = provider.charge(account.owner, job, run.begun_at, run.ended_at)
+        except ProviderError as error:
+            click.echo(f"not compared with the bill: {error}", err=True)
+            continue
+        finally:
+            provider.close()
+        if charge is None:
+            names = ", ".join(sorted(provider.names))
+            click.echo(f"the accounts of {names} hold nothing of job {job!r} yet", err=True)
+        else:
+            charges.append(charge)
+    return charges

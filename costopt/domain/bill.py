@@ -22,3 +22,19 @@ class NodeBill:
     def __post_init__(self) -> None:
         if not self.prices:
             raise ValueError("a bill needs a price from the launch on")
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderCharge:
+    """What the provider's own accounts say that a job's nodes cost within whole days of UTC.
+
+    ``from_at`` is the first day's beginning, ``until_at`` the end of the last. ``source`` says
+    whose figure it is, and whether it may still change.
+    """
+
+    provider: str
+    job: str
+    from_at: datetime
+    until_at: datetime
+    usd: float
+    source: str

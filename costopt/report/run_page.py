@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from costopt.domain.bill import ProviderCharge
 from costopt.domain.events import Event, JobFailed
 from costopt.domain.fleet import EndCause
 from costopt.ledger.node import NodeInterval
 from costopt.ledger.summary import JobState, JobSummary
+from costopt.report.drift import drift
 from costopt.report.event_table import EventRow, event_row
 from costopt.report.extra import require_report_extra
 from costopt.report.figure import (
@@ -71,19 +73,21 @@ def write_run_report(
     now: datetime,
     title: str,
     cost_basis: str = "measured",
+    charges: Sequence[ProviderCharge] = (),
 ) -> Path:
     """Write the report of one job's events at ``now`` as one self-contained HTML file.
 
     ``cost_basis`` labels the dollars: "measured" where a provider confirmed the nodes,
-    "modelled" for a replay. Raises MissingExtraError, LedgerError for no events or several
-    jobs', StoreError where the file cannot be written.
+    "modelled" for a replay. ``charges`` are what providers' own accounts say. Raises
+    MissingExtraError, LedgerError for no events or several jobs', StoreError where the file cannot
+    be written.
     """
     require_report_extra()
     run = Run.of(events, now)
-    return write_page(Path(path), _page(run, title, cost_basis))
+    return write_page(Path(path), _page(run, title, cost_basis, charges))
 
 
-def _page(run: Run, title: str, cost_basis: str) -> str:
+def _page(run: Run, title: str, cost_basis: str, charges: Sequence[ProviderCharge]) -> str:
     summary = run.summary
     notable = [row for row in map(event_row, run.events) if not row.routine]
     late = summary.on_time is False or summary.state is JobState.FAILED
@@ -108,7 +112,7 @@ def _page(run: Run, title: str, cost_basis: str) -> str:
         all_events=[_event_line(event_row(e), run) for e in run.events[:EVENTS_SHOWN]],
         event_count=len(run.events),
         events_left_out=max(0, len(run.events) - EVENTS_SHOWN),
-        how=_how(summary, cost_basis),
+        how=(*(("Billed", drift(charge, run)) for charge in charges), *_how(summary, cost_basis)),
     )
 
 

@@ -15,6 +15,7 @@ from costopt_aws.user_data import bucket_of
 Statement = dict[str, object]
 
 READ = (
+    "ce:GetCostAndUsage",
     "ec2:DescribeAvailabilityZones",
     "ec2:DescribeCapacityBlockOfferings",
     "ec2:DescribeCapacityReservations",

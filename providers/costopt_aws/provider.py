@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from costopt.domain.bill import NodeBill
+from costopt.domain.bill import NodeBill, ProviderCharge
 from costopt.domain.check import Check
 from costopt.domain.errors import BadRequestError
 from costopt.domain.estimate import Estimate
@@ -17,6 +17,7 @@ from costopt.domain.quota import Quota
 from costopt_aws.billing import Billing
 from costopt_aws.bootstrap import AwsBootstrap
 from costopt_aws.clients import Clients
+from costopt_aws.cost_explorer import CostExplorer
 from costopt_aws.doctor import Doctor
 from costopt_aws.instance_types import InstanceTypes
 from costopt_aws.launching import Launcher
@@ -145,6 +146,12 @@ class AwsProvider:
     def bill(self, node: Node) -> NodeBill | None:
         """What EC2 charges for an ended node, None where it is not known."""
         return self._billing.bill(node)
+
+    def charge(
+        self, owner: str, job: str, since: datetime, until: datetime
+    ) -> ProviderCharge | None:
+        """What Cost Explorer says of the job, None where it knows nothing of it."""
+        return CostExplorer(self.clients).charge(owner, job, since, until)
 
     def checks(self, owner: str, store: str | None) -> Iterator[Check]:
         """Whether the account is fit to run jobs."""
