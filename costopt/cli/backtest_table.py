@@ -80,7 +80,7 @@ def standings_table(standings: Sequence[Standing], grid: Grid, past_s: float) ->
         f"{job.name} on {market}: {times} of {spans} h",
         columns,
         [_row(standing) for standing in standings],
-        notes=(*_notes(standings, coverages), *_past_note(past_s)),
+        notes=(*_notes(standings, coverages), *past_note(past_s)),
         facts={
             "job": job.name,
             "market": market,
@@ -135,7 +135,8 @@ def coverage_note(coverage: Coverage) -> str:
     return f"{text}."
 
 
-def _past_note(past_s: float) -> tuple[str, ...]:
+def past_note(past_s: float) -> tuple[str, ...]:
+    """What was known before each start, in a sentence; none where nothing was."""
     if past_s <= 0:
         return ()
     span = "everything recorded" if math.isinf(past_s) else f"the {length(past_s)} recorded"

@@ -315,4 +315,7 @@ def test_what_was_recorded_before_a_start_may_be_learned_from(folder: Path) -> N
     assert paid[0]["greedy_spot"] == paid[1]["greedy_spot"]
     shown = backtest(folder, "--history", "2d").stdout
     assert "have watched the 2d 0h recorded before each start" in " ".join(shown.split())
+    assert backtest(folder, "--history", "all", "--report", f"{folder}/x.html").exit_code == 0
+    page = (folder / "x.html").read_text()
+    assert "have watched everything recorded before each start" in page
     assert backtest(folder, "--history", "often").exit_code == 2
