@@ -20,11 +20,11 @@ from statistics import median
 from typing import Any, Protocol
 
 STATE_MB = 400
-SAVES = 12
+SAVES = 8
 STEPS_BETWEEN = 3
 INTERVAL_S = 30.0
 LAYERS = 8
-BATCH = 48
+BATCH = 24
 TENSORS_OF_A_WEIGHT = 3
 """The weight and AdamW's two moments."""
 

@@ -18,6 +18,9 @@ COMMANDS = {
     "events": Entry("costopt.cli.events", "events", "List the facts that the ledger holds."),
     "explain": Entry("costopt.cli.explain", "explain", "Tell why a decision was made."),
     "report": Entry("costopt.cli.report", "report", "Write a job's report as one HTML file."),
+    "checkpoints": Entry(
+        "costopt.cli.checkpoints", "checkpoints", "List, verify and go back to checkpoints."
+    ),
     "reconcile": Entry("costopt.cli.reconcile", "reconcile", "List what nobody answers for."),
     "catalog": Entry("costopt.cli.catalog", "catalog", "List GPU instance types and regions."),
     "market": Entry(

@@ -1,0 +1,204 @@
+"""costopt checkpoints"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from costopt.cli.figures import moment, number
+from costopt.cli.options import complete_file
+from costopt.cli.output import Column, Table, output_option, show
+from costopt.cli.state import state_dir_option
+
+if TYPE_CHECKING:
+    from costopt.checkpoint.history import CheckpointHistory, HistoryEntry
+
+job_argument = click.argument("job", shell_complete=complete_file)
+COLUMNS = (
+    Column("name", "Checkpoint"),
+    Column("step", "Step", right=True),
+    Column("generation", "Generation", right=True, rank=2),
+    Column("at", "Saved", moment),
+    Column("size_gib", "GiB", number, right=True),
+    Column("newest", "", lambda newest: "newest" if newest else ""),
+    Column("tags", "Tags"),
+    Column("parent", "From", rank=1),
+    Column("code_revision", "Code", rank=3, detail=True),
+    Column("data_revision", "Data", rank=3, detail=True),
+    Column("policy", "Policy", rank=3, detail=True),
+    Column("in_line", "In line", detail=True),
+    Column("uri", "URI", detail=True),
+    Column("problem", "Problem", fold_at=40),
+)
+VERDICTS = (Column("name", "Checkpoint"), Column("verdict", "Verdict", fold_at=60))
+
+
+@click.group()
+def checkpoints() -> None:
+    """List and verify a job's checkpoints, tag them, go back, branch off, prune.
+
+    JOB is a job file, the address of its checkpoints (a folder, s3://… or gs://…), or the name of
+    a job that has saved in the state directory's ledger.
+    """
+
+
+@checkpoints.command("list")
+@job_argument
+@state_dir_option
+@output_option
+def list_(job: str, state_dir: Path, output: str) -> None:
+    """List the checkpoints, the newest first, without reading all of them."""
+    history = _history(job, state_dir)
+    rows = [_row(entry) for entry in history.list()]
+    place = history.place.uri
+    show(Table("costopt.checkpoints/1", f"Checkpoints in {place}", COLUMNS, rows), output)
+
+
+@checkpoints.command()
+@job_argument
+@click.argument("names", nargs=-1, metavar="[CHECKPOINT]...")
+@state_dir_option
+@output_option
+@click.pass_context
+def verify(
+    context: click.Context, job: str, names: tuple[str, ...], state_dir: Path, output: str
+) -> None:
+    """Read every byte of the checkpoints named, or of all; exit with 1 where one is not whole."""
+    history = _history(job, state_dir)
+    chosen = names or tuple(entry.name for entry in history.list())
+    found = [(name, history.verify(name)) for name in chosen]
+    rows = [{"name": name, "verdict": problem or "whole"} for name, problem in found]
+    table = Table("costopt.checkpoints.verify/1", f"In {history.place.uri}", VERDICTS, rows)
+    show(table, output)
+    if any(problem is not None for _, problem in found):
+        context.exit(1)
+
+
+@checkpoints.command()
+@job_argument
+@click.argument("checkpoint")
+@click.argument("tag")
+@click.option("--remove", is_flag=True, help="Take the tag away.")
+@state_dir_option
+def tag(job: str, checkpoint: str, tag: str, remove: bool, state_dir: Path) -> None:
+    """Give a checkpoint a tag, by which it is kept."""
+    history = _history(job, state_dir)
+    if not remove:
+        history.tag(checkpoint, tag)
+        _say(f"{checkpoint} is tagged {tag}")
+    elif history.place.tags().get(tag) == checkpoint:
+        history.untag(tag)
+        _say(f"{checkpoint} is not tagged {tag} any more")
+    else:
+        raise click.UsageError(f"{checkpoint} has no tag {tag}")
+
+
+@checkpoints.command()
+@job_argument
+@click.argument("checkpoint")
+@state_dir_option
+def rollback(job: str, checkpoint: str, state_dir: Path) -> None:
+    """Let training go on from an older checkpoint, once it is started again.
+
+    A trainer that is at work can save no more. What was the newest is tagged, and can be gone back
+    to as well.
+    """
+    head = _history(job, state_dir).rollback(checkpoint)
+    _say(
+        f"training goes on from {checkpoint}, as generation {head.generation} or later; what was "
+        f"the newest is tagged before-rollback-{head.generation}"
+    )
+
+
+@checkpoints.command()
+@job_argument
+@click.argument("checkpoint")
+@click.argument("place")
+@state_dir_option
+def branch(job: str, checkpoint: str, place: str, state_dir: Path) -> None:
+    """Copy a checkpoint to PLACE, an empty folder, s3://… or gs://…, for another job."""
+    branched = _history(job, state_dir).branch(checkpoint, place)
+    _say(f"{checkpoint} is the first checkpoint in {branched.uri}")
+
+
+@checkpoints.command()
+@job_argument
+@click.option("--last", type=click.IntRange(min=1), default=3, help="Keep the newest so many.")
+@click.option("--every", type=click.IntRange(min=1), metavar="STEPS",
+              help="Keep those at multiples of so many steps too.")  # fmt: skip
+@click.option("--apply", is_flag=True, help="Remove them; without it, they are only listed.")
+@state_dir_option
+def prune(job: str, last: int, every: int | None, apply: bool, state_dir: Path) -> None:
+    """Remove checkpoints that are neither among the newest nor tagged, and what was cut short."""
+    from costopt.checkpoint.keep import KeepRule
+
+    doomed = _history(job, state_dir).prune(KeepRule(last, every), apply=apply)
+    for name in doomed:
+        click.echo(name)
+    if not doomed:
+        _say("there is nothing to remove")
+    elif not apply:
+        _say("nothing was removed: add --apply to do so")
+
+
+def _history(job: str, state_dir: Path) -> CheckpointHistory:
+    from costopt.checkpoint.history import CheckpointHistory
+
+    return CheckpointHistory.open(_uri(job, state_dir))
+
+
+def _uri(job: str, state_dir: Path) -> str:
+    """Where the checkpoints are. Raises SpecError, LedgerError."""
+    if "://" in job or Path(job).is_dir():
+        return job
+    if Path(job).is_file():
+        from costopt.spec.load import load_job
+
+        return load_job(job, datetime.now(UTC)).checkpoint.uri
+    return _uri_in_ledger(job, state_dir)
+
+
+def _uri_in_ledger(job: str, state_dir: Path) -> str:
+    from costopt.cli.ledger_view import events_of
+    from costopt.domain.errors import LedgerError
+    from costopt.domain.events import CheckpointCommitted
+
+    events, _ = events_of(state_dir, job)
+    saved = [event.uri for event in events if isinstance(event, CheckpointCommitted)]
+    if not saved:
+        raise LedgerError(
+            f"job {job!r} has saved nothing that {state_dir} knows of",
+            hint="name the job's file, or where its checkpoints are",
+        )
+    return saved[-1].rstrip("/").rpartition("/")[0]
+
+
+def _row(entry: HistoryEntry) -> dict[str, object]:
+    row: dict[str, object] = {
+        "name": entry.name,
+        "newest": entry.is_newest,
+        "in_line": entry.in_line,
+        "tags": ", ".join(entry.tags),
+        "uri": entry.uri,
+        "problem": entry.problem or "",
+    }
+    manifest = entry.manifest
+    if manifest is not None:
+        row |= {
+            "step": manifest.step,
+            "generation": manifest.generation,
+            "at": datetime.fromtimestamp(manifest.at, UTC),
+            "size_gib": manifest.size_bytes / 2**30,
+            "parent": manifest.parent or "",
+            "code_revision": manifest.origin.code_revision,
+            "data_revision": manifest.origin.data_revision,
+            "policy": manifest.origin.policy,
+        }
+    return row
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)

@@ -1,0 +1,88 @@
+"""costopt checkpoints, over checkpoints that were really committed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from costopt.checkpoint.commit import Committer, Saving
+from costopt.checkpoint.place import CheckpointPlace
+from costopt.cli.main import cli
+
+JOB = """\
+name: char-gpt
+work: {amount: 4e5, unit: steps}
+deadline: 60h
+resources: {gpu_models: [T4], max_nodes: 4}
+throughput: {flops_per_unit: 1e13, mfu: 0.4}
+checkpoint: {uri: checkpoints, save: 10s}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = CheckpointPlace.open(str(tmp_path / "checkpoints"))
+    committer = Committer(place, 1)
+    for step in (1, 2, 3):
+        committer.commit(Saving(step, 1, 0.0, {"state.bin": memoryview(b"weights")}))
+    return tmp_path
+
+
+def asked(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(cli, ["checkpoints", *map(str, arguments)])
+
+
+def names(place: Path) -> list[str]:
+    return [row["name"] for row in json.loads(asked("list", place, "-o", "json").stdout)["rows"]]
+
+
+def test_list_names_the_newest_and_where_each_comes_from(folder: Path) -> None:
+    result = asked("list", folder / "checkpoints", "-o", "json")
+    assert result.exit_code == 0
+    told = json.loads(result.stdout)
+    assert told["schema"] == "costopt.checkpoints/1"
+    assert [(row["step"], row["newest"]) for row in told["rows"]] == [
+        (3, True),
+        (2, False),
+        (1, False),
+    ]
+    assert told["rows"][0]["parent"] == "step-000000002.1.0"
+
+
+def test_verify_exits_with_1_and_says_what_is_wrong(folder: Path) -> None:
+    place = folder / "checkpoints"
+    assert asked("verify", place).exit_code == 0
+    (place / "step-000000002.1.0" / "state.bin").write_bytes(b"weighty")
+    result = asked("verify", place)
+    assert result.exit_code == 1
+    assert "damaged between bytes 0 and 7" in result.stdout
+    assert asked("verify", place, "step-000000003.1.0").exit_code == 0
+
+
+def test_tag_rollback_prune_and_branch(folder: Path) -> None:
+    place = folder / "checkpoints"
+    first, second, third = (f"step-00000000{step}.1.0" for step in (1, 2, 3))
+    assert "is tagged good" in asked("tag", place, first, "good").stderr
+    assert "generation 2" in asked("rollback", place, second).stderr
+    assert asked("prune", place, "--last", "1").stdout == ""
+    assert asked("tag", place, third, "before-rollback-2", "--remove").exit_code == 0
+    told = asked("prune", place, "--last", "1")
+    assert (told.stdout.split(), "add --apply" in told.stderr) == ([third], True)
+    assert names(place) == [third, second, first]
+    asked("prune", place, "--last", "1", "--apply")
+    assert names(place) == [second, first]
+    assert asked("branch", place, first, folder / "other").exit_code == 0
+    assert names(folder / "other") == [first]
+    refused = asked("branch", place, first, folder / "other")
+    assert (refused.exit_code, "holds checkpoints already" in refused.stderr) == (1, True)
+
+
+def test_a_job_is_named_by_its_file(folder: Path) -> None:
+    path = folder / "job.yaml"
+    path.write_text(JOB)
+    assert asked("verify", path).exit_code == 0
+    unknown = asked("list", "nobody", "--state-dir", folder / "state")
+    assert (unknown.exit_code, "nothing has run" in unknown.stderr) == (1, True)
