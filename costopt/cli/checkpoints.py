@@ -38,7 +38,7 @@ VERDICTS = (Column("name", "Checkpoint"), Column("verdict", "Verdict", fold_at=6
 
 @click.group()
 def checkpoints() -> None:
-    """List and verify a job's checkpoints, tag them, go back, branch off, prune.
+    """List, verify and prune checkpoints, go back, branch off.
 
     JOB is a job file, the address of its checkpoints (a folder, s3://… or gs://…), or the name of
     a job that has saved in the state directory's ledger.

@@ -19,7 +19,9 @@ COMMANDS = {
     "explain": Entry("costopt.cli.explain", "explain", "Tell why a decision was made."),
     "report": Entry("costopt.cli.report", "report", "Write a job's report as one HTML file."),
     "checkpoints": Entry(
-        "costopt.cli.checkpoints", "checkpoints", "List, verify and go back to checkpoints."
+        "costopt.cli.checkpoints",
+        "checkpoints",
+        "List, verify and prune checkpoints, go back, branch off.",
     ),
     "reconcile": Entry("costopt.cli.reconcile", "reconcile", "List what nobody answers for."),
     "catalog": Entry("costopt.cli.catalog", "catalog", "List GPU instance types and regions."),
