@@ -24,9 +24,9 @@ from costopt.domain.errors import CostoptError
 
 ESSENTIAL = ("click", "numpy", "pandas", "pulp", "pyarrow", "pydantic", "pyyaml", "rich")
 EXTRAS = {
-    "train": ("torch",),
-    "aws": ("boto3",),
-    "gcp": ("google-cloud-compute",),
+    "train": ("torch", "obstore", "xxhash"),
+    "aws": ("boto3", "obstore"),
+    "gcp": ("google-cloud-compute", "obstore"),
     "daemon": ("apscheduler",),
     "ray": ("ray",),
     "report": ("jinja2", "matplotlib"),

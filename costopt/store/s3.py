@@ -31,7 +31,8 @@ def open_s3(address: StoreAddress) -> RemoteStore:
     from costopt.store.remote import RemoteStore
 
     endpoint = address.endpoint or _first_set(ENDPOINT_VARIABLES)
-    region = address.region or _first_set(REGION_VARIABLES) or DEFAULT_REGION
+    credentials = _profile_credentials()
+    region = address.region or _first_set(REGION_VARIABLES) or _profile_region(credentials)
     # One DELETE per key: many services that speak S3 know no bulk delete.
     config: S3Config = {"region": region, "disable_bulk_delete": True}
     if endpoint is not None:
@@ -45,7 +46,7 @@ def open_s3(address: StoreAddress) -> RemoteStore:
         config=config,
         client_options={**CLIENT, "allow_http": endpoint is not None or bool(metadata)},
         retry_config=RETRIES,
-        credential_provider=_profile_credentials(),
+        credential_provider=credentials,
     )
     where = f"s3://{address.bucket} ({endpoint or region})"
     return RemoteStore(store, where, lambda meta: meta["e_tag"], lambda tag: {"e_tag": tag})
@@ -53,6 +54,11 @@ def open_s3(address: StoreAddress) -> RemoteStore:
 
 def _first_set(names: tuple[str, ...]) -> str | None:
     return next((value for name in names if (value := os.environ.get(name))), None)
+
+
+def _profile_region(credentials: Callable[[], Any] | None) -> str:
+    said: dict[str, str] = getattr(credentials, "config", {})
+    return said.get("region", DEFAULT_REGION)
 
 
 def _profile_credentials() -> Callable[[], Any] | None:

@@ -34,6 +34,7 @@ ATTEMPTS = 8
 WAIT_S = float(os.environ.get("COSTOPT_START_WAIT_S", "2"))
 OLDEST_PYTHON = (3, 11)
 UNIT = "costopt-agent.service"
+NVME = Path("/opt/dlami/nvme")
 METADATA = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254")
 
 
@@ -201,6 +202,9 @@ def unit(config: Config, node_id: str, python: str, workdir: Path) -> str:
     command += ["--job", config["job"], "--node", node_id, "--notices", "aws"]
     command += ["--host", metadata("local-ipv4"), "--processes", str(gpus)]
     command += ["--folder", str(Path(config["root"], "agent")), "--workdir", str(workdir)]
+    data = data_folder(Path(config["root"]))
+    half_gib = shutil.disk_usage(data.parent).total // 2**31
+    command += ["--data-folder", str(data), "--data-gib", str(half_gib)]
     given = [f"AWS_REGION={config['store']['region']}", "PYTHONUNBUFFERED=1"]
     return "\n".join(
         [
@@ -221,6 +225,14 @@ def unit(config: Config, node_id: str, python: str, workdir: Path) -> str:
             "",
         ]
     )
+
+
+def data_folder(root: Path) -> Path:
+    """On the machine's own NVMe disks, where the image has mounted them, else on the root volume.
+
+    https://docs.aws.amazon.com/dlami/latest/devguide/aws-deep-learning-multi-disk.html
+    """
+    return (NVME if NVME.is_dir() else root) / "costopt-data"
 
 
 def quoted(word: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -117,6 +118,7 @@ def test_a_node_comes_up_and_its_agent_answers(node: Node, payload: Payload) -> 
         assert (workdir / "train.py").read_text() == "print('hello')"
         assert f'"--workdir" "{workdir}"' in unit
         assert "secret" not in unit
+        assert f'"--data-folder" "{node.folder}/opt/costopt-data"' in unit
         again = node.boot(payload)
         assert again.returncode == 0, again.stderr
         assert [call.split()[0] for call in node.calls()] == [
@@ -162,7 +164,7 @@ def test_user_data_is_small_the_same_each_time_and_holds_no_secrets() -> None:
     assert text.startswith("#!/usr/bin/env python3\n")
     for word in ("AKIA", "aws_secret", "password"):
         assert word not in text
-    compile(text, "user-data", "exec")
+    ast.parse(text, feature_version=(3, 8))
     (line,) = (line for line in text.splitlines() if line.startswith("start("))
     config = json.loads(eval(line.removeprefix("start(json.loads(").removesuffix("))")))
     assert config["store"] == {

@@ -13,6 +13,7 @@ from costopt.domain.errors import MissingExtraError, StoreError
 from costopt.store import open_store
 from costopt.store.address import StoreAddress, checked_endpoint
 from costopt.store.folder import FileStore
+from tests.object_stores import served_s3
 
 
 @pytest.mark.parametrize(
@@ -110,6 +111,31 @@ def test_no_credentials_are_said_to_be_missing(
     with pytest.raises(StoreError, match=r"s3://bucket .*no credentials") as caught:
         open_store("s3://bucket/x").get("key")
     assert "role" in (caught.value.hint or "")
+
+
+def test_a_profile_gives_keys_and_region(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    config = tmp_path / "config"
+    config.write_text("[profile far]\nregion = eu-west-3\n")
+    keys = tmp_path / "credentials"
+    keys.write_text("[far]\naws_access_key_id = a\naws_secret_access_key = b\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(keys))
+    monkeypatch.setenv("AWS_PROFILE", "far")
+    with served_s3("profiled") as (url, _):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        store = open_store("s3://profiled/x")
+        store.put("key", b"1")
+        assert store.keys("") == ["key"]
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    assert "eu-west-3" in store_of("s3://profiled/x")
+    assert "eu-west-1" in store_of("s3://profiled/x?region=eu-west-1")
+
+
+def store_of(uri: str) -> str:
+    """Where a remote store says that it is."""
+    return str(vars(open_store(uri))["_where"])
 
 
 def test_a_profile_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
