@@ -129,7 +129,8 @@ def branch(job: str, checkpoint: str, place: str, state_dir: Path) -> None:
 @click.option("--last", type=click.IntRange(min=1), default=3, help="Keep the newest so many.")
 @click.option("--every", type=click.IntRange(min=1), metavar="STEPS",
               help="Keep those at multiples of so many steps too.")  # fmt: skip
-@click.option("--apply", is_flag=True, help="Remove them; without it, they are only listed.")
+@click.option("--apply", is_flag=True, allow_from_autoenv=False,
+              help="Remove them; without it, they are only listed.")  # fmt: skip
 @state_dir_option
 def prune(job: str, last: int, every: int | None, apply: bool, state_dir: Path) -> None:
     """Remove checkpoints that are neither among the newest nor tagged, and what was cut short."""
