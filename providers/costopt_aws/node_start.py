@@ -266,10 +266,32 @@ def output(command: list[str]) -> str:
 
 
 def give_up(config: Config, node_id: str, why: str) -> None:
-    """Tell the controller why, and end the node: it costs money and does nothing."""
+    """Tell the controller why, and end the node: it costs money and does nothing.
+
+    To the controller it is as if the command had failed, so that it does not go on for ever.
+    """
     print(f"costopt: this node cannot start: {why}", file=sys.stderr)
+    job, note = f"jobs/{config['job']}", f"{why}\n".encode()
     try:
-        key = f"jobs/{config['job']}/nodes/{node_id}/start-failed.txt"
-        asked(lambda: stored(config, "PUT", key, f"{why}\n".encode()))
+        asked(lambda: stored(config, "PUT", f"{job}/nodes/{node_id}/start-failed.txt", note))
+        gang = json.loads(asked(lambda: stored(config, "GET", f"{job}/gang.json")))
+        if node_id in gang["members"]:
+            key = f"{job}/failures/{gang['generation']:09d}.json"
+            letter = json.dumps(failure(node_id, gang["generation"], why)).encode()
+            asked(lambda: stored(config, "PUT", key, letter))
     finally:
         subprocess.call(["systemctl", "poweroff"])
+
+
+def failure(node_id: str, generation: int, why: str) -> Config:
+    """A letter to the controller, as ``costopt.agent.mailbox`` reads it."""
+    return {
+        "schema": 1,
+        "node_id": node_id,
+        "generation": generation,
+        "exit_code": 127,
+        "at": time.time(),
+        "saved_units": 0.0,
+        "message": f"the node cannot start: {why}",
+        "log_path": "/var/log/cloud-init-output.log",
+    }

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from costopt.agent.gang import Gang
 from costopt.agent.mailbox import Mailbox
 from costopt.domain.errors import BadRequestError
 from costopt.domain.payload import Payload, StoredFile
@@ -129,9 +130,14 @@ def test_a_node_comes_up_and_its_agent_answers(node: Node, payload: Payload) -> 
 
 
 def test_a_file_that_is_not_what_it_should_be_is_refused(node: Node, payload: Payload) -> None:
+    mailbox = Mailbox(open_store(payload.store), "job")
+    mailbox.post_gang(Gang("job", 3, (NODE, "i-2"), ("python",), ".", 0.0))
     open_store(payload.store).put(payload.bundle.key, b"something else")
     done = node.boot(payload)
     assert done.returncode != 0
+    (failure,) = mailbox.failures()
+    assert (failure.node_id, failure.generation, failure.exit_code) == (NODE, 3, 127)
+    assert "has digest" in failure.message
     assert "has digest" in done.stderr
     assert node.calls() == ["poweroff"]
     said = open_store(payload.store).get(f"jobs/job/nodes/{NODE}/start-failed.txt")
