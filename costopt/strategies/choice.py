@@ -103,6 +103,9 @@ def _spot_choice(situation: Situation, program: Program, candidate: Candidate, l
         cost = option.score_usd_per_hour * situation.view.tick_s / 3600
     elif spare < -ROUNDING:
         cost = math.inf
+    elif needed_s <= situation.step_s:
+        # The program would count a whole step, and waiting, by its exact seconds, look cheaper.
+        cost = option.score_usd_per_hour * needed_s / 3600
     else:
         cost += program.on_spot(situation.steps - 1, spare, lane, of_age)
     verb = "stay on" if candidate.present else "launch on"
