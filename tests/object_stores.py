@@ -69,7 +69,7 @@ def served_s3(*buckets: str) -> Iterator[tuple[str, Unreliable]]:
 
     front = Unreliable(DomainDispatcherApplication(create_backend_app))
     with served(front) as url:
-        client = boto3.client(
+        client = boto3.session.Session().client(
             "s3",
             endpoint_url=url,
             region_name="us-east-1",

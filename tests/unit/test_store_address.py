@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -113,7 +114,9 @@ def test_no_credentials_are_said_to_be_missing(
     assert "role" in (caught.value.hint or "")
 
 
-def test_a_profile_gives_keys_and_region(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_gives_keys_and_region(
+    profiled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     config = tmp_path / "config"
@@ -123,14 +126,20 @@ def test_a_profile_gives_keys_and_region(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(keys))
     monkeypatch.setenv("AWS_PROFILE", "far")
-    with served_s3("profiled") as (url, _):
-        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
-        store = open_store("s3://profiled/x")
-        store.put("key", b"1")
-        assert store.keys("") == ["key"]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", profiled)
+    store = open_store("s3://profiled/x")
+    store.put("key", b"1")
+    assert store.keys("") == ["key"]
     monkeypatch.delenv("AWS_ENDPOINT_URL")
     assert "eu-west-3" in store_of("s3://profiled/x")
     assert "eu-west-1" in store_of("s3://profiled/x?region=eu-west-1")
+
+
+@pytest.fixture
+def profiled() -> Iterator[str]:
+    """The URL of an S3 with a bucket."""
+    with served_s3("profiled") as (url, _):
+        yield url
 
 
 def store_of(uri: str) -> str:
