@@ -67,7 +67,14 @@ def field_name(at: FieldPath) -> str:
 
 def read_document(path: str) -> Document:
     """Read a YAML mapping. Raises SpecFileError for anything else."""
-    node = _compose(path, _text(path))
+    return parse_document(_text(path), path)
+
+
+def parse_document(text: str, path: str) -> Document:
+    """As ``read_document``, of a text that would lie at ``path``. Raises SpecFileError."""
+    if len(text) > MOST_BYTES:
+        raise _failure(path, f"is larger than {MOST_BYTES // 1024} KiB, so it is no spec file")
+    node = _compose(path, text)
     if node is None:
         raise _failure(path, "the file is empty")
     if not isinstance(node, yaml.MappingNode):

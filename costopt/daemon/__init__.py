@@ -1,0 +1,1 @@
+"""The daemon: jobs come and go, each under its own policy, in one account, for months."""

@@ -1,0 +1,303 @@
+"""What can be asked and told of a running daemon, in process; the API and the pages call this.
+
+Every method may be called from any thread at any time and returns at once: what is told is
+written to the registry and carried out by the next tick, what is asked comes from the last tick
+or from the ledger. Every method may raise LedgerError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from itertools import islice
+from typing import Protocol
+
+from costopt import __version__
+from costopt.daemon.board import Board
+from costopt.daemon.intake import read_submission
+from costopt.daemon.settings import Settings
+from costopt.daemon.views import (
+    Alert,
+    DecisionRow,
+    FleetView,
+    Health,
+    JobFigures,
+    JobStatus,
+    LogPiece,
+    MarketRow,
+    MarketView,
+    Metrics,
+)
+from costopt.domain.control import Change, Halt, Mode, Proposal, ProposalState
+from costopt.domain.errors import SpecError
+from costopt.domain.events import DecisionMade
+from costopt.domain.ports import Clock, Ledger, RecordedEvent
+from costopt.domain.registry import Registry
+from costopt.domain.submission import JobIntent, Submission
+from costopt.ledger.account import JobAccount
+from costopt.ledger.summary import JobSummary
+
+SILENT_TICKS = 5.0
+"""A daemon whose last good tick is older than so many intervals is not alive."""
+FIRST_TICK_S = 60.0
+JOULES_PER_WH = 3600.0
+
+
+class Logs(Protocol):
+    """Where nodes' logs are."""
+
+    def read(self, job: str, node_id: str, after: int) -> LogPiece:
+        """What follows byte ``after``. Raises SpecError where there is no such log."""
+        ...
+
+
+class Service:
+    """The daemon, as others see it."""
+
+    def __init__(
+        self, registry: Registry, ledger: Ledger, clock: Clock, board: Board, settings: Settings,
+        logs: Logs,
+    ) -> None:  # fmt: skip
+        self._registry = registry
+        self._ledger = ledger
+        self._clock = clock
+        self._board = board
+        self._settings = settings
+        self._logs = logs
+
+    def submit(
+        self, job_document: str, policy_document: str = "cheapest", *, workdir: str, who: str,
+        priority: int = 0,
+    ) -> Submission:  # fmt: skip
+        """Take a job in; the next tick begins it.
+
+        ``job_document`` is the YAML text of a job, ``policy_document`` that of a policy, or the
+        name of a shipped one. Relative paths of the job count from ``workdir``, a folder that the
+        daemon can read. Raises SpecFileError with every problem, SpecError where the name is taken.
+        """
+        now = self._clock.now()
+        submission = read_submission(job_document, policy_document, workdir, who, priority, now)
+        self._registry.submit(submission)
+        return submission
+
+    def jobs(self) -> tuple[JobStatus, ...]:
+        """Every job that was ever handed in, in the order of submission."""
+        return tuple(self._status(s) for s in self._registry.submissions())
+
+    def job(self, name: str) -> JobStatus:
+        """One job. Raises SpecError where there is none of that name."""
+        return self._status(self._known(name))
+
+    def pause(self, name: str, who: str) -> Submission:
+        """Checkpoint, give the nodes back, and keep the job for later. Raises SpecError."""
+        return self._registry.set_intent(name, JobIntent.PAUSED, who, self._clock.now())
+
+    def resume(self, name: str, who: str) -> Submission:
+        """Go on with a paused job, or one that a guard stopped. Raises SpecError."""
+        return self._registry.set_intent(name, JobIntent.RUN, who, self._clock.now())
+
+    def cancel(self, name: str, who: str) -> Submission:
+        """Checkpoint, give the nodes back, and never run it again. Raises SpecError."""
+        return self._registry.set_intent(name, JobIntent.CANCELLED, who, self._clock.now())
+
+    def reprioritize(self, name: str, priority: int, who: str) -> Submission:
+        """Serve the job before or after others. Raises SpecError."""
+        return self._registry.set_priority(name, priority, who, self._clock.now())
+
+    def proposals(self, states: Iterable[ProposalState] = ()) -> tuple[Proposal, ...]:
+        """What the daemon asked for; all where no state is named."""
+        return self._registry.proposals(tuple(states))
+
+    def approve(self, proposal_id: str, who: str) -> Proposal:
+        """Let the next tick do this, if it is still wanted. Raises SpecError."""
+        now = self._clock.now()
+        return self._registry.answer(proposal_id, ProposalState.APPROVED, who, now)
+
+    def reject(self, proposal_id: str, who: str) -> Proposal:
+        """Do not do this, nor ask for the same again for a while. Raises SpecError."""
+        now = self._clock.now()
+        return self._registry.answer(proposal_id, ProposalState.REJECTED, who, now)
+
+    def halt(self, reason: str, who: str) -> Halt:
+        """Stop all launches at once; what runs goes on and saves."""
+        halt = self._registry.halt(reason, who, self._clock.now())
+        self._board.alert(halt.at, "halt", "", f"{halt.who} stopped all launches: {halt.reason}")
+        return halt
+
+    def unhalt(self, who: str) -> None:
+        """Let launches happen again."""
+        self._registry.unhalt(who, self._clock.now())
+        self._board.settled("halt", "")
+
+    def halted(self) -> Halt | None:
+        """The halt that stands."""
+        return self._registry.halted()
+
+    def mode(self) -> Mode:
+        """How far the daemon goes by itself."""
+        return self._registry.mode() or self._settings.mode
+
+    def set_mode(self, mode: Mode, who: str) -> None:
+        """From the next tick on."""
+        self._registry.set_mode(mode, who, self._clock.now())
+
+    def changes(self, after: int = 0) -> tuple[tuple[int, Change], ...]:
+        """What people told the daemon, with its number."""
+        return self._registry.changes(after)
+
+    def fleet(self) -> FleetView:
+        """All living nodes at the last tick."""
+        seen = self._board.snapshot
+        usd = sum(node.usd_per_hour for node in seen.nodes)
+        return FleetView(
+            seen.now, seen.nodes, usd, self.mode(), self.halted(), self._board.orphans
+        )  # fmt: skip
+
+    def decisions(self, job: str | None = None, limit: int = 100) -> tuple[DecisionRow, ...]:
+        """The newest decisions of a job, newest first; without a job the last one of each."""
+        if job is None:
+            last = sorted(self._board.snapshot.decisions.values(), key=lambda d: d.at, reverse=True)
+            return tuple(DecisionRow(0, decision) for decision in last[:limit])
+        self._known(job)
+        rows = [
+            DecisionRow(recorded.seq, recorded.event)
+            for recorded in self._ledger.events(job)
+            if isinstance(recorded.event, DecisionMade)
+        ]
+        return tuple(reversed(rows[-limit:]))
+
+    def decision(self, decision_id: str) -> DecisionRow:
+        """One decision with its reasons. Raises SpecError where there is none of that id."""
+        job = decision_id.rpartition("-d")[0]
+        for recorded in self._ledger.events(job):
+            event = recorded.event
+            if isinstance(event, DecisionMade) and event.decision_id == decision_id:
+                return DecisionRow(recorded.seq, event)
+        raise SpecError(f"there is no decision {decision_id!r}", hint="list those of its job")
+
+    def events(
+        self, job: str | None = None, after: int = 0, limit: int = 1000
+    ) -> tuple[RecordedEvent, ...]:
+        """At most ``limit`` events of a job, or of all, that follow number ``after``."""
+        return tuple(islice(self._ledger.events(job, after), limit))
+
+    def account(self, name: str) -> JobAccount:
+        """A job's account folded from its whole ledger: timeline, curves and savings."""
+        self._known(name)
+        account = JobAccount(name)
+        for recorded in self._ledger.events(name):
+            account.apply(recorded.event)
+        return account
+
+    def market(self) -> MarketView:
+        """What the providers sold at the last tick."""
+        seen = self._board.snapshot
+        rows = []
+        for offer in seen.offers:
+            price = offer.price_usd_per_hour
+            rows.append(MarketRow(offer, None if price is None else price.age_s(seen.now)))
+        return MarketView(seen.now, tuple(rows), dict(seen.silent))
+
+    def logs(self, job: str, node_id: str | None = None, after: int = 0) -> LogPiece:
+        """A node's log from byte ``after`` on; without a node that of the job's newest.
+
+        Raises SpecError where there is no such job, node or log.
+        """
+        status = self.job(job)
+        if node_id is None:
+            if not status.nodes:
+                raise SpecError(f"job {job!r} has no node now", hint="name one with --node")
+            node_id = max(status.nodes, key=lambda node: node.launched_at).node_id
+        return self._logs.read(job, node_id, after)
+
+    def alerts(self, after: int = 0) -> tuple[Alert, ...]:
+        """What a person should hear of, with a number above ``after``, oldest first."""
+        return self._board.alerts(after)
+
+    def health(self) -> Health:
+        """Whether the loop goes on, and whether it can do its work."""
+        age_s = self._board.tick_age_s
+        interval_s = self._settings.tick_s / getattr(self._clock, "speed", 1.0)
+        most_s = FIRST_TICK_S + SILENT_TICKS * interval_s
+        alive = age_s is not None and age_s <= most_s
+        problems = [] if alive else ["no tick has ended well for a while"]
+        if self._board.tick_failure:
+            problems.append(self._board.tick_failure)
+        silent = self._board.snapshot.silent
+        problems += [f"{name} does not answer: {why}" for name, why in silent.items()]
+        ready = alive and not self._board.tick_failure
+        return Health(
+            alive, ready, tuple(problems), self._board.ticked_at, age_s, self._board.leads
+        )  # fmt: skip
+
+    def metrics_snapshot(self) -> Metrics:
+        """Everything that is measured."""
+        board, seen = self._board, self._board.snapshot
+        statuses = self.jobs()
+        return Metrics(
+            now=seen.now,
+            version=__version__,
+            mode=self.mode(),
+            halted=self.halted() is not None,
+            leads=board.leads,
+            jobs=tuple(_figures(status) for status in statuses),
+            launches={
+                "ok": sum(s.summary.launches for s in statuses),
+                "failed": sum(s.summary.failed_launches for s in statuses),
+            },
+            price_age_s=_price_ages(self.market()),
+            orphans=len(board.orphans),
+            tick_count=board.tick_count,
+            tick_sum_s=board.tick_sum_s,
+            tick_buckets=board.tick_buckets(),
+            task_runs=board.task_runs(),
+            open_proposals=len(self.proposals([ProposalState.OPEN])),
+        )
+
+    def _known(self, name: str) -> Submission:
+        submission = self._registry.submission(name)
+        if submission is None:
+            raise SpecError(f"there is no job {name!r}", hint="see `costopt list`")
+        return submission
+
+    def _status(self, submission: Submission) -> JobStatus:
+        seen, name = self._board.snapshot, submission.name
+        decision = seen.decisions.get(name)
+        return JobStatus(
+            submission,
+            seen.summaries.get(name) or _fresh(name, seen.now),
+            seen.held.get(name, ""),
+            None if decision is None else decision.slack_s,
+            decision,
+            seen.nodes_of.get(name, ()),
+        )
+
+
+def _fresh(name: str, now: datetime) -> JobSummary:
+    """Of a job that no tick has seen yet."""
+    return JobAccount(name).summary(now)
+
+
+def _figures(status: JobStatus) -> JobFigures:
+    summary = status.summary
+    return JobFigures(
+        summary.job,
+        status.submission.tenant,
+        summary.usd,
+        summary.wh * JOULES_PER_WH,
+        summary.lost_units,
+        summary.done_share,
+        summary.interruptions,
+        status.slack_s,
+        summary.nodes_alive,
+    )
+
+
+def _price_ages(market: MarketView) -> dict[str, float]:
+    """The age of the oldest price of each provider."""
+    ages: dict[str, float] = {}
+    for row in market.rows:
+        if row.price_age_s is not None:
+            name = row.offer.pool.provider
+            ages[name] = max(row.price_age_s, ages.get(name, 0.0))
+    return ages

@@ -1,0 +1,55 @@
+"""How the daemon behaves, apart from the account and the jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from costopt.domain.control import Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A task runs every ``every_s`` ± ``jitter_s``, both in seconds of the wall.
+
+    One that is late by more than ``grace_s`` is skipped, None: never; it is never caught up with
+    more than once.
+    """
+
+    every_s: float
+    jitter_s: float = 0.0
+    grace_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When the daemon's tasks run; the tick's interval is ``Settings.tick_s`` of the job's time."""
+
+    prices: Interval = Interval(60.0, 5.0)
+    quotas: Interval = Interval(900.0, 60.0)
+    orphans: Interval = Interval(300.0, 30.0)
+    backup: Interval = Interval(3600.0, 60.0)
+    report: Interval = Interval(86_400.0, 600.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``tick_s`` and ``orphan_grace_s`` are seconds of the clock that the jobs live by.
+
+    ``mode`` counts where none was ever set. ``answer_s`` is how long, by the wall, a tick waits for
+    one provider. ``database`` is a URL, None for files in ``state_dir``. ``listen`` is "host:port",
+    "unix:PATH" or None.
+    """
+
+    state_dir: Path
+    mode: Mode = Mode.OBSERVE
+    tick_s: float = 60.0
+    cooldown_s: float = 300.0
+    answer_s: float = 10.0
+    orphan_grace_s: float = 900.0
+    reap_orphans: bool = True
+    patience_s: float = 3600.0
+    backups: int = 24
+    database: str | None = None
+    listen: str | None = None
+    schedule: Schedule = field(default_factory=Schedule)

@@ -1,0 +1,76 @@
+"""What the daemon knows besides the ledger: jobs handed in, its mode, a halt, proposals."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Protocol
+
+from costopt.domain.control import Change, Halt, Mode, Proposal, ProposalState
+from costopt.domain.submission import JobIntent, Submission
+
+
+class Registry(Protocol):
+    """Safe to share between threads; what is written is durable on return.
+
+    Every method may raise LedgerError. What a person changes is kept as a Change as well.
+    """
+
+    def submit(self, submission: Submission) -> None:
+        """Take a job in. Raises SpecError where the name is taken."""
+        ...
+
+    def submission(self, name: str) -> Submission | None:
+        """One job, or None."""
+        ...
+
+    def submissions(self, intents: Collection[JobIntent] = ()) -> tuple[Submission, ...]:
+        """Those with one of these intents, all where none is named, in order of submission."""
+        ...
+
+    def set_intent(self, name: str, intent: JobIntent, who: str, at: datetime) -> Submission:
+        """Raises SpecError for an unknown job, and for a cancelled one that is to run again."""
+        ...
+
+    def set_priority(self, name: str, priority: int, who: str, at: datetime) -> Submission:
+        """Raises SpecError for an unknown job."""
+        ...
+
+    def halt(self, reason: str, who: str, at: datetime) -> Halt:
+        """Stop all launches; a halt that stands is kept and given."""
+        ...
+
+    def unhalt(self, who: str, at: datetime) -> None:
+        """Let launches happen again; without a halt nothing happens."""
+        ...
+
+    def halted(self) -> Halt | None:
+        """The halt that stands."""
+        ...
+
+    def mode(self) -> Mode | None:
+        """As set last, None where it never was."""
+        ...
+
+    def set_mode(self, mode: Mode, who: str, at: datetime) -> None:
+        """From the next tick on."""
+        ...
+
+    def propose(self, proposal: Proposal) -> None:
+        """Keep a proposal; one with the same id is replaced."""
+        ...
+
+    def proposals(self, states: Collection[ProposalState] = ()) -> tuple[Proposal, ...]:
+        """Those in one of these states, all where none is named, in order of proposal."""
+        ...
+
+    def answer(self, proposal_id: str, state: ProposalState, who: str, at: datetime) -> Proposal:
+        """Raises SpecError where there is none of that id, or it is no longer open.
+
+        An approved one may still become executed or withdrawn.
+        """
+        ...
+
+    def changes(self, after: int = 0) -> tuple[tuple[int, Change], ...]:
+        """What people told the daemon, with its number, counted from 1."""
+        ...
