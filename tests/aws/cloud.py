@@ -141,6 +141,7 @@ class Cloud:
     def strike(self, instance_id: str, region: str = "us-east-1") -> None:
         """Take the instance, announced or not."""
         instance = backend(region).get_instance(instance_id)
+        self.launches.on_end(region, instance_id)
         instance.terminate()
         instance._reason = STRUCK
         instance.state_reason.code = STRUCK

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import RLock
 from typing import Any
@@ -14,6 +14,8 @@ from tests.aws.overlay.refusal import refusal
 
 SpotPool = tuple[str, str, str]
 """(zone name, instance type, "spot" or "on-demand")"""
+
+InstanceHook = Callable[[str, str], None]
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,9 @@ class Launches:
     """A pool has room for any number of instances, unless it was said how many or why not."""
 
     def __init__(self) -> None:
+        self.on_start: InstanceHook = _nobody
+        self.on_end: InstanceHook = _nobody
+        """Called with (region, instance id) when an instance was launched or terminated."""
         self._lock = RLock()
         self._room: dict[SpotPool, int] = {}
         self._refusals: dict[SpotPool, tuple[str, str, int]] = {}
@@ -52,6 +57,7 @@ class Launches:
             self._told.clear()
             self._hidden.clear()
             self._hide_for = 0
+            self.on_start = self.on_end = _nobody
 
     def room(self, zone: str, instance_type: str, instances: int, market: str = "spot") -> None:
         """The pool holds at most so many instances from now on; those that run, run on."""
@@ -83,6 +89,8 @@ class Launches:
             if reply.status == 200:
                 ids = tuple(re.findall(r"<instanceId>(i-[0-9a-f]+)</instanceId>", reply.text))
                 self._hidden |= dict.fromkeys(ids, self._hide_for) if self._hide_for else {}
+                for instance_id in ids:
+                    self.on_start(call.region, instance_id)
                 if token is not None:
                     self._told[call.region, token] = _Told(call.params, reply, ids)
             return reply
@@ -97,6 +105,8 @@ class Launches:
             if instance.id in asked and instance.state == "terminated"
         }
         reply = forward(call)
+        for instance_id in asked:
+            self.on_end(call.region, instance_id)
         for instance, (reason, state_reason) in ended.items():
             instance._reason, instance.state_reason = reason, state_reason
         return reply
@@ -130,6 +140,10 @@ class Launches:
             )
             return refusal(call, "InsufficientInstanceCapacity", message, 500)
         return forward(call.with_params(MinCount=str(launched), MaxCount=str(launched)))
+
+
+def _nobody(region: str, instance_id: str) -> None:
+    """Instances have no body."""
 
 
 def _again(call: Call, told: _Told) -> Reply:

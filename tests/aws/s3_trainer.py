@@ -1,0 +1,55 @@
+"""A trainer without torch that saves its count in the job's store: s3_trainer.py STEPS PACE_S."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from costopt.agent.status import SavedCheckpoint, TrainerState, TrainerStatus
+from costopt.agent.trainer_env import TrainerEnv
+from costopt.store import open_store
+
+SAVE_EVERY = 10
+
+
+def main(steps: int, pace_s: float) -> None:
+    """Count from the newest save on; save now and then, when told to stop, and at the end."""
+    env = TrainerEnv.read()
+    assert env.checkpoint_uri is not None
+    assert env.status_file is not None
+    assert env.notice_file is not None
+    status_file = env.status_file
+    store = open_store(env.checkpoint_uri)
+    step = max((int(key.split("-")[1]) for key in store.keys("step-")), default=0)
+    store.put(f"began-{env.generation}-{step:06d}", b"{}")
+    saves: tuple[SavedCheckpoint, ...] = ()
+
+    def tell(state: TrainerState) -> None:
+        TrainerStatus(
+            generation=env.generation,
+            state=state,
+            at=time.time(),
+            done_units=float(step),
+            saved_units=saves[-1].units if saves else 0.0,
+            units_per_s=1 / pace_s if state is TrainerState.TRAINING else None,
+            checkpoints=saves,
+        ).write(status_file)
+
+    while step < steps:
+        time.sleep(pace_s)
+        step += 1
+        stops = env.notice_file.exists()
+        if stops or step % SAVE_EVERY == 0 or step == steps:
+            name = f"step-{step:06d}"
+            store.put(name, b"{}")
+            saved = SavedCheckpoint(name, float(step), env.checkpoint_uri, time.time(), 2, 0.01)
+            saves = (*saves, saved)
+        if stops:
+            tell(TrainerState.STOPPED)
+            return
+        tell(TrainerState.TRAINING)
+    tell(TrainerState.FINISHED)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), float(sys.argv[2]))
