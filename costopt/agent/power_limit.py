@@ -74,7 +74,7 @@ class PowerLimit:
         if self._tether is None:
             with suppress(OSError):
                 self._tether = subprocess.Popen(  # noqa: S603
-                    [sys.executable, "-SE", TETHER, str(self._before), TOOL],
+                    [sys.executable, "-SI", TETHER, str(self._before), TOOL],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     start_new_session=True,

@@ -13,7 +13,11 @@ import sys
 
 
 def main(modules: str) -> None:
-    """Warm up, wait, and run the script as ``python script`` would."""
+    """Warm up, wait, and run the script as ``python script`` would.
+
+    This file's folder is no place to import from: its modules have names of others'.
+    """
+    sys.path.pop(0)
     for name in modules.split(","):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -29,7 +33,7 @@ def main(modules: str) -> None:
     os.environ.update(letter["env"])
     os.chdir(letter["cwd"])
     sys.argv = letter["argv"]
-    sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))  # noqa: PTH100, PTH120
+    sys.path.insert(0, os.path.dirname(os.path.abspath(sys.argv[0])))  # noqa: PTH100, PTH120
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 

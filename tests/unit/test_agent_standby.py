@@ -22,7 +22,8 @@ def warm(variables: dict[str, str], modules: str = "fractions,no_such_module") -
 
 
 SCRIPT = """
-import os, sys, helper
+import os, sys, helper, mailbox
+assert "costopt" not in mailbox.__file__
 print(__name__, sys.argv, os.environ["RANK"], os.getcwd(), helper.NAME, "fractions" in sys.modules)
 sys.exit(3)
 """
