@@ -31,9 +31,10 @@ check: $(VENV)/.dev  ## style, types, architecture
 bench: $(VENV)/.dev  ## benchmarks; prints figures, asserts none
 	$(BIN)/python -m benchmarks
 
-soak: $(VENV)/.dev  ## the deadline guarantee on 100,000 made-up markets; hours
+soak: $(VENV)/.dev  ## 100,000 made-up markets, 10,000 kills while saving; hours
 	COSTOPT_TRACES=100000 $(BIN)/python -m pytest tests/properties/test_shield_adversary.py \
 		tests/properties/test_shield_unlucky.py
+	COSTOPT_KILLS=10000 $(BIN)/python -m pytest tests/faults/test_checkpoint_kill.py
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

@@ -1,6 +1,6 @@
 """What a save costs the training: how long it stands still, and until the state is durable.
 
-A model with AdamW trains on the CPU; state is weights and both moments. Every third step is
+A model with AdamW trains on the CPU; the state is the weights and both moments. Every third step is
 followed by a save, in a fresh directory, by each way in turn. "stall" is the time for which the
 training does nothing but wait for the save: for those that copy meanwhile, the call and the wait
 before the optimizer's next step. "durable" is from the call until everything is synced to disk.
@@ -15,12 +15,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import ceil
 from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
 
 STATE_MB = 400
-SAVES = 8
+SAVES = 10
 STEPS_BETWEEN = 3
 INTERVAL_S = 30.0
 LAYERS = 8
@@ -52,9 +53,10 @@ class Way(Protocol):
 
 @dataclass(slots=True)
 class Times:
-    """Seconds of each save."""
+    """Seconds of each save; ``walls`` are of the steps while it went on."""
 
     stalls: list[float] = field(default_factory=list)
+    walls: list[float] = field(default_factory=list)
     totals: list[float] = field(default_factory=list)
 
 
@@ -68,19 +70,26 @@ def _run(size_mb: int) -> Iterator[Figure]:
     training = Training(size_mb)
     training.steps(3)
     with _folder() as folder, _process_group(folder):
-        for way in _ways(folder):
-            plain_s = _plain_s(training)
-            times, step_s = _measure(training, way)
-            label = f"{size_mb} MB, {way.label}"
-            yield f"{label}: first stall", 1e3 * times.stalls[0], "ms"
-            later = sorted(times.stalls[1:])
-            yield f"{label}: stall p50", 1e3 * median(later), "ms"
-            yield f"{label}: stall p99", 1e3 * later[int(0.99 * (len(later) - 1) + 0.999)], "ms"
-            yield f"{label}: durable p50", 1e3 * median(times.totals[1:]), "ms"
-            stall_share = 100 * median(later) / INTERVAL_S
-            yield f"{label}: stalls at a save each {INTERVAL_S:.0f} s", stall_share, "%"
-            slower_s = max(0.0, step_s - plain_s) * STEPS_BETWEEN
-            yield f"{label}: all slowing at that interval", 100 * slower_s / INTERVAL_S, "%"
+        ways = list(_ways(folder))
+        times = {way.label: Times() for way in ways}
+        plain_s = []
+        for number in range(SAVES):  # one of each in turn: a machine's mood changes
+            plain_s.append(_plain_s(training))
+            for way in ways:
+                _save(training, way, number, times[way.label])
+    for label, measured in times.items():
+        yield from _figures(f"{size_mb} MB, {label}", measured, median(plain_s))
+
+
+def _figures(label: str, times: Times, plain_s: float) -> Iterator[Figure]:
+    later = sorted(times.stalls[1:])
+    yield f"{label}: first stall", 1e3 * times.stalls[0], "ms"
+    yield f"{label}: stall p50", 1e3 * median(later), "ms"
+    yield f"{label}: stall p99", 1e3 * later[ceil(0.99 * (len(later) - 1))], "ms"
+    yield f"{label}: durable p50", 1e3 * median(times.totals[1:]), "ms"
+    yield f"{label}: stall at a save each {INTERVAL_S:.0f} s", 100 * median(later) / INTERVAL_S, "%"
+    slower_s = max(0.0, median(times.walls[1:]) - plain_s)
+    yield f"{label}: all slowing at that interval", 100 * slower_s / INTERVAL_S, "%"
 
 
 class Training:
@@ -119,30 +128,27 @@ class Training:
 
 
 def _plain_s(training: Training) -> float:
-    """Seconds per step without saves."""
+    """Seconds of the steps between two saves, without saves."""
     began = time.perf_counter()
-    training.steps(2 * STEPS_BETWEEN)
-    return (time.perf_counter() - began) / (2 * STEPS_BETWEEN)
+    training.steps(STEPS_BETWEEN)
+    return time.perf_counter() - began
 
 
-def _measure(training: Training, way: Way) -> tuple[Times, float]:
-    """The times of each save, and the seconds per step while saves go on."""
-    times, walls = Times(), []
-    for number in range(SAVES):
-        began = time.perf_counter()
-        way.begin(number, training.state)
-        stall_s = time.perf_counter() - began
-        training.gradients()
-        waited = time.perf_counter()
-        way.copied()
-        stall_s += time.perf_counter() - waited
-        training.update()
-        training.steps(STEPS_BETWEEN - 1)
-        walls.append(time.perf_counter() - began)
-        way.durable()
-        times.stalls.append(stall_s)
-        times.totals.append(time.perf_counter() - began)
-    return times, median(walls[1:]) / STEPS_BETWEEN
+def _save(training: Training, way: Way, number: int, times: Times) -> None:
+    """One save while training goes on."""
+    began = time.perf_counter()
+    way.begin(number, training.state)
+    stall_s = time.perf_counter() - began
+    training.gradients()
+    waited = time.perf_counter()
+    way.copied()
+    stall_s += time.perf_counter() - waited
+    training.update()
+    training.steps(STEPS_BETWEEN - 1)
+    times.walls.append(time.perf_counter() - began)
+    way.durable()
+    times.stalls.append(stall_s)
+    times.totals.append(time.perf_counter() - began)
 
 
 def _ways(folder: Path) -> Iterator[Way]:

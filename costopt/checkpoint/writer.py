@@ -24,6 +24,8 @@ from costopt.domain.errors import CheckpointError, CostoptError
 
 PART_BYTES = 64 << 20
 LOOK_S = 1.0
+NICENESS = 10
+"""Training comes first where processors are short; a trainer that waits for a save needs none."""
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXFSZ)
 """Who stops the trainer wants its last state kept; a file that is too large is an error told."""
 
@@ -32,6 +34,7 @@ def main(trainer_pid: int) -> None:
     """Serve until the trainer is gone."""
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
+    os.nice(NICENESS)
     channel = Channel(socket.socket(fileno=0))
     writer = Writer(channel)
     while True:

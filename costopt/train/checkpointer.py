@@ -12,11 +12,13 @@ from typing import Any
 import torch
 
 from costopt.agent.status import RefusedCheckpoint, SavedCheckpoint
+from costopt.checkpoint.commit import SUPERSEDED_HINT, SupersededError
 from costopt.checkpoint.keep import KeepRule
 from costopt.checkpoint.line import head_now
 from costopt.checkpoint.manifest import Manifest
 from costopt.checkpoint.name import CheckpointName
 from costopt.checkpoint.place import CheckpointPlace
+from costopt.checkpoint.process_start import process_started_at
 from costopt.domain.errors import CheckpointError
 from costopt.train.outcome import Outcome, SaveFailed
 from costopt.train.save_queue import SaveQueue, State
@@ -46,8 +48,9 @@ class Checkpointer:
 
     ``keep`` says which checkpoints are kept, a number the newest so many. ``generation`` numbers
     the incarnation of the job: one of a later generation, or a later one of the same that has
-    claimed the place, supersedes this one, whose saves then fail. Restoring takes a later
-    generation over. ``refused`` names what the last restore passed over and why.
+    claimed the place, supersedes this one, whose saves then fail. Restoring takes over a later
+    generation that was at work before this process began; 0 takes over any. ``refused`` names what
+    the last restore passed over and why.
     """
 
     def __init__(self, uri: str | Path, *, keep: int | KeepRule = 3, generation: int = 0) -> None:
@@ -189,6 +192,12 @@ class Checkpointer:
     def _resume_from(self, restored: Restored) -> None:
         head = head_now(self._place)
         latest = restored.manifest.generation if head is None else head.generation
+        if head is not None and 0 < self.generation < latest and head.at > process_started_at():
+            raise SupersededError(
+                f"generation {self.generation} goes on from nothing in {self.uri}: generation "
+                f"{latest} has taken over since this process began",
+                hint=SUPERSEDED_HINT,
+            )
         generation = max(self.generation, restored.manifest.generation, latest)
         self._queue.resume(restored.name, generation)
 

@@ -222,3 +222,17 @@ def test_who_becomes_the_one_that_saves_goes_on_from_what_the_gang_saved(tmp_pat
     (tmp_path / "step-000000005.3.0" / "objects.pt").unlink()
     (tmp_path / "step-000000003.2.0" / "objects.pt").unlink()
     assert newest_step(tmp_path) == 2
+
+
+def test_a_later_generation_of_an_earlier_run_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ledger that was lost counts from 1 again; a trainer that slept before it restored wakes."""
+    Checkpointer(tmp_path, generation=3).save(10, {"step": 10})
+    with pytest.raises(CheckpointError, match="taken over since this process began"):
+        Checkpointer(tmp_path, generation=1).restore()
+    monkeypatch.setattr("costopt.train.checkpointer.process_started_at", time.time)
+    late = Checkpointer(tmp_path, generation=1)
+    assert late.restore() is not None
+    late.save(11, {"step": 11})
+    assert (newest_step(tmp_path), late.generation) == (11, 3)
