@@ -201,6 +201,30 @@ def test_a_writer_that_stops_while_it_cleans_up_takes_nothing_of_the_next(tmp_pa
     assert newest_step(tmp_path) == 50
 
 
+def test_a_writer_that_cleans_up_late_spares_what_the_next_has_begun(tmp_path: Path) -> None:
+    """The next one claims and begins a save between the old one's commit and its cleaning up."""
+    old = Committer(place_at(tmp_path), 1)
+    old.commit(saving(1))
+    committed = old._move_head(None)
+    later = Committer(place_at(tmp_path), 1, parent=old.parent)
+    later.claim()
+    begun = tmp_path / str(later._take_name(50))
+    old._prune(committed)
+    assert begun.is_dir()
+
+
+def test_a_writer_of_an_older_generation_that_comes_late_is_refused(tmp_path: Path) -> None:
+    Committer(place_at(tmp_path), 3).commit(saving(5))
+    late = Committer(place_at(tmp_path), 2)
+    with pytest.raises(SupersededError, match="generation 3 has taken over"):
+        late.claim()
+    with pytest.raises(SupersededError, match="generation 3 has taken over"):
+        late.commit(saving(9))
+    (tmp_path / "HEAD").unlink()
+    with pytest.raises(SupersededError, match="generation 3 has taken over"):
+        late.commit(saving(9))
+
+
 def test_random_claims_saves_and_deaths_leave_one_line(tmp_path: Path) -> None:
     draw = random.Random(8)
     dead_after = 10**9
