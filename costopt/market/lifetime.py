@@ -135,12 +135,15 @@ class Lifetimes:
         return (PRIOR_SHARE * PRIOR_SHARE_H + record.up_h) / (PRIOR_SHARE_H + record.watched_h)
 
     def rates(self, key: Hashable) -> Rates:
-        """Posterior means of the pool, whose prior are the other pools of its region."""
+        """Posterior means of the pool, whose prior are the other pools of its region.
+
+        Of keys that are tuples ending in a number of nodes, each other pool counts once, with the
+        gang nearest in size.
+        """
         record = self._records.get(key)
         if record is None:
             return self.prior
-        others = [r for r in self._records.values() if r.region == record.region]
-        shared = _posterior(self.prior, (r for r in others if r is not record))
+        shared = _posterior(self.prior, self._elsewhere(key, record.region))
         return _posterior(shared, (record,))
 
     def plain(self) -> list[list[Any]]:
@@ -172,6 +175,19 @@ class Lifetimes:
             raise ValueError("no such counts")
         return record
 
+    def _elsewhere(self, key: Hashable, region: str) -> Iterable[_Record]:
+        """One record of each other pool of the region."""
+        here, nodes = _pool_and_nodes(key)
+        nearest: dict[Hashable, tuple[int, _Record]] = {}
+        for other, record in self._records.items():
+            pool, count = _pool_and_nodes(other)
+            if record.region != region or pool == here:
+                continue
+            known = nearest.get(pool)
+            if known is None or abs(count - nodes) < known[0]:
+                nearest[pool] = abs(count - nodes), record
+        return (record for _, record in nearest.values())
+
     def _begin(self, region: str, up: bool, now: datetime) -> _Record:
         return _Record(region, self._nothing(), self._nothing(), up, now)
 
@@ -188,6 +204,12 @@ class Lifetimes:
         of_age = self.prior.class_at(record.age_h)
         record.hours[record.up][of_age] += apart_h
         record.endings[record.up][of_age] += up != record.up
+
+
+def _pool_and_nodes(key: Hashable) -> tuple[Hashable, int]:
+    if isinstance(key, tuple) and key and isinstance(key[-1], int):
+        return key[:-1], key[-1]
+    return key, 0
 
 
 def _posterior(prior: Rates, records: Iterable[_Record]) -> Rates:

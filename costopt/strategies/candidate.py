@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from costopt.domain.market import Pool
 from costopt.domain.view import JobView
 from costopt.market.lifetime import Lifetimes, Rates
+from costopt.strategies.learner import gang_key
 from costopt.strategies.option import Option
 from costopt.strategies.reserve import is_running
 
@@ -15,7 +16,7 @@ LONG_DOWN_H = 2.0
 """A pool away for longer than this is not taken to be back soon with its share of the time."""
 
 ELASTIC_POOLS = 2
-"""Of how many pools, the best, several gang sizes are weighed."""
+"""Of how many pools, those with the cheapest work, several gang sizes are weighed."""
 
 AS_OFTEN = 0.8
 """Another size is weighed where it is there for this share of the first one's time, or now."""
@@ -70,7 +71,7 @@ def look(
     lifetimes: Lifetimes,
     most: int,
 ) -> list[Candidate]:
-    """The present gang, a gang of each of the ``most`` best pools, and more sizes in the first two.
+    """The present gang, a gang of each of the ``most`` best pools, and more sizes in two.
 
     A pool that is seldom up does not displace a dearer one that is: what counts is the price for
     each share of the time. In a fixed order, for pools that come and go not to make a program of
@@ -82,14 +83,15 @@ def look(
         by_pool.setdefault(option.pool, []).append(_Gang(option, share))
     sizes = sorted((_sizes(each, fallback) for each in by_pool.values()), key=_price)[:most]
     chosen = {each[0].identity: each[0].option for each in sizes}
-    chosen |= {g.identity: g.option for each in sizes[:ELASTIC_POOLS] for g in each}
+    for each in sorted(sizes, key=lambda each: each[0].option.score_usd_per_unit)[:ELASTIC_POOLS]:
+        chosen |= {gang.identity: gang.option for gang in each}
     chosen |= {_Gang(o, 0.0).identity: o for o in gangs if is_running(job_view, o.targets)}
     return [_candidate(job_view, chosen[each], lifetimes) for each in sorted(chosen)]
 
 
 def key(job: str, option: Option) -> tuple[str, str, int]:
     """Under what a gang's capacity is learned: other jobs' nodes take from the same pool."""
-    return job, str(option.pool), option.nodes
+    return gang_key(job, option.pool, option.nodes)
 
 
 def _candidate(job_view: JobView, option: Option, lifetimes: Lifetimes) -> Candidate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Hashable
 from datetime import timedelta
 
 import pytest
@@ -14,7 +15,7 @@ PRIOR = Rates((0.0, 1.0), (2.0, 0.5), (1.0, 0.2))
 TICK_H = 0.1
 
 
-def _watch(lifetimes: Lifetimes, ups: str, key: str = "a", region: str = "r") -> None:
+def _watch(lifetimes: Lifetimes, ups: str, key: Hashable = "a", region: str = "r") -> None:
     """One look per tick; "1" is capacity."""
     for tick, up in enumerate(ups):
         lifetimes.look(key, region, up == "1", T0 + timedelta(hours=TICK_H * tick))
@@ -85,6 +86,17 @@ def test_zones_of_a_region_learn_from_each_other() -> None:
     assert near.up_per_hour[0] > 2 * PRIOR.up_per_hour[0]
     assert not far.differs(PRIOR, 1.05)
     assert lifetimes.rates("a").up_per_hour[0] > near.up_per_hour[0] * 0.9
+
+
+def test_of_gangs_of_several_sizes_each_other_pool_counts_once() -> None:
+    flicker = "01" * 60
+    alone, many = Lifetimes(PRIOR), Lifetimes(PRIOR)
+    for lifetimes, sizes in ((alone, (2,)), (many, (1, 2, 3, 4))):
+        for nodes in sizes:
+            _watch(lifetimes, flicker, ("job", "near", nodes))
+            _watch(lifetimes, "111", ("job", "here", nodes))
+    assert many.rates(("job", "here", 2)) == alone.rates(("job", "here", 2))
+    assert alone.rates(("job", "here", 2)).up_per_hour[0] > 1.2 * PRIOR.up_per_hour[0]
 
 
 def test_what_was_seen_fades() -> None:
