@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,9 @@ from hypothesis import strategies as st
 
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Phase, Throughput, ThroughputPoint
+from costopt.domain.market import Pool
+from costopt.domain.policy import Objective
+from costopt.domain.series import Series
 from costopt.replay.rehearsal import rehearse
 from tests.properties.test_shield import GAP_S, traces
 from tests.replay.cant_be_late import (
@@ -106,6 +110,50 @@ def test_it_is_in_time_whatever_the_phases(
     )
     assert run.summary.on_time is True
     assert run.summary.done_units == pytest.approx(task.work.amount)
+
+
+class Claimed:
+    """Forecasts that say the same at every look, true or not."""
+
+    def __init__(self, hourly: list[float]) -> None:
+        self.hourly = hourly
+
+    def prices(
+        self, pools: Collection[Pool], now: datetime, until: datetime
+    ) -> Mapping[Pool, Series]:
+        return dict.fromkeys(pools, self._from(now))
+
+    def carbon(
+        self, regions: Collection[str], now: datetime, until: datetime
+    ) -> Mapping[str, Series]:
+        return dict.fromkeys(regions, self._from(now))
+
+    def _from(self, now: datetime) -> Series:
+        at = tuple(now + timedelta(hours=hour) for hour in range(len(self.hourly)))
+        return Series(at, tuple(self.hourly), "claimed")
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    trace=traces,
+    slack_h=st.floats(0.5, 12.0),
+    hourly=st.lists(st.sampled_from([0.01, 1.0, 50.0, 900.0]), min_size=1, max_size=20),
+)
+def test_it_is_in_time_whatever_is_forecast(
+    trace: list[int], slack_h: float, hourly: list[float]
+) -> None:
+    deadline_h = TASK_H + 0.1 + GAP_S / 3600 + slack_h
+    weights = Objective(usd=1.0, usd_per_tonne_co2e=1000.0)
+    run = rehearse(
+        job(deadline_h, 0.1, TASK_H),
+        replace(policy("adaptive"), objective=weights),
+        market((trace * 200)[: int(3.1 * deadline_h * 3600 / GAP_S)], GAP_S),
+        machines=OneMachine(),
+        powers=OnePower(),
+        hazards=NoHazard(),
+        forecasts=Claimed(hourly),
+    )
+    assert run.summary.on_time is True
 
 
 def test_without_spot_it_costs_what_on_demand_does() -> None:
