@@ -1,0 +1,78 @@
+"""DistributedDataParallel under torchrun as it was, with costopt's Checkpointer alone.
+
+torchrun --nproc-per-node=2 torchrun_ddp.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+from costopt.train import Checkpointer
+
+SEED = 20
+SAVE_EVERY = 25
+
+
+def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """This rank's part of the step's batch: a pure function of (seed, step, rank)."""
+    draw = torch.Generator().manual_seed((SEED * 1_000_003 + step) * 1009 + dist.get_rank())
+    points = torch.randn(32, 2, generator=draw)
+    return points, (points[:, 1] > points[:, 0].sin()).long()
+
+
+def main() -> None:
+    """Train for ``--steps``, from the newest checkpoint that is whole."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--checkpoint", default="output/ddp")
+    options = parser.parse_args()
+    dist.init_process_group("gloo")
+    told = torch.zeros(1)
+    signal.signal(signal.SIGTERM, lambda *_: told.fill_(1.0))
+
+    torch.manual_seed(SEED)
+    model = nn.Sequential(nn.Linear(2, 64), nn.GELU(), nn.Linear(64, 2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    checkpointer = Checkpointer(
+        os.environ.get("COSTOPT_CHECKPOINT_URI", options.checkpoint),
+        generation=int(os.environ.get("COSTOPT_GENERATION", "0")),
+    )
+    # Every rank reads, so that all hold the same; only rank 0 writes.
+    restored = checkpointer.restore()
+    step = 0
+    if restored is not None:
+        model.load_state_dict(restored.state["model"])
+        optimizer.load_state_dict(restored.state["optimizer"])
+        step = restored.state["step"]
+    wrapped = DistributedDataParallel(model)
+
+    while step < options.steps:
+        points, sides = batch(step)
+        functional.cross_entropy(wrapped(points), sides).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad()
+        step += 1
+        stop = told.clone()
+        dist.all_reduce(stop)
+        if dist.get_rank() == 0 and (stop or step % SAVE_EVERY == 0 or step == options.steps):
+            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
+            checkpointer.save(step, state, world_size=dist.get_world_size())
+            print(f"saved step {step}", flush=True)
+        if stop:
+            break
+    dist.barrier()
+    dist.destroy_process_group()
+    sys.exit(143 if told else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""The examples for other loops train, save, and go on from what they saved."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ADAPTERS = ROOT / "examples" / "adapters"
+TIMEOUT_S = 120.0
+
+pytestmark = pytest.mark.xdist_group("processes")
+
+
+def run(folder: Path, script: str, steps: int, size: int = 1) -> str:
+    """What rank 0 of so many processes printed."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    base = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "providers")]),
+        "OMP_NUM_THREADS": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "WORLD_SIZE": str(size),
+    }
+    processes = [
+        subprocess.Popen(
+            [sys.executable, ADAPTERS / script, f"--steps={steps}", f"--checkpoint={folder / 'c'}"],
+            env=base | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+    said = [process.communicate(timeout=TIMEOUT_S) for process in processes]
+    assert all(process.returncode == 0 for process in processes), said
+    return said[0][0]
+
+
+def test_a_plain_loop_goes_on(tmp_path: Path) -> None:
+    assert "the result is exact" in run(tmp_path, "plain_loop.py", 10, size=2)
+    assert "done after 20 steps; the result is exact" in run(tmp_path, "plain_loop.py", 20)
+
+
+def test_ddp_saves_from_rank_0(tmp_path: Path) -> None:
+    assert "saved step 25" in run(tmp_path, "torchrun_ddp.py", 26, size=2)
+
+
+def test_a_sharded_model_is_cut_anew(tmp_path: Path) -> None:
+    assert "saved step 10 of 2 processes" in run(tmp_path, "fsdp2.py", 10, size=2)
+    said = run(tmp_path, "fsdp2.py", 12)
+    assert "begins at step 10" in said
+    assert "saved step 12 of 1 processes" in said
+
+
+def test_a_trainer_of_hugging_face_goes_on(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    assert "saved step 3" in run(tmp_path, "hugging_face.py", 3)
+    said = run(tmp_path, "hugging_face.py", 5)
+    assert "begins at step 3" in said
+    assert "saved step 5" in said
