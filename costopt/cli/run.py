@@ -161,7 +161,7 @@ def _run(live: LiveRun) -> None:
             _stop(live, show)
             raise
         except BaseException:
-            live.give_back("an error of the controller", save_within_s=SAVE_WITHIN_S)
+            _tell_left(live.give_back("an error of the controller", save_within_s=SAVE_WITHIN_S))
             raise
 
 
@@ -176,8 +176,13 @@ def _stop(live: LiveRun, show: OnTick) -> None:
         stop(live.engine, reason, show)
     except BaseException:
         with live.signals.unheard():
-            live.give_back(reason)
+            _tell_left(live.give_back(reason))
         raise
+
+
+def _tell_left(troubles: tuple[str, ...]) -> None:
+    for message in troubles:
+        _note(f"{message}; see `costopt reconcile`")
 
 
 def _tell_end(live: LiveRun, output: str) -> None:

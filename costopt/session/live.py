@@ -28,6 +28,7 @@ from costopt.market.hazard import LearnedHazard
 from costopt.session.cloud import Cloud
 from costopt.session.hazards import catalog_priors
 from costopt.session.learned import Learned
+from costopt.session.release import release_all
 from costopt.session.stop_signals import StopSignals, WakefulClock
 from costopt.session.told_quotas import told_quotas
 from costopt.strategies import build
@@ -84,20 +85,22 @@ class LiveRun:
             "checkpoints are kept",
         )
 
-    def give_back(self, reason: str, *, save_within_s: float = 0.0) -> None:
+    def give_back(self, reason: str, *, save_within_s: float = 0.0) -> tuple[str, ...]:
         """Give every node back, after at most ``save_within_s`` (of the wall) for checkpoints.
 
-        The ledger is told where it can be; a fault of it holds no node.
+        The ledger is told where it can be; a fault of it holds no node. Returns what could not be
+        given back, a sentence each.
         """
         with suppress(CostoptError):
             self._wait_for_saves(save_within_s)
-        for provider in self.engine.world.providers:
-            for node_id in self._living(provider):
-                provider.terminate(node_id)
+        engine, name = self.engine, self.job.name
+        record = engine.journal.records[name]
+        troubles = release_all(engine.world.providers, engine.settings.owner, name, record)
         # Whatever went wrong before is what the user must hear of, not this.
         with suppress(Exception):
             self.engine.stop(reason)
             self.engine.tick()
+        return troubles
 
     def _wait_for_saves(self, within_s: float) -> None:
         if within_s <= 0:

@@ -1,0 +1,41 @@
+"""Gives back every node of a job, whatever fails on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from costopt.domain.errors import ProviderError
+from costopt.domain.market import Pool
+from costopt.domain.ports import Provider
+from costopt.engine.record import JobRecord
+
+
+def release_all(
+    providers: Iterable[Provider], owner: str, job: str, record: JobRecord
+) -> tuple[str, ...]:
+    """What could not be given back or looked at, in a sentence each; empty where all went well.
+
+    Besides the nodes that providers list, those that live by the ledger are asked to go: a list
+    may fail or be behind.
+    """
+    troubles: list[str] = []
+    for provider in providers:
+        living = {
+            node_id: event.pool
+            for node_id, event in record.live.items()
+            if Pool.parse(event.pool).provider in provider.names
+        }
+        try:
+            for node in provider.nodes(owner):
+                if node.job == job and node.state.alive:
+                    living[node.node_id] = str(node.pool)
+                else:
+                    living.pop(node.node_id, None)
+        except ProviderError as error:
+            troubles.append(f"the nodes of {'+'.join(provider.names)} cannot be listed: {error}")
+        for node_id, pool in living.items():
+            try:
+                provider.terminate(node_id)
+            except ProviderError as error:
+                troubles.append(f"node {node_id} in {pool} may still run: {error.message}")
+    return tuple(troubles)

@@ -1,0 +1,55 @@
+"""Nodes are given back one by one: a provider's fault holds none of the others."""
+
+from __future__ import annotations
+
+import pytest
+
+from costopt.domain.errors import ThrottledError
+from costopt.domain.view import Target
+from costopt.session.release import release_all
+from tests.engine_fixtures import SPOT_A, Follow, Scene, always, task
+
+
+def _scene() -> Scene:
+    scene = Scene(
+        always(SPOT_A, 4, 2.0), jobs=[task(nodes=(1, 3))], strategy=Follow(Target(SPOT_A, 3))
+    )
+    scene.tick()
+    return scene
+
+
+def _release(scene: Scene) -> tuple[str, ...]:
+    record = scene.engine.journal.records["job"]
+    return release_all([scene.cloud], "costopt", "job", record)
+
+
+def test_all_nodes_are_given_back() -> None:
+    scene = _scene()
+    assert _release(scene) == ()
+    assert not scene.living()
+
+
+def test_one_that_cannot_be_given_back_is_told_and_holds_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = _scene()
+    release = scene.cloud.terminate
+
+    def sometimes(node_id: str) -> None:
+        if node_id == "sim-0001":
+            raise ThrottledError("too many calls")
+        release(node_id)
+
+    monkeypatch.setattr(scene.cloud, "terminate", sometimes)
+    (told,) = _release(scene)
+    assert "sim-0001" in told
+    assert "too many calls" in told
+    assert [node.node_id for node in scene.living()] == ["sim-0001"]
+
+
+def test_where_the_list_fails_the_ledgers_nodes_are_given_back() -> None:
+    scene = _scene()
+    scene.cloud.silent = {"nodes"}
+    (told,) = _release(scene)
+    assert "cannot be listed" in told
+    assert not scene.living()
