@@ -10,6 +10,20 @@ from costopt.domain.tenant import Tenant
 
 
 @dataclass(frozen=True, slots=True)
+class AccountGuards:
+    """What all jobs of the account together may cost and hold; None is no limit.
+
+    Dollars in all and per calendar month (UTC) stop the jobs, the others stop launches.
+    """
+
+    max_usd: float | None = None
+    max_usd_per_month: float | None = None
+    max_usd_per_hour: float | None = None
+    max_nodes: int | None = None
+    max_launches_per_hour: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """Quotas and tenants, these by name. A job whose tenant is not among them has weight 1.
 
@@ -23,10 +37,11 @@ class Account:
     owner: str = "costopt"
     store: str | None = None
     providers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    guards: AccountGuards = AccountGuards()
 
     @property
     def limits(self) -> tuple[Quota, ...]:
-        """The quotas, and as quotas what each tenant may have at a time."""
+        """The quotas, and as quotas what each tenant and all of them may have at a time."""
         of_tenants = (
             Quota(
                 f"of tenant {tenant.name}",
@@ -37,7 +52,15 @@ class Account:
             for tenant in self.tenants.values()
             if tenant.max_nodes is not None or tenant.max_usd_per_hour is not None
         )
-        return (*self.quotas, *of_tenants)
+        guards = self.guards
+        if guards.max_nodes is None and guards.max_usd_per_hour is None:
+            return (*self.quotas, *of_tenants)
+        of_all = Quota(
+            "of the account's guards",
+            max_nodes=guards.max_nodes,
+            max_usd_per_hour=guards.max_usd_per_hour,
+        )
+        return (*self.quotas, *of_tenants, of_all)
 
 
 UNLIMITED = Account()

@@ -17,5 +17,6 @@ class Tenant:
     name: str
     weight: float = 1.0
     max_usd: float | None = None
+    max_usd_per_month: float | None = None
     max_usd_per_hour: float | None = None
     max_nodes: int | None = None

@@ -26,16 +26,17 @@ class Draw:
         The launching job's nodes count under the cap that it will ask of them all, the others under
         the limit that they keep now; a node whose power is unknown draws without end.
         """
-        total = launch.nodes * self._node_kw(launch.pool, launch.power_cap_w)
+        total = launch.nodes * self.node_kw(launch.pool, launch.power_cap_w)
         for node in nodes:
             cap_w = launch.power_cap_w
             if node.job != launch.job:
                 limit = self._journal.records[node.job].power_limits.get(node.node_id)
                 cap_w = None if limit is None else limit.cap_w
-            total += self._node_kw(node.pool, cap_w)
+            total += self.node_kw(node.pool, cap_w)
         return total
 
-    def _node_kw(self, pool: Pool, cap_w: float | None) -> float:
+    def node_kw(self, pool: Pool, cap_w: float | None) -> float:
+        """What one node draws at the meter under this cap; without end where it is unknown."""
         power = self._powers.node_power(pool)
         if power is None:
             return math.inf

@@ -18,7 +18,9 @@ from costopt.domain.job import Job
 from costopt.domain.market import Pool
 from costopt.domain.policy import Limits
 from costopt.domain.view import Desired
+from costopt.engine.bounds import Bounds
 from costopt.engine.fleet import launched
+from costopt.engine.gate import Gate
 from costopt.engine.guards import MICROS, Guards
 from costopt.engine.journal import Journal
 from costopt.engine.refusal import Refusal
@@ -36,25 +38,26 @@ class Executor:
         settings: Settings,
         guards: Guards,
         jobs: Mapping[str, Job],
+        gate: Gate,
     ) -> None:
         self._world = world
         self._journal = journal
         self._settings = settings
         self._guards = guards
         self._jobs = jobs
+        self._gate = gate
         self._asked_to_drain: set[str] = set()
 
     def execute(
         self,
         actions: Iterable[Action],
         nodes: Sequence[Node],
-        prices: Mapping[Pool, float],
-        limits: Limits,
+        bounds: Mapping[str, Bounds],
         now: datetime,
     ) -> tuple[tuple[Node, ...], frozenset[Pool]]:
         """The nodes that were launched, and the pools that refused.
 
-        ``prices`` are those of the pools with room: in no other anything is launched.
+        ``bounds`` are by job; only in pools that have a price there anything is launched.
         A job that was refused a launch drains nothing: it decides again first.
         """
         new: list[Node] = []
@@ -63,7 +66,7 @@ class Executor:
         for action in actions:
             match action:
                 case Launch():
-                    started = self._launch(action, (*nodes, *new), prices, limits, now)
+                    started = self._launch(action, (*nodes, *new), bounds[action.job], now)
                     new += started or ()
                     if started is None:
                         refused.add(action.pool)
@@ -75,18 +78,21 @@ class Executor:
         return tuple(new), frozenset(refused)
 
     def ask_again(
-        self, desired: Desired, limits: Limits, now: datetime
+        self, desired: Desired, bounds: Mapping[str, Bounds], now: datetime
     ) -> tuple[tuple[Node, ...], frozenset[Pool]]:
         """Repeat the launches that were never answered and are still wanted, under their own keys.
 
         A launch that did happen gives the same nodes; one that did not, happens now. Gives the
-        nodes that are new, and the pools that refused.
+        nodes that are new, and the pools that refused. While launches are halted none is repeated.
         """
+        if self._gate.halt() is not None:
+            return (), frozenset()
         new: list[Node] = []
         refused: set[Pool] = set()
         for decision in desired.decisions:
             wanted = {str(target.pool) for target in decision.targets}
             intents = self._journal.records[decision.job].intents
+            limits = bounds[decision.job].limits
             for intent in [i for i in intents.values() if i.pool in wanted]:
                 started = self._call(intent, now)
                 if started is not None:
@@ -143,15 +149,16 @@ class Executor:
         self,
         launch: Launch,
         nodes: tuple[Node, ...],
-        prices: Mapping[Pool, float],
-        limits: Limits,
+        bounds: Bounds,
         now: datetime,
     ) -> tuple[Node, ...] | None:
         """The launched nodes, () while the answer is unknown or a guard refuses, None on a no."""
-        planned = prices.get(launch.pool)
+        planned = bounds.prices.get(launch.pool)
         if planned is None:
             return None
-        refusal = self._guards.launch_refusal(launch, planned, nodes, limits, now)
+        refusal = self._gate.halt() or self._guards.launch_refusal(
+            launch, planned, nodes, bounds, now
+        )
         if refusal is not None:
             self.trip(launch.job, refusal, now)
             return ()
@@ -166,7 +173,9 @@ class Executor:
         )
         self._journal.write(intent)
         started = self._call(intent, now)
-        return None if started is None else self._at_realized_price(started, intent, limits, now)
+        if started is None:
+            return None
+        return self._at_realized_price(started, intent, bounds.limits, now)
 
     def _call(self, intent: LaunchIntended, now: datetime) -> tuple[Node, ...] | None:
         """The nodes, () while the answer is unknown, None on a no."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from costopt.domain.errors import ProviderError
@@ -17,6 +17,7 @@ from costopt.domain.fleet import EndCause, Node, NodeState
 from costopt.domain.market import Interruption, Pool
 from costopt.domain.partial import PartlySilent
 from costopt.domain.ports import Provider
+from costopt.engine.gate import Gate
 from costopt.engine.journal import Journal
 from costopt.engine.record import JobRecord
 from costopt.engine.settings import Settings
@@ -28,13 +29,28 @@ class Fleet:
     """The living nodes of all jobs, as the providers confirm them."""
 
     def __init__(
-        self, world: World, journal: Journal, settings: Settings, silence: Silence
+        self, world: World, journal: Journal, settings: Settings, silence: Silence, gate: Gate
     ) -> None:
         self._world = world
         self._journal = journal
         self._settings = settings
         self._silence = silence
-        self.nodes: tuple[Node, ...] = ()
+        self._gate = gate
+        self._nodes: tuple[Node, ...] = ()
+        self._by_job: dict[str, list[Node]] = {}
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """All of them."""
+        return self._nodes
+
+    def nodes_of(self, job: str) -> Sequence[Node]:
+        """Those of one job."""
+        return self._by_job.get(job, ())
+
+    def add(self, nodes: Iterable[Node]) -> None:
+        """Take in nodes that were launched since the providers were last asked."""
+        self._keep((*self._nodes, *nodes))
 
     def observe(self, now: datetime) -> None:
         """Record launches, ends and notices that the ledger does not know yet.
@@ -58,8 +74,14 @@ class Fleet:
             listed_ids = {n.node_id for n in listed}
             self._close_missing(provider, listed_ids, now)
             living += [n for n in self._known(provider) if n.node_id not in listed_ids]
-        self.nodes = tuple(n for n in living if n.job in self._journal.records)
+        self._keep(n for n in living if n.job in self._journal.records)
         self._give_up_lost_launches(now)
+
+    def _keep(self, nodes: Iterable[Node]) -> None:
+        self._nodes = tuple(nodes)
+        self._by_job = {}
+        for node in self._nodes:
+            self._by_job.setdefault(node.job, []).append(node)
 
     def _take_in(self, provider: Provider, listed: Iterable[Node], now: datetime) -> Iterable[Node]:
         for node in listed:
@@ -73,7 +95,7 @@ class Fleet:
                     self._journal.write(self._ended(node, now))
             elif node.node_id in record.live:
                 yield node
-            else:
+            elif self._gate.acts:
                 _put_down(provider, node)
 
     def _ended(self, node: Node, now: datetime) -> Event:
@@ -151,7 +173,7 @@ class Fleet:
 
     def _known(self, provider: Provider) -> Iterable[Node]:
         """The provider's nodes that live by the ledger, as they were last seen."""
-        seen = {n.node_id: n for n in self.nodes}
+        seen = {n.node_id: n for n in self._nodes}
         for record in self._journal.records.values():
             for node_id, event in record.live.items():
                 node = seen.get(node_id) or self._remembered(event)

@@ -15,11 +15,23 @@ class Journal:
 
     def __init__(self, ledger: Ledger, jobs: Iterable[str]) -> None:
         self._ledger = ledger
-        self.records = {job: JobRecord(job) for job in jobs}
-        self.accounts = {job: JobAccount(job) for job in self.records}
-        for job in self.records:
-            for recorded in ledger.events(job):
-                self._apply(recorded.event)
+        self.records: dict[str, JobRecord] = {}
+        self.accounts: dict[str, JobAccount] = {}
+        for job in jobs:
+            self.open(job)
+
+    def open(self, job: str) -> None:
+        """Fold what the ledger holds of one more job. Raises LedgerError."""
+        record, account = JobRecord(job), JobAccount(job)
+        for recorded in self._ledger.events(job):
+            record.apply(recorded.event)
+            account.apply(recorded.event)
+        self.records[job], self.accounts[job] = record, account
+
+    def close(self, job: str) -> None:
+        """Forget a job; the ledger keeps what it holds of it."""
+        self.records.pop(job, None)
+        self.accounts.pop(job, None)
 
     def write(self, *events: Event) -> None:
         """Append, all or none, then fold. Raises LedgerError, and folds nothing then."""

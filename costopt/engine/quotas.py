@@ -11,6 +11,7 @@ from costopt.domain.job import Job
 from costopt.domain.market import InstanceType, Pool
 from costopt.domain.ports import Machines
 from costopt.domain.quota import Quota
+from costopt.domain.view import Target
 from costopt.engine.draw import ROUNDING_KW, Draw
 from costopt.engine.refusal import Refusal
 
@@ -27,6 +28,44 @@ class Quotas:
         self._machines = machines
         self._draw = draw
         self._jobs = jobs
+
+    @property
+    def bind(self) -> bool:
+        """Whether there is any quota at all."""
+        return bool(self._quotas)
+
+    @property
+    def most(self) -> Mapping[tuple[str, str], float]:
+        """By quota and unit, how much may be held at a time."""
+        return {(q.name, unit): most for q in self._quotas for unit, most in _limits(q)}
+
+    def load(
+        self, job: str, target: Target, usd_per_hour: float
+    ) -> Mapping[tuple[str, str], float]:
+        """By quota and unit, how much of it the target holds."""
+        loads: dict[tuple[str, str], float] = {}
+        machine = self._machines.machine(target.pool)
+        for quota in self._quotas:
+            if self._counts(quota, target.pool, job):
+                for unit, _ in _limits(quota):
+                    each = self._load_of_one(unit, target, machine, usd_per_hour)
+                    loads[quota.name, unit] = target.nodes * each
+        return loads
+
+    def _load_of_one(
+        self, unit: str, target: Target, machine: InstanceType | None, usd_per_hour: float
+    ) -> float:
+        match unit:
+            case "nodes":
+                return 1.0
+            case "GPUs":
+                return _gpus(machine)
+            case "vCPUs":
+                return _vcpus(machine)
+            case "$/h":
+                return usd_per_hour
+            case _:
+                return self._draw.node_kw(target.pool, target.power_cap_w)
 
     def refusal(self, launch: Launch, usd_per_hour: float, nodes: Sequence[Node]) -> Refusal | None:
         """The first quota that the launch, at this price of a node, would exceed; None: it fits."""
@@ -64,6 +103,17 @@ class Quotas:
             yield usd - ROUNDING_USD, quota.max_usd_per_hour, "$/h"
         if quota.max_kw is not None:
             yield self._draw.kw(launch, nodes) - ROUNDING_KW, quota.max_kw, "kW"
+
+
+def _limits(quota: Quota) -> Iterator[tuple[str, float]]:
+    limits = {
+        "nodes": quota.max_nodes,
+        "GPUs": quota.max_gpus,
+        "vCPUs": quota.max_vcpus,
+        "$/h": quota.max_usd_per_hour,
+        "kW": quota.max_kw,
+    }
+    return ((unit, float(most)) for unit, most in limits.items() if most is not None)
 
 
 def _gpus(machine: InstanceType | None) -> float:

@@ -29,6 +29,8 @@ class Settings:
     ``account``: the quotas and tenants that plans and launches keep to.
     ``noticed_share``: share of interruptions with a notice long enough to save on.
     ``explain``: whether decisions are recorded with the alternatives that were weighed.
+    ``patience_s``: after how long a tenant that waits goes before all others where there is not
+    room for all; None: launches are refused in the order in which they come, and nothing is shared.
     """
 
     owner: str = "costopt"
@@ -39,4 +41,5 @@ class Settings:
     noticed_share: float = 0.0
     account: Account = UNLIMITED
     explain: bool = False
+    patience_s: float | None = None
     new_key: Callable[[str, int], str] = random_key

@@ -6,38 +6,37 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from costopt.domain.errors import ProviderError
-from costopt.domain.events import DecisionMade, RunStopped
+from costopt.domain.errors import LedgerError
+from costopt.domain.events import DecisionMade
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job, Progress
-from costopt.domain.market import InstanceType, Offer, Pool
+from costopt.domain.market import Offer, Pool
 from costopt.domain.plan import COOLDOWN
-from costopt.domain.policy import Limits, Policy, Trigger
-from costopt.domain.ports import Provider, Strategy
-from costopt.domain.power import NodePower
-from costopt.domain.series import Series
-from costopt.domain.transfer import Transfer, transfers_of
-from costopt.domain.view import Decision, Desired, JobView, View
+from costopt.domain.policy import Policy
+from costopt.domain.ports import Strategy
+from costopt.domain.view import Decision, Desired
+from costopt.engine.admission import Admission
 from costopt.engine.baseline import submission
 from costopt.engine.bills import Bills
+from costopt.engine.bounds import Bounds
+from costopt.engine.cohort import Terms, cohorts
 from costopt.engine.execute import Executor
 from costopt.engine.fleet import Fleet
 from costopt.engine.gang import Gangs
+from costopt.engine.gate import Gate, OpenGate
 from costopt.engine.guards import Guards
 from costopt.engine.journal import Journal
 from costopt.engine.offers import Offers
+from costopt.engine.outlook import Outlook, Sight
 from costopt.engine.reconcile import Actual, PendingLaunch, reconcile
-from costopt.engine.rules import limits_now
 from costopt.engine.settings import Settings
 from costopt.engine.silence import Silence
+from costopt.engine.spending import Spending
+from costopt.engine.stops import Stops, stopped
 from costopt.engine.training import Training
 from costopt.engine.world import World
-from costopt.ledger.summary import JobState
-from costopt.market.screen import screen_offers
-from costopt.strategies.shield import slack_s
 
 ATTEMPTS_PER_TICK = 4
-ANYTHING = Policy("anything", limits=Limits(capacity_types=()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class TickResult:
 
 
 class Engine:
-    """Runs jobs under one policy. All it knows it can have again from the ledger."""
+    """Runs jobs, each under its own policy. All it knows it can have again from the ledger."""
 
     def __init__(
         self,
@@ -60,228 +59,178 @@ class Engine:
         strategy: Strategy,
         world: World,
         settings: Settings,
+        gate: Gate | None = None,
     ) -> None:
-        self.jobs = {job.name: job for job in jobs}
-        self.policy = policy
+        """``jobs`` all follow ``policy`` by ``strategy``; those that are added need not."""
+        self.jobs: dict[str, Job] = {}
         self.settings = settings
         self.world = world
-        self.journal = Journal(world.ledger, self.jobs)
+        self._gate = gate or OpenGate()
+        self._terms: dict[str, Terms] = {}
+        self.journal = Journal(world.ledger, ())
         self.training = Training(world, self.journal, self.jobs)
-        self._strategy = strategy
+        self.stops = Stops(self.journal)
+        self.spending = Spending(self.journal, self.jobs)
         silence = Silence(self.journal)
-        self._fleet = Fleet(world, self.journal, settings, silence)
+        self._fleet = Fleet(world, self.journal, settings, silence, self._gate)
         self._bills = Bills(world, self.journal, settings.owner)
         self._offers = Offers(world, self.journal, settings, silence, self.jobs)
-        self._guards = Guards(world, self.journal, settings.account, self.jobs)
-        self._executor = Executor(world, self.journal, settings, self._guards, self.jobs)
+        self._guards = Guards(world, self.journal, settings.account, self.jobs, self.spending)
+        self._executor = Executor(
+            world, self.journal, settings, self._guards, self.jobs, self._gate
+        )  # fmt: skip
         self._gangs = Gangs(world, self.journal, settings, self.training)
-        self._machines: dict[Pool, InstanceType] = {}
-        self._powers: dict[Pool, NodePower] = {}
-        self._stop_reasons: dict[str, str] = {}
+        self._admission = Admission(settings, self._guards.quotas)
+        self._outlook = Outlook(
+            world, self.journal, settings, self.jobs, self._fleet, self._offers, self.training,
+            self.stops,
+        )  # fmt: skip
+        for job in jobs:
+            self.add(job, Terms(policy, strategy))
+
+    def add(self, job: Job, terms: Terms) -> None:
+        """Control one more job, going on from what the ledger holds of it. Raises LedgerError.
+
+        A job that is here already takes on the new terms.
+        """
+        if job.name not in self.jobs:
+            self.journal.open(job.name)
+            self.jobs[job.name] = job
+            self.spending.reopen(job.name)
+        self._terms[job.name] = terms
+
+    def remove(self, job: str) -> None:
+        """Control a job no more; what it has cost keeps counting. Raises LedgerError for one
+        that still has nodes, or a launch without an answer."""
+        record = self.journal.records[job]
+        if record.live or record.intents:
+            raise LedgerError(f"job {job!r} still has nodes", hint="stop it first")
+        self.spending.close(job, self.world.clock.now())
+        del self.jobs[job], self._terms[job]
+        self.stops.end(job)
+        self.training.forget(job)
+        self.journal.close(job)
+
+    def retry(self, job: str) -> None:
+        """Let a job that failed try again. Raises LedgerError."""
+        begun = self.journal.accounts[job].submitted
+        if self.journal.records[job].failed is not None and begun is not None:
+            self.journal.write(replace(begun, at=self.world.clock.now()))
 
     def tick(self) -> TickResult:
         """One pass. What a provider refuses is recorded, never raised; LedgerError is raised."""
         now = self.world.clock.now()
         self._observe(now)
         desired = self._converge(now)
-        self._executor.release_drained(now)
-        self._confirm_stops(now)
+        if self._gate.acts:
+            self._executor.release_drained(now)
+        self.stops.confirm(now)
         return TickResult(now, self._over(), desired, self._fleet.nodes)
 
-    def stop(self, reason: str) -> None:
-        """Ask every job to checkpoint and give its nodes back; the next ticks carry it out."""
+    def stop(self, reason: str, job: str | None = None) -> None:
+        """Ask a job, or all, to checkpoint and give the nodes back; the next ticks do so."""
         now = self.world.clock.now()
-        for name in self.jobs:
+        for name in tuple(self.jobs) if job is None else (job,):
             self._stop(name, reason, now)
 
     def progress_of(self, job: str) -> Progress:
         """How far the job was at the last tick."""
         return self.training.progress.get(job, Progress())
 
+    @property
+    def told(self) -> tuple[Offer, ...]:
+        """What the providers offered at the last tick."""
+        return self._offers.told
+
     def _observe(self, now: datetime) -> None:
         self._fleet.observe(now)
         self._bills.settle(now)
         self.training.observe(now)
 
-    def _hold_to_budgets(self, limits: Limits, now: datetime) -> None:
-        for name, job in self.jobs.items():
-            refusal = self._guards.over_budget(job, limits, now)
-            if refusal is not None and not self.journal.records[name].over:
-                self._executor.trip(name, refusal, now)
-                self._stop(name, refusal.message, now)
+    def _hold_to_budgets(self, sights: Iterable[Sight], now: datetime) -> None:
+        for sight in sights:
+            for name in sight.cohort.jobs:
+                if not self.journal.records[name].over:
+                    self._hold_to_budget(name, sight.bounds, now)
 
-    def _stop(self, name: str, reason: str, now: datetime) -> None:
-        record = self.journal.records[name]
-        if record.over or name in self._stop_reasons:
+    def _hold_to_budget(self, name: str, bounds: Bounds, now: datetime) -> None:
+        refusal = self._guards.over_budget(self.jobs[name], bounds, now)
+        if refusal is None:
+            self.stops.guard_allows(name)
             return
-        self._stop_reasons[name] = reason
-        if record.submitted:
-            self._record(_stopped(name), now)
-        self._note_stop(name, now)
+        self._executor.trip(name, refusal, now)
+        self._stop(name, refusal.message, now, by_guard=True)
 
-    def _confirm_stops(self, now: datetime) -> None:
-        """What a gang still did while it stopped must not be the last word on the job."""
-        for name in self._stop_reasons:
-            record = self.journal.records[name]
-            if not (record.over or record.live or record.intents):
-                self._note_stop(name, now)
-
-    def _note_stop(self, name: str, now: datetime) -> None:
-        if self.journal.accounts[name].summary(now).state is not JobState.STOPPED:
-            self.journal.write(RunStopped(at=now, job=name, reason=self._stop_reasons[name]))
+    def _stop(self, name: str, reason: str, now: datetime, *, by_guard: bool = False) -> None:
+        stops_now = name in self.stops or self.journal.records[name].over
+        if not stops_now and self.journal.records[name].submitted:
+            self._record(stopped(name), now)
+        self.stops.begin(name, reason, now, by_guard=by_guard)
 
     def _converge(self, now: datetime) -> Desired:
         """Decide and act; where a pool refuses, decide again without it."""
         desired = Desired(())
         refused: frozenset[Pool] = frozenset()
         for _ in range(ATTEMPTS_PER_TICK):
-            view, limits = self._view(now, refused)
-            self._hold_to_budgets(limits, now)
-            self._submit(view, now)
-            desired = self._decide(view, now)
-            prices = {
-                o.pool: o.price_usd_per_hour.value
-                for o in view.offers
-                if o.price_usd_per_hour is not None and o.nodes_available != 0
-            }
-            late, refusing = self._executor.ask_again(desired, limits, now)
-            self._fleet.nodes += late
-            if refusing:
-                refused |= refusing
-                continue
-            actions = reconcile(desired, self._actual())
-            new, refusing = self._executor.execute(actions, self._fleet.nodes, prices, limits, now)
-            self._fleet.nodes += new
+            sights = self._outlook.look(cohorts(self._terms.items()), now, refused)
+            self._hold_to_budgets(sights, now)
+            self._submit(sights, now)
+            desired = self._decide(sights, now)
+            refusing = self._act(desired, _bounds(sights), now)
             if not refusing - refused and not self._unanswered(desired):
                 break
             refused |= refusing
-        for decision in desired.decisions:
-            self._gangs.form(self.jobs[decision.job], decision, self._fleet.nodes, now)
+        if self._gate.acts:
+            for decision in desired.decisions:
+                self._gangs.form(self.jobs[decision.job], decision, self._fleet.nodes, now)
         return desired
 
+    def _act(
+        self, desired: Desired, bounds: Mapping[str, Bounds], now: datetime
+    ) -> frozenset[Pool]:
+        """The pools that refused."""
+        if self._gate.acts:
+            late, refusing = self._executor.ask_again(desired, bounds, now)
+            self._fleet.add(late)
+            if refusing:
+                return refusing
+        actions = self._gate.permitted(reconcile(desired, self._actual()), bounds, now)
+        new, refusing = self._executor.execute(actions, self._fleet.nodes, bounds, now)
+        self._fleet.add(new)
+        return refusing
+
     def _unanswered(self, desired: Desired) -> bool:
-        """Whether a launch that is wanted still has no answer."""
+        """Whether a launch that is wanted, and may be asked for again, still has no answer."""
+        if not self._gate.acts or self._gate.halt() is not None:
+            return False
         return any(
             intent.pool in {str(target.pool) for target in decision.targets}
             for decision in desired.decisions
             for intent in self.journal.records[decision.job].intents.values()
         )
 
-    def _submit(self, view: View, now: datetime) -> None:
+    def _submit(self, sights: Iterable[Sight], now: datetime) -> None:
         """Begin the runs that are due; the baseline looks at all offers, allowed or not."""
-        for job_view in view.jobs:
-            if not self.journal.records[job_view.job.name].submitted:
-                priced, _ = screen_offers(self._offers.told, ANYTHING, now, check_age=False)
-                everything = replace(view, offers=self._fit(priced))
-                self.journal.write(submission(job_view.job, self.policy, everything, now))
+        for sight in sights:
+            for job_view in sight.view.jobs:
+                if not self.journal.records[job_view.job.name].submitted:
+                    everything = self._outlook.of_everything(sight.view)
+                    policy = sight.cohort.policy
+                    self.journal.write(submission(job_view.job, policy, everything, now))
 
-    def _view(self, now: datetime, refused: frozenset[Pool]) -> tuple[View, Limits]:
-        nodes = self._fleet.nodes
-        self._offers.observe(nodes, now)
-        for pool in (*(o.pool for o in self._offers.told), *(n.pool for n in nodes)):
-            self._learn(pool)
-        offers, rejections = self._offers.usable(self.policy, nodes, now, refused)
-        view = View(
-            now=now,
-            tick_s=self.settings.tick_s,
-            firm_s=min(_firm_s(p, now) for p in self.world.providers),
-            jobs=tuple(self._job_views(now)),
-            offers=self._fit(offers),
-            machines=self._machines,
-            powers=self._cappable_powers(),
-            policy=self.policy,
-            rejections=rejections,
-            transfers=self._transfers(),
-            account=self.settings.account,
-            price_forecasts=self._price_forecasts(now),
-            carbon_forecasts=self._carbon_forecasts(now),
-        )
-        limits = limits_now(self.policy, len(view.jobs), self._least_slack_s(view), now)
-        if limits is self.policy.limits:
-            return view, limits
-        policy = replace(self.policy, limits=limits)
-        offers, rejections = self._offers.usable(policy, nodes, now, refused)
-        limited = replace(view, offers=self._fit(offers), policy=policy, rejections=rejections)
-        return limited, limits
-
-    def _cappable_powers(self) -> Mapping[Pool, NodePower]:
-        """Power by pool, measured where it was; without caps where a node could not set one."""
-        powers = self.training.measured_powers(self._powers)
-        refused = {p for record in self.journal.records.values() for p in record.uncappable}
-        uncapped = {p: replace(powers[p], caps=()) for p in refused & powers.keys()}
-        return {**powers, **uncapped} if uncapped else powers
-
-    def _transfers(self) -> Mapping[tuple[str, str], Transfer]:
-        price = self.world.transfers
-        if price is None:
-            return {}
-        return transfers_of(self.jobs.values(), (offer.pool for offer in self._offers.told), price)
-
-    def _price_forecasts(self, now: datetime) -> Mapping[Pool, Series]:
-        forecasts = self.world.forecasts
-        if forecasts is None:
-            return {}
-        return forecasts.prices([o.pool for o in self._offers.told], now, self._last_deadline_at)
-
-    def _carbon_forecasts(self, now: datetime) -> Mapping[str, Series]:
-        forecasts = self.world.forecasts
-        if forecasts is None:
-            return {}
-        regions = {f"{o.pool.provider}/{o.pool.region}" for o in self._offers.told}
-        return forecasts.carbon(regions, now, self._last_deadline_at)
-
-    @property
-    def _last_deadline_at(self) -> datetime:
-        return max(job.deadline_at for job in self.jobs.values())
-
-    def _fit(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
-        """Those whose machine and power are known."""
-        return tuple(o for o in offers if o.pool in self._machines)
-
-    def _least_slack_s(self, view: View) -> float | None:
-        """The least slack of all jobs under the policy's own limits, where a rule asks for it."""
-        if not any(rule.trigger is Trigger.SLACK for rule in self.policy.rules):
-            return None
-        slacks = (slack_s(view, job_view) for job_view in view.jobs)
-        return min((s for s in slacks if s is not None), default=None)
-
-    def _learn(self, pool: Pool) -> None:
-        if pool not in self._machines:
-            machine = self.world.machines.machine(pool)
-            power = self.world.powers.node_power(pool)
-            if machine is not None and power is not None:
-                self._machines[pool] = machine
-                self._powers[pool] = power
-
-    def _job_views(self, now: datetime) -> list[JobView]:
-        views = []
-        for name, job in self.jobs.items():
-            record = self.journal.records[name]
-            if record.over or now < job.start_at:
-                continue
-            leaving = record.draining.keys() | record.noticed.keys()
-            nodes = tuple(
-                n for n in self._fleet.nodes if n.job == name and n.node_id not in leaving
-            )
-            views.append(
-                JobView(
-                    job,
-                    self.progress_of(name),
-                    nodes,
-                    self.training.speed_factor[name],
-                    self.training.capped_speed(job),
-                )
-            )
-        return views
-
-    def _decide(self, view: View, now: datetime) -> Desired:
-        wanted = self._strategy.decide(view)
-        decisions = tuple(
-            _stopped(d.job) if d.job in self._stop_reasons else d for d in wanted.decisions
-        )
+    def _decide(self, sights: Sequence[Sight], now: datetime) -> Desired:
+        wanted = [
+            decision
+            for sight in sights
+            if sight.view.jobs
+            for decision in sight.cohort.strategy.decide(sight.view).decisions
+        ]
+        wanted.sort(key=lambda decision: -self._terms[decision.job].priority)
+        decisions = [stopped(d.job) if d.job in self.stops else d for d in wanted]
+        decisions = self._admission.admit(decisions, sights, self._terms, now)
         for decision in decisions:
             self._record(decision, now)
-        return Desired(decisions)
+        return Desired(tuple(decisions))
 
     def _record(self, decision: Decision, now: datetime) -> None:
         record = self.journal.records[decision.job]
@@ -321,7 +270,7 @@ class Engine:
 
     def _over(self) -> bool:
         for name, record in self.journal.records.items():
-            wants = not record.over and name not in self._stop_reasons
+            wants = not record.over and name not in self.stops
             if wants or record.live or record.intents:
                 return False
         return True
@@ -338,13 +287,5 @@ class Engine:
         return tuple(name for name, r in self.journal.records.items() if not r.over)
 
 
-def _stopped(job: str) -> Decision:
-    return Decision(job, (), "stopping: checkpoint and give the nodes back", "stop")
-
-
-def _firm_s(provider: Provider, now: datetime) -> float:
-    """What a provider that does not answer promises: nothing."""
-    try:
-        return provider.firm_s(now)
-    except ProviderError:
-        return 0.0
+def _bounds(sights: Iterable[Sight]) -> Mapping[str, Bounds]:
+    return {name: sight.bounds for sight in sights for name in sight.cohort.jobs}

@@ -46,12 +46,13 @@ class Training:
         self._done_at: dict[str, datetime] = {}
         self.progress: dict[str, Progress] = {}
         self._measured_factor: dict[str, float] = {}
-        self.speed_factor: dict[str, float] = dict.fromkeys(jobs, 1.0)
+        self.speed_factor: dict[str, float] = {}
 
     def observe(self, now: datetime) -> None:
         """Record what the gangs have done since the last tick."""
         for name, job in self._jobs.items():
             record = self._journal.records[name]
+            self.speed_factor.setdefault(name, 1.0)
             if record.over:
                 continue
             self._power.observe(job, now)
@@ -60,6 +61,13 @@ class Training:
             self.progress[name] = progress
             self._journal.write(*self._news(job, record, progress, now))
             self._calibrate(job, record, progress)
+
+    def forget(self, job: str) -> None:
+        """The job is controlled no more."""
+        for known in (self._starts_at, self._begins_from, self._done_at, self.progress):
+            known.pop(job, None)
+        self._measured_factor.pop(job, None)
+        self.speed_factor.pop(job, None)
 
     def capped_speed(self, job: Job) -> float:
         """The share of its uncapped speed that the job's gang has under its power limits."""

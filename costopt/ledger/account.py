@@ -143,7 +143,7 @@ class JobAccount:
         return JobSummary(
             job=self.job,
             now=now,
-            state=self._state(),
+            state=self.state,
             strategy=None if terms is None else terms.strategy,
             policy=None if terms is None else terms.policy,
             unit=None if terms is None else terms.unit,
@@ -193,7 +193,9 @@ class JobAccount:
         basis = " and ".join(sorted(bases))
         return energy_basis(basis, bill.measured_uwh, bill.idle_uwh + bill.busy_uwh) or None
 
-    def _state(self) -> JobState:
+    @property
+    def state(self) -> JobState:
+        """What the job is doing."""
         if self.failure is not None:
             return JobState.FAILED
         if self.finished_at is not None:

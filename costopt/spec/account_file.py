@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from costopt.domain.account import Account
+from costopt.domain.account import Account, AccountGuards
 from costopt.domain.market import CapacityType
 from costopt.domain.quota import Quota
 from costopt.domain.tenant import Tenant
@@ -55,8 +55,21 @@ class TenantSection(Section):
         default=1.0, description="claim on what is short, relative to the other tenants'"
     )
     max_usd: Positive | None = Field(default=None, description="default: no limit")
+    max_usd_per_month: Positive | None = Field(default=None, description="default: no limit")
     max_usd_per_hour: Positive | None = Field(default=None, description="default: no limit")
     max_nodes: Count | None = Field(default=None, description="at once; default: no limit")
+
+
+class GuardsSection(Section):
+    """What all jobs together may cost and hold."""
+
+    max_usd: Positive | None = Field(default=None, description="in all; default: no limit")
+    max_usd_per_month: Positive | None = Field(
+        default=None, description="in a calendar month (UTC); default: no limit"
+    )
+    max_usd_per_hour: Positive | None = Field(default=None, description="default: no limit")
+    max_nodes: Count | None = Field(default=None, description="at once; default: no limit")
+    max_launches_per_hour: Many | None = Field(default=None, description="nodes; default: no limit")
 
 
 class AccountFile(Section):
@@ -82,6 +95,10 @@ class AccountFile(Section):
         default_factory=dict,
         description="the clouds to rent from, by the name of their adapter, with its options",
     )
+    guards: GuardsSection | None = Field(
+        default=None,
+        description="what stops launches and spending; default: the daemon's own guards",
+    )
 
 
 def account_of(file: AccountFile, document: Document) -> Account:
@@ -103,6 +120,9 @@ def account_of(file: AccountFile, document: Document) -> Account:
         owner=file.owner,
         store=file.store,
         providers=file.providers,
+        guards=AccountGuards()
+        if file.guards is None
+        else AccountGuards(**file.guards.model_dump()),
     )
 
 

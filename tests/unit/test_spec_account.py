@@ -94,7 +94,7 @@ def test_an_account_names_its_clouds_with_their_options(tmp_path: Path) -> None:
 def test_the_schema_describes_every_field() -> None:
     schema = account_schema()
     assert schema["$id"] == "urn:costopt:schema:account:1"
-    known = {"kind", "version", "quotas", "tenants", "owner", "store", "providers"}
+    known = {"kind", "version", "quotas", "tenants", "owner", "store", "providers", "guards"}
     assert set(schema["properties"]) == known
     for section in ("QuotaSection", "TenantSection"):
         fields = schema["$defs"][section]["properties"].values()

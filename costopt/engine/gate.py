@@ -1,0 +1,49 @@
+"""Whether what was decided is also done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from costopt.domain.fleet import Action
+from costopt.engine.bounds import Bounds
+from costopt.engine.refusal import Refusal
+
+
+class Gate(Protocol):
+    """Stands between what the engine would do and the providers."""
+
+    @property
+    def acts(self) -> bool:
+        """Whether anything at all may be done: gangs formed, drained nodes given back."""
+        ...
+
+    def permitted(
+        self, actions: Sequence[Action], bounds: Mapping[str, Bounds], now: datetime
+    ) -> tuple[Action, ...]:
+        """Those of the actions that may be done now, in their order."""
+        ...
+
+    def halt(self) -> Refusal | None:
+        """Why nothing may be launched at this instant, or None."""
+        ...
+
+
+class OpenGate:
+    """All that is decided is done."""
+
+    acts = True
+
+    def permitted(
+        self,
+        actions: Sequence[Action],
+        bounds: Mapping[str, Bounds],  # noqa: ARG002 - they are all the same to it
+        now: datetime,  # noqa: ARG002
+    ) -> tuple[Action, ...]:
+        """All of them."""
+        return tuple(actions)
+
+    def halt(self) -> None:
+        """Never."""
+        return

@@ -1,0 +1,199 @@
+"""What decisions rest on at one tick: the market, the jobs and what is known of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from costopt.domain.errors import ProviderError
+from costopt.domain.job import Job, Progress
+from costopt.domain.market import InstanceType, Offer, Pool
+from costopt.domain.policy import Limits, Policy, Trigger
+from costopt.domain.ports import Provider
+from costopt.domain.power import NodePower
+from costopt.domain.series import Series
+from costopt.domain.transfer import Transfer, transfers_of
+from costopt.domain.view import JobView, View
+from costopt.engine.bounds import Bounds
+from costopt.engine.cohort import Cohort
+from costopt.engine.fleet import Fleet
+from costopt.engine.journal import Journal
+from costopt.engine.offers import Offers
+from costopt.engine.rules import limits_now
+from costopt.engine.settings import Settings
+from costopt.engine.stops import Stops
+from costopt.engine.training import Training
+from costopt.engine.world import World
+from costopt.market.screen import screen_offers
+from costopt.strategies.shield import slack_s
+
+ANYTHING = Policy("anything", limits=Limits(capacity_types=()))
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What one cohort sees, and within what its launches stay."""
+
+    cohort: Cohort
+    view: View
+    bounds: Bounds
+
+
+class Outlook:
+    """Learns the machines and powers of pools as it meets them."""
+
+    def __init__(
+        self,
+        world: World,
+        journal: Journal,
+        settings: Settings,
+        jobs: Mapping[str, Job],
+        fleet: Fleet,
+        offers: Offers,
+        training: Training,
+        stops: Stops,
+    ) -> None:
+        self._world = world
+        self._journal = journal
+        self._settings = settings
+        self._jobs = jobs
+        self._fleet = fleet
+        self._offers = offers
+        self._training = training
+        self._stops = stops
+        self._machines: dict[Pool, InstanceType] = {}
+        self._powers: dict[Pool, NodePower] = {}
+
+    def look(
+        self, cohorts: Iterable[Cohort], now: datetime, refused: frozenset[Pool]
+    ) -> tuple[Sight, ...]:
+        """Ask the market, and say what each cohort sees; one without a job that is due, nothing."""
+        nodes = self._fleet.nodes
+        self._offers.observe(nodes, now)
+        for pool in (*(o.pool for o in self._offers.told), *(n.pool for n in nodes)):
+            self._learn(pool)
+        background = View(
+            now=now,
+            tick_s=self._settings.tick_s,
+            firm_s=min((_firm_s(p, now) for p in self._world.providers), default=0.0),
+            jobs=(),
+            offers=(),
+            machines=self._machines,
+            powers=self._cappable_powers(),
+            policy=ANYTHING,
+            transfers=self._transfers(),
+            account=self._settings.account,
+            price_forecasts=self._price_forecasts(now),
+            carbon_forecasts=self._carbon_forecasts(now),
+        )
+        return tuple(self._sight(cohort, background, refused) for cohort in cohorts)
+
+    def of_everything(self, view: View) -> View:
+        """The same with every offer that has a price, allowed or not."""
+        priced, _ = screen_offers(self._offers.told, ANYTHING, view.now, check_age=False)
+        return replace(view, offers=self._fit(priced))
+
+    def _sight(self, cohort: Cohort, background: View, refused: frozenset[Pool]) -> Sight:
+        now = background.now
+        jobs = tuple(self._job_view(name) for name in self._wanting(cohort, now))
+        together = frozenset(cohort.jobs)
+        nodes = [node for name in cohort.jobs for node in self._fleet.nodes_of(name)]
+        view = replace(background, jobs=jobs, policy=cohort.policy)
+        if not jobs:
+            return Sight(cohort, view, Bounds(cohort.policy.limits, {}, together))
+        offers, rejections = self._offers.usable(cohort.policy, nodes, now, refused)
+        view = replace(view, offers=self._fit(offers), rejections=rejections)
+        limits = limits_now(cohort.policy, len(jobs), self._least_slack_s(view), now)
+        if limits is not cohort.policy.limits:
+            policy = replace(cohort.policy, limits=limits)
+            offers, rejections = self._offers.usable(policy, nodes, now, refused)
+            fit = self._fit(offers)
+            view = replace(view, offers=fit, policy=policy, rejections=rejections)
+        return Sight(cohort, view, Bounds(limits, _prices(view), together))
+
+    def _wanting(self, cohort: Cohort, now: datetime) -> Iterable[str]:
+        """Jobs of the cohort that are due and neither over nor stopped for good."""
+        for name in cohort.jobs:
+            record = self._journal.records[name]
+            resting = record.submitted and self._stops.is_at_rest(name)
+            if now >= self._jobs[name].start_at and not (record.over or resting):
+                yield name
+
+    def _job_view(self, name: str) -> JobView:
+        record, job = self._journal.records[name], self._jobs[name]
+        leaving = record.draining.keys() | record.noticed.keys()
+        nodes = tuple(n for n in self._fleet.nodes_of(name) if n.node_id not in leaving)
+        return JobView(
+            job,
+            self._training.progress.get(name, Progress()),
+            nodes,
+            self._training.speed_factor.get(name, 1.0),
+            self._training.capped_speed(job),
+        )
+
+    def _cappable_powers(self) -> Mapping[Pool, NodePower]:
+        """Power by pool, measured where it was; without caps where a node could not set one."""
+        powers = self._training.measured_powers(self._powers)
+        refused = {p for record in self._journal.records.values() for p in record.uncappable}
+        uncapped = {p: replace(powers[p], caps=()) for p in refused & powers.keys()}
+        return {**powers, **uncapped} if uncapped else powers
+
+    def _transfers(self) -> Mapping[tuple[str, str], Transfer]:
+        price = self._world.transfers
+        if price is None:
+            return {}
+        return transfers_of(self._jobs.values(), (offer.pool for offer in self._offers.told), price)
+
+    def _price_forecasts(self, now: datetime) -> Mapping[Pool, Series]:
+        forecasts, until = self._world.forecasts, self._last_deadline_at
+        if forecasts is None or until is None:
+            return {}
+        return forecasts.prices([o.pool for o in self._offers.told], now, until)
+
+    def _carbon_forecasts(self, now: datetime) -> Mapping[str, Series]:
+        forecasts, until = self._world.forecasts, self._last_deadline_at
+        if forecasts is None or until is None:
+            return {}
+        regions = {f"{o.pool.provider}/{o.pool.region}" for o in self._offers.told}
+        return forecasts.carbon(regions, now, until)
+
+    @property
+    def _last_deadline_at(self) -> datetime | None:
+        return max((job.deadline_at for job in self._jobs.values()), default=None)
+
+    def _fit(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
+        """Those whose machine and power are known."""
+        return tuple(o for o in offers if o.pool in self._machines)
+
+    def _least_slack_s(self, view: View) -> float | None:
+        """The least slack of all jobs under the policy's own limits, where a rule asks for it."""
+        if not any(rule.trigger is Trigger.SLACK for rule in view.policy.rules):
+            return None
+        slacks = (slack_s(view, job_view) for job_view in view.jobs)
+        return min((s for s in slacks if s is not None), default=None)
+
+    def _learn(self, pool: Pool) -> None:
+        if pool not in self._machines:
+            machine = self._world.machines.machine(pool)
+            power = self._world.powers.node_power(pool)
+            if machine is not None and power is not None:
+                self._machines[pool] = machine
+                self._powers[pool] = power
+
+
+def _prices(view: View) -> Mapping[Pool, float]:
+    """Of the pools with room."""
+    return {
+        o.pool: o.price_usd_per_hour.value
+        for o in view.offers
+        if o.price_usd_per_hour is not None and o.nodes_available != 0
+    }
+
+
+def _firm_s(provider: Provider, now: datetime) -> float:
+    """What a provider that does not answer promises: nothing."""
+    try:
+        return provider.firm_s(now)
+    except ProviderError:
+        return 0.0
