@@ -18,7 +18,7 @@ from costopt.domain.market import Pool
 from costopt.ledger.sqlite import open_ledger
 from costopt.session.reconcilable import simulated_clouds
 from costopt.session.simulated_cloud import CLOCK
-from costopt_sim.process_group import is_running
+from costopt_sim.process_group import is_running, kill_node
 from tests.aws.account import SPOT, NewAccount
 from tests.aws.overlay.faults import drop, unauthorized
 from tests.live_run import CALM, history
@@ -208,10 +208,16 @@ def test_a_simulated_node_without_a_ledger_is_ended(folder: Path) -> None:
         simulated_clouds(folder, ledger, market, "me") as (cloud,),
     ):
         (node,) = cloud.provider.launch(LaunchRequest("me", "job", pool, 1, "a"))
-    record = json.loads(
-        (folder / "jobs" / "job" / "nodes" / node.node_id / "node.json").read_text()
-    )
+    disk = folder / "jobs" / "job" / "nodes" / node.node_id
+    record = json.loads((disk / "node.json").read_text())
     more = ["--market", str(folder / "market.parquet"), "--grace", "1s"]
+    try:
+        _is_found_and_ended(folder, more, node, record)
+    finally:
+        kill_node(disk, record["pid"])
+
+
+def _is_found_and_ended(folder: Path, more: list[str], node: Node, record: dict[str, int]) -> None:
     assert set(_rows(_reconcile(folder, *more))) == {node.node_id}
     assert is_running(record["pid"], record["started_ticks"])
     assert _rows(_reconcile(folder, *more, "--apply"))[node.node_id]["done"] == "given back"
