@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 
 from tests.aws.fixtures import account, aws_clients, aws_server, cloud
+from tests.postgres_server import postgres, postgres_url
 
-__all__ = ["account", "aws_clients", "aws_server", "cloud"]
+__all__ = ["account", "aws_clients", "aws_server", "cloud", "postgres", "postgres_url"]
 
 
 def pytest_configure() -> None:

@@ -16,11 +16,11 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
+from costopt.database.failure import sqlite_error
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import Event
 from costopt.domain.ports import RecordedEvent
 from costopt.ledger.codec import decode, encode
-from costopt.ledger.failure import ledger_error
 from costopt.ledger.lock import controller_lock
 from costopt.ledger.migrations import migrate
 
@@ -46,7 +46,7 @@ class SqliteLedger:
         try:
             self._connection = _connect(self.path, create)
         except sqlite3.Error as error:
-            raise ledger_error(self.path, error) from error
+            raise sqlite_error(f"ledger {self.path}", error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -76,7 +76,7 @@ class SqliteLedger:
             try:
                 self._insert(rows)
             except sqlite3.Error as error:
-                raise ledger_error(self.path, error) from error
+                raise sqlite_error(f"ledger {self.path}", error) from error
             except UnicodeEncodeError as error:
                 raise LedgerError(
                     f"ledger {self.path}: a job's name is no valid text: {error}",
@@ -133,7 +133,7 @@ class SqliteLedger:
             try:
                 return self._connection.execute(query, parameters).fetchall()
             except sqlite3.Error as error:
-                raise ledger_error(self.path, error) from error
+                raise sqlite_error(f"ledger {self.path}", error) from error
 
     def _decoded(self, seq: int, body: str) -> Event:
         try:

@@ -118,7 +118,7 @@ def refusal(path: Path, *, create: bool = True) -> LedgerError:
 def test_a_file_that_is_no_database_is_refused_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("my notes, not a ledger\n" * 100)
-    assert "it is no ledger" in refusal(path).message
+    assert "it is no database of costopt" in refusal(path).message
     assert path.read_text() == "my notes, not a ledger\n" * 100
 
 

@@ -1,0 +1,1 @@
+"""Databases by their place: a SQLite file or a PostgreSQL URL, what they refuse, their steps."""

@@ -1,0 +1,135 @@
+"""Transactions of SQLAlchemy on a SQLite file or a PostgreSQL server, alike.
+
+A writing transaction keeps other writers of the same part out from its beginning: on SQLite by
+BEGIN IMMEDIATE, on PostgreSQL by an advisory lock. Times of waiting are bounded on both.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, text
+from sqlalchemy.exc import DBAPIError, ResourceClosedError
+
+from costopt.database.failure import postgres_error, sqlite_error
+from costopt.database.place import is_url, postgres_url, shown
+from costopt.domain.errors import LedgerError
+
+BUSY_TIMEOUT_S = 10.0
+CONNECT_TIMEOUT_S = 5
+IDLE_TRANSACTION_S = 5
+"""A process that stands still in a transaction loses it, and what it locked, after this long."""
+
+
+class Database:
+    """One part ("ledger", "registry") of a database; safe to share between threads."""
+
+    def __init__(self, part: str, place: Path | str, lock: int) -> None:
+        """``lock`` is the part's advisory lock on PostgreSQL. Connects at the first use."""
+        self.part = part
+        if is_url(place):
+            url = postgres_url(str(place))
+            self.what = f"{part} {shown(url)}"
+            self.engine = _postgres_engine(url)
+        else:
+            self.what = f"{part} {place}"
+            self.engine = _sqlite_engine(Path(place))
+        self.on_postgres = is_url(place)
+        self._writer = self.engine.execution_options(costopt_writes=True)
+        self._lock = lock
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """One consistent view. Raises LedgerError."""
+        with self._told(), self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """All or nothing, durable on leaving, one writer at a time. Raises LedgerError."""
+        with self._told(), self._writer.connect() as connection, connection.begin():
+            if self.on_postgres:
+                connection.execute(
+                    text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": self._lock}
+                )
+            yield connection
+
+    def close(self) -> None:
+        """Close all connections; one that is used again is opened again."""
+        self.engine.dispose()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except DBAPIError as error:
+            raise self._refusal(error.orig or error) from error
+        except ResourceClosedError as error:
+            raise LedgerError(f"{self.what}: {error}", hint="open it again") from error
+        except UnicodeEncodeError as error:
+            raise LedgerError(
+                f"{self.what}: a name is no valid text: {error}", hint="choose another name"
+            ) from error
+
+    def _refusal(self, error: BaseException) -> LedgerError:
+        if isinstance(error, sqlite3.Error):
+            return sqlite_error(self.what, error)
+        return postgres_error(self.what, error)
+
+
+def _postgres_engine(url: URL) -> Engine:
+    options = " ".join(
+        f"-c {name}={value}"
+        for name, value in {
+            "synchronous_commit": "on",
+            "timezone": "UTC",
+            "lock_timeout": f"{BUSY_TIMEOUT_S:.0f}s",
+            "statement_timeout": "60s",
+            "idle_in_transaction_session_timeout": f"{IDLE_TRANSACTION_S}s",
+        }.items()
+    )
+    return create_engine(
+        url,
+        connect_args={
+            "connect_timeout": CONNECT_TIMEOUT_S,
+            "application_name": "costopt",
+            "options": options,
+            "keepalives_idle": 15,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 20_000,
+        },
+        pool_pre_ping=True,
+        pool_size=5,
+        max_overflow=5,
+        pool_timeout=BUSY_TIMEOUT_S,
+    )
+
+
+def _sqlite_engine(path: Path) -> Engine:
+    engine = create_engine(
+        URL.create("sqlite", database=str(path.absolute())),
+        connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False},
+    )
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, _: object) -> None:
+    # SQLAlchemy begins transactions itself: sqlite3 must not begin others.
+    connection.isolation_level = None
+    (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
+    if journal != "wal":
+        connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writes = connection.get_execution_options().get("costopt_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,102 @@
+"""What a database's refusals mean to the user, and what to do about them."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from costopt.domain.errors import LedgerError
+
+_SQLITE: dict[str, tuple[str, str]] = {
+    "SQLITE_FULL": (
+        "the disk is full",
+        "free some space; nothing was half-written, and the job resumes from its events",
+    ),
+    "SQLITE_READONLY": (
+        "it is read-only",
+        "give this user write permission on the file and its folder, or name another file",
+    ),
+    "SQLITE_PERM": ("access is denied", "give this user permission on the file and its folder"),
+    "SQLITE_CANTOPEN": (
+        "it cannot be opened",
+        "check that the folder exists and that this user may write to it",
+    ),
+    "SQLITE_NOTADB": (
+        "it is no database of costopt",
+        "name another file, or restore it from a backup",
+    ),
+    "SQLITE_CORRUPT": (
+        "it is corrupt",
+        "restore it from a backup, or save what is left: sqlite3 LEDGER .recover | sqlite3 NEW",
+    ),
+    "SQLITE_BUSY": (
+        "another process has been writing to it for too long",
+        "wait for that process, or stop it",
+    ),
+    "SQLITE_IOERR": (
+        "the disk refused to read or write",
+        "check the disk and its free space and quota; nothing was half-written",
+    ),
+}
+
+_AGAIN = "it is asked again at the next use; check that PostgreSQL runs and can be reached"
+_POSTGRES: dict[str, tuple[str, str]] = {
+    "08": ("the connection was lost", _AGAIN),
+    "57P": ("the server ended the connection", _AGAIN),
+    "53100": ("the server's disk is full", "free some space there; nothing was half-written"),
+    "53300": ("the server has too many connections", "close some, or raise max_connections"),
+    "53": ("the server is short of means", "look at its log"),
+    "25006": (
+        "the server is read-only",
+        "name the primary server: this one is a standby, or was made read-only",
+    ),
+    "25P03": ("the server ended a transaction that stood still", _AGAIN),
+    "28": (
+        "the server refused the user or the password",
+        "check the user of the URL; the password may stand in PGPASSWORD or ~/.pgpass",
+    ),
+    "3D000": ("the database does not exist", "create it: createdb NAME"),
+    "42501": (
+        "permission is denied",
+        "give the user of the URL all rights on the tables, or let it own the database",
+    ),
+    "55P03": ("another process has been writing to it for too long", "wait for it, or stop it"),
+    "XX001": ("a page of it is corrupt", "restore the database from a backup"),
+    "XX002": ("an index of it is corrupt", "rebuild it: REINDEX DATABASE; then check the disk"),
+}
+
+
+def sqlite_error(what: str, error: sqlite3.Error) -> LedgerError:
+    """The LedgerError that says what happened to ``what``, such as "ledger PATH"."""
+    name = getattr(error, "sqlite_errorname", None) or ""
+    primary = "_".join(name.split("_")[:2])
+    if primary not in _SQLITE:
+        return LedgerError(f"{what}: {error}", hint="check the file and its disk")
+    meaning, hint = _SQLITE[primary]
+    return LedgerError(f"{what}: {meaning} ({error})", hint=hint)
+
+
+def postgres_error(what: str, error: BaseException) -> LedgerError:
+    """The same of an error of psycopg; one without an SQLSTATE is a lost connection.
+
+    Codes: postgresql.org/docs/15/errcodes-appendix.html.
+    """
+    state = getattr(error, "sqlstate", None) or _state_told(str(error))
+    said = " ".join(str(error).split())
+    for length in (5, 3, 2):
+        if state[:length] in _POSTGRES:
+            meaning, hint = _POSTGRES[state[:length]]
+            return LedgerError(f"{what}: {meaning} ({said})", hint=hint)
+    return LedgerError(f"{what}: {said}", hint="look at the server's log")
+
+
+def _state_told(said: str) -> str:
+    """Of a connection that never came about psycopg only tells what the server said."""
+    if "authentication failed" in said or "no pg_hba.conf entry" in said:
+        return "28P01"
+    if "database" in said and "does not exist" in said:
+        return "3D000"
+    if "role" in said and "does not exist" in said:
+        return "28000"
+    if "too many clients" in said or "too many connections" in said:
+        return "53300"
+    return "08006"

@@ -1,0 +1,50 @@
+"""Where a database is: a SQLite file, or a PostgreSQL server by URL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from costopt.domain.errors import LedgerError, MissingExtraError
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
+
+URL_MARK = "://"
+POSTGRESQL_SCHEMES = ("postgresql", "postgres", "postgresql+psycopg")
+DRIVER = "postgresql+psycopg"
+
+
+def is_url(place: Path | str) -> bool:
+    """Whether ``place`` names a server, not a file."""
+    return isinstance(place, str) and URL_MARK in place
+
+
+def postgres_url(text: str) -> URL:
+    """The URL for SQLAlchemy. Raises LedgerError for another scheme, MissingExtraError.
+
+    The message never holds the password.
+    """
+    try:
+        import psycopg  # noqa: F401
+        from sqlalchemy import make_url
+        from sqlalchemy.exc import ArgumentError
+    except ImportError as error:
+        raise MissingExtraError(
+            "a PostgreSQL database needs SQLAlchemy and psycopg",
+            hint='install the extra: pip install "costopt[daemon]"',
+        ) from error
+    scheme = text.partition(URL_MARK)[0]
+    hint = "write it as postgresql://USER@HOST:5432/DATABASE"
+    if scheme not in POSTGRESQL_SCHEMES:
+        raise LedgerError(f"no database is reached by {scheme}://", hint=hint)
+    try:
+        return make_url(text).set(drivername=DRIVER)
+    except (ArgumentError, ValueError) as error:
+        raise LedgerError(f"a {scheme}:// URL cannot be read", hint=hint) from error
+
+
+def shown(url: URL) -> str:
+    """The URL for messages and logs, without passwords, in its options neither."""
+    host = {name: url.query[name] for name in ("host", "port") if name in url.query}
+    return url.set(drivername="postgresql", query=host).render_as_string(hide_password=True)

@@ -1,0 +1,55 @@
+"""Who may tell a daemon what, over the network."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+
+class Scope(StrEnum):
+    """``read`` looks, ``submit`` hands in jobs and steers them, ``admin`` does everything else."""
+
+    READ = "read"
+    SUBMIT = "submit"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A bearer's rights; the secret itself is kept nowhere."""
+
+    name: str
+    scopes: frozenset[Scope]
+    added_at: datetime
+    added_by: str
+
+    def allows(self, scope: Scope) -> bool:
+        """Whether it may do what ``scope`` names; each scope holds those before it."""
+        order = list(Scope)
+        return any(order.index(mine) >= order.index(scope) for mine in self.scopes)
+
+
+class Tokens(Protocol):
+    """The tokens that a daemon accepts. Every method may raise LedgerError."""
+
+    def add(self, name: str, scopes: Collection[Scope], who: str, at: datetime) -> str:
+        """A new token's plain text, which cannot be had again.
+
+        Raises SpecError where the name is taken, or no scope is given.
+        """
+        ...
+
+    def token_of(self, plain: str) -> Token | None:
+        """The token with this plain text; takes as long for a wrong one as for a right one."""
+        ...
+
+    def tokens(self) -> tuple[Token, ...]:
+        """All of them, by name."""
+        ...
+
+    def revoke(self, name: str, who: str, at: datetime) -> None:
+        """From now on it is no token. Raises SpecError where there is none of that name."""
+        ...

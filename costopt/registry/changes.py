@@ -1,0 +1,32 @@
+"""What people told the daemon, numbered from 1 without gaps."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import Connection, func, select
+
+from costopt.domain.control import Change
+from costopt.registry.tables import CHANGES
+
+
+def note(
+    connection: Connection, at: datetime, who: str, what: str, subject: str, detail: str = ""
+) -> None:
+    """Add a change, in the transaction that makes it."""
+    last = connection.scalar(select(func.max(CHANGES.c.number))) or 0
+    connection.execute(
+        CHANGES.insert().values(
+            number=last + 1, at=at, who=who, what=what, subject=subject, detail=detail
+        )
+    )
+
+
+def changes_after(connection: Connection, number: int) -> tuple[tuple[int, Change], ...]:
+    """Those with a higher number, ascending."""
+    rows = connection.execute(
+        select(CHANGES).where(CHANGES.c.number > number).order_by(CHANGES.c.number)
+    )
+    return tuple(
+        (row.number, Change(row.at, row.who, row.what, row.subject, row.detail)) for row in rows
+    )

@@ -1,0 +1,166 @@
+"""The registry in a database: the same code on a SQLite file and on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import Connection, select
+
+from costopt.database.connection import Database
+from costopt.domain.control import Change, Halt, Mode, Proposal, ProposalState
+from costopt.domain.errors import LedgerError, SpecError
+from costopt.domain.submission import JobIntent, Submission
+from costopt.registry import proposals, submissions
+from costopt.registry.changes import changes_after, note
+from costopt.registry.migrations import STEPS
+from costopt.registry.tables import HALTS, MODES
+from costopt.registry.tokens import SqlTokens
+
+REGISTRY = "registry.sqlite"
+ADVISORY_LOCK = 0x436F5372
+"""Of the registry's writers on PostgreSQL ("CoSr")."""
+
+
+def open_registry(place: Path | str) -> SqlRegistry:
+    """The registry in a file, made where it is missing, or at a PostgreSQL URL.
+
+    Raises LedgerError, also where a newer costopt made it, and MissingExtraError.
+    """
+    database = Database("registry", place, ADVISORY_LOCK)
+    try:
+        STEPS.take(database.writing)
+    except LedgerError as error:
+        database.close()
+        if error.message.startswith(database.what):
+            raise
+        raise LedgerError(f"{database.what}: {error.message}", hint=error.hint) from error
+    return SqlRegistry(database)
+
+
+class SqlRegistry:
+    """Implements the Registry port; close it, or use it in a ``with``."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.tokens = SqlTokens(database)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release all connections; closing twice is no error."""
+        self._database.close()
+
+    def submit(self, submission: Submission) -> None:
+        """Take a job in. Raises SpecError where the name is taken."""
+        with self._database.writing() as connection:
+            submissions.add(connection, submission)
+            note(
+                connection, submission.submitted_at, submission.submitted_by, "submit",
+                submission.name,
+            )  # fmt: skip
+
+    def submission(self, name: str) -> Submission | None:
+        """One job, or None."""
+        with self._database.reading() as connection:
+            return submissions.find(connection, name)
+
+    def submissions(self, intents: Collection[JobIntent] = ()) -> tuple[Submission, ...]:
+        """Those with one of these intents, all where none is named, in order of submission."""
+        with self._database.reading() as connection:
+            return submissions.with_intents(connection, intents)
+
+    def set_intent(self, name: str, intent: JobIntent, who: str, at: datetime) -> Submission:
+        """Raises SpecError for an unknown job, and for a cancelled one that is to run again."""
+        with self._database.writing() as connection:
+            before = submissions.known(connection, name)
+            if before.intent is JobIntent.CANCELLED and intent is not JobIntent.CANCELLED:
+                raise SpecError(
+                    f"job {name!r} was cancelled", hint="submit it anew under another name"
+                )
+            after = replace(before, intent=intent)
+            submissions.replace_in(connection, after)
+            note(connection, at, who, intent.value, name)
+        return after
+
+    def set_priority(self, name: str, priority: int, who: str, at: datetime) -> Submission:
+        """Raises SpecError for an unknown job."""
+        with self._database.writing() as connection:
+            after = replace(submissions.known(connection, name), priority=priority)
+            submissions.replace_in(connection, after)
+            note(connection, at, who, "priority", name, str(priority))
+        return after
+
+    def halt(self, reason: str, who: str, at: datetime) -> Halt:
+        """Stop all launches; a halt that stands is kept and given."""
+        with self._database.writing() as connection:
+            standing = _standing_halt(connection)
+            if standing is not None:
+                return standing
+            connection.execute(HALTS.insert().values(id=1, reason=reason, who=who, at=at))
+            note(connection, at, who, "halt", "", reason)
+        return Halt(reason, who, at)
+
+    def unhalt(self, who: str, at: datetime) -> None:
+        """Let launches happen again; without a halt nothing happens."""
+        with self._database.writing() as connection:
+            if connection.execute(HALTS.delete()).rowcount:
+                note(connection, at, who, "unhalt", "")
+
+    def halted(self) -> Halt | None:
+        """The halt that stands."""
+        with self._database.reading() as connection:
+            return _standing_halt(connection)
+
+    def mode(self) -> Mode | None:
+        """As set last, None where it never was."""
+        with self._database.reading() as connection:
+            mode: Mode | None = connection.scalar(select(MODES.c.mode))
+            return mode
+
+    def set_mode(self, mode: Mode, who: str, at: datetime) -> None:
+        """From the next tick on."""
+        with self._database.writing() as connection:
+            if not connection.execute(MODES.update().values(mode=mode)).rowcount:
+                connection.execute(MODES.insert().values(id=1, mode=mode))
+            note(connection, at, who, "mode", "", mode.value)
+
+    def propose(self, proposal: Proposal) -> None:
+        """Keep a proposal; one with the same id is replaced."""
+        with self._database.writing() as connection:
+            proposals.keep(connection, proposal)
+
+    def proposals(self, states: Collection[ProposalState] = ()) -> tuple[Proposal, ...]:
+        """Those in one of these states, all where none is named, in order of proposal."""
+        with self._database.reading() as connection:
+            return proposals.in_states(connection, states)
+
+    def answer(self, proposal_id: str, state: ProposalState, who: str, at: datetime) -> Proposal:
+        """Raises SpecError where there is none of that id, or it is no longer open."""
+        with self._database.writing() as connection:
+            after = proposals.answer(connection, proposal_id, state, who, at)
+            note(connection, at, who, state.value, proposal_id)
+        return after
+
+    def changes(self, after: int = 0) -> tuple[tuple[int, Change], ...]:
+        """What people told the daemon, with its number, counted from 1."""
+        with self._database.reading() as connection:
+            return changes_after(connection, after)
+
+
+def _standing_halt(connection: Connection) -> Halt | None:
+    row = connection.execute(select(HALTS)).first()
+    return None if row is None else Halt(row.reason, row.who, row.at)

@@ -1,0 +1,62 @@
+"""Jobs as they were handed in."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict, fields
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, select
+
+from costopt.domain.errors import SpecError
+from costopt.domain.submission import JobIntent, Submission
+from costopt.registry.tables import SUBMISSIONS
+
+_FIELDS = [field.name for field in fields(Submission)]
+_COLUMNS = [SUBMISSIONS.c[name] for name in _FIELDS]
+
+
+def add(connection: Connection, submission: Submission) -> None:
+    """Raises SpecError where the name is taken."""
+    if find(connection, submission.name) is not None:
+        raise SpecError(
+            f"a job named {submission.name!r} was submitted already",
+            hint="give the new one another name",
+        )
+    last = connection.scalar(select(func.max(SUBMISSIONS.c.place))) or 0
+    connection.execute(SUBMISSIONS.insert().values(place=last + 1, **asdict(submission)))
+
+
+def find(connection: Connection, name: str) -> Submission | None:
+    """One job, or None."""
+    row = connection.execute(select(*_COLUMNS).where(SUBMISSIONS.c.name == name)).first()
+    return None if row is None else _submission(row)
+
+
+def known(connection: Connection, name: str) -> Submission:
+    """One job. Raises SpecError for an unknown one."""
+    submission = find(connection, name)
+    if submission is None:
+        raise SpecError(f"there is no job {name!r}", hint="see `costopt list`")
+    return submission
+
+
+def with_intents(connection: Connection, intents: Collection[JobIntent]) -> tuple[Submission, ...]:
+    """Those with one of these intents, all where none is named, in order of submission."""
+    query = select(*_COLUMNS).order_by(SUBMISSIONS.c.place)
+    if intents:
+        query = query.where(SUBMISSIONS.c.intent.in_(list(intents)))
+    return tuple(_submission(row) for row in connection.execute(query))
+
+
+def replace_in(connection: Connection, submission: Submission) -> None:
+    """Keep what changed of a job that is known."""
+    connection.execute(
+        SUBMISSIONS.update()
+        .where(SUBMISSIONS.c.name == submission.name)
+        .values(intent=submission.intent, priority=submission.priority)
+    )
+
+
+def _submission(row: Row[Any]) -> Submission:
+    return Submission(**dict(zip(_FIELDS, row, strict=True)))

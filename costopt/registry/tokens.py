@@ -1,0 +1,91 @@
+"""Bearer tokens. Only digests of them are at rest.
+
+A token is ``costopt_LOOKUP_SECRET``: LOOKUP finds its row, SECRET (256 random bits, so that a fast
+digest cannot be searched) is compared as SHA-256, in constant time.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Collection
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+
+from sqlalchemy import Row, select
+
+from costopt.database.connection import Database
+from costopt.domain.errors import SpecError
+from costopt.domain.token import Scope, Token
+from costopt.registry.changes import note
+from costopt.registry.tables import TOKENS
+
+PREFIX = "costopt"
+LOOKUP_BYTES = 8
+SECRET_BYTES = 32
+LONGEST_TOKEN = 200
+
+
+class SqlTokens:
+    """Implements the Tokens port."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, name: str, scopes: Collection[Scope], who: str, at: datetime) -> str:
+        """A new token's plain text. Raises SpecError where the name is taken or no scope given."""
+        if not scopes:
+            raise SpecError(f"token {name!r} allows nothing", hint="name read, submit or admin")
+        lookup = secrets.token_hex(LOOKUP_BYTES)
+        secret = secrets.token_hex(SECRET_BYTES)
+        told = " ".join(sorted(Scope(scope).value for scope in scopes))
+        with self._database.writing() as connection:
+            if connection.execute(select(TOKENS).where(TOKENS.c.name == name)).first() is not None:
+                raise SpecError(
+                    f"a token named {name!r} exists already", hint="revoke it, or choose another"
+                )
+            connection.execute(
+                TOKENS.insert().values(
+                    name=name,
+                    scopes=told,
+                    lookup=lookup,
+                    digest=_digest(secret),
+                    added_at=at,
+                    added_by=who,
+                )
+            )
+            note(connection, at, who, "token", name, told)
+        return f"{PREFIX}_{lookup}_{secret}"
+
+    def token_of(self, plain: str) -> Token | None:
+        """The token with this plain text."""
+        parts = plain.split("_") if plain.isascii() and len(plain) <= LONGEST_TOKEN else []
+        _, lookup, secret = parts if len(parts) == 3 and parts[0] == PREFIX else ("", "", "")
+        with self._database.reading() as connection:
+            row = connection.execute(select(TOKENS).where(TOKENS.c.lookup == lookup)).first()
+        known = _digest("") if row is None else row.digest
+        same = hmac.compare_digest(known, _digest(secret))
+        return _token(row) if same and row is not None else None
+
+    def tokens(self) -> tuple[Token, ...]:
+        """All of them, by name."""
+        with self._database.reading() as connection:
+            rows = connection.execute(select(TOKENS).order_by(TOKENS.c.name)).all()
+        return tuple(_token(row) for row in rows)
+
+    def revoke(self, name: str, who: str, at: datetime) -> None:
+        """Raises SpecError where there is none of that name."""
+        with self._database.writing() as connection:
+            if not connection.execute(TOKENS.delete().where(TOKENS.c.name == name)).rowcount:
+                raise SpecError(f"there is no token {name!r}", hint="see `costopt token list`")
+            note(connection, at, who, "revoke", name)
+
+
+def _token(row: Row[Any]) -> Token:
+    scopes = frozenset(Scope(word) for word in row.scopes.split())
+    return Token(row.name, scopes, row.added_at, row.added_by)
+
+
+def _digest(secret: str) -> str:
+    return sha256(secret.encode()).hexdigest()

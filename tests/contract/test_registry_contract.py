@@ -1,0 +1,143 @@
+"""What every registry owes the daemon: in memory, in a SQLite file, on PostgreSQL."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from costopt.daemon.memory_registry import MemoryRegistry
+from costopt.domain.control import ActionKind, Mode, Proposal, ProposalState
+from costopt.domain.errors import SpecError
+from costopt.domain.registry import Registry
+from costopt.domain.submission import JobIntent, Submission
+from costopt.registry.registry import open_registry
+
+AT = datetime(2026, 1, 1, 12, 30, 0, 250_000, tzinfo=UTC)
+JOB = Submission("a", "team", 3, "name: a\n", "name: cheapest\n", "/work", AT, "ann")
+PROPOSAL = Proposal("p1", "a", ActionKind.LAUNCH, "aws/eu/x/spot", 2, "cheaper", AT, None, 1.25)
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        "sqlite",
+        pytest.param("postgres", marks=pytest.mark.xdist_group("postgres")),
+    ]
+)
+def registry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Registry]:
+    if request.param == "memory":
+        yield MemoryRegistry()
+        return
+    on_file = request.param == "sqlite"
+    place = tmp_path / "registry.sqlite" if on_file else request.getfixturevalue("postgres_url")
+    with open_registry(place) as opened:
+        yield opened
+
+
+def test_jobs_come_back_as_they_were_handed_in(registry: Registry) -> None:
+    second = replace(JOB, name="Ünïcode 任务", job_document="name: é\u2028\n'\"\\")
+    registry.submit(JOB)
+    registry.submit(second)
+    assert registry.submission("a") == JOB
+    assert registry.submission("nobody") is None
+    assert registry.submissions() == (JOB, second)
+
+
+def test_a_name_is_taken_for_good(registry: Registry) -> None:
+    registry.submit(JOB)
+    registry.set_intent("a", JobIntent.CANCELLED, "ann", AT)
+    with pytest.raises(SpecError, match="submitted already"):
+        registry.submit(JOB)
+
+
+def test_times_of_any_zone_are_the_same_instant(registry: Registry) -> None:
+    elsewhere = AT.astimezone(datetime.strptime("+0530", "%z").tzinfo)
+    registry.submit(replace(JOB, submitted_at=elsewhere))
+    known = registry.submission("a")
+    assert known is not None
+    assert known.submitted_at == AT
+    assert known.submitted_at.utcoffset() is not None
+
+
+def test_what_is_wanted_of_a_job_can_change(registry: Registry) -> None:
+    registry.submit(JOB)
+    registry.submit(replace(JOB, name="b"))
+    assert registry.set_intent("a", JobIntent.PAUSED, "ann", AT).intent is JobIntent.PAUSED
+    assert registry.set_priority("b", -7, "bob", AT).priority == -7
+    assert [s.name for s in registry.submissions([JobIntent.PAUSED])] == ["a"]
+    assert [s.name for s in registry.submissions([JobIntent.RUN, JobIntent.PAUSED])] == ["a", "b"]
+    registry.set_intent("a", JobIntent.CANCELLED, "ann", AT)
+    with pytest.raises(SpecError, match="was cancelled"):
+        registry.set_intent("a", JobIntent.RUN, "ann", AT)
+    with pytest.raises(SpecError, match="no job 'x'"):
+        registry.set_intent("x", JobIntent.RUN, "ann", AT)
+    with pytest.raises(SpecError, match="no job 'x'"):
+        registry.set_priority("x", 1, "ann", AT)
+
+
+def test_the_first_halt_stands_until_it_is_lifted(registry: Registry) -> None:
+    assert registry.halted() is None
+    halt = registry.halt("prices look wrong", "ann", AT)
+    assert registry.halt("me too", "bob", AT + timedelta(1)) == halt == registry.halted()
+    registry.unhalt("ann", AT)
+    registry.unhalt("ann", AT)
+    assert registry.halted() is None
+    assert [c.what for _, c in registry.changes()] == ["halt", "unhalt"]
+
+
+def test_the_mode_is_unknown_until_it_is_set(registry: Registry) -> None:
+    assert registry.mode() is None
+    for mode in Mode:
+        registry.set_mode(mode, "ann", AT)
+        assert registry.mode() is mode
+
+
+def test_proposals_are_answered_once(registry: Registry) -> None:
+    drain = replace(PROPOSAL, id="p2", kind=ActionKind.DRAIN, node_id="i-1", usd_per_hour=None)
+    registry.propose(PROPOSAL)
+    registry.propose(drain)
+    registry.propose(replace(PROPOSAL, reason="cheaper still"))
+    assert registry.proposals() == (replace(PROPOSAL, reason="cheaper still"), drain)
+    later = AT + timedelta(minutes=1)
+    approved = registry.answer("p1", ProposalState.APPROVED, "ann", later)
+    assert (approved.state, approved.answered_by) == (ProposalState.APPROVED, "ann")
+    assert approved.answered_at == later
+    assert registry.proposals([ProposalState.OPEN]) == (drain,)
+    assert registry.proposals([ProposalState.APPROVED]) == (approved,)
+    with pytest.raises(SpecError, match="approved already"):
+        registry.answer("p1", ProposalState.REJECTED, "bob", later)
+    registry.answer("p1", ProposalState.EXECUTED, "costopt", later)
+    with pytest.raises(SpecError, match="executed already"):
+        registry.answer("p1", ProposalState.WITHDRAWN, "costopt", later)
+    with pytest.raises(SpecError, match="no proposal 'p9'"):
+        registry.answer("p9", ProposalState.APPROVED, "ann", later)
+
+
+def test_what_people_told_is_numbered_without_gaps(registry: Registry) -> None:
+    registry.submit(JOB)
+    with pytest.raises(SpecError):
+        registry.submit(JOB)
+    registry.set_priority("a", 5, "bob", AT)
+    numbered = registry.changes()
+    assert [number for number, _ in numbered] == [1, 2]
+    assert numbered[1][1].detail == "5"
+    assert registry.changes(1) == numbered[1:]
+
+
+def test_threads_share_a_registry(registry: Registry) -> None:
+    def submit(thread: int) -> None:
+        for n in range(5):
+            registry.submit(replace(JOB, name=f"{thread}-{n}"))
+
+    threads = [threading.Thread(target=submit, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(registry.submissions()) == 20
+    assert [number for number, _ in registry.changes()] == list(range(1, 21))

@@ -1,0 +1,116 @@
+"""A PostgreSQL server of the tests' own: in a temporary folder, reached by its socket alone."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ADMIN = "costopt"
+_numbers = count(1)
+
+
+class PostgresServer:
+    """Started by the user that runs the tests; in place of root, which it refuses, by another."""
+
+    def __init__(self, programs: Path, folder: Path) -> None:
+        self._programs = programs
+        self._folder = folder
+        self._as_user = _user_in_place_of_root()
+        self.data = folder / "data"
+        self.log = folder / "log"
+
+    def make(self) -> None:
+        """Make the cluster and start it."""
+        if self._as_user:
+            shutil.chown(self._folder, self._as_user["user"], self._as_user["group"])
+        self._call("initdb", "-D", self.data, "-U", ADMIN, "-A", "trust", "--no-sync",
+                   "--locale=C", "--encoding=UTF8")  # fmt: skip
+        self.start()
+
+    def start(self) -> None:
+        """Wait until it answers."""
+        options = f"-c listen_addresses= -c unix_socket_directories={self._folder} -c fsync=off"
+        self._call("pg_ctl", "-D", self.data, "-l", self.log, "-o", options, "-w", "start")
+
+    def stop(self, mode: str = "immediate") -> None:
+        """``immediate`` is a crash, ``fast`` ends sessions with a message."""
+        self._call("pg_ctl", "-D", self.data, "-m", mode, "-w", "stop")
+
+    def database(self) -> str:
+        """The URL of a new and empty database."""
+        name = f"d{next(_numbers)}"
+        self.sql(f"CREATE DATABASE {name} TEMPLATE template0", "postgres")
+        return self.url(name)
+
+    def url(self, database: str, user: str = ADMIN) -> str:
+        """Where a database is reached."""
+        return f"postgresql://{user}@/{database}?host={self._folder}"
+
+    def sql(self, statement: str, database: str) -> str:
+        """What psql answers, without decoration."""
+        said = self._call(
+            "psql", "-h", self._folder, "-U", ADMIN, "-d", database, "-Atqc", statement
+        )
+        return said.strip()
+
+    def _call(self, program: str, *arguments: str | Path) -> str:
+        done = subprocess.run(
+            [self._programs / program, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if program != "pg_ctl" else subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd="/",
+            env={**os.environ, "LC_ALL": "C"},
+            **self._as_user,
+        )
+        assert done.returncode == 0, f"{program}: {done.stdout}"
+        return done.stdout or ""
+
+
+def _user_in_place_of_root() -> dict[str, Any]:
+    if os.geteuid() != 0:
+        return {}
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    user = pwd.getpwnam("postgres" if "postgres" in names else "nobody")
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+
+def _programs() -> Path | None:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    on_path = shutil.which("initdb")
+    if found:
+        return found[-1].parent
+    return Path(on_path).resolve().parent if on_path else None
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """The server; tests that stop it start it again."""
+    programs = _programs()
+    if programs is None:
+        pytest.skip("no PostgreSQL server is installed (Debian: apt install postgresql)")
+    folder = Path(tempfile.mkdtemp(prefix="costopt-pg-"))
+    folder.chmod(0o755)
+    server = PostgresServer(programs, folder)
+    try:
+        server.make()
+        yield server
+        server.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> str:
+    """An empty database."""
+    return postgres.database()
