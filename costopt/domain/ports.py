@@ -68,7 +68,11 @@ class Provider(Protocol):
         ...
 
     def terminate(self, node_id: str) -> None:
-        """Release a node. A missing or ended one is no error."""
+        """Release a node. A missing or ended one is no error.
+
+        One that is about to be taken may be left to the provider where that costs less. Only the
+        listing says that a node is gone, so the caller asks again until it does.
+        """
         ...
 
     def close(self) -> None:

@@ -163,7 +163,7 @@ class Quiet(MotoRequestHandler):
 
 
 @contextmanager
-def test_cloud() -> Iterator[Cloud]:
+def served_cloud() -> Iterator[Cloud]:
     """A cloud that serves until the context ends."""
     overlay = Overlay()
     server = make_server("127.0.0.1", 0, overlay, threaded=True, request_handler=Quiet)

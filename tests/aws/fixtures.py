@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def aws_server() -> Iterator[Cloud]:
     """The server, started when the first test asks for it."""
-    from tests.aws.cloud import test_cloud
+    from tests.aws.cloud import served_cloud
 
-    with test_cloud() as cloud:
+    with served_cloud() as cloud:
         yield cloud
 
 
