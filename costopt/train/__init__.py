@@ -14,6 +14,8 @@ loop computes its gradients itself and calls ``job.apply()``; one that steps its
 ``Checkpointer`` alone. docs/training.md says what is guaranteed.
 """
 
+from costopt.agent.status import SavedCheckpoint
+from costopt.checkpoint.keep import KeepRule
 from costopt.domain.errors import MissingExtraError
 
 try:
@@ -27,5 +29,17 @@ from costopt.train.attach import attach
 from costopt.train.checkpointer import Checkpointer, Restored
 from costopt.train.loop import Regrouped, Stopped, TrainingLoop
 from costopt.train.loss_watch import Rollback
+from costopt.train.outcome import SaveFailed
 
-__all__ = ["Checkpointer", "Regrouped", "Restored", "Rollback", "Stopped", "TrainingLoop", "attach"]
+__all__ = [
+    "Checkpointer",
+    "KeepRule",
+    "Regrouped",
+    "Restored",
+    "Rollback",
+    "SaveFailed",
+    "SavedCheckpoint",
+    "Stopped",
+    "TrainingLoop",
+    "attach",
+]
