@@ -45,7 +45,8 @@ class MailboxRuntime:
     and times that nodes report are converted. ``gang_hazard`` answers interruptions per hour of
     the whole gang, from which trainers recompute their checkpoint interval as they measure how
     long a save takes; without it, or where the job fixes the interval, they keep the one given.
-    ``noticed_share`` is the share of interruptions with a notice long enough to save on.
+    ``noticed_share`` is the share of interruptions with a notice long enough to save on; where
+    ``notice_s`` says how long notices are, it is 1 for a job that saves in less, and 0 for others.
 
     A node is silent when its heartbeat has not changed for ``silent_s`` of the wall, by this
     process's own monotonic clock: the nodes' clocks need not agree with ours. A command that
@@ -61,6 +62,7 @@ class MailboxRuntime:
         speed: float = 1.0,
         gang_hazard: GangHazard | None = None,
         noticed_share: float = 0.0,
+        notice_s: float | None = None,
         retries: int = RETRIES,
         silent_s: float = SILENT_S,
     ) -> None:
@@ -69,6 +71,7 @@ class MailboxRuntime:
         self._speed = speed
         self._gang_hazard = gang_hazard
         self._noticed_share = noticed_share
+        self._notice_s = notice_s
         self._retries = retries
         self._silent_s = silent_s
         self._last_change: dict[tuple[str, str], tuple[int, float]] = {}
@@ -107,7 +110,7 @@ class MailboxRuntime:
                 checkpoint_uri=_absolute(job.checkpoint.uri, job.workdir),
                 checkpoint_interval_s=checkpoint_interval_s,
                 hazard_per_hour=hazard,
-                noticed_share=self._noticed_share,
+                noticed_share=self._noticed_share_of(job),
                 speed=self._speed,
                 power_cap_w=None if power_cap is None else power_cap.cap_w,
                 elastic=job.elastic,
@@ -206,6 +209,11 @@ class MailboxRuntime:
     def forget_failures(self, job: Job) -> None:
         """The command was mended: it may fail as often again before it has failed for good."""
         self._mailbox(job).forget_failures()
+
+    def _noticed_share_of(self, job: Job) -> float:
+        if self._notice_s is None:
+            return self._noticed_share
+        return 1.0 if self._notice_s > job.checkpoint.save_s else 0.0
 
     def _mailbox(self, job: Job) -> Mailbox:
         return Mailbox(self._store, job.name)

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from costopt.domain.market import Pool
 from costopt.domain.view import Decision, JobView
 from costopt.engine.cohort import Terms
+from costopt.engine.guards import Guards
 from costopt.engine.outlook import Sight
-from costopt.engine.quotas import Quotas
 from costopt.engine.settings import Settings
 from costopt.engine.sharing import Wish, share
 
@@ -24,9 +24,10 @@ class Admission:
     Remembers since when each tenant waits: one that waits longer than ``patience_s`` goes first.
     """
 
-    def __init__(self, settings: Settings, quotas: Quotas) -> None:
+    def __init__(self, settings: Settings, guards: Guards) -> None:
         self._settings = settings
-        self._quotas = quotas
+        self._guards = guards
+        self._quotas = guards.quotas
         self._waiting: dict[str, datetime] = {}
 
     def admit(
@@ -58,7 +59,7 @@ class Admission:
         prices: Mapping[Pool, float],
         order: int,
     ) -> Wish:
-        tenants = self._settings.account.tenants
+        tenants = self._guards.account.tenants
         tenant = tenants.get(view.job.tenant)
         load: dict[tuple[str, str], float] = {}
         for target in decision.targets:

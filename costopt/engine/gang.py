@@ -130,6 +130,6 @@ class Gangs:
         return checkpoint_interval_s(
             hazard_per_hour=hazard,
             blocking_save_s=job.checkpoint.save_s,
-            noticed_share=self._settings.noticed_share,
+            noticed_share=self._settings.noticed_share_of(job),
             persist_s=job.checkpoint.save_s,
         )

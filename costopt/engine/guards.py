@@ -38,10 +38,15 @@ class Guards:
         spending: Spending,
     ) -> None:
         self._journal = journal
-        self._account = account
+        self.account = account
         self._spending = spending
         self._draw = Draw(journal, world.powers)
         self.quotas = Quotas(account, world.machines, self._draw, jobs)
+
+    def hold_to(self, account: Account) -> None:
+        """From now on the account allows this."""
+        self.account = account
+        self.quotas.hold_to(account)
 
     def over_budget(self, job: Job, bounds: Bounds, now: datetime) -> Refusal | None:
         """Whether what the job may cost is used up, so that it must save and stop."""
@@ -92,7 +97,7 @@ class Guards:
             return Refusal(
                 "max_launches_per_hour", f"{together} nodes were launched in the last hour"
             )
-        most = self._account.guards.max_launches_per_hour
+        most = self.account.guards.max_launches_per_hour
         if most is None:
             return None
         recent = self._recent(self._journal.records, now)
@@ -130,7 +135,7 @@ class Guards:
 
     def _tenant_refusal(self, job: Job, now: datetime) -> Refusal | None:
         """Whether the tenant's jobs have spent its dollars, in all or of this month."""
-        tenant = self._account.tenants.get(job.tenant)
+        tenant = self.account.tenants.get(job.tenant)
         if tenant is None:
             return None
         whole, month = tenant.max_usd, tenant.max_usd_per_month
@@ -147,7 +152,7 @@ class Guards:
 
     def _account_refusal(self, now: datetime) -> Refusal | None:
         """Whether all jobs together have spent what the account allows."""
-        whole, month = self._account.guards.max_usd, self._account.guards.max_usd_per_month
+        whole, month = self.account.guards.max_usd, self.account.guards.max_usd_per_month
         if whole is not None and (spent := self._spending.usd(now)) >= whole:
             return Refusal("account_max_usd", f"all jobs have spent ${spent:.2f} of ${whole:.2f}")
         if month is not None and (spent := self._spending.month_usd(now)) >= month:

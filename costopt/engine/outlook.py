@@ -18,6 +18,7 @@ from costopt.domain.view import JobView, View
 from costopt.engine.bounds import Bounds
 from costopt.engine.cohort import Cohort
 from costopt.engine.fleet import Fleet
+from costopt.engine.guards import Guards
 from costopt.engine.journal import Journal
 from costopt.engine.offers import Offers
 from costopt.engine.rules import limits_now
@@ -53,6 +54,7 @@ class Outlook:
         offers: Offers,
         training: Training,
         stops: Stops,
+        guards: Guards,
     ) -> None:
         self._world = world
         self._journal = journal
@@ -62,6 +64,7 @@ class Outlook:
         self._offers = offers
         self._training = training
         self._stops = stops
+        self._guards = guards
         self._machines: dict[Pool, InstanceType] = {}
         self._powers: dict[Pool, NodePower] = {}
 
@@ -83,7 +86,7 @@ class Outlook:
             powers=self._cappable_powers(),
             policy=ANYTHING,
             transfers=self._transfers(),
-            account=self._settings.account,
+            account=self._guards.account,
             price_forecasts=self._price_forecasts(now),
             carbon_forecasts=self._carbon_forecasts(now),
         )

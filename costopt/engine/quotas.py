@@ -24,10 +24,14 @@ class Quotas:
     def __init__(
         self, account: Account, machines: Machines, draw: Draw, jobs: Mapping[str, Job]
     ) -> None:
-        self._quotas = account.limits
+        self.hold_to(account)
         self._machines = machines
         self._draw = draw
         self._jobs = jobs
+
+    def hold_to(self, account: Account) -> None:
+        """From now on these quotas and tenants' limits count."""
+        self._quotas = account.limits
 
     @property
     def bind(self) -> bool:

@@ -56,6 +56,9 @@ class JobRecord:
     power_limits: dict[str, ev.PowerLimitReported] = field(default_factory=dict)
     unbilled: dict[str, tuple[ev.NodeLaunched, ev.NodeEnded]] = field(default_factory=dict)
     uncappable: set[Pool] = field(default_factory=set)
+    mode: str | None = None
+    halted: bool = False
+    proposal_count: int = 0
 
     def apply(self, event: ev.Event) -> None:
         """Take one more event into account."""
@@ -199,6 +202,22 @@ def _tripped(record: JobRecord, event: ev.GuardTripped) -> None:
         record.short_of_capacity.discard(Pool.parse(event.pool))
 
 
+def _mode_changed(record: JobRecord, event: ev.ModeChanged) -> None:
+    record.mode = event.mode
+
+
+def _halted(record: JobRecord, _: ev.LaunchesHalted) -> None:
+    record.halted = True
+
+
+def _allowed(record: JobRecord, _: ev.LaunchesAllowed) -> None:
+    record.halted = False
+
+
+def _proposed(record: JobRecord, _: ev.ActionProposed) -> None:
+    record.proposal_count += 1
+
+
 def _finished(record: JobRecord, _: ev.JobFinished) -> None:
     record.finished = True
 
@@ -228,6 +247,10 @@ _CHANGES: dict[type[ev.Event], Callable[[JobRecord, Any], None]] = {
     ev.WorkLost: _lost,
     ev.PowerLimitReported: _power_limited,
     ev.GuardTripped: _tripped,
+    ev.ModeChanged: _mode_changed,
+    ev.LaunchesHalted: _halted,
+    ev.LaunchesAllowed: _allowed,
+    ev.ActionProposed: _proposed,
     ev.JobFinished: _finished,
     ev.JobFailed: _failed,
 }

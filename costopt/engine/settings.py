@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from costopt.domain.account import UNLIMITED, Account
+from costopt.domain.job import Job
 
 
 def random_key(job: str, number: int) -> str:
@@ -27,7 +28,8 @@ class Settings:
     ``cooldown_s``: how long a pool is left alone after it refused or took a node.
     ``drain_timeout_s``: when a node that does not finish its drain is released all the same.
     ``account``: the quotas and tenants that plans and launches keep to.
-    ``noticed_share``: share of interruptions with a notice long enough to save on.
+    ``noticed_share``: share of interruptions with a notice long enough to save on; where
+    ``notice_s`` says how long notices are, that of a job is 1 if it saves in less, and 0 else.
     ``explain``: whether decisions are recorded with the alternatives that were weighed.
     ``patience_s``: after how long a tenant that waits goes before all others where there is not
     room for all; None: launches are refused in the order in which they come, and nothing is shared.
@@ -39,7 +41,14 @@ class Settings:
     cooldown_s: float = 300.0
     drain_timeout_s: float = 300.0
     noticed_share: float = 0.0
+    notice_s: float | None = None
     account: Account = UNLIMITED
     explain: bool = False
     patience_s: float | None = None
     new_key: Callable[[str, int], str] = random_key
+
+    def noticed_share_of(self, job: Job) -> float:
+        """The share of interruptions on whose notice the job can save."""
+        if self.notice_s is None:
+            return self.noticed_share
+        return 1.0 if self.notice_s > job.checkpoint.save_s else 0.0

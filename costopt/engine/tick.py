@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from costopt.domain.account import Account
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import DecisionMade
 from costopt.domain.fleet import Node
@@ -80,10 +81,10 @@ class Engine:
             world, self.journal, settings, self._guards, self.jobs, self._gate
         )  # fmt: skip
         self._gangs = Gangs(world, self.journal, settings, self.training)
-        self._admission = Admission(settings, self._guards.quotas)
+        self._admission = Admission(settings, self._guards)
         self._outlook = Outlook(
             world, self.journal, settings, self.jobs, self._fleet, self._offers, self.training,
-            self.stops,
+            self.stops, self._guards,
         )  # fmt: skip
         for job in jobs:
             self.add(job, Terms(policy, strategy))
@@ -116,6 +117,10 @@ class Engine:
         begun = self.journal.accounts[job].submitted
         if self.journal.records[job].failed is not None and begun is not None:
             self.journal.write(replace(begun, at=self.world.clock.now()))
+
+    def hold_to(self, account: Account) -> None:
+        """From the next tick on plans and launches keep to these quotas, tenants and guards."""
+        self._guards.hold_to(account)
 
     def tick(self) -> TickResult:
         """One pass. What a provider refuses is recorded, never raised; LedgerError is raised."""

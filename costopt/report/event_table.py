@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from costopt.domain.events import (
+    ActionProposed,
     CheckpointCommitted,
     CheckpointIntervalChanged,
     CheckpointRefused,
@@ -22,8 +23,11 @@ from costopt.domain.events import (
     JobFailed,
     JobFinished,
     JobSubmitted,
+    LaunchesAllowed,
+    LaunchesHalted,
     LaunchFailed,
     LaunchIntended,
+    ModeChanged,
     NodeBilled,
     NodeEnded,
     NodeLaunched,
@@ -159,6 +163,11 @@ def _limited(event: PowerLimitReported) -> str:
     return f"{event.node_id}: {limit}: {event.message}"
 
 
+def _proposed(event: ActionProposed) -> str:
+    what = event.node_id or f"{event.nodes} × {event.pool}"
+    return f"{event.proposal_id}: {event.action} {what}: {event.reason}"
+
+
 _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
     JobSubmitted: ("Job submitted", "note", _submitted),
     DecisionMade: ("Decision", "note", _decided),
@@ -204,6 +213,10 @@ _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
     NodeEnded: ("Node released", "plain", _ended),
     NodeBilled: ("Node billed", "plain", _billed),
     GuardTripped: ("Guard tripped", "bad", lambda e: f"{e.guard}: {e.message}"),
+    ModeChanged: ("Mode changed", "note", lambda e: e.mode),
+    LaunchesHalted: ("Launches halted", "bad", lambda e: f"{e.who}: {e.reason}"),
+    LaunchesAllowed: ("Launches allowed", "good", lambda _: "the halt is over"),
+    ActionProposed: ("Proposal", "note", _proposed),
     SignalStale: ("Signal stale", "bad", lambda e: f"{e.source}: {e.message}"),
     JobFinished: ("Job finished", "good", lambda e: f"{e.units:,.0f} units done and saved"),
     JobFailed: ("Job failed", "bad", lambda e: e.message),
