@@ -1,0 +1,110 @@
+"""The near tiers as a trainer and its writer reach them, through this node's agent."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from costopt.checkpoint.arena import Arena
+from costopt.checkpoint.near.desk import path_of
+from costopt.checkpoint.near.disk import SnapshotDisk
+from costopt.checkpoint.near.frame import (
+    receive_frame,
+    receive_frame_and_descriptor,
+    send_frame,
+)
+from costopt.checkpoint.near.memory import Held
+from costopt.checkpoint.near.near_tiers import Offer
+from costopt.checkpoint.near.snapshot import Snapshot
+from costopt.checkpoint.near.tier import Kept, Tier
+from costopt.checkpoint.part import Part
+from costopt.domain.errors import CheckpointError
+
+ANSWER_S = 120.0
+Read = Callable[[Part], bytes]
+"""The verified bytes of a part. Raises ValueError."""
+
+
+class NearClient:
+    """Every method raises CheckpointError where the agent does not answer, or refuses."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def keep(self, held: Held) -> Iterator[Kept]:
+        """Each tier as it holds the snapshot, or does not and why. The arena must stay as it is
+        until this ends."""
+        request = {
+            "op": "keep",
+            "snapshot": held.snapshot.encode(),
+            "arena_bytes": held.arena.size_bytes,
+        }
+        with self._asked(request, held.arena.descriptor) as link:
+            while True:
+                answer = _answer(receive_frame(link))
+                if "done" in answer:
+                    return
+                fields = answer["kept"]
+                yield Kept(**{**fields, "tier": Tier(fields["tier"])})
+
+    def offers(self) -> tuple[Offer, ...]:
+        """What can be had."""
+        with self._asked({"op": "offers"}) as link:
+            offers = _answer(receive_frame(link))["offers"]
+            return tuple(
+                Offer(Tier(each["tier"]), Snapshot.decode(each["snapshot"]), each["node"])
+                for each in offers
+            )
+
+    def open(self, offer: Offer) -> Read:
+        """Have its bytes brought to this node."""
+        request = {
+            "op": "fetch",
+            "tier": offer.tier,
+            "node": offer.node,
+            "snapshot": offer.snapshot.encode(),
+        }
+        with self._asked(request) as link:
+            fields, descriptor = receive_frame_and_descriptor(link)
+            answer = _answer(fields)
+        if descriptor is None:
+            disk = SnapshotDisk(Path(answer["folder"]), 0)
+            return lambda part: disk.read(offer.snapshot, part)
+        return _reader(
+            Held(offer.snapshot, Arena(descriptor, answer["arena_bytes"], writable=False))
+        )
+
+    @contextmanager
+    def _asked(
+        self, request: dict[str, Any], descriptor: int | None = None
+    ) -> Iterator[socket.socket]:
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+                link.settimeout(ANSWER_S)
+                link.connect(path_of(self.address))
+                send_frame(link, request, descriptor)
+                yield link
+        except (OSError, EOFError, ValueError, KeyError) as error:
+            raise CheckpointError(f"the near tiers of this node: {error}") from error
+
+
+def _answer(fields: dict[str, Any]) -> dict[str, Any]:
+    if "failed" in fields:
+        raise ValueError(str(fields["failed"]))
+    return fields
+
+
+def _reader(held: Held) -> Read:
+    begins = {part.name: begin for part, begin in held.snapshot.extents()}
+
+    def read(part: Part) -> bytes:
+        # A copy first: what is verified must not change any more.
+        begin = begins[part.name]
+        data = bytes(held.view[begin : begin + part.size_bytes])
+        part.check(memoryview(data))
+        return data
+
+    return read

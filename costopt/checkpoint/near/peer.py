@@ -1,0 +1,102 @@
+"""Another node's memory, as this one reaches it: give it a snapshot, or fetch one.
+
+The server opens with a nonce; the request is signed over it and carries a nonce of its own, over
+which the answer is signed. The bytes of a snapshot follow a request or an answer as they are;
+the digests in the signed manifest tell whether they are right. Nothing is encrypted.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from costopt.checkpoint.near.frame import receive_frame, receive_into, send_bytes, send_frame
+from costopt.checkpoint.near.gang_key import GangKey, fresh_nonce
+from costopt.checkpoint.near.snapshot import Snapshot
+from costopt.domain.errors import CheckpointError
+
+CONNECT_S = 2.0
+STALL_S = 5.0
+"""A peer that takes or gives no byte for so long is gone."""
+PATIENCE_S = 3.0
+"""A peer may hear of a new generation later than this node."""
+RETRY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """``address`` is "host:port"; ``zone`` "" where it is unknown."""
+
+    node: str
+    address: str
+    zone: str = ""
+
+    def give(self, key: GangKey, snapshot: Snapshot, view: memoryview) -> None:
+        """Put a snapshot into its memory; when this returns it has it, verified.
+
+        Raises CheckpointError: gone, refused, of an older generation, no room.
+        """
+        with self._asked(key, {"op": "give", "snapshot": snapshot.encode()}) as (link, nonce, _):
+            send_bytes(link, view)
+            _answer(link, key, nonce)
+
+    def snapshots(self, key: GangKey) -> tuple[Snapshot, ...]:
+        """What it holds. Raises CheckpointError."""
+        with self._asked(key, {"op": "list"}) as (_, _, answer):
+            return tuple(Snapshot.decode(fields) for fields in answer["snapshots"])
+
+    def fetch(self, key: GangKey, snapshot: Snapshot, target: memoryview) -> None:
+        """Its bytes, verified. Raises CheckpointError."""
+        with self._asked(key, {"op": "fetch", "snapshot": snapshot.encode()}) as (link, _, _):
+            receive_into(link, target)
+            snapshot.check(target)
+
+    @contextmanager
+    def _asked(
+        self, key: GangKey, request: dict[str, Any]
+    ) -> Iterator[tuple[socket.socket, str, dict[str, Any]]]:
+        """A connection on which the request was granted, our nonce, and the answer."""
+        end = time.monotonic() + PATIENCE_S
+        try:
+            while True:
+                with self._connected() as link:
+                    nonce, answer = _ask(link, key, request)
+                    if answer is not None:
+                        yield link, nonce, answer
+                        return
+                if time.monotonic() > end:
+                    raise ValueError(f"it does not know generation {key.generation}")
+                time.sleep(RETRY_S)
+        except (OSError, EOFError, ValueError, KeyError) as error:
+            raise CheckpointError(f"{self.node} at {self.address}: {error}") from error
+
+    @contextmanager
+    def _connected(self) -> Iterator[socket.socket]:
+        host, _, port = self.address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=CONNECT_S) as link:
+            link.settimeout(STALL_S)
+            yield link
+
+
+def _ask(
+    link: socket.socket, key: GangKey, request: dict[str, Any]
+) -> tuple[str, dict[str, Any] | None]:
+    """Our nonce and the answer, None where the generation is not known there yet."""
+    theirs, ours = str(receive_frame(link)["nonce"]), fresh_nonce()
+    fields = {**request, "job": key.job, "generation": key.generation, "nonce": ours}
+    send_frame(link, key.signed(theirs, fields))
+    return ours, _answer(link, key, ours)
+
+
+def _answer(link: socket.socket, key: GangKey, nonce: str) -> dict[str, Any] | None:
+    """Raises ValueError where it is a refusal, or not signed."""
+    letter = receive_frame(link)
+    if letter.get("later"):
+        return None
+    if "refused" in letter:
+        raise ValueError(str(letter["refused"]))
+    return key.opened(nonce, letter)
