@@ -168,11 +168,11 @@ def _torchrun(folder: Path) -> Iterator[Figure]:
 def _exactness(folder: Path, label: str, width: int) -> Iterator[Figure]:
     steps = _compared(folder, width, size=2)
     names = {"exact": "exact", "close": "close", "ddp": "DDP"}
-    yield f"{label}, 2 processes: all-reduce by hand, a step", _middle(steps["plain"]), "s"
+    yield f"{label}, 2 processes: all-reduce by hand, CPU of a step", _middle(steps["plain"]), "s"
     for name, shown in names.items():
         yield f"{label}, 2 processes: {shown} against that", _slower(steps, name), "%"
     steps = _compared(folder, width, size=1)
-    yield f"{label}, 1 process: no runtime, a step", _middle(steps["plain"]), "s"
+    yield f"{label}, 1 process: no runtime, CPU of a step", _middle(steps["plain"]), "s"
     yield f"{label}, 1 process: exact against that", _slower(steps, "exact"), "%"
     yield f"{label}, 1 process: close against that", _slower(steps, "close"), "%"
 
@@ -181,6 +181,8 @@ Blocks = dict[int, list[float]]
 
 
 def _compared(folder: Path, width: int, size: int) -> dict[str, Blocks]:
+    """CPU seconds of each step on rank 0, which other load on the machine changes less than the
+    wall's; the communication's threads are in them."""
     kind = "compare" if size > 1 else "alone"
     fixed = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
     options = (f"--steps={COMPARED_STEPS}", f"--width={width}")
@@ -193,8 +195,8 @@ def _compared(folder: Path, width: int, size: int) -> dict[str, Blocks]:
         raise RuntimeError("a trainer of the comparison failed")
     found: dict[str, Blocks] = {}
     for line in paths[0].read_text().splitlines():
-        name, block, seconds = line.split()
-        found.setdefault(name, {}).setdefault(int(block), []).append(float(seconds))
+        name, block, _, cpu_s = line.split()
+        found.setdefault(name, {}).setdefault(int(block), []).append(float(cpu_s))
     return found
 
 
