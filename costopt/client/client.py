@@ -1,0 +1,109 @@
+"""A daemon, asked over HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from costopt.client.address import Address
+from costopt.client.failure import LostError, RefusedError
+
+ANSWER_WITHIN_S = 60.0
+MOST_ANSWER_BYTES = 256 * 1024 * 1024
+
+Answer = dict[str, Any]
+
+
+class Client:
+    """Each request opens a connection of its own; may be used from several threads."""
+
+    def __init__(
+        self, address: Address, token: str | None = None, *, answer_s: float = ANSWER_WITHIN_S
+    ) -> None:
+        self._address = address
+        self._token = token
+        self._answer_s = answer_s
+
+    def get(self, *path: str, **query: object) -> Answer:
+        """What the daemon tells at ``/v1/`` and the parts of the path.
+
+        A query value of None is left out. Raises RefusedError, and LostError where nobody answers.
+        """
+        return self.ask("GET", path, query=query)
+
+    def tell(self, method: str, *path: str, body: Mapping[str, object] | None = None) -> Answer:
+        """Tell the daemon something. Raises as ``get``."""
+        return self.ask(method, path, body=body)
+
+    def ask(
+        self,
+        method: str,
+        path: tuple[str, ...],
+        *,
+        query: Mapping[str, object] | None = None,
+        body: Mapping[str, object] | None = None,
+    ) -> Answer:
+        """One request. Raises as ``get``."""
+        target = "/v1/" + "/".join(quote(part, safe="") for part in path)
+        given = {key: value for key, value in (query or {}).items() if value is not None}
+        if given:
+            target += f"?{urlencode(given)}"
+        status, data = self._exchange(method, target, body)
+        answer = _parsed(data, self._address)
+        if status >= 400:
+            raise RefusedError.of(status, answer)
+        return answer
+
+    def _exchange(
+        self, method: str, target: str, body: Mapping[str, object] | None
+    ) -> tuple[int, bytes]:
+        headers = {"Accept": "application/json", "User-Agent": "costopt"}
+        if self._token is not None and self._address.socket_path is None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        data = None if body is None else json.dumps(body).encode()
+        if data is not None:
+            headers["Content-Type"] = "application/json"
+        connection = self._connection()
+        try:
+            connection.request(method, target, data, headers)
+            response = connection.getresponse()
+            return response.status, response.read(MOST_ANSWER_BYTES)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise LostError(self._address.text, error) from None
+        finally:
+            connection.close()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        address = self._address
+        if address.socket_path is not None:
+            return _UnixConnection(address.socket_path, self._answer_s)
+        kind = http.client.HTTPSConnection if address.tls else http.client.HTTPConnection
+        return kind(address.host, address.port, timeout=self._answer_s)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a socket in the file system."""
+
+    def __init__(self, path: str, answer_s: float) -> None:
+        super().__init__("localhost", timeout=answer_s)
+        self._path = path
+
+    def connect(self) -> None:
+        """As http.client's, to a path."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def _parsed(data: bytes, address: Address) -> Answer:
+    try:
+        answer = json.loads(data)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise LostError(address.text, "what answers there is no costopt daemon")
+    return answer

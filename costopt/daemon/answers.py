@@ -1,0 +1,258 @@
+"""What the API answers and is told, where the daemon's own views do not fit as they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated
+
+from costopt.daemon.json_schema import Bounds, Shape
+from costopt.daemon.views import Alert, DecisionRow, FleetNode, JobStatus
+from costopt.domain.control import Change, Halt, Mode, Proposal
+from costopt.domain.events import DecisionMade
+from costopt.domain.ports import RecordedEvent
+from costopt.domain.submission import JobIntent, Submission
+from costopt.domain.token import Scope, Token
+from costopt.ledger.summary import JobSummary
+
+MOST_DOCUMENT = 256 * 1024
+PRIORITY = Bounds(-1000, 1000)
+WORD = Shape(63, r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$", "letters, digits and . _ -")
+TEXT = Shape(MOST_DOCUMENT)
+SENTENCE = Shape(1000, r"^[^\u0000]*[^\s\u0000][^\u0000]*$", "some words")
+PATH = Shape(4096, r"^(/[^\u0000]*)?$", "an absolute path")
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitBody:
+    """``job`` is a job's YAML text, ``policy`` a policy's, or the name of a shipped one.
+
+    Relative paths of the job count from ``workdir``, a folder that the daemon can read; "" is the
+    daemon's own folder for jobs.
+    """
+
+    job: Annotated[str, TEXT]
+    policy: Annotated[str, TEXT] = "cheapest"
+    workdir: Annotated[str, PATH] = ""
+    priority: Annotated[int, PRIORITY] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityBody:
+    """The higher, the earlier a job is served."""
+
+    priority: Annotated[int, PRIORITY]
+
+
+@dataclass(frozen=True, slots=True)
+class HaltBody:
+    """Why launches stop."""
+
+    reason: Annotated[str, SENTENCE]
+
+
+@dataclass(frozen=True, slots=True)
+class ModeBody:
+    """How far the daemon goes by itself."""
+
+    mode: Mode
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBody:
+    """A name for a token, and what its bearer may do."""
+
+    name: Annotated[str, WORD]
+    scopes: tuple[Scope, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A job as it was handed in, without its documents."""
+
+    name: str
+    tenant: str
+    priority: int
+    intent: JobIntent
+    workdir: str
+    submitted_at: datetime
+    submitted_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job and how it stands. ``held_because`` says why it gets no nodes now, "" else."""
+
+    submission: Submitted
+    summary: JobSummary
+    held_because: str
+    slack_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """Every job that was ever handed in, in the order of submission."""
+
+    jobs: tuple[JobRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetail:
+    """A job with its living nodes and its last decision."""
+
+    submission: Submitted
+    summary: JobSummary
+    held_because: str
+    slack_s: float | None
+    nodes: tuple[FleetNode, ...]
+    decision: DecisionMade | None
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """The YAML texts of a job and of the policy that it follows."""
+
+    job: str
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Ask for those that follow with ``after`` the highest ``seq`` of these."""
+
+    events: tuple[RecordedEvent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """The newest first."""
+
+    decisions: tuple[DecisionRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposals:
+    """In the order in which they were made."""
+
+    proposals: tuple[Proposal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HaltAnswer:
+    """The halt that stands, null where none does."""
+
+    halt: Halt | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModeAnswer:
+    """How far the daemon goes by itself."""
+
+    mode: Mode
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedChange:
+    """Something that a person told the daemon, counted from 1."""
+
+    seq: int
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Oldest first."""
+
+    changes: tuple[NumberedChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alerts:
+    """Oldest first; only the newest thousand of this process are kept."""
+
+    alerts: tuple[Alert, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenList:
+    """Without their secrets, which are kept nowhere."""
+
+    tokens: tuple[Token, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """``token`` cannot be had again."""
+
+    name: str
+    scopes: tuple[Scope, ...]
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """The token of this name is one no longer."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """Whether the daemon's loop goes on."""
+
+    alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Whether the daemon can do its work."""
+
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request was not answered, as RFC 9457 has it.
+
+    ``exit_code`` is what the command line ends with, ``problems`` are places and what is wrong
+    there.
+    """
+
+    title: str
+    status: int
+    detail: str
+    hint: str | None = None
+    exit_code: int = 1
+    problems: tuple[str, ...] = field(default_factory=tuple)
+
+
+def submitted(submission: Submission) -> Submitted:
+    """Without the documents, which may hold what is not everybody's to see."""
+    return Submitted(
+        submission.name,
+        submission.tenant,
+        submission.priority,
+        submission.intent,
+        submission.workdir,
+        submission.submitted_at,
+        submission.submitted_by,
+    )
+
+
+def job_row(status: JobStatus) -> JobRow:
+    """A row of the list."""
+    return JobRow(
+        submitted(status.submission), status.summary, status.held_because, status.slack_s
+    )  # fmt: skip
+
+
+def job_detail(status: JobStatus) -> JobDetail:
+    """Everything about one job."""
+    return JobDetail(
+        submitted(status.submission),
+        status.summary,
+        status.held_because,
+        status.slack_s,
+        status.nodes,
+        status.decision,
+    )

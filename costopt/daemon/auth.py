@@ -1,0 +1,62 @@
+"""Who asks. Over the local socket its owner, over the network the bearer of a token."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from costopt.domain.token import Scope, Token, Tokens
+
+LOCAL = "costopt.local"
+"""The key of an ASGI scope that only our own listener on the local socket sets."""
+COOKIE = "costopt_token"
+"""A browser's copy of a token; counts for looking only, so no other site can tell us anything."""
+SAFE_METHODS = frozenset({"GET", "HEAD"})
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """``name`` goes into what is recorded. A caller without a token came over the local socket,
+    which only its owner opens, and may do everything."""
+
+    name: str
+    token: Token | None = None
+
+    @property
+    def local(self) -> bool:
+        """Whether the caller came over the local socket."""
+        return self.token is None
+
+    def allows(self, scope: Scope) -> bool:
+        """Whether the caller may do what ``scope`` names."""
+        return self.token is None or self.token.allows(scope)
+
+
+def caller_of(
+    scope: Mapping[str, Any], headers: Mapping[str, str], cookies: Mapping[str, str], tokens: Tokens
+) -> Caller | None:
+    """Who sent a request, None where it is not known. May raise LedgerError.
+
+    ``scope`` is the request's ASGI scope.
+    """
+    if scope.get(LOCAL) is True:
+        return Caller(f"local:{getpass.getuser()}" if _named() else "local")
+    plain = _bearer(headers.get("authorization", ""))
+    if plain is None and scope.get("method") in SAFE_METHODS:
+        plain = cookies.get(COOKIE)
+    token = tokens.token_of(plain) if plain else None
+    return None if token is None else Caller(token.name, token)
+
+
+def _bearer(header: str) -> str | None:
+    scheme, _, value = header.partition(" ")
+    return value.strip() if scheme.lower() == "bearer" else None
+
+
+def _named() -> bool:
+    try:
+        return bool(getpass.getuser())
+    except (KeyError, OSError):
+        return False

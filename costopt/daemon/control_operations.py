@@ -1,0 +1,151 @@
+"""What can be asked and told of the daemon itself."""
+
+from __future__ import annotations
+
+from costopt.daemon.answers import (
+    Alerts,
+    Alive,
+    Changes,
+    HaltAnswer,
+    HaltBody,
+    ModeAnswer,
+    ModeBody,
+    NumberedChange,
+    Proposals,
+    Ready,
+)
+from costopt.daemon.job_operations import AFTER
+from costopt.daemon.operation import ID, Call, Operation, in_path, in_query
+from costopt.daemon.reach import Reach
+from costopt.daemon.views import FleetView, Health, MarketView
+from costopt.domain.control import Proposal, ProposalState
+from costopt.domain.errors import SpecError
+from costopt.domain.token import Scope
+
+PROPOSAL = in_path("proposal", ID, "the proposal's id")
+STATE = in_query("state", ProposalState, "only those in this state; default: all")
+
+
+def control_operations(reach: Reach) -> tuple[Operation, ...]:
+    """In the order of the document."""
+    return (*_health(reach), *_looking(reach), *_proposals(reach), *_steering(reach))
+
+
+def _health(reach: Reach) -> tuple[Operation, ...]:
+    service = reach.service
+    return (
+        Operation(
+            "alive", "GET", "/healthz", None, "Whether the daemon's loop goes on.", Alive,
+            lambda _: Alive(service.health().alive),
+            failing=503,
+        ),
+        Operation(
+            "ready", "GET", "/readyz", None, "Whether the daemon can do its work.", Ready,
+            lambda _: Ready(service.health().ready),
+            failing=503,
+        ),
+        Operation(
+            "health", "GET", "/v1/health", Scope.READ, "How the daemon is, with its problems.",
+            Health, lambda _: service.health(),
+        ),
+    )  # fmt: skip
+
+
+def _looking(reach: Reach) -> tuple[Operation, ...]:
+    service, read = reach.service, Scope.READ
+
+    def changes(call: Call) -> Changes:
+        told = service.changes(call.values["after"])
+        return Changes(tuple(NumberedChange(seq, change) for seq, change in told))
+
+    return (
+        Operation(
+            "fleet", "GET", "/v1/fleet", read, "List all living nodes.", FleetView,
+            lambda _: service.fleet(),
+        ),
+        Operation(
+            "market", "GET", "/v1/market", read, "List what the providers sell.", MarketView,
+            lambda _: service.market(),
+        ),
+        Operation(
+            "alerts", "GET", "/v1/alerts", read, "List what a person should hear of.", Alerts,
+            lambda call: Alerts(service.alerts(call.values["after"])), (AFTER,),
+        ),
+        Operation(
+            "changes", "GET", "/v1/changes", read, "List what people told the daemon.", Changes,
+            changes, (AFTER,),
+        ),
+    )  # fmt: skip
+
+
+def _proposals(reach: Reach) -> tuple[Operation, ...]:
+    service = reach.service
+
+    def exists(call: Call) -> object:
+        asked = call.values["proposal"]
+        if not any(each.id == asked for each in service.proposals()):
+            raise SpecError(f"there is no proposal {asked!r}", hint="list the open ones")
+        return asked
+
+    def proposals(call: Call) -> Proposals:
+        state = call.values["state"]
+        return Proposals(service.proposals(() if state is None else (state,)))
+
+    def approve(call: Call) -> Proposal:
+        return service.approve(call.values["proposal"], call.caller.name)
+
+    def reject(call: Call) -> Proposal:
+        return service.reject(call.values["proposal"], call.caller.name)
+
+    return (
+        Operation(
+            "proposals", "GET", "/v1/proposals", Scope.READ, "List what the daemon asked for.",
+            Proposals, proposals, (STATE,),
+        ),
+        Operation(
+            "approve", "POST", "/v1/proposals/{proposal}/approve", Scope.ADMIN,
+            "Let the next tick do this, if it is still wanted.", Proposal, approve, (PROPOSAL,),
+            exists=exists, refusal=409,
+        ),
+        Operation(
+            "reject", "POST", "/v1/proposals/{proposal}/reject", Scope.ADMIN, "Do not do this.",
+            Proposal, reject, (PROPOSAL,), exists=exists, refusal=409,
+        ),
+    )  # fmt: skip
+
+
+def _steering(reach: Reach) -> tuple[Operation, ...]:
+    service, admin = reach.service, Scope.ADMIN
+
+    def halt(call: Call) -> HaltAnswer:
+        return HaltAnswer(service.halt(call.body.reason, call.caller.name))
+
+    def unhalt(call: Call) -> HaltAnswer:
+        service.unhalt(call.caller.name)
+        return HaltAnswer(None)
+
+    def set_mode(call: Call) -> ModeAnswer:
+        service.set_mode(call.body.mode, call.caller.name)
+        return ModeAnswer(call.body.mode)
+
+    return (
+        Operation(
+            "halted", "GET", "/v1/halt", Scope.READ, "Whether all launches are stopped.",
+            HaltAnswer, lambda _: HaltAnswer(service.halted()),
+        ),
+        Operation(
+            "halt", "PUT", "/v1/halt", admin, "Stop all launches at once.", HaltAnswer, halt,
+            body=HaltBody,
+        ),
+        Operation(
+            "unhalt", "DELETE", "/v1/halt", admin, "Let launches happen again.", HaltAnswer, unhalt,
+        ),
+        Operation(
+            "mode", "GET", "/v1/mode", Scope.READ, "How far the daemon goes by itself.",
+            ModeAnswer, lambda _: ModeAnswer(service.mode()),
+        ),
+        Operation(
+            "setMode", "PUT", "/v1/mode", admin, "Set how far the daemon goes by itself.",
+            ModeAnswer, set_mode, body=ModeBody,
+        ),
+    )  # fmt: skip

@@ -1,0 +1,186 @@
+"""What can be asked and told of jobs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from costopt.daemon.answers import (
+    Decisions,
+    Documents,
+    Events,
+    JobDetail,
+    Jobs,
+    PriorityBody,
+    SubmitBody,
+    Submitted,
+    job_detail,
+    job_row,
+    submitted,
+)
+from costopt.daemon.folders import check_folders
+from costopt.daemon.intake import admitted, read_submission
+from costopt.daemon.json_schema import Bounds
+from costopt.daemon.operation import (
+    ID,
+    JOB_NAME,
+    LARGEST,
+    Call,
+    Operation,
+    Parameter,
+    in_path,
+    in_query,
+)
+from costopt.daemon.reach import Reach
+from costopt.daemon.views import DecisionRow, LogPiece
+from costopt.domain.token import Scope
+
+NAME = in_path("job", JOB_NAME, "the job's name")
+AFTER = in_query("after", Annotated[int, Bounds(0, LARGEST)], "only what follows this number", 0)
+BYTE = in_query("after", Annotated[int, Bounds(0, LARGEST)], "only what follows this byte", 0)
+NODE = in_query("node", Annotated[str, ID], "the node; default: the job's newest")
+
+
+def most(default: int) -> Parameter:
+    """How many at most."""
+    return in_query("limit", Annotated[int, Bounds(1, 1000)], "how many at most", default)
+
+
+def job_operations(reach: Reach) -> tuple[Operation, ...]:
+    """In the order of the document."""
+    return (*_looking(reach), *_steering(reach))
+
+
+def _looking(reach: Reach) -> tuple[Operation, ...]:
+    service = reach.service
+
+    def exists(call: Call) -> object:
+        return service.job(call.values["job"])
+
+    def events(call: Call) -> Events:
+        return Events(service.events(call.values.get("job"), **_page(call)))
+
+    def documents(call: Call) -> Documents:
+        known = service.job(call.values["job"]).submission
+        return Documents(known.job_document, known.policy_document)
+
+    def logs(call: Call) -> LogPiece:
+        values = call.values
+        return service.logs(values["job"], values["node"], values["after"])
+
+    def decisions(call: Call) -> Decisions:
+        return Decisions(service.decisions(call.values.get("job"), call.values["limit"]))
+
+    read = Scope.READ
+    return (
+        Operation(
+            "listJobs", "GET", "/v1/jobs", read, "List all jobs.", Jobs,
+            lambda _: Jobs(tuple(job_row(status) for status in service.jobs())),
+        ),
+        Operation(
+            "showJob", "GET", "/v1/jobs/{job}", read, "Show one job.", JobDetail,
+            lambda call: job_detail(service.job(call.values["job"])), (NAME,), exists=exists,
+        ),
+        Operation(
+            "jobDocuments", "GET", "/v1/jobs/{job}/documents", Scope.SUBMIT,
+            "Get the texts that a job was handed in with.", Documents, documents, (NAME,),
+            exists=exists,
+        ),
+        Operation(
+            "jobEvents", "GET", "/v1/jobs/{job}/events", read, "List a job's events.", Events,
+            events, (NAME, AFTER, most(1000)), exists=exists,
+        ),
+        Operation(
+            "jobDecisions", "GET", "/v1/jobs/{job}/decisions", read, "List a job's decisions.",
+            Decisions, decisions, (NAME, most(100)), exists=exists,
+        ),
+        Operation(
+            "jobLogs", "GET", "/v1/jobs/{job}/logs", read, "Read a node's log.", LogPiece, logs,
+            (NAME, NODE, BYTE), exists=exists, refusal=404,
+        ),
+        Operation(
+            "events", "GET", "/v1/events", read, "List the events of all jobs.", Events, events,
+            (AFTER, most(1000)),
+        ),
+        Operation(
+            "decisions", "GET", "/v1/decisions", read, "List the last decision of each job.",
+            Decisions, decisions, (most(100),),
+        ),
+        Operation(
+            "decision", "GET", "/v1/decisions/{decision}", read, "Tell why a decision was made.",
+            DecisionRow, lambda call: service.decision(call.values["decision"]),
+            (in_path("decision", ID, "the decision's id"),), refusal=404,
+        ),
+    )  # fmt: skip
+
+
+def _steering(reach: Reach) -> tuple[Operation, ...]:
+    service = reach.service
+
+    def exists(call: Call) -> object:
+        return service.job(call.values["job"])
+
+    def check(call: Call) -> object:
+        body, now = call.body, service.fleet().now
+        seen = read_submission(
+            body.job, body.policy, reach.workdir(body.workdir), call.caller.name, body.priority, now
+        )
+        if not call.caller.local:
+            check_folders(admitted(seen).job, reach.folders)
+        return seen
+
+    def submit(call: Call) -> Submitted:
+        body: SubmitBody = call.body
+        return submitted(
+            service.submit(
+                body.job,
+                body.policy,
+                workdir=reach.workdir(body.workdir),
+                who=call.caller.name,
+                priority=body.priority,
+            )
+        )
+
+    def pause(call: Call) -> Submitted:
+        return submitted(service.pause(call.values["job"], call.caller.name))
+
+    def resume(call: Call) -> Submitted:
+        return submitted(service.resume(call.values["job"], call.caller.name))
+
+    def cancel(call: Call) -> Submitted:
+        return submitted(service.cancel(call.values["job"], call.caller.name))
+
+    def reprioritize(call: Call) -> Submitted:
+        name, body = call.values["job"], call.body
+        return submitted(service.reprioritize(name, body.priority, call.caller.name))
+
+    told = Scope.SUBMIT
+    return (
+        Operation(
+            "submitJob", "POST", "/v1/jobs", told, "Hand in a job.", Submitted, submit,
+            body=SubmitBody, status=201, check=check, refusal=409,
+        ),
+        Operation(
+            "pauseJob", "POST", "/v1/jobs/{job}/pause", told,
+            "Save, give the nodes back, and keep the job for later.", Submitted, pause, (NAME,),
+            exists=exists, refusal=409,
+        ),
+        Operation(
+            "resumeJob", "POST", "/v1/jobs/{job}/resume", told,
+            "Go on with a job that was paused, or that a guard stopped.", Submitted, resume,
+            (NAME,), exists=exists, refusal=409,
+        ),
+        Operation(
+            "cancelJob", "POST", "/v1/jobs/{job}/cancel", told,
+            "Save, give the nodes back, and never run the job again.", Submitted, cancel, (NAME,),
+            exists=exists, refusal=409,
+        ),
+        Operation(
+            "reprioritizeJob", "PUT", "/v1/jobs/{job}/priority", told,
+            "Serve a job before or after others.", Submitted, reprioritize, (NAME,),
+            PriorityBody, exists=exists, refusal=409,
+        ),
+    )  # fmt: skip
+
+
+def _page(call: Call) -> dict[str, int]:
+    return {"after": call.values["after"], "limit": call.values["limit"]}

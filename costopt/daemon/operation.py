@@ -1,0 +1,103 @@
+"""One thing that can be asked or told over HTTP: route, rights, document and code in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Protocol
+
+from costopt.daemon.auth import Caller
+from costopt.daemon.json_body import read_value
+from costopt.daemon.json_schema import Shape
+from costopt.domain.token import Scope
+
+LARGEST = 2**53 - 1
+"""The largest whole number that every JSON reader knows exactly."""
+JOB_NAME = Shape(63, r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$", "a job's name")
+ID = Shape(160, r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,159}$", "letters, digits and . _ : -")
+
+
+class Place(StrEnum):
+    """Where a parameter stands."""
+
+    PATH = "path"
+    QUERY = "query"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A named value of a request. ``hint`` is an annotated int or str, or an enum."""
+
+    name: str
+    place: Place
+    hint: Any
+    about: str
+    default: Any = None
+
+    def read(self, text: str) -> Any:
+        """The value. Raises ValueError."""
+        return read_value(self.hint, _whole(text) if self._is_int else text)
+
+    @property
+    def _is_int(self) -> bool:
+        return getattr(self.hint, "__origin__", self.hint) is int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request that may be answered: who asks, and the values of parameters and body."""
+
+    caller: Caller
+    values: Mapping[str, Any]
+    body: Any = None
+
+
+class Answering(Protocol):
+    """What carries an operation out; runs in a thread of its own."""
+
+    def __call__(self, call: Call, /) -> object:
+        """A frozen dataclass. Raises CostoptError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """``scope`` is None where anybody may ask. ``body`` and ``answer`` are frozen dataclasses.
+
+    ``exists`` looks whether the path names something: its SpecError is a 404. ``check`` looks
+    whether the body makes sense: its SpecError is a 422. ``refusal`` is the HTTP status of a
+    SpecError of ``act``; ``failing`` that of an answer whose only member is false.
+    """
+
+    id: str
+    method: str
+    path: str
+    scope: Scope | None
+    summary: str
+    answer: type
+    act: Answering
+    parameters: tuple[Parameter, ...] = ()
+    body: type | None = None
+    status: int = 200
+    refusal: int | None = None
+    exists: Callable[[Call], object] | None = None
+    check: Callable[[Call], object] | None = None
+    failing: int | None = None
+
+
+def in_path(name: str, shape: Shape, about: str) -> Parameter:
+    """A part of the path, such as a job's name."""
+    return Parameter(name, Place.PATH, Annotated[str, shape], about)
+
+
+def in_query(name: str, hint: Any, about: str, default: Any = None) -> Parameter:
+    """A value after the question mark."""
+    return Parameter(name, Place.QUERY, hint, about, default)
+
+
+def _whole(text: str) -> int:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+        raise ValueError("expected a whole number")
+    return int(text)

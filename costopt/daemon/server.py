@@ -1,0 +1,116 @@
+"""The API served: uvicorn in a thread, on the local socket and, if wanted, on the network."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.types import Receive, Scope, Send
+
+from costopt.daemon.auth import LOCAL
+from costopt.domain.errors import LedgerError
+
+GRACE_S = 5
+"""How long requests under way may take when the server stops."""
+STARTS_WITHIN_S = 20.0
+MOST_CONNECTIONS = 200
+MOST_HEADER_BYTES = 64 * 1024
+
+log = logging.getLogger("costopt.daemon.server")
+
+
+class ApiServer:
+    """Serves an application until ``stop``; ``local`` and ``network`` are bound listeners."""
+
+    def __init__(
+        self, app: Starlette, local: socket.socket | None, network: socket.socket | None = None
+    ) -> None:
+        self._listeners: list[tuple[uvicorn.Server, socket.socket]] = []
+        self._path: Path | None = None
+        if local is not None:
+            self._listeners.append((_Server(_Local(app), self._one_started), local))
+            self._path = Path(local.getsockname())
+        if network is not None:
+            self._listeners.append((_Server(app, self._one_started), network))
+        self._started = Event()
+        self._failure: BaseException | None = None
+        self._thread = Thread(target=self._run, name="costopt-api", daemon=True)
+
+    def start(self) -> None:
+        """Begin to answer; returns when it does. Raises LedgerError where it cannot."""
+        self._thread.start()
+        if not self._started.wait(STARTS_WITHIN_S) or self._failure is not None:
+            raise LedgerError(f"the API did not start: {self._failure or 'no answer'}")
+
+    def stop(self) -> None:
+        """Let requests under way end, answer no more, and remove the local socket's path."""
+        for server, _ in self._listeners:
+            server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join(GRACE_S + 5)
+        for _, listener in self._listeners:
+            listener.close()
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._failure = error
+            log.error("the API stopped", exc_info=error)
+        finally:
+            self._started.set()
+
+    async def _serve(self) -> None:
+        await asyncio.gather(
+            *(server.serve(sockets=[listener]) for server, listener in self._listeners)
+        )
+
+    def _one_started(self) -> None:
+        if all(server.started for server, _ in self._listeners):
+            self._started.set()
+
+
+class _Server(uvicorn.Server):
+    """Says when it answers."""
+
+    def __init__(self, app: Any, on_started: Callable[[], None]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                lifespan="off",
+                http="h11",
+                ws="none",
+                limit_concurrency=MOST_CONNECTIONS,
+                h11_max_incomplete_event_size=MOST_HEADER_BYTES,
+                timeout_graceful_shutdown=GRACE_S,
+            )
+        )
+        self._on_started = on_started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's."""
+        await super().startup(sockets)
+        self._on_started()
+
+
+class _Local:
+    """Marks requests of the local socket, which need no token."""
+
+    def __init__(self, app: Starlette) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app({**scope, LOCAL: True}, receive, send)

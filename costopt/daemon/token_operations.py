@@ -1,0 +1,49 @@
+"""What can be asked and told of tokens."""
+
+from __future__ import annotations
+
+from costopt.daemon.answers import WORD, NewToken, Revoked, TokenBody, TokenList
+from costopt.daemon.operation import Call, Operation, in_path
+from costopt.daemon.reach import Reach
+from costopt.domain.errors import SpecError
+from costopt.domain.token import Scope
+
+NAME = in_path("token", WORD, "the token's name")
+
+
+def token_operations(reach: Reach) -> tuple[Operation, ...]:
+    """In the order of the document."""
+    tokens = reach.tokens
+
+    def exists(call: Call) -> object:
+        asked = call.values["token"]
+        if not any(each.name == asked for each in tokens.tokens()):
+            raise SpecError(f"there is no token {asked!r}", hint="see `costopt token list`")
+        return asked
+
+    def add(call: Call) -> NewToken:
+        body: TokenBody = call.body
+        scopes = tuple(sorted(set(body.scopes)))
+        plain = tokens.add(body.name, scopes, call.caller.name, reach.clock.now())
+        return NewToken(body.name, scopes, plain)
+
+    def revoke(call: Call) -> Revoked:
+        name = call.values["token"]
+        tokens.revoke(name, call.caller.name, reach.clock.now())
+        return Revoked(name)
+
+    admin = Scope.ADMIN
+    return (
+        Operation(
+            "tokens", "GET", "/v1/tokens", admin, "List tokens.", TokenList,
+            lambda _: TokenList(tokens.tokens()),
+        ),
+        Operation(
+            "addToken", "POST", "/v1/tokens", admin, "Make a token; it is told this once.",
+            NewToken, add, body=TokenBody, status=201, refusal=409,
+        ),
+        Operation(
+            "revokeToken", "DELETE", "/v1/tokens/{token}", admin, "Make a token worthless.",
+            Revoked, revoke, (NAME,), exists=exists, refusal=409,
+        ),
+    )  # fmt: skip

@@ -1,0 +1,153 @@
+"""A daemon's service without its loop, served by a real uvicorn on a socket and on loopback."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from costopt.client.address import parse_address
+from costopt.client.client import Client
+from costopt.daemon.api import build_app
+from costopt.daemon.board import Board
+from costopt.daemon.memory_registry import MemoryRegistry
+from costopt.daemon.reach import Reach
+from costopt.daemon.server import ApiServer
+from costopt.daemon.service import Service
+from costopt.daemon.settings import Settings
+from costopt.daemon.snapshot import Snapshot
+from costopt.daemon.socket import bind_tcp, bind_unix
+from costopt.daemon.views import FleetNode, LogPiece
+from costopt.domain.control import ActionKind, Proposal
+from costopt.domain.errors import SpecError
+from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.events import DecisionMade, GuardTripped
+from costopt.domain.fleet import NodeState
+from costopt.domain.market import CapacityType, Offer, Pool
+from costopt.domain.token import Scope
+from costopt.engine.clock import WallClock
+from costopt.ledger.memory import MemoryLedger
+from tests.memory_tokens import MemoryTokens
+
+POOL = Pool("aws", "us-east-1", "us-east-1a", "p3.2xlarge", CapacityType.SPOT)
+JOB = """\
+kind: job
+version: 1
+name: {name}
+work: {{amount: 100, unit: steps}}
+deadline: 30d
+resources: {{gpu_models: [V100]}}
+throughput: {{points: [{{gpu: V100, gpus: 1, units_per_s: 1}}]}}
+checkpoint: {{uri: "s3://bucket/{name}", size_gib: 1, save: 10s, restore: 1m}}
+startup: 5m
+run: [python, train.py]
+"""
+
+
+class TextLogs:
+    """Logs as a dictionary, by job and node."""
+
+    def __init__(self) -> None:
+        self.texts: dict[tuple[str, str], str] = {}
+        self.ended: set[str] = set()
+
+    def read(self, job: str, node_id: str, after: int) -> LogPiece:
+        text = self.texts.get((job, node_id))
+        if text is None:
+            raise SpecError(f"node {node_id!r} of job {job!r} has no log")
+        return LogPiece(job, node_id, text[after:], len(text), node_id in self.ended)
+
+
+@dataclass
+class Served:
+    """A daemon that answers, and what a test turns."""
+
+    service: Service
+    registry: MemoryRegistry
+    ledger: MemoryLedger
+    board: Board
+    logs: TextLogs
+    tokens: MemoryTokens
+    reach: Reach
+    socket_path: Path
+    url: str
+
+    @property
+    def local(self) -> Client:
+        """As the socket's owner."""
+        return Client(parse_address(f"unix:{self.socket_path}"))
+
+    def bearer(self, *scopes: Scope) -> Client:
+        """As the bearer of a new token with these scopes; without any as nobody."""
+        return Client(parse_address(self.url), self.token(*scopes) if scopes else None)
+
+    def token(self, *scopes: Scope) -> str:
+        name = f"t{len(self.tokens.tokens())}"
+        return self.tokens.add(name, scopes, "test", datetime.now(UTC))
+
+    def submit(self, name: str) -> None:
+        self.service.submit(JOB.format(name=name), workdir="/", who="test")
+
+    def fill(self) -> None:
+        """Two jobs, one of them with a node, a decision and a log; a proposal; an alert."""
+        self.submit("one")
+        self.submit("two")
+        now = datetime.now(UTC)
+        decision = DecisionMade(
+            at=now, job="one", decision_id="one-d1", targets=((str(POOL), 1),), reason="cheapest",
+            slack_s=3600.0, alternatives=(("wait", None, "idle"), (f"1 × {POOL}", 3.0, "spot")),
+        )  # fmt: skip
+        tripped = GuardTripped(at=now, job="one", guard="budget", message="spent")
+        self.ledger.append(decision, tripped)
+        node = FleetNode(
+            "i-1", "one", "default", str(POOL), NodeState.RUNNING, now, 1.0, False, None
+        )  # fmt: skip
+        price = Estimate.exact(1.0, Basis.LISTED, "test", now - timedelta(seconds=30))
+        self.logs.texts["one", "i-1"] = "step 1\nstep 2\n"
+        self.registry.propose(
+            Proposal("p-1", "one", ActionKind.LAUNCH, str(POOL), 1, "cheapest", now)
+        )  # fmt: skip
+        self.board.alert(now, "budget", "one", "job one has spent its budget")
+        self.board.publish(
+            Snapshot(
+                now,
+                nodes=(node,),
+                nodes_of={"one": (node,)},
+                decisions={"one": decision},
+                offers=(Offer(POOL, price, None, None),),
+                silent={"gcp": "timed out"},
+            ),
+            0.02,
+        )
+
+
+@contextmanager
+def served(folder: Path, *, fill: bool = True) -> Iterator[Served]:
+    """A daemon in ``folder``, until the block ends."""
+    jobs = folder / "jobs"
+    jobs.mkdir(exist_ok=True)
+    registry, ledger, logs, tokens = MemoryRegistry(), MemoryLedger(), TextLogs(), MemoryTokens()
+    clock = WallClock()
+    board = Board(clock.now())
+    service = Service(registry, ledger, clock, board, Settings(folder), logs)
+    reach = Reach(service, tokens, clock, (jobs,))
+    path = folder / "daemon.sock"
+    local, network = bind_unix(path), bind_tcp("127.0.0.1:0")
+    url = _url(network)
+    daemon = Served(service, registry, ledger, board, logs, tokens, reach, path, url)
+    if fill:
+        daemon.fill()
+    server = ApiServer(build_app(reach), local, network)
+    server.start()
+    try:
+        yield daemon
+    finally:
+        server.stop()
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://{host}:{port}"
