@@ -18,11 +18,12 @@ and 0 once nothing is left to do, n − u − g ≤ 0 (n − u ≤ 0 in O). A st
 the deadline is kept within the recursion itself. Between whole u the values are interpolated,
 which errs upwards since they are convex in u.
 
-Each gang that is weighed is a lane i with its own S. W and O also know which pool could be launched
-in: that of the cheapest lane that is up, or that none is; gangs of one pool come and go together. When a lane is lost, the others are looked through from
-the cheapest, each being up with its share of the time, independently; while none is up, or only a
-dearer one, a lane comes back at its rate, those beyond the fastest counting half since shortage is
-shared. A lane that is cheaper than the one that runs is weighed when it is there, not before.
+Each gang that is weighed is a lane i with its own S. W and O also know which pool could be
+launched in: that of the cheapest lane that is up, or that none is; gangs of one pool come and go
+together. When a lane is lost, the others are looked through from the cheapest, each being up with
+its share of the time, independently; while none is up, or only a dearer one, a lane comes back at
+its rate, those beyond the fastest counting half since shortage is shared. A lane that is cheaper
+than the one that runs is weighed when it is there, not before.
 
 Where the work has stages, p, v and P are those of the stage that the work left in the state falls
 in, and a stage that may not wait takes the first term out of W, and the second out of O, but for
