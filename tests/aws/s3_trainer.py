@@ -21,7 +21,6 @@ def main(steps: int, pace_s: float) -> None:
     status_file = env.status_file
     store = open_store(env.checkpoint_uri)
     step = max((int(key.split("-")[1]) for key in store.keys("step-")), default=0)
-    store.put(f"began-{env.generation}-{step:06d}", b"{}")
     saves: tuple[SavedCheckpoint, ...] = ()
 
     def tell(state: TrainerState) -> None:
