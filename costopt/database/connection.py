@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, text
-from sqlalchemy.exc import DBAPIError, ResourceClosedError
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as NoConnectionInTimeError
 
 from costopt.database.failure import postgres_error, sqlite_error
 from costopt.database.place import is_url, postgres_url, shown
@@ -58,6 +59,21 @@ class Database:
                 )
             yield connection
 
+    @contextmanager
+    def session(self) -> Iterator[Connection]:
+        """A connection of one's own outside transactions, closed for good at the end.
+
+        Raises LedgerError where none can be had; statements raise SQLAlchemy's errors.
+        """
+        with self._told():
+            connection = self.engine.connect()
+        try:
+            connection.execution_options(isolation_level="AUTOCOMMIT")
+            yield connection
+        finally:
+            connection.invalidate()
+            connection.close()
+
     def close(self) -> None:
         """Close all connections; one that is used again is opened again."""
         self.engine.dispose()
@@ -68,8 +84,10 @@ class Database:
             yield
         except DBAPIError as error:
             raise self._refusal(error.orig or error) from error
-        except ResourceClosedError as error:
-            raise LedgerError(f"{self.what}: {error}", hint="open it again") from error
+        except NoConnectionInTimeError as error:
+            raise LedgerError(
+                f"{self.what}: all connections are in use ({error})", hint="try again later"
+            ) from error
         except UnicodeEncodeError as error:
             raise LedgerError(
                 f"{self.what}: a name is no valid text: {error}", hint="choose another name"

@@ -45,6 +45,7 @@ _POSTGRES: dict[str, tuple[str, str]] = {
     "53100": ("the server's disk is full", "free some space there; nothing was half-written"),
     "53300": ("the server has too many connections", "close some, or raise max_connections"),
     "53": ("the server is short of means", "look at its log"),
+    "22": ("a text or a number cannot be kept", "choose names without control characters"),
     "25006": (
         "the server is read-only",
         "name the primary server: this one is a standby, or was made read-only",
@@ -76,11 +77,11 @@ def sqlite_error(what: str, error: sqlite3.Error) -> LedgerError:
 
 
 def postgres_error(what: str, error: BaseException) -> LedgerError:
-    """The same of an error of psycopg; one without an SQLSTATE is a lost connection.
+    """The same of an error of psycopg.
 
     Codes: postgresql.org/docs/15/errcodes-appendix.html.
     """
-    state = getattr(error, "sqlstate", None) or _state_told(str(error))
+    state = getattr(error, "sqlstate", None) or _state_without_code(error)
     said = " ".join(str(error).split())
     for length in (5, 3, 2):
         if state[:length] in _POSTGRES:
@@ -89,8 +90,13 @@ def postgres_error(what: str, error: BaseException) -> LedgerError:
     return LedgerError(f"{what}: {said}", hint="look at the server's log")
 
 
-def _state_told(said: str) -> str:
+def _state_without_code(error: BaseException) -> str:
     """Of a connection that never came about psycopg only tells what the server said."""
+    from psycopg import InterfaceError, OperationalError
+
+    if not isinstance(error, (InterfaceError, OperationalError)):
+        return "22000"
+    said = str(error)
     if "authentication failed" in said or "no pg_hba.conf entry" in said:
         return "28P01"
     if "database" in said and "does not exist" in said:

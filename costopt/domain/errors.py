@@ -10,6 +10,7 @@ CostoptError                1   the base: a message, and a hint that says what t
 ├── StaleDataError          5   every price or signal that was needed is too old
 ├── SolverError             1   the solver failed or answered something unusable
 ├── LedgerError             1   the ledger cannot be read, written or is corrupt
+│   └── LeadershipLostError     another daemon leads; nothing was written and nothing may be done
 ├── StoreError              1   an object store refused: no space, no permission, missing
 ├── CheckpointError         1   no valid checkpoint, or a save that could not be made durable
 ├── JobFailedError          1   the job's own command failed
@@ -86,6 +87,10 @@ class SolverError(CostoptError):
 
 class LedgerError(CostoptError):
     """The ledger cannot be read or written, or its content is corrupt."""
+
+
+class LeadershipLostError(LedgerError):
+    """Another daemon leads, or may by now: nothing was written, and nothing may be done."""
 
 
 class StoreError(CostoptError):

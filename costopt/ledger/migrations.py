@@ -40,17 +40,47 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END
         """,
     ),
+    (
+        """
+        CREATE TABLE leadership (
+            id INTEGER PRIMARY KEY CHECK (id = 1),
+            holder TEXT NOT NULL,
+            fence INTEGER NOT NULL
+        )
+        """,
+        "INSERT INTO leadership (id, holder, fence) VALUES (1, '', 0)",
+        """
+        CREATE TABLE folds (
+            job TEXT NOT NULL,
+            part TEXT NOT NULL,
+            seq INTEGER NOT NULL,
+            code TEXT NOT NULL,
+            body BLOB NOT NULL,
+            PRIMARY KEY (job, part)
+        ) WITHOUT ROWID
+        """,
+    ),
 )
 
 
 def migrate(connection: sqlite3.Connection) -> None:
     """Take the missing steps, all in one transaction.
 
-    Raises LedgerError where the file belongs to a newer costopt or to another program, and
-    sqlite3.Error where SQLite refuses.
+    An older ledger that this user may not write to is left as it is: it can be read. Raises
+    LedgerError where the file belongs to a newer costopt or to another program, and sqlite3.Error
+    where SQLite refuses.
     """
-    if _version(connection) == len(MIGRATIONS):
+    done = _version(connection)
+    if done == len(MIGRATIONS):
         return
+    try:
+        _take(connection)
+    except sqlite3.OperationalError as error:
+        if not done or not error.sqlite_errorname.startswith("SQLITE_READONLY"):
+            raise
+
+
+def _take(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         done = _version(connection)

@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -21,11 +20,25 @@ from costopt.domain.errors import LedgerError
 from costopt.domain.events import Event
 from costopt.domain.ports import RecordedEvent
 from costopt.ledger.codec import decode, encode
+from costopt.ledger.fence import check_fence
+from costopt.ledger.file_leadership import FileLeadership
 from costopt.ledger.lock import controller_lock
 from costopt.ledger.migrations import migrate
 
 BUSY_TIMEOUT_S = 10.0
 PAGE_EVENTS = 1000
+
+# Hops from name to name in the index: a plain GROUP BY would read every event.
+_JOBS = """
+    WITH RECURSIVE names (job) AS (
+        SELECT min(job) FROM events
+        UNION ALL
+        SELECT (SELECT min(job) FROM events WHERE job > names.job)
+        FROM names WHERE names.job IS NOT NULL
+    )
+    SELECT job FROM names WHERE job IS NOT NULL
+    ORDER BY (SELECT min(seq) FROM events WHERE events.job = names.job)
+"""
 
 
 def open_ledger(path: Path | str, *, create: bool = True) -> SqliteLedger:
@@ -41,6 +54,7 @@ class SqliteLedger:
 
     def __init__(self, path: Path | str, *, create: bool = True) -> None:
         self.path = Path(path)
+        self.fence: int | None = None
         self._lock = Lock()
         _check_place(self.path, create)
         try:
@@ -51,12 +65,7 @@ class SqliteLedger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *of: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -65,23 +74,18 @@ class SqliteLedger:
             self._connection.close()
 
     def append(self, *events: Event) -> None:
-        """All of them or none, durable on return. Raises LedgerError."""
+        """All of them or none, durable on return.
+
+        Raises LedgerError, and LeadershipLostError where another daemon leads.
+        """
         if not events:
             return
         rows = [
             (event.job, type(event).__name__, event.at.isoformat(), encode(event))
             for event in events
         ]
-        with self._lock:
-            try:
-                self._insert(rows)
-            except sqlite3.Error as error:
-                raise sqlite_error(f"ledger {self.path}", error) from error
-            except UnicodeEncodeError as error:
-                raise LedgerError(
-                    f"ledger {self.path}: a job's name is no valid text: {error}",
-                    hint="rename the job",
-                ) from error
+        with self._lock, self._writing():
+            self._insert(rows)
 
     def events(self, job: str | None = None, after: int = 0) -> Iterator[RecordedEvent]:
         """Events in order, of one job or of all, with seq > ``after``, read a page at a time.
@@ -95,7 +99,7 @@ class SqliteLedger:
 
     def jobs(self) -> tuple[str, ...]:
         """The names of all jobs, in the order of their first event."""
-        rows = self._read("SELECT job FROM events GROUP BY job ORDER BY min(seq)", ())
+        rows = self._read(_JOBS, ())
         return tuple(job for (job,) in rows)
 
     def exclusive(self, job: str) -> AbstractContextManager[None]:
@@ -105,17 +109,52 @@ class SqliteLedger:
         """
         return controller_lock(self.path, job)
 
-    def _insert(self, rows: list[tuple[str, str, str, str]]) -> None:
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            self._connection.executemany(
-                "INSERT INTO events (job, kind, at, body) VALUES (?, ?, ?, ?)", rows
+    def leadership(self, holder: str, lease_s: float) -> FileLeadership:  # noqa: ARG002
+        """The leadership of this ledger, not yet taken; its lock needs no lease."""
+        return FileLeadership(self, holder)
+
+    def raise_fence(self, holder: str) -> None:
+        """From now on appends that carry an older fence are refused. Raises LedgerError."""
+        with self._lock, self._writing():
+            self._connection.execute(
+                "UPDATE leadership SET fence = fence + 1, holder = ?", (holder,)
             )
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
+            self.fence, _ = self._leader()
+
+    def last_fence(self) -> int:
+        """The fence as the file holds it. Raises LedgerError."""
+        rows = self._read("SELECT fence FROM leadership", ())
+        return int(rows[0][0])
+
+    def _leader(self) -> tuple[int, str]:
+        fence, holder = self._connection.execute("SELECT fence, holder FROM leadership").fetchone()
+        return fence, holder
+
+    def _insert(self, rows: list[tuple[str, str, str, str]]) -> None:
+        if self.fence is not None:
+            check_fence(f"ledger {self.path}", self.fence, *self._leader())
+        self._connection.executemany(
+            "INSERT INTO events (job, kind, at, body) VALUES (?, ?, ?, ?)", rows
+        )
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise sqlite_error(f"ledger {self.path}", error) from error
+        except UnicodeEncodeError as error:
+            raise LedgerError(
+                f"ledger {self.path}: a job's name is no valid text: {error}",
+                hint="rename the job",
+            ) from error
 
     def _page(self, job: str | None, after: int) -> list[tuple[int, str]]:
         if job is None:

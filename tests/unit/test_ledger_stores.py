@@ -18,6 +18,7 @@ from costopt.domain.ports import Ledger
 from costopt.ledger.memory import MemoryLedger
 from costopt.ledger.migrations import MIGRATIONS
 from costopt.ledger.sqlite import PAGE_EVENTS, SqliteLedger, open_ledger
+from costopt.ledger.stored import open_stored_ledger
 from tests.sample_run import sample_events
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -27,13 +28,28 @@ def stopped(job: str, reason: str = "r") -> Event:
     return RunStopped(at=AT, job=job, reason=reason)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+STORED = ["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))]
+
+
+@pytest.fixture(params=["memory", *STORED])
 def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
     if request.param == "memory":
         yield MemoryLedger()
         return
-    with open_ledger(tmp_path / "ledger.db") as opened:
+    with open_stored_ledger(place_of(request, tmp_path)) as opened:
         yield opened
+
+
+@pytest.fixture(params=STORED)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a ledger can be made that outlives its connections."""
+    return place_of(request, tmp_path)
+
+
+def place_of(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
+    return str(tmp_path / "a ledger #1?.db")
 
 
 def test_events_come_back_in_order_with_their_place(ledger: Ledger) -> None:
@@ -67,20 +83,43 @@ def test_a_memory_append_takes_about_a_microsecond() -> None:
     assert len(ledger) == 100_000
 
 
-def test_a_sqlite_ledger_outlives_its_connection(tmp_path: Path) -> None:
-    path = tmp_path / "a ledger #1?.db"
-    with open_ledger(path) as ledger:
+def test_a_ledger_outlives_its_connection(place: str) -> None:
+    with open_stored_ledger(place) as ledger:
         ledger.append(*sample_events())
-    assert path.exists()
-    with open_ledger(path, create=False) as ledger:
+    with open_stored_ledger(place, create=False) as ledger:
         assert tuple(r.event for r in ledger.events()) == sample_events()
-        assert ledger.jobs() == ("llama-7b-finetune",)
 
 
-def test_a_page_boundary_loses_nothing(tmp_path: Path) -> None:
-    with open_ledger(tmp_path / "ledger.db") as ledger:
+def test_a_page_boundary_loses_nothing(place: str) -> None:
+    with open_stored_ledger(place) as ledger:
         ledger.append(*(stopped("a", str(n)) for n in range(2 * PAGE_EVENTS + 1)))
-        assert [r.seq for r in ledger.events("a")] == list(range(1, 2 * PAGE_EVENTS + 2))
+        recorded = list(ledger.events("a"))
+        assert [r.seq for r in recorded] == list(range(1, 2 * PAGE_EVENTS + 2))
+        assert recorded[-1].event == stopped("a", str(2 * PAGE_EVENTS))
+
+
+def test_jobs_are_named_in_the_order_of_their_first_event(place: str) -> None:
+    with open_stored_ledger(place) as ledger:
+        assert ledger.jobs() == ()
+        ledger.append(*(stopped(job) for job in ("z", "B", "a", "ü", "z", "b", "a")))
+        assert ledger.jobs() == ("z", "B", "a", "ü", "b")
+
+
+@pytest.mark.xdist_group("postgres")
+def test_a_name_that_postgresql_cannot_keep_is_refused(postgres_url: str) -> None:
+    with open_stored_ledger(postgres_url) as ledger:
+        with pytest.raises(LedgerError, match="cannot be kept") as caught:
+            ledger.append(stopped("a"), stopped("\0"))
+        assert caught.value.hint
+        assert list(ledger.events()) == []
+
+
+def test_a_name_that_is_no_text_is_refused_and_nothing_is_left(place: str) -> None:
+    with open_stored_ledger(place) as ledger:
+        with pytest.raises(LedgerError, match="no valid text") as caught:
+            ledger.append(stopped("a"), stopped("\ud800"))
+        assert caught.value.hint
+        assert list(ledger.events()) == []
 
 
 @pytest.mark.parametrize(
@@ -102,9 +141,9 @@ def test_the_file_itself_refuses_change(tmp_path: Path, statement: str) -> None:
         assert raw.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-def test_a_batch_that_cannot_be_recorded_leaves_nothing(tmp_path: Path) -> None:
+def test_a_batch_that_cannot_be_recorded_leaves_nothing(place: str) -> None:
     naive = RunStopped(at=AT.replace(tzinfo=None), job="a", reason="r")
-    with open_ledger(tmp_path / "ledger.db") as ledger:
+    with open_stored_ledger(place) as ledger:
         with pytest.raises(LedgerError, match="has no zone"):
             ledger.append(stopped("a"), naive)
         assert list(ledger.events()) == []
@@ -121,8 +160,8 @@ def test_readers_read_while_a_writer_writes(tmp_path: Path) -> None:
     writer.close()
 
 
-def test_two_threads_share_a_ledger(tmp_path: Path) -> None:
-    with open_ledger(tmp_path / "ledger.db") as ledger:
+def test_two_threads_share_a_ledger(place: str) -> None:
+    with open_stored_ledger(place) as ledger:
 
         def write() -> None:
             for _ in range(20):
@@ -133,14 +172,13 @@ def test_two_threads_share_a_ledger(tmp_path: Path) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert len(list(ledger.events())) == 80
+        assert [r.seq for r in ledger.events()] == list(range(1, 81))
 
 
-def test_one_controller_per_job(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
-    with open_ledger(path) as first, open_ledger(path) as second:
+def test_one_controller_per_job(place: str) -> None:
+    with open_stored_ledger(place) as first, open_stored_ledger(place) as second:
         with first.exclusive("a/../b"):
-            with pytest.raises(LedgerError, match=r"already has a controller \(process \d+\)"):
+            with pytest.raises(LedgerError, match=r"has a controller \((process|session) \d+"):
                 second.exclusive("a/../b").__enter__()
             with second.exclusive("another"):
                 pass

@@ -1,0 +1,92 @@
+"""Leadership among daemons on one SQLite file, by a lock that dies with its process.
+
+A leader that is stopped keeps the lock, so it needs no lease; only PostgreSQL lets another daemon
+take over from one that is stopped or cut off.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from costopt.domain.errors import LeadershipLostError, LedgerError
+
+if TYPE_CHECKING:
+    from costopt.ledger.sqlite import SqliteLedger
+
+
+class FileLeadership:
+    """Implements the Leadership port."""
+
+    def __init__(self, ledger: SqliteLedger, holder: str) -> None:
+        self._ledger = ledger
+        self._holder = holder
+        self._path = ledger.path.with_name(f"{ledger.path.name}.leader.lock")
+        self._lock = Lock()
+        self._descriptor: int | None = None
+        self._leads = False
+
+    @property
+    def leads(self) -> bool:
+        """Whether the lock is held and nobody has raised the fence nevertheless."""
+        return self._leads
+
+    @property
+    def fence(self) -> int | None:
+        """The number under which it was held last."""
+        return self._ledger.fence
+
+    def take(self) -> bool:
+        """Take the lock, or find that it is held still. Raises LedgerError."""
+        with self._lock:
+            if self._descriptor is not None:
+                self._leads = self._ledger.last_fence() == self.fence
+                if not self._leads:
+                    self._let_go()
+                return self._leads
+            if not self._locked():
+                return False
+            try:
+                self._ledger.raise_fence(self._holder)
+            except BaseException:
+                self._let_go()
+                raise
+            self._leads = True
+            return True
+
+    def check(self) -> None:
+        """Raises LeadershipLostError unless it leads."""
+        if not self._leads:
+            raise LeadershipLostError(
+                f"ledger {self._ledger.path}: {self._holder} does not lead",
+                hint="nothing was done; it stands by until it leads again",
+            )
+
+    def release(self) -> None:
+        """Let another one lead at once."""
+        with self._lock:
+            self._let_go()
+
+    def _locked(self) -> bool:
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise LedgerError(
+                f"cannot lock ledger {self._ledger.path}: {error.strerror}",
+                hint="give this user write permission on the ledger's folder",
+            ) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        self._descriptor = descriptor
+        return True
+
+    def _let_go(self) -> None:
+        self._leads = False
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None

@@ -1,0 +1,131 @@
+"""Leadership among daemons on one PostgreSQL, by a lease that needs no common clock.
+
+The leader's renewals are counted. A daemon that sees the count stand still for a whole lease, by
+its own steady clock, takes over. The leader counts its lease from before it asked for the renewal,
+so it knows that it may have lost the lease before anyone can have taken it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, text
+
+from costopt.domain.errors import LeadershipLostError
+
+if TYPE_CHECKING:
+    from costopt.ledger.postgres import PostgresLedger
+
+
+def steady_s() -> float:
+    """Seconds that also pass while the process is stopped or the machine asleep."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    holder: str
+    fence: int
+    beat: int
+    lease_s: float
+
+
+class PostgresLeadership:
+    """Implements the Leadership port. Its owner's name may only be that of its dead predecessor."""
+
+    def __init__(
+        self,
+        ledger: PostgresLedger,
+        holder: str,
+        lease_s: float,
+        now_s: Callable[[], float] = steady_s,
+    ) -> None:
+        self._ledger = ledger
+        self._holder = holder
+        self._lease_s = lease_s
+        self._now_s = now_s
+        self._lock = Lock()
+        self._held_until_s = -math.inf
+        self._seen: tuple[int, int] | None = None
+        self._seen_s = 0.0
+        self._asked_before = False
+
+    @property
+    def leads(self) -> bool:
+        """Whether the lease certainly stands."""
+        return self._now_s() < self._held_until_s
+
+    @property
+    def fence(self) -> int | None:
+        """The number under which it was held last."""
+        return self._ledger.fence
+
+    def take(self) -> bool:
+        """Renew the lease, or take it from a leader that is gone. Raises LedgerError."""
+        with self._lock:
+            asked_s = self._now_s()
+            with self._ledger.database.writing() as connection:
+                fence = self._renewed(connection) or self._seized(connection)
+            self._asked_before = True
+            if fence is None:
+                self._held_until_s = -math.inf
+                return False
+            self._ledger.fence = fence
+            self._held_until_s = asked_s + self._lease_s
+            return True
+
+    def check(self) -> None:
+        """Raises LeadershipLostError where the lease may have run out."""
+        if not self.leads:
+            raise LeadershipLostError(
+                f"{self._ledger.database.what}: {self._holder} does not lead, or not for sure",
+                hint="nothing was done; it stands by until it leads again",
+            )
+
+    def release(self) -> None:
+        """Let another one lead at once."""
+        with self._lock:
+            self._held_until_s = -math.inf
+            with self._ledger.database.writing() as connection:
+                connection.execute(
+                    text(
+                        "UPDATE leadership SET holder = '', beat = beat + 1"
+                        " WHERE holder = :holder AND fence = :fence"
+                    ),
+                    {"holder": self._holder, "fence": self.fence},
+                )
+
+    def _renewed(self, connection: Connection) -> int | None:
+        renewed = connection.execute(
+            text(
+                "UPDATE leadership SET beat = beat + 1, lease_s = :lease_s"
+                " WHERE holder = :holder AND fence = :fence"
+            ),
+            {"holder": self._holder, "fence": self.fence, "lease_s": self._lease_s},
+        )
+        return self.fence if renewed.rowcount else None
+
+    def _seized(self, connection: Connection) -> int | None:
+        row = _Row(
+            *connection.execute(text("SELECT holder, fence, beat, lease_s FROM leadership")).one()
+        )
+        if not self._is_free(row):
+            return None
+        connection.execute(
+            text("UPDATE leadership SET holder = :holder, fence = :fence, beat = 0, lease_s = :s"),
+            {"holder": self._holder, "fence": row.fence + 1, "s": self._lease_s},
+        )
+        return row.fence + 1
+
+    def _is_free(self, row: _Row) -> bool:
+        if not row.holder or (row.holder == self._holder and not self._asked_before):
+            return True
+        now_s = self._now_s()
+        if self._seen != (row.fence, row.beat):
+            self._seen, self._seen_s = (row.fence, row.beat), now_s
+        return now_s - self._seen_s >= row.lease_s

@@ -1,0 +1,91 @@
+"""A ledger that outlives its process, wherever it lies."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol, Self
+
+from costopt.database.place import is_url
+from costopt.domain.ports import Ledger
+
+
+class Leadership(Protocol):
+    """The right to act on a ledger's jobs, which one daemon holds at a time.
+
+    Each time another daemon takes it, the ledger's fence, a number, grows. Appends of a ledger
+    whose leadership was taken carry the fence of that time and are refused once it has grown.
+    """
+
+    @property
+    def leads(self) -> bool:
+        """Whether it was held when last asked for."""
+        ...
+
+    @property
+    def fence(self) -> int | None:
+        """The number under which it was held last, None if it never was."""
+        ...
+
+    def take(self) -> bool:
+        """Become the leader, or stay it; False where another one leads.
+
+        Ask at least three times per lease, also while a tick is slow. Raises LedgerError.
+        """
+        ...
+
+    def check(self) -> None:
+        """To be called right before each act; asks nobody.
+
+        Raises LeadershipLostError unless it is certain that no other daemon leads yet.
+        """
+        ...
+
+    def release(self) -> None:
+        """Let another one lead at once. Raises LedgerError."""
+        ...
+
+
+class StoredLedger(Ledger, Protocol):
+    """Safe to share between threads; close it, or use it in a ``with``."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *of: object) -> None: ...
+
+    def close(self) -> None:
+        """Release files and connections; closing twice is no error."""
+        ...
+
+    def jobs(self) -> tuple[str, ...]:
+        """The names of all jobs, in the order of their first event. Raises LedgerError."""
+        ...
+
+    def exclusive(self, job: str) -> AbstractContextManager[None]:
+        """Be the job's only controller while the context lasts.
+
+        Raises LedgerError where another one holds the job. The lock dies with its process.
+        """
+        ...
+
+    def leadership(self, holder: str, lease_s: float) -> Leadership:
+        """The leadership of this ledger, not yet taken.
+
+        ``holder`` is a name that no other living daemon has; ``lease_s`` how long, by the wall, a
+        leader that is not heard of keeps others from leading.
+        """
+        ...
+
+
+def open_stored_ledger(place: Path | str, *, create: bool = True) -> StoredLedger:
+    """The ledger in a file or at a PostgreSQL URL; with ``create`` False it must exist.
+
+    Raises LedgerError, MissingExtraError.
+    """
+    if is_url(place):
+        from costopt.ledger.postgres import PostgresLedger
+
+        return PostgresLedger(str(place), create=create)
+    from costopt.ledger.sqlite import open_ledger
+
+    return open_ledger(place, create=create)
