@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,13 @@ from costopt.checkpoint.keep import KeepRule
 from costopt.checkpoint.line import head_now
 from costopt.checkpoint.manifest import Manifest
 from costopt.checkpoint.name import CheckpointName
+from costopt.checkpoint.near.near_client import NearClient
+from costopt.checkpoint.near.tier import Kept, Tier, place_in_words
+from costopt.checkpoint.part import Part
 from costopt.checkpoint.place import CheckpointPlace
 from costopt.checkpoint.process_start import process_started_at
 from costopt.domain.errors import CheckpointError
+from costopt.train.nearest import Nearest, NearestTier
 from costopt.train.outcome import Outcome, SaveFailed
 from costopt.train.save_queue import SaveQueue, State
 from costopt.train.state_layout import rebuild
@@ -27,16 +32,30 @@ from costopt.train.state_layout import rebuild
 OBJECTS = "objects.pt"
 FIRST_STATE = "state.pt"
 """The whole state in one file, as the first version wrote it."""
+MOST_ATTEMPTS = sys.maxsize
 SAFE_HINT = "allow them with torch.serialization.add_safe_globals before attaching"
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A checkpoint that was read and verified whole."""
+    """A checkpoint that was read and verified whole, from ``tier``, on ``node`` if another has it.
+
+    A snapshot that no checkpoint in the store holds yet is ``durable`` only up to ``durable_step``,
+    None where the store holds nothing; it has no name there.
+    """
 
     name: str
     manifest: Manifest
     state: dict[str, Any]
+    tier: Tier = Tier.STORE
+    node: str = ""
+    durable: bool = True
+    durable_step: int | None = None
+
+    @property
+    def whence(self) -> str:
+        """Where it came from, as people read it."""
+        return place_in_words(self.tier, self.node)
 
 
 class Checkpointer:
@@ -51,14 +70,25 @@ class Checkpointer:
     claimed the place, supersedes this one, whose saves then fail. Restoring takes over a later
     generation that was at work before this process began; 0 takes over any. ``refused`` names what
     the last restore passed over and why.
+
+    ``near`` is the address of this node's near tiers (COSTOPT_SNAPSHOTS, from the agent): each
+    snapshot goes there first, and a restore takes the newest state from the nearest tier.
     """
 
-    def __init__(self, uri: str | Path, *, keep: int | KeepRule = 3, generation: int = 0) -> None:
+    def __init__(
+        self,
+        uri: str | Path,
+        *,
+        keep: int | KeepRule = 3,
+        generation: int = 0,
+        near: str | None = None,
+    ) -> None:
         rule = KeepRule(keep) if isinstance(keep, int) else keep
         self.uri = str(uri) if "://" in str(uri) else str(Path(uri).absolute())
         self.refused: tuple[RefusedCheckpoint, ...] = ()
         self._place = CheckpointPlace.open(self.uri)
-        self._queue = SaveQueue(self._place, rule, generation)
+        self._queue = SaveQueue(self._place, rule, generation, near)
+        self._near = None if near is None else NearestTier(NearClient(near), self._place)
 
     @property
     def generation(self) -> int:
@@ -138,12 +168,52 @@ class Checkpointer:
             raise outcome.error
         return outcome
 
-    def restore(self) -> Restored | None:
-        """The newest valid checkpoint, or None where there is none.
+    def save_for_notice(
+        self, step: int, state: dict[str, Any], *, world_size: int = 1
+    ) -> SavedCheckpoint | Kept:
+        """As ``save``, but done as soon as a peer holds the snapshot: what is left of the upload
+        goes on without this process, for as long as the node lives."""
+        ticket = self._queue.add(_state(step, state, world_size, None), overlap=False)
+        outcome = self._queue.outcome_or_peer(ticket)
+        if isinstance(outcome, SaveFailed):
+            raise outcome.error
+        return outcome
 
-        Tensors are on the CPU. Raises CheckpointError where a whole checkpoint holds objects
-        that may not be loaded safely.
+    def kept(self) -> tuple[Kept, ...]:
+        """What became of snapshots in near tiers since the last call, in order."""
+        return self._queue.kept()
+
+    def restore(self) -> Restored | None:
+        """The newest valid checkpoint, or None where there is none; from the nearest tier.
+
+        Nothing older than the newest in the store is taken from a near one. Tensors are on the
+        CPU. Raises CheckpointError where a whole checkpoint holds objects that may not be loaded
+        safely.
         """
+        found = None if self._near is None else self._near.state(_read_state)
+        restored = self._restore_from_store() if found is None else self._near_restored(found)
+        if self._near is not None:
+            self.refused = (*self._near.refused, *self.refused)
+        if restored is not None:
+            self._resume_from(restored)
+        return restored
+
+    def _near_restored(self, found: Nearest) -> Restored:
+        manifest = found.manifest
+        name = CheckpointName.parse(manifest.name)
+        least = name or CheckpointName(manifest.generation, manifest.step, MOST_ATTEMPTS)
+        self.refused = tuple(self._cut_short(set(), least))
+        return Restored(
+            name=manifest.name or str(CheckpointName(manifest.generation, manifest.step, 0)),
+            manifest=manifest,
+            state=found.state,
+            tier=found.offer.tier,
+            node=found.offer.node,
+            durable=name is not None,
+            durable_step=manifest.step if name is not None else found.durable_step,
+        )
+
+    def _restore_from_store(self) -> Restored | None:
         names, complaint = self._place.candidates()
         refused = [] if complaint is None else [self._refusal("HEAD", complaint)]
         restored = None
@@ -153,9 +223,8 @@ class Checkpointer:
                 break
             except ValueError as error:
                 refused.append(self._refusal(str(name), str(error)))
-        self.refused = (*self._cut_short(set(names), restored), *refused)
-        if restored is not None:
-            self._resume_from(restored)
+        least = None if restored is None else CheckpointName.parse(restored.name)
+        self.refused = (*self._cut_short(set(names), least), *refused)
         return restored
 
     def load(self, name: str) -> Restored:
@@ -199,13 +268,13 @@ class Checkpointer:
                 hint=SUPERSEDED_HINT,
             )
         generation = max(self.generation, restored.manifest.generation, latest)
-        self._queue.resume(restored.name, generation)
+        parent = restored.name if restored.durable else restored.manifest.parent
+        self._queue.resume(parent, generation)
 
     def _cut_short(
-        self, tried: set[CheckpointName], restored: Restored | None
+        self, tried: set[CheckpointName], least: CheckpointName | None
     ) -> list[RefusedCheckpoint]:
-        """Saves later than what was restored that never got a manifest."""
-        least = None if restored is None else CheckpointName.parse(restored.name)
+        """Saves later than ``least``, which was restored, that never got a manifest."""
         later = [
             name
             for name in self._place.names()
@@ -224,28 +293,35 @@ class Checkpointer:
 
     def _read(self, name: CheckpointName) -> Restored:
         manifest = self._place.manifest(name)
-        parts = {part.name: part for part in manifest.parts}
         try:
-            if FIRST_STATE in parts:
-                data = self._place.read(name, parts[FIRST_STATE])
-                state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-            elif OBJECTS in parts:
-                objects = self._place.read(name, parts.pop(OBJECTS))
-                tensors = list(parts.values())
-                state = rebuild(
-                    objects,
-                    [part.size_bytes for part in tensors],
-                    lambda number: self._place.read(name, tensors[number]),
-                )
-            else:
-                raise ValueError(f"the manifest names no {OBJECTS}")
-        except pickle.UnpicklingError as error:
+            state = _read_state(manifest, lambda part: self._place.read(name, part))
+        except CheckpointError as error:
             raise CheckpointError(
-                f"{self._place.path(name)} is whole but holds objects that PyTorch does not "
-                f"load safely: {str(error).splitlines()[0]}",
-                hint=SAFE_HINT,
+                f"{self._place.path(name)}: {error.message}", hint=error.hint
             ) from error
-        return Restored(str(name), manifest, state)
+        return Restored(str(name), manifest, state, durable_step=manifest.step)
+
+
+def _read_state(manifest: Manifest, read: Callable[[Part], bytes]) -> dict[str, Any]:
+    """Raises ValueError where it is not valid, CheckpointError where it may not be loaded."""
+    parts = {part.name: part for part in manifest.parts}
+    try:
+        if FIRST_STATE in parts:
+            data = io.BytesIO(read(parts[FIRST_STATE]))
+            state: dict[str, Any] = torch.load(data, map_location="cpu", weights_only=True)
+            return state
+        if OBJECTS not in parts:
+            raise ValueError(f"the manifest names no {OBJECTS}")
+        objects = read(parts.pop(OBJECTS))
+        tensors = list(parts.values())
+        sizes = [part.size_bytes for part in tensors]
+        return rebuild(objects, sizes, lambda number: read(tensors[number]))
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(
+            "it is whole but holds objects that PyTorch does not load safely: "
+            f"{str(error).splitlines()[0]}",
+            hint=SAFE_HINT,
+        ) from error
 
 
 def _state(

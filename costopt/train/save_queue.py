@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from collections import deque
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from costopt.agent.status import SavedCheckpoint
 from costopt.checkpoint.arena import Arena
 from costopt.checkpoint.keep import KeepRule
+from costopt.checkpoint.near.tier import Kept, Tier
 from costopt.checkpoint.place import CheckpointPlace
 from costopt.checkpoint.writer_process import WriterProcess
 from costopt.domain.errors import CheckpointError
@@ -22,6 +24,8 @@ from costopt.train.state_layout import StateLayout, is_loadable
 
 SLOTS = 2
 """Buffers: the second is only taken by a save that may not wait until the first is written."""
+
+KEPT_REMEMBERED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,13 @@ class _Pending:
 class SaveQueue:
     """Saves are written in the order in which they were added. Not for several threads at once."""
 
-    def __init__(self, place: CheckpointPlace, keep: KeepRule, generation: int) -> None:
+    def __init__(
+        self, place: CheckpointPlace, keep: KeepRule, generation: int, near: str | None = None
+    ) -> None:
+        """``near`` is where this node's near tiers are; None where there are none."""
+        self._near = near
+        self._kept: deque[tuple[int, Kept]] = deque(maxlen=KEPT_REMEMBERED)
+        self._last_slot = SLOTS - 1
         self._place = place
         self._keep = keep
         self._generation = generation
@@ -163,6 +173,22 @@ class SaveQueue:
             self._receive(wait=True)
         return self._ended.pop(ticket)
 
+    def kept(self) -> tuple[Kept, ...]:
+        """What near tiers did since this was last asked, in order."""
+        kept = tuple(kept for _, kept in self._kept)
+        self._kept.clear()
+        return kept
+
+    def outcome_or_peer(self, ticket: int) -> Outcome | Kept:
+        """How one save ended, or, if that comes first, which peer holds it; waits for it."""
+        self.join_copy()
+        while ticket not in self._ended:
+            for number, kept in self._kept:
+                if number == ticket and kept.tier is Tier.PEER and not kept.complaint:
+                    return kept
+            self._receive(wait=True)
+        return self._ended.pop(ticket)
+
     def close(self) -> None:
         """Let everything be written, end the process, free the memory."""
         self.join_copy()
@@ -191,8 +217,14 @@ class SaveQueue:
             used = {pending.slot for pending in self._pending.values()}
             free = [slot for slot in range(SLOTS) if slot not in used]
             if free:
-                return free[0]
+                self._last_slot = self._spared(free)
+                return self._last_slot
             self._receive(wait=True)
+
+    def _spared(self, free: list[int]) -> int:
+        """Near tiers hold the newest snapshot where it lies: then the other slot is taken."""
+        others = [slot for slot in free if slot != self._last_slot]
+        return others[0] if self._near is not None and others else free[0]
 
     def _running_writer(self) -> WriterProcess:
         """The writer, started anew where there is none or this process is a fork of its owner."""
@@ -205,6 +237,7 @@ class SaveQueue:
             self._writer = WriterProcess(
                 {
                     "uri": self._place.uri,
+                    "near": self._near,
                     "generation": self._generation,
                     "keep": asdict(self._keep),
                     "torch_version": str(torch.__version__),
@@ -247,6 +280,9 @@ class SaveQueue:
     def _take(self, answer: dict[str, Any]) -> None:
         if "claimed" in answer:
             self._claimed = True
+        elif "kept" in answer:
+            ticket = answer.pop("kept")
+            self._kept.append((ticket, Kept(**{**answer, "tier": Tier(answer["tier"])})))
         elif "saved" in answer:
             self._claimed = True
             self._parent = answer["name"]
