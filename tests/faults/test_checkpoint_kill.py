@@ -56,11 +56,11 @@ def kill_while_saving(
 
 
 def wait_for_number(path: Path) -> int:
-    for _ in range(5000):
+    for _ in range(30_000):
         if path.exists() and (text := path.read_text()):
             return int(text)
         time.sleep(0.002)
-    raise AssertionError(f"no {path.name} after 10 s")
+    raise AssertionError(f"no {path.name} after 60 s")
 
 
 def wait_for_end(pid: int) -> None:
