@@ -24,7 +24,7 @@ from costopt.daemon.views import FleetNode, LogPiece
 from costopt.domain.control import ActionKind, Proposal
 from costopt.domain.errors import SpecError
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.events import DecisionMade, GuardTripped
+from costopt.domain.events import DecisionMade, GuardTripped, NodeLaunched
 from costopt.domain.fleet import NodeState
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.token import Scope
@@ -101,7 +101,12 @@ class Served:
             slack_s=3600.0, alternatives=(("wait", None, "idle"), (f"1 × {POOL}", 3.0, "spot")),
         )  # fmt: skip
         tripped = GuardTripped(at=now, job="one", guard="budget", message="spent")
-        self.ledger.append(decision, tripped)
+        launched = NodeLaunched(
+            at=now, job="one", key="k", node_id="i-1", pool=str(POOL), launched_at=now,
+            micros_per_hour=1_000_000, idle_w=1, busy_w=2, pue=1, gco2e_per_kwh=None,
+            energy_basis="modelled",
+        )  # fmt: skip
+        self.ledger.append(decision, launched, tripped)
         node = FleetNode(
             "i-1", "one", "default", str(POOL), NodeState.RUNNING, now, 1.0, False, None
         )  # fmt: skip

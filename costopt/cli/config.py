@@ -19,7 +19,7 @@ import click
 from costopt.domain.errors import SpecError
 
 FILE_NAME = "costopt.toml"
-SHARED = ("output", "policy", "market", "state_dir")
+SHARED = ("output", "policy", "market", "state_dir", "server", "token_file")
 ONLY_BY_FLAG = ("apply",)
 
 

@@ -79,6 +79,11 @@ def moment(when: datetime | None) -> str:
     return UNKNOWN if when is None else when.astimezone(UTC).strftime("%Y-%m-%d %H:%MZ")
 
 
+def told_at(text: str | None) -> str:
+    """A time in ISO 8601, as ``moment`` shows it."""
+    return UNKNOWN if text is None else moment(datetime.fromisoformat(text))
+
+
 def pool_name(text: str) -> str:
     """A pool without its region where the zone's name begins with it."""
     parts = text.split("/")

@@ -23,6 +23,35 @@ COMMANDS = {
         "checkpoints",
         "List, verify and prune checkpoints, go back, branch off.",
     ),
+    "submit": Entry("costopt.cli.submit", "submit", "Hand a job to a daemon."),
+    "list": Entry("costopt.cli.jobs", "list_", "List a daemon's jobs."),
+    "show": Entry("costopt.cli.jobs", "show", "Show one job of a daemon."),
+    "logs": Entry("costopt.cli.logs", "logs", "Print a node's log."),
+    "pause": Entry(
+        "costopt.cli.job_control",
+        "pause",
+        "Save a job, give its nodes back, keep it for later.",
+    ),
+    "resume": Entry(
+        "costopt.cli.job_control",
+        "resume",
+        "Go on with a job that was paused or stopped.",
+    ),
+    "cancel": Entry(
+        "costopt.cli.job_control",
+        "cancel",
+        "Save a job, give its nodes back, never run it again.",
+    ),
+    "reprioritize": Entry(
+        "costopt.cli.job_control", "reprioritize", "Serve a job before or after others."
+    ),
+    "approve": Entry("costopt.cli.daemon_control", "approve", "Let a daemon do what it proposed."),
+    "halt": Entry("costopt.cli.daemon_control", "halt", "Stop all launches of a daemon at once."),
+    "unhalt": Entry("costopt.cli.daemon_control", "unhalt", "Let a halted daemon launch again."),
+    "mode": Entry(
+        "costopt.cli.daemon_control", "mode", "Show or set how far a daemon goes by itself."
+    ),
+    "token": Entry("costopt.cli.tokens", "token", "Make, list and revoke tokens for a daemon."),
     "reconcile": Entry("costopt.cli.reconcile", "reconcile", "List what nobody answers for."),
     "catalog": Entry("costopt.cli.catalog", "catalog", "List GPU instance types and regions."),
     "market": Entry(

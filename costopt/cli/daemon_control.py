@@ -1,0 +1,92 @@
+"""costopt approve, halt, unhalt and mode"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from costopt.cli.figures import told_at, usd
+from costopt.cli.output import Column, Table, output_option, show
+from costopt.cli.server import connect, server_options
+
+if TYPE_CHECKING:
+    from costopt.client.client import Client
+
+COLUMNS = (
+    Column("id", "ID"),
+    Column("job", "Job"),
+    Column("kind", "Action"),
+    Column("nodes", "Nodes", right=True),
+    Column("pool", "Pool"),
+    Column("node_id", "Node", rank=2),
+    Column("usd_per_hour", "$/h each", usd, right=True, rank=1),
+    Column("reason", "Reason", fold_at=50),
+    Column("proposed_at", "Proposed", told_at, rank=3),
+    Column("state", "State", detail=True),
+)
+
+
+@click.command()
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.option("--reject", is_flag=True, help="Refuse instead.")
+@server_options
+@output_option
+def approve(
+    ids: tuple[str, ...], reject: bool, server: str, token_file: Path | None, output: str
+) -> None:
+    """Let a daemon do what it proposed.
+
+    Without ID, list the proposals that wait for an answer. The next tick does what was approved,
+    if it is still wanted then.
+    """
+    client = connect(server, token_file)
+    if not ids:
+        show(_open(client), output)
+        return
+    for each in ids:
+        told = client.tell("POST", "proposals", each, "reject" if reject else "approve")
+        click.echo(f"{each}: {told['state']}", err=True)
+
+
+@click.command()
+@click.argument("reason", nargs=-1)
+@server_options
+def halt(reason: tuple[str, ...], server: str, token_file: Path | None) -> None:
+    """Stop all launches of a daemon at once.
+
+    What runs goes on, saves and may be released. costopt unhalt ends it.
+    """
+    said = " ".join(reason).strip() or "asked for on the command line"
+    told = connect(server, token_file).tell("PUT", "halt", body={"reason": said})["halt"]
+    click.echo(f"halted by {told['who']}: {told['reason']}", err=True)
+
+
+@click.command()
+@server_options
+def unhalt(server: str, token_file: Path | None) -> None:
+    """Let a halted daemon launch again."""
+    connect(server, token_file).tell("DELETE", "halt")
+    click.echo("launches may happen again", err=True)
+
+
+@click.command()
+@click.argument("mode", required=False, type=click.Choice(["observe", "recommend", "enforce"]))
+@server_options
+def mode(mode: str | None, server: str, token_file: Path | None) -> None:
+    """Show or set how far a daemon goes by itself.
+
+    observe plans and records and never acts, recommend asks for approval, enforce acts.
+    """
+    client = connect(server, token_file)
+    if mode is None:
+        click.echo(client.get("mode")["mode"])
+        return
+    told = client.tell("PUT", "mode", body={"mode": mode})
+    click.echo(f"from the next tick on the daemon is in the mode {told['mode']}", err=True)
+
+
+def _open(client: Client) -> Table:
+    rows = client.get("proposals", state="open")["proposals"]
+    return Table("costopt.proposals/1", "Proposals that wait for an answer", COLUMNS, rows)

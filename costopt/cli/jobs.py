@@ -1,0 +1,103 @@
+"""costopt list and costopt show"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from costopt.cli.figures import length, percent, told_at, usd
+from costopt.cli.output import Column, Format, Row, Table, output_option
+from costopt.cli.output import show as print_table
+from costopt.cli.server import connect, server_options
+
+COLUMNS = (
+    Column("job", "Job"),
+    Column("state", "State"),
+    Column("intent", "Wanted"),
+    Column("priority", "Priority", right=True, rank=3),
+    Column("tenant", "Tenant", rank=4),
+    Column("nodes", "Nodes", right=True, rank=1),
+    Column("done_share", "Done", percent, right=True),
+    Column("usd", "Spent", usd, right=True),
+    Column("slack_s", "Slack", length, right=True, rank=2),
+    Column("held_because", "Held because", fold_at=40, rank=1),
+)
+NODES = (
+    Column("node_id", "Node"),
+    Column("pool", "Pool"),
+    Column("state", "State"),
+    Column("launched_at", "Launched", told_at),
+    Column("usd_per_hour", "$/h", usd, right=True),
+    Column("draining", "Draining"),
+)
+FIGURES = (Column("figure", "Figure"), Column("value", "Value", fold_at=70))
+
+
+@click.command("list")
+@server_options
+@output_option
+def list_(server: str, token_file: Path | None, output: str) -> None:
+    """List a daemon's jobs.
+
+    Held because says why a job gets no nodes now.
+    """
+    answer = connect(server, token_file).get("jobs")
+    rows = [_row(job) for job in answer["jobs"]]
+    print_table(Table("costopt.list/1", "Jobs", COLUMNS, rows), output)
+
+
+@click.command()
+@click.argument("job")
+@server_options
+@output_option
+def show(job: str, server: str, token_file: Path | None, output: str) -> None:
+    """Show one job of a daemon.
+
+    The json form holds every figure, the last decision and the living nodes.
+    """
+    answer = connect(server, token_file).get("jobs", job)
+    if output in (Format.JSON, Format.CSV):
+        print_table(Table("costopt.show/1", job, NODES, answer["nodes"], facts=answer), output)
+        return
+    print_table(Table("costopt.show/1", job, FIGURES, _figures(answer)), output)
+    if answer["nodes"]:
+        print_table(Table("costopt.show.nodes/1", "Nodes", NODES, answer["nodes"]), output)
+
+
+def _row(job: dict[str, Any]) -> Row:
+    summary, submission = job["summary"], job["submission"]
+    return {
+        "job": submission["name"],
+        "state": summary["state"],
+        "intent": submission["intent"],
+        "priority": submission["priority"],
+        "tenant": submission["tenant"],
+        "nodes": summary["nodes_alive"],
+        "done_share": summary["done_share"],
+        "usd": summary["usd"],
+        "slack_s": job["slack_s"],
+        "held_because": job["held_because"],
+    }
+
+
+def _figures(answer: dict[str, Any]) -> list[Row]:
+    summary, submission, decision = answer["summary"], answer["submission"], answer["decision"]
+    told = {
+        "State": summary["state"],
+        "Wanted": submission["intent"],
+        "Held because": answer["held_because"] or None,
+        "Tenant": submission["tenant"],
+        "Priority": submission["priority"],
+        "Submitted": f"{told_at(submission['submitted_at'])} by {submission['submitted_by']}",
+        "Deadline": told_at(summary["deadline_at"]),
+        "Slack": length(answer["slack_s"]),
+        "Done": percent(summary["done_share"]),
+        "Spent": usd(summary["usd"]),
+        "kWh": summary["kwh"],
+        "Interruptions": summary["interruptions"],
+        "Last decision": None if decision is None else decision["decision_id"],
+        "Because": None if decision is None else decision["reason"],
+    }
+    return [{"figure": key, "value": value} for key, value in told.items() if value is not None]

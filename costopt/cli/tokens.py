@@ -1,0 +1,65 @@
+"""costopt token"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from costopt.cli.figures import told_at
+from costopt.cli.output import Column, Table, output_option, show
+from costopt.cli.server import connect, server_options
+
+COLUMNS = (
+    Column("name", "Name"),
+    Column("scopes", "May"),
+    Column("added_at", "Added", told_at),
+    Column("added_by", "By"),
+)
+
+
+@click.group()
+def token() -> None:
+    """Make, list and revoke tokens for a daemon.
+
+    A token is needed over the network, none over the daemon's local socket.
+    """
+
+
+@token.command()
+@click.argument("name")
+@click.option(
+    "--scope",
+    "scopes",
+    type=click.Choice(["read", "submit", "admin"]),
+    multiple=True,
+    default=("read",),
+    help="What its bearer may do; submit holds read, admin holds all.",
+)
+@server_options
+def add(name: str, scopes: tuple[str, ...], server: str, token_file: Path | None) -> None:
+    """Make a token and print it, this once."""
+    told = connect(server, token_file).tell(
+        "POST", "tokens", body={"name": name, "scopes": list(scopes)}
+    )
+    rights = " and ".join(told["scopes"])
+    click.echo(told["token"])
+    click.echo(f"note: {name} may {rights}; it cannot be told again", err=True)
+
+
+@token.command("list")
+@server_options
+@output_option
+def list_(server: str, token_file: Path | None, output: str) -> None:
+    """List tokens, without their secrets."""
+    rows = connect(server, token_file).get("tokens")["tokens"]
+    show(Table("costopt.tokens/1", "Tokens", COLUMNS, rows), output)
+
+
+@token.command()
+@click.argument("name")
+@server_options
+def revoke(name: str, server: str, token_file: Path | None) -> None:
+    """Make a token worthless at once."""
+    connect(server, token_file).tell("DELETE", "tokens", name)
+    click.echo(f"{name} is no token any more", err=True)
