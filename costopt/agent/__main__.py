@@ -11,7 +11,7 @@ from costopt.agent.data_cache import GIB
 from costopt.agent.launcher import Launcher
 from costopt.agent.meter.node import open_node_meter
 from costopt.agent.notices.named import KINDS, notice_source
-from costopt.agent.settings import AgentSettings
+from costopt.agent.settings import AgentSettings, quarter_of_memory
 from costopt.store import open_store
 
 
@@ -37,6 +37,9 @@ def main() -> None:
         data_folder=options.data_folder,
         data_most_bytes=round(options.data_gib * GIB),
         workdir=options.workdir,
+        snapshot_bytes=_snapshot_bytes(options.snapshot_gib),
+        snapshot_folder=options.snapshot_folder,
+        snapshot_disk_bytes=round(options.snapshot_disk_gib * GIB),
     )
     meter, unmeasured = open_node_meter() if options.meter == "auto" else (None, ())
     for why in unmeasured:
@@ -50,6 +53,10 @@ def _poll_s(asked: float | None, store: str) -> float:
 
 def _heartbeat_s(asked: float | None, store: str) -> float:
     return asked if asked is not None else 2.0 if _is_remote(store) else 0.5
+
+
+def _snapshot_bytes(asked_gib: float | None) -> int:
+    return quarter_of_memory() if asked_gib is None else round(asked_gib * GIB)
 
 
 def _is_remote(store: str) -> bool:
@@ -88,6 +95,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--data-folder", type=Path, help="keeps the job's data on this disk")
     parser.add_argument("--data-gib", type=float, default=100.0, help="at most so much of them")
+    parser.add_argument(
+        "--snapshot-gib",
+        type=float,
+        help="memory for snapshots of this node and a peer: a quarter of the machine's; 0 for none",
+    )
+    parser.add_argument("--snapshot-folder", type=Path, help="keeps snapshots on this fast disk")
+    parser.add_argument(
+        "--snapshot-disk-gib", type=float, default=100.0, help="at most so much of them"
+    )
     parser.add_argument(
         "--host", default="127.0.0.1", help="address under which the other nodes reach this one"
     )

@@ -19,6 +19,7 @@ from costopt.agent.power_limit import PowerLimit
 from costopt.agent.prefetch import Prefetch
 from costopt.agent.pulse import Pulse, Standing
 from costopt.agent.settings import AgentSettings
+from costopt.agent.snapshots import Snapshots
 from costopt.agent.stop_notice import StopNotice
 from costopt.agent.trainer_news import TrainerNews
 from costopt.domain.errors import CostoptError, StoreError
@@ -48,6 +49,7 @@ class Agent:
         self._host = MembershipHost(
             self._mailbox, settings.node_id, settings.host, settings.folder / "membership"
         )
+        self._snapshots = Snapshots(settings)
         self._leaving = threading.Event()
         self._attempt: Attempt | None = None
         self._data: Prefetch | None = None
@@ -77,6 +79,7 @@ class Agent:
             if self._attempt is not None:
                 self._attempt.kill()
             self._host.close()
+            self._snapshots.close()
             self._power.take_off()
 
     def tick(self) -> None:
@@ -112,6 +115,7 @@ class Agent:
         gang, attempt = self._mailbox.gang(), self._attempt
         if gang is None:
             return
+        self._snapshots.open(gang)
         if (
             attempt is not None
             and gang.generation > attempt.gang.generation
@@ -120,6 +124,7 @@ class Agent:
             attempt.adopt(gang)
             self._power.keep_to(gang.power_cap_w)
             self._host.keep_up(gang, attempt.peers)
+            self._snapshots.follow(gang, attempt.peers)
         elif attempt is None or gang.generation > attempt.gang.generation:
             if attempt is not None and not attempt.hand_over():
                 return
@@ -136,7 +141,10 @@ class Agent:
             attempt.wait(data.message)
             return
         self._power.keep_to(attempt.gang.power_cap_w)
-        attempt.start(None if data is None else data.directory, self._host.address)
+        attempt.peers.look()
+        self._snapshots.follow(attempt.gang, attempt.peers)
+        directory = None if data is None else data.directory
+        attempt.start(directory, self._host.address, self._snapshots.desk)
 
     def _data_of(self, gang: Gang) -> Prefetch | None:
         """The job's data on their way to this node's disk, where they are to be kept there."""
@@ -168,10 +176,13 @@ class Agent:
         attempt.watch()
         if self._pulse.is_due():
             attempt.watch_peers()
+            self._snapshots.follow(attempt.gang, attempt.peers)
             if attempt.gang.elastic:
                 self._host.keep_up(attempt.gang, attempt.peers)
         if ran and attempt.trainer is None:
             self._power.take_off()
+        if ran and attempt.activity is NodeActivity.FINISHED:
+            self._snapshots.forget()
         self._meter.training = attempt.activity is NodeActivity.TRAINING
 
     def _beat(self) -> None:
@@ -186,7 +197,8 @@ class Agent:
         elif self._noticed:
             activity, message = NodeActivity.STOPPED, "asked to leave before training began"
         warning = self._notices.warning()
-        return Standing(activity, message, self._noticed, warning, self._strikes_at)
+        strikes_at, snapshots = self._strikes_at, self._snapshots.address
+        return Standing(activity, message, self._noticed, warning, strikes_at, snapshots)
 
     def _depart(self) -> None:
         """Give the trainer its grace to save, then say goodbye with the last figures."""

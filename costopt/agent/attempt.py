@@ -93,14 +93,20 @@ class Attempt:
         """Say what the start waits for."""
         self.message = message
 
-    def start(self, data_dir: Path | None = None, membership: str | None = None) -> None:
-        """Start the command once the gang has a place to meet; its data lie in ``data_dir``."""
+    def start(
+        self,
+        data_dir: Path | None = None,
+        membership: str | None = None,
+        snapshots: str | None = None,
+    ) -> None:
+        """Start the command once the gang has a place to meet; its data lie in ``data_dir``, and
+        its snapshots go to ``snapshots``."""
         settings = self.settings
         rendezvous = meet(self.gang, settings.node_id, settings.host, self._mailbox)
         if rendezvous is None:
             return
         try:
-            self.trainer = self._started(rendezvous, data_dir, membership)
+            self.trainer = self._started(rendezvous, data_dir, membership, snapshots)
         except OSError as error:
             self.exit_code = 127
             self._blame_command(
@@ -179,7 +185,11 @@ class Attempt:
         return True
 
     def _started(
-        self, rendezvous: Rendezvous, data_dir: Path | None, membership: str | None
+        self,
+        rendezvous: Rendezvous,
+        data_dir: Path | None,
+        membership: str | None,
+        snapshots: str | None,
     ) -> Trainer:
         gang, settings = self.gang, self.settings
         env = TrainerEnv(
@@ -197,6 +207,7 @@ class Attempt:
             data_dir=data_dir,
             membership=membership if gang.elastic else None,
             upload_bytes_per_s=self.upload_bytes_per_s,
+            snapshots=snapshots,
         )
         specs = launch_specs(
             gang,

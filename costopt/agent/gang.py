@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,9 @@ class Gang:
     seconds. ``hazard_per_hour`` None means: keep the interval as it is. ``power_cap_w`` is the
     limit of each GPU, None for none; it may change within a generation. ``data_uri`` is where the
     job's data lie, None where it does not say. The trainers of an ``elastic`` gang form anew by
-    themselves when a member comes or goes.
+    themselves when a member comes or goes. ``secret`` is new in each generation: by it the members
+    know each other where they exchange snapshots, which they do not without. ``zones`` are the
+    members' zones by rank, empty where nobody said.
     """
 
     job: str
@@ -34,10 +36,17 @@ class Gang:
     power_cap_w: float | None = None
     data_uri: str | None = None
     elastic: bool = False
+    zones: tuple[str, ...] = ()
+    secret: str = field(default="", repr=False)
 
     def rank(self, node_id: str) -> int | None:
         """The node's rank, or None where it is not a member."""
         return self.members.index(node_id) if node_id in self.members else None
+
+    def zone(self, node_id: str) -> str:
+        """The node's zone, "" where it is unknown."""
+        rank = self.rank(node_id)
+        return self.zones[rank] if rank is not None and rank < len(self.zones) else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,9 @@ class Heartbeat:
     saves and ``interval_reason`` why. ``restarts`` counts trainers that were started again within
     this generation. ``power_message`` says what became of the power limit that the gang asks for,
     "" where it asks for none; ``power_asked_w`` is what it asks for, ``power_cap_w`` what each GPU
-    is limited to for it. The other figures are the trainer's, as in ``TrainerStatus``.
+    is limited to for it. ``snapshots`` is the "host:port" at which the gang's members give this
+    node snapshots, "" where it takes none. The other figures are the trainer's, as in
+    ``TrainerStatus``.
     """
 
     node_id: str
@@ -74,6 +76,7 @@ class Heartbeat:
     power_asked_w: float | None = None
     power_cap_w: float | None = None
     power_message: str = ""
+    snapshots: str = ""
 
 
 @dataclass(frozen=True, slots=True)

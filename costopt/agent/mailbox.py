@@ -68,6 +68,7 @@ class Mailbox:
         try:
             fields["members"] = tuple(fields["members"])
             fields["command"] = tuple(fields["command"])
+            fields["zones"] = tuple(fields.get("zones", ()))
             fields["env"] = tuple((name, value) for name, value in fields["env"])
             return Gang(**fields)
         except (KeyError, TypeError, ValueError):

@@ -52,6 +52,17 @@ class Peers:
             if sighting.heartbeat.state is NodeActivity.GONE or sighting.changed_at < since
         )
 
+    def snapshot_addresses(self, since: float) -> dict[str, str]:
+        """Where peers that were heard since that monotonic time take snapshots, by node."""
+        silent = self.silent(since)
+        return {
+            node_id: sighting.heartbeat.snapshots
+            for node_id, sighting in self._sightings.items()
+            if node_id not in silent
+            and sighting.heartbeat.snapshots
+            and not sighting.heartbeat.notice
+        }
+
     def leaving(self) -> str | None:
         """A peer that has a notice or a drain, or None."""
         beats = (sighting.heartbeat for sighting in self._sightings.values())

@@ -14,13 +14,15 @@ from costopt.agent.power_limit import PowerLimit
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the agent itself knows: what it does, and what was announced to the node."""
+    """What the agent itself knows: what it does, what was announced to the node, and where it takes
+    snapshots."""
 
     activity: NodeActivity
     message: str
     noticed: bool
     warning: str
     strikes_at: float | None = None
+    snapshots: str = ""
 
 
 class Pulse:
@@ -85,4 +87,5 @@ class Pulse:
             power_asked_w=power.asked_w,
             power_cap_w=power.cap_w,
             power_message=power.message,
+            snapshots=standing.snapshots,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -114,6 +115,8 @@ class MailboxRuntime:
                 speed=self._speed,
                 power_cap_w=None if power_cap is None else power_cap.cap_w,
                 elastic=job.elastic,
+                zones=tuple(f"{node.pool.region}/{node.pool.zone}" for node in nodes),
+                secret=secrets.token_hex(16),
                 data_uri=None if job.data is None else _absolute(job.data.uri, job.workdir),
             )
         )

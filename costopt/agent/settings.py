@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from costopt.agent.launcher import Launcher
+
+
+def quarter_of_memory() -> int:
+    """Of this machine, in bytes."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +24,10 @@ class AgentSettings:
     ``peer_silent_s`` how long a peer may stay unheard. ``data_folder`` keeps the job's data on
     this node's disk, at most ``data_most_bytes`` of them; None keeps none. ``workdir`` is where the
     job's folder lies here, None where it lies where the controller has it. ``standby`` keeps a
-    process ready that takes an elastic trainer's place sooner than a new one.
+    process ready that takes an elastic trainer's place sooner than a new one. ``snapshot_bytes``
+    is how much memory snapshots of the state may take, a peer's included; 0 keeps none.
+    ``snapshot_folder`` is on a fast disk of this node and holds at most ``snapshot_disk_bytes`` of
+    them; None keeps none there.
     """
 
     job: str
@@ -37,6 +46,9 @@ class AgentSettings:
     data_most_bytes: int = 0
     workdir: Path | None = None
     standby: bool = False
+    snapshot_bytes: int = field(default_factory=quarter_of_memory)
+    snapshot_folder: Path | None = None
+    snapshot_disk_bytes: int = 0
 
     def place(self, workdir: str) -> str:
         """Where the command runs whose folder the controller has at ``workdir``."""

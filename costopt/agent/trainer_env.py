@@ -21,6 +21,7 @@ TOTAL_UNITS = "COSTOPT_TOTAL_UNITS"
 DATA_DIR = "COSTOPT_DATA_DIR"
 UPLOAD_BYTES_PER_S = "COSTOPT_UPLOAD_BYTES_PER_S"
 MEMBERSHIP = "COSTOPT_MEMBERSHIP"
+SNAPSHOTS = "COSTOPT_SNAPSHOTS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,8 @@ class TrainerEnv:
     faster than the wall; with a hazard the interval is recomputed as save times are measured.
     ``data_dir`` holds the job's data on this node's disk. ``upload_bytes_per_s`` is how fast an
     earlier trainer on this node made a checkpoint durable. ``membership`` is where trainers form
-    gangs by themselves ("host:port", or "file:///path" of a file that holds it).
+    gangs by themselves ("host:port", or "file:///path" of a file that holds it). ``snapshots`` is
+    where this node's agent takes and gives snapshots, an abstract Unix socket ("@name").
     """
 
     job: str = ""
@@ -49,6 +51,7 @@ class TrainerEnv:
     data_dir: Path | None = None
     upload_bytes_per_s: float | None = None
     membership: str | None = None
+    snapshots: str | None = None
 
     def variables(self) -> dict[str, str]:
         """The variables to set; those that are unknown are left out."""
@@ -67,6 +70,7 @@ class TrainerEnv:
             DATA_DIR: self.data_dir,
             UPLOAD_BYTES_PER_S: self.upload_bytes_per_s,
             MEMBERSHIP: self.membership,
+            SNAPSHOTS: self.snapshots,
         }
         return {name: str(value) for name, value in values.items() if value is not None}
 
@@ -88,6 +92,7 @@ class TrainerEnv:
             data_dir=_path(variables, DATA_DIR),
             upload_bytes_per_s=_number(variables, UPLOAD_BYTES_PER_S),
             membership=variables.get(MEMBERSHIP) or None,
+            snapshots=variables.get(SNAPSHOTS) or None,
         )
 
 
