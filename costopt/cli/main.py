@@ -14,6 +14,7 @@ COMMANDS = {
     "what-if": Entry("costopt.cli.what_if", "what_if", "Compare policies, deadlines and terms."),
     "run": Entry("costopt.cli.run", "run", "Run a job until it is done."),
     "backtest": Entry("costopt.cli.backtest", "backtest", "Try policies on a recorded market."),
+    "daemon": Entry("costopt.cli.daemon", "daemon", "Run jobs that come and go, for months."),
     "status": Entry("costopt.cli.status", "status", "Show how far jobs are and what they cost."),
     "events": Entry("costopt.cli.events", "events", "List the facts that the ledger holds."),
     "explain": Entry("costopt.cli.explain", "explain", "Tell why a decision was made."),

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from itertools import islice
-from typing import Protocol
 
 from costopt import __version__
 from costopt.daemon.board import Board
 from costopt.daemon.intake import read_submission
+from costopt.daemon.logs import Logs
 from costopt.daemon.settings import Settings
 from costopt.daemon.views import (
     Alert,
@@ -30,7 +30,7 @@ from costopt.daemon.views import (
 )
 from costopt.domain.control import Change, Halt, Mode, Proposal, ProposalState
 from costopt.domain.errors import SpecError
-from costopt.domain.events import DecisionMade
+from costopt.domain.events import DecisionMade, NodeLaunched
 from costopt.domain.ports import Clock, Ledger, RecordedEvent
 from costopt.domain.registry import Registry
 from costopt.domain.submission import JobIntent, Submission
@@ -41,14 +41,6 @@ SILENT_TICKS = 5.0
 """A daemon whose last good tick is older than so many intervals is not alive."""
 FIRST_TICK_S = 60.0
 JOULES_PER_WH = 3600.0
-
-
-class Logs(Protocol):
-    """Where nodes' logs are."""
-
-    def read(self, job: str, node_id: str, after: int) -> LogPiece:
-        """What follows byte ``after``. Raises SpecError where there is no such log."""
-        ...
 
 
 class Service:
@@ -208,6 +200,8 @@ class Service:
             if not status.nodes:
                 raise SpecError(f"job {job!r} has no node now", hint="name one with --node")
             node_id = max(status.nodes, key=lambda node: node.launched_at).node_id
+        elif not self._had(job, node_id):
+            raise SpecError(f"job {job!r} never had a node {node_id!r}", hint="see its events")
         return self._logs.read(job, node_id, after)
 
     def alerts(self, after: int = 0) -> tuple[Alert, ...]:
@@ -259,6 +253,10 @@ class Service:
         if submission is None:
             raise SpecError(f"there is no job {name!r}", hint="see `costopt list`")
         return submission
+
+    def _had(self, job: str, node_id: str) -> bool:
+        events = (recorded.event for recorded in self._ledger.events(job))
+        return any(isinstance(e, NodeLaunched) and e.node_id == node_id for e in events)
 
     def _status(self, submission: Submission) -> JobStatus:
         seen, name = self._board.snapshot, submission.name

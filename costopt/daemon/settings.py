@@ -26,6 +26,7 @@ class Schedule:
     """When the daemon's tasks run; the tick's interval is ``Settings.tick_s`` of the job's time."""
 
     prices: Interval = Interval(60.0, 5.0)
+    readiness: Interval = Interval(1.0)
     quotas: Interval = Interval(900.0, 60.0)
     orphans: Interval = Interval(300.0, 30.0)
     backup: Interval = Interval(3600.0, 60.0)
@@ -36,7 +37,8 @@ class Schedule:
 class Settings:
     """``tick_s`` and ``orphan_grace_s`` are seconds of the clock that the jobs live by.
 
-    ``mode`` counts where none was ever set. ``answer_s`` is how long, by the wall, a tick waits for
+    Of several daemons on one database one leads; ``lease_s`` after it was last heard of, by the
+    wall, another one takes over. ``mode`` counts where none was ever set. ``answer_s`` is how long, by the wall, a tick waits for
     one provider. ``database`` is a URL, None for files in ``state_dir``. ``listen`` is "host:port",
     "unix:PATH" or None.
     """
@@ -50,6 +52,7 @@ class Settings:
     reap_orphans: bool = True
     patience_s: float = 3600.0
     backups: int = 24
+    lease_s: float = 15.0
     database: str | None = None
     listen: str | None = None
     schedule: Schedule = field(default_factory=Schedule)

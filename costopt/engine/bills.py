@@ -42,6 +42,13 @@ class Bills:
                 if now >= self._ask_from.get(launched.node_id, now):
                     self._settle(launched, ended, now)
 
+    def awaits(self, job: str, since: datetime) -> bool:
+        """Whether a bill of a node that ended after ``since`` may yet come."""
+        return any(
+            ended.ended_at > since and Pool.parse(ended.pool).provider in self._sources
+            for _, ended in self._journal.records[job].unbilled.values()
+        )
+
     def _settle(self, launched: NodeLaunched, ended: NodeEnded, now: datetime) -> None:
         node = self._node(launched, ended)
         source = self._sources.get(node.pool.provider)

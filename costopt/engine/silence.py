@@ -18,6 +18,15 @@ class Silence:
         self._journal = journal
         self._failing: dict[str, set[str]] = {}
         self._complaints: dict[str, set[str]] = {}
+        self._reasons: dict[str, str] = {}
+        self._parts: dict[str, dict[str, str]] = {}
+
+    @property
+    def told(self) -> dict[str, str]:
+        """By provider or part of one, why it does not answer now."""
+        return {name: self._reasons[name] for name, calls in self._failing.items() if calls} | {
+            source: why for why_of in self._parts.values() for source, why in why_of.items()
+        }
 
     def ended(self, provider: Provider, call: str) -> None:
         """The call was answered."""
@@ -29,6 +38,7 @@ class Silence:
         if not failing:
             self._tell(_label(provider), error.message, now)
         failing.add(call)
+        self._reasons[_label(provider)] = error.message
 
     def of_parts(self, provider: Provider, now: datetime) -> None:
         """Tell which parts of a provider that answers do not, each once."""
@@ -37,6 +47,7 @@ class Silence:
         for source in sorted(complaints.keys() - told):
             self._tell(source, complaints[source], now)
         self._complaints[_label(provider)] = set(complaints)
+        self._parts[_label(provider)] = dict(complaints)
 
     def _tell(self, source: str, message: str, now: datetime) -> None:
         for job in self._journal.records:

@@ -25,9 +25,21 @@ class Stops:
         """Why the job stops, "" where it does not."""
         return self._reasons.get(job, "")
 
+    def is_by_guard(self, job: str) -> bool:
+        """Whether the job stops because a guard says so."""
+        return job in self._by_guard
+
     def begin(self, job: str, reason: str, now: datetime, *, by_guard: bool = False) -> bool:
-        """From now on the job stops. False where it does already, or is over."""
-        if self._journal.records[job].over or job in self._reasons:
+        """From now on the job stops. False where it does already, or is over.
+
+        What a person stops goes on only by ``end``, whatever guards had said before.
+        """
+        if self._journal.records[job].over:
+            return False
+        if job in self._reasons:
+            if not by_guard and job in self._by_guard:
+                self._by_guard.discard(job)
+                self._reasons[job] = reason
             return False
         self._reasons[job] = reason
         if by_guard:

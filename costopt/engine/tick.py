@@ -72,7 +72,7 @@ class Engine:
         self.training = Training(world, self.journal, self.jobs)
         self.stops = Stops(self.journal)
         self.spending = Spending(self.journal, self.jobs)
-        silence = Silence(self.journal)
+        self._silence = silence = Silence(self.journal)
         self._fleet = Fleet(world, self.journal, settings, silence, self._gate)
         self._bills = Bills(world, self.journal, settings.owner)
         self._offers = Offers(world, self.journal, settings, silence, self.jobs)
@@ -99,6 +99,10 @@ class Engine:
             self.jobs[job.name] = job
             self.spending.reopen(job.name)
         self._terms[job.name] = terms
+
+    def reprioritize(self, job: str, priority: int) -> None:
+        """From the next tick on the job goes before or after others."""
+        self._terms[job] = replace(self._terms[job], priority=priority)
 
     def remove(self, job: str) -> None:
         """Control a job no more; what it has cost keeps counting. Raises LedgerError for one
@@ -138,6 +142,10 @@ class Engine:
         for name in tuple(self.jobs) if job is None else (job,):
             self._stop(name, reason, now)
 
+    def awaits_bill(self, job: str, since: datetime) -> bool:
+        """Whether a bill of a node of the job that ended after ``since`` may yet come."""
+        return self._bills.awaits(job, since)
+
     def progress_of(self, job: str) -> Progress:
         """How far the job was at the last tick."""
         return self.training.progress.get(job, Progress())
@@ -146,6 +154,11 @@ class Engine:
     def told(self) -> tuple[Offer, ...]:
         """What the providers offered at the last tick."""
         return self._offers.told
+
+    @property
+    def silent(self) -> dict[str, str]:
+        """By provider or part of one, why it does not answer now."""
+        return self._silence.told
 
     def _observe(self, now: datetime) -> None:
         self._fleet.observe(now)

@@ -14,11 +14,10 @@ from costopt.catalog import load_catalog
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import CostoptError, LedgerError, MarketError, StoreError
 from costopt.domain.events import JobFailed, JobFinished, JobSubmitted
-from costopt.domain.fleet import Node
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
-from costopt.domain.ports import Clock, HazardModel, Provider
+from costopt.domain.ports import Clock, Provider
 from costopt.energy import NodePowerModel
 from costopt.engine.settings import Settings
 from costopt.engine.tick import Engine, TickResult
@@ -26,7 +25,7 @@ from costopt.engine.world import World
 from costopt.ledger.sqlite import SqliteLedger, open_ledger
 from costopt.market.hazard import LearnedHazard
 from costopt.session.cloud import Cloud
-from costopt.session.hazards import catalog_priors
+from costopt.session.hazards import catalog_priors, gang_hazard_per_hour
 from costopt.session.learned import Learned
 from costopt.session.release import release_all
 from costopt.session.stop_signals import StopSignals, WakefulClock
@@ -145,7 +144,7 @@ def open_run(
             cloud.store(folder, job),
             clock,
             speed=clock.speed,
-            gang_hazard=lambda _, nodes: _gang_hazard_per_hour(hazards, nodes),
+            gang_hazard=lambda _, nodes: gang_hazard_per_hour(hazards, nodes),
             noticed_share=noticed_share,
         )
         if submitted is not None and failed:
@@ -221,14 +220,3 @@ def _as_submitted(read_job: ReadJob, submitted: JobSubmitted | None, cloud: Clou
         return cloud.fitted(read_job(cloud.begins_at()))
     job = cloud.fitted(read_job(submitted.start_at))
     return replace(job, start_at=submitted.start_at, deadline_at=submitted.deadline_at)
-
-
-def _gang_hazard_per_hour(hazards: HazardModel, nodes: tuple[Node, ...]) -> float | None:
-    """Interruptions per hour of the gang; None where nothing is known of a member's pool."""
-    total = 0.0
-    for node in nodes:
-        known = hazards.hazard_per_hour(node.pool)
-        if known is None:
-            return None
-        total += known.value
-    return total

@@ -68,7 +68,7 @@ def find_orphans(
     oldest = now - timedelta(seconds=grace_s)
     found: list[Orphan] = []
     for node in provider.nodes(owner):
-        why = _why_orphan(node, records)
+        why = why_orphan(node, records)
         if node.state.alive and node.launched_at <= oldest and why:
             found.append(Orphan(node, why))
     if isinstance(provider, Cleanable):
@@ -88,8 +88,8 @@ def reap(provider: Provider, orphan: Orphan) -> None:
         provider.remove(orphan.thing)
 
 
-def _why_orphan(node: Node, records: Mapping[str, JobRecord]) -> str:
-    """Empty where the ledger answers for the node."""
+def why_orphan(node: Node, records: Mapping[str, JobRecord]) -> str:
+    """Why nobody answers for a node; empty where the ledger does."""
     record = records.get(node.job)
     if record is None:
         return f"the ledger knows of no job {node.job!r}"

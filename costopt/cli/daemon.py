@@ -1,0 +1,108 @@
+"""costopt daemon"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from costopt.cli.options import account_option, carbon_option, forecasts_option, instant
+from costopt.cli.state import state_dir_option
+
+LISTEN = "127.0.0.1:8420"
+
+
+@click.command()
+@state_dir_option
+@account_option
+@click.option(
+    "--provider",
+    "providers",
+    multiple=True,
+    metavar="NAME",
+    help="Take nodes from this provider of the account file; default: all of them.",
+)
+@click.option(
+    "--market", metavar="FILE", help="A recorded market: try the daemon on a simulated cloud."
+)
+@click.option(
+    "--at",
+    metavar="TIME",
+    callback=instant,
+    help="Where in the record to begin; its start if not given.",
+)
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0.001),
+    default=1.0,
+    help="Seconds of market time that pass in one second.",
+)
+@click.option(
+    "--notice", "notice_s", type=click.FloatRange(min=0), default=120.0,
+    help="Seconds from an interruption's notice to its strike.",
+)  # fmt: skip
+@forecasts_option
+@carbon_option
+@click.option(
+    "--tick",
+    "tick_s",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    help="Seconds between decisions.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["observe", "recommend", "enforce"]),
+    default="observe",
+    help="How far it goes by itself, until it is told otherwise.",
+)
+@click.option(
+    "--listen",
+    default=LISTEN,
+    metavar="ADDRESS",
+    help="HOST:PORT or unix:PATH for the API and the pages, or none.",
+)
+@click.option(
+    "--database",
+    metavar="URL",
+    help="PostgreSQL for ledger and registry; files in the state directory if not given.",
+)
+def daemon(
+    state_dir: Path,
+    account: str | None,
+    providers: tuple[str, ...],
+    market: str | None,
+    at: datetime | None,
+    speed: float,
+    notice_s: float,
+    forecasts: bool,
+    carbon: Path | None,
+    tick_s: float,
+    mode: str,
+    listen: str,
+    database: str | None,
+) -> None:
+    """Run jobs that come and go, for months.
+
+    Jobs are handed in with `costopt submit`. Unless it is told to recommend or to enforce, it
+    only observes: it plans, and records what it would do. SIGTERM and Ctrl-C finish the tick and
+    leave all nodes running; a daemon that is started again takes them over.
+    """
+    from costopt.cli.accounts import read_account
+    from costopt.cli.run_cloud import Simulation, run_cloud
+    from costopt.daemon.serve import serve
+    from costopt.daemon.settings import Settings
+    from costopt.domain.control import Mode
+
+    shared = read_account(account)
+    simulation = Simulation(at, speed, notice_s, forecasts)
+    source = run_cloud(market, shared, providers, simulation, carbon)
+    settings = Settings(
+        state_dir=state_dir,
+        mode=Mode(mode),
+        tick_s=tick_s,
+        database=database,
+        listen=None if listen == "none" else listen,
+    )
+    serve(source.cloud, shared, settings, lambda line: click.echo(line, err=True))

@@ -1,0 +1,145 @@
+"""The part of the daemon that acts, as long as it leads: made from the ledger, given up with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from costopt.catalog import load_catalog
+from costopt.daemon.mode import ModeGate
+from costopt.daemon.readiness import Readiness
+from costopt.daemon.roll import Roll
+from costopt.daemon.settings import Settings
+from costopt.daemon.site import Site
+from costopt.daemon.snapshot import Snapshot
+from costopt.daemon.strategies import Strategies
+from costopt.daemon.views import FleetNode
+from costopt.domain.account import Account
+from costopt.domain.fleet import Node
+from costopt.domain.policy import Policy
+from costopt.domain.ports import Ledger, Provider
+from costopt.domain.registry import Registry
+from costopt.domain.view import Desired, View
+from costopt.energy import NodePowerModel
+from costopt.engine.admission import SHARE
+from costopt.engine.settings import Settings as EngineSettings
+from costopt.engine.tick import Engine, TickResult
+from costopt.engine.world import World
+
+DRAIN_S = 300.0
+DRAIN_WALL_S = 30.0
+"""Trainers save by the wall, however fast the market's clock runs."""
+
+
+class Control:
+    """One engine over all jobs, with the gate and the roll that belong to it."""
+
+    def __init__(
+        self,
+        site: Site,
+        providers: Sequence[Provider],
+        registry: Registry,
+        ledger: Ledger,
+        account: Account,
+        settings: Settings,
+        readiness: Readiness,
+    ) -> None:
+        """Raises LedgerError."""
+        catalog = load_catalog()
+        world = World(
+            providers=tuple(providers),
+            runtime=site.runtime,
+            ledger=ledger,
+            clock=site.clock,
+            machines=catalog,
+            powers=NodePowerModel(catalog),
+            hazards=site.hazards,
+            transfers=catalog.transfer,
+            forecasts=site.forecasts(Policy("any")),
+        )
+        self._clock = site.clock
+        self._gate = ModeGate(registry, settings.mode, readiness.is_ready)
+        self.engine = Engine(
+            (),
+            Policy("none"),
+            _Idle(),
+            world,
+            EngineSettings(
+                owner=site.owner,
+                tick_s=settings.tick_s,
+                cooldown_s=settings.cooldown_s,
+                drain_timeout_s=max(DRAIN_S, DRAIN_WALL_S * site.clock.speed),
+                notice_s=site.notice_s,
+                account=account,
+                explain=True,
+                patience_s=settings.patience_s,
+            ),
+            self._gate,
+        )
+        self._gate.serve(self.engine)
+        strategies = Strategies(settings.state_dir, site.hazards, site.clock.now())
+        self._strategies = strategies
+        self._roll = Roll(self.engine, registry, site, readiness, strategies)
+
+    def tick(self) -> Snapshot:
+        """One pass over all jobs. Raises LedgerError."""
+        now = self._clock.now()
+        mode = self._gate.turn()
+        self._roll.call(now)
+        self._roll.note(mode, now)
+        result = self.engine.tick()
+        self._roll.dismiss(result.now)
+        self._strategies.keep(result.now)
+        return self._snapshot(result)
+
+    def guarded(self) -> dict[str, str]:
+        """Jobs that a guard has stopped, with what it said."""
+        return {
+            name: self.engine.stops.reason(name)
+            for name in self.engine.jobs
+            if self.engine.stops.is_by_guard(name)
+        }
+
+    def _snapshot(self, result: TickResult) -> Snapshot:
+        engine = self.engine
+        accounts = engine.journal.accounts
+        nodes_of: dict[str, list[FleetNode]] = {}
+        for node in result.nodes:
+            if node.job in engine.jobs:
+                nodes_of.setdefault(node.job, []).append(self._fleet_node(node))
+        held = {d.job: d.reason for d in result.desired.decisions if d.rule == SHARE}
+        last = {name: account.last_decision for name, account in accounts.items()}
+        return Snapshot(
+            now=result.now,
+            nodes=tuple(node for nodes in nodes_of.values() for node in nodes),
+            nodes_of={name: tuple(nodes) for name, nodes in nodes_of.items()},
+            summaries={
+                **self._roll.closed,
+                **{name: account.summary(result.now) for name, account in accounts.items()},
+            },
+            decisions={name: decision for name, decision in last.items() if decision is not None},
+            held=held | self._roll.held(),
+            offers=engine.told,
+            silent=engine.silent,
+        )
+
+    def _fleet_node(self, node: Node) -> FleetNode:
+        record = self.engine.journal.records[node.job]
+        return FleetNode(
+            node_id=node.node_id,
+            job=node.job,
+            tenant=self.engine.jobs[node.job].tenant,
+            pool=str(node.pool),
+            state=node.state,
+            launched_at=node.launched_at,
+            usd_per_hour=node.usd_per_hour,
+            draining=node.node_id in record.draining,
+            strikes_at=record.noticed.get(node.node_id),
+        )
+
+
+class _Idle:
+    """The strategy of an engine that begins without jobs."""
+
+    def decide(self, view: View) -> Desired:  # noqa: ARG002 - nobody follows it
+        """Nothing."""
+        return Desired(())

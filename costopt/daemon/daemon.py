@@ -1,0 +1,204 @@
+"""The daemon: takes jobs in, and runs all of them in one account until it is told to end."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from threading import Lock
+
+from costopt.daemon.board import Board
+from costopt.daemon.control import Control
+from costopt.daemon.patient import PatientProvider, patient
+from costopt.daemon.price_cache import PriceCache
+from costopt.daemon.readiness import Readiness
+from costopt.daemon.schedule import Task, TaskSchedule
+from costopt.daemon.service import Service
+from costopt.daemon.settings import Interval, Settings
+from costopt.daemon.site import Site
+from costopt.daemon.sweep import Sweep
+from costopt.daemon.watch import Watch
+from costopt.domain.account import Account, AccountGuards
+from costopt.domain.control import Mode
+from costopt.domain.errors import CostoptError, LeadershipLostError, ProviderError
+from costopt.domain.quota import Quota
+from costopt.domain.registry import Registry
+from costopt.ledger.stored import StoredLedger
+from costopt.session.told_quotas import told_quotas
+
+DEFAULT_GUARDS = AccountGuards(
+    max_usd_per_month=10_000.0,
+    max_usd_per_hour=200.0,
+    max_nodes=64,
+    max_launches_per_hour=240,
+)
+"""Where the account file names no guards: enough for a few large jobs, and an end to a mistake."""
+RENEWALS_PER_LEASE = 3.0
+Report = Callable[[str], None]
+
+
+class Daemon:
+    """Every task is a method without arguments that may run in any thread, one of each at a time.
+
+    ``say`` is told what a person who looks at the log should know.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        registry: Registry,
+        ledger: StoredLedger,
+        account: Account,
+        settings: Settings,
+        say: Report = print,
+    ) -> None:
+        self._site = site
+        self._registry = registry
+        self._ledger = ledger
+        self._account = guarded(account)
+        self._settings = settings
+        self._say = say
+        self._said = ""
+        self._told: tuple[Quota, ...] = ()
+        self._control: Control | None = None
+        self._ticking = Lock()
+        self.board = Board(site.clock.now())
+        holder = f"{socket.gethostname()}:{os.getpid()}"
+        self._leadership = ledger.leadership(holder, settings.lease_s)
+        caches = [] if site.simulated else [PriceCache(p, site.clock) for p in site.providers]
+        self._caches = caches
+        self._providers = self._patient(caches)
+        self._readiness = Readiness(site.receive)
+        self._sweep = Sweep(
+            self._providers, ledger, site.owner, settings.orphan_grace_s, self.board
+        )  # fmt: skip
+        self._watch = Watch(self.board)
+        self.service = Service(registry, ledger, site.clock, self.board, settings, site.logs)
+
+    def lead(self) -> None:
+        """Stay the leader, or become it. Raises LedgerError."""
+        self.board.leads = self._leadership.take()
+
+    def tick(self) -> None:
+        """One pass over all jobs, where this daemon leads. What goes wrong is told, not raised."""
+        with self._ticking:
+            began_s = time.monotonic()
+            try:
+                if not self._leads():
+                    return
+                seen = self._controlled().tick()
+            except LeadershipLostError as error:
+                self._control = None
+                self.board.leads = False
+                self._complain(error.message)
+            except CostoptError as error:
+                self._fail(str(error.message))
+            except Exception as error:
+                # What the engine remembers may be half of the truth; the ledger has all of it.
+                self._control = None
+                self._fail(f"unexpected {type(error).__name__}: {error}")
+                raise
+            else:
+                self.board.publish(seen, time.monotonic() - began_s)
+                self.board.settled("tick", "")
+                self._said = ""
+                if self._control is not None:
+                    self._watch.look(seen, self._control.guarded())
+
+    def refresh_quotas(self) -> None:
+        """Ask the clouds what the account may have. Raises ProviderError where one is silent."""
+        quotas, failures = told_quotas(self._site.providers, self._site.clock.now())
+        self._told = quotas
+        with self._ticking:
+            if self._control is not None:
+                self._control.engine.hold_to(self._whole_account())
+        if failures:
+            raise failures[0]
+
+    def sweep(self) -> None:
+        """Look for orphans; give them back where the daemon enforces. Raises LedgerError."""
+        if not self.board.leads or self.board.ticked_at is None:
+            return
+        enforces = self.service.mode() is Mode.ENFORCE
+        try:
+            self._sweep.sweep(
+                self._site.clock.now(), reaps=enforces and self._settings.reap_orphans
+            )
+        except ProviderError as error:
+            self._complain(error.message)
+
+    def tasks(self) -> tuple[Task, ...]:
+        """What is to be done, and when."""
+        schedule, settings = self._settings.schedule, self._settings
+        tick = Interval(settings.tick_s / self._site.clock.speed)
+        lease = Interval(settings.lease_s / RENEWALS_PER_LEASE)
+        return (
+            Task("lead", lease, self.lead),
+            *(
+                Task(f"prices {cache.name}", schedule.prices, cache.refresh)
+                for cache in self._caches
+            ),
+            Task("readiness", schedule.readiness, self._readiness.prepare),
+            Task("tick", tick, self.tick),
+            Task("quotas", schedule.quotas, self.refresh_quotas),
+            Task("orphans", schedule.orphans, self.sweep, kept=True),
+        )
+
+    def schedule(self, database: str | None) -> TaskSchedule:
+        """The tasks on their schedule, not yet started."""
+        return TaskSchedule(self.tasks(), self.board, database)
+
+    def close(self) -> None:
+        """Let go of the providers and of the lead; what runs keeps running."""
+        with self._ticking:
+            self._control = None
+            for provider in self._providers:
+                provider.close()
+            self._leadership.release()
+
+    def _leads(self) -> bool:
+        """Ask where it was never asked; else the task ``lead`` has."""
+        if self._leadership.fence is None:
+            self.lead()
+        self.board.leads = self._leadership.leads
+        if not self.board.leads:
+            self._control = None
+        return self.board.leads
+
+    def _controlled(self) -> Control:
+        if self._control is None:
+            self._control = Control(
+                self._site, self._providers, self._registry, self._ledger, self._whole_account(),
+                self._settings, self._readiness,
+            )  # fmt: skip
+        return self._control
+
+    def _whole_account(self) -> Account:
+        """With the quotas that the clouds told."""
+        return replace(self._account, quotas=(*self._account.quotas, *self._told))
+
+    def _patient(self, caches: Sequence[PriceCache]) -> tuple[PatientProvider, ...]:
+        answer_s, check = self._settings.answer_s, self._leadership.check
+        prices: list[PriceCache | None] = [*caches] or [None] * len(self._site.providers)
+        return tuple(
+            patient(provider, answer_s, check, cache)
+            for provider, cache in zip(self._site.providers, prices, strict=True)
+        )
+
+    def _fail(self, why: str) -> None:
+        self.board.tick_failure = why
+        self.board.alert(self._site.clock.now(), "tick", "", why)
+        self._complain(why)
+
+    def _complain(self, why: str) -> None:
+        """Once for as long as it is the same."""
+        if why != self._said:
+            self._said = why
+            self._say(why)
+
+
+def guarded(account: Account) -> Account:
+    """The account with guards: its own, or the daemon's where it names none."""
+    return account if account.guards != AccountGuards() else replace(account, guards=DEFAULT_GUARDS)

@@ -1,0 +1,61 @@
+"""Where nodes' logs are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from costopt.daemon.views import LogPiece
+from costopt.domain.errors import SpecError
+
+PIECE_BYTES = 256 * 1024
+TRAINER_LOGS = "trainer-*.log"
+
+
+class Logs(Protocol):
+    """What trainers print."""
+
+    def read(self, job: str, node_id: str, after: int) -> LogPiece:
+        """What follows byte ``after``. Raises SpecError where there is no such log."""
+        ...
+
+
+class FolderLogs:
+    """Logs of nodes that are processes of this machine: one attempt's after the other's."""
+
+    def __init__(self, nodes: Path) -> None:
+        self._nodes = nodes
+
+    def read(self, job: str, node_id: str, after: int) -> LogPiece:
+        """What follows byte ``after``, at most 256 KiB. Raises SpecError for an unknown node."""
+        folder = self._nodes / node_id
+        if folder.parent != self._nodes or not folder.is_dir():
+            raise SpecError(f"there is no log of node {node_id!r}", hint="see the job's nodes")
+        paths = sorted(folder.glob(TRAINER_LOGS), key=lambda path: path.stat().st_mtime_ns)
+        data = _slice(paths, after)
+        text = data.decode("utf-8", "replace")
+        return LogPiece(job, node_id, text, after + len(data), ended=len(data) < PIECE_BYTES)
+
+
+class NoLogs:
+    """Of nodes in a cloud, whose logs stay with them."""
+
+    def read(self, job: str, node_id: str, after: int) -> LogPiece:  # noqa: ARG002 - Logs' form
+        """Raises SpecError."""
+        raise SpecError(
+            f"logs of node {node_id!r} are not collected",
+            hint="read them on the node: journalctl -u costopt-agent",
+        )
+
+
+def _slice(paths: list[Path], after: int) -> bytes:
+    """The bytes that follow ``after`` in all the files, one after the other."""
+    found = b""
+    for path in paths:
+        size = path.stat().st_size
+        if after < size and len(found) < PIECE_BYTES:
+            with path.open("rb") as file:
+                file.seek(after)
+                found += file.read(PIECE_BYTES - len(found))
+        after = max(0, after - size)
+    return found

@@ -1,0 +1,139 @@
+"""Providers that may be slow: a tick waits for each only so long, and for none because of another.
+
+Every provider has a thread of its own. A call that takes too long raises ProviderUnavailableError,
+whose outcome the engine takes as unknown: it knows the nodes that it knew, and asks for a launch
+again under the same key. Until the late answer has come, further calls fail at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NoAnswerYet
+from datetime import datetime
+from typing import Any, TypeVar, cast
+
+from costopt.daemon.price_cache import PriceCache
+from costopt.domain.bill import NodeBill
+from costopt.domain.errors import ProviderUnavailableError
+from costopt.domain.fleet import LaunchRequest, Node
+from costopt.domain.market import Interruption, Offer
+from costopt.domain.partial import PartlySilent
+from costopt.domain.ports import BillSource, Provider
+
+T = TypeVar("T")
+
+
+class PatientProvider:
+    """A Provider that answers within ``answer_s`` of the wall; ``prices`` None: asks for offers.
+
+    ``may_act`` is asked before every launch and release; what it raises is passed on.
+    """
+
+    def __init__(
+        self,
+        raw: Provider,
+        answer_s: float,
+        may_act: Callable[[], None],
+        prices: PriceCache | None = None,
+    ) -> None:
+        self._raw = raw
+        self._answer_s = answer_s
+        self._may_act = may_act
+        self._prices = prices
+        self._label = "+".join(sorted(raw.names))
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"provider-{self._label}")
+        self._late: tuple[str, Future[Any]] | None = None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """As the provider's."""
+        return self._raw.names
+
+    def firm_s(self, now: datetime) -> float:
+        """As the provider's."""
+        return self._ask("firm_s", lambda: self._raw.firm_s(now))
+
+    def offers(self, now: datetime) -> Sequence[Offer]:
+        """Those that were fetched last, or as the provider tells them."""
+        if self._prices is not None:
+            return self._prices.offers()
+        return self._ask("offers", lambda: self._raw.offers(now))
+
+    def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
+        """As the provider's."""
+        self._may_act()
+        return self._ask("launch", lambda: self._raw.launch(request))
+
+    def nodes(self, owner: str) -> tuple[Node, ...]:
+        """As the provider's."""
+        return self._ask("nodes", lambda: self._raw.nodes(owner))
+
+    def notices(self, owner: str) -> tuple[Interruption, ...]:
+        """As the provider's."""
+        return self._ask("notices", lambda: self._raw.notices(owner))
+
+    def terminate(self, node_id: str) -> None:
+        """As the provider's."""
+        self._may_act()
+        self._ask("terminate", lambda: self._raw.terminate(node_id))
+
+    def close(self) -> None:
+        """Let go of the provider, without waiting for what it may never answer."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._raw.close()
+
+    def _ask(self, call: str, answer: Callable[[], T]) -> T:
+        if self._late is not None:
+            late, waiting = self._late
+            if not waiting.done():
+                raise ProviderUnavailableError(f"{self._label} has not yet answered to {late}")
+            self._late = None
+        future = self._thread.submit(answer)
+        try:
+            return future.result(self._answer_s)
+        except NoAnswerYet:
+            if future.done():
+                raise
+            self._late = call, future
+            raise ProviderUnavailableError(
+                f"{self._label} did not answer to {call} within {self._answer_s:g} s"
+            ) from None
+
+
+class _Billing(PatientProvider):
+    """Of a provider that knows what it charges."""
+
+    def bill(self, node: Node) -> NodeBill | None:
+        """As the provider's."""
+        return self._ask("bill", lambda: cast("BillSource", self._raw).bill(node))
+
+
+class _Parted(PatientProvider):
+    """Of a provider of which only a part may answer."""
+
+    def silent_regions(self) -> frozenset[str]:
+        """As the provider's."""
+        return cast("PartlySilent", self._raw).silent_regions()
+
+    def complaints(self) -> Mapping[str, str]:
+        """As the provider's."""
+        return cast("PartlySilent", self._raw).complaints()
+
+
+class _BillingParted(_Billing, _Parted):
+    """Of a provider that is both."""
+
+
+def patient(
+    raw: Provider, answer_s: float, may_act: Callable[[], None], prices: PriceCache | None = None
+) -> PatientProvider:
+    """The provider with patience, able to do what it is able to do."""
+    kinds = {
+        (False, False): PatientProvider,
+        (True, False): _Billing,
+        (False, True): _Parted,
+        (True, True): _BillingParted,
+    }
+    kind = kinds[isinstance(raw, BillSource), isinstance(raw, PartlySilent)]
+    return kind(raw, answer_s, may_act, prices)

@@ -1,0 +1,62 @@
+"""Puts the files of jobs where their nodes can fetch them, apart from the tick."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from threading import Lock
+
+from costopt.domain.errors import CostoptError
+from costopt.domain.job import Job
+
+RETRY_S = 60.0
+
+
+class Readiness:
+    """The tick says which jobs are wanted; another thread makes them ready, until each is."""
+
+    def __init__(self, receive: Callable[[Job], None]) -> None:
+        self._receive = receive
+        self._lock = Lock()
+        self._wanted: dict[str, tuple[Job, float]] = {}
+        self._ready: set[str] = set()
+        self._troubles: dict[str, str] = {}
+
+    def want(self, job: Job) -> None:
+        """Make this job ready as soon as possible, also where it was before."""
+        with self._lock:
+            self._ready.discard(job.name)
+            self._wanted[job.name] = job, 0.0
+
+    def forget(self, job: str) -> None:
+        """The job needs no nodes any more."""
+        with self._lock:
+            self._wanted.pop(job, None)
+            self._ready.discard(job)
+            self._troubles.pop(job, None)
+
+    def is_ready(self, job: str) -> bool:
+        """Whether its nodes would find what they need."""
+        return job in self._ready
+
+    def trouble(self, job: str) -> str:
+        """Why it could not be made ready so far, "" where nothing went wrong."""
+        return self._troubles.get(job, "")
+
+    def prepare(self) -> None:
+        """Make ready what is wanted and due; what fails is tried again after a minute."""
+        with self._lock:
+            due = [job for job, at_s in self._wanted.values() if at_s <= time.monotonic()]
+        for job in due:
+            try:
+                self._receive(job)
+            except CostoptError as error:
+                with self._lock:
+                    self._troubles[job.name] = str(error.message)
+                    if job.name in self._wanted:
+                        self._wanted[job.name] = job, time.monotonic() + RETRY_S
+                continue
+            with self._lock:
+                self._troubles.pop(job.name, None)
+                if self._wanted.pop(job.name, None) is not None:
+                    self._ready.add(job.name)

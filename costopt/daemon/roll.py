@@ -1,0 +1,143 @@
+"""Which jobs the engine controls, kept in step with what was handed in and what people want."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from costopt.daemon.intake import admitted
+from costopt.daemon.readiness import Readiness
+from costopt.daemon.site import Site
+from costopt.daemon.strategies import Strategies
+from costopt.domain.control import Mode
+from costopt.domain.errors import CostoptError
+from costopt.domain.events import LaunchesAllowed, LaunchesHalted, ModeChanged
+from costopt.domain.registry import Registry
+from costopt.domain.submission import JobIntent, Submission
+from costopt.engine.tick import Engine
+from costopt.ledger.summary import JobState, JobSummary
+
+BILL_WITHIN = timedelta(days=1)
+RESUMED = "run"
+
+
+class Roll:
+    """Calls jobs in, stops and resumes them as people say, and lets those go that are over."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        registry: Registry,
+        site: Site,
+        readiness: Readiness,
+        strategies: Strategies,
+    ) -> None:
+        self._engine = engine
+        self._registry = registry
+        self._site = site
+        self._readiness = readiness
+        self._strategies = strategies
+        self._priorities: dict[str, int] = {}
+        self._submissions: tuple[Submission, ...] = ()
+        self._heeded = len(registry.changes())
+        self.closed: dict[str, JobSummary] = {}
+        self.troubles: dict[str, str] = {}
+
+    def call(self, now: datetime) -> None:
+        """Before a tick: take up what is new. Raises LedgerError."""
+        self._reopen(now)
+        self._submissions = self._registry.submissions()
+        for submission in self._submissions:
+            if submission.name in self.closed:
+                continue
+            if submission.name not in self._engine.jobs:
+                self._add(submission, now)
+            if submission.name in self._engine.jobs:
+                self._follow(submission)
+
+    def note(self, mode: Mode, now: datetime) -> None:
+        """Tell each job's ledger when the mode or a halt has changed. Raises LedgerError."""
+        halt = self._registry.halted()
+        for name, record in self._engine.journal.records.items():
+            if record.mode != mode.value:
+                self._engine.journal.write(ModeChanged(at=now, job=name, mode=mode.value))
+            if halt is not None and not record.halted:
+                self._engine.journal.write(
+                    LaunchesHalted(at=now, job=name, reason=halt.reason, who=halt.who)
+                )
+            if halt is None and record.halted:
+                self._engine.journal.write(LaunchesAllowed(at=now, job=name))
+
+    def dismiss(self, now: datetime) -> None:
+        """After a tick: let go of jobs that are over and have given everything back."""
+        for submission in self._submissions:
+            name = submission.name
+            if name not in self._engine.jobs or not self._is_over(submission):
+                continue
+            record = self._engine.journal.records[name]
+            at_rest = not (record.live or record.intents)
+            if at_rest and not self._engine.awaits_bill(name, now - BILL_WITHIN):
+                self.closed[name] = self._engine.journal.accounts[name].summary(now)
+                self._engine.remove(name)
+                self._readiness.forget(name)
+
+    def held(self) -> dict[str, str]:
+        """Why jobs get no nodes, as far as people or their files are the reason."""
+        held = dict(self.troubles)
+        for name in self._engine.jobs:
+            reason = self._engine.stops.reason(name) or self._readiness.trouble(name)
+            if reason:
+                held[name] = reason
+        return held
+
+    def _is_over(self, submission: Submission) -> bool:
+        record = self._engine.journal.records[submission.name]
+        return record.over or submission.intent is JobIntent.CANCELLED
+
+    def _add(self, submission: Submission, now: datetime) -> None:
+        try:
+            known = admitted(submission)
+            job = self._site.fitted(known.job)
+        except CostoptError as error:
+            self.troubles[submission.name] = error.message
+            return
+        self.troubles.pop(submission.name, None)
+        document, priority = submission.policy_document, submission.priority
+        self._engine.add(job, self._strategies.terms(known.policy, document, priority, now))
+        self._priorities[job.name] = priority
+        if not self._engine.journal.records[job.name].over:
+            self._readiness.want(job)
+
+    def _follow(self, submission: Submission) -> None:
+        name, stops = submission.name, self._engine.stops
+        if self._priorities[name] != submission.priority:
+            self._priorities[name] = submission.priority
+            self._engine.reprioritize(name, submission.priority)
+        match submission.intent:
+            case JobIntent.RUN if stops.reason(name) in _REASONS.values():
+                stops.end(name)
+            case JobIntent.PAUSED | JobIntent.CANCELLED:
+                if stops.reason(name) != _REASONS[submission.intent]:
+                    stops.end(name)
+                    self._engine.stop(_REASONS[submission.intent], name)
+
+    def _reopen(self, now: datetime) -> None:
+        """A job that failed and is told to run tries again."""
+        for number, change in self._registry.changes(self._heeded):
+            self._heeded = number
+            submission = self._registry.submission(change.subject)
+            if change.what == RESUMED and submission is not None:
+                self._retry(submission, now)
+
+    def _retry(self, submission: Submission, now: datetime) -> None:
+        name = submission.name
+        over = self.closed.get(name)
+        if over is not None and over.state is JobState.FAILED:
+            del self.closed[name]
+            self._add(submission, now)
+        if name in self._engine.failed:
+            self._engine.retry(name)
+            self._site.retry(self._engine.jobs[name])
+            self._readiness.want(self._engine.jobs[name])
+
+
+_REASONS = {JobIntent.PAUSED: "paused", JobIntent.CANCELLED: "cancelled"}

@@ -1,0 +1,99 @@
+"""A daemon from its start to the signal that ends it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from threading import Event
+from types import FrameType
+
+from costopt.daemon.account_site import account_site
+from costopt.daemon.daemon import Daemon
+from costopt.daemon.settings import Settings
+from costopt.daemon.simulated_site import process_site
+from costopt.daemon.site import Site
+from costopt.domain.account import Account
+from costopt.domain.errors import SpecError, StoreError
+from costopt.ledger.stored import open_stored_ledger
+from costopt.registry.registry import REGISTRY, open_registry
+from costopt.session.account_cloud import AccountCloud
+from costopt.session.cloud import Cloud
+from costopt.session.live import LEDGER
+from costopt.session.simulated_cloud import SimulatedCloud
+
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+POLL_S = 0.5
+
+
+def serve(
+    cloud: Cloud, account: Account, settings: Settings, say: Callable[[str], None]
+) -> None:  # fmt: skip
+    """Run until SIGTERM, SIGINT or SIGHUP: then finish the tick and leave all nodes running.
+
+    Raises StoreError, LedgerError, SpecError, ProviderError, MissingExtraError.
+    """
+    ended = Event()
+    with ExitStack() as held:
+        held.enter_context(_signals(ended))
+        _make(settings.state_dir)
+        place = settings.database
+        registry = held.enter_context(open_registry(place or settings.state_dir / REGISTRY))
+        ledger = held.enter_context(open_stored_ledger(place or settings.state_dir / LEDGER))
+        daemon = Daemon(
+            site_of(cloud, settings.state_dir), registry, ledger, account, settings, say
+        )
+        held.callback(daemon.close)
+        schedule = daemon.schedule(job_store_url(settings))
+        schedule.start()
+        held.callback(schedule.stop)
+        say(f"costopt daemon: mode {daemon.service.mode().value}, state in {settings.state_dir}")
+        while not ended.wait(POLL_S):
+            pass
+        say("costopt daemon: ending; nodes keep running")
+
+
+def site_of(cloud: Cloud, state_dir: Path) -> Site:
+    """The site that a cloud is to all jobs together.
+
+    Raises SpecError, StoreError, ProviderError.
+    """
+    match cloud:
+        case SimulatedCloud():
+            return process_site(cloud, state_dir)
+        case AccountCloud():
+            return account_site(cloud)
+    raise SpecError(f"the daemon cannot run on {type(cloud).__name__}")
+
+
+def job_store_url(settings: Settings) -> str:
+    """Where SQLAlchemy finds the database that also holds what the schedule keeps."""
+    if settings.database is None:
+        return f"sqlite:///{(settings.state_dir / REGISTRY).absolute()}"
+    from costopt.database.place import postgres_url
+
+    return postgres_url(settings.database).render_as_string(hide_password=False)
+
+
+def _make(state_dir: Path) -> None:
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"cannot make {state_dir}: {error.strerror}",
+            hint="free space, or choose a --state-dir that this user may write to",
+        ) from error
+
+
+@contextmanager
+def _signals(ended: Event) -> Iterator[None]:
+    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signals call it
+        ended.set()
+
+    before = {number: signal.signal(number, end) for number in ENDING}
+    try:
+        yield
+    finally:
+        for number, action in before.items():
+            signal.signal(number, action)

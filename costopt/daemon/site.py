@@ -1,0 +1,36 @@
+"""Where the daemon's jobs run: one cloud, or several, for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from costopt.daemon.logs import Logs
+from costopt.domain.job import Job
+from costopt.domain.policy import Policy
+from costopt.domain.ports import Forecasts, Provider, Runtime
+from costopt.market.hazard import LearnedHazard
+from costopt.session.cloud import PacedClock
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """``fitted`` gives a job its place for checkpoints; raises SpecError.
+
+    ``receive`` puts a job's files where its nodes fetch them, and may take long; it is called in
+    any thread, again after a restart, and raises CostoptError. ``retry`` lets a job that failed
+    fail as often again. ``simulated``: prices are known without asking anybody.
+    """
+
+    owner: str
+    clock: PacedClock
+    providers: tuple[Provider, ...]
+    runtime: Runtime
+    hazards: LearnedHazard
+    notice_s: float
+    fitted: Callable[[Job], Job]
+    receive: Callable[[Job], None]
+    retry: Callable[[Job], None]
+    forecasts: Callable[[Policy], Forecasts | None]
+    logs: Logs
+    simulated: bool

@@ -1,0 +1,66 @@
+"""What a person should hear of, seen in what ticks leave behind."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import datetime, timedelta
+
+from costopt.daemon.board import Board
+from costopt.daemon.snapshot import Snapshot
+from costopt.ledger.summary import JobState, JobSummary
+
+STORM_WITHIN = timedelta(hours=1)
+STORM = 10
+"""So many interruptions within the hour are a storm."""
+ENDED = (JobState.FINISHED, JobState.FAILED)
+
+
+class Watch:
+    """Compares each snapshot with what was normal, and alerts once for as long as it is not."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._interruptions: dict[str, int] = {}
+        self._recent: deque[tuple[datetime, int]] = deque()
+
+    def look(self, seen: Snapshot, tripped: dict[str, str]) -> None:
+        """``tripped`` are jobs that a guard has stopped, with what it said."""
+        for name, summary in seen.summaries.items():
+            self._look_at_deadline(seen, summary)
+            if name in tripped:
+                self._board.alert(seen.now, "budget", name, f"{name}: {tripped[name]}")
+            else:
+                self._board.settled("budget", name)
+            if summary.state is JobState.FAILED:
+                self._board.alert(seen.now, "failed", name, f"{name} failed")
+        self._look_for_storm(seen)
+
+    def _look_at_deadline(self, seen: Snapshot, summary: JobSummary) -> None:
+        name = summary.job
+        decision = seen.decisions.get(name)
+        slack_s = None if decision is None else decision.slack_s
+        short = slack_s is not None and slack_s < 0 and summary.state not in ENDED
+        if summary.on_time is False:
+            self._board.alert(seen.now, "deadline", name, f"{name} misses its deadline")
+        elif short:
+            self._board.alert(
+                seen.now, "deadline", name, f"{name} is short of {-(slack_s or 0.0):.0f} s"
+            )
+        else:
+            self._board.settled("deadline", name)
+
+    def _look_for_storm(self, seen: Snapshot) -> None:
+        new = 0
+        for name, summary in seen.summaries.items():
+            new += summary.interruptions - self._interruptions.get(name, summary.interruptions)
+            self._interruptions[name] = summary.interruptions
+        if new:
+            self._recent.append((seen.now, new))
+        while self._recent and self._recent[0][0] <= seen.now - STORM_WITHIN:
+            self._recent.popleft()
+        count = sum(number for _, number in self._recent)
+        if count >= STORM:
+            message = f"{count} nodes were interrupted within the last hour"
+            self._board.alert(seen.now, "interruptions", "", message)
+        else:
+            self._board.settled("interruptions", "")
