@@ -20,6 +20,8 @@ from costopt.checkpoint.channel import Channel
 from costopt.checkpoint.commit import Committer, Saving
 from costopt.checkpoint.keep import KeepRule
 from costopt.checkpoint.manifest import Origin
+from costopt.checkpoint.near.near_client import NearClient
+from costopt.checkpoint.near.near_writing import NearWriting
 from costopt.checkpoint.place import CheckpointPlace
 from costopt.checkpoint.revision import origin
 from costopt.domain.errors import CheckpointError, CostoptError
@@ -59,6 +61,7 @@ class Writer:
     channel: Channel
     arenas: dict[int, Arena] = field(default_factory=dict)
     _committer: Committer | None = None
+    _near: NearClient | None = None
     _refusal: CostoptError | None = None
     _origin: Future[Origin] | None = None
 
@@ -96,6 +99,7 @@ class Writer:
         except CostoptError as error:
             self._refusal = error
             return
+        self._near = None if message["near"] is None else NearClient(message["near"])
         pool = ThreadPoolExecutor(1)
         self._origin = pool.submit(origin, message["torch_version"])
         pool.shutdown(wait=False)
@@ -127,12 +131,17 @@ class Writer:
             files=_files(view, message["tensor_bytes"], message["object_bytes"]),
             labels=tuple((name, value) for name, value in message["labels"]),
         )
-        committer = self._opened()
-        if self._origin is not None:
-            # Git may take long on a busy disk; no save waits for it in earnest.
-            with suppress(TimeoutError):
-                committer.origin = self._origin.result(ORIGIN_S)
-        committed = committer.commit(saving)
+        near = self._keep_near(message, saving)
+        try:
+            committer = self._opened()
+            if self._origin is not None:
+                # Git may take long on a busy disk; no save waits for it in earnest.
+                with suppress(TimeoutError):
+                    committer.origin = self._origin.result(ORIGIN_S)
+            committed = committer.commit(saving)
+        finally:
+            if near is not None:
+                near.join()
         return {
             "saved": message["ticket"],
             "name": str(committed.name),
@@ -140,6 +149,17 @@ class Writer:
             "size_bytes": committed.manifest.size_bytes,
             "save_s": committed.save_s,
         }
+
+    def _keep_near(self, message: dict[str, Any], saving: Saving) -> NearWriting | None:
+        if self._near is None:
+            return None
+        ticket, arena = message["ticket"], self.arenas[message["slot"]]
+
+        def tell(kept: dict[str, Any]) -> None:
+            with suppress(OSError):  # the trainer is gone
+                self.channel.send({"kept": ticket, **kept})
+
+        return NearWriting(self._near, self._opened(), saving, arena, tell)
 
 
 def _files(view: memoryview, tensor_bytes: int, object_bytes: int) -> dict[str, memoryview]:
