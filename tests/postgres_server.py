@@ -23,7 +23,7 @@ class PostgresServer:
 
     def __init__(self, programs: Path, folder: Path) -> None:
         self._programs = programs
-        self._folder = folder
+        self.folder = folder
         self._as_user = _user_in_place_of_root()
         self.data = folder / "data"
         self.log = folder / "log"
@@ -31,14 +31,14 @@ class PostgresServer:
     def make(self) -> None:
         """Make the cluster and start it."""
         if self._as_user:
-            shutil.chown(self._folder, self._as_user["user"], self._as_user["group"])
+            shutil.chown(self.folder, self._as_user["user"], self._as_user["group"])
         self._call("initdb", "-D", self.data, "-U", ADMIN, "-A", "trust", "--no-sync",
                    "--locale=C", "--encoding=UTF8")  # fmt: skip
         self.start()
 
     def start(self) -> None:
         """Wait until it answers."""
-        options = f"-c listen_addresses= -c unix_socket_directories={self._folder} -c fsync=off"
+        options = f"-c listen_addresses= -c unix_socket_directories={self.folder} -c fsync=off"
         self._call("pg_ctl", "-D", self.data, "-l", self.log, "-o", options, "-w", "start")
 
     def stop(self, mode: str = "immediate") -> None:
@@ -53,12 +53,12 @@ class PostgresServer:
 
     def url(self, database: str, user: str = ADMIN) -> str:
         """Where a database is reached."""
-        return f"postgresql://{user}@/{database}?host={self._folder}"
+        return f"postgresql://{user}@/{database}?host={self.folder}"
 
     def sql(self, statement: str, database: str) -> str:
         """What psql answers, without decoration."""
         said = self._call(
-            "psql", "-h", self._folder, "-U", ADMIN, "-d", database, "-Atqc", statement
+            "psql", "-h", self.folder, "-U", ADMIN, "-d", database, "-Atqc", statement
         )
         return said.strip()
 

@@ -42,10 +42,7 @@ class FileLeadership:
         """Take the lock, or find that it is held still. Raises LedgerError."""
         with self._lock:
             if self._descriptor is not None:
-                self._leads = self._ledger.last_fence() == self.fence
-                if not self._leads:
-                    self._let_go()
-                return self._leads
+                return self._is_held()
             if not self._locked():
                 return False
             try:
@@ -55,6 +52,11 @@ class FileLeadership:
                 raise
             self._leads = True
             return True
+
+    def renew(self) -> bool:
+        """Find whether it is held still. Raises LedgerError."""
+        with self._lock:
+            return self._descriptor is not None and self._is_held()
 
     def check(self) -> None:
         """Raises LeadershipLostError unless it leads."""
@@ -68,6 +70,12 @@ class FileLeadership:
         """Let another one lead at once."""
         with self._lock:
             self._let_go()
+
+    def _is_held(self) -> bool:
+        self._leads = self._ledger.last_fence() == self.fence
+        if not self._leads:
+            self._let_go()
+        return self._leads
 
     def _locked(self) -> bool:
         try:

@@ -72,12 +72,17 @@ class PostgresLeadership:
             with self._ledger.database.writing() as connection:
                 fence = self._renewed(connection) or self._seized(connection)
             self._asked_before = True
-            if fence is None:
-                self._held_until_s = -math.inf
-                return False
-            self._ledger.fence = fence
-            self._held_until_s = asked_s + self._lease_s
-            return True
+            if fence is not None:
+                self._ledger.fence = fence
+            return self._note(fence is not None, asked_s)
+
+    def renew(self) -> bool:
+        """Renew the lease where it still stands. Raises LedgerError."""
+        with self._lock:
+            asked_s = self._now_s()
+            with self._ledger.database.writing() as connection:
+                fence = self._renewed(connection)
+            return self._note(fence is not None, asked_s)
 
     def check(self) -> None:
         """Raises LeadershipLostError where the lease may have run out."""
@@ -99,6 +104,10 @@ class PostgresLeadership:
                     ),
                     {"holder": self._holder, "fence": self.fence},
                 )
+
+    def _note(self, held: bool, asked_s: float) -> bool:
+        self._held_until_s = asked_s + self._lease_s if held else -math.inf
+        return held
 
     def _renewed(self, connection: Connection) -> int | None:
         renewed = connection.execute(

@@ -30,7 +30,16 @@ class Leadership(Protocol):
     def take(self) -> bool:
         """Become the leader, or stay it; False where another one leads.
 
-        Ask at least three times per lease, also while a tick is slow. Raises LedgerError.
+        For the thread that acts, between its acts: where ``fence`` is another than before, others
+        may have led meanwhile, and all that it knows must be read from the ledger again. Raises
+        LedgerError.
+        """
+        ...
+
+    def renew(self) -> bool:
+        """Stay the leader, but never become it; for any thread, at least three times per lease.
+
+        False where it is lost, or not had. Raises LedgerError.
         """
         ...
 

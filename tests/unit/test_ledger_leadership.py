@@ -63,6 +63,25 @@ def test_a_released_leadership_is_taken_at_once_under_a_higher_fence(
     assert [r.seq for r in ledgers[0].events()] == [1]
 
 
+def test_a_renewal_never_takes_what_is_free(
+    ledgers: tuple[StoredLedger, StoredLedger],
+) -> None:
+    first, second = (ledger.leadership(n, LEASE_S) for ledger, n in zip(ledgers, "ab", strict=True))
+    assert not first.renew()
+    assert first.take()
+    assert first.renew()
+    first.release()
+    assert not first.renew()
+    assert not second.renew()
+    second.take()
+    second.release()
+    assert not first.renew()
+    with pytest.raises(LeadershipLostError):
+        ledgers[0].append(EVENT)
+    assert first.take()
+    assert first.fence == 3
+
+
 def test_a_ledger_that_never_led_appends_as_ever(
     ledgers: tuple[StoredLedger, StoredLedger],
 ) -> None:

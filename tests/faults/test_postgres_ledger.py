@@ -1,0 +1,403 @@
+"""A PostgreSQL server that restarts, cuts off or refuses; daemons that stop and wake up."""
+
+from __future__ import annotations
+
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection
+
+from costopt.domain.errors import LedgerError
+from costopt.domain.events import RunStopped
+from costopt.ledger import postgres as postgres_module
+from costopt.ledger.postgres import PostgresLedger
+from costopt.registry.registry import open_registry
+from tests.postgres_server import PostgresServer
+
+pytestmark = pytest.mark.xdist_group("postgres")
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+LEASE_S = 0.6
+
+
+def event(reason: str) -> RunStopped:
+    return RunStopped(at=AT, job="a", reason=reason)
+
+
+def reasons(url: str) -> list[str]:
+    with PostgresLedger(url) as ledger:
+        return [r.event.reason for r in ledger.events() if isinstance(r.event, RunStopped)]
+
+
+def wait_until(told: Callable[[], bool], most_s: float = 15.0) -> None:
+    give_up_at = time.monotonic() + most_s
+    while not told():
+        assert time.monotonic() < give_up_at, "it did not come about in time"
+        time.sleep(0.02)
+
+
+PRELUDE = """
+import os, signal, sys, threading, time
+from datetime import UTC, datetime
+from costopt.domain.errors import LedgerError
+from costopt.domain.events import RunStopped
+from costopt.database import connection
+connection.IDLE_TRANSACTION_S = 1
+from costopt.ledger.postgres import PostgresLedger
+
+url, name = sys.argv[1:3]
+at = datetime(2026, 1, 1, tzinfo=UTC)
+ledger = PostgresLedger(url)
+"""
+
+DAEMON = PRELUDE + textwrap.dedent(
+    f"""
+    leadership = ledger.leadership(name, {LEASE_S})
+
+    def renew():
+        while True:
+            try:
+                leadership.renew()
+            except LedgerError:
+                pass
+            time.sleep({LEASE_S / 4})
+
+    threading.Thread(target=renew, daemon=True).start()
+    # Once it has led it acts many times without asking again: only the fence is in its way.
+    while True:
+        try:
+            leadership.take()
+            for _ in range(20 if leadership.fence is not None else 0):
+                ledger.append(RunStopped(at=at, job="a", reason=f"{{name}} {{leadership.fence}}"))
+                time.sleep(0.01)
+        except LedgerError:
+            pass
+        time.sleep(0.01)
+    """
+)
+
+FROZEN = PRELUDE + textwrap.dedent(
+    """
+    leadership = ledger.leadership(name, 0.6)
+    assert leadership.take()
+    check = PostgresLedger._check_fence
+
+    def check_and_freeze(self, connection):
+        check(self, connection)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    PostgresLedger._check_fence = check_and_freeze
+    try:
+        ledger.append(RunStopped(at=at, job="a", reason="frozen"))
+    except LedgerError as error:
+        print(error)
+    """
+)
+
+
+@contextmanager
+def process(script: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    started = subprocess.Popen(
+        [sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield started
+    finally:
+        for number in (signal.SIGCONT, signal.SIGKILL):
+            with suppress(ProcessLookupError):
+                started.send_signal(number)
+        started.wait()
+        assert started.stdout is not None
+        started.stdout.close()
+
+
+def is_stopped(started: subprocess.Popen[str]) -> bool:
+    return Path(f"/proc/{started.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def test_a_stopped_leader_that_wakes_cannot_act(postgres_url: str) -> None:
+    with (
+        PostgresLedger(postgres_url) as ledger,
+        process(DAEMON, postgres_url, "a") as first,
+        process(DAEMON, postgres_url, "b") as second,
+    ):
+        by_name = {"a": first, "b": second}
+        leader, after, took_over_s = who_acts(ledger, "ab", 0), 0, []
+        for _ in range(3):
+            by_name[leader].send_signal(signal.SIGSTOP)
+            stopped_s = time.monotonic()
+            after = max(r.seq for r in ledger.events())
+            other = who_acts(ledger, "ab".replace(leader, ""), after)
+            took_over_s.append(time.monotonic() - stopped_s)
+            by_name[leader].send_signal(signal.SIGCONT)
+            time.sleep(LEASE_S / 2)
+            leader = other
+    told = [reason.split() for reason in reasons(postgres_url)]
+    fences = [int(fence) for _, fence in told]
+    assert fences == sorted(fences)
+    assert len(set(fences)) >= 4
+    assert len({(name, fence) for name, fence in told}) == len(set(fences)), "two led at a time"
+    assert max(took_over_s) < 3 * LEASE_S + 2
+
+
+def who_acts(ledger: PostgresLedger, names: str, after: int) -> str:
+    """Which of these daemons appends first, beyond event ``after``."""
+    acts: list[str] = []
+
+    def seen() -> bool:
+        told = (r.event for r in ledger.events(after=after))
+        acts.extend(e.reason[0] for e in told if isinstance(e, RunStopped) and e.reason[0] in names)
+        return bool(acts)
+
+    wait_until(seen)
+    return acts[0]
+
+
+def test_a_leader_that_is_stopped_amid_an_append_holds_nobody_up(postgres_url: str) -> None:
+    with (
+        PostgresLedger(postgres_url) as ledger,
+        process(FROZEN, postgres_url, "frozen") as frozen,
+    ):
+        wait_until(lambda: is_stopped(frozen))
+        leadership = ledger.leadership("awake", LEASE_S)
+        wait_until(lambda: taken(leadership.take))
+        ledger.append(event("awake"))
+        frozen.send_signal(signal.SIGCONT)
+        told, _ = frozen.communicate(timeout=20)
+    assert "→" in told
+    assert reasons(postgres_url) == ["awake"]
+
+
+def taken(take: Callable[[], bool]) -> bool:
+    try:
+        return take()
+    except LedgerError:
+        return False
+
+
+def restart_within_next(server: PostgresServer, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    """From now on the next append finds the server restarted before it has inserted anything."""
+    check = PostgresLedger._check_fence
+
+    def restart_once(self: PostgresLedger, connection: Connection) -> None:
+        monkeypatch.setattr(PostgresLedger, "_check_fence", check)
+        check(self, connection)
+        server.stop(mode)
+        server.start()
+
+    monkeypatch.setattr(PostgresLedger, "_check_fence", restart_once)
+
+
+@pytest.mark.parametrize("mode", ["immediate", "fast"])
+def test_a_server_that_restarts_amid_an_append_leaves_nothing_half(
+    postgres: PostgresServer, postgres_url: str, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    with PostgresLedger(postgres_url) as ledger:
+        ledger.append(event("before"))
+        restart_within_next(postgres, monkeypatch, mode)
+        with pytest.raises(
+            LedgerError, match=r"connection was lost|ended the connection"
+        ) as caught:
+            ledger.append(event("lost"), event("lost"))
+        assert caught.value.hint
+        ledger.append(event("after"))
+        assert [r.seq for r in ledger.events()] == [1, 2]
+    assert reasons(postgres_url) == ["before", "after"]
+
+
+def test_a_server_that_is_down_is_told_of_and_found_again(
+    postgres: PostgresServer, postgres_url: str
+) -> None:
+    with PostgresLedger(postgres_url) as ledger, open_registry(postgres_url) as registry:
+        ledger.append(event("before"))
+        postgres.stop()
+        try:
+            for use in (
+                lambda: ledger.append(event("lost")),
+                lambda: list(ledger.events()),
+                registry.halted,
+                lambda: PostgresLedger(postgres_url),
+            ):
+                with pytest.raises(LedgerError, match="connection was lost") as caught:
+                    use()
+                assert "check that PostgreSQL runs" in str(caught.value)
+        finally:
+            postgres.start()
+        ledger.append(event("after"))
+        assert registry.halted() is None
+    assert reasons(postgres_url) == ["before", "after"]
+
+
+class Cutter:
+    """Between a client and the server: cuts the connection at the first COMMIT of an insert."""
+
+    def __init__(self, folder: Path, server: Path, *, forward: bool) -> None:
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(folder / ".s.PGSQL.5432"))
+        self._listener.listen()
+        self._server = server / ".s.PGSQL.5432"
+        self._forward = forward
+        self._inserted = False
+        self.cuts = 0
+        self._sockets = [self._listener]
+        self._threads = [threading.Thread(target=self._serve, daemon=True)]
+        self._threads[0].start()
+
+    def close(self) -> None:
+        for end in self._sockets:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for end in self._sockets:
+            end.close()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.socket(socket.AF_UNIX)
+                server.connect(str(self._server))
+                self._sockets += [client, server]
+                for run in (self._to_server, self._to_client):
+                    pump = threading.Thread(target=run, args=(client, server), daemon=True)
+                    pump.start()
+                    self._threads.append(pump)
+
+    def _to_server(self, client: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError):
+            while data := client.recv(65536):
+                self._inserted = self._inserted or b"INSERT INTO events" in data
+                if b"COMMIT" in data and self._inserted and not self.cuts:
+                    self.cuts += 1
+                    client.shutdown(socket.SHUT_RDWR)
+                    if self._forward:
+                        server.sendall(data)
+                        time.sleep(0.2)
+                    break
+                server.sendall(data)
+        with suppress(OSError):
+            server.shutdown(socket.SHUT_RDWR)
+
+    def _to_client(self, client: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError):
+            while data := server.recv(65536):
+                client.sendall(data)
+        with suppress(OSError):
+            client.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("forward", [True, False])
+def test_an_append_whose_commit_is_not_answered_is_looked_up(
+    postgres: PostgresServer, postgres_url: str, forward: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        cutter = Cutter(Path(folder), postgres.folder, forward=forward)
+        with PostgresLedger(postgres_url.replace(str(postgres.folder), folder)) as ledger:
+            if forward:
+                ledger.append(event("1"), event("2"))
+            else:
+                with pytest.raises(LedgerError, match="connection was lost"):
+                    ledger.append(event("1"), event("2"))
+            ledger.append(event("3"))
+        cutter.close()
+    assert cutter.cuts == 1
+    assert reasons(postgres_url) == (["1", "2", "3"] if forward else ["3"])
+
+
+def test_an_append_that_nobody_can_look_up_says_so(
+    postgres: PostgresServer, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_module, "DOUBT_S", 0.3)
+    with tempfile.TemporaryDirectory() as folder:
+        cutter = Cutter(Path(folder), postgres.folder, forward=True)
+        with PostgresLedger(postgres_url.replace(str(postgres.folder), folder)) as ledger:
+            monkeypatch.setattr(PostgresLedger, "_status", lambda *_: None)
+            with pytest.raises(LedgerError, match="is not known") as caught:
+                ledger.append(event("1"))
+            assert caught.value.hint
+        cutter.close()
+
+
+WRITER = PRELUDE + textwrap.dedent(
+    """
+    for number in range(int(name), 100_000):
+        ledger.append(*(RunStopped(at=at, job="a", reason=str(number)) for _ in range(7)))
+        print(number, flush=True)
+    """
+)
+
+
+def test_a_writer_that_is_killed_leaves_whole_batches_only(postgres_url: str) -> None:
+    chance, appended = random.Random(7), 0
+    for _ in range(3):
+        with process(WRITER, postgres_url, str(appended)) as writer:
+            assert writer.stdout is not None
+            for _ in range(chance.randrange(1, 30)):
+                acknowledged = int(writer.stdout.readline())
+            writer.kill()
+            rest = writer.stdout.read().split()
+            acknowledged = int(rest[-1]) if rest else acknowledged
+        found = reasons(postgres_url)
+        appended = len(found) // 7
+        assert found == [str(number) for number in range(appended) for _ in range(7)]
+        assert appended >= acknowledged + 1, "an acknowledged batch is missing"
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("UPDATE events SET body = '{}'", "append-only"),
+        ("DELETE FROM events", "append-only"),
+        ("TRUNCATE events", "append-only"),
+        ("INSERT INTO events SELECT * FROM events", "duplicate key"),
+        ("INSERT INTO events SELECT * FROM events ON CONFLICT (seq) DO UPDATE SET body = ''",
+         "append-only"),
+    ],
+)  # fmt: skip
+def test_the_database_itself_refuses_change(
+    postgres: PostgresServer, postgres_url: str, statement: str, message: str
+) -> None:
+    with PostgresLedger(postgres_url) as ledger:
+        ledger.append(event("kept"))
+    database = postgres_url.partition("@/")[2].partition("?")[0]
+    with pytest.raises(AssertionError, match=message):
+        postgres.sql(statement, database)
+    assert reasons(postgres_url) == ["kept"]
+
+
+def test_servers_that_refuse_are_told_apart(postgres: PostgresServer, postgres_url: str) -> None:
+    def refusal(url: str, *, create: bool = True) -> str:
+        with pytest.raises(LedgerError) as caught:
+            PostgresLedger(url, create=create)
+        assert caught.value.hint
+        assert "geheim" not in str(caught.value)
+        return str(caught.value)
+
+    folder = str(postgres.folder)
+    assert "does not exist" in refusal(postgres.url("nowhere"))
+    assert "createdb" in refusal(postgres.url("nowhere"))
+    assert "refused the user" in refusal(postgres.url("postgres", "stranger:geheim"))
+    assert "connection was lost" in refusal(f"postgresql://u:geheim@/d?host={folder}/none")
+    assert "holds no ledger" in refusal(postgres_url, create=False)
+    assert "no database is reached by mysql://" in refusal("mysql://u:geheim@h/d")
+    with PostgresLedger(postgres_url) as ledger:
+        database = postgres_url.partition("@/")[2].partition("?")[0]
+        postgres.sql("UPDATE ledger_version SET version = 99", database)
+        assert "upgrade costopt" in refusal(postgres_url)
+        postgres.sql(f"ALTER DATABASE {database} SET default_transaction_read_only = on", database)
+        ledger.close()
+        with pytest.raises(LedgerError, match="read-only"):
+            ledger.append(event("no"))
