@@ -25,7 +25,6 @@ WARM_STEPS = 10
 COMPARED_STEPS = 40
 WIDTHS = {"1 M parameters": 144, "7 M parameters": 384}
 TIMEOUT_S = 120.0
-TORCHRUN = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3,heartbeat_timeout=1"
 
 Figure = tuple[str, float, str]
 
@@ -34,7 +33,6 @@ def run() -> Iterator[Figure]:
     """Medians, and the worst where it matters."""
     with tempfile.TemporaryDirectory() as folder:
         yield from _pauses(Path(folder))
-        yield from _torchrun(Path(folder))
         for label, width in WIDTHS.items():
             yield from _exactness(Path(folder), label, width)
 
@@ -128,43 +126,6 @@ def _pauses(folder: Path) -> Iterator[Figure]:
     yield "join: the longest step of the others, median", median(held_up), "s"
 
 
-def _torchrun(folder: Path) -> Iterator[Figure]:
-    """The same with DDP, restarted by torchrun with its timeouts tuned."""
-    times, saved = folder / "torchrun", folder / "torchrun.pt"
-    command = [
-        "-m",
-        "torch.distributed.run",
-        "--nnodes=1:1",
-        "--nproc-per-node=3",
-        "--max-restarts=9",
-        "--rdzv-backend=c10d",
-        f"--rdzv-endpoint=127.0.0.1:{_free_port()}",
-        f"--rdzv-conf={TORCHRUN}",
-        "--monitor-interval=0.1",
-        str(Path(__file__).with_name("elastic_trainer.py")),
-        "ddp",
-        f"--times={times}",
-        f"--checkpoint={saved}",
-    ]
-    process = subprocess.Popen(
-        [sys.executable, *command],
-        env=_env({"OMP_NUM_THREADS": "1"}),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    pauses = []
-    for _ in range(2):
-        _wait_for_steps(times, after=time.monotonic(), count=3 * WARM_STEPS)
-        at = time.monotonic()
-        os.kill(_children(process.pid)[-1], signal.SIGKILL)
-        _wait_for_steps(times, after=at + 0.5, count=1)
-        ends = [float(line.split()[0]) for line in times.read_text().splitlines()]
-        pauses.append(_longest_gap([(end, 0) for end in sorted(ends)], at))
-    process.terminate()
-    process.wait()
-    yield "the same kill under tuned torchrun and DDP: pause, median", median(pauses), "s"
-
-
 def _exactness(folder: Path, label: str, width: int) -> Iterator[Figure]:
     steps = _compared(folder, width, size=2)
     names = {"exact": "exact", "close": "close", "ddp": "DDP"}
@@ -243,21 +204,6 @@ def _longest_gap(ends: list[tuple[float, int]], after: float) -> float:
 
 def _median_gap(ends: list[float]) -> float:
     return median(later - at for at, later in pairwise(ends))
-
-
-def _wait_for_steps(times: Path, *, after: float, count: int) -> None:
-    until = time.monotonic() + TIMEOUT_S
-    while time.monotonic() < until:
-        lines = times.read_text().splitlines() if times.exists() else []
-        if sum(float(line.split()[0]) > after for line in lines) >= count:
-            return
-        time.sleep(0.02)
-    raise TimeoutError(f"no {count} steps under torchrun within {TIMEOUT_S} s")
-
-
-def _children(pid: int) -> list[int]:
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
-    return [int(child) for child in text.split()]
 
 
 def _free_port() -> int:

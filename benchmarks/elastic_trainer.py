@@ -34,11 +34,10 @@ Step = Callable[[int], None]
 def main() -> None:
     """Run what the arguments say."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("kind", choices=["elastic", "compare", "alone", "ddp"])
+    parser.add_argument("kind", choices=["elastic", "compare", "alone"])
     parser.add_argument("--times", type=Path, required=True, help="a line for each step's end")
     parser.add_argument("--steps", type=int, default=10**9)
     parser.add_argument("--width", type=int, default=96)
-    parser.add_argument("--checkpoint")
     parser.add_argument("--standby", action="store_true", help="wait for a line before starting")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -48,8 +47,6 @@ def main() -> None:
         sys.stdin.readline()
     if options.kind == "elastic":
         _elastic(options)
-    elif options.kind == "ddp":
-        _restarted(options)
     else:
         _compared(options)
 
@@ -69,31 +66,6 @@ def _elastic(options: argparse.Namespace) -> None:
         for _ in job.steps(options.steps):
             _attached_step(job, model)
             times.write(f"{time.monotonic()} {job.step} {job.size}\n")
-
-
-def _restarted(options: argparse.Namespace) -> None:
-    """DDP under torchrun: saves every second, and begins again from there."""
-    dist.init_process_group("gloo")
-    model, optimizer = _model(options.width)
-    saved = Path(options.checkpoint)
-    step = 0
-    if saved.exists():
-        state = torch.load(saved, weights_only=True)
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        step = state["step"]
-    run = _ddp_step(model, optimizer)
-    saved_at = time.monotonic()
-    with options.times.open("a", buffering=1) as times:
-        while step < options.steps:
-            run(step)
-            step += 1
-            times.write(f"{time.monotonic()} {step} {dist.get_world_size()}\n")
-            if dist.get_rank() == 0 and time.monotonic() - saved_at > 1.0:
-                state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-                torch.save({**state, "step": step}, saved.with_suffix(".new"))
-                saved.with_suffix(".new").rename(saved)
-                saved_at = time.monotonic()
 
 
 def _compared(options: argparse.Namespace) -> None:
