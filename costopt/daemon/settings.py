@@ -38,8 +38,9 @@ class Settings:
     """``tick_s`` and ``orphan_grace_s`` are seconds of the clock that the jobs live by.
 
     Of several daemons on one database one leads; ``lease_s`` after it was last heard of, by the
-    wall, another one takes over. ``mode`` counts where none was ever set. ``answer_s`` is how long, by the wall, a tick waits for
-    one provider. ``database`` is a URL, None for files in ``state_dir``. ``listen`` is "host:port",
+    wall, another one takes over. ``mode`` counts where none was ever set. ``answer_s`` is how long,
+    by the wall, a tick waits for one provider. ``patience_s`` is how long a tenant waits before it
+    goes before all others. ``reap_orphans`` counts where the daemon enforces. ``database`` is a URL, None for files in ``state_dir``. ``listen`` is "host:port",
     "unix:PATH" or None.
     """
 

@@ -1,0 +1,101 @@
+"""A daemon killed, ended or told something at any point: nothing twice, nothing left behind."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from costopt.domain import events as ev
+from costopt.domain.submission import JobIntent
+from tests.live_daemon import DaemonPlace, running
+from tests.live_run import FIRM, no_traceback, wait_until
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+
+TAKES = {
+    "a/g4dn.xlarge/spot": ((0, 2, 0.26), (1800, 0, 0.26), (4400, 2, 0.26), (6000, 0, 0.26)),
+    "b/g4dn.xlarge/spot": ((0, None, None), (1400, 2, 0.25), (4500, 0, 0.25), (9000, 2, 0.25)),
+}
+JOBS = ("one", "two")
+
+
+def _each_once(place: DaemonPlace, job: str) -> None:
+    """No node was launched twice, and each has ended."""
+    launched = Counter(node.node_id for node in place.of(job, ev.NodeLaunched))
+    ended = Counter(node.node_id for node in place.of(job, ev.NodeEnded))
+    assert launched == ended
+    assert set(launched.values()) == {1}
+    asked = {intent.key: intent.nodes for intent in place.of(job, ev.LaunchIntended)}
+    per_key = Counter(node.key for node in place.of(job, ev.NodeLaunched))
+    assert all(count <= asked[key] for key, count in per_key.items())
+
+
+def test_jobs_of_two_tenants_survive_kills_of_the_daemon(tmp_path: Path) -> None:
+    place = DaemonPlace(tmp_path).write(TAKES | FIRM)
+    points = {
+        "a launch was intended": lambda: bool(place.of("one", ev.LaunchIntended)),
+        "gangs train": lambda: all(place.of(job, ev.TrainingStarted) for job in JOBS),
+        "a node was taken": lambda: any(place.of(job, ev.NodeEnded) for job in JOBS),
+    }
+    for job, tenant in zip(JOBS, ("vision", "speech"), strict=True):
+        place.submit(job, tenant, steps=120)
+    for what, reached in points.items():
+        with running(place, clears=False) as process:
+            wait_until(reached, what)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+    with running(place) as process:
+        wait_until(lambda: all(place.of(job, ev.JobFinished) for job in JOBS), "finish of both")
+        wait_until(lambda: place.processes() == [], "end of all nodes")
+        wait_until(
+            lambda: all(
+                len(place.of(job, ev.NodeEnded)) == len(place.of(job, ev.NodeLaunched))
+                for job in JOBS
+            ),
+            "confirmation of all ends",
+        )
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=30)
+        assert process.returncode == 0, said
+    assert no_traceback(said)
+    for job in JOBS:
+        _each_once(place, job)
+
+
+def test_a_daemon_that_is_ended_leaves_its_nodes_to_the_next(tmp_path: Path) -> None:
+    place = DaemonPlace(tmp_path).write()
+    place.submit("one", steps=150)
+    with running(place, clears=False) as process:
+        wait_until(lambda: bool(place.of("one", ev.TrainingStarted)), "training")
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=30)
+        assert process.returncode == 0
+        assert "nodes keep running" in said
+        assert no_traceback(said)
+    assert place.processes() != []
+    with running(place):
+        wait_until(lambda: bool(place.of("one", ev.JobFinished)), "finish")
+        wait_until(lambda: bool(place.of("one", ev.NodeEnded)), "end of the node")
+    assert len(place.of("one", ev.NodeLaunched)) == 1
+    assert len(place.of("one", ev.TrainingStarted)) == 1
+
+
+def test_a_paused_job_saves_first_and_goes_on_when_it_is_resumed(tmp_path: Path) -> None:
+    place = DaemonPlace(tmp_path).write()
+    place.submit("one", steps=150)
+    with running(place):
+        wait_until(lambda: bool(place.of("one", ev.TrainingStarted)), "training")
+        place.tell("one", JobIntent.PAUSED)
+        wait_until(lambda: bool(place.of("one", ev.NodeEnded)), "release")
+        assert place.of("one", ev.WorkLost) == []
+        saved = max(saves.units for saves in place.of("one", ev.CheckpointCommitted))
+        place.tell("one", JobIntent.RUN)
+        wait_until(lambda: len(place.of("one", ev.TrainingStarted)) == 2, "second start")
+        assert place.of("one", ev.TrainingStarted)[-1].units == saved
+        place.tell("one", JobIntent.CANCELLED)
+        wait_until(lambda: place.processes() == [], "release for good")
+    assert place.of("one", ev.JobFinished) == []

@@ -1,0 +1,121 @@
+"""``costopt daemon`` as a user starts it, on a market typed for the test."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from costopt.daemon.intake import read_submission
+from costopt.domain import events as ev
+from costopt.domain.submission import JobIntent
+from costopt.ledger.sqlite import open_ledger
+from costopt.market.history_file import write_history
+from costopt.registry.registry import REGISTRY, open_registry
+from costopt_sim.process_group import FOLDER_VARIABLE
+from tests.live_run import CALM, FIRM, ROOT, SPEED, STEPPER, T0, States, history
+
+TICK_S = 60
+
+
+@dataclass
+class DaemonPlace:
+    """A folder with a market and the daemon's state."""
+
+    folder: Path
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    def write(self, pools: Mapping[str, States] | None = None, hours: float = 24.0) -> DaemonPlace:
+        """Write market.parquet."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_history(history(pools or CALM | FIRM, hours), self.folder / "market.parquet")
+        return self
+
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        """Start the daemon in a process group of its own."""
+        path = os.pathsep.join([str(ROOT), str(ROOT / "providers")])
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-m", "costopt", "daemon", "--market", "market.parquet"),
+                *("--speed", str(SPEED), "--notice", "300", "--tick", str(TICK_S)),
+                *("--state-dir", "state", "--mode", "enforce", "--listen", "none", *more),
+            ],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": path, "NO_COLOR": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,
+        )
+
+    def submit(self, name: str, tenant: str = "default", steps: int = 60, nodes: int = 1) -> None:
+        """Hand in a job whose trainer needs no torch, as the service would."""
+        self.state.mkdir(exist_ok=True)
+        document = self.job(name, tenant, steps, nodes)
+        submission = read_submission(document, "cheapest", str(self.folder), "a test", 0, T0)
+        with open_registry(self.state / REGISTRY) as registry:
+            registry.submit(submission)
+
+    def tell(self, name: str, intent: JobIntent) -> None:
+        """As a user would."""
+        with open_registry(self.state / REGISTRY) as registry:
+            registry.set_intent(name, intent, "a test", T0)
+
+    def job(self, name: str, tenant: str, steps: int, nodes: int) -> str:
+        saves = self.folder / f"saves-{name}"
+        trainer = f"exec {sys.executable} {STEPPER} {steps} 0.05 {saves}"
+        return (
+            f"kind: job\nversion: 1\nname: {name}\ntenant: {tenant}\n"
+            f"work: {{amount: {steps}, unit: steps}}\ndeadline: 16h\n"
+            f"resources: {{gpu_models: [T4], min_nodes: {nodes}, max_nodes: {nodes}}}\n"
+            f"throughput: {{points: [{{gpu: T4, gpus: {nodes}, units_per_s: 0.05}}]}}\n"
+            f"checkpoint: {{uri: {saves}, size_gib: 0.004, save: 10s, restore: 2m}}\n"
+            f'startup: 3m\nrun: ["sh", "-c", "{trainer}"]\n'
+        )
+
+    def events(self, job: str) -> list[ev.Event]:
+        """A job's events so far."""
+        path = self.state / "ledger.sqlite"
+        if not path.exists():
+            return []
+        with open_ledger(path, create=False) as ledger:
+            return [recorded.event for recorded in ledger.events(job)]
+
+    def of(self, job: str, kind: type[Any]) -> list[Any]:
+        """The events of one kind."""
+        return [event for event in self.events(job) if isinstance(event, kind)]
+
+    def processes(self) -> list[int]:
+        """Processes of the nodes of this place."""
+        mark = f"{FOLDER_VARIABLE}={self.folder}".encode()
+        found = []
+        for environ in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):
+                if mark in environ.read_bytes():
+                    found.append(int(environ.parent.name))
+        return found
+
+
+@contextmanager
+def running(place: DaemonPlace, *more: str, clears: bool = True) -> Iterator[subprocess.Popen[str]]:
+    """A daemon, killed at the end; with ``clears`` its nodes are too."""
+    process = place.start(*more)
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        process.communicate()
+        if clears:
+            for pid in place.processes():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
