@@ -35,7 +35,7 @@ def offered(*words: str) -> list[str]:
         (("backtest", "--policies", "b"), ["balanced"]),
         (("backtest", ""), FILES),
         (("validate", ""), FILES),
-        (("market", ""), ["generate", "import", "show"]),
+        (("market", ""), ["fill", "generate", "import", "record", "show"]),
         (("market", "show", ""), FILES),
         (("market", "import", ""), FILES),
         (("catalog", "--gpu", "h1"), ["H100-SXM5-80GB"]),
