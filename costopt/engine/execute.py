@@ -58,7 +58,8 @@ class Executor:
         """The nodes that were launched, and the pools that refused.
 
         ``bounds`` are by job; only in pools that have a price there anything is launched.
-        A job that was refused a launch drains nothing: it decides again first.
+        A job that was refused a launch drains nothing: it decides again first. Nor does one that a
+        guard refused a launch which it would refuse without the job's other nodes too.
         """
         new: list[Node] = []
         refused: set[Pool] = set()
@@ -70,6 +71,8 @@ class Executor:
                     new += started or ()
                     if started is None:
                         refused.add(action.pool)
+                        refused_jobs.add(action.job)
+                    elif not started and self._is_in_vain(action, nodes, bounds, now):
                         refused_jobs.add(action.job)
                 case Drain() if action.job not in refused_jobs:
                     self._drain(action, now)
@@ -176,6 +179,17 @@ class Executor:
         if started is None:
             return None
         return self._at_realized_price(started, intent, bounds.limits, now)
+
+    def _is_in_vain(
+        self, launch: Launch, nodes: Sequence[Node], bounds: Mapping[str, Bounds], now: datetime
+    ) -> bool:
+        """Whether a guard forbids the launch even after what runs for the job elsewhere is gone."""
+        mine = bounds[launch.job]
+        planned = mine.prices.get(launch.pool)
+        if planned is None or self._gate.halt() is not None:
+            return True
+        others = tuple(n for n in nodes if n.job != launch.job or n.pool == launch.pool)
+        return self._guards.launch_refusal(launch, planned, others, mine, now) is not None
 
     def _call(self, intent: LaunchIntended, now: datetime) -> tuple[Node, ...] | None:
         """The nodes, () while the answer is unknown, None on a no."""

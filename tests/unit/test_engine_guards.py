@@ -161,6 +161,25 @@ def test_a_full_fleet_can_still_move() -> None:
     assert scene.pools() == [SAFE]
 
 
+@pytest.mark.parametrize(
+    "limits", [Limits(max_usd_per_hour=5.0), Limits(max_launches_per_hour=1)], ids=["$/h", "rate"]
+)
+def test_what_runs_is_kept_where_a_guard_forbids_what_should_replace_it(limits: Limits) -> None:
+    want = Follow(Target(SPOT_A, 1))
+    scene = Scene(
+        always(SPOT_A, 4, 2.0),
+        always(SAFE, 4, 8.0),
+        jobs=[task()],
+        strategy=want,
+        policy=rules("greedy_spot", limits=limits),
+    )
+    scene.go(300)
+    want.targets = (Target(SAFE, 1),)
+    scene.go(300)
+    assert scene.pools() == [SPOT_A]
+    assert len(scene.events(GuardTripped)) == 1
+
+
 def test_nodes_that_come_out_too_dear_are_given_back_and_the_pool_left_alone() -> None:
     scene = Scene(
         always(SPOT_A, 4, 2.0),
