@@ -22,7 +22,12 @@ from costopt.daemon.sweep import Sweep
 from costopt.daemon.watch import Watch
 from costopt.domain.account import Account, AccountGuards
 from costopt.domain.control import Mode
-from costopt.domain.errors import CostoptError, LeadershipLostError, ProviderError
+from costopt.domain.errors import (
+    CostoptError,
+    LeadershipLostError,
+    LedgerError,
+    ProviderError,
+)
 from costopt.domain.quota import Quota
 from costopt.domain.registry import Registry
 from costopt.ledger.stored import StoredLedger
@@ -78,8 +83,8 @@ class Daemon:
         self.service = Service(registry, ledger, site.clock, self.board, settings, site.logs)
 
     def lead(self) -> None:
-        """Stay the leader, or become it. Raises LedgerError."""
-        self.board.leads = self._leadership.take()
+        """Stay the leader while a tick is slow; a tick becomes it. Raises LedgerError."""
+        self.board.leads = self._leadership.renew()
 
     def tick(self) -> None:
         """One pass over all jobs, where this daemon leads. What goes wrong is told, not raised."""
@@ -93,6 +98,10 @@ class Daemon:
                 self._control = None
                 self.board.leads = False
                 self._complain(error.message)
+            except LedgerError as error:
+                # Whether the last events were written may not be known; the ledger tells.
+                self._control = None
+                self._fail(error.message)
             except CostoptError as error:
                 self._fail(str(error.message))
             except Exception as error:
@@ -159,11 +168,10 @@ class Daemon:
             self._leadership.release()
 
     def _leads(self) -> bool:
-        """Ask where it was never asked; else the task ``lead`` has."""
-        if self._leadership.fence is None:
-            self.lead()
-        self.board.leads = self._leadership.leads
-        if not self.board.leads:
+        """Stay the leader, or become it; what another one did meanwhile is read anew."""
+        before = self._leadership.fence
+        self.board.leads = self._leadership.take()
+        if not self.board.leads or self._leadership.fence != before:
             self._control = None
         return self.board.leads
 

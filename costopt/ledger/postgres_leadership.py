@@ -77,11 +77,16 @@ class PostgresLeadership:
             return self._note(fence is not None, asked_s)
 
     def renew(self) -> bool:
-        """Renew the lease where it still stands. Raises LedgerError."""
+        """Renew the lease where it still stands, else look how the leader does.
+
+        Raises LedgerError.
+        """
         with self._lock:
             asked_s = self._now_s()
             with self._ledger.database.writing() as connection:
                 fence = self._renewed(connection)
+                if fence is None:
+                    self._look_at(_row(connection))
             return self._note(fence is not None, asked_s)
 
     def check(self) -> None:
@@ -120,9 +125,7 @@ class PostgresLeadership:
         return self.fence if renewed.rowcount else None
 
     def _seized(self, connection: Connection) -> int | None:
-        row = _Row(
-            *connection.execute(text("SELECT holder, fence, beat, lease_s FROM leadership")).one()
-        )
+        row = _row(connection)
         if not self._is_free(row):
             return None
         connection.execute(
@@ -134,7 +137,15 @@ class PostgresLeadership:
     def _is_free(self, row: _Row) -> bool:
         if not row.holder or (row.holder == self._holder and not self._asked_before):
             return True
-        now_s = self._now_s()
+        self._look_at(row)
+        return self._now_s() - self._seen_s >= row.lease_s
+
+    def _look_at(self, row: _Row) -> None:
         if self._seen != (row.fence, row.beat):
-            self._seen, self._seen_s = (row.fence, row.beat), now_s
-        return now_s - self._seen_s >= row.lease_s
+            self._seen, self._seen_s = (row.fence, row.beat), self._now_s()
+
+
+def _row(connection: Connection) -> _Row:
+    return _Row(
+        *connection.execute(text("SELECT holder, fence, beat, lease_s FROM leadership")).one()
+    )

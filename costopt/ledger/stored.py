@@ -39,7 +39,8 @@ class Leadership(Protocol):
     def renew(self) -> bool:
         """Stay the leader, but never become it; for any thread, at least three times per lease.
 
-        False where it is lost, or not had. Raises LedgerError.
+        False where it is lost, or not had; then it only looks whether the leader lives. Raises
+        LedgerError.
         """
         ...
 

@@ -148,6 +148,16 @@ class TestLease:
         assert not leader.take()
         assert (leader.leads, other.leads) == (False, True)
 
+    def test_a_standby_that_looked_takes_over_at_its_next_tick(
+        self, pair: tuple[PostgresLeadership, PostgresLeadership], clock: Steady
+    ) -> None:
+        leader, other = pair
+        leader.take()
+        assert not other.renew()
+        clock.now_s += LEASE_S
+        assert not other.renew()
+        assert other.take()
+
     def test_a_leader_that_renews_is_never_followed(
         self, pair: tuple[PostgresLeadership, PostgresLeadership], clock: Steady
     ) -> None:
