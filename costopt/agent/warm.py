@@ -10,6 +10,7 @@ import json
 import os
 import runpy
 import sys
+import time
 
 
 def main(modules: str) -> None:
@@ -31,6 +32,7 @@ def main(modules: str) -> None:
     for source, target in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
     os.environ.update(letter["env"])
+    os.environ["COSTOPT_BEGAN_AT"] = repr(time.time())
     os.chdir(letter["cwd"])
     sys.argv = letter["argv"]
     sys.path.insert(0, os.path.dirname(os.path.abspath(sys.argv[0])))  # noqa: PTH100, PTH120

@@ -95,6 +95,7 @@ def attach(
     leads = os.environ.get("LOCAL_RANK", "0") == "0"
     reporter = Reporter(env.status_file if leads else None, env.generation)
     checkpointer = _checkpointer(env, checkpoint, keep)
+    stop = StopRequest(env.notice_file)
     cadence = Cadence(
         interval_s=env.checkpoint_interval_s or interval_s,
         hazard_per_hour=env.hazard_per_hour,
@@ -107,13 +108,21 @@ def attach(
         scheduler,
         group=group,
         state=state,
-        saving=Saving(checkpointer, cadence, reporter, group, state.capture, overlap=True),
+        saving=Saving(
+            checkpointer,
+            cadence,
+            reporter,
+            group,
+            state.capture,
+            overlap=True,
+            notice=stop.notice,
+        ),
         reduction=(
             MeanReduction(group, model)
             if virtual_shards is None
             else _shard_work(group, model, data, global_batch, virtual_shards, mode, seed, collate)
         ),
-        stop=StopRequest(env.notice_file),
+        stop=stop,
         reporter=reporter,
         watch=None if rollback is None else LossWatch(rollback),
         clip_norm=clip_norm,
@@ -176,7 +185,9 @@ def _guarantee(mode: Mode) -> Guarantee:
 
 def _checkpointer(env: TrainerEnv, uri: str | Path | None, keep: int) -> Checkpointer | None:
     chosen = env.checkpoint_uri or uri
-    return None if chosen is None else Checkpointer(chosen, keep=keep, generation=env.generation)
+    if chosen is None:
+        return None
+    return Checkpointer(chosen, keep=keep, generation=env.generation, near=env.snapshots)
 
 
 def _outrank(checkpointer: Checkpointer | None, generation: int) -> None:

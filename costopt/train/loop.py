@@ -129,6 +129,7 @@ class TrainingLoop:
         self._begin(total)
         while self.step < total:
             step, turns = self.step, self._turns
+            self._reporter.begins()
             yield step
             if self._turns == turns:
                 raise CostoptError(
@@ -140,7 +141,14 @@ class TrainingLoop:
     def microbatches(self) -> Iterator[Any]:
         """The batches of the virtual shards that this process computes in this step."""
         shards = self._sharded("microbatches")
-        yield from shards.batches(self.step, self.step + self._state.skipped)
+        batches = shards.batches(self.step, self.step + self._state.skipped)
+        while True:
+            began = time.monotonic()
+            batch = next(batches, batches)
+            if batch is batches:
+                return
+            self._reporter.waited(time.monotonic() - began)
+            yield batch
 
     def microbatch(self, batch: Any) -> AbstractContextManager[None]:
         """Around forward and backward of one batch of ``microbatches``, nothing else.
@@ -201,7 +209,7 @@ class TrainingLoop:
             self._saving.save_for_certain(self.step)
             return
         if decision.stops and self._all_stop(decision):
-            self._saving.save_for_certain(self.step)
+            self._saving.save_on_notice(self.step)
             self._end()
         if decision.save:
             self._saving.save(self.step)
@@ -265,6 +273,7 @@ class TrainingLoop:
                 elif not formed.aligned:
                     self._state.align(formed.source)
                 group.stand(self.step)
+                self._reporter.went_back(self.step)
             except PeerLostError as error:
                 why, failed = str(error), True
             else:
@@ -274,7 +283,7 @@ class TrainingLoop:
         """From the newest valid checkpoint; where there is none, all begin as rank 0 does."""
         restored = self._saving.restore()
         if restored is not None:
-            self._state.take_up(restored.state, f"checkpoint {restored.name}")
+            self._state.take_up(restored.state, f"checkpoint {restored.name} in {restored.whence}")
         elif self._shards is not None:
             self._state.align(0)
         else:
@@ -297,6 +306,7 @@ class TrainingLoop:
         self._state.rollbacks = done + 1
         self._optimizer.zero_grad(set_to_none=True)
         self._group.stand(self.step)
+        self._reporter.went_back(self.step)
         self._saving.complain(f"step {bad}: {wrong}: back to step {self.step}, other data")
 
     def _sharded(self, method: str) -> ShardWork:

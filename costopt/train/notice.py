@@ -7,6 +7,8 @@ import threading
 from pathlib import Path
 from types import FrameType
 
+from costopt.agent.stop_notice import StopNotice
+
 
 class StopRequest:
     """Looked at once a step. Installs a SIGTERM handler where it is made in the main thread."""
@@ -20,6 +22,10 @@ class StopRequest:
     def is_made(self) -> bool:
         """True from the first notice on."""
         return self._signalled or (self._notice_file is not None and self._notice_file.exists())
+
+    def notice(self) -> StopNotice | None:
+        """What the agent knows of it; None where there is no notice by file."""
+        return None if self._notice_file is None else StopNotice.read(self._notice_file)
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self._signalled = True

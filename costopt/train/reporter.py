@@ -14,6 +14,7 @@ from costopt.agent.status import (
     TrainerState,
     TrainerStatus,
 )
+from costopt.train.time_use import TimeUse
 
 LEAST_INTERVAL_S = 0.2
 SPEED_WINDOW_S = 10.0
@@ -30,6 +31,8 @@ class Reporter:
         self._checkpoints: deque[SavedCheckpoint] = deque(maxlen=CHECKPOINTS_KEPT)
         self._steps: deque[tuple[float, int]] = deque()
         self._written_at = 0.0
+        self._trouble = ""
+        self._time = TimeUse()
 
     def resumed(
         self,
@@ -37,16 +40,38 @@ class Reporter:
         restored: SavedCheckpoint | None,
         refused: Sequence[RefusedCheckpoint],
         guarantee: str,
+        *,
+        saved_step: int | None = None,
+        message: str = "",
     ) -> None:
-        """Training goes on at ``step``."""
+        """Training goes on at ``step``; only ``saved_step`` is durable, None: ``step`` itself."""
         if restored is not None:
             self._remember(restored)
-        units = step * self.units_per_step
-        self._tell(done_units=units, saved_units=units, refused=tuple(refused), guarantee=guarantee)
+        saved = step if saved_step is None else saved_step
+        self._tell(
+            done_units=step * self.units_per_step,
+            saved_units=saved * self.units_per_step,
+            refused=tuple(refused),
+            guarantee=guarantee,
+            message=message,
+        )
+
+    def begins(self) -> None:
+        """A step begins."""
+        self._time.begin_step(time.monotonic())
+
+    def waited(self, wait_s: float) -> None:
+        """So long of the step went by waiting for data."""
+        self._time.wait(wait_s)
+
+    def went_back(self, step: int) -> None:
+        """Training goes on after ``step`` steps, whatever was done beyond."""
+        self._time.go_back(step)
 
     def stepped(self, step: int) -> None:
         """``step`` steps are done."""
         now = time.monotonic()
+        self._time.end_step(step, now)
         self._steps.append((now, step))
         while now - self._steps[0][0] > SPEED_WINDOW_S:
             self._steps.popleft()
@@ -56,13 +81,23 @@ class Reporter:
                 done_units=step * self.units_per_step,
                 units_per_s=self._speed(),
                 step_s=self._step_s(),
+                **self._shares(),
             )
 
     def saved(self, step: int, checkpoint: SavedCheckpoint) -> None:
         """A checkpoint of ``step`` is durable."""
         self._remember(checkpoint)
         units = step * self.units_per_step
-        self._tell(state=TrainerState.TRAINING, done_units=units, saved_units=units, message="")
+        self._tell(
+            state=TrainerState.TRAINING,
+            done_units=units,
+            saved_units=units,
+            message=self._trouble,
+        )
+
+    def near(self, trouble: str) -> None:
+        """What near tiers could not do, "" where nothing: told along with the next save."""
+        self._trouble = trouble
 
     def interval(self, interval_s: float, reason: str) -> None:
         """Saves come every ``interval_s`` of the job's time from here on."""
@@ -72,9 +107,19 @@ class Reporter:
         """A save failed; training goes on."""
         self._tell(message=message)
 
+    def warn(self, message: str) -> None:
+        """The state is safe for now where ``message`` says, and not in the store."""
+        self._tell(message=message)
+
     def ended(self, state: TrainerState, step: int) -> None:
         """The loop is over."""
-        self._tell(state=state, done_units=step * self.units_per_step)
+        self._tell(state=state, done_units=step * self.units_per_step, **self._shares())
+
+    def _shares(self) -> dict[str, float | None]:
+        return {
+            "data_wait_share": self._time.data_wait_share,
+            "goodput": self._time.goodput(time.monotonic()),
+        }
 
     def _remember(self, checkpoint: SavedCheckpoint) -> None:
         units = checkpoint.units * self.units_per_step

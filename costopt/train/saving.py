@@ -8,14 +8,20 @@ from collections.abc import Callable
 from typing import Any
 
 from costopt.agent.status import SavedCheckpoint
+from costopt.agent.stop_notice import StopNotice
+from costopt.checkpoint.near.tier import Kept, Tier
 from costopt.domain.errors import CheckpointError
 from costopt.train.cadence import Cadence
 from costopt.train.checkpointer import Checkpointer, Restored
 from costopt.train.group import Group
 from costopt.train.outcome import Outcome, SaveFailed
 from costopt.train.reporter import Reporter
+from costopt.train.share_restored import share_restored
+from costopt.train.state_layout import StateLayout
 
 FAILED_SAVES_ALLOWED = 2
+SPARE_S = 2.0
+"""To copy, to hash and to commit, beside the upload itself."""
 
 Capture = Callable[[], dict[str, Any]]
 """The whole state on rank 0, an empty dictionary elsewhere. Every rank must call it together."""
@@ -40,6 +46,7 @@ class Saving:
         capture: Capture,
         *,
         overlap: bool = False,
+        notice: Callable[[], StopNotice | None] = lambda: None,
     ) -> None:
         self._checkpointer = checkpointer
         self._cadence = cadence
@@ -47,12 +54,15 @@ class Saving:
         self._group = group
         self._capture = capture
         self._overlap = overlap
+        self._notice = notice
+        self._owed = False
         self._blocked_s = 0.0
         self._begun_step: int | None = None
         self._delayed_by: int | None = None
         self._saved_step: int | None = None
         self._failed_saves = 0
         self._restored: Restored | None = None
+        self._troubles: dict[Tier, str] = {}
 
     def is_due(self) -> bool:
         """Whether to save after this step; what rank 0 says counts.
@@ -62,9 +72,11 @@ class Saving:
         """
         if self._checkpointer is None:
             return False
-        for outcome in self._checkpointer.poll():
+        ended = self._checkpointer.poll()
+        self._hear_kept()
+        for outcome in ended:
             self._hear(outcome)
-        if not self._cadence.is_due():
+        if not (self._owed or self._cadence.is_due()):
             return False
         if self._begun_step is not None:
             self._tell_delay()
@@ -92,6 +104,7 @@ class Saving:
         if not begun:
             self._tell_delay()
             return
+        self._owed = False
         self._begun_step = step
         self._blocked_s = time.monotonic() - began
         self._cadence.begun()
@@ -109,12 +122,22 @@ class Saving:
             continue
         self._saved_step = step
 
+    def save_on_notice(self, step: int) -> None:
+        """As ``save_for_certain``. Where the upload cannot end before the node does, the state is
+        safe enough in a peer's memory; without one, what can be sent is."""
+        while not self._group.broadcast(self._save_and_wait(step, on_notice=True)):
+            continue
+        self._saved_step = step
+
     def has_saved(self, step: int) -> bool:
         """Whether the state after ``step`` steps is safe; the same on every rank."""
         return self._saved_step == step
 
     def restore(self) -> Restored | None:
-        """Rank 0 chooses the newest valid checkpoint; the others read the same one."""
+        """Rank 0 chooses the newest valid checkpoint; the others read the same one.
+
+        What is not in the store they get from rank 0, and a save of it is due at once.
+        """
         if self._checkpointer is None:
             return None
         if self._group.rank == 0:
@@ -122,45 +145,91 @@ class Saving:
                 self._hear(outcome)
             self._restored = self._checkpointer.restore()
             self._checkpointer.claim(wait=False)
-        name = self._group.broadcast(None if self._restored is None else self._restored.name)
-        if name is not None and self._group.rank != 0:
-            self._restored = self._checkpointer.load(name)
+        chosen = self._group.broadcast(_in_short(self._restored))
+        if chosen is not None and chosen[1] != Tier.STORE:
+            self._restored = share_restored(self._group, self._restored)
+        elif chosen is not None and self._group.rank != 0:
+            self._restored = self._checkpointer.load(chosen[0])
         if self._restored is not None:
-            self._saved_step = self._restored.manifest.step
+            self._owed = not self._restored.durable
+            self._saved_step = self._restored.manifest.step if self._restored.durable else None
         return self._restored
 
     def tell_restored(self, step: int, guarantee: str) -> None:
         """Report at which step training goes on, from what, and what was passed over."""
-        restored = None
-        if self._restored is not None and self._checkpointer is not None:
-            restored = self._checkpointer.describe(self._restored)
+        found, saved, saved_step, message = self._restored, None, None, ""
+        if found is not None and self._checkpointer is not None:
+            if found.tier is not Tier.STORE:
+                message = f"restored step {found.manifest.step} from {found.whence}"
+                self.complain(message)
+            if found.durable:
+                saved = self._checkpointer.describe(found)
+            else:
+                saved_step = found.durable_step or 0
         refused = () if self._checkpointer is None else self._checkpointer.refused
         for refusal in refused:
             self.complain(f"checkpoint {refusal.name} refused: {refusal.message}")
         self._restored = None
-        self._reporter.resumed(step, restored, refused, guarantee)
+        self._reporter.resumed(
+            step, saved, refused, guarantee, saved_step=saved_step, message=message
+        )
 
     def complain(self, message: str) -> None:
         """Say something to who reads the trainer's log."""
         print(f"costopt: {message}", file=sys.stderr, flush=True)  # noqa: T201
 
-    def _save_and_wait(self, step: int) -> bool:
+    def _save_and_wait(self, step: int, *, on_notice: bool = False) -> bool:
         if self._checkpointer is None:
             return True
         began = time.monotonic()
         state = self._capture()
         if self._group.rank != 0:
             return True
+        late = self._what_is_late(state) if on_notice else None
+        save = self._checkpointer.save if late is None else self._checkpointer.save_for_notice
+        if late is not None:
+            self._warn(f"{late}: a peer is to hold step {step}, else as much as can be is sent")
         try:
-            saved = self._checkpointer.save(step, state, world_size=self._group.size)
+            saved = save(step, state, world_size=self._group.size)
         except CheckpointError as error:
             self._fail(error)
             return False
+        self._owed = False
+        self._hear_kept()
+        if isinstance(saved, Kept):
+            self._warn(f"{late}: step {step} is in {saved}, and the upload goes on without us")
+            return True
         for outcome in self._checkpointer.poll():
             self._hear(outcome)
         self._succeed(step, saved)
         self._time(time.monotonic() - began)
         return True
+
+    def _what_is_late(self, state: dict[str, Any]) -> str | None:
+        """Why an upload is not worth waiting for; None where it may fit."""
+        notice, now = self._notice(), time.time()
+        size_bytes = StateLayout.of(state).tensor_bytes
+        if notice is None or notice.leaves_time_for(size_bytes, now, spare_s=SPARE_S) is not False:
+            return None
+        speed, left_s = notice.upload_bytes_per_s or 0.0, (notice.deadline_at or now) - now
+        return (
+            f"{size_bytes / 1e6:.0f} MB at {speed / 1e6:.1f} MB/s do not reach the store in the "
+            f"{max(0.0, left_s):.0f} s that are left"
+        )
+
+    def _warn(self, message: str) -> None:
+        self.complain(message)
+        self._reporter.warn(message)
+
+    def _hear_kept(self) -> None:
+        """What became of snapshots in near tiers; each trouble is said once."""
+        assert self._checkpointer is not None
+        for kept in self._checkpointer.kept():
+            trouble = f"no copy in the {kept.tier} tier: {kept.complaint}" if kept.complaint else ""
+            if trouble and self._troubles.get(kept.tier) != trouble:
+                self.complain(trouble)
+            self._troubles[kept.tier] = trouble
+            self._reporter.near("; ".join(filter(None, self._troubles.values())))
 
     def _hear(self, outcome: Outcome) -> None:
         """A save that was begun has ended."""
@@ -196,3 +265,8 @@ class Saving:
         self._cadence.failed()
         if self._failed_saves > FAILED_SAVES_ALLOWED:
             raise error
+
+
+def _in_short(restored: Restored | None) -> tuple[str, str] | None:
+    """What every rank must know of what rank 0 restored."""
+    return None if restored is None else (restored.name, restored.tier.value)
