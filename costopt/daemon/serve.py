@@ -11,6 +11,7 @@ from types import FrameType
 
 from costopt.daemon.account_site import account_site
 from costopt.daemon.daemon import Daemon
+from costopt.daemon.listening import listening
 from costopt.daemon.settings import Settings
 from costopt.daemon.simulated_site import process_site
 from costopt.daemon.site import Site
@@ -38,9 +39,9 @@ def serve(
     with ExitStack() as held:
         held.enter_context(_signals(ended))
         _make(settings.state_dir)
-        place = settings.database
-        registry = held.enter_context(open_registry(place or settings.state_dir / REGISTRY))
-        ledger = held.enter_context(open_stored_ledger(place or settings.state_dir / LEDGER))
+        database = settings.database
+        registry = held.enter_context(open_registry(database or settings.state_dir / REGISTRY))
+        ledger = held.enter_context(open_stored_ledger(database or settings.state_dir / LEDGER))
         daemon = Daemon(
             site_of(cloud, settings.state_dir), registry, ledger, account, settings, say
         )
@@ -48,7 +49,10 @@ def serve(
         schedule = daemon.schedule(job_store_url(settings))
         schedule.start()
         held.callback(schedule.stop)
+        places = held.enter_context(listening(daemon.service, registry.tokens, settings))
         say(f"costopt daemon: mode {daemon.service.mode().value}, state in {settings.state_dir}")
+        for place in places:
+            say(f"costopt daemon: answers at {place}")
         while not ended.wait(POLL_S):
             pass
         say("costopt daemon: ending; nodes keep running")

@@ -30,7 +30,7 @@ from costopt.daemon.views import (
 )
 from costopt.domain.control import Change, Halt, Mode, Proposal, ProposalState
 from costopt.domain.errors import SpecError
-from costopt.domain.events import DecisionMade, NodeLaunched
+from costopt.domain.events import DecisionMade, Event, NodeLaunched
 from costopt.domain.ports import Clock, Ledger, RecordedEvent
 from costopt.domain.registry import Registry
 from costopt.domain.submission import JobIntent, Submission
@@ -195,13 +195,13 @@ class Service:
 
         Raises SpecError where there is no such job, node or log.
         """
-        status = self.job(job)
-        if node_id is None:
-            if not status.nodes:
-                raise SpecError(f"job {job!r} has no node now", hint="name one with --node")
-            node_id = max(status.nodes, key=lambda node: node.launched_at).node_id
-        elif not self._had(job, node_id):
+        self._known(job)
+        had = [e.node_id for e in self._events_of(job) if isinstance(e, NodeLaunched)]
+        if not had:
+            raise SpecError(f"job {job!r} has had no node yet", hint="see its events")
+        if node_id is not None and node_id not in had:
             raise SpecError(f"job {job!r} never had a node {node_id!r}", hint="see its events")
+        node_id = node_id or had[-1]
         return self._logs.read(job, node_id, after)
 
     def alerts(self, after: int = 0) -> tuple[Alert, ...]:
@@ -254,9 +254,8 @@ class Service:
             raise SpecError(f"there is no job {name!r}", hint="see `costopt list`")
         return submission
 
-    def _had(self, job: str, node_id: str) -> bool:
-        events = (recorded.event for recorded in self._ledger.events(job))
-        return any(isinstance(e, NodeLaunched) and e.node_id == node_id for e in events)
+    def _events_of(self, job: str) -> Iterable[Event]:
+        return (recorded.event for recorded in self._ledger.events(job))
 
     def _status(self, submission: Submission) -> JobStatus:
         seen, name = self._board.snapshot, submission.name
