@@ -21,7 +21,9 @@ SHARE = "share"
 class Admission:
     """Holds back the jobs for which the account has no room; those that run are drained.
 
-    Remembers since when each tenant waits: one that waits longer than ``patience_s`` goes first.
+    Remembers who had room the last time, so that a job whose turn has come keeps it until its
+    nodes are there, and since when each tenant waits: one that waits longer than ``patience_s``
+    goes first.
     """
 
     def __init__(self, settings: Settings, guards: Guards) -> None:
@@ -29,6 +31,7 @@ class Admission:
         self._guards = guards
         self._quotas = guards.quotas
         self._waiting: dict[str, datetime] = {}
+        self._admitted: frozenset[str] | None = None
 
     def admit(
         self,
@@ -49,6 +52,7 @@ class Admission:
         ]
         held = share(wishes, self._quotas.most, self._overdue(now))
         self._note_waiting(wishes, held, now)
+        self._admitted = frozenset(wish.job for wish in wishes if wish.job not in held)
         return [_held(d, held[d.job]) if d.job in held else d for d in decisions]
 
     def _wish(
@@ -71,7 +75,7 @@ class Admission:
             tenant=view.job.tenant,
             weight=1.0 if tenant is None else tenant.weight,
             priority=priority,
-            runs=bool(view.nodes),
+            runs=bool(view.nodes) if self._admitted is None else decision.job in self._admitted,
             order=order,
             load=load,
         )

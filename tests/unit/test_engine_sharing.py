@@ -1,0 +1,117 @@
+"""Who gets room where there is not enough for all."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from costopt.engine.sharing import Limit, Wish, share
+
+NODES: Limit = ("q", "nodes")
+GPUS: Limit = ("q", "GPUs")
+
+
+def wish(
+    job: str,
+    nodes: float,
+    tenant: str = "a",
+    weight: float = 1.0,
+    priority: int = 0,
+    *,
+    runs: bool = False,
+    order: int = 0,
+) -> Wish:
+    return Wish(job, tenant, weight, priority, runs, order, {NODES: nodes})
+
+
+def served(wishes: list[Wish], nodes: float, *overdue: str) -> set[str]:
+    held = share(wishes, {NODES: nodes}, frozenset(overdue))
+    return {w.job for w in wishes} - held.keys()
+
+
+def test_nobody_waits_where_there_is_room_for_all() -> None:
+    assert served([wish("x", 4), wish("y", 6)], 10) == {"x", "y"}
+
+
+def test_a_higher_priority_takes_the_room_of_one_that_runs() -> None:
+    runs, urgent = wish("runs", 6, runs=True), wish("urgent", 6, priority=1)
+    assert served([runs, urgent], 10) == {"urgent"}
+
+
+def test_of_equals_the_one_that_runs_stays() -> None:
+    assert served([wish("new", 6), wish("runs", 6, runs=True, order=1)], 10) == {"runs"}
+
+
+def test_gangs_come_whole_and_smaller_ones_fill_the_rest() -> None:
+    wishes = [wish("big", 8, priority=2), wish("middle", 4, priority=1), wish("small", 2)]
+    assert served(wishes, 10) == {"big", "small"}
+
+
+def test_tenants_share_by_weight() -> None:
+    heavy = [wish(f"heavy{i}", 1, "heavy", 3.0, order=i) for i in range(20)]
+    light = [wish(f"light{i}", 1, "light", 1.0, order=i) for i in range(20)]
+    inside = served(heavy + light, 8)
+    assert len([job for job in inside if job.startswith("heavy")]) == 6
+
+
+def test_a_tenant_that_waits_too_long_goes_first() -> None:
+    wishes = [wish("runs", 6, "a", runs=True), wish("big", 8, "b")]
+    assert served(wishes, 10) == {"runs"}
+    assert served(wishes, 10, "b") == {"big"}
+
+
+def test_what_a_tenant_does_not_want_others_get() -> None:
+    wishes = [wish("one", 1, "a"), *(wish(f"b{i}", 1, "b", order=i) for i in range(12))]
+    assert len(served(wishes, 10)) == 10
+
+
+def test_what_never_fits_is_left_to_the_guards() -> None:
+    held = share([wish("huge", 11), wish("x", 6)], {NODES: 10}, frozenset())
+    assert held == {}
+
+
+def test_the_reason_names_the_quota() -> None:
+    held = share([wish("x", 6), wish("y", 6, order=1)], {NODES: 10}, frozenset())
+    assert "quota q has 4 of 10 nodes left for it, and it needs 6" in held["y"]
+
+
+WISHES = st.lists(
+    st.builds(
+        Wish,
+        job=st.uuids().map(str),
+        tenant=st.sampled_from("abc"),
+        weight=st.just(1.0),
+        priority=st.integers(0, 2),
+        runs=st.booleans(),
+        order=st.integers(0, 100),
+        load=st.fixed_dictionaries({NODES: st.integers(1, 6), GPUS: st.integers(1, 48)}),
+    ),
+    max_size=30,
+    unique_by=lambda w: w.job,
+)
+
+
+@given(WISHES, st.integers(6, 40), st.integers(48, 200))
+def test_what_is_served_fits_and_nobody_waits_beside_free_room(
+    wishes: list[Wish], nodes: int, gpus: int
+) -> None:
+    most: dict[Limit, float] = {NODES: nodes, GPUS: gpus}
+    held = share(wishes, most, frozenset())
+    inside = [w for w in wishes if w.job not in held]
+    used = {limit: sum(w.load[limit] for w in inside) for limit in most}
+    assert all(used[limit] <= most[limit] for limit in most)
+    for waiting in (w for w in wishes if w.job in held):
+        assert any(used[limit] + waiting.load[limit] > most[limit] for limit in most)
+
+
+@given(WISHES, st.integers(6, 40))
+def test_no_tenant_has_nothing_while_another_has_more_than_it_asks_for(
+    wishes: list[Wish], nodes: int
+) -> None:
+    """The tenant served least never waits for a job that fits into what another has beyond it."""
+    most: dict[Limit, float] = {NODES: nodes}
+    wishes = [Wish(w.job, w.tenant, 1.0, 0, False, w.order, {NODES: 1.0}) for w in wishes]
+    held = share(wishes, most, frozenset())
+    has = {t: sum(1 for w in wishes if w.tenant == t and w.job not in held) for t in "abc"}
+    for waiting in (w for w in wishes if w.job in held):
+        assert has[waiting.tenant] >= max(has.values()) - 1
