@@ -1,0 +1,61 @@
+"""The ledger's new events as lines of the log, each with the decision that it follows."""
+
+from __future__ import annotations
+
+import logging
+
+from costopt.daemon.json_form import KIND, json_form
+from costopt.daemon.service import Service
+from costopt.domain.events import (
+    DecisionMade,
+    Event,
+    GuardTripped,
+    JobFailed,
+    LaunchFailed,
+    NodeMeasured,
+    ProgressReported,
+    SignalStale,
+)
+
+AT_ONCE = 1000
+_QUIET = (ProgressReported, NodeMeasured)
+_WARNINGS = (GuardTripped, JobFailed, LaunchFailed, SignalStale)
+
+log = logging.getLogger("costopt.events")
+
+
+class EventLog:
+    """Follows the ledger from event ``after`` on; one thread at a time."""
+
+    def __init__(self, service: Service, after: int = 0) -> None:
+        self._service = service
+        self._after = after
+        self._decisions: dict[str, str] = {}
+
+    def follow(self) -> None:
+        """Write what is new. Raises LedgerError."""
+        while events := self._service.events(None, self._after, AT_ONCE):
+            for recorded in events:
+                self._write(recorded.seq, recorded.event)
+                self._after = recorded.seq
+
+    def _write(self, seq: int, event: Event) -> None:
+        if isinstance(event, DecisionMade):
+            self._decisions[event.job] = event.decision_id
+        fields = json_form(event)
+        kind = fields.pop(KIND)
+        fields.pop("alternatives", None)
+        extra = {
+            "decision_id": self._decisions.get(event.job),
+            "job": event.job,
+            "event": kind,
+            "seq": seq,
+            "fields": fields,
+        }
+        log.log(_level(event), "%s: %s", event.job, kind, extra=extra)
+
+
+def _level(event: Event) -> int:
+    if isinstance(event, _WARNINGS):
+        return logging.WARNING
+    return logging.DEBUG if isinstance(event, _QUIET) else logging.INFO

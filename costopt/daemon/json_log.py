@@ -1,0 +1,75 @@
+"""The daemon's log: one JSON object per line, without secrets.
+
+Members are ``at``, ``level``, ``logger``, ``message``, what a record carries besides (``job``,
+``decision_id`` …), and ``error`` with the traceback where there is one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+HIDDEN = "…"
+_SECRETS = re.compile(
+    r"costopt_[0-9a-f]+_[0-9a-f]+"  # a token
+    r"|(?<=[Bb]earer )\S+"
+    r"|(?<=://)[^/\s:@]*:[^/\s@]*(?=@)"  # user and password of a URL
+    r"|(?<=hooks\.slack\.com/services/)\S+"
+)
+_OWN = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
+
+
+class JsonFormatter(logging.Formatter):
+    """Writes a record as one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """JSON without line breaks."""
+        line: dict[str, Any] = {
+            "at": _instant(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        extra = {key: value for key, value in vars(record).items() if key not in _OWN}
+        line |= {key: value for key, value in extra.items() if value is not None}
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(_clean(line), default=str)
+
+
+def log_as_json(stream: TextIO | None = None, level: int = logging.INFO) -> logging.Logger:
+    """Send the log of this process to ``stream`` (stderr) as JSON; returns the daemon's logger."""
+    writer = logging.StreamHandler(stream or sys.stderr)
+    writer.setFormatter(JsonFormatter())
+    root = logging.getLogger()
+    root.handlers = [writer]
+    root.setLevel(logging.WARNING)
+    own = logging.getLogger("costopt")
+    own.setLevel(level)
+    return own
+
+
+def without_secrets(text: str) -> str:
+    """The text, with tokens, passwords in URLs and a webhook's secret path left out."""
+    return _SECRETS.sub(HIDDEN, text)
+
+
+def _clean(value: Any) -> Any:
+    match value:
+        case str():
+            return without_secrets(value)
+        case dict():
+            return {key: _clean(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_clean(inner) for inner in value]
+        case int() | float() | None:
+            return value
+    return without_secrets(str(value))
+
+
+def _instant(created: float) -> str:
+    return datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"

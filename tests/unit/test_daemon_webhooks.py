@@ -1,0 +1,236 @@
+"""Webhooks: signed, sent again until they arrive, in order, and no receiver holds up another."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import pairwise
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from costopt.daemon.views import Alert
+from costopt.daemon.webhook_file import Form, Webhook, read_webhooks
+from costopt.daemon.webhooks import GIVE_UP_S, LONGEST_PAUSE_S, SIGNATURE, Webhooks
+from costopt.domain.errors import SpecError
+
+AT = datetime(2026, 5, 1, tzinfo=UTC)
+SECRET = "0123456789abcdef"
+
+
+def alerts(*messages: str, kind: str = "budget") -> tuple[Alert, ...]:
+    return tuple(Alert(i, AT, kind, "one", text) for i, text in enumerate(messages, start=1))
+
+
+class Told:
+    """Alerts as the board gives them."""
+
+    def __init__(self, *given: Alert) -> None:
+        self.given = given
+
+    def __call__(self, after: int) -> tuple[Alert, ...]:
+        return tuple(each for each in self.given if each.seq > after)
+
+
+@dataclass
+class Receiver:
+    """What arrived, and what is answered."""
+
+    url: str
+    statuses: list[int] = field(default_factory=list)
+    got: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
+
+
+@contextmanager
+def receiver() -> Iterator[Receiver]:
+    """A web server on loopback."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            here.got.append((self.path, dict(self.headers), body))
+            self.send_response(here.statuses.pop(0) if here.statuses else 204)
+            self.send_header("Location", "http://127.0.0.1:1/")
+            self.end_headers()
+
+        def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    here = Receiver(f"http://127.0.0.1:{server.server_port}")
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield here
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class Wall:
+    """Unix time that a test moves."""
+
+    def __init__(self) -> None:
+        self.at_s = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.at_s
+
+
+def test_an_alert_arrives_signed() -> None:
+    with receiver() as here:
+        hook = Webhook("h", f"{here.url}/in?x=1", secret=SECRET)
+        hooks = Webhooks([hook], instance="d1", wall=Wall())
+        hooks.deliver(Told(*alerts("spent")))
+        hooks.deliver(Told(*alerts("spent")))
+    ((path, headers, body),) = here.got
+    assert path == "/in?x=1"
+    assert json.loads(body) == {
+        "id": "d1-1800000000-1",
+        "kind": "budget",
+        "job": "one",
+        "message": "spent",
+        "at": "2026-05-01T00:00:00Z",
+        "daemon": "d1",
+    }
+    mac = hmac.new(SECRET.encode(), b"1800000000." + body, hashlib.sha256).hexdigest()
+    assert headers[SIGNATURE] == f"t=1800000000,v1={mac}"
+    assert hooks.deliveries() == {("h", "ok"): 1}
+
+
+def test_slack_gets_its_text_with_nothing_of_it_taken_for_markup() -> None:
+    with receiver() as here:
+        hooks = Webhooks([Webhook("h", here.url, Form.SLACK)])
+        hooks.deliver(Told(*alerts("<!channel> a & b")))
+    ((_, headers, body),) = here.got
+    assert json.loads(body) == {"text": "*costopt budget* (one): &lt;!channel&gt; a &amp; b"}
+    assert SIGNATURE not in headers
+
+
+@pytest.mark.parametrize("status", [500, 404, 302])
+def test_what_was_not_taken_is_sent_again_in_order(status: int) -> None:
+    wall = Wall()
+    with receiver() as here:
+        here.statuses = [status, status, 200]
+        hooks = Webhooks([Webhook("h", here.url)], wall=wall)
+        told = Told(*alerts("first", "second"))
+        hooks.deliver(told)
+        hooks.deliver(told)
+        assert len(here.got) == 1
+        for _ in range(3):
+            wall.at_s += LONGEST_PAUSE_S
+            hooks.deliver(told)
+    messages = [json.loads(body)["message"] for _, _, body in here.got]
+    assert messages == ["first", "first", "first", "second"]
+    assert hooks.deliveries() == {("h", "failed"): 2, ("h", "ok"): 2}
+
+
+def test_pauses_grow_up_to_a_limit() -> None:
+    wall, tries = Wall(), []
+
+    def refuse(url: str, body: bytes, headers: dict[str, str]) -> int:
+        tries.append(wall.at_s)
+        raise ConnectionRefusedError
+
+    hooks = Webhooks([Webhook("h", "http://h/")], send=refuse, wall=wall)
+    told = Told(*alerts("spent"))
+    while wall.at_s < Wall().at_s + 2 * 3600:
+        hooks.deliver(told)
+        wall.at_s += 1
+    pauses = [later - sooner for sooner, later in pairwise(tries)]
+    assert pauses[0] <= 6
+    assert all(LONGEST_PAUSE_S / 2 <= pause <= LONGEST_PAUSE_S + 1 for pause in pauses[9:])
+
+
+def test_an_alert_that_nobody_takes_for_a_day_is_dropped_and_the_next_one_sent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    wall, got = Wall(), []
+
+    def picky(url: str, body: bytes, headers: dict[str, str]) -> int:
+        got.append(json.loads(body)["message"])
+        return 400 if got[-1] == "first" else 200
+
+    hooks = Webhooks([Webhook("h", "http://h/")], send=picky, wall=wall)
+    told = Told(*alerts("first", "second"))
+    hooks.deliver(told)
+    wall.at_s += GIVE_UP_S
+    with caplog.at_level(logging.ERROR):
+        hooks.deliver(told)
+    assert got == ["first", "first", "second"]
+    assert "an alert was dropped" in caplog.text
+
+
+def test_a_receiver_that_fails_holds_up_no_other_and_is_not_told_of_in_full(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with receiver() as here:
+        bad = Webhook("bad", "http://127.0.0.1:1/very-secret-path")
+        hooks = Webhooks([bad, Webhook("good", here.url)])
+        hooks.deliver(Told(*alerts("spent")))
+    assert len(here.got) == 1
+    assert "webhook bad: ConnectionRefusedError" in caplog.text
+    assert "very-secret-path" not in caplog.text
+
+
+def test_only_the_kinds_that_were_asked_for_are_sent() -> None:
+    with receiver() as here:
+        hooks = Webhooks([Webhook("h", here.url, kinds=frozenset({"halt"}))])
+        budget, halt = alerts("spent")[0], Alert(2, AT, "halt", "", "stop")
+        hooks.deliver(Told(budget, halt))
+    assert [json.loads(body)["kind"] for _, _, body in here.got] == ["halt"]
+
+
+def test_a_file_names_the_receivers(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(f"{SECRET}\n")
+    file = tmp_path / "webhooks.yaml"
+    file.write_text(
+        "webhooks:\n"
+        "  - {url: https://hooks.slack.com/services/T/B/X, form: slack}\n"
+        "  - url: https://ops.example.com/a\n"
+        f"    secret_file: {tmp_path / 'secret'}\n"
+        "    kinds: [halt]\n"
+        "  - {url: https://ops.example.com/b}\n"
+    )
+    slack, first, second = read_webhooks(str(file))
+    assert (slack.name, slack.form, slack.secret) == ("hooks.slack.com", Form.SLACK, None)
+    assert (first.name, first.secret, first.wants("halt"), first.wants("budget")) == (
+        "ops.example.com", SECRET, True, False
+    )  # fmt: skip
+    assert second.name == "ops.example.com#2"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("webhooks: {}", "expected a list named webhooks"),
+        ("webhooks: []\nmore: 1", "expected a list named webhooks"),
+        ("webhooks: [x]", "expected fields and values"),
+        ("webhooks: [{url: 'ftp://x'}]", "url: expected https://"),
+        ("webhooks: [{url: 'http://x:99999/'}]", "url: expected https://"),
+        ("webhooks: [{url: 'http://x/ y'}]", "url: expected https://"),
+        ("webhooks: [{uri: 'http://x'}]", "unknown field 'uri'"),
+        ("webhooks: [{url: 'http://x', form: teams}]", "form: expected generic or slack"),
+        ("webhooks: [{url: 'http://x', secret: short}]", "shorter than 16"),
+        ("webhooks: [{url: 'http://x', secret_file: /nowhere}]", "no such file"),
+        ("webhooks: [{url: 'http://x', kinds: [all]}]", "kinds: expected a list of"),
+        ("webhooks: !!python/object/apply:os.getcwd []", "webhooks"),
+    ],
+)
+def test_a_wrong_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "webhooks.yaml"
+    file.write_text(text)
+    with pytest.raises(SpecError) as refusal:
+        read_webhooks(str(file))
+    assert said in refusal.value.message
+    assert "short" not in refusal.value.message.replace("shorter", "")
