@@ -53,6 +53,7 @@ COMMANDS = {
         "costopt.cli.daemon_control", "mode", "Show or set how far a daemon goes by itself."
     ),
     "token": Entry("costopt.cli.tokens", "token", "Make, list and revoke tokens for a daemon."),
+    "restore": Entry("costopt.cli.restore", "restore", "Restore a daemon's corrupt files."),
     "reconcile": Entry("costopt.cli.reconcile", "reconcile", "List what nobody answers for."),
     "catalog": Entry("costopt.cli.catalog", "catalog", "List GPU instance types and regions."),
     "market": Entry(

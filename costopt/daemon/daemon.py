@@ -7,8 +7,10 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from threading import Lock
 
+from costopt.daemon.backups import Backups
 from costopt.daemon.board import Board
 from costopt.daemon.control import Control
 from costopt.daemon.patient import PatientProvider, patient
@@ -75,10 +77,11 @@ class Daemon:
         caches = [] if site.simulated else [PriceCache(p, site.clock) for p in site.providers]
         self._caches = caches
         self._providers = self._patient(caches)
-        self._readiness = Readiness(site.receive)
+        self.readiness = Readiness(site.receive)
         self._sweep = Sweep(
             self._providers, ledger, site.owner, settings.orphan_grace_s, self.board
         )  # fmt: skip
+        self._backups = Backups(settings.state_dir, settings.backups)
         self._watch = Watch(self.board)
         self.service = Service(registry, ledger, site.clock, self.board, settings, site.logs)
 
@@ -138,6 +141,16 @@ class Daemon:
         except ProviderError as error:
             self._complain(error.message)
 
+    def back_up(self) -> None:
+        """Copy what the daemon keeps in files; those of a server are its administrator's."""
+        try:
+            self._backups.make(datetime.now(UTC))
+        except LedgerError as error:
+            self.board.alert(self._site.clock.now(), "backup", "", error.message)
+            self._complain(error.message)
+        else:
+            self.board.settled("backup", "")
+
     def tasks(self) -> tuple[Task, ...]:
         """What is to be done, and when."""
         schedule, settings = self._settings.schedule, self._settings
@@ -149,10 +162,15 @@ class Daemon:
                 Task(f"prices {cache.name}", schedule.prices, cache.refresh)
                 for cache in self._caches
             ),
-            Task("readiness", schedule.readiness, self._readiness.prepare),
+            Task("readiness", schedule.readiness, self.readiness.prepare),
             Task("tick", tick, self.tick),
             Task("quotas", schedule.quotas, self.refresh_quotas),
             Task("orphans", schedule.orphans, self.sweep, kept=True),
+            *(
+                [Task("backup", schedule.backup, self.back_up, kept=True)]
+                if settings.database is None
+                else []
+            ),
         )
 
     def schedule(self, database: str | None) -> TaskSchedule:
@@ -179,7 +197,7 @@ class Daemon:
         if self._control is None:
             self._control = Control(
                 self._site, self._providers, self._registry, self._ledger, self._whole_account(),
-                self._settings, self._readiness,
+                self._settings, self.readiness,
             )  # fmt: skip
         return self._control
 

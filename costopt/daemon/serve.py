@@ -10,6 +10,7 @@ from threading import Event
 from types import FrameType
 
 from costopt.daemon.account_site import account_site
+from costopt.daemon.backups import Backups
 from costopt.daemon.daemon import Daemon
 from costopt.daemon.listening import listening
 from costopt.daemon.settings import Settings
@@ -40,6 +41,8 @@ def serve(
         held.enter_context(_signals(ended))
         _make(settings.state_dir)
         database = settings.database
+        if database is None:
+            Backups(settings.state_dir, settings.backups).check()
         registry = held.enter_context(open_registry(database or settings.state_dir / REGISTRY))
         ledger = held.enter_context(open_stored_ledger(database or settings.state_dir / LEDGER))
         daemon = Daemon(

@@ -26,7 +26,8 @@ _SQLITE: dict[str, tuple[str, str]] = {
     ),
     "SQLITE_CORRUPT": (
         "it is corrupt",
-        "restore it from a backup, or save what is left: sqlite3 LEDGER .recover | sqlite3 NEW",
+        "end the daemon and restore its newest backup: costopt restore --state-dir FOLDER;"
+        " without one save what is left: sqlite3 FILE .recover | sqlite3 NEW",
     ),
     "SQLITE_BUSY": (
         "another process has been writing to it for too long",

@@ -6,12 +6,12 @@ take over from one that is stopped or cut off.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from costopt.domain.errors import LeadershipLostError, LedgerError
+from costopt.ledger.lock import leader_lock_path, try_lock
 
 if TYPE_CHECKING:
     from costopt.ledger.sqlite import SqliteLedger
@@ -23,7 +23,6 @@ class FileLeadership:
     def __init__(self, ledger: SqliteLedger, holder: str) -> None:
         self._ledger = ledger
         self._holder = holder
-        self._path = ledger.path.with_name(f"{ledger.path.name}.leader.lock")
         self._lock = Lock()
         self._descriptor: int | None = None
         self._leads = False
@@ -78,20 +77,15 @@ class FileLeadership:
         return self._leads
 
     def _locked(self) -> bool:
+        path = leader_lock_path(self._ledger.path)
         try:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._descriptor = try_lock(path)
         except OSError as error:
             raise LedgerError(
                 f"cannot lock ledger {self._ledger.path}: {error.strerror}",
                 hint="give this user write permission on the ledger's folder",
             ) from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return False
-        self._descriptor = descriptor
-        return True
+        return self._descriptor is not None
 
     def _let_go(self) -> None:
         self._leads = False

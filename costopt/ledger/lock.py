@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import glob
 import hashlib
 import os
 from collections.abc import Iterator
@@ -16,6 +17,49 @@ def lock_path(ledger: Path, job: str) -> Path:
     """The lock file of a job: beside the ledger, named by a digest since a job's name may be."""
     digest = hashlib.sha256(job.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return ledger.with_name(f"{ledger.name}.{digest}.lock")
+
+
+def leader_lock_path(ledger: Path) -> Path:
+    """The lock file of whoever leads all jobs of a ledger."""
+    return ledger.with_name(f"{ledger.name}.leader.lock")
+
+
+def try_lock(path: Path) -> int | None:
+    """A descriptor that holds the lock until it is closed; None where another one holds it.
+
+    Raises OSError where the file cannot be made or opened.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+@contextmanager
+def unused(ledger: Path) -> Iterator[None]:
+    """Keep daemons and runs away from the ledger. Raises LedgerError where one controls a job."""
+    paths = {leader_lock_path(ledger), *ledger.parent.glob(f"{glob.escape(ledger.name)}.*.lock")}
+    held: list[int] = []
+    try:
+        for path in sorted(paths):
+            descriptor = try_lock(path)
+            if descriptor is None:
+                raise LedgerError(
+                    f"ledger {ledger} is in use", hint="end the daemon, and the runs, first"
+                )
+            held.append(descriptor)
+        yield
+    except OSError as error:
+        raise LedgerError(
+            f"cannot lock ledger {ledger}: {error.strerror or error}",
+            hint="give this user write permission on the ledger's folder",
+        ) from error
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
 
 
 @contextmanager

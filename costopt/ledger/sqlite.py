@@ -102,6 +102,10 @@ class SqliteLedger:
         rows = self._read(_JOBS, ())
         return tuple(job for (job,) in rows)
 
+    def last_seq(self) -> int:
+        """The number of the last event, 0 where there is none. Raises LedgerError."""
+        return int(self._read("SELECT coalesce(max(seq), 0) FROM events", ())[0][0])
+
     def exclusive(self, job: str) -> AbstractContextManager[None]:
         """Be the job's only controller while the context lasts.
 

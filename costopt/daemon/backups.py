@@ -1,0 +1,83 @@
+"""Backups of what a daemon keeps in files, and the way back from a corrupt one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from costopt.database.backup import back_up, backups_of, fault_of, restore, time_of
+from costopt.domain.errors import LedgerError
+from costopt.ledger.lock import unused
+from costopt.ledger.salvage import salvage
+from costopt.ledger.sqlite import open_ledger
+from costopt.registry.registry import REGISTRY
+from costopt.session.live import LEDGER
+
+BACKUPS = "backups"
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A file that was restored: from which copy of when, where the damaged one is now.
+
+    ``events`` of the damaged ledger, made after the copy, could be saved.
+    """
+
+    file: Path
+    copy: Path
+    copied_at: datetime
+    damaged: Path | None
+    events: int
+
+
+class Backups:
+    """Of a state directory; the copies lie in a folder in it."""
+
+    def __init__(self, state_dir: Path, keep: int) -> None:
+        """``keep`` copies of each file stay."""
+        self._state_dir = state_dir
+        self._folder = state_dir / BACKUPS
+        self._keep = keep
+        self._files = (state_dir / LEDGER, state_dir / REGISTRY)
+
+    def check(self) -> None:
+        """To be called before the files are opened. Raises LedgerError for a corrupt one."""
+        for file in self._files:
+            fault = fault_of(file)
+            if fault:
+                raise LedgerError(f"{file} is corrupt ({fault})", hint=self._advice(file))
+
+    def make(self, now: datetime) -> tuple[Path, ...]:
+        """A new copy of each. Raises LedgerError, also for a corrupt file; no copy is lost then."""
+        return tuple(
+            back_up(file, self._folder, self._keep, now) for file in self._files if file.exists()
+        )
+
+    def restore(self, now: datetime) -> tuple[Restored, ...]:
+        """Restore the files that are corrupt, of which no daemon may be using one.
+
+        What the damaged ledger still tells of the time after the copy is saved. Raises LedgerError.
+        """
+        with unused(self._state_dir / LEDGER):
+            return tuple(self._restore(file, now) for file in self._files if fault_of(file))
+
+    def _restore(self, file: Path, now: datetime) -> Restored:
+        copy, damaged = restore(file, self._folder, now)
+        events = 0
+        if file.name == LEDGER and damaged is not None:
+            with open_ledger(file) as ledger:
+                events = salvage(damaged, ledger)
+        return Restored(file, copy, time_of(copy), damaged, events)
+
+    def _advice(self, file: Path) -> str:
+        copies = backups_of(file, self._folder)
+        if not copies:
+            return (
+                f"there is no backup in {self._folder}; save what is left:"
+                f" sqlite3 {file} .recover | sqlite3 NEW"
+            )
+        return (
+            f"restore the backup of {time_of(copies[-1]):%Y-%m-%d %H:%M} UTC:"
+            f" costopt restore --state-dir {self._state_dir}"
+        )

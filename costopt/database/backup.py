@@ -1,0 +1,145 @@
+"""Copies of SQLite files that are checked before they count, and the way back from them.
+
+A copy is made by SQLite's online backup, so that it is one consistent state while others write
+(sqlite.org/backup.html). Copies of PostgreSQL databases are its administrator's.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import sqlite3
+from contextlib import closing, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote
+
+from costopt.database.failure import sqlite_error
+from costopt.domain.errors import LedgerError
+
+SUFFIX = ".backup"
+TIME_FORMAT = "%Y%m%dT%H%M%S%fZ"
+COMPANIONS = ("-wal", "-shm")
+
+
+def fault_of(path: Path) -> str:
+    """The first thing that is wrong with a file, "" where nothing is, or there is no file.
+
+    Reads every page. Raises LedgerError where it may not be read.
+    """
+    if not path.exists():
+        return ""
+    try:
+        with closing(_opened(path)) as connection:
+            (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorname.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+            return str(error)
+        raise sqlite_error(str(path), error) from error
+    return "" if said == "ok" else " ".join(str(said).split())
+
+
+def back_up(path: Path, backups: Path, keep: int, now: datetime) -> Path:
+    """A new copy in the folder; of the older ones the newest stay, ``keep`` with it.
+
+    Raises LedgerError, and then no copy is removed: of a corrupt file none counts.
+    """
+    target = backups / f"{path.name}.{now.astimezone(UTC).strftime(TIME_FORMAT)}{SUFFIX}"
+    part = target.with_name(f"{target.name}.part")
+    try:
+        backups.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _copy(path, part)
+        fault = fault_of(part)
+        if fault:
+            raise LedgerError(f"{path} is corrupt ({fault})", hint=f"restore it from {backups}")
+        part.rename(target)
+        _sync(backups)
+        for old in backups_of(path, backups)[:-keep]:
+            old.unlink(missing_ok=True)
+    except sqlite3.Error as error:
+        raise sqlite_error(f"the backup of {path}", error) from error
+    except OSError as error:
+        raise LedgerError(
+            f"the backup of {path} failed: {error.strerror or error}",
+            hint=f"free some space, and let this user write to {backups}",
+        ) from error
+    finally:
+        with suppress(OSError):
+            part.unlink()
+    return target
+
+
+def backups_of(path: Path, backups: Path) -> tuple[Path, ...]:
+    """The copies of this file, oldest first."""
+    return tuple(sorted(backups.glob(f"{glob.escape(path.name)}.*{SUFFIX}")))
+
+
+def time_of(copy: Path) -> datetime:
+    """When a copy was made."""
+    told = copy.name.removesuffix(SUFFIX).rpartition(".")[2]
+    return datetime.strptime(told, TIME_FORMAT).replace(tzinfo=UTC)
+
+
+def restore(path: Path, backups: Path, now: datetime) -> tuple[Path, Path | None]:
+    """Put the newest sound copy in the place of the file, which is kept under another name.
+
+    Returns the copy, and where the file is now, None where there was none. Nothing may have the
+    file open. Raises LedgerError where there is no sound copy.
+    """
+    copy = next((copy for copy in reversed(backups_of(path, backups)) if not fault_of(copy)), None)
+    if copy is None:
+        raise LedgerError(
+            f"there is no sound backup of {path} in {backups}",
+            hint=f"save what is left: sqlite3 {path} .recover | sqlite3 NEW",
+        )
+    fresh = path.with_name(f"{path.name}.restored")
+    aside = path.with_name(f"{path.name}.corrupt-{now.astimezone(UTC).strftime(TIME_FORMAT)}")
+    try:
+        shutil.copyfile(copy, fresh)
+        _sync(fresh)
+        kept = _put_aside(path, aside)
+        fresh.rename(path)
+        _sync(path.parent)
+    except OSError as error:
+        raise LedgerError(
+            f"{path} cannot be restored: {error.strerror or error}",
+            hint="let this user write to its folder, and free some space",
+        ) from error
+    return copy, kept
+
+
+def _copy(path: Path, part: Path) -> None:
+    with (
+        closing(_opened(path)) as source,
+        closing(sqlite3.connect(part, isolation_level=None)) as target,
+    ):
+        part.chmod(0o600)
+        source.backup(target)
+        # One file, with no companions that could be left behind.
+        target.execute("PRAGMA journal_mode = DELETE")
+    _sync(part)
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    place = f"file:{quote(str(path.absolute()))}?mode=ro"
+    return sqlite3.connect(place, uri=True, isolation_level=None)
+
+
+def _put_aside(path: Path, aside: Path) -> Path | None:
+    for companion in COMPANIONS:
+        left = path.with_name(path.name + companion)
+        if left.exists():
+            left.rename(aside.with_name(aside.name + companion))
+    if not path.exists():
+        return None
+    path.rename(aside)
+    return aside
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,229 @@
+"""A corrupt file of the daemon: refused with advice, restored from the backup that it made."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import threading
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from costopt.cli.main import cli
+from costopt.daemon.backups import BACKUPS, Backups
+from costopt.database.backup import fault_of
+from costopt.domain.control import Mode
+from costopt.domain.errors import LedgerError
+from costopt.domain.events import Event, RunStopped
+from costopt.domain.submission import Submission
+from costopt.ledger.sqlite import open_ledger
+from costopt.registry.registry import REGISTRY, open_registry
+from costopt.session.live import LEDGER
+from tests.live_daemon import DaemonPlace, running
+from tests.live_run import wait_until
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+PAGE_BYTES = 4096
+
+
+def events(first: int, count: int) -> list[Event]:
+    return [
+        RunStopped(at=AT, job="a", reason=f"{n} " + "x" * 300) for n in range(first, first + count)
+    ]
+
+
+def fill(state_dir: Path) -> None:
+    """A ledger of 500 events and a registry of one job."""
+    with open_ledger(state_dir / LEDGER) as ledger:
+        ledger.append(*events(0, 500))
+    with open_registry(state_dir / REGISTRY) as registry:
+        registry.submit(Submission("a", "t", 0, "job", "policy", "/", AT, "ann"))
+        registry.set_mode(Mode.ENFORCE, "ann", AT)
+
+
+def numbers(state_dir: Path) -> list[int]:
+    with open_ledger(state_dir / LEDGER, create=False) as ledger:
+        told = [r.event for r in ledger.events()]
+    return [int(e.reason.split()[0]) for e in told if isinstance(e, RunStopped)]
+
+
+def corrupt(path: Path, page: int) -> None:
+    with path.open("r+b") as file:
+        file.seek((page - 1) * PAGE_BYTES)
+        file.write(random.Random(page).randbytes(PAGE_BYTES))
+
+
+def pages(path: Path) -> int:
+    return path.stat().st_size // PAGE_BYTES
+
+
+def test_a_corrupt_page_is_refused_with_advice_and_restored(tmp_path: Path) -> None:
+    fill(tmp_path)
+    backups = Backups(tmp_path, keep=3)
+    backups.check()
+    backups.make(AT)
+    with open_ledger(tmp_path / LEDGER) as ledger:
+        ledger.append(*events(500, 5))
+    corrupt(tmp_path / LEDGER, 4)
+    with pytest.raises(LedgerError, match=r"ledger\.sqlite is corrupt") as caught:
+        backups.check()
+    assert caught.value.hint == (
+        f"restore the backup of 2026-01-01 00:00 UTC: costopt restore --state-dir {tmp_path}"
+    )
+    done = CliRunner().invoke(cli, ["restore", "--state-dir", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert "and 5 later events were saved" in done.output
+    assert numbers(tmp_path) == list(range(505))
+    assert list(tmp_path.glob("ledger.sqlite.corrupt-*"))
+    backups.check()
+    again = CliRunner().invoke(cli, ["restore", "--state-dir", str(tmp_path)])
+    assert "nothing to restore" in again.output
+
+
+@pytest.mark.parametrize("name", [LEDGER, REGISTRY])
+def test_any_corrupt_page_is_found_or_harmless(tmp_path: Path, name: str) -> None:
+    fill(tmp_path)
+    before = numbers(tmp_path)
+    sound = (tmp_path / name).read_bytes()
+    backups = Backups(tmp_path, keep=3)
+    backups.make(AT)
+    for page in random.Random(3).sample(range(1, pages(tmp_path / name) + 1), 8):
+        corrupt(tmp_path / name, page)
+        with pytest.raises(LedgerError, match="is corrupt") as caught:
+            backups.check()
+        assert "costopt restore" in str(caught.value.hint)
+        (restored,) = backups.restore(AT + timedelta(seconds=page))
+        assert restored.file.name == name
+        assert numbers(tmp_path) == before
+        with open_registry(tmp_path / REGISTRY) as registry:
+            assert registry.mode() is Mode.ENFORCE
+        for left in tmp_path.glob(f"{name}-*"):
+            left.unlink()
+        (tmp_path / name).write_bytes(sound)
+
+
+def test_what_cannot_be_saved_is_not_made_up(tmp_path: Path) -> None:
+    fill(tmp_path)
+    backups = Backups(tmp_path, keep=3)
+    backups.make(AT)
+    with open_ledger(tmp_path / LEDGER) as ledger:
+        ledger.append(*events(500, 200))
+    corrupt(tmp_path / LEDGER, pages(tmp_path / LEDGER) - 4)
+    (restored,) = backups.restore(AT)
+    kept = numbers(tmp_path)
+    assert kept == list(range(500 + restored.events))
+    assert 0 < restored.events < 200
+
+
+def test_a_corrupt_file_is_not_backed_up_and_no_backup_is_lost(tmp_path: Path) -> None:
+    fill(tmp_path)
+    backups = Backups(tmp_path, keep=2)
+    for minute in range(4):
+        backups.make(AT + timedelta(minutes=minute))
+    kept = sorted((tmp_path / BACKUPS).iterdir())
+    assert len(kept) == 4, "two of each file"
+    corrupt(tmp_path / LEDGER, 4)
+    with pytest.raises(LedgerError, match="is corrupt"):
+        backups.make(AT + timedelta(hours=1))
+    assert sorted((tmp_path / BACKUPS).iterdir()) == kept
+
+
+def test_a_damaged_backup_is_passed_over(tmp_path: Path) -> None:
+    fill(tmp_path)
+    backups = Backups(tmp_path, keep=3)
+    older = backups.make(AT)[0]
+    newer = backups.make(AT + timedelta(hours=1))[0]
+    corrupt(newer, 4)
+    corrupt(tmp_path / LEDGER, 4)
+    (restored,) = backups.restore(AT)
+    assert restored.copy == older
+    older.unlink()
+    corrupt(tmp_path / LEDGER, 4)
+    with pytest.raises(LedgerError, match="no sound backup") as caught:
+        backups.restore(AT)
+    assert ".recover" in str(caught.value.hint)
+
+
+def test_without_a_backup_the_advice_is_to_save_what_is_left(tmp_path: Path) -> None:
+    fill(tmp_path)
+    corrupt(tmp_path / LEDGER, 4)
+    with pytest.raises(LedgerError, match="is corrupt") as caught:
+        Backups(tmp_path, keep=3).check()
+    assert "there is no backup" in str(caught.value.hint)
+    assert ".recover" in str(caught.value.hint)
+
+
+def test_a_ledger_in_use_is_not_restored(tmp_path: Path) -> None:
+    fill(tmp_path)
+    backups = Backups(tmp_path, keep=3)
+    backups.make(AT)
+    with open_ledger(tmp_path / LEDGER) as ledger:
+        leadership = ledger.leadership("daemon", 15.0)
+        leadership.take()
+        with pytest.raises(LedgerError, match="in use"):
+            backups.restore(AT)
+        leadership.release()
+        with ledger.exclusive("a"), pytest.raises(LedgerError, match="in use"):
+            backups.restore(AT)
+        assert backups.restore(AT) == ()
+
+
+def test_a_backup_is_one_state_while_others_write(tmp_path: Path) -> None:
+    fill(tmp_path)
+    backups, ended = Backups(tmp_path, keep=1), threading.Event()
+
+    def write() -> None:
+        with open_ledger(tmp_path / LEDGER) as ledger:
+            while not ended.is_set():
+                ledger.append(*events(0, 7))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for second in range(5):
+            copy = backups.make(AT + timedelta(seconds=second))[0]
+            assert fault_of(copy) == ""
+            with closing(sqlite3.connect(copy)) as raw:
+                ((count, last),) = raw.execute("SELECT count(*), max(seq) FROM events")
+            assert count == last
+            assert (count - 500) % 7 == 0
+    finally:
+        ended.set()
+        writer.join()
+
+
+def test_a_backup_without_room_says_so(tmp_path: Path) -> None:
+    fill(tmp_path)
+    (tmp_path / BACKUPS).write_text("a file where a folder should be")
+    with pytest.raises(LedgerError, match="the backup of") as caught:
+        Backups(tmp_path, keep=1).make(AT)
+    assert caught.value.hint
+
+
+def test_backups_are_their_owners_alone(tmp_path: Path) -> None:
+    fill(tmp_path)
+    for copy in Backups(tmp_path, keep=1).make(AT):
+        assert copy.stat().st_mode & 0o077 == 0
+    assert (tmp_path / BACKUPS).stat().st_mode & 0o077 == 0
+
+
+def test_the_daemon_backs_up_and_refuses_a_corrupt_file(tmp_path: Path) -> None:
+    place = DaemonPlace(tmp_path).write()
+    with running(place):
+        wait_until(
+            lambda: len(list((place.state / BACKUPS).glob("*.backup"))) == 2, "backups of both"
+        )
+    corrupt(place.state / LEDGER, 2)
+    with place.start() as process:
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "is corrupt" in said
+    assert "→ restore the backup of 20" in said
+    assert "Traceback" not in said
+    done = CliRunner().invoke(cli, ["restore", "--state-dir", str(place.state)])
+    assert done.exit_code == 0, done.output
+    with running(place) as process:
+        wait_until(lambda: process.poll() is None, "a living daemon")
