@@ -12,9 +12,9 @@ from costopt.cli.state import state_dir_option
 @click.command()
 @state_dir_option
 def restore(state_dir: Path) -> None:
-    """Put the daemon's backups in the place of corrupt files.
+    """Restore a daemon's corrupt files.
 
-    The newest sound copy of each file that is corrupt takes its place; events of the ledger that
+    The newest sound backup of each file that is corrupt takes its place; events of the ledger that
     are newer and can still be read are added to it. The corrupt file stays beside it. A file that
     is sound is left alone. End the daemon first.
     """
