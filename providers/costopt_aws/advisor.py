@@ -10,7 +10,7 @@ from typing import Any
 from costopt.domain.bucket import InterruptionBucket, hazard_from_bucket
 from costopt.domain.errors import ProviderError, ProviderUnavailableError
 from costopt.domain.estimate import Estimate
-from costopt_aws.kept import Kept
+from costopt.domain.kept import Kept
 from costopt_aws.web import fetch
 
 ADVISOR_URL = "https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"

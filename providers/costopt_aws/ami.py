@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from costopt.domain.errors import BadRequestError
+from costopt.domain.kept import Kept
 from costopt_aws.clients import Clients
 from costopt_aws.errors import asking, code_of
-from costopt_aws.kept import Kept
 
 DEEP_LEARNING = (
     "/aws/service/deeplearning/ami/x86_64/oss-nvidia-driver-gpu-pytorch-2.7-ubuntu-22.04/"

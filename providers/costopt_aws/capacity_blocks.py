@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.kept import Kept
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt_aws.clients import Clients
 from costopt_aws.errors import asking
-from costopt_aws.kept import Kept
 from costopt_aws.zones import Zones
 
 MINUTES_5_S = 300.0

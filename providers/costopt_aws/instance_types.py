@@ -9,10 +9,10 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
+from costopt.domain.kept import Kept
 from costopt.domain.market import CapacityType
 from costopt_aws.clients import Clients
 from costopt_aws.errors import asking
-from costopt_aws.kept import Kept
 
 DAY_S = 86400.0
 GPU_FAMILIES = ("g*", "p*")

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from costopt.domain.errors import BadRequestError, ProviderError
+from costopt.domain.fan_out import fan_out
 from costopt.domain.leftover import Leftover
 from costopt_aws import tags
 from costopt_aws.clients import Clients
 from costopt_aws.errors import asking, code_of
-from costopt_aws.fan_out import fan_out
 from costopt_aws.listing import Listing
 
 VOLUME = "volume"

@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import Any
 
 from costopt.domain.errors import ProviderError
+from costopt.domain.fan_out import fan_out
 from costopt.domain.fleet import Node
 from costopt_aws import tags
 from costopt_aws.clients import Clients
 from costopt_aws.errors import asking
-from costopt_aws.fan_out import fan_out
 from costopt_aws.instance import read_node
 from costopt_aws.node_book import NodeBook
 

@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 
 from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Estimate
+from costopt.domain.fan_out import fan_out
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.ports import PriceChange, PriceSeries
 from costopt.domain.quota import Quota
 from costopt_aws.advisor import SpotAdvisor
 from costopt_aws.capacity_blocks import CapacityBlocks
 from costopt_aws.clients import Clients
-from costopt_aws.fan_out import fan_out
 from costopt_aws.instance_types import InstanceTypes
 from costopt_aws.market_options import MarketOptions
 from costopt_aws.offerings import Offerings

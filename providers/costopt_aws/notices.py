@@ -10,11 +10,11 @@ from threading import RLock
 from typing import Any
 
 from costopt.domain.errors import ProviderError
+from costopt.domain.fan_out import fan_out
 from costopt.domain.fleet import Node
 from costopt.domain.market import Interruption
 from costopt_aws.clients import Clients
 from costopt_aws.errors import asking
-from costopt_aws.fan_out import fan_out
 from costopt_aws.node_book import NodeBook
 
 WARNING = "EC2 Spot Instance Interruption Warning"

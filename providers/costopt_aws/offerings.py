@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from datetime import datetime
 
+from costopt.domain.kept import Kept
 from costopt_aws.clients import Clients
 from costopt_aws.errors import asking
-from costopt_aws.kept import Kept
 
 HOURS_6_S = 6 * 3600.0
 MOST_NAMES = 200

@@ -8,12 +8,12 @@ from datetime import datetime
 
 from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.fan_out import fan_out
+from costopt.domain.kept import Kept
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt_aws.advisor import SpotAdvisor
 from costopt_aws.capacity_blocks import CapacityBlocks
-from costopt_aws.fan_out import fan_out
 from costopt_aws.instance_types import InstanceTypes, TypeFacts
-from costopt_aws.kept import Kept
 from costopt_aws.offerings import Offerings
 from costopt_aws.on_demand_prices import OnDemandPrices
 from costopt_aws.placement_scores import FEWEST_TYPES, PlacementScores

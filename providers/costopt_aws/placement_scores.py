@@ -7,9 +7,9 @@ from datetime import datetime
 
 from costopt.domain.errors import BadRequestError, ProviderError
 from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.kept import Kept
 from costopt_aws.clients import Clients
 from costopt_aws.errors import asking
-from costopt_aws.kept import Kept
 
 FEWEST_TYPES = 3
 """Named fewer types, AWS gives a low score whatever the capacity (EC2 User Guide)."""

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from costopt.domain.errors import ProviderUnavailableError
 from costopt.domain.estimate import Basis, Estimate
-from costopt_aws.kept import Kept
+from costopt.domain.kept import Kept
 from costopt_aws.web import fetch
 
 PRICE_FILE_URL = "https://pricing.us-east-1.amazonaws.com/offers/v1.0/aws/AmazonEC2/current"

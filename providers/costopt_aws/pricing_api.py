@@ -9,10 +9,10 @@ from typing import Any
 
 from costopt.domain.errors import ProviderError, ProviderUnavailableError
 from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.fan_out import fan_out
+from costopt.domain.kept import Kept
 from costopt_aws.clients import Clients
 from costopt_aws.errors import asking
-from costopt_aws.fan_out import fan_out
-from costopt_aws.kept import Kept
 
 HOME = "us-east-1"
 """The API answers in few regions, for all of them."""

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from costopt.domain.kept import Kept
 from costopt.domain.market import CapacityType
 from costopt.domain.quota import Quota
 from costopt_aws.clients import Clients
 from costopt_aws.errors import asking
-from costopt_aws.kept import Kept
 
 HOUR_S = 3600.0
 USABLE_S = 24 * HOUR_S

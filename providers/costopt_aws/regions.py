@@ -7,9 +7,9 @@ from datetime import datetime
 from difflib import get_close_matches
 
 from costopt.domain.errors import BadRequestError, ForbiddenError, ProviderError
+from costopt.domain.kept import Kept
 from costopt_aws.clients import Clients
 from costopt_aws.errors import asking
-from costopt_aws.kept import Kept
 
 DAY_S = 86400.0
 NOT_ENABLED = "not-opted-in"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from costopt.domain.errors import BadRequestError, ProviderError, ProviderUnavailableError
+from costopt.domain.fan_out import fan_out
 from costopt.domain.fleet import Node
 from costopt_aws.clients import Clients
 from costopt_aws.errors import asking, code_of
-from costopt_aws.fan_out import fan_out
 from costopt_aws.node_book import GRACE, NodeBook
 from costopt_aws.notices import Notices
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from costopt.domain.errors import ProviderError, ThrottledError
-from costopt_aws.fan_out import fan_out
-from costopt_aws.kept import Kept
+from costopt.domain.fan_out import fan_out
+from costopt.domain.kept import Kept
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -12,7 +12,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 AT_A_TIME = 8
-"""Calls in flight: AWS counts them by account and region, so few are enough and none too many."""
+"""Calls in flight: clouds count them by account, so few are enough."""
 
 
 def fan_out(
@@ -22,7 +22,7 @@ def fan_out(
     asked = tuple(dict.fromkeys(keys))
     if len(asked) <= 1:
         return {key: _answer(ask, key) for key in asked}
-    with ThreadPoolExecutor(min(at_a_time, len(asked)), thread_name_prefix="aws") as pool:
+    with ThreadPoolExecutor(min(at_a_time, len(asked)), thread_name_prefix="cloud") as pool:
         return dict(zip(asked, pool.map(lambda key: _answer(ask, key), asked), strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Answers of AWS that are kept for a while, so that a tick costs few calls."""
+"""Answers of a cloud that are kept for a while, so that a tick costs few calls."""
 
 from __future__ import annotations
 
