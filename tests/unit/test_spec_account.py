@@ -10,6 +10,8 @@ from costopt.domain.account import Account
 from costopt.domain.market import CapacityType
 from costopt.domain.quota import Quota
 from costopt.domain.tenant import Tenant
+from costopt.engine.clock import WallClock
+from costopt.session.account_cloud import connect_account
 from costopt.spec import SpecFileError, account_schema, detect_kind, load_account
 from costopt.spec.document import read_document
 
@@ -80,6 +82,13 @@ def test_an_account_is_told_from_its_kind_or_its_keys(tmp_path: Path, text: str)
 def test_a_contradiction_is_told_with_its_place(tmp_path: Path, text: str, problem: str) -> None:
     (told,) = refusal(tmp_path, text + "\n")
     assert told.startswith(problem)
+
+
+def test_the_example_on_aws_can_be_connected_to() -> None:
+    account = load_account(EXAMPLE.parents[1] / "aws" / "account.yaml")
+    assert account.store is not None
+    (provider,) = connect_account(account, (), WallClock())
+    assert provider.names == {"aws"}
 
 
 def test_an_account_names_its_clouds_with_their_options(tmp_path: Path) -> None:
