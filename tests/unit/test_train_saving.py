@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,13 @@ import pytest
 import torch
 
 from costopt.agent.status import TrainerStatus
+from costopt.agent.stop_notice import StopNotice
+from costopt.checkpoint.near.desk import Desk
+from costopt.checkpoint.near.gang_key import GangKey
+from costopt.checkpoint.near.memory import SnapshotMemory
+from costopt.checkpoint.near.near_tiers import Circle, NearTiers
+from costopt.checkpoint.near.peer import Peer
+from costopt.checkpoint.near.peer_server import PeerServer
 from costopt.domain.errors import CheckpointError
 from costopt.train.cadence import Cadence
 from costopt.train.checkpointer import Checkpointer
@@ -87,3 +95,104 @@ def test_the_interval_grows_to_what_a_save_takes_to_be_durable() -> None:
     cadence.saved(0.0, 9.0)
     assert cadence.interval_s == pytest.approx(900)
     assert not cadence.is_due()
+
+
+class Notice:
+    """A node that dies soon, whose uploads are slow."""
+
+    def __init__(self, left_s: float, upload_bytes_per_s: float | None = 1e6) -> None:
+        self.left_s, self.upload = left_s, upload_bytes_per_s
+
+    def __call__(self) -> StopNotice:
+        return StopNotice("notice: stop", None, time.time() + self.left_s, self.upload)
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    memory = SnapshotMemory(1 << 30)
+    server, key = PeerServer(memory), GangKey("j", 1, "secret")
+    server.key = key
+    circle = Circle(key, (Peer("n2", server.address, "b"),))
+    made = Desk(NearTiers(SnapshotMemory(1 << 30), circle=circle))
+    yield made
+    made.close()
+    server.close()
+
+
+def near_saving(folder: Path, desk: Desk, notice: Notice) -> tuple[Saving, Checkpointer]:
+    checkpointer = Checkpointer(folder / "c", near=desk.address)
+    saves = Saving(
+        checkpointer,
+        Cadence(interval_s=1e9),
+        Reporter(folder / "status.json", 0),
+        Group(),
+        lambda: {"weights": torch.ones(1_000_000)},
+        notice=notice,
+    )
+    return saves, checkpointer
+
+
+def test_where_the_upload_does_not_fit_in_the_notice_a_peer_is_told_of(
+    tmp_path: Path, desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saves, checkpointer = near_saving(tmp_path, desk, Notice(left_s=5.0))
+    saves.save_on_notice(3)
+    told = TrainerStatus.read(tmp_path / "status.json")
+    assert told is not None
+    assert told.saved_units == 0.0
+    assert "4 MB at 1.0 MB/s do not reach the store in the 5 s that are left" in told.message
+    assert "step 3 is in the memory of n2 (b)" in told.message
+    assert told.message in capsys.readouterr().err
+    checkpointer.close()
+
+
+@pytest.mark.parametrize("notice", [Notice(60.0), Notice(5.0, None)])
+def test_where_it_fits_or_nobody_knows_the_store_is_waited_for(
+    tmp_path: Path, desk: Desk, notice: Notice
+) -> None:
+    saves, checkpointer = near_saving(tmp_path, desk, notice)
+    saves.save_on_notice(3)
+    told = TrainerStatus.read(tmp_path / "status.json")
+    assert told is not None
+    assert told.saved_units == 3.0
+    checkpointer.close()
+
+
+def test_what_comes_from_a_near_tier_is_done_but_not_saved_and_saved_at_once(
+    tmp_path: Path, desk: Desk
+) -> None:
+    saves, checkpointer = near_saving(tmp_path, desk, Notice(60.0))
+    checkpointer.save(1, {"step": 1})
+    resource.prlimit(checkpointer.writer_pid or 0, resource.RLIMIT_FSIZE, (9999, 9999))
+    with pytest.raises(CheckpointError, match="file size limit"):
+        checkpointer.save(2, {"weights": torch.ones(1_000_000)})
+    checkpointer.close()
+    saves, checkpointer = near_saving(tmp_path, desk, Notice(60.0))
+    restored = saves.restore()
+    assert restored is not None
+    assert (restored.manifest.step, saves.has_saved(2)) == (2, False)
+    saves.tell_restored(2, "exact")
+    told = TrainerStatus.read(tmp_path / "status.json")
+    assert told is not None
+    assert (told.done_units, told.saved_units, told.checkpoints) == (2.0, 1.0, ())
+    assert told.message == "restored step 2 from the memory of this node"
+    assert saves.is_due()
+    saves.save(2)
+    saves.copied()
+    told = hear(saves, tmp_path / "status.json", lambda t: t.saved_units < 2)
+    assert (told.message, saves.is_due()) == ("", False)
+    checkpointer.close()
+
+
+def test_a_tier_that_fails_is_told_once_and_training_goes_on(
+    tmp_path: Path, desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desk.close()
+    saves, checkpointer = near_saving(tmp_path, desk, Notice(60.0))
+    for step in (1, 2):
+        saves.save_for_certain(step)
+    told = TrainerStatus.read(tmp_path / "status.json")
+    assert told is not None
+    assert (told.saved_units, "no copy in the memory tier" in told.message) == (2.0, True)
+    assert capsys.readouterr().err.count("no copy in the memory tier") == 1
+    checkpointer.close()

@@ -1,0 +1,173 @@
+"""Trainers that die: what is restored, from which tier, and that nothing older is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from costopt.agent.status import SavedCheckpoint
+from costopt.checkpoint.history import CheckpointHistory
+from costopt.checkpoint.near.desk import Desk
+from costopt.checkpoint.near.disk import SnapshotDisk
+from costopt.checkpoint.near.gang_key import GangKey
+from costopt.checkpoint.near.memory import SnapshotMemory
+from costopt.checkpoint.near.near_tiers import Circle, NearTiers
+from costopt.checkpoint.near.peer import Peer
+from costopt.checkpoint.near.peer_server import PeerServer
+from costopt.checkpoint.near.tier import Tier
+from costopt.train.checkpointer import Checkpointer, Restored
+
+KEY = GangKey("j", 1, "secret")
+SMALL, LARGE = 64, 300_000
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is shared by descriptors")
+
+TRAINER = """
+import os, resource, signal, sys, torch
+from costopt.checkpoint.name import CheckpointName
+from costopt.train.checkpointer import Checkpointer
+checkpointer = Checkpointer(sys.argv[1], near=sys.argv[2])
+checkpointer.save(1, {"weights": torch.full((64,), 1.0)})
+# From here on no file of the store can hold a state; the near tiers are others' files and memory.
+resource.prlimit(checkpointer.writer_pid, resource.RLIMIT_FSIZE, (100_000, 100_000))
+for step in range(2, int(sys.argv[3]) + 1):
+    checkpointer.begin(step, {"weights": torch.full((300_000,), float(step))})
+    assert "file size limit" in str(checkpointer.wait()[0].error)
+torn = checkpointer._queue._arenas[checkpointer._queue._free_slot()]
+torn.map[:1000] = bytes(1000)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+class Nodes:
+    """The near tiers of a node, and of another one that is its peer."""
+
+    def __init__(self, folder: Path) -> None:
+        self.uri = folder / "store"
+        self.peer = SnapshotMemory(1 << 30)
+        self.server = PeerServer(self.peer)
+        self.server.key = KEY
+        circle = Circle(KEY, (Peer("n2", self.server.address, "b"),))
+        disk = SnapshotDisk(folder / "disk", 1 << 30)
+        self.tiers = NearTiers(SnapshotMemory(1 << 30), disk, circle)
+        self.desk = Desk(self.tiers)
+
+    def close(self) -> None:
+        self.desk.close()
+        self.server.close()
+
+    def train(self, steps: int = 3) -> None:
+        """Save step 1 in the store and the others only near, and be killed in the next copy."""
+        ended = subprocess.run(
+            [sys.executable, "-c", TRAINER, str(self.uri), self.desk.address, str(steps)],
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+
+    def restored(self) -> tuple[Restored, Checkpointer]:
+        checkpointer = Checkpointer(self.uri, near=self.desk.address)
+        restored = checkpointer.restore()
+        assert restored is not None
+        weights = restored.state["weights"]
+        assert torch.equal(weights, torch.full_like(weights, restored.manifest.step))
+        return restored, checkpointer
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    made = Nodes(tmp_path)
+    yield made
+    made.close()
+
+
+def test_each_tier_takes_over_from_the_nearer_one(nodes: Nodes) -> None:
+    nodes.train()
+    restored, checkpointer = nodes.restored()
+    assert (restored.tier, restored.manifest.step) == (Tier.MEMORY, 3)
+    assert (restored.durable, restored.durable_step) == (False, 1)
+    assert checkpointer.refused == ()
+
+    damage(nodes.tiers.memory)
+    restored, checkpointer = nodes.restored()
+    assert (restored.tier, restored.manifest.step) == (Tier.DISK, 3)
+    assert "damaged" in checkpointer.refused[0].message
+    assert checkpointer.refused[0].uri == "the memory of this node"
+
+    assert nodes.tiers.disk is not None
+    nodes.tiers.disk.clear()
+    restored, checkpointer = nodes.restored()
+    assert (restored.tier, restored.node, restored.manifest.step) == (Tier.PEER, "n2", 3)
+    assert restored.whence == "the memory of n2"
+
+    damage(nodes.peer)
+    restored, checkpointer = nodes.restored()
+    assert (restored.tier, restored.manifest.step, restored.durable) == (Tier.STORE, 1, True)
+    assert len(checkpointer.refused) == 2
+
+
+def damage(memory: SnapshotMemory) -> None:
+    """Flip a bit: through the descriptor, since a node maps its trainers' memory for reading."""
+    for held in memory.held():
+        byte = os.pread(held.arena.descriptor, 1, 5000)[0]
+        os.pwrite(held.arena.descriptor, bytes([byte ^ 1]), 5000)
+
+
+def test_training_goes_on_from_there_in_the_store(nodes: Nodes) -> None:
+    nodes.train(steps=2)
+    restored, checkpointer = nodes.restored()
+    assert restored.manifest.step == 2
+    checkpointer.save(3, {"weights": torch.full((SMALL,), 3.0)})
+    newest, older = CheckpointHistory.open(str(nodes.uri)).list()[:2]
+    assert newest.is_newest
+    assert newest.manifest is not None
+    assert (newest.manifest.step, newest.manifest.parent) == (3, older.name)
+    assert older.in_line
+    restored, _ = nodes.restored()
+    assert (restored.manifest.step, restored.tier, restored.durable) == (3, Tier.MEMORY, True)
+
+
+def test_what_another_has_saved_since_is_not_undone(nodes: Nodes) -> None:
+    nodes.train()
+    alone = Checkpointer(nodes.uri)
+    alone.restore()
+    alone.save(2, {"weights": torch.full((SMALL,), 2.0)})
+    restored, _ = nodes.restored()
+    assert (restored.tier, restored.manifest.step) == (Tier.STORE, 2)
+
+
+def test_a_rollback_leaves_snapshots_behind(nodes: Nodes) -> None:
+    nodes.train()
+    history = CheckpointHistory.open(str(nodes.uri))
+    history.rollback(history.list()[-1].name)
+    restored, _ = nodes.restored()
+    assert (restored.tier, restored.manifest.step) == (Tier.STORE, 1)
+
+
+def test_without_an_agent_that_answers_it_is_the_store(nodes: Nodes) -> None:
+    nodes.train()
+    nodes.desk.close()
+    restored, checkpointer = nodes.restored()
+    assert (restored.tier, restored.manifest.step) == (Tier.STORE, 1)
+    assert "near tiers of this node" in checkpointer.refused[0].message
+    saved = checkpointer.save(2, {"weights": torch.full((SMALL,), 2.0)})
+    assert saved.units == 2.0
+    assert "near tiers" in checkpointer.kept()[0].complaint
+
+
+def test_on_a_notice_a_peer_is_enough(nodes: Nodes) -> None:
+    checkpointer = Checkpointer(nodes.uri, near=nodes.desk.address)
+    state = {"weights": torch.full((LARGE,), 1.0)}
+    kept = checkpointer.save_for_notice(1, state)
+    assert str(kept) == "the memory of n2 (b)"
+    nodes.tiers.circle = None
+    saved = checkpointer.save_for_notice(1, state)
+    assert isinstance(saved, SavedCheckpoint)
+    assert saved.name == nodes.restored()[0].name

@@ -1,0 +1,99 @@
+"""Where a trainer's time goes: the wait for data, and the share that still counts."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from costopt.agent.status import TrainerStatus
+from costopt.train.attach import attach
+from costopt.train.time_use import TimeUse
+
+
+def stepped(use: TimeUse, *steps: int, took_s: float = 2.0, waited_s: float | None = None) -> float:
+    now = 100.0 + 10 * steps[0]
+    for step in steps:
+        use.begin_step(now)
+        if waited_s is not None:
+            use.wait(waited_s / 2)
+            use.wait(waited_s / 2)
+        now += took_s
+        use.end_step(step, now)
+    return now
+
+
+def test_goodput_is_the_share_of_steps_in_the_time_since_the_process_began() -> None:
+    use = TimeUse(began=90.0)
+    assert use.goodput(100.0) is None
+    stepped(use, 1, 2, 3)
+    assert use.goodput(130.0) == pytest.approx(6 / 40)
+
+
+def test_steps_that_were_lost_count_no_more() -> None:
+    use = TimeUse(began=90.0)
+    stepped(use, 1, 2, 3)
+    use.go_back(1)
+    assert use.goodput(130.0) == pytest.approx(2 / 40)
+    stepped(use, 2)
+    assert use.goodput(130.0) == pytest.approx(4 / 40)
+
+
+def test_a_step_that_was_begun_anew_counts_once() -> None:
+    use = TimeUse(began=90.0)
+    use.begin_step(100.0)
+    use.wait(1.0)
+    use.begin_step(105.0)
+    use.wait(0.5)
+    use.end_step(1, 106.0)
+    assert use.goodput(110.0) == pytest.approx(1 / 20)
+    assert use.data_wait_share == pytest.approx(0.5)
+
+
+def test_the_wait_for_data_is_a_share_of_the_last_steps() -> None:
+    use = TimeUse(began=90.0)
+    stepped(use, *range(1, 200), waited_s=1.0)
+    assert use.data_wait_share == pytest.approx(0.5)
+    stepped(use, *range(200, 264), waited_s=0.0)
+    assert use.data_wait_share == 0.0
+
+
+def test_a_loop_that_fetches_by_itself_has_no_known_wait() -> None:
+    use = TimeUse(began=90.0)
+    stepped(use, 1, 2)
+    assert use.data_wait_share is None
+
+
+def test_a_warm_process_is_as_old_as_its_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COSTOPT_BEGAN_AT", repr(time.time() - 1000.0))
+    use = TimeUse()
+    now = time.monotonic()
+    use.begin_step(now)
+    use.end_step(1, now + 100.0)
+    assert use.goodput(now) == pytest.approx(0.1, rel=0.01)
+
+
+def test_a_loop_tells_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COSTOPT_STATUS_FILE", str(tmp_path / "status.json"))
+    model = nn.Linear(2, 1)
+
+    def data(step: int, shard: int) -> torch.Tensor:
+        time.sleep(0.02)
+        return torch.ones(2, 2)
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    job = attach(model, optimizer, None, data, global_batch=4, virtual_shards=2)
+    for _ in job.steps(5):
+        for batch in job.microbatches():
+            with job.microbatch(batch):
+                model(batch).sum().backward()
+        job.apply()
+    told = TrainerStatus.read(tmp_path / "status.json")
+    assert told is not None
+    assert told.data_wait_share is not None
+    assert 0.3 < told.data_wait_share <= 1.0
+    assert told.goodput is not None
+    assert 0.0 < told.goodput < 1.0
