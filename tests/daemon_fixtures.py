@@ -1,0 +1,149 @@
+"""A daemon over a simulated cloud whose faults a test turns on and off, ticked by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from costopt.daemon.daemon import Daemon
+from costopt.daemon.logs import NoLogs
+from costopt.daemon.settings import Settings
+from costopt.daemon.site import Site
+from costopt.daemon.views import JobStatus
+from costopt.domain.account import Account
+from costopt.domain.control import Mode
+from costopt.domain.errors import StoreError
+from costopt.domain.events import Event
+from costopt.domain.fleet import Node
+from costopt.domain.history import PoolHistory
+from costopt.domain.job import Job
+from costopt.domain.registry import Registry
+from costopt.engine.clock import VirtualClock
+from costopt.ledger.sqlite import SqliteLedger, open_ledger
+from costopt.market.hazard import LearnedHazard
+from costopt.registry.registry import REGISTRY, SqlRegistry, open_registry
+from tests.engine_fixtures import SAFE, SPOT_A, FaultyCloud, always
+from tests.market_fixtures import T0
+
+POLICY = """
+kind: policy
+version: 1
+name: plain
+strategy: {name: greedy_spot}
+risk: {reserve: 10m}
+"""
+
+AnyEvent = TypeVar("AnyEvent", bound=Event)
+
+
+class PacedVirtualClock(VirtualClock):
+    """Time that stands still until somebody sleeps."""
+
+    speed = 1.0
+
+
+def document(
+    name: str = "one", tenant: str = "default", hours: float = 4.0, nodes: int = 1, more: str = ""
+) -> str:
+    """A job of so many hours on one V100 per node."""
+    return (
+        f"kind: job\nversion: 1\nname: {name}\ntenant: {tenant}\n"
+        f"work: {{amount: {hours * 3600 * nodes:.0f}, unit: steps}}\ndeadline: 100h\n"
+        f"resources: {{gpu_models: [V100], min_nodes: {nodes}, max_nodes: {nodes}}}\n"
+        f"throughput: {{points: [{{gpu: V100, gpus: {nodes}, units_per_s: {nodes}}}]}}\n"
+        "checkpoint: {uri: saves, size_gib: 1, save: 10s, restore: 1m, interval: 10m}\n"
+        f"startup: 2m\nrun: [python, train.py]\n{more}"
+    )
+
+
+@dataclass
+class DaemonScene:
+    """A cloud and files that outlive the daemons made over them."""
+
+    folder: Path
+    account: Account = field(default_factory=Account)
+    histories: Sequence[PoolHistory] = (always(SPOT_A, 20, 1.0), always(SAFE, 20, 3.0))
+    mode: Mode = Mode.ENFORCE
+    answer_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        self.clock = PacedVirtualClock(T0)
+        self.cloud = FaultyCloud(self.clock, self.histories, 120.0)
+        self.unready: dict[str, str] = {}
+        self.retried: list[str] = []
+        self.said: list[str] = []
+        self.registry: Registry
+        self._open: list[SqliteLedger | SqlRegistry] = []
+        self.daemon = self.start()
+
+    def start(self) -> Daemon:
+        """One more daemon over the same files and cloud."""
+        registry = open_registry(self.folder / REGISTRY)
+        ledger = open_ledger(self.folder / "ledger.sqlite")
+        self._open += [registry, ledger]
+        self.registry, self.ledger = registry, ledger
+        settings = Settings(self.folder, self.mode, answer_s=self.answer_s, orphan_grace_s=600.0)
+        return Daemon(self._site(), registry, ledger, self.account, settings, self.said.append)
+
+    def restart(self) -> Daemon:
+        """A daemon in place of the one that was, which was killed."""
+        self.daemon.close()
+        self.daemon = self.start()
+        return self.daemon
+
+    def close(self) -> None:
+        self.daemon.close()
+        for each in self._open:
+            each.close()
+
+    def submit(self, *names: str, tenant: str = "default", hours: float = 4.0) -> None:
+        """Hand jobs in."""
+        for name in names:
+            text = document(name, tenant, hours)
+            self.daemon.service.submit(text, POLICY, workdir=str(self.folder), who="me")
+
+    def go(self, minutes: int) -> None:
+        """Ticks for this long, with all that the schedule does between them."""
+        for _ in range(minutes):
+            self.daemon.tick()
+            self.daemon.readiness.prepare()
+            self.clock.sleep(60)
+
+    def job(self, name: str = "one") -> JobStatus:
+        return self.daemon.service.job(name)
+
+    def events(self, kind: type[AnyEvent], job: str = "one") -> list[AnyEvent]:
+        """A job's events of one type, in order."""
+        return [r.event for r in self.ledger.events(job) if isinstance(r.event, kind)]
+
+    def living(self, job: str = "one") -> list[Node]:
+        """Its nodes in the cloud."""
+        nodes = self.cloud.inner.nodes("costopt")
+        return [node for node in nodes if node.state.alive and node.job == job]
+
+    def _site(self) -> Site:
+        return Site(
+            owner="costopt",
+            clock=self.clock,
+            providers=(self.cloud,),
+            runtime=self.cloud.runtime,
+            hazards=LearnedHazard({}),
+            notice_s=120.0,
+            fitted=_fitted,
+            receive=self._receive,
+            retry=lambda job: self.retried.append(job.name),
+            forecasts=lambda _: None,
+            logs=NoLogs(),
+            simulated=True,
+        )
+
+    def _receive(self, job: Job) -> None:
+        if job.name in self.unready:
+            raise StoreError(self.unready[job.name])
+
+
+def _fitted(job: Job) -> Job:
+    """As it is: the cloud's nodes are records."""
+    return job

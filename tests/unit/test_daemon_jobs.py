@@ -1,0 +1,217 @@
+"""Jobs come, wait, go on and go; daemons come and go too."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from costopt.domain.account import Account, AccountGuards
+from costopt.domain.control import Mode
+from costopt.domain.errors import SpecError
+from costopt.domain.events import JobFinished, LaunchIntended, NodeLaunched, WorkLost
+from costopt.domain.fleet import LaunchRequest
+from costopt.domain.submission import JobIntent
+from costopt.ledger.summary import JobState
+from tests.daemon_fixtures import POLICY, DaemonScene, document
+from tests.engine_fixtures import SPOT_A
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[DaemonScene]:
+    made = DaemonScene(tmp_path)
+    yield made
+    made.close()
+
+
+def test_jobs_run_to_their_end_and_stay_listed(scene: DaemonScene) -> None:
+    scene.submit("one", "two", hours=1.0)
+    scene.go(100)
+    states = {s.submission.name: s.summary.state for s in scene.daemon.service.jobs()}
+    assert states == {"one": JobState.FINISHED, "two": JobState.FINISHED}
+    assert scene.living() == scene.living("two") == []
+    scene.restart()
+    scene.go(2)
+    assert scene.job().summary.usd > 0
+    assert scene.job().summary.state is JobState.FINISHED
+    metrics = scene.daemon.service.metrics_snapshot()
+    assert metrics.launches == {"ok": 2, "failed": 0}
+    assert metrics.tick_count == 2
+
+
+def test_a_daemon_that_comes_back_goes_on(scene: DaemonScene) -> None:
+    scene.submit("one")
+    scene.go(60)
+    scene.restart()
+    scene.go(250)
+    assert len(scene.events(NodeLaunched)) == 1
+    assert len(scene.events(JobFinished)) == 1
+    assert scene.events(WorkLost) == []
+
+
+def test_a_paused_job_has_no_nodes_and_goes_on_when_it_is_resumed(scene: DaemonScene) -> None:
+    scene.submit("one")
+    scene.go(60)
+    scene.daemon.service.pause("one", "me")
+    scene.go(10)
+    assert scene.living() == []
+    assert scene.job().held_because == "paused"
+    assert scene.job().submission.intent is JobIntent.PAUSED
+    scene.restart()
+    scene.go(10)
+    assert scene.living() == []
+    scene.daemon.service.resume("one", "me")
+    scene.go(300)
+    assert len(scene.events(JobFinished)) == 1
+    assert scene.events(WorkLost) == []
+
+
+def test_a_cancelled_job_drains_and_never_runs_again(scene: DaemonScene) -> None:
+    scene.submit("one")
+    scene.go(60)
+    scene.daemon.service.cancel("one", "me")
+    scene.go(10)
+    assert scene.living() == []
+    assert scene.job().summary.state is JobState.STOPPED
+    assert scene.job().summary.saved_units > 0
+    with pytest.raises(SpecError, match="was cancelled"):
+        scene.daemon.service.resume("one", "me")
+
+
+def test_nothing_is_launched_before_a_job_is_ready(scene: DaemonScene) -> None:
+    scene.unready["one"] = "the store refused"
+    scene.submit("one")
+    scene.go(5)
+    assert scene.cloud.requests == []
+    assert scene.job().held_because == "the store refused"
+
+
+def test_priorities_reach_the_engine(tmp_path: Path) -> None:
+    scene = DaemonScene(tmp_path, Account(guards=AccountGuards(max_nodes=1)))
+    scene.submit("one", "two")
+    scene.go(20)
+    assert [len(scene.living(name)) for name in ("one", "two")] == [1, 0]
+    assert "waits for room" in scene.job("two").held_because
+    scene.daemon.service.reprioritize("two", 5, "me")
+    scene.go(20)
+    assert [len(scene.living(name)) for name in ("one", "two")] == [0, 1]
+    scene.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "policy", "said"),
+    [
+        ("kind: job\nversion: 1\n", "cheapest", "name"),
+        (document() + "surprise: 1\n", "cheapest", "surprise"),
+        (document(), "dearest", "no policy is named 'dearest'"),
+        (document(), "kind: policy\nversion: 1\nname: x\nwrong: 1\n", "wrong"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(
+    scene: DaemonScene, text: str, policy: str, said: str
+) -> None:
+    with pytest.raises(SpecError, match=said):
+        scene.daemon.service.submit(text, policy, workdir=str(scene.folder), who="me")
+    assert scene.daemon.service.jobs() == ()
+
+
+def test_a_name_is_given_once(scene: DaemonScene) -> None:
+    scene.submit("one")
+    with pytest.raises(SpecError, match="one"):
+        scene.submit("one")
+
+
+def test_a_second_daemon_stands_by(scene: DaemonScene) -> None:
+    scene.submit("one")
+    scene.go(2)
+    first, second = scene.daemon, scene.start()
+    second.tick()
+    assert not second.service.health().leads
+    assert len(scene.events(LaunchIntended)) == 1
+    first.close()
+    second.lead()
+    scene.daemon = second
+    scene.go(60)
+    assert second.service.health().leads
+    assert len(scene.events(LaunchIntended)) == 1
+    assert scene.job().summary.state is JobState.TRAINING
+
+
+def test_orphans_are_given_back_where_the_daemon_enforces(scene: DaemonScene) -> None:
+    scene.submit("one")
+    scene.go(2)
+    stray = LaunchRequest("costopt", "lost", SPOT_A, 1, "lost-1")
+    foreign = replace(stray, owner="others", key="others-1")
+    (orphan,) = scene.cloud.inner.launch(stray)
+    scene.cloud.inner.launch(foreign)
+    scene.go(5)
+    scene.daemon.sweep()
+    assert len(scene.living("lost")) == 1, "it is too young"
+    scene.go(10)
+    scene.daemon.service.set_mode(Mode.OBSERVE, "me")
+    scene.daemon.sweep()
+    assert len(scene.living("lost")) == 1
+    (told,) = scene.daemon.service.fleet().orphans
+    assert orphan.node_id in told
+    assert "the ledger knows of no job 'lost'" in told
+    scene.daemon.service.set_mode(Mode.ENFORCE, "me")
+    scene.daemon.sweep()
+    assert scene.living("lost") == []
+    assert scene.daemon.service.fleet().orphans == ()
+    assert len(scene.living("one")) == 1
+    others = scene.cloud.inner.nodes("others")
+    assert [node.state.alive for node in others] == [True]
+
+
+def test_a_guard_is_on_where_the_account_names_none(scene: DaemonScene) -> None:
+    for number in range(4):
+        text = document(f"job{number}", nodes=20)
+        scene.daemon.service.submit(text, POLICY, workdir=str(scene.folder), who="me")
+    scene.cloud.silent.add("launch")
+    scene.go(3)
+    held = [s.held_because for s in scene.daemon.service.jobs()]
+    assert sum("of the account's guards" in why for why in held) == 1
+
+
+def test_a_failing_ledger_is_told_and_survived(scene: DaemonScene) -> None:
+    scene.submit("one")
+    scene.go(2)
+    assert scene.daemon.service.health().ready
+    scene.ledger.close()
+    scene.daemon.tick()
+    health = scene.daemon.service.health()
+    assert not health.ready
+    assert scene.said
+    assert [a.kind for a in scene.daemon.service.alerts()] == ["tick"]
+    scene.restart()
+    scene.go(2)
+    assert scene.daemon.service.health().ready
+
+
+def test_a_silent_provider_is_named(scene: DaemonScene) -> None:
+    scene.submit("one")
+    scene.go(5)
+    scene.cloud.silent |= {"offers", "nodes", "notices"}
+    scene.go(2)
+    assert scene.daemon.service.market().silent == {"aws": "offers: no answer"}
+    assert len(scene.job().nodes) == 1, "what was known is still there"
+    scene.cloud.silent.clear()
+    scene.go(1)
+    assert scene.daemon.service.market().silent == {}
+
+
+def test_figures_of_fleet_and_market(scene: DaemonScene) -> None:
+    scene.submit("one")
+    scene.go(10)
+    fleet = scene.daemon.service.fleet()
+    assert [(n.job, n.pool) for n in fleet.nodes] == [("one", str(SPOT_A))]
+    assert fleet.usd_per_hour == 1.0
+    market = scene.daemon.service.market()
+    assert {str(r.offer.pool): r.price_age_s for r in market.rows}[str(SPOT_A)] == 0.0
+    (row,) = scene.daemon.service.decisions()
+    assert scene.daemon.service.decision(row.decision.decision_id).decision == row.decision
+    assert scene.daemon.service.decisions("one")[0].decision == row.decision
+    shutil.rmtree(scene.folder / "learned")
