@@ -1,0 +1,120 @@
+"""A provider that is slow delays nobody for long."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from threading import Event
+
+import pytest
+
+from costopt.daemon.patient import PatientProvider, patient
+from costopt.daemon.price_cache import PriceCache
+from costopt.domain.bill import NodeBill
+from costopt.domain.errors import LeadershipLostError, NoCapacityError, ProviderUnavailableError
+from costopt.domain.fleet import LaunchRequest, Node
+from costopt.domain.partial import PartlySilent
+from costopt.domain.ports import BillSource
+from costopt.engine.clock import VirtualClock
+from tests.engine_fixtures import SPOT_A, FaultyCloud, always
+from tests.market_fixtures import T0
+
+REQUEST = LaunchRequest("costopt", "job", SPOT_A, 1, "key")
+
+
+class SlowCloud(FaultyCloud):
+    """Its launches wait until they are let go."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__(clock, [always(SPOT_A, 3, 1.0)], 0.0)
+        self.may_answer = Event()
+
+    def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
+        self.may_answer.wait(20)
+        return super().launch(request)
+
+
+class BillingCloud(FaultyCloud):
+    def bill(self, node: Node) -> NodeBill | None:
+        return None
+
+
+@pytest.fixture
+def cloud() -> Iterator[SlowCloud]:
+    made = SlowCloud(VirtualClock(T0))
+    yield made
+    made.may_answer.set()
+
+
+def _patient(cloud: FaultyCloud, answer_s: float = 0.1) -> PatientProvider:
+    return patient(cloud, answer_s, lambda: None)
+
+
+def test_a_late_answer_is_unknown_and_the_launch_is_there_when_asked_again(
+    cloud: SlowCloud,
+) -> None:
+    provider = _patient(cloud)
+    began_s = time.monotonic()
+    with pytest.raises(ProviderUnavailableError, match="did not answer to launch within"):
+        provider.launch(REQUEST)
+    with pytest.raises(ProviderUnavailableError, match="has not yet answered to launch"):
+        provider.nodes("costopt")
+    assert time.monotonic() - began_s < 5
+    cloud.may_answer.set()
+    patient_again = _patient(cloud, 10.0)
+    (node,) = patient_again.launch(REQUEST)
+    assert [n.node_id for n in patient_again.nodes("costopt")] == [node.node_id]
+    for each in (provider, patient_again):
+        each.close()
+
+
+def test_refusals_pass_through(cloud: SlowCloud) -> None:
+    cloud.may_answer.set()
+    cloud.refusing.add(SPOT_A)
+    provider = _patient(cloud, 10.0)
+    with pytest.raises(NoCapacityError):
+        provider.launch(REQUEST)
+    assert provider.names == cloud.names
+    provider.close()
+
+
+def test_who_may_not_act_asks_for_nothing(cloud: SlowCloud) -> None:
+    def lost() -> None:
+        raise LeadershipLostError("another daemon leads")
+
+    provider = patient(cloud, 10.0, lost)
+    for act in (lambda: provider.launch(REQUEST), lambda: provider.terminate("x")):
+        with pytest.raises(LeadershipLostError):
+            act()
+    assert cloud.requests == []
+    assert cloud.released == []
+    assert provider.nodes("costopt") == ()
+    provider.close()
+
+
+def test_it_can_do_what_the_provider_can(cloud: SlowCloud) -> None:
+    assert not isinstance(_patient(cloud), BillSource | PartlySilent)
+    billing = BillingCloud(VirtualClock(T0), [always(SPOT_A, 3, 1.0)], 0.0)
+    assert isinstance(_patient(billing), BillSource)
+    assert not isinstance(_patient(billing), PartlySilent)
+
+
+def test_prices_that_are_not_told_anew_grow_old(cloud: SlowCloud) -> None:
+    clock = VirtualClock(T0)
+    cache = PriceCache(cloud, clock)
+    provider = patient(cloud, 10.0, lambda: None, cache)
+    with pytest.raises(ProviderUnavailableError, match="was not asked yet"):
+        provider.offers(T0)
+    (told,) = cloud.inner.offers(T0)
+    assert told.price_usd_per_hour is not None
+    cloud.told_prices[SPOT_A] = replace(told.price_usd_per_hour, observed_at=None)
+    cache.refresh()
+    clock.sleep(7200)
+    cloud.silent.add("offers")
+    with pytest.raises(ProviderUnavailableError):
+        cache.refresh()
+    (offer,) = provider.offers(clock.now())
+    assert offer.price_usd_per_hour is not None
+    assert offer.price_usd_per_hour.age_s(clock.now()) == 7200
+    provider.close()
