@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -169,14 +170,14 @@ def test_who_answers_without_the_secret_is_not_believed() -> None:
 def test_a_node_that_hears_late_of_a_new_generation_is_waited_for(node: Node) -> None:
     key = GangKey("j", 4, "next")
     given = held(7)
-    sleep = peer_module.time.sleep
+    sleep = time.sleep
 
     def hear(_: float) -> None:
         node.server.key = key
         sleep(0.01)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(peer_module.time, "sleep", hear)
+        patch.setattr(time, "sleep", hear)
         node.peer.give(key, given.snapshot, given.view)
     assert node.steps() == [7]
 

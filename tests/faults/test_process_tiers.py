@@ -1,0 +1,178 @@
+"""Agents and trainers as they run: a crash, a notice that is too short, a gang on other nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from costopt.agent.agent import Agent
+from costopt.agent.gang import Gang
+from costopt.agent.heartbeat import Heartbeat, NodeActivity
+from costopt.agent.launcher import Launcher
+from costopt.agent.mailbox import Mailbox
+from costopt.agent.notices.notice_file import FileNotices
+from costopt.agent.settings import AgentSettings
+from costopt.store.folder import FileStore
+
+ROOT = Path(__file__).parents[2]
+UNITS = 10_000
+SCRIPT = """\
+import json, os, pathlib, resource, time
+if os.environ["RANK"] != "0":
+    time.sleep(300)
+os.environ["WORLD_SIZE"] = "1"
+import torch
+from torch import nn
+from costopt.train import attach, saving
+saving.FAILED_SAVES_ALLOWED = 10**6
+model = nn.Linear(1000, 1000)
+job = attach(model, torch.optim.SGD(model.parameters(), lr=0.0))
+here = pathlib.Path(os.environ["COSTOPT_NODE"] + ".step")
+checkpointer = job._saving._checkpointer
+saved = pathlib.Path("saved")
+for step in job.steps(10_000):
+    time.sleep(0.01)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    with torch.no_grad():
+        model.bias.fill_(float(step + 1))
+    stored = any(pathlib.Path("ckpt").glob("step-*/manifest.json"))
+    if checkpointer.writer_pid and stored:
+        # The store takes no state any more, as if the upload never ended.
+        saved.touch()
+        resource.prlimit(checkpointer.writer_pid, resource.RLIMIT_FSIZE, (100_000, 100_000))
+    job.apply()
+    assert float(model.bias[0]) == job.step
+    here.write_text(f"{job.step} {os.getpid()}")
+"""
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is shared by descriptors")
+
+
+class Fleet:
+    """Agents as threads, each with its trainer as a process, and the controller's mailbox."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = FileStore(folder / "mail")
+        self.mailbox = Mailbox(self.store, "j")
+        self.agents: dict[str, Agent] = {}
+        self.threads: list[threading.Thread] = []
+        (folder / "trainer.py").write_text(SCRIPT)
+
+    def launch(self, *names: str) -> None:
+        for name in names:
+            settings = AgentSettings(
+                "j",
+                name,
+                self.folder / f"node-{name}",
+                launcher=Launcher.DIRECT,
+                poll_s=0.02,
+                heartbeat_s=0.1,
+                judge_s=0.2,
+                grace_s=2.0,
+            )
+            agent = Agent(settings, self.store, FileNotices(self.folder / f"{name}.notice"))
+            self.agents[name] = agent
+            self.threads.append(threading.Thread(target=agent.run))
+            self.threads[-1].start()
+
+    def form(self, generation: int, *members: str) -> None:
+        self.mailbox.post_gang(
+            Gang(
+                "j",
+                generation,
+                members,
+                ("python", "trainer.py"),
+                str(self.folder),
+                0.0,
+                total_units=UNITS,
+                checkpoint_uri=str(self.folder / "ckpt"),
+                checkpoint_interval_s=0.3,
+                zones=tuple(f"r/{name}" for name in members),
+                secret=f"secret-{generation}",
+            )
+        )
+
+    def beat(self, name: str) -> Heartbeat:
+        beat = self.mailbox.heartbeat(name)
+        assert beat is not None
+        return beat
+
+    def step(self, name: str) -> int:
+        path = self.folder / f"{name}.step"
+        return int((path.read_text().split() or ["0"])[0]) if path.exists() else 0
+
+    def near_step(self, name: str) -> int:
+        """The newest that the node's memory holds."""
+        held = self.agents[name]._snapshots._tiers.memory.held()
+        return max((each.snapshot.manifest.step for each in held), default=0)
+
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        end = time.monotonic() + 90
+        while not holds():
+            assert time.monotonic() < end, f"{what}: {self.logs()}"
+            time.sleep(0.02)
+
+    def logs(self) -> str:
+        beats = "\n".join(str(self.mailbox.heartbeat(name)) for name in self.agents)
+        logs = "\n".join(path.read_text()[-2000:] for path in self.folder.rglob("trainer-*.log"))
+        return f"{beats}\n{logs}"
+
+    def log(self, name: str) -> str:
+        return "".join(p.read_text() for p in (self.folder / f"node-{name}").glob("trainer-*.log"))
+
+    def close(self) -> None:
+        for agent in self.agents.values():
+            agent.leave()
+        for thread in self.threads:
+            thread.join()
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'providers'}")
+    made = Fleet(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_crash_a_short_notice_and_other_nodes(fleet: Fleet) -> None:
+    fleet.launch("n1", "n2")
+    fleet.form(1, "n1", "n2")
+    fleet.until((fleet.folder / "saved").exists, "a first checkpoint in the store")
+    durable = fleet.step("n1")
+    fleet.until(lambda: fleet.near_step("n1") > durable + 5, "a snapshot that is only near")
+    fleet.until(lambda: fleet.near_step("n2") > durable + 5, "the peer has it too")
+
+    near = fleet.near_step("n1")
+    os.kill(int((fleet.folder / "n1.step").read_text().split()[1]), signal.SIGKILL)
+    fleet.until(lambda: fleet.beat("n1").state is NodeActivity.FAILED, "the trainer is gone")
+    assert fleet.beat("n1").saved_units < near
+    fleet.form(2, "n1", "n2")
+    fleet.until(lambda: "from the memory of this node" in fleet.log("n1"), "restored from memory")
+    assert int(fleet.log("n1").split("restored step ")[1].split()[0]) >= near
+    fleet.until(lambda: fleet.step("n1") > near + 5, "it trains on")
+    fleet.until(lambda: fleet.beat("n1").goodput is not None, "goodput is told")
+    at = datetime.now(UTC)
+    end = at + timedelta(seconds=1.5)
+    notice = {"action": "terminate", "noticed_at": at.isoformat(), "time": end.isoformat()}
+    (fleet.folder / "n1.notice").write_text(json.dumps(notice))
+    fleet.until(lambda: fleet.beat("n1").state is NodeActivity.STOPPED, "it stops on the notice")
+    assert "do not reach the store" in fleet.beat("n1").message
+    assert "the memory of n2 (r/n2)" in fleet.beat("n1").message
+    last = fleet.step("n1") + 1  # the script writes its step behind apply(), which ends it
+    fleet.agents["n1"].leave()
+    fleet.launch("n3")
+    fleet.form(3, "n3", "n2")
+    fleet.until(lambda: "from the memory of n2" in fleet.log("n3"), "restored from the peer")
+    assert f"restored step {last} from the memory of n2" in fleet.log("n3")
+    fleet.until(lambda: fleet.step("n3") > last, "it trains on elsewhere")
