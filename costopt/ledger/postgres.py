@@ -7,7 +7,7 @@ from a number miss nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -20,6 +20,14 @@ from costopt.domain.events import Event
 from costopt.domain.ports import RecordedEvent
 from costopt.ledger.codec import decode, encode
 from costopt.ledger.fence import check_fence
+from costopt.ledger.kept_folds import (
+    FOLDS,
+    FOLDS_OF_JOB,
+    KEEP_FOLD,
+    LAST_SEQS,
+    Fold,
+    fold_row,
+)
 from costopt.ledger.postgres_leadership import PostgresLeadership
 from costopt.ledger.postgres_lock import controller_lock
 from costopt.ledger.postgres_migrations import STEPS
@@ -43,19 +51,6 @@ _INSERT = text(
 _PAGE = text("SELECT seq, body FROM events WHERE seq > :after ORDER BY seq LIMIT :most")
 _PAGE_OF_JOB = text(
     "SELECT seq, body FROM events WHERE job = :job AND seq > :after ORDER BY seq LIMIT :most"
-)
-# Hops from name to name in the index: a plain GROUP BY would read every event.
-_JOBS = text(
-    """
-    WITH RECURSIVE names (job) AS (
-        SELECT min(job) FROM events
-        UNION ALL
-        SELECT (SELECT min(job) FROM events WHERE job > names.job)
-        FROM names WHERE names.job IS NOT NULL
-    )
-    SELECT job FROM names WHERE job IS NOT NULL
-    ORDER BY (SELECT min(seq) FROM events WHERE events.job = names.job)
-    """
 )
 
 
@@ -125,8 +120,25 @@ class PostgresLedger:
 
     def jobs(self) -> tuple[str, ...]:
         """The names of all jobs, in the order of their first event."""
+        return tuple(self.last_seqs())
+
+    def last_seqs(self) -> dict[str, int]:
+        """The number of each job's last event, in the order of their first. Raises LedgerError."""
         with self.database.reading() as connection:
-            return tuple(connection.scalars(_JOBS))
+            return {row.job: row.seq for row in connection.execute(text(LAST_SEQS))}
+
+    def folds(self, part: str, job: str | None = None) -> dict[str, Fold]:
+        """What was kept of one job or of all, by job. Raises LedgerError."""
+        query = text(FOLDS if job is None else FOLDS_OF_JOB)
+        values = {"part": part} | ({} if job is None else {"job": job})
+        with self.database.reading() as connection:
+            return {job: Fold(*kept) for job, *kept in connection.execute(query, values)}
+
+    def keep_folds(self, part: str, folds: Mapping[str, Fold]) -> None:
+        """Keep these in the place of older ones. Raises LedgerError."""
+        rows = [fold_row(part, job, fold) for job, fold in folds.items()]
+        with self.database.writing() as connection:
+            connection.execute(text(KEEP_FOLD), rows)
 
     @contextmanager
     def exclusive(self, job: str) -> Iterator[None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import Lock
@@ -22,23 +22,19 @@ from costopt.domain.ports import RecordedEvent
 from costopt.ledger.codec import decode, encode
 from costopt.ledger.fence import check_fence
 from costopt.ledger.file_leadership import FileLeadership
+from costopt.ledger.kept_folds import (
+    FOLDS,
+    FOLDS_OF_JOB,
+    KEEP_FOLD,
+    LAST_SEQS,
+    Fold,
+    fold_row,
+)
 from costopt.ledger.lock import controller_lock
 from costopt.ledger.migrations import migrate
 
 BUSY_TIMEOUT_S = 10.0
 PAGE_EVENTS = 1000
-
-# Hops from name to name in the index: a plain GROUP BY would read every event.
-_JOBS = """
-    WITH RECURSIVE names (job) AS (
-        SELECT min(job) FROM events
-        UNION ALL
-        SELECT (SELECT min(job) FROM events WHERE job > names.job)
-        FROM names WHERE names.job IS NOT NULL
-    )
-    SELECT job FROM names WHERE job IS NOT NULL
-    ORDER BY (SELECT min(seq) FROM events WHERE events.job = names.job)
-"""
 
 
 def open_ledger(path: Path | str, *, create: bool = True) -> SqliteLedger:
@@ -99,8 +95,22 @@ class SqliteLedger:
 
     def jobs(self) -> tuple[str, ...]:
         """The names of all jobs, in the order of their first event."""
-        rows = self._read(_JOBS, ())
-        return tuple(job for (job,) in rows)
+        return tuple(self.last_seqs())
+
+    def last_seqs(self) -> dict[str, int]:
+        """The number of each job's last event, in the order of their first. Raises LedgerError."""
+        return dict(self._read(LAST_SEQS, ()))
+
+    def folds(self, part: str, job: str | None = None) -> dict[str, Fold]:
+        """What was kept of one job or of all, by job. Raises LedgerError."""
+        rows = self._read(FOLDS if job is None else FOLDS_OF_JOB, {"part": part, "job": job})
+        return {job: Fold(*kept) for job, *kept in rows}
+
+    def keep_folds(self, part: str, folds: Mapping[str, Fold]) -> None:
+        """Keep these in the place of older ones. Raises LedgerError."""
+        rows = [fold_row(part, job, fold) for job, fold in folds.items()]
+        with self._lock, self._writing():
+            self._connection.executemany(KEEP_FOLD, rows)
 
     def last_seq(self) -> int:
         """The number of the last event, 0 where there is none. Raises LedgerError."""
@@ -171,7 +181,7 @@ class SqliteLedger:
             (job, after, PAGE_EVENTS),
         )
 
-    def _read(self, query: str, parameters: tuple[object, ...]) -> list[Any]:
+    def _read(self, query: str, parameters: tuple[object, ...] | dict[str, object]) -> list[Any]:
         with self._lock:
             try:
                 return self._connection.execute(query, parameters).fetchall()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, Self
 
 from costopt.database.place import is_url
 from costopt.domain.ports import Ledger
+from costopt.ledger.kept_folds import Fold
 
 
 class Leadership(Protocol):
@@ -69,6 +71,18 @@ class StoredLedger(Ledger, Protocol):
 
     def jobs(self) -> tuple[str, ...]:
         """The names of all jobs, in the order of their first event. Raises LedgerError."""
+        ...
+
+    def last_seqs(self) -> dict[str, int]:
+        """The number of each job's last event, in the order of their first. Raises LedgerError."""
+        ...
+
+    def folds(self, part: str, job: str | None = None) -> dict[str, Fold]:
+        """What was kept of one job or of all, by job. Raises LedgerError."""
+        ...
+
+    def keep_folds(self, part: str, folds: Mapping[str, Fold]) -> None:
+        """Keep these in the place of older ones. Raises LedgerError."""
         ...
 
     def exclusive(self, job: str) -> AbstractContextManager[None]:

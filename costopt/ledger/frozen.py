@@ -1,0 +1,169 @@
+"""A job's account as JSON, and back: what its fold has come to, to go on from.
+
+Only the classes named here are read back, so that a damaged or forged text makes no other object.
+A node that the account holds in two places is one object again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any
+
+from costopt.domain.errors import LedgerError
+from costopt.domain.events import Event
+from costopt.domain.market import Pool
+from costopt.ledger.account import JobAccount
+from costopt.ledger.bill import Bill
+from costopt.ledger.codec import decode, encode
+from costopt.ledger.curve import ProgressPoint
+from costopt.ledger.launch import LaunchAccount
+from costopt.ledger.measured import EnergyMeter, MeasuredAccount
+from costopt.ledger.meter import BusyMeter, CostMeter, PowerMeter
+from costopt.ledger.node import NodeAccount
+from costopt.ledger.transfers import TransferAccount
+from costopt.ledger.work import WorkAccount
+
+_CLASSES: tuple[type[Any], ...] = (
+    JobAccount,
+    WorkAccount,
+    LaunchAccount,
+    TransferAccount,
+    MeasuredAccount,
+    Bill,
+    NodeAccount,
+    CostMeter,
+    BusyMeter,
+    EnergyMeter,
+    PowerMeter,
+)
+_NUMBERS = {kind: number for number, kind in enumerate(_CLASSES)}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_FOLDING = ("costopt.ledger", "costopt.domain")
+
+
+def freeze(account: JobAccount) -> str:
+    """The account as JSON. Raises LedgerError for one that cannot be kept."""
+    try:
+        return json.dumps(_Writer().pack(account), separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise LedgerError(f"the account of {account.job!r} cannot be kept: {error}") from error
+
+
+def thaw(text: str) -> JobAccount:
+    """The account that ``freeze`` wrote, by the same code. Raises LedgerError for another text."""
+    try:
+        account = _Reader().unpack(json.loads(text))
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise LedgerError("a kept account cannot be read", hint="it is folded anew") from error
+    if not isinstance(account, JobAccount):
+        raise LedgerError("a kept account is none", hint="it is folded anew")
+    return account
+
+
+@cache
+def code_digest() -> str:
+    """Of the code that folds and keeps accounts: what another code has kept is not used."""
+    digest = sha256()
+    for package in _FOLDING:
+        for file in sorted(files(package).iterdir(), key=lambda file: file.name):
+            if file.name.endswith(".py"):
+                digest.update(file.name.encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+class _Writer:
+    """Values as JSON: scalars as they are, all else as [letter, …]."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}
+        self._by_type: dict[type[Any], Callable[[Any], list[Any]]] = {
+            ProgressPoint: lambda point: [
+                "c",
+                _micros(point.at),
+                point.done_units,
+                point.saved_units,
+            ],
+            datetime: lambda at: ["t", _micros(at)],
+            Pool: lambda pool: ["p", str(pool)],
+            dict: lambda items: ["d", [[self.pack(k), self.pack(v)] for k, v in items.items()]],
+            list: lambda items: ["l", [self.pack(item) for item in items]],
+            tuple: lambda items: ["u", [self.pack(item) for item in items]],
+            frozenset: lambda items: ["s", sorted(self.pack(item) for item in items)],
+            **dict.fromkeys(_CLASSES, self._object),
+        }
+
+    def pack(self, value: Any) -> Any:
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        if isinstance(value, Event):
+            return ["e", encode(value)]
+        if type(value) not in self._by_type:
+            raise TypeError(f"no JSON for {type(value).__name__}")
+        return self._by_type[type(value)](value)
+
+    def _object(self, value: Any) -> list[Any]:
+        if id(value) in self._seen:
+            return ["r", self._seen[id(value)]]
+        self._seen[id(value)] = len(self._seen)
+        kind = type(value)
+        values = [self.pack(getattr(value, name)) for name in _names()[kind]]
+        return ["o", _NUMBERS[kind], values]
+
+
+class _Reader:
+    """The inverse."""
+
+    def __init__(self) -> None:
+        self._made: list[Any] = []
+        self._by_letter: dict[str, Callable[..., Any]] = {
+            "c": lambda at, done, saved: ProgressPoint(_time(at), done, saved),
+            "t": _time,
+            "e": decode,
+            "p": Pool.parse,
+            "d": lambda items: {self.unpack(key): self.unpack(item) for key, item in items},
+            "l": lambda items: [self.unpack(item) for item in items],
+            "u": lambda items: tuple(self.unpack(item) for item in items),
+            "s": lambda items: frozenset(self.unpack(item) for item in items),
+            "r": lambda number: self._made[number],
+            "o": self._object,
+        }
+
+    def unpack(self, value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        return self._by_letter[value[0]](*value[1:])
+
+    def _object(self, number: int, values: list[Any]) -> Any:
+        kind = _CLASSES[number]
+        made: Any = object.__new__(kind)
+        self._made.append(made)
+        for name, value in zip(_names()[kind], values, strict=True):
+            setattr(made, name, self.unpack(value))
+        return made
+
+
+@cache
+def _names() -> dict[type[Any], tuple[str, ...]]:
+    """The attributes of each class's objects, in a fixed order."""
+    return {kind: _names_of(kind) for kind in _CLASSES}
+
+
+def _names_of(kind: type[Any]) -> tuple[str, ...]:
+    slots = getattr(kind, "__slots__", None)
+    if slots is not None:
+        return tuple(sorted(slots))
+    return tuple(sorted(vars(JobAccount("") if kind is JobAccount else kind())))
+
+
+def _micros(at: datetime) -> int:
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def _time(micros: int) -> datetime:
+    return _EPOCH + micros * _MICROSECOND

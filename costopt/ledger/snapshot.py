@@ -1,0 +1,139 @@
+"""Folds that go on from where the last ones were kept, so that old events need not be read again.
+
+Kept are a job's account and, while it has no nodes, its summary. What another version of the code
+has kept is folded anew.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+
+from costopt.domain.errors import LedgerError
+from costopt.ledger.account import JobAccount
+from costopt.ledger.frozen import code_digest, freeze, thaw
+from costopt.ledger.kept_folds import Fold
+from costopt.ledger.stored import StoredLedger
+from costopt.ledger.summary import JobState, JobSummary
+
+ACCOUNT = "account"
+SUMMARY = "summary"
+LEAST_EVENTS = 200
+"""An account is kept again once it has grown by so many events."""
+_TIMES = ("now", "start_at", "deadline_at", "finished_at")
+NowOf = Callable[[str, datetime], datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A job's account after event ``seq``; ``last_at`` is the latest time of any of its events.
+
+    ``fresh`` events were read, the others had been folded before.
+    """
+
+    account: JobAccount
+    seq: int
+    last_at: datetime
+    fresh: int
+
+
+def folded(ledger: StoredLedger, job: str) -> Folded:
+    """The account of a job. Raises LedgerError, also where the ledger holds nothing of it."""
+    kept = _kept(ledger, ACCOUNT, job).get(job)
+    before = None if kept is None else _thawed(kept)
+    account = JobAccount(job) if before is None else before.account
+    seq = 0 if before is None else before.seq
+    last_at = None if before is None else before.last_at
+    fresh = 0
+    for recorded in ledger.events(job, seq):
+        account.apply(recorded.event)
+        seq, at, fresh = recorded.seq, recorded.event.at, fresh + 1
+        last_at = at if last_at is None else max(last_at, at)
+    if last_at is None:
+        raise LedgerError(f"the ledger holds nothing of job {job!r}", hint="check the job's name")
+    return Folded(account, seq, last_at, fresh)
+
+
+def summaries(ledger: StoredLedger, now_of: NowOf) -> Iterator[JobSummary]:
+    """Every job's figures, in the order of their first event.
+
+    ``now_of(job, last_at)`` is the present of a job's clock, not before ``last_at``. Raises
+    LedgerError.
+    """
+    kept = _kept(ledger, SUMMARY)
+    for job, seq in ledger.last_seqs().items():
+        fold = kept.get(job)
+        if fold is not None and fold.seq == seq:
+            summary = _summary(fold)
+            yield _later(summary, now_of(job, summary.now))
+        else:
+            known = folded(ledger, job)
+            yield known.account.summary(now_of(job, known.last_at))
+
+
+def keep_snapshots(ledger: StoredLedger) -> int:
+    """Keep the folds of all jobs that have grown; returns of how many. Raises LedgerError."""
+    at_rest, count = _kept(ledger, SUMMARY), 0
+    for job, seq in ledger.last_seqs().items():
+        known = at_rest.get(job)
+        if known is None or known.seq != seq:
+            count += _keep(ledger, folded(ledger, job))
+    return count
+
+
+def _keep(ledger: StoredLedger, known: Folded) -> bool:
+    rests = not known.account.live_nodes()
+    if not rests and known.fresh < LEAST_EVENTS:
+        return False
+    job, code = known.account.job, code_digest()
+    if known.fresh:
+        text = f"{known.last_at.astimezone(UTC).isoformat()}\n{freeze(known.account)}"
+        body = zlib.compress(text.encode("ascii"), 1)
+        ledger.keep_folds(ACCOUNT, {job: Fold(known.seq, code, body)})
+    if rests:
+        summary = known.account.summary(known.last_at)
+        ledger.keep_folds(SUMMARY, {job: Fold(known.seq, code, _summary_body(summary))})
+    return True
+
+
+def _kept(ledger: StoredLedger, part: str, job: str | None = None) -> dict[str, Fold]:
+    code = code_digest()
+    try:
+        folds = ledger.folds(part, job)
+    except LedgerError:
+        # An older ledger that may only be read has no such table.
+        return {}
+    return {job: fold for job, fold in folds.items() if fold.code == code}
+
+
+def _thawed(fold: Fold) -> Folded | None:
+    try:
+        last_at, _, account = zlib.decompress(fold.body).decode("ascii").partition("\n")
+        return Folded(thaw(account), fold.seq, datetime.fromisoformat(last_at), 0)
+    except (zlib.error, ValueError, LedgerError):
+        return None
+
+
+def _summary_body(summary: JobSummary) -> bytes:
+    values = asdict(summary)
+    for name in _TIMES:
+        values[name] = None if values[name] is None else values[name].isoformat()
+    return json.dumps(values, separators=(",", ":")).encode("ascii")
+
+
+def _summary(fold: Fold) -> JobSummary:
+    values = json.loads(fold.body)
+    for name in _TIMES:
+        values[name] = None if values[name] is None else datetime.fromisoformat(values[name])
+    values["state"] = JobState(values["state"])
+    return JobSummary(**values)
+
+
+def _later(summary: JobSummary, now: datetime) -> JobSummary:
+    """The summary of a job without nodes at a later time: only its deadline may have passed."""
+    missed = summary.deadline_at is not None and now > summary.deadline_at
+    on_time = False if summary.on_time is None and missed else summary.on_time
+    return replace(summary, now=now, on_time=on_time)

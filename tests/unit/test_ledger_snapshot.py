@@ -1,0 +1,154 @@
+"""Folds that go on from where the last ones were kept come to the same as all events."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from costopt.domain.errors import LedgerError
+from costopt.domain.events import Event, ProgressReported, RunStopped
+from costopt.ledger import snapshot
+from costopt.ledger.account import JobAccount
+from costopt.ledger.frozen import code_digest, freeze, thaw
+from costopt.ledger.kept_folds import Fold
+from costopt.ledger.snapshot import ACCOUNT, SUMMARY, folded, keep_snapshots, summaries
+from costopt.ledger.stored import StoredLedger, open_stored_ledger
+from tests.sample_run import sample_events
+
+LATER = timedelta(days=300)
+
+
+def account(job: str, events: tuple[Event, ...]) -> JobAccount:
+    made = JobAccount(job)
+    for event in events:
+        made.apply(event)
+    return made
+
+
+def later(job: str, last_at: datetime) -> datetime:
+    return last_at + LATER
+
+
+@pytest.fixture(
+    params=["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))]
+)
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoredLedger]:
+    on_file = request.param == "sqlite"
+    place = tmp_path / "ledger.sqlite" if on_file else request.getfixturevalue("postgres_url")
+    with open_stored_ledger(place) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("cut", range(0, len(sample_events()) + 1, 3))
+def test_a_frozen_account_goes_on_as_if_nothing_had_happened(cut: int) -> None:
+    events = sample_events("a")
+    whole = account("a", events)
+    anew = thaw(freeze(account("a", events[:cut])))
+    for event in events[cut:]:
+        anew.apply(event)
+    now = max(event.at for event in events)
+    assert anew.summary(now) == whole.summary(now)
+    assert anew.intervals(now) == whole.intervals(now)
+    assert anew.curves(now) == whole.curves(now)
+    assert anew.open_intents() == whole.open_intents()
+    assert freeze(anew) == freeze(whole)
+
+
+def test_summaries_are_the_same_with_and_without_snapshots(ledger: StoredLedger) -> None:
+    events = sample_events("a")
+    for job, upto in (("done", None), ("running", 60), ("waiting", 3)):
+        ledger.append(*(replace(event, job=job) for event in events[:upto]))
+    for now_of in (lambda _, at: at, later):
+        before = list(summaries(ledger, now_of))
+        keep_snapshots(ledger)
+        assert list(summaries(ledger, now_of)) == before
+        assert [summary.job for summary in before] == ["done", "running", "waiting"]
+
+
+def test_what_is_kept_is_not_read_again(
+    ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.append(*sample_events("a"))
+    assert folded(ledger, "a").fresh == len(sample_events())
+    assert keep_snapshots(ledger) == 1
+    assert folded(ledger, "a").fresh == 0
+    assert keep_snapshots(ledger) == 0
+    ledger.append(RunStopped(at=sample_events()[-1].at, job="a", reason="r"))
+    assert folded(ledger, "a").fresh == 1
+    monkeypatch.setattr(snapshot, "folded", no_fold)
+    with pytest.raises(AssertionError):
+        list(summaries(ledger, later))
+
+
+def no_fold(ledger: StoredLedger, job: str) -> None:
+    raise AssertionError("the events were read")
+
+
+def test_a_running_job_is_kept_once_it_has_grown(ledger: StoredLedger) -> None:
+    events = sample_events("a")[:60]
+    ledger.append(*events)
+    assert keep_snapshots(ledger) == 0
+    at = events[-1].at
+    ledger.append(
+        *(
+            ProgressReported(at=at + timedelta(seconds=n), job="a", done_units=n, saved_units=0.0,
+                             units_per_s=1.0)
+            for n in range(snapshot.LEAST_EVENTS)
+        )
+    )  # fmt: skip
+    assert keep_snapshots(ledger) == 1
+    assert folded(ledger, "a").fresh == 0
+    assert SUMMARY not in ledger.folds(SUMMARY)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda fold: replace(fold, code="other"),
+        lambda fold: replace(fold, body=b"garbage"),
+        lambda fold: replace(fold, body=zlib.compress(b"2026-01-01T00:00:00+00:00\n[1]")),
+        lambda fold: replace(fold, body=zlib.compress(b'2026-01-01T00:00:00+00:00\n["o",99,[]]')),
+    ],
+)
+def test_a_snapshot_of_other_code_or_none_is_folded_anew(
+    ledger: StoredLedger, harm: Callable[[Fold], Fold]
+) -> None:
+    ledger.append(*sample_events("a"))
+    whole = folded(ledger, "a").account
+    keep_snapshots(ledger)
+    fold = ledger.folds(ACCOUNT)["a"]
+    ledger.keep_folds(ACCOUNT, {"a": harm(replace(fold, seq=fold.seq + 1))})
+    known = folded(ledger, "a")
+    assert known.fresh == len(sample_events())
+    assert freeze(known.account) == freeze(whole)
+
+
+def test_an_older_snapshot_never_replaces_a_newer(ledger: StoredLedger) -> None:
+    code = code_digest()
+    ledger.keep_folds(ACCOUNT, {"a": Fold(7, code, b"new")})
+    ledger.keep_folds(ACCOUNT, {"a": Fold(6, code, b"old")})
+    assert ledger.folds(ACCOUNT, "a") == {"a": Fold(7, code, b"new")}
+    assert ledger.folds(ACCOUNT, "b") == {}
+
+
+def test_only_accounts_are_thawed() -> None:
+    text = freeze(account("a", sample_events("a")))
+    forged = json.loads(text)
+    forged[1] = 12345
+    with pytest.raises(LedgerError, match="cannot be read"):
+        thaw(json.dumps(forged))
+    with pytest.raises(LedgerError, match="is none"):
+        thaw('["t",0]')
+
+
+def test_a_job_without_events_is_no_job(ledger: StoredLedger) -> None:
+    with pytest.raises(LedgerError, match="nothing of job 'a'") as caught:
+        folded(ledger, "a")
+    assert caught.value.hint
+    assert list(summaries(ledger, lambda job, at: datetime(2026, 1, 1, tzinfo=UTC))) == []
