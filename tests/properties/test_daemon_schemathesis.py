@@ -1,0 +1,99 @@
+"""Schemathesis makes up requests from the API's document; every answer keeps to it, none is a 5xx.
+
+Right and wrong requests go to every operation over a real connection with an admin's token. Some
+of them ask for names that there are. Operations without parameters and body cannot be asked wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import CHECKS
+
+from costopt.daemon.api import operations_of
+from costopt.daemon.openapi import openapi
+from costopt.daemon.operation import Operation
+from costopt.daemon.reach import Reach
+from costopt.domain.token import Scope
+from tests.daemon_api import Served, served
+
+NAMES = {"job": ("one", "two"), "decision": ("one-d1",), "proposal": ("p-1",), "token": ("t0",)}
+TRIES = 4
+POSITIVE, NEGATIVE = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
+MORE_THAN_A_SCHEMA_SAYS = ("submitJob",)
+"""Text that keeps to the schema may still be no job."""
+
+
+@cache
+def operations() -> tuple[Operation, ...]:
+    """As the document tells them; nothing of them is carried out here."""
+    nothing: Any = None
+    return operations_of(Reach(nothing, nothing, nothing, (Path("/"),)))
+
+
+@cache
+def document() -> Any:
+    return schemathesis.openapi.from_dict(openapi(operations()))
+
+
+CASES = [
+    pytest.param(operation, mode, id=f"{operation.id}-{mode.value}")
+    for operation in operations()
+    for mode in (POSITIVE, NEGATIVE)
+    if mode is POSITIVE or operation.parameters or operation.body
+]
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("daemon")) as each:
+        each.token(Scope.READ)
+        yield each
+
+
+@pytest.fixture(scope="module")
+def session(daemon: Served) -> Iterator[requests.Session]:
+    with requests.Session() as each:
+        each.headers["Authorization"] = f"Bearer {daemon.token(Scope.ADMIN)}"
+        each.headers["Connection"] = "close"
+        yield each
+
+
+@pytest.mark.parametrize(("operation", "mode"), CASES)
+def test_an_answer_keeps_to_the_document(
+    operation: Operation, mode: GenerationMode, daemon: Served, session: requests.Session
+) -> None:
+    made = document()[operation.path][operation.method].as_strategy(generation_mode=mode)
+
+    @given(case=made, known=st.booleans(), data=st.data())
+    @settings(
+        max_examples=TRIES,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        database=None,
+        derandomize=True,
+    )
+    def holds(case: Any, known: bool, data: st.DataObject) -> None:
+        left_out = []
+        if known:
+            for name in case.path_parameters or {}:
+                case.path_parameters[name] = data.draw(st.sampled_from(NAMES[name]))
+            left_out += ["negative_data_rejection"]
+        if operation.id in MORE_THAN_A_SCHEMA_SAYS:
+            left_out += ["positive_data_acceptance"]
+        case.call_and_validate(
+            base_url=daemon.url,
+            session=session,
+            excluded_checks=[CHECKS.get_one(name) for name in left_out],
+        )
+
+    holds()
