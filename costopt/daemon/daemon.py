@@ -83,7 +83,9 @@ class Daemon:
         )  # fmt: skip
         self._backups = Backups(settings.state_dir, settings.backups)
         self._watch = Watch(self.board)
-        self.service = Service(registry, ledger, site.clock, self.board, settings, site.logs)
+        self.service = Service(
+            registry, ledger, site.clock, self.board, settings, site.logs, self._account
+        )
 
     def lead(self) -> None:
         """Stay the leader while a tick is slow; a tick becomes it. Raises LedgerError."""

@@ -1,4 +1,4 @@
-"""The API of a running daemon, on its local socket and, if wanted, on the network."""
+"""The API and the pages of a running daemon, on its local socket and, if wanted, on the network."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from costopt.daemon.api import build_app
+from costopt.daemon.pages.routes import page_routes
 from costopt.daemon.reach import Reach
 from costopt.daemon.server import ApiServer
 from costopt.daemon.service import Service
@@ -29,7 +30,8 @@ def listening(service: Service, tokens: Tokens, settings: Settings) -> Iterator[
     if settings.listen is None:
         yield ()
         return
-    app = build_app(Reach(service, tokens, WallClock(), (_jobs_folder(settings.state_dir),)))
+    reach = Reach(service, tokens, WallClock(), (_jobs_folder(settings.state_dir),))
+    app = build_app(reach, page_routes(service))
     local = settings.state_dir / SOCKET
     network = None
     if settings.listen.startswith(UNIX):

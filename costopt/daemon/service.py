@@ -28,6 +28,7 @@ from costopt.daemon.views import (
     MarketView,
     Metrics,
 )
+from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.control import Change, Halt, Mode, Proposal, ProposalState
 from costopt.domain.errors import SpecError
 from costopt.domain.events import DecisionMade, Event, NodeLaunched
@@ -48,7 +49,7 @@ class Service:
 
     def __init__(
         self, registry: Registry, ledger: Ledger, clock: Clock, board: Board, settings: Settings,
-        logs: Logs,
+        logs: Logs, account: Account = UNLIMITED,
     ) -> None:  # fmt: skip
         self._registry = registry
         self._ledger = ledger
@@ -56,6 +57,7 @@ class Service:
         self._board = board
         self._settings = settings
         self._logs = logs
+        self._account = account
 
     def submit(
         self, job_document: str, policy_document: str = "cheapest", *, workdir: str, who: str,
@@ -189,6 +191,10 @@ class Service:
             price = offer.price_usd_per_hour
             rows.append(MarketRow(offer, None if price is None else price.age_s(seen.now)))
         return MarketView(seen.now, tuple(rows), dict(seen.silent))
+
+    def account_limits(self) -> Account:
+        """The guards and tenants that all jobs together are held to."""
+        return self._account
 
     def logs(self, job: str, node_id: str | None = None, after: int = 0) -> LogPiece:
         """A node's log from byte ``after`` on; without a node that of the job's newest.

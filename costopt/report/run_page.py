@@ -17,32 +17,21 @@ from costopt.report.event_table import EventRow, event_row
 from costopt.report.extra import require_report_extra
 from costopt.report.figure import (
     UNKNOWN,
-    against,
-    carbon,
     duration,
     energy,
     instant,
-    share,
-    units,
     usd,
 )
 from costopt.report.page import render_page, write_page
 from costopt.report.plots import energy_plot, progress_plot, spend_plot
 from costopt.report.run import Run
 from costopt.report.summary import verdict
+from costopt.report.tile import counted, run_tiles
 from costopt.report.timeline import pool_name, timeline
 
 NOTABLE_SHOWN = 30
 EVENTS_SHOWN = 1000
 NODES_SHOWN = 200
-
-
-@dataclass(frozen=True, slots=True)
-class _Tile:
-    name: str
-    value: str
-    basis: str
-    note: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +89,7 @@ def _page(run: Run, title: str, cost_basis: str, charges: Sequence[ProviderCharg
         verdict=f"{said[0].upper()}{said[1:]}.",
         verdict_tone="bad" if late else "good" if summary.on_time else "",
         lead=_lead(run),
-        tiles=_tiles(run, cost_basis),
+        tiles=run_tiles(run, cost_basis),
         timeline=timeline(run),
         spend=spend_plot(run),
         energy=energy_plot(run),
@@ -134,83 +123,10 @@ def _lead(run: Run) -> str:
     if saved is None or not summary.done_share:
         return f"{cost}."
     than = f"{usd(abs(saved))} {'less' if saved >= 0 else 'more'} than on-demand"
-    through = f"through {_count(summary.interruptions, 'interruption')}"
+    through = f"through {counted(summary.interruptions, 'interruption')}"
     return f"{cost}, {than}{'' if done else ' for the same work'}, " + (
         f"{through}." if summary.interruptions else "without interruption."
     )
-
-
-def _tiles(run: Run, cost_basis: str) -> tuple[_Tile, ...]:
-    summary = run.summary
-    energy_basis = summary.energy_basis or UNKNOWN
-    return (
-        _Tile("Spent", usd(summary.usd_micros), cost_basis, _spent_note(summary)),
-        _Tile("Energy", energy(summary.wh), energy_basis, _energy_note(summary)),
-        _Tile("Emissions (CO₂e)", carbon(summary.gco2e), "modelled", _carbon_note(summary)),
-        _deadline_tile(run),
-        _Tile(
-            "Interruptions",
-            str(summary.interruptions),
-            "measured",
-            f"{_count(summary.nodes_launched, 'node')} launched, "
-            f"{_count(summary.pool_switches, 'move')} to other pools",
-        ),
-        _Tile(
-            "Work lost",
-            units(summary.lost_units, summary.unit),
-            "measured",
-            _lost_note(summary),
-        ),
-    )
-
-
-def _spent_note(summary: JobSummary) -> str:
-    spot = summary.spot_usd_micros / summary.usd_micros if summary.usd_micros else None
-    where = "" if spot is None else f"; {share(spot)} of it on spot"
-    if summary.saved_usd_share is None:
-        return f"no on-demand baseline known{where}"
-    return f"{against(summary.saved_usd_share)} on-demand{where}"
-
-
-def _energy_note(summary: JobSummary) -> str:
-    idle = f"{energy(summary.idle_wh)} of it not training"
-    if summary.saved_wh_share is None:
-        return idle
-    return f"{against(summary.saved_wh_share)} on-demand; {idle}"
-
-
-def _carbon_note(summary: JobSummary) -> str:
-    if summary.gco2e is None:
-        return "a region's carbon intensity is unknown"
-    if summary.wh <= 0:
-        return "no energy used yet"
-    return f"{summary.gco2e / summary.kwh:,.0f} g per kWh on average"
-
-
-def _deadline_tile(run: Run) -> _Tile:
-    summary = run.summary
-    if summary.finished_at is not None:
-        took = (summary.finished_at - run.begun_at).total_seconds()
-        return _Tile("Took", duration(took), "measured", f"deadline {_short(summary, run)}")
-    return _Tile("Done", share(summary.done_share), "measured", f"deadline {_short(summary, run)}")
-
-
-def _short(summary: JobSummary, run: Run) -> str:
-    if summary.deadline_at is None:
-        return UNKNOWN
-    allowed = (summary.deadline_at - run.begun_at).total_seconds()
-    return f"after {duration(allowed)}, at {instant(summary.deadline_at)[:-3]}"
-
-
-def _lost_note(summary: JobSummary) -> str:
-    saves = f"{_count(summary.checkpoints, 'checkpoint')} saved"
-    if not summary.work_units:
-        return saves
-    return f"{summary.lost_units / summary.work_units:.1%} of the job; {saves}".replace("%", " %")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _event_line(row: EventRow, run: Run) -> _EventLine:

@@ -1,0 +1,132 @@
+"""The pages of decisions: what was decided, why, and what else was weighed."""
+
+from __future__ import annotations
+
+from costopt.daemon.pages.asked import Asked, first
+from costopt.daemon.pages.block import (
+    Cell,
+    Facts,
+    Grid,
+    Page,
+    columns,
+    decision_cell,
+    job_cell,
+)
+from costopt.daemon.pages.words import choice, clock, slack_cell
+from costopt.daemon.service import Service
+from costopt.daemon.views import DecisionRow
+from costopt.domain.events import DecisionMade
+from costopt.report.event_table import event_row
+from costopt.report.figure import UNKNOWN, usd
+
+SHOWN = 300
+FOLLOWED_SHOWN = 50
+LOOKED_AT = 500
+COLUMNS = columns("decision", "time", "choice", "rule", "#slack", "reason")
+
+
+def decisions_page(service: Service, asked: Asked) -> Page:
+    """The last decision of each job; every one of a job is on the job's page."""
+    made = [row.decision for row in service.decisions(limit=SHOWN)]
+    wanted = (d for d in made if asked.wants(d.job, choice(d), d.reason, d.rule or ""))
+    rows, left_out = first(wanted, SHOWN)
+    grid = Grid(
+        "decisions",
+        "The last of each job",
+        columns("job", *(("#" if c.figures else "") + c.name for c in COLUMNS)),
+        tuple((job_cell(d.job), *decision_row(d)) for d in rows),
+        lead="The newest first. A decision leads to what else was weighed.",
+        empty="No decision is like that." if asked.words else "No decision was made yet.",
+        left_out=left_out,
+    )
+    return Page(
+        title="Decisions",
+        over="What was decided, and why",
+        lead="A decision is recorded where it differs from the one before.",
+        blocks=(grid,),
+        filter_label="Decisions of which job, rule, pool or reason?",
+    )
+
+
+def decision_row(decision: DecisionMade) -> tuple[Cell, ...]:
+    """As ``COLUMNS`` say."""
+    return (
+        decision_cell(decision.decision_id),
+        Cell(clock(decision.at)),
+        Cell(choice(decision)),
+        Cell(decision.rule or "—", tone="plain" if decision.rule is None else "note"),
+        slack_cell(decision.slack_s),
+        Cell(decision.reason),
+    )
+
+
+def last_decisions(rows: tuple[tuple[Cell, ...], ...], lead: str) -> Grid:
+    """Decisions of one job."""
+    return Grid("decisions", "Decisions", COLUMNS, rows, lead, "No decision was made yet.")
+
+
+def decision_page(service: Service, decision_id: str) -> Page:
+    """One decision. Raises SpecError where there is none of that id."""
+    row = service.decision(decision_id)
+    made = row.decision
+    slack = slack_cell(made.slack_s)
+    facts = (
+        ("Choice", choice(made)),
+        ("Reason", made.reason),
+        ("Rule that bound it", made.rule or "none"),
+        ("Slack", slack.text),
+        ("Time", clock(made.at)),
+    )
+    return Page(
+        title=decision_id,
+        over=f"A decision for job {made.job}",
+        lead=made.reason,
+        blocks=(
+            Facts("decision", "The decision", facts),
+            _alternatives(made),
+            _followed(service, row),
+            Grid("job", "The job", columns("job"), ((job_cell(made.job),),)),
+        ),
+    )
+
+
+def _alternatives(made: DecisionMade) -> Grid:
+    known = [value for _, value, _ in made.alternatives if value is not None]
+    return Grid(
+        "alternatives",
+        "What was weighed",
+        columns(
+            "alternative", "#expected to the end", "#more than the best", "chosen", "estimates"
+        ),
+        tuple(
+            (
+                Cell(what),
+                Cell(UNKNOWN if value is None else usd(value * 1e6)),
+                Cell(UNKNOWN if value is None else usd((value - min(known)) * 1e6)),
+                Cell("chosen", tone="good") if what == choice(made) else Cell("—"),
+                Cell(note),
+            )
+            for what, value, note in made.alternatives
+        ),
+        lead="Each with the dollars that it was expected to cost from here to the end of the job.",
+        empty="Nothing was recorded of what else was weighed.",
+    )
+
+
+def _followed(service: Service, row: DecisionRow) -> Grid:
+    """The events up to the next decision: what was launched, refused or stopped by a guard."""
+    events = []
+    for recorded in service.events(row.decision.job, row.seq, LOOKED_AT):
+        if isinstance(recorded.event, DecisionMade):
+            break
+        events.append(event_row(recorded.event))
+    rows, left_out = first((each for each in events if not each.routine), FOLLOWED_SHOWN)
+    return Grid(
+        "followed",
+        "What followed",
+        columns("time", "event", "detail"),
+        tuple((Cell(clock(r.at)), Cell(r.what, tone=r.tone), Cell(r.detail)) for r in rows),
+        lead="Until the next decision.",
+        empty="Nothing yet.",
+        left_out=left_out,
+    )

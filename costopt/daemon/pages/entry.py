@@ -1,0 +1,84 @@
+"""How a browser gets in: it hands its token over once and keeps it in a cookie.
+
+The cookie counts for looking only, and no script can read it. No other site can send it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from urllib.parse import parse_qs, quote
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from costopt.daemon.auth import COOKIE
+from costopt.daemon.pages.render import render_login
+from costopt.domain.token import Scope, Tokens
+
+LOGIN = "/login"
+MOST_FORM_BYTES = 8 * 1024
+FORM_WITHIN_S = 10.0
+OWN_PATH = re.compile(r"/(?:[A-Za-z0-9._~-][A-Za-z0-9._~/%-]*)?")
+
+
+def entry_of(path: str) -> Response:
+    """Sends a browser that is not known to where it hands its token over."""
+    return RedirectResponse(f"{LOGIN}?then={quote(path)}", 303)
+
+
+async def show_entry(request: Request) -> Response:
+    """The form."""
+    return HTMLResponse(render_login(own_path(request.query_params.get("then", "/"))))
+
+
+async def enter(request: Request) -> Response:
+    """Take the token that the form brings; keep it in a cookie where it may look."""
+    form = await _form(request)
+    if form is None:
+        return HTMLResponse(render_login("/", "This is not the form that was asked for."), 400)
+    then = own_path(form.get("then", "/"))
+    plain = form.get("token", "").strip()
+    tokens: Tokens = request.app.state.reach.tokens
+    token = await asyncio.to_thread(tokens.token_of, plain) if plain else None
+    if token is None or not token.allows(Scope.READ):
+        return HTMLResponse(render_login(then, "The daemon knows no such token."), 401)
+    answer = RedirectResponse(then, 303)
+    answer.set_cookie(COOKIE, plain, httponly=True, samesite="strict", secure=_over_tls(request))
+    return answer
+
+
+async def leave(request: Request) -> Response:  # noqa: ARG001 - Starlette's signature
+    """Forget the token."""
+    answer = RedirectResponse(LOGIN, 303)
+    answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return answer
+
+
+def own_path(path: str) -> str:
+    """The path where it is one of ours, else that of the first page: nobody is sent elsewhere."""
+    return path if OWN_PATH.fullmatch(path) else "/"
+
+
+def _over_tls(request: Request) -> bool:
+    """As a proxy in front tells; who lies about it can only make the cookie stricter."""
+    said = request.headers.get("x-forwarded-proto", "")
+    return "https" in (request.url.scheme, said.strip().lower())
+
+
+async def _form(request: Request) -> dict[str, str] | None:
+    """The fields, None where they are too large, too slow or no form."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        return None
+    data = bytearray()
+    try:
+        async with asyncio.timeout(FORM_WITHIN_S):
+            async for piece in request.stream():
+                data += piece
+                if len(data) > MOST_FORM_BYTES:
+                    return None
+        fields = parse_qs(data.decode("ascii"), max_num_fields=8)
+    except (TimeoutError, ValueError):
+        return None
+    return {name: values[0] for name, values in fields.items()}

@@ -1,0 +1,144 @@
+"""The page of what runs now."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from costopt.daemon.pages.asked import Asked, first
+from costopt.daemon.pages.block import Cell, Grid, Page, Tiles, columns, job_cell
+from costopt.daemon.pages.words import ago, clock, over, pool_words, usd_per_hour
+from costopt.daemon.service import Service
+from costopt.daemon.views import Alert, FleetNode, FleetView
+from costopt.domain.submission import JobIntent
+from costopt.ledger.summary import JobState
+from costopt.report.figure import duration, usd
+from costopt.report.tile import Tile, counted
+
+NODES_SHOWN = 500
+ALERTS_SHOWN = 20
+
+
+def fleet_page(service: Service, asked: Asked) -> Page:
+    """Nodes, what they cost, and what a person should hear of."""
+    fleet = service.fleet()
+    ticked = service.health().last_tick_at
+    lead = "No tick has ended yet." if ticked is None else f"As of the tick at {clock(ticked)}."
+    return Page(
+        title="Fleet",
+        over="What runs now",
+        lead=lead,
+        blocks=(
+            _tiles(service, fleet),
+            _alerts(service.alerts()),
+            _nodes(fleet, asked),
+            _tenants(fleet),
+            _orphans(fleet),
+        ),
+        filter_label="Nodes of which job, tenant or pool?",
+    )
+
+
+def _tiles(service: Service, fleet: FleetView) -> Tiles:
+    every = service.jobs()
+    jobs = [status for status in every if not over(status)]
+    training = sum(status.summary.state is JobState.TRAINING for status in jobs)
+    held = sum(bool(s.held_because) for s in jobs if s.submission.intent is JobIntent.RUN)
+    spent = sum(status.summary.usd_micros for status in every)
+    draining = sum(node.draining for node in fleet.nodes)
+    return Tiles(
+        (
+            Tile("Nodes", str(len(fleet.nodes)), "measured", f"{draining} draining"),
+            Tile("Price", usd_per_hour(fleet.usd_per_hour), "at launch", "all nodes together"),
+            Tile("Spent", usd(spent), "measured", "by all jobs since they were handed in"),
+            Tile(
+                "Open jobs", str(len(jobs)), "measured",
+                f"{training} training, {held} held back",
+            ),
+            Tile(
+                "Orphans", str(len(fleet.orphans)), "measured",
+                "nodes that no job answers for",
+            ),
+        )
+    )  # fmt: skip
+
+
+def _nodes(fleet: FleetView, asked: Asked) -> Grid:
+    wanted = (n for n in fleet.nodes if asked.wants(n.node_id, n.job, n.tenant, n.pool))
+    rows, left_out = first(wanted, NODES_SHOWN)
+    return Grid(
+        "nodes",
+        "Nodes",
+        columns("node", "job", "tenant", "pool", "state", "#since", "#price"),
+        tuple(_node(node, fleet) for node in rows),
+        empty="No node runs." if not asked.words else "No node is like that.",
+        left_out=left_out,
+    )
+
+
+def _node(node: FleetNode, fleet: FleetView) -> tuple[Cell, ...]:
+    return (
+        Cell(node.node_id),
+        job_cell(node.job),
+        Cell(node.tenant),
+        Cell(pool_words(node.pool)),
+        _state(node, fleet),
+        Cell(ago(node.launched_at, fleet.now)),
+        Cell(usd_per_hour(node.usd_per_hour)),
+    )
+
+
+def _state(node: FleetNode, fleet: FleetView) -> Cell:
+    if node.strikes_at is not None:
+        left_s = (node.strikes_at - fleet.now).total_seconds()
+        return Cell(f"is taken in {duration(max(0.0, left_s))}", tone="bad")
+    return Cell("draining", tone="note") if node.draining else Cell(node.state.value)
+
+
+def _tenants(fleet: FleetView) -> Grid:
+    held: dict[str, list[FleetNode]] = defaultdict(list)
+    for node in fleet.nodes:
+        held[node.tenant].append(node)
+    rows = tuple(
+        (
+            Cell(tenant),
+            Cell(str(len({node.job for node in nodes}))),
+            Cell(str(len(nodes))),
+            Cell(usd_per_hour(sum(node.usd_per_hour for node in nodes))),
+        )
+        for tenant, nodes in sorted(held.items())
+    )
+    return Grid(
+        "tenants", "Tenants", columns("tenant", "#jobs", "#nodes", "#price"), rows,
+        empty="No tenant holds a node.",
+    )  # fmt: skip
+
+
+def _alerts(alerts: tuple[Alert, ...]) -> Grid:
+    rows, left_out = first(reversed(alerts), ALERTS_SHOWN)
+    return Grid(
+        "alerts",
+        "Alerts",
+        columns("time", "kind", "job", "message"),
+        tuple(
+            (
+                Cell(clock(alert.at)),
+                Cell(alert.kind, tone="bad"),
+                job_cell(alert.job) if alert.job else Cell("—"),
+                Cell(alert.message),
+            )
+            for alert in rows
+        ),
+        lead="What a person should hear of, the newest first.",
+        empty="Nothing to hear of since this daemon began.",
+        left_out=left_out,
+    )
+
+
+def _orphans(fleet: FleetView) -> Grid:
+    return Grid(
+        "orphans",
+        "Orphans",
+        columns("node"),
+        tuple((Cell(node, tone="bad"),) for node in fleet.orphans),
+        empty=f"{counted(0, 'orphan')} found by the last sweep.",
+    )

@@ -1,0 +1,181 @@
+"""The page of what keeps the daemon in bounds: mode, halt, guards, and what people told it."""
+
+from __future__ import annotations
+
+from costopt.daemon.pages.asked import Asked, first
+from costopt.daemon.pages.block import Cell, Facts, Grid, Page, Tiles, columns, job_cell
+from costopt.daemon.pages.words import clock, over
+from costopt.daemon.service import Service
+from costopt.daemon.views import FleetView, Health
+from costopt.domain.control import Mode
+from costopt.report.figure import duration, usd
+from costopt.report.tile import Tile
+
+CHANGES_SHOWN = 100
+NO_LIMIT = "no limit"
+MODES = {
+    Mode.OBSERVE: "plans and records, and never acts",
+    Mode.RECOMMEND: "asks before it acts",
+    Mode.ENFORCE: "acts by itself",
+}
+
+
+def guards_page(service: Service, asked: Asked) -> Page:
+    """Everything that may say no."""
+    fleet, health = service.fleet(), service.health()
+    return Page(
+        title="Guards",
+        over="What keeps it in bounds",
+        lead="Guards stop launches, not checkpoints.",
+        blocks=(
+            _tiles(fleet, health),
+            _guards(service, fleet),
+            _tenants(service),
+            _held(service),
+            _problems(health),
+            _changes(service, asked),
+            _tasks(service),
+        ),
+        filter_label="What people told, by whom or of what?",
+    )
+
+
+def _tiles(fleet: FleetView, health: Health) -> Tiles:
+    halt = fleet.halt
+    return Tiles(
+        (
+            Tile("Mode", fleet.mode.value, "", MODES[fleet.mode]),
+            Tile(
+                "Launches", "allowed" if halt is None else "halted", "",
+                "no halt stands" if halt is None
+                else f"{halt.who} at {clock(halt.at)}: {halt.reason}",
+            ),
+            Tile(
+                "Last tick",
+                "never" if health.tick_age_s is None else f"{duration(health.tick_age_s)} ago",
+                "by the wall", "it goes on" if health.alive else "it does not go on",
+            ),
+            Tile(
+                "Leads", "yes" if health.leads else "no", "",
+                "of the daemons on one database one leads",
+            ),
+        )
+    )  # fmt: skip
+
+
+def _guards(service: Service, fleet: FleetView) -> Grid:
+    guards = service.account_limits().guards
+    rows = (
+        ("dollars in all", _usd(guards.max_usd), "stops the jobs"),
+        ("dollars per calendar month", _usd(guards.max_usd_per_month), "stops the jobs"),
+        (
+            "dollars per hour", _usd(guards.max_usd_per_hour),
+            f"stops launches; now {usd(fleet.usd_per_hour * 1e6)}",
+        ),
+        (
+            "nodes", _count(guards.max_nodes),
+            f"stops launches; now {len(fleet.nodes)}",
+        ),
+        ("launches per hour", _count(guards.max_launches_per_hour), "stops launches"),
+    )  # fmt: skip
+    return Grid(
+        "guards",
+        "Of the account",
+        columns("guard", "#at most", "effect"),
+        tuple(tuple(Cell(text) for text in row) for row in rows),
+        lead="Each job's policy has its own besides.",
+    )
+
+
+def _usd(dollars: float | None) -> str:
+    return NO_LIMIT if dollars is None else usd(dollars * 1e6)
+
+
+def _count(number: int | None) -> str:
+    return NO_LIMIT if number is None else f"{number:,}"
+
+
+def _tenants(service: Service) -> Grid:
+    return Grid(
+        "tenants",
+        "Of tenants",
+        columns("tenant", "#weight", "#dollars", "#per month", "#per hour", "#nodes"),
+        tuple(
+            (
+                Cell(tenant.name),
+                Cell(f"{tenant.weight:g}"),
+                Cell(_usd(tenant.max_usd)),
+                Cell(_usd(tenant.max_usd_per_month)),
+                Cell(_usd(tenant.max_usd_per_hour)),
+                Cell(_count(tenant.max_nodes)),
+            )
+            for _, tenant in sorted(service.account_limits().tenants.items())
+        ),
+        empty="The account names no tenant: each has weight 1 and no limit of its own.",
+    )
+
+
+def _held(service: Service) -> Grid:
+    held = (s for s in service.jobs() if s.held_because and not over(s))
+    rows, left_out = first(held, CHANGES_SHOWN)
+    return Grid(
+        "held",
+        "Jobs held back now",
+        columns("job", "why"),
+        tuple((job_cell(s.submission.name), Cell(s.held_because)) for s in rows),
+        empty="Nothing holds a job back.",
+        left_out=left_out,
+    )
+
+
+def _problems(health: Health) -> Facts:
+    problems = tuple(("Problem", problem) for problem in health.problems)
+    return Facts("health", "Health", problems or (("Problems", "None."),))
+
+
+def _changes(service: Service, asked: Asked) -> Grid:
+    told = [c for _, c in service.changes() if asked.wants(c.who, c.what, c.subject, c.detail)]
+    rows, left_out = first(reversed(told), CHANGES_SHOWN)
+    return Grid(
+        "changes",
+        "What it was told",
+        columns("time", "who", "what", "of what", "detail"),
+        tuple(
+            (
+                Cell(clock(c.at)),
+                Cell(c.who),
+                Cell(c.what),
+                Cell(c.subject or "the daemon"),
+                Cell(c.detail or "—"),
+            )
+            for c in rows
+        ),
+        lead="The newest first.",
+        empty="Nobody told it anything yet.",
+        left_out=left_out,
+    )
+
+
+def _tasks(service: Service) -> Grid:
+    runs = service.metrics_snapshot().task_runs
+    results = ("ok", "failed", "missed")
+    return Grid(
+        "tasks",
+        "Tasks since this daemon began",
+        columns("task", "#ok", "#failed", "#missed"),
+        tuple(
+            (
+                Cell(task),
+                *(
+                    Cell(str(runs.get((task, r), 0)), tone=_run_tone(r, runs.get((task, r), 0)))
+                    for r in results
+                ),
+            )
+            for task in sorted({task for task, _ in runs})
+        ),
+        empty="No task ran yet.",
+    )
+
+
+def _run_tone(result: str, number: int) -> str:
+    return "bad" if result == "failed" and number else "plain"

@@ -1,0 +1,136 @@
+"""The page of money and energy: what was spent, and what on-demand would have cost."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from costopt.daemon.pages.asked import Asked, first
+from costopt.daemon.pages.block import Cell, Grid, Page, Tiles, columns, job_cell
+from costopt.daemon.service import Service
+from costopt.ledger.summary import JobSummary
+from costopt.report.figure import UNKNOWN, carbon, energy, share, usd
+from costopt.report.tile import Tile, counted
+
+JOBS_SHOWN = 300
+MONEY = (
+    "#spent", "#on spot", "#on-demand, same work", "#saved", "#saved share", "#energy",
+    "#energy saved", "#CO₂e",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Figures of several jobs. ``due`` and what is saved count the jobs with a known baseline."""
+
+    usd_micros: int
+    spot_usd_micros: int
+    wh: float
+    gco2e: float | None
+    known: int
+    due_usd_micros: int
+    known_usd_micros: int
+    saved_wh: float
+
+    @classmethod
+    def of(cls, summaries: Sequence[JobSummary]) -> Sums:
+        """Add up."""
+        known = [s for s in summaries if s.due_usd_micros is not None]
+        carbons = [s.gco2e for s in summaries]
+        return cls(
+            sum(s.usd_micros for s in summaries),
+            sum(s.spot_usd_micros for s in summaries),
+            sum(s.wh for s in summaries),
+            None if None in carbons else sum(each for each in carbons if each is not None),
+            len(known),
+            sum(s.due_usd_micros or 0 for s in known),
+            sum(s.usd_micros for s in known),
+            sum(s.saved_wh or 0.0 for s in known),
+        )
+
+    @property
+    def saved_usd_micros(self) -> int | None:
+        """Below on-demand; negative is above. None where no baseline is known."""
+        return self.due_usd_micros - self.known_usd_micros if self.known else None
+
+    @property
+    def saved_share(self) -> float | None:
+        """The same as a share of what on-demand would have cost."""
+        saved = self.saved_usd_micros
+        return None if saved is None or not self.due_usd_micros else saved / self.due_usd_micros
+
+
+def ledger_page(service: Service, asked: Asked) -> Page:
+    """Totals, then by tenant, then by job, the dearest first."""
+    statuses = [s for s in service.jobs() if asked.wants(s.submission.name, s.submission.tenant)]
+    tenants: dict[str, list[JobSummary]] = defaultdict(list)
+    for status in statuses:
+        tenants[status.submission.tenant].append(status.summary)
+    summaries = [status.summary for status in statuses]
+    dearest = sorted(summaries, key=lambda s: s.usd_micros, reverse=True)
+    rows, left_out = first(dearest, JOBS_SHOWN)
+    return Page(
+        title="Ledger",
+        over="Money, energy and savings",
+        lead="What providers confirmed was running, against the same work on demand.",
+        blocks=(
+            _tiles(Sums.of(summaries), len(summaries)),
+            Grid(
+                "tenants",
+                "Tenants",
+                columns("tenant", "#jobs", *MONEY),
+                tuple(
+                    (Cell(name), Cell(str(len(theirs))), *_sums(Sums.of(theirs)))
+                    for name, theirs in sorted(tenants.items())
+                ),
+                empty="No job was handed in yet.",
+            ),
+            Grid(
+                "jobs",
+                "Jobs",
+                columns("job", *MONEY),
+                tuple((job_cell(s.job), *_sums(Sums.of([s]))) for s in rows),
+                lead="The dearest first.",
+                empty="No job was handed in yet.",
+                left_out=left_out,
+            ),
+        ),
+        filter_label="Which job or tenant?",
+    )
+
+
+def _tiles(sums: Sums, jobs: int) -> Tiles:
+    spot = share(sums.spot_usd_micros / sums.usd_micros) if sums.usd_micros else "none"
+    saved = sums.saved_usd_micros
+    with_baseline = f"of {counted(sums.known, 'job')} with a baseline, of {jobs} in all"
+    return Tiles(
+        (
+            Tile("Spent", usd(sums.usd_micros), "measured", f"{spot} of it on spot"),
+            Tile(
+                "Saved" if saved is None or saved >= 0 else "More than on-demand",
+                UNKNOWN if saved is None else usd(abs(saved)), "modelled baseline",
+                f"{share(sums.saved_share)} of on-demand; {with_baseline}",
+            ),
+            Tile("Energy", energy(sums.wh), "measured or modelled", "at the data centre's meter"),
+            Tile(
+                "Emissions (CO₂e)", carbon(sums.gco2e), "modelled",
+                "embodied carbon is not in it",
+            ),
+        )
+    )  # fmt: skip
+
+
+def _sums(sums: Sums) -> tuple[Cell, ...]:
+    saved = sums.saved_usd_micros
+    tone = "plain" if not saved else "good" if saved > 0 else "bad"
+    return (
+        Cell(usd(sums.usd_micros)),
+        Cell(usd(sums.spot_usd_micros)),
+        Cell(usd(sums.due_usd_micros if sums.known else None)),
+        Cell(usd(saved), tone=tone),
+        Cell(share(sums.saved_share), tone=tone),
+        Cell(energy(sums.wh)),
+        Cell(energy(sums.saved_wh) if sums.known else UNKNOWN),
+        Cell(carbon(sums.gco2e)),
+    )

@@ -1,0 +1,96 @@
+"""The page of what providers sell."""
+
+from __future__ import annotations
+
+from costopt.daemon.pages.asked import Asked, first
+from costopt.daemon.pages.block import Cell, Grid, Page, columns
+from costopt.daemon.pages.words import clock, pool_words
+from costopt.daemon.service import Service
+from costopt.daemon.views import MarketRow, MarketView
+from costopt.domain.estimate import Estimate
+from costopt.domain.policy import Limits
+from costopt.report.figure import UNKNOWN, duration, usd
+from costopt.report.tile import counted
+
+OFFERS_SHOWN = 400
+OLD_S = Limits().max_price_age_s
+
+
+def market_page(service: Service, asked: Asked) -> Page:
+    """Offers with prices, hazards and how old they are, the cheapest first."""
+    market = service.market()
+    wanted = [row for row in market.rows if asked.wants(str(row.offer.pool))]
+    rows, left_out = first(sorted(wanted, key=_by_price), OFFERS_SHOWN)
+    grid = Grid(
+        "offers",
+        "Offers",
+        columns(
+            "pool", "#price", "price is", "#price age", "#hazard per hour", "hazard is",
+            "#to be had", "note",
+        ),
+        tuple(_offer(row) for row in rows),
+        lead="The cheapest first. A hazard counts interruptions per node-hour, with its interval.",
+        empty="No offer is like that." if asked.words else "No provider told an offer yet.",
+        left_out=left_out,
+    )  # fmt: skip
+    return Page(
+        title="Market",
+        over="What providers sell",
+        lead=f"{counted(len(market.rows), 'offer')} at {clock(market.now)}.",
+        blocks=(_silent(market), grid),
+        filter_label="Which provider, region, machine or terms?",
+    )
+
+
+def _by_price(row: MarketRow) -> tuple[float, str]:
+    price = row.offer.price_usd_per_hour
+    return (float("inf") if price is None else price.value, str(row.offer.pool))
+
+
+def _offer(row: MarketRow) -> tuple[Cell, ...]:
+    offer = row.offer
+    price, hazard = offer.price_usd_per_hour, offer.hazard_per_hour
+    free = offer.nodes_available
+    return (
+        Cell(pool_words(str(offer.pool))),
+        Cell(UNKNOWN if price is None else usd(price.value * 1e6), tone=_tone(price)),
+        Cell(_source(price)),
+        _age(row),
+        Cell(_interval(hazard), tone=_tone(hazard)),
+        Cell(_source(hazard)),
+        Cell("not told" if free is None else str(free), tone="bad" if free == 0 else "plain"),
+        Cell(offer.unknown_because or "—"),
+    )
+
+
+def _tone(figure: Estimate | None) -> str:
+    return "bad" if figure is None else "plain"
+
+
+def _source(figure: Estimate | None) -> str:
+    return "—" if figure is None else f"{figure.basis.value}: {figure.source}"
+
+
+def _interval(hazard: Estimate | None) -> str:
+    if hazard is None:
+        return UNKNOWN
+    if hazard.low == hazard.high:
+        return f"{hazard.value:.3g}"
+    return f"{hazard.value:.3g} ({hazard.low:.2g}–{hazard.high:.2g})"
+
+
+def _age(row: MarketRow) -> Cell:
+    if row.price_age_s is None:
+        return Cell("—")
+    old = OLD_S is not None and row.price_age_s > OLD_S
+    return Cell(duration(max(0.0, row.price_age_s)), tone="bad" if old else "plain")
+
+
+def _silent(market: MarketView) -> Grid:
+    return Grid(
+        "silent",
+        "Providers that do not answer",
+        columns("provider", "why"),
+        tuple((Cell(name, tone="bad"), Cell(why)) for name, why in sorted(market.silent.items())),
+        empty="All of them answer.",
+    )

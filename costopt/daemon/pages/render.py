@@ -1,0 +1,55 @@
+"""Pages as HTML: everything that is not ours is escaped, and nothing is loaded but our style."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+import costopt
+from costopt.daemon.pages.block import Page
+from costopt.daemon.pages.frame import Frame
+from costopt.report.figure import instant
+
+STYLE_PATH = "/pages.css"
+
+
+def render(page: Page, frame: Frame) -> str:
+    """One HTML document."""
+    return _environment().get_template("place.html.j2").render(page=page, frame=frame)
+
+
+def render_notice(title: str, message: str, hint: str = "") -> str:
+    """A document that says why there is no page."""
+    template = _environment().get_template("notice.html.j2")
+    return template.render(title=title, message=message, hint=hint)
+
+
+def render_login(then: str, refused: str = "") -> str:
+    """A document that asks for a token; ``then`` is the path that is shown afterwards."""
+    return _environment().get_template("login.html.j2").render(then=then, refused=refused)
+
+
+@cache
+def style() -> str:
+    """The style of the reports, whose drawings the pages show, and what the pages add to it."""
+    report = files("costopt.report").joinpath("templates/page.css").read_text(encoding="utf-8")
+    own = files("costopt.daemon.pages").joinpath("templates/pages.css").read_text(encoding="utf-8")
+    return report + own
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=ChoiceLoader(
+            [PackageLoader("costopt.daemon.pages"), PackageLoader("costopt.report")]
+        ),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(version=costopt.__version__, style_path=STYLE_PATH)
+    environment.filters["instant"] = instant
+    return environment

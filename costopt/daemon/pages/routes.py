@@ -1,0 +1,157 @@
+"""The daemon's pages, as routes of its application."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from anyio import CapacityLimiter, to_thread
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from costopt.daemon.api import caller
+from costopt.daemon.auth import COOKIE, Caller
+from costopt.daemon.pages.asked import MOST_FILTER, Asked
+from costopt.daemon.pages.block import Page
+from costopt.daemon.pages.decisions import decision_page, decisions_page
+from costopt.daemon.pages.entry import LOGIN, enter, entry_of, leave, show_entry
+from costopt.daemon.pages.fleet import fleet_page
+from costopt.daemon.pages.frame import OFF, REFRESH, frame_of
+from costopt.daemon.pages.guards import guards_page
+from costopt.daemon.pages.job import job_page
+from costopt.daemon.pages.jobs import jobs_page
+from costopt.daemon.pages.ledger import ledger_page
+from costopt.daemon.pages.market import market_page
+from costopt.daemon.pages.proposals import proposals_page
+from costopt.daemon.pages.render import STYLE_PATH, render, render_notice, style
+from costopt.daemon.pages.story import Stories
+from costopt.daemon.refusals import RefusedError
+from costopt.daemon.service import Service
+from costopt.domain.errors import CostoptError, SpecError
+from costopt.domain.token import Scope
+
+MOST_AT_ONCE = 4
+REFRESH_COOKIE = "costopt_refresh"
+YEAR_S = 365 * 86_400
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; style-src-attr 'unsafe-inline'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+Making = Callable[[Service, Asked], Page]
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+log = logging.getLogger("costopt.daemon.pages")
+
+
+def page_routes(service: Service) -> list[BaseRoute]:
+    """Every page under /, for ``build_app(reach, pages)``; reading them takes a token."""
+    return _Pages(service).routes()
+
+
+class _Pages:
+    """Makes pages in threads, a few at a time, so that the API goes on answering."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._stories = Stories(service)
+        self._limiter = CapacityLimiter(MOST_AT_ONCE)
+
+    def routes(self) -> list[BaseRoute]:
+        """One per path."""
+        pages: dict[str, Making] = {
+            "/": fleet_page,
+            "/jobs": jobs_page,
+            "/jobs/{name}": self._job,
+            "/market": market_page,
+            "/decisions": decisions_page,
+            "/decisions/{name}": lambda service, asked: decision_page(service, asked.name),
+            "/ledger": ledger_page,
+            "/guards": guards_page,
+            "/proposals": proposals_page,
+        }
+        return [
+            *(Route(path, self._endpoint(make), methods=["GET"]) for path, make in pages.items()),
+            Route(STYLE_PATH, _style, methods=["GET"]),
+            Route(LOGIN, _guarded(show_entry), methods=["GET"]),
+            Route(LOGIN, _guarded(enter), methods=["POST"]),
+            Route("/logout", _guarded(leave), methods=["POST"]),
+        ]
+
+    def _job(self, service: Service, asked: Asked) -> Page:
+        service.job(asked.name)
+        return job_page(service, asked.name, self._stories.of(asked.name))
+
+    def _endpoint(self, make: Making) -> Endpoint:
+        async def endpoint(request: Request) -> Response:
+            try:
+                who = await caller(request, Scope.READ)
+            except RefusedError as error:
+                if error.status == 401:
+                    return entry_of(request.url.path)
+                return _notice(error.status, error.detail, error.hint)
+            return await to_thread.run_sync(
+                self._answer, make, request, who, limiter=self._limiter
+            )  # fmt: skip
+
+        return _guarded(endpoint)
+
+    def _answer(self, make: Making, request: Request, who: Caller) -> Response:
+        words = request.query_params.get("q", "")[:MOST_FILTER]
+        asked = Asked(request.path_params.get("name", ""), words)
+        refreshes = _refreshes(request)
+        try:
+            page = make(self._service, asked)
+            frame = frame_of(
+                self._service, request.url.path, words, who.name,
+                signed_in=COOKIE in request.cookies, refreshes=refreshes,
+            )  # fmt: skip
+            answer = HTMLResponse(render(page, frame))
+        except SpecError as error:
+            return _notice(404, error.message, error.hint)
+        except CostoptError as error:
+            log.error("%s", error.message, exc_info=error)
+            return _notice(503, error.message, error.hint)
+        if REFRESH in request.query_params:
+            _keep_refresh(answer, refreshes)
+        return answer
+
+
+def _refreshes(request: Request) -> bool:
+    """As the address says, else as it said last."""
+    said = request.query_params.get(REFRESH) or request.cookies.get(REFRESH_COOKIE)
+    return said != OFF
+
+
+def _keep_refresh(answer: Response, refreshes: bool) -> None:
+    answer.set_cookie(
+        REFRESH_COOKIE, "on" if refreshes else OFF, max_age=YEAR_S, httponly=True, samesite="strict"
+    )
+
+
+def _notice(status: int, message: str, hint: str | None) -> Response:
+    titles = {403: "Not allowed", 404: "Not found", 503: "Not available"}
+    title = titles.get(status, "No page")
+    return HTMLResponse(render_notice(title, message, hint or ""), status)
+
+
+def _guarded(endpoint: Endpoint) -> Endpoint:
+    """The endpoint, whose answers no cache keeps and no other site frames."""
+
+    async def answer(request: Request) -> Response:
+        response = await endpoint(request)
+        response.headers.update({**HEADERS, "Cache-Control": "no-store"})
+        return response
+
+    return answer
+
+
+async def _style(request: Request) -> Response:  # noqa: ARG001 - Starlette's signature
+    headers = {**HEADERS, "Cache-Control": "max-age=3600"}
+    return Response(style(), headers=headers, media_type="text/css")

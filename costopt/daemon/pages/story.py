@@ -1,0 +1,92 @@
+"""A job's events with the drawings of them, made once per tick however many look."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.util import find_spec
+from threading import Lock
+
+from costopt.daemon.pages.block import Plot
+from costopt.daemon.service import Service
+from costopt.report.plots import energy_plot, progress_plot, spend_plot
+from costopt.report.run import Run
+from costopt.report.timeline import timeline
+
+KEPT = 16
+MOST_EVENTS = 200_000
+"""Beyond it a job's page shows figures and no curves, which would take seconds to fold."""
+Key = tuple[str, datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """``run`` is None where there are no events, or too many; ``plots`` are empty then.
+
+    They are empty too where nothing that draws is installed.
+    """
+
+    run: Run | None
+    plots: tuple[Plot, ...] = ()
+    without_plots: str = ""
+
+
+class Stories:
+    """Those that were looked at last. Safe to share between threads; one draws at a time."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._lock = Lock()
+        self._kept: OrderedDict[Key, Story] = OrderedDict()
+
+    def of(self, job: str) -> Story:
+        """The job as of the last tick. Raises LedgerError."""
+        key = (job, self._service.fleet().now)
+        with self._lock:
+            story = self._kept.get(key)
+            if story is None:
+                story = self._kept[key] = _told(self._service, *key)
+            self._kept.move_to_end(key)
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+            return story
+
+
+def _told(service: Service, job: str, now: datetime) -> Story:
+    events = tuple(each.event for each in service.events(job, limit=MOST_EVENTS))
+    if not events:
+        return Story(None, (), "Nothing has happened to this job yet.")
+    if len(events) == MOST_EVENTS:
+        return Story(None, (), f"Its curves are not drawn: it has over {MOST_EVENTS:,} events.")
+    run = Run.of(events, max(now, *(event.at for event in events)))
+    if find_spec("matplotlib") is None:
+        return Story(run, (), 'Curves are drawn with the extra: pip install "costopt[report]".')
+    return Story(run, _plots(run))
+
+
+def _plots(run: Run) -> tuple[Plot, ...]:
+    plots = [
+        Plot(
+            "progress", "Progress",
+            "Work done, and the part of it that an interruption can no longer take.",
+            progress_plot(run),
+        ),
+        Plot(
+            "spend", "Dollars",
+            "What its nodes cost so far, beside uninterrupted on-demand nodes for the same work.",
+            spend_plot(run),
+        ),
+        Plot(
+            "energy", "Energy in kWh",
+            "At the data centre's meter, cooling included, beside on-demand for the same work.",
+            energy_plot(run),
+        ),
+    ]  # fmt: skip
+    if run.intervals:
+        bars = Plot(
+            "timeline", "Nodes by pool",
+            "Every node from launch to end, as the provider confirmed them.", timeline(run),
+        )  # fmt: skip
+        plots.insert(0, bars)
+    return tuple(plots)

@@ -1,0 +1,69 @@
+"""How the pages say what several of them say."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from costopt.daemon.pages.block import Cell
+from costopt.daemon.views import JobStatus
+from costopt.domain.events import DecisionMade
+from costopt.domain.market import Pool
+from costopt.domain.submission import JobIntent
+from costopt.ledger.summary import JobState
+from costopt.report.figure import UNKNOWN, duration, instant, usd
+from costopt.report.timeline import pool_name
+
+ENDED = (JobState.FINISHED, JobState.FAILED)
+
+
+def pool_words(pool: str) -> str:
+    """A pool in words; as it was recorded where it is none."""
+    try:
+        return pool_name(Pool.parse(pool))
+    except ValueError:
+        return pool
+
+
+def usd_per_hour(dollars: float | None) -> str:
+    """A price of one hour."""
+    return UNKNOWN if dollars is None else f"{usd(dollars * 1e6)}/h"
+
+
+def clock(at: datetime | None) -> str:
+    """An instant to the second, "" where there is none."""
+    return "" if at is None else instant(at)
+
+
+def ago(at: datetime, now: datetime) -> str:
+    """How long ago something was."""
+    return f"{duration(max(0.0, (now - at).total_seconds()))} ago"
+
+
+def choice(decision: DecisionMade) -> str:
+    """What a decision wants."""
+    return " + ".join(f"{n} × {pool}" for pool, n in decision.targets) or "wait"
+
+
+def slack_cell(slack_s: float | None) -> Cell:
+    """Slack; a lack of it stands out."""
+    if slack_s is None:
+        return Cell(UNKNOWN)
+    if slack_s < 0:
+        return Cell(f"short of {duration(slack_s)}", tone="bad")
+    return Cell(duration(slack_s))
+
+
+def state_cell(status: JobStatus) -> Cell:
+    """What a job does, or what its owner wants of it where that is not to run."""
+    state, intent = status.summary.state, status.submission.intent
+    if state in ENDED:
+        return Cell(state.value, tone="good" if state is JobState.FINISHED else "bad")
+    if intent is not JobIntent.RUN:
+        return Cell(intent.value, tone="note")
+    return Cell(state.value, tone="good" if state is JobState.TRAINING else "plain")
+
+
+def over(status: JobStatus) -> bool:
+    """Whether the job needs no more nodes, ever."""
+    cancelled = status.submission.intent is JobIntent.CANCELLED
+    return status.summary.state in ENDED or cancelled
