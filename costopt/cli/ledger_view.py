@@ -12,6 +12,7 @@ from costopt.domain.events import Event
 if TYPE_CHECKING:
     from costopt.ledger.account import JobAccount
     from costopt.ledger.sqlite import SqliteLedger
+    from costopt.ledger.summary import JobSummary
 
 
 def open_existing(state_dir: Path) -> SqliteLedger:
@@ -43,29 +44,28 @@ def events_of(state_dir: Path, job: str) -> tuple[tuple[Event, ...], datetime]:
     with open_existing(state_dir) as ledger:
         check_known(ledger, state_dir, job)
         events = tuple(recorded.event for recorded in ledger.events(job))
-    return events, _present(state_dir, job, events)
+    return events, _present(state_dir, job, max(event.at for event in events))
 
 
-def accounts_in(state_dir: Path, job: str | None) -> list[tuple[JobAccount, datetime]]:
-    """The accounts of one job or of all, each with the present of its clock."""
-    from costopt.ledger.account import JobAccount
+def account_in(state_dir: Path, job: str) -> tuple[JobAccount, datetime]:
+    """A job's account, and the present of its clock. Raises LedgerError for an unknown job."""
+    from costopt.ledger.snapshot import folded
 
-    if job is None:
-        with open_existing(state_dir) as ledger:
-            names = ledger.jobs()
-    else:
-        names = (job,)
-    accounts = []
-    for name in names:
-        events, now = events_of(state_dir, name)
-        account = JobAccount(name)
-        for event in events:
-            account.apply(event)
-        accounts.append((account, now))
-    return accounts
+    with open_existing(state_dir) as ledger:
+        check_known(ledger, state_dir, job)
+        known = folded(ledger, job)
+    return known.account, _present(state_dir, job, known.last_at)
 
 
-def _present(state_dir: Path, job: str, events: tuple[Event, ...]) -> datetime:
+def summaries_in(state_dir: Path) -> list[JobSummary]:
+    """Every job's figures, each at the present of its clock."""
+    from costopt.ledger.snapshot import summaries
+
+    with open_existing(state_dir) as ledger:
+        return list(summaries(ledger, lambda job, last_at: _present(state_dir, job, last_at)))
+
+
+def _present(state_dir: Path, job: str, last_at: datetime) -> datetime:
     """The run's market time where it has its own clock, the wall's time else.
 
     Never before the last event.
@@ -76,4 +76,4 @@ def _present(state_dir: Path, job: str, events: tuple[Event, ...]) -> datetime:
     now = datetime.now(UTC)
     if path.exists():
         now = market_clock(path, now, 1.0).now()
-    return max([now, *(event.at for event in events)])
+    return max(now, last_at)

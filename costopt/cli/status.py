@@ -20,15 +20,13 @@ def status(job: str | None, state_dir: Path, output: str) -> None:
     Without JOB, every job of the state directory in a row. The figures are folded from the
     ledger, so they can be had while a job runs and after it.
     """
-    from costopt.cli.ledger_view import accounts_in
+    from costopt.cli.ledger_view import account_in, summaries_in
     from costopt.cli.output import Format, show
     from costopt.cli.run_table import jobs_table, show_account, summary_table
 
-    accounts = accounts_in(state_dir, job)
     if job is not None:
-        account, now = accounts[0]
-        show_account(account, now, output)
+        show_account(*account_in(state_dir, job), output)
         return
-    summaries = [account.summary(now) for account, now in accounts]
+    summaries = summaries_in(state_dir)
     raw = output in (Format.JSON, Format.CSV)
     show(summary_table(summaries) if raw else jobs_table(summaries), output)

@@ -20,6 +20,8 @@ from costopt.domain.errors import LedgerError
 
 SUFFIX = ".backup"
 TIME_FORMAT = "%Y%m%dT%H%M%S%fZ"
+ROOM_TIMES = 2
+"""A copy is made where this many more would fit."""
 COMPANIONS = ("-wal", "-shm")
 
 
@@ -43,12 +45,14 @@ def fault_of(path: Path) -> str:
 def back_up(path: Path, backups: Path, keep: int, now: datetime) -> Path:
     """A new copy in the folder; of the older ones the newest stay, ``keep`` with it.
 
-    Raises LedgerError, and then no copy is removed: of a corrupt file none counts.
+    Raises LedgerError, and then no copy is removed: of a corrupt file none counts, and what would
+    fill the disk is not made.
     """
     target = backups / f"{path.name}.{now.astimezone(UTC).strftime(TIME_FORMAT)}{SUFFIX}"
     part = target.with_name(f"{target.name}.part")
     try:
         backups.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_room(path, backups)
         _copy(path, part)
         fault = fault_of(part)
         if fault:
@@ -107,6 +111,16 @@ def restore(path: Path, backups: Path, now: datetime) -> tuple[Path, Path | None
             hint="let this user write to its folder, and free some space",
         ) from error
     return copy, kept
+
+
+def _check_room(path: Path, backups: Path) -> None:
+    """A backup must not be what fills the disk. Raises LedgerError."""
+    free = shutil.disk_usage(backups).free
+    if free < ROOM_TIMES * path.stat().st_size:
+        raise LedgerError(
+            f"the backup of {path} was not made: {free / 2**30:.1f} GiB are free in {backups}",
+            hint="free some space, or keep fewer backups",
+        )
 
 
 def _copy(path: Path, part: Path) -> None:

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from costopt.cli.main import cli
 from costopt.daemon.backups import BACKUPS, Backups
+from costopt.database import backup
 from costopt.database.backup import fault_of
 from costopt.domain.control import Mode
 from costopt.domain.errors import LedgerError
@@ -201,6 +202,16 @@ def test_a_backup_without_room_says_so(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="the backup of") as caught:
         Backups(tmp_path, keep=1).make(AT)
     assert caught.value.hint
+
+
+def test_a_backup_is_not_what_fills_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path)
+    monkeypatch.setattr(backup, "ROOM_TIMES", 2**40)
+    with pytest.raises(LedgerError, match="GiB are free"):
+        Backups(tmp_path, keep=1).make(AT)
+    assert list((tmp_path / BACKUPS).iterdir()) == []
 
 
 def test_backups_are_their_owners_alone(tmp_path: Path) -> None:
