@@ -1,0 +1,146 @@
+# The same documents that `costopt doctor aws --iam-policy` prints; a test holds them together.
+
+locals {
+  store_objects = "${aws_s3_bucket.store.arn}/${var.store_prefix}/"
+
+  store_statements = [
+    {
+      Sid      = "FindBucket"
+      Effect   = "Allow"
+      Action   = ["s3:GetBucketLocation", "s3:GetBucketVersioning"]
+      Resource = [aws_s3_bucket.store.arn]
+    },
+    {
+      Sid       = "ListStore"
+      Effect    = "Allow"
+      Action    = ["s3:ListBucket"]
+      Resource  = [aws_s3_bucket.store.arn]
+      Condition = { StringLike = { "s3:prefix" = [var.store_prefix, "${var.store_prefix}/*"] } }
+    },
+    {
+      Sid    = "UseStore"
+      Effect = "Allow"
+      Action = [
+        "s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject",
+      ]
+      Resource = ["${local.store_objects}*"]
+    },
+  ]
+
+  node_policy = {
+    Version = "2012-10-17"
+    Statement = concat(local.store_statements, [
+      {
+        Sid      = "KeepPayloads"
+        Effect   = "Deny"
+        Action   = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:PutObject"]
+        Resource = ["${local.store_objects}payloads/*"]
+      },
+    ])
+  }
+
+  used_in_launches = [
+    "capacity-reservation", "image", "key-pair", "launch-template", "network-interface",
+    "placement-group", "security-group", "spot-instances-request", "subnet",
+  ]
+
+  daemon_policy = {
+    Version = "2012-10-17"
+    Statement = concat(
+      [
+        {
+          Sid    = "Look"
+          Effect = "Allow"
+          Action = [
+            "ce:GetCostAndUsage",
+            "ec2:DescribeAvailabilityZones",
+            "ec2:DescribeCapacityBlockOfferings",
+            "ec2:DescribeCapacityReservations",
+            "ec2:DescribeImages",
+            "ec2:DescribeInstanceTypeOfferings",
+            "ec2:DescribeInstanceTypes",
+            "ec2:DescribeInstances",
+            "ec2:DescribeLaunchTemplates",
+            "ec2:DescribePlacementGroups",
+            "ec2:DescribeRegions",
+            "ec2:DescribeSpotPriceHistory",
+            "ec2:DescribeVolumes",
+            "ec2:GetSpotPlacementScores",
+            "pricing:GetProducts",
+            "servicequotas:ListServiceQuotas",
+            "ssm:GetParameter",
+            "sts:DecodeAuthorizationMessage",
+          ]
+          Resource = ["*"]
+        },
+        {
+          Sid       = "LaunchOurs"
+          Effect    = "Allow"
+          Action    = ["ec2:RunInstances"]
+          Resource  = [for kind in ["instance", "volume"] : "${local.arn}:ec2:*:*:${kind}/*"]
+          Condition = { StringEquals = { "aws:RequestTag/costopt:owner" = local.owner } }
+        },
+        {
+          Sid      = "LaunchWith"
+          Effect   = "Allow"
+          Action   = ["ec2:RunInstances"]
+          Resource = [for kind in local.used_in_launches : "${local.arn}:ec2:*:*:${kind}/*"]
+        },
+        {
+          Sid       = "MakeOurs"
+          Effect    = "Allow"
+          Action    = ["ec2:CreateLaunchTemplate", "ec2:CreatePlacementGroup"]
+          Resource  = [for kind in ["launch-template", "placement-group"] : "${local.arn}:ec2:*:*:${kind}/*"]
+          Condition = { StringEquals = { "aws:RequestTag/costopt:owner" = local.owner } }
+        },
+        {
+          Sid      = "TagOnCreate"
+          Effect   = "Allow"
+          Action   = ["ec2:CreateTags"]
+          Resource = ["${local.arn}:ec2:*:*:*/*"]
+          Condition = {
+            StringEquals = {
+              "ec2:CreateAction" = ["RunInstances", "CreateLaunchTemplate", "CreatePlacementGroup"]
+            }
+          }
+        },
+        {
+          Sid    = "EndOurs"
+          Effect = "Allow"
+          Action = [
+            "ec2:DeleteLaunchTemplate",
+            "ec2:DeletePlacementGroup",
+            "ec2:DeleteVolume",
+            "ec2:TerminateInstances",
+          ]
+          Resource = [
+            for kind in ["instance", "volume", "launch-template", "placement-group"] :
+            "${local.arn}:ec2:*:*:${kind}/*"
+          ]
+          Condition = { StringEquals = { "aws:ResourceTag/costopt:owner" = local.owner } }
+        },
+        {
+          Sid       = "GiveNodesTheirRole"
+          Effect    = "Allow"
+          Action    = ["iam:PassRole"]
+          Resource  = ["${local.arn}:iam::*:role/${local.node_role}"]
+          Condition = { StringEquals = { "iam:PassedToService" = "ec2.amazonaws.com" } }
+        },
+        {
+          Sid       = "UseSpot"
+          Effect    = "Allow"
+          Action    = ["iam:CreateServiceLinkedRole"]
+          Resource  = ["*"]
+          Condition = { StringEquals = { "iam:AWSServiceName" = "spot.amazonaws.com" } }
+        },
+        {
+          Sid      = "HearOfInterruptions"
+          Effect   = "Allow"
+          Action   = ["sqs:DeleteMessage", "sqs:ReceiveMessage"]
+          Resource = ["${local.arn}:sqs:*:*:costopt-*"]
+        },
+      ],
+      local.store_statements,
+    )
+  }
+}

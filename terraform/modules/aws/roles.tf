@@ -1,0 +1,180 @@
+# Three roles: nodes run the job's code, the daemon steers, and the task's start needs neither.
+
+locals {
+  role_of_daemon_for = local.fargate ? "ecs-tasks.amazonaws.com" : "ec2.amazonaws.com"
+}
+
+resource "aws_iam_role" "node" {
+  name        = local.node_role
+  description = "Training nodes: the store's prefix and nothing else"
+  tags        = local.tags
+
+  assume_role_policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [
+      {
+        Effect    = "Allow"
+        Principal = { Service = "ec2.amazonaws.com" }
+        Action    = "sts:AssumeRole"
+      },
+    ]
+  })
+}
+
+resource "aws_iam_role_policy" "node" {
+  name   = "store"
+  role   = aws_iam_role.node.id
+  policy = jsonencode(local.node_policy)
+}
+
+resource "aws_iam_instance_profile" "node" {
+  name = local.node_role
+  role = aws_iam_role.node.name
+  tags = local.tags
+}
+
+resource "aws_iam_role" "daemon" {
+  name        = local.daemon_role
+  description = "The costopt daemon: starts and ends what carries its owner tag"
+  tags        = local.tags
+
+  assume_role_policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [
+      merge(
+        {
+          Effect    = "Allow"
+          Principal = { Service = local.role_of_daemon_for }
+          Action    = "sts:AssumeRole"
+        },
+        # EC2 gives no source when it hands a role to an instance.
+        local.fargate ? { Condition = { StringEquals = { "aws:SourceAccount" = local.account_id } } } : {},
+      ),
+    ]
+  })
+}
+
+# 6144 characters may be attached, 10240 embedded.
+resource "aws_iam_role_policy" "daemon" {
+  name   = "costopt"
+  role   = aws_iam_role.daemon.id
+  policy = jsonencode(local.daemon_policy)
+}
+
+# What this way of running it needs besides.
+resource "aws_iam_role_policy" "deployment" {
+  name = "deployment"
+  role = aws_iam_role.daemon.id
+
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = concat(
+      [
+        {
+          Sid      = "ReadDeployedJobs"
+          Effect   = "Allow"
+          Action   = ["s3:GetObject"]
+          Resource = ["${aws_s3_bucket.store.arn}/${local.deployed}/*"]
+        },
+        {
+          Sid       = "ListDeployedJobs"
+          Effect    = "Allow"
+          Action    = ["s3:ListBucket"]
+          Resource  = [aws_s3_bucket.store.arn]
+          Condition = { StringLike = { "s3:prefix" = ["${local.deployed}/*"] } }
+        },
+      ],
+      [
+        for files in aws_efs_file_system.state : {
+          Sid      = "KeepState"
+          Effect   = "Allow"
+          Action   = ["elasticfilesystem:ClientMount", "elasticfilesystem:ClientWrite"]
+          Resource = [files.arn]
+        }
+      ],
+      [
+        for actions in [["ssmmessages:CreateControlChannel", "ssmmessages:CreateDataChannel", "ssmmessages:OpenControlChannel", "ssmmessages:OpenDataChannel"]] : {
+          Sid      = "RemoteCommands"
+          Effect   = "Allow"
+          Action   = concat(actions, local.fargate ? [] : ["ssm:UpdateInstanceInformation"])
+          Resource = ["*"]
+        } if var.remote_commands
+      ],
+      local.fargate ? [] : local.start_statements,
+    )
+  })
+}
+
+locals {
+  database_secret_arn = one(aws_db_instance.state[*].master_user_secret) == null ? null : try(
+    aws_db_instance.state[0].master_user_secret[0].secret_arn, null,
+  )
+
+  start_statements = concat(
+    [
+      {
+        Sid      = "WriteLog"
+        Effect   = "Allow"
+        Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
+        Resource = ["${aws_cloudwatch_log_group.daemon.arn}:*"]
+      },
+      {
+        Sid      = "FindRegistry"
+        Effect   = "Allow"
+        Action   = ["ecr:GetAuthorizationToken"]
+        Resource = ["*"]
+      },
+      {
+        Sid    = "PullImage"
+        Effect = "Allow"
+        Action = ["ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
+        # The image may come from a repository of another account.
+        Resource = ["${local.arn}:ecr:*:*:repository/*"]
+      },
+    ],
+    [
+      for secret in local.database_secret_arn == null ? [] : [local.database_secret_arn] : {
+        Sid      = "ReadDatabasePassword"
+        Effect   = "Allow"
+        Action   = ["secretsmanager:GetSecretValue"]
+        Resource = [secret]
+      }
+    ],
+  )
+}
+
+resource "aws_iam_role" "start" {
+  count = local.fargate ? 1 : 0
+
+  name        = "${var.name}-start"
+  description = "ECS, when it starts the daemon: image, log and password"
+  tags        = local.tags
+
+  assume_role_policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [
+      {
+        Effect    = "Allow"
+        Principal = { Service = "ecs-tasks.amazonaws.com" }
+        Action    = "sts:AssumeRole"
+        Condition = { StringEquals = { "aws:SourceAccount" = local.account_id } }
+      },
+    ]
+  })
+}
+
+resource "aws_iam_role_policy" "start" {
+  count = local.fargate ? 1 : 0
+
+  name   = "start"
+  role   = aws_iam_role.start[0].id
+  policy = jsonencode({ Version = "2012-10-17", Statement = local.start_statements })
+}
+
+resource "aws_iam_instance_profile" "daemon" {
+  count = local.fargate ? 0 : 1
+
+  name = local.daemon_role
+  role = aws_iam_role.daemon.name
+  tags = local.tags
+}

@@ -1,0 +1,86 @@
+# The bucket where nodes and daemon exchange code, messages and checkpoints.
+
+resource "aws_s3_bucket" "store" {
+  bucket        = coalesce(var.bucket_name, "${var.name}-${local.account_id}-${local.region}")
+  force_destroy = var.force_destroy
+  tags          = local.tags
+}
+
+resource "aws_s3_bucket_versioning" "store" {
+  bucket = aws_s3_bucket.store.id
+
+  versioning_configuration {
+    status = "Enabled"
+  }
+}
+
+resource "aws_s3_bucket_server_side_encryption_configuration" "store" {
+  bucket = aws_s3_bucket.store.id
+
+  rule {
+    apply_server_side_encryption_by_default {
+      sse_algorithm = "AES256"
+    }
+  }
+}
+
+resource "aws_s3_bucket_public_access_block" "store" {
+  bucket = aws_s3_bucket.store.id
+
+  block_public_acls       = true
+  block_public_policy     = true
+  ignore_public_acls      = true
+  restrict_public_buckets = true
+}
+
+resource "aws_s3_bucket_policy" "store" {
+  bucket = aws_s3_bucket.store.id
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [
+      {
+        Sid       = "TlsOnly"
+        Effect    = "Deny"
+        Principal = "*"
+        Action    = "s3:*"
+        Resource  = [aws_s3_bucket.store.arn, "${aws_s3_bucket.store.arn}/*"]
+        Condition = { Bool = { "aws:SecureTransport" = "false" } }
+      },
+    ]
+  })
+
+  # S3 refuses both at once.
+  depends_on = [aws_s3_bucket_public_access_block.store]
+}
+
+resource "aws_s3_bucket_lifecycle_configuration" "store" {
+  bucket = aws_s3_bucket.store.id
+
+  rule {
+    id     = "old-versions"
+    status = "Enabled"
+
+    filter {}
+
+    noncurrent_version_expiration {
+      noncurrent_days = var.keep_old_versions_days
+    }
+
+    expiration {
+      expired_object_delete_marker = true
+    }
+  }
+
+  rule {
+    id     = "unfinished-uploads"
+    status = "Enabled"
+
+    filter {}
+
+    abort_incomplete_multipart_upload {
+      days_after_initiation = 2
+    }
+  }
+
+  depends_on = [aws_s3_bucket_versioning.store]
+}
