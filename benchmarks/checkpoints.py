@@ -20,6 +20,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
 
+from benchmarks.tiers import restores
+
 STATE_MB = 400
 SAVES = 10
 STEPS_BETWEEN = 3
@@ -77,8 +79,10 @@ def _run(size_mb: int) -> Iterator[Figure]:
             plain_s.append(_plain_s(training))
             for way in ways:
                 _save(training, way, number, times[way.label])
+        near = list(restores(size_mb, training.state(), folder))
     for label, measured in times.items():
         yield from _figures(f"{size_mb} MB, {label}", measured, median(plain_s))
+    yield from near
 
 
 def _figures(label: str, times: Times, plain_s: float) -> Iterator[Figure]:
