@@ -32,6 +32,7 @@ from costopt.domain.errors import (
 )
 from costopt.domain.quota import Quota
 from costopt.domain.registry import Registry
+from costopt.ledger.snapshot import keep_snapshots
 from costopt.ledger.stored import StoredLedger
 from costopt.session.told_quotas import told_quotas
 
@@ -153,6 +154,15 @@ class Daemon:
         else:
             self.board.settled("backup", "")
 
+    def keep_folds(self) -> None:
+        """Let status, reports and the next start go on from here instead of the first event."""
+        if not self.board.leads:
+            return
+        try:
+            keep_snapshots(self._ledger)
+        except LedgerError as error:
+            self._complain(error.message)
+
     def tasks(self) -> tuple[Task, ...]:
         """What is to be done, and when."""
         schedule, settings = self._settings.schedule, self._settings
@@ -168,6 +178,7 @@ class Daemon:
             Task("tick", tick, self.tick),
             Task("quotas", schedule.quotas, self.refresh_quotas),
             Task("orphans", schedule.orphans, self.sweep, kept=True),
+            Task("folds", schedule.backup, self.keep_folds, kept=True),
             *(
                 [Task("backup", schedule.backup, self.back_up, kept=True)]
                 if settings.database is None

@@ -27,6 +27,7 @@ from costopt.session.simulated_cloud import SimulatedCloud
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 POLL_S = 0.5
+SCHEDULE = "schedule.sqlite"
 
 
 def serve(
@@ -75,12 +76,13 @@ def site_of(cloud: Cloud, state_dir: Path) -> Site:
 
 
 def job_store_url(settings: Settings) -> str:
-    """Where SQLAlchemy finds the database that also holds what the schedule keeps."""
-    if settings.database is None:
-        return f"sqlite:///{(settings.state_dir / REGISTRY).absolute()}"
-    from costopt.database.place import postgres_url
+    """Where SQLAlchemy finds what the schedule keeps.
 
-    return postgres_url(settings.database).render_as_string(hide_password=False)
+    Daemons that share a database share no schedule: one that stands by would do the leader's tasks
+    in its stead, which is nothing.
+    """
+    name = REGISTRY if settings.database is None else SCHEDULE
+    return f"sqlite:///{(settings.state_dir / name).absolute()}"
 
 
 def _make(state_dir: Path) -> None:
