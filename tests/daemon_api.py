@@ -13,7 +13,6 @@ from costopt.client.address import parse_address
 from costopt.client.client import Client
 from costopt.daemon.api import build_app
 from costopt.daemon.board import Board
-from costopt.daemon.memory_registry import MemoryRegistry
 from costopt.daemon.reach import Reach
 from costopt.daemon.server import ApiServer
 from costopt.daemon.service import Service
@@ -21,7 +20,7 @@ from costopt.daemon.settings import Settings
 from costopt.daemon.snapshot import Snapshot
 from costopt.daemon.socket import bind_tcp, bind_unix
 from costopt.daemon.views import FleetNode, LogPiece
-from costopt.domain.control import ActionKind, Proposal
+from costopt.domain.control import ActionKind, Change, Proposal
 from costopt.domain.errors import SpecError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.events import DecisionMade, GuardTripped, NodeLaunched
@@ -30,7 +29,8 @@ from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.token import Scope
 from costopt.engine.clock import WallClock
 from costopt.ledger.memory import MemoryLedger
-from tests.memory_tokens import MemoryTokens
+from costopt.registry.registry import SqlRegistry, open_registry
+from costopt.registry.tokens import SqlTokens
 
 POOL = Pool("aws", "us-east-1", "us-east-1a", "p3.2xlarge", CapacityType.SPOT)
 JOB = """\
@@ -66,11 +66,11 @@ class Served:
     """A daemon that answers, and what a test turns."""
 
     service: Service
-    registry: MemoryRegistry
+    registry: SqlRegistry
     ledger: MemoryLedger
     board: Board
     logs: TextLogs
-    tokens: MemoryTokens
+    tokens: SqlTokens
     reach: Reach
     socket_path: Path
     url: str
@@ -87,6 +87,10 @@ class Served:
     def token(self, *scopes: Scope) -> str:
         name = f"t{len(self.tokens.tokens())}"
         return self.tokens.add(name, scopes, "test", datetime.now(UTC))
+
+    def changes(self) -> tuple[Change, ...]:
+        """What anybody but the test itself told the daemon."""
+        return tuple(each for _, each in self.registry.changes() if each.who != "test")
 
     def submit(self, name: str) -> None:
         self.service.submit(JOB.format(name=name), workdir="/", who="test")
@@ -134,8 +138,8 @@ def served(folder: Path, *, fill: bool = True) -> Iterator[Served]:
     """A daemon in ``folder``, until the block ends."""
     jobs = folder / "jobs"
     jobs.mkdir(exist_ok=True)
-    registry, ledger, logs, tokens = MemoryRegistry(), MemoryLedger(), TextLogs(), MemoryTokens()
-    clock = WallClock()
+    registry, ledger, logs = open_registry(folder / "registry.sqlite"), MemoryLedger(), TextLogs()
+    tokens, clock = registry.tokens, WallClock()
     board = Board(clock.now())
     service = Service(registry, ledger, clock, board, Settings(folder), logs)
     reach = Reach(service, tokens, clock, (jobs,))
@@ -151,6 +155,7 @@ def served(folder: Path, *, fill: bool = True) -> Iterator[Served]:
         yield daemon
     finally:
         server.stop()
+        registry.close()
 
 
 def _url(listener: socket.socket) -> str:

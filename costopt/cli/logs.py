@@ -53,14 +53,19 @@ class _Reading:
             piece = self._piece(piece["node_id"], piece["next_byte"])
 
     def follow(self, node: str) -> None:
-        """Until the node's log ends."""
-        after, ended = 0, False
-        while not ended:
+        """Until the node is gone and all of its log is printed."""
+        after, gone = 0, False
+        while True:
             piece = self._piece(node, after)
             click.echo(piece["text"], nl=False)
-            ended = piece["ended"] and not piece["text"]
             after = piece["next_byte"]
-            if not piece["text"] and not ended:
+            if piece["text"]:
+                continue
+            if gone:
+                return
+            nodes = self._client.get("jobs", self._job)["nodes"]
+            gone = all(each["node_id"] != node for each in nodes)
+            if not gone:
                 time.sleep(PAUSE_S)
 
     def follow_newest(self) -> None:
