@@ -76,7 +76,9 @@ class Control:
             self._gate,
         )
         self._gate.serve(self.engine)
-        strategies = Strategies(settings.state_dir, site.hazards, site.clock.now())
+        strategies = Strategies(
+            settings.state_dir, site.hazards, site.clock.now(), settings.decide_s
+        )
         self._strategies = strategies
         self._roll = Roll(self.engine, registry, site, readiness, strategies)
 

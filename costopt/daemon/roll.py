@@ -10,7 +10,7 @@ from costopt.daemon.site import Site
 from costopt.daemon.strategies import Strategies
 from costopt.domain.control import Mode
 from costopt.domain.errors import CostoptError
-from costopt.domain.events import LaunchesAllowed, LaunchesHalted, ModeChanged
+from costopt.domain.events import Event, LaunchesAllowed, LaunchesHalted, ModeChanged
 from costopt.domain.registry import Registry
 from costopt.domain.submission import JobIntent, Submission
 from costopt.engine.tick import Engine
@@ -57,15 +57,15 @@ class Roll:
     def note(self, mode: Mode, now: datetime) -> None:
         """Tell each job's ledger when the mode or a halt has changed. Raises LedgerError."""
         halt = self._registry.halted()
+        news: list[Event] = []
         for name, record in self._engine.journal.records.items():
             if record.mode != mode.value:
-                self._engine.journal.write(ModeChanged(at=now, job=name, mode=mode.value))
+                news.append(ModeChanged(at=now, job=name, mode=mode.value))
             if halt is not None and not record.halted:
-                self._engine.journal.write(
-                    LaunchesHalted(at=now, job=name, reason=halt.reason, who=halt.who)
-                )
+                news.append(LaunchesHalted(at=now, job=name, reason=halt.reason, who=halt.who))
             if halt is None and record.halted:
-                self._engine.journal.write(LaunchesAllowed(at=now, job=name))
+                news.append(LaunchesAllowed(at=now, job=name))
+        self._engine.journal.write(*news)
 
     def dismiss(self, now: datetime) -> None:
         """After a tick: let go of jobs that are over and have given everything back."""

@@ -35,13 +35,15 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``tick_s`` and ``orphan_grace_s`` are seconds of the clock that the jobs live by.
+    """``tick_s``, ``cooldown_s``, ``orphan_grace_s`` and ``patience_s`` are seconds of the clock
+    that the jobs live by, the others of the wall.
 
-    Of several daemons on one database one leads; ``lease_s`` after it was last heard of, by the
-    wall, another one takes over. ``mode`` counts where none was ever set. ``answer_s`` is how long,
-    by the wall, a tick waits for one provider. ``patience_s`` is how long a tenant waits before it
-    goes before all others. ``reap_orphans`` counts where the daemon enforces. ``database`` is a URL, None for files in ``state_dir``. ``listen`` is "host:port",
-    "unix:PATH" or None.
+    ``mode`` counts where none was ever set. ``answer_s`` is how long a tick waits for one provider,
+    ``decide_s`` how long it decides on the jobs of one policy before the others keep what they have
+    until the next tick. ``patience_s`` is how long a tenant waits before it goes before all others.
+    ``reap_orphans`` counts where the daemon enforces. Of several daemons on one database one leads;
+    ``lease_s`` after it was last heard of another one takes over. ``database`` is a URL, None for
+    files in ``state_dir``. ``listen`` is "host:port", "unix:PATH" or None.
     """
 
     state_dir: Path
@@ -49,6 +51,7 @@ class Settings:
     tick_s: float = 60.0
     cooldown_s: float = 300.0
     answer_s: float = 10.0
+    decide_s: float = 2.0
     orphan_grace_s: float = 900.0
     reap_orphans: bool = True
     patience_s: float = 3600.0

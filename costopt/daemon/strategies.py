@@ -6,23 +6,30 @@ import hashlib
 from datetime import datetime
 from pathlib import Path
 
+from costopt.daemon.paced import Paced
 from costopt.domain.policy import Policy
+from costopt.domain.ports import Strategy
 from costopt.engine.cohort import Terms
 from costopt.market.hazard import LearnedHazard
 from costopt.session.learned import Learned
 from costopt.strategies import build
-from costopt.strategies.learner import lifetimes_of
 
 FOLDER = "learned"
 HAZARDS = "hazards.json"
+JOINT = ("milp",)
+"""Strategies that plan all jobs together and hold themselves to a time limit."""
 
 
 class Strategies:
     """Keeps what was learned in files of ``folder``, one of hazards and one for each policy."""
 
-    def __init__(self, folder: Path, hazards: LearnedHazard, now: datetime) -> None:
+    def __init__(
+        self, folder: Path, hazards: LearnedHazard, now: datetime, decide_s: float
+    ) -> None:  # fmt: skip
+        """``decide_s``: how long, by the wall, a tick may decide on jobs of one policy."""
         self._folder = folder / FOLDER
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._decide_s = decide_s
         self._by_text: dict[str, Terms] = {}
         self._learned = [Learned(self._folder / HAZARDS, None, hazards)]
         self._learned[0].recall(now)
@@ -31,16 +38,21 @@ class Strategies:
         """What a job with this policy, whose text is ``document``, follows."""
         known = self._by_text.get(document)
         if known is None:
-            known = Terms(policy, build(policy.strategy))
+            known = Terms(policy, self._strategy(policy, document, now))
             self._by_text[document] = known
-            lifetimes = lifetimes_of(known.strategy)
-            if lifetimes is not None:
-                name = hashlib.sha256(document.encode()).hexdigest()[:16]
-                path = self._folder / f"{name}.json"
-                learned = Learned(path, lifetimes, LearnedHazard({}))
-                learned.recall(now)
-                self._learned.append(learned)
         return Terms(known.policy, known.strategy, priority)
+
+    def _strategy(self, policy: Policy, document: str, now: datetime) -> Strategy:
+        if policy.strategy.name in JOINT:
+            return build(policy.strategy)
+        paced = Paced(lambda: build(policy.strategy), self._decide_s)
+        if paced.lifetimes is not None:
+            name = hashlib.sha256(document.encode()).hexdigest()[:16]
+            path = self._folder / f"{name}.json"
+            learned = Learned(path, paced.lifetimes, LearnedHazard({}))
+            learned.recall(now)
+            self._learned.append(learned)
+        return paced
 
     def keep(self, now: datetime) -> tuple[str, ...]:
         """Write what was learned. What went wrong, each told once for as long as it goes on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from costopt.domain.events import GangFormed
@@ -31,7 +32,7 @@ class Gangs:
         self._power = PowerLimits(world, journal)
         self._told: dict[str, int] = {}
 
-    def form(self, job: Job, decision: Decision, nodes: tuple[Node, ...], now: datetime) -> None:
+    def form(self, job: Job, decision: Decision, nodes: Sequence[Node], now: datetime) -> None:
         """Form a gang if its nodes are there and differ from those that train already."""
         record = self._journal.records[job.name]
         leaving = record.draining.keys() | record.noticed.keys()
@@ -39,10 +40,7 @@ class Gangs:
         ready = tuple(
             n
             for n in nodes
-            if n.job == job.name
-            and n.node_id not in leaving
-            and n.state is NodeState.RUNNING
-            and n.pool in wanted
+            if n.node_id not in leaving and n.state is NodeState.RUNNING and n.pool in wanted
         )
         members = tuple(sorted(ready, key=lambda n: n.node_id))
         if not self._is_whole(job, record, decision, members):
@@ -58,15 +56,15 @@ class Gangs:
         self, job: Job, record: JobRecord, decision: Decision, members: tuple[Node, ...]
     ) -> bool:
         wanted = sum(target.nodes for target in decision.targets)
-        if not members or len(members) > wanted:
+        fewest = job.phase_at(record.done_units).min_nodes
+        if not members or not fewest <= len(members) <= wanted:
             return False
         if len(members) == wanted:
             return True
         some_members_gone = bool(record.members) and any(
             m not in record.live for m in record.members
         )
-        fewest = job.phase_at(record.done_units).min_nodes
-        return some_members_gone and not record.intents and len(members) >= fewest
+        return some_members_gone and not record.intents
 
     def _broken(self, job: Job, record: JobRecord) -> bool:
         """The members are the same, yet they stopped: a command that failed is tried again."""

@@ -43,8 +43,11 @@ def reconcile(desired: Desired, actual: Actual) -> tuple[Action, ...]:
     """
     actions: list[Action] = []
     decided = {decision.job for decision in desired.decisions}
+    nodes_of: dict[str, list[Node]] = {}
+    for node in actual.nodes:
+        nodes_of.setdefault(node.job, []).append(node)
     for decision in desired.decisions:
-        actions += _for_job(decision, actual)
+        actions += _for_job(decision, nodes_of.get(decision.job, ()), actual)
     actions += [
         Terminate(node.job, node.node_id, "its job needs no nodes any more")
         for node in actual.nodes
@@ -53,11 +56,10 @@ def reconcile(desired: Desired, actual: Actual) -> tuple[Action, ...]:
     return tuple(actions)
 
 
-def _for_job(decision: Decision, actual: Actual) -> Iterable[Action]:
-    leaving = actual.draining | actual.doomed
+def _for_job(decision: Decision, nodes: Iterable[Node], actual: Actual) -> Iterable[Action]:
     staying: dict[Pool, list[Node]] = {}
-    for node in actual.nodes:
-        if node.job == decision.job and node.node_id not in leaving:
+    for node in nodes:
+        if node.node_id not in actual.draining and node.node_id not in actual.doomed:
             staying.setdefault(node.pool, []).append(node)
     coming: Counter[Pool] = Counter()
     for launch in actual.pending:
@@ -68,8 +70,8 @@ def _for_job(decision: Decision, actual: Actual) -> Iterable[Action]:
     for target in decision.targets:
         wanted[target.pool] += target.nodes
         caps_w[target.pool] = target.power_cap_w
-    for pool, nodes in wanted.items():
-        missing = nodes - len(staying.get(pool, ())) - coming[pool]
+    for pool, count in wanted.items():
+        missing = count - len(staying.get(pool, ())) - coming[pool]
         if missing > 0:
             yield Launch(decision.job, pool, missing, caps_w[pool])
     yield from _surplus(decision, staying, coming, wanted)

@@ -50,8 +50,11 @@ class Silence:
         self._parts[_label(provider)] = dict(complaints)
 
     def _tell(self, source: str, message: str, now: datetime) -> None:
-        for job in self._journal.records:
-            self._journal.write(SignalStale(at=now, job=job, source=source, message=message))
+        told = (
+            SignalStale(at=now, job=job, source=source, message=message)
+            for job in self._journal.records
+        )
+        self._journal.write(*told)
 
 
 def _label(provider: Provider) -> str:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from costopt.domain.account import Account
 from costopt.domain.errors import LedgerError
-from costopt.domain.events import DecisionMade
+from costopt.domain.events import DecisionMade, Event
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import Offer, Pool
@@ -200,7 +200,8 @@ class Engine:
             refused |= refusing
         if self._gate.acts:
             for decision in desired.decisions:
-                self._gangs.form(self.jobs[decision.job], decision, self._fleet.nodes, now)
+                nodes = self._fleet.nodes_of(decision.job)
+                self._gangs.form(self.jobs[decision.job], decision, nodes, now)
         return desired
 
     def _act(
@@ -229,12 +230,14 @@ class Engine:
 
     def _submit(self, sights: Iterable[Sight], now: datetime) -> None:
         """Begin the runs that are due; the baseline looks at all offers, allowed or not."""
+        begun: list[Event] = []
         for sight in sights:
-            for job_view in sight.view.jobs:
-                if not self.journal.records[job_view.job.name].submitted:
-                    everything = self._outlook.of_everything(sight.view)
-                    policy = sight.cohort.policy
-                    self.journal.write(submission(job_view.job, policy, everything, now))
+            new = [j for j in sight.view.jobs if not self.journal.records[j.job.name].submitted]
+            if new:
+                everything = self._outlook.of_everything(sight.view)
+                policy = sight.cohort.policy
+                begun += [submission(each.job, policy, everything, now) for each in new]
+        self.journal.write(*begun)
 
     def _decide(self, sights: Sequence[Sight], now: datetime) -> Desired:
         wanted = [

@@ -50,17 +50,20 @@ class Training:
 
     def observe(self, now: datetime) -> None:
         """Record what the gangs have done since the last tick."""
-        for name, job in self._jobs.items():
-            record = self._journal.records[name]
-            self.speed_factor.setdefault(name, 1.0)
-            if record.over:
-                continue
+        records = self._journal.records
+        working = [job for name, job in self._jobs.items() if not records[name].over]
+        news: list[Event] = []
+        for job in working:
             self._power.observe(job, now)
             self._measurements.observe(job, now)
             progress = self._world.runtime.progress(job, now)
-            self.progress[name] = progress
-            self._journal.write(*self._news(job, record, progress, now))
-            self._calibrate(job, record, progress)
+            self.progress[job.name] = progress
+            news += self._news(job, records[job.name], progress, now)
+        self._journal.write(*news)
+        for name in self._jobs:
+            self.speed_factor.setdefault(name, 1.0)
+        for job in working:
+            self._calibrate(job, records[job.name], self.progress[job.name])
 
     def forget(self, job: str) -> None:
         """The job is controlled no more."""

@@ -16,16 +16,21 @@ if TYPE_CHECKING:
 class Learner(Protocol):
     """A strategy that keeps estimates between its decisions."""
 
-    @property
-    def lifetimes(self) -> Lifetimes:
-        """What it has learned."""
-        ...
+    lifetimes: Lifetimes
+    """What it has learned."""
 
 
 def lifetimes_of(strategy: Strategy) -> Lifetimes | None:
     """What a strategy, shielded or not, has learned; None for one that learns nothing."""
     inner = strategy.inner if isinstance(strategy, Shielded) else strategy
     return inner.lifetimes if isinstance(inner, Learner) else None
+
+
+def learn_into(strategy: Strategy, lifetimes: Lifetimes) -> None:
+    """Let a strategy, shielded or not, learn together with others; one that learns nothing, not."""
+    inner = strategy.inner if isinstance(strategy, Shielded) else strategy
+    if isinstance(inner, Learner):
+        inner.lifetimes = lifetimes
 
 
 def gang_key(job: str, pool: Pool, nodes: int) -> tuple[str, str, int]:

@@ -1,0 +1,83 @@
+"""A tick decides for as many jobs as it has time for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from costopt.daemon.paced import PACE, Paced
+from costopt.domain.fleet import Node, NodeState
+from costopt.domain.job import Progress
+from costopt.domain.policy import StrategyChoice
+from costopt.domain.view import Decision, Desired, JobView, Target, View
+from costopt.strategies import build
+from costopt.strategies.learner import lifetimes_of
+from tests.engine_fixtures import SPOT_A, SPOT_B, rules, task
+from tests.market_fixtures import T0
+
+
+class Slow:
+    """Takes a second for each decision, of the stopwatch that the test holds."""
+
+    def __init__(self, watch: list[float], asked: list[str]) -> None:
+        self._watch = watch
+        self._asked = asked
+
+    def decide(self, view: View) -> Desired:
+        (job_view,) = view.jobs
+        self._watch[0] += 1
+        self._asked.append(job_view.job.name)
+        return Desired((Decision(job_view.job.name, (Target(SPOT_A, 1),), "decided"),))
+
+
+def _node(job: str) -> Node:
+    return Node(f"n-{job}", "costopt", job, SPOT_A, "key", NodeState.RUNNING, T0, 1.0)
+
+
+def _view(*jobs: JobView) -> View:
+    return View(T0, 60.0, 0.0, jobs, (), {}, {}, rules("greedy_spot"))
+
+
+def _job(name: str, *nodes: Node) -> JobView:
+    return JobView(task(name=name), Progress(), nodes)
+
+
+def test_every_job_has_its_turn_and_keeps_what_it_has_until_then() -> None:
+    watch, asked = [0.0], list[str]()
+    strategy = Paced(lambda: Slow(watch, asked), 2.0, lambda: watch[0])
+    view = _view(*(_job(name) for name in "abcd"), _job("e", _node("e")))
+    first = strategy.decide(view)
+    assert [d.job for d in first.decisions] == ["a", "b", "c", "d", "e"]
+    assert asked == ["e", "a"], "that with nodes first"
+    assert [d.rule for d in first.decisions] == [None, PACE, PACE, PACE, None]
+    assert first.decisions[1].targets == ()
+    strategy.decide(view)
+    strategy.decide(view)
+    assert set(asked) == set("abcde")
+
+
+def test_who_lost_nodes_goes_first() -> None:
+    watch, asked = [0.0], list[str]()
+    strategy = Paced(lambda: Slow(watch, asked), 1.0, lambda: watch[0])
+    jobs = [_job(name, _node(name)) for name in "abc"]
+    for _ in range(3):
+        strategy.decide(_view(*jobs))
+    asked.clear()
+    jobs[1] = replace(jobs[1], nodes=())
+    strategy.decide(_view(*jobs))
+    assert asked == ["b"]
+
+
+def test_a_job_without_a_decision_keeps_its_nodes() -> None:
+    watch, asked = [0.0], list[str]()
+    strategy = Paced(lambda: Slow(watch, asked), 1.0, lambda: watch[0])
+    elsewhere = replace(_node("b"), pool=SPOT_B)
+    desired = strategy.decide(_view(_job("a", _node("a")), _job("b", elsewhere)))
+    assert desired.decisions[1].targets == (Target(SPOT_B, 1),)
+
+
+def test_jobs_learn_together() -> None:
+    strategy = Paced(lambda: build(StrategyChoice("adaptive")), 60.0)
+    strategy.decide(_view(_job("a"), _job("b")))
+    inner = [lifetimes_of(each) for each in strategy._strategies.values()]
+    assert len(inner) == 2
+    assert all(each is strategy.lifetimes for each in inner)
