@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -20,60 +19,14 @@ from costopt.report.html import (
     write_what_if_report,
 )
 from costopt.report.run import Run
+from tests.chromium import CONTRAST, CUT_OFF, OVERLAPS, SHOWN, chromium, needs_chromium, show
 from tests.sample_run import START_AT, finished_at, sample_events
 from tests.unit.test_report_tables import ROW
 from tests.unit.test_report_what_if import POINTS, SCENARIOS
 
 NOW = finished_at() + timedelta(minutes=3)
-BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 
-pytestmark = pytest.mark.skipif(
-    BROWSER is None or DRIVER is None,
-    reason="needs Debian's chromium and chromium-driver",
-)
-
-OVERLAPS = """
-const texts = [...document.querySelectorAll('svg.plot text')]
-  .map(t => [t.textContent, t.getBoundingClientRect()]).filter(([, r]) => r.width > 0);
-const hits = [];
-for (let i = 0; i < texts.length; i++) for (let j = i + 1; j < texts.length; j++) {
-  const [a, p] = texts[i], [b, q] = texts[j];
-  if (p.left < q.right && q.left < p.right && p.top < q.bottom - 1 && q.top < p.bottom - 1)
-    hits.push(a + ' / ' + b);
-}
-return [texts.length, hits];
-"""
-
-CUT_OFF = """
-const width = document.documentElement.clientWidth;
-const out = [...document.querySelectorAll('svg.plot text')]
-  .map(t => [t.textContent, t.getBoundingClientRect()])
-  .filter(([, r]) => r.width > 0 && (r.left < 0 || r.right > width)).map(([t]) => t);
-return [document.documentElement.scrollWidth - width, out];
-"""
-
-SHOWN = """
-const plots = [...document.querySelectorAll('svg.plot')];
-return [plots.length, plots.filter(p => p.getBoundingClientRect().width > 0).length];
-"""
-
-CONTRAST = """
-const rgb = css => css.match(/[\\d.]+/g).slice(0, 3).map(Number);
-const light = css => rgb(css).map(v => v / 255)
-  .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
-  .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-const back = e => { while (e) { const c = getComputedStyle(e).backgroundColor;
-  if (!/rgba\\(.*, 0\\)|transparent/.test(c)) return c; e = e.parentElement; }
-  return 'rgb(0,0,0)'; };
-let worst = [99, ''];
-for (const e of document.querySelectorAll('h1,h2,p,dt,dd,td,th,li,strong,summary,svg.plot text')) {
-  const style = getComputedStyle(e), svg = e.tagName === 'text';
-  const [a, b] = [light(svg ? style.fill : style.color), light(back(e))];
-  const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-  if (ratio < worst[0]) worst = [ratio, e.tagName + ' ' + e.textContent.trim().slice(0, 40)];
-}
-return worst;
-"""
+pytestmark = needs_chromium
 
 
 @pytest.fixture(scope="module")
@@ -100,35 +53,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(BROWSER)
-    for flag in (
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        f"--user-data-dir={tmp_path_factory.mktemp('profile')}",
-    ):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
-    yield driver
-    driver.quit()
-
-
-def show(browser: Any, uri: str, width: int, scheme: str = "light") -> None:
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    browser.get(uri)
+    with chromium(tmp_path_factory.mktemp("profile")) as each:
+        yield each
 
 
 @pytest.mark.parametrize("width", [400, 700, 1280])

@@ -86,7 +86,10 @@ Block = Grid | Tiles | Plot | Facts | Document
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """``filter_label`` names a field that narrows the page's rows, "" where there is none."""
+    """``filter_label`` names a field that narrows the page's rows, "" where there is none.
+
+    ``over`` stands above the title, and leads to ``over_href`` where that is not "".
+    """
 
     title: str
     over: str
@@ -94,6 +97,7 @@ class Page:
     blocks: tuple[Block, ...]
     tone: str = "plain"
     filter_label: str = ""
+    over_href: str = ""
 
 
 def columns(*names: str) -> tuple[Column, ...]:

@@ -85,8 +85,8 @@ def decision_page(service: Service, decision_id: str) -> Page:
             Facts("decision", "The decision", facts),
             _alternatives(made),
             _followed(service, row),
-            Grid("job", "The job", columns("job"), ((job_cell(made.job),),)),
         ),
+        over_href=job_cell(made.job).href,
     )
 
 

@@ -24,9 +24,8 @@ def proposals_page(service: Service, asked: Asked) -> Page:
         lead=_lead(service.mode(), len(waiting)),
         blocks=(
             _grid(
-                "open", "Open", (*columns(*ASKED), Column("to approve it")),
-                [(*_row(p), Cell(f"costopt approve {p.id}")) for p in waiting],
-                "Nothing waits for an answer.",
+                "open", "Open", columns(*ASKED), [_row(p) for p in waiting],
+                "Nothing waits for an answer.", "costopt approve PROPOSAL lets it happen.",
             ),
             _grid(
                 "answered", "Answered", columns(*ASKED, "answer", "by", "at"),
@@ -62,9 +61,10 @@ def _grid(
     named: tuple[Column, ...],
     rows: list[tuple[Cell, ...]],
     empty: str,
+    lead: str = "",
 ) -> Grid:
     shown, left_out = first(rows, SHOWN)
-    return Grid(grid_id, title, named, shown, empty=empty, left_out=left_out)
+    return Grid(grid_id, title, named, shown, lead, empty, left_out=left_out)
 
 
 def _row(proposal: Proposal) -> tuple[Cell, ...]:

@@ -13,6 +13,7 @@ from costopt.daemon.pages.frame import Frame
 from costopt.report.figure import instant
 
 STYLE_PATH = "/pages.css"
+ICON_PATH = "/pages.svg"
 
 
 def render(page: Page, frame: Frame) -> str:
@@ -34,9 +35,17 @@ def render_login(then: str, refused: str = "") -> str:
 @cache
 def style() -> str:
     """The style of the reports, whose drawings the pages show, and what the pages add to it."""
-    report = files("costopt.report").joinpath("templates/page.css").read_text(encoding="utf-8")
-    own = files("costopt.daemon.pages").joinpath("templates/pages.css").read_text(encoding="utf-8")
-    return report + own
+    return _text("costopt.report", "page.css") + _text("costopt.daemon.pages", "pages.css")
+
+
+@cache
+def icon() -> str:
+    """The pages' mark, as SVG."""
+    return _text("costopt.daemon.pages", "icon.svg")
+
+
+def _text(package: str, name: str) -> str:
+    return files(package).joinpath("templates", name).read_text(encoding="utf-8")
 
 
 @cache
@@ -50,6 +59,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(version=costopt.__version__, style_path=STYLE_PATH)
+    environment.globals.update(
+        version=costopt.__version__, style_path=STYLE_PATH, icon_path=ICON_PATH
+    )
     environment.filters["instant"] = instant
     return environment

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from urllib.parse import quote
 
 from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
@@ -24,7 +25,14 @@ from costopt.daemon.pages.jobs import jobs_page
 from costopt.daemon.pages.ledger import ledger_page
 from costopt.daemon.pages.market import market_page
 from costopt.daemon.pages.proposals import proposals_page
-from costopt.daemon.pages.render import STYLE_PATH, render, render_notice, style
+from costopt.daemon.pages.render import (
+    ICON_PATH,
+    STYLE_PATH,
+    icon,
+    render,
+    render_notice,
+    style,
+)
 from costopt.daemon.pages.story import Stories
 from costopt.daemon.refusals import RefusedError
 from costopt.daemon.service import Service
@@ -36,7 +44,7 @@ REFRESH_COOKIE = "costopt_refresh"
 YEAR_S = 365 * 86_400
 HEADERS = {
     "Content-Security-Policy": (
-        "default-src 'none'; style-src 'self'; style-src-attr 'unsafe-inline'; "
+        "default-src 'none'; img-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
@@ -44,6 +52,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+KEPT_HEADERS = {**HEADERS, "Cache-Control": "max-age=3600"}
 Making = Callable[[Service, Asked], Page]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -79,6 +88,7 @@ class _Pages:
         return [
             *(Route(path, self._endpoint(make), methods=["GET"]) for path, make in pages.items()),
             Route(STYLE_PATH, _style, methods=["GET"]),
+            Route(ICON_PATH, _icon, methods=["GET"]),
             Route(LOGIN, _guarded(show_entry), methods=["GET"]),
             Route(LOGIN, _guarded(enter), methods=["POST"]),
             Route("/logout", _guarded(leave), methods=["POST"]),
@@ -94,7 +104,7 @@ class _Pages:
                 who = await caller(request, Scope.READ)
             except RefusedError as error:
                 if error.status == 401:
-                    return entry_of(request.url.path)
+                    return entry_of(_path(request))
                 return _notice(error.status, error.detail, error.hint)
             return await to_thread.run_sync(
                 self._answer, make, request, who, limiter=self._limiter
@@ -109,7 +119,7 @@ class _Pages:
         try:
             page = make(self._service, asked)
             frame = frame_of(
-                self._service, request.url.path, words, who.name,
+                self._service, _path(request), words, who.name,
                 signed_in=COOKIE in request.cookies, refreshes=refreshes,
             )  # fmt: skip
             answer = HTMLResponse(render(page, frame))
@@ -121,6 +131,11 @@ class _Pages:
         if REFRESH in request.query_params:
             _keep_refresh(answer, refreshes)
         return answer
+
+
+def _path(request: Request) -> str:
+    """As an address has it."""
+    return quote(request.scope["path"])
 
 
 def _refreshes(request: Request) -> bool:
@@ -153,5 +168,8 @@ def _guarded(endpoint: Endpoint) -> Endpoint:
 
 
 async def _style(request: Request) -> Response:  # noqa: ARG001 - Starlette's signature
-    headers = {**HEADERS, "Cache-Control": "max-age=3600"}
-    return Response(style(), headers=headers, media_type="text/css")
+    return Response(style(), headers=KEPT_HEADERS, media_type="text/css")
+
+
+async def _icon(request: Request) -> Response:  # noqa: ARG001 - Starlette's signature
+    return Response(icon(), headers=KEPT_HEADERS, media_type="image/svg+xml")

@@ -1,0 +1,435 @@
+"""The daemon's pages: who may look, what they say, and that nobody's words become markup."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from costopt.daemon.pages import story
+from costopt.daemon.pages.entry import own_path
+from costopt.daemon.pages.frame import PLACES
+from costopt.domain.errors import LedgerError
+from costopt.domain.token import Scope
+from costopt.report.drawing import Drawing
+from costopt.report.run import Run
+from costopt.report.timeline import timeline
+from tests.daemon_pages import (
+    FINISHED,
+    HOSTILE,
+    NOW,
+    PAUSED,
+    RUNNING,
+    STRANGE,
+    Shown,
+    shown,
+)
+
+PAGES = (
+    *(path for path, _ in PLACES),
+    f"/jobs/{RUNNING}",
+    f"/jobs/{FINISHED}",
+    f"/jobs/{PAUSED}",
+    f"/jobs/{quote(STRANGE, safe='')}",
+    f"/decisions/{RUNNING}-d9",
+    f"/decisions/{quote(STRANGE, safe='')}-d9",
+)
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+    with shown(tmp_path_factory.mktemp("daemon")) as each:
+        yield each
+
+
+@pytest.fixture(scope="module")
+def cookie(daemon: Shown) -> str:
+    return f"costopt_token={daemon.token()}"
+
+
+class Got:
+    """An answer."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self.status = response.status
+        self.headers = response.headers
+        self.text = response.read().decode()
+
+
+def get(daemon: Shown, target: str, cookie: str = "", **headers: str) -> Got:
+    return ask(daemon, "GET", target, None, cookie, **headers)
+
+
+def ask(
+    daemon: Shown, method: str, target: str, body: str | None, cookie: str = "", **headers: str
+) -> Got:
+    connection = http.client.HTTPConnection(daemon.url.removeprefix("http://"), timeout=20)
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    try:
+        connection.request(
+            method, target, body, {**({"Cookie": cookie} if cookie else {}), **named}
+        )
+        return Got(connection.getresponse())
+    finally:
+        connection.close()
+
+
+def enter(daemon: Shown, body: str, **headers: str) -> Got:
+    sent = {"Content_Type": "application/x-www-form-urlencoded", **headers}
+    return ask(daemon, "POST", "/login", body, **sent)
+
+
+class Elements(HTMLParser):
+    """Every element with its attributes, and the text without markup."""
+
+    def __init__(self, document: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.said: list[str] = []
+        self.feed(document)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.said.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.said).split())
+
+
+def text_of(daemon: Shown, target: str, cookie: str) -> str:
+    got = get(daemon, target, cookie)
+    assert got.status == 200
+    return Elements(got.text).text
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_without_a_token_every_page_leads_to_the_form_for_one(daemon: Shown, path: str) -> None:
+    for given in ("", "costopt_token=wrong"):
+        got = get(daemon, path, given)
+        assert (got.status, got.headers["Location"]) == (303, f"/login?then={quote(path)}")
+        assert not got.text
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_nobodys_words_become_markup(daemon: Shown, cookie: str, path: str) -> None:
+    got = get(daemon, path, cookie)
+    assert got.status == 200
+    page = Elements(got.text)
+    tags = {tag for tag, _ in page.found}
+    assert not tags & {"script", "img", "iframe", "object", "embed", "base"}
+    for _, attributes in page.found:
+        assert not [name for name in attributes if name.startswith("on")]
+        for name in ("href", "src", "action"):
+            assert not re.match(r"\s*(https?:|//|javascript:|data:)", attributes.get(name) or "")
+
+
+def test_hostile_words_are_shown_as_they_are(daemon: Shown, cookie: str) -> None:
+    everywhere = ["/", "/market", "/guards", "/proposals", "/ledger", "/jobs"]
+    for path in [*everywhere, PAGES[-1], PAGES[-3]]:
+        assert " ".join(HOSTILE.split()) in text_of(daemon, path, cookie), path
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_table_names_its_columns_and_rows(daemon: Shown, cookie: str, path: str) -> None:
+    found = Elements(get(daemon, path, cookie).text).found
+    headers = [attributes for tag, attributes in found if tag == "th"]
+    assert headers
+    assert {each["scope"] for each in headers} == {"col", "row"}
+    ids = [attributes["id"] for _, attributes in found if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    named = [a["aria-labelledby"] for _, a in found if "aria-labelledby" in a]
+    assert set(named) <= set(ids)
+
+
+def test_answers_cannot_be_framed_kept_or_extended(daemon: Shown, cookie: str) -> None:
+    for path in ["/", "/login", "/jobs/none"]:
+        got = get(daemon, path, cookie)
+        policy = got.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "script-src" not in policy
+        assert got.headers["Cache-Control"] == "no-store"
+        assert got.headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_a_token_opens_the_page_that_was_asked_for(daemon: Shown) -> None:
+    got = enter(daemon, f"token={daemon.token()}&then=/jobs/{RUNNING}")
+    assert (got.status, got.headers["Location"]) == (303, f"/jobs/{RUNNING}")
+    kept = got.headers["Set-Cookie"]
+    assert {"HttpOnly", "SameSite=strict"} <= {part.strip() for part in kept.split(";")}
+    assert "Secure" not in kept
+    assert get(daemon, "/", kept.partition(";")[0]).status == 200
+    over_tls = enter(daemon, f"token={daemon.token()}", X_Forwarded_Proto="https")
+    assert "Secure" in over_tls.headers["Set-Cookie"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ("token=wrong", 401),
+        ("token=", 401),
+        ("", 401),
+        ("token=" + "x" * 9000, 400),
+        ("&".join(f"a{i}=1" for i in range(20)), 400),
+        ("token=%ff%fe", 401),
+    ],
+)
+def test_a_wrong_token_is_refused(daemon: Shown, body: str, status: int) -> None:
+    got = enter(daemon, body)
+    assert got.status == status
+    assert "Set-Cookie" not in got.headers
+    assert 'role="alert"' in got.text
+    assert enter(daemon, "token=x", Content_Type="text/plain").status == 400
+
+
+def test_a_token_is_never_repeated(daemon: Shown) -> None:
+    plain = daemon.token()
+    page = get(daemon, "/", f"costopt_token={plain}")
+    assert page.status == 200
+    assert plain not in page.text
+    assert "SECRET" not in enter(daemon, "token=SECRET").text
+
+
+def test_a_revoked_token_shows_nothing_and_forgetting_removes_the_cookie(daemon: Shown) -> None:
+    plain = daemon.tokens.add("gone", [Scope.READ], "test", NOW)
+    kept = f"costopt_token={plain}"
+    assert get(daemon, "/", kept).status == 200
+    daemon.tokens.revoke("gone", "test", NOW)
+    assert get(daemon, "/", kept).status == 303
+    left = ask(daemon, "POST", "/logout", "", kept)
+    assert (left.status, left.headers["Location"]) == (303, "/login")
+    assert "Max-Age=0" in left.headers["Set-Cookie"]
+    assert get(daemon, "/logout", kept).status == 405
+
+
+@pytest.mark.parametrize(
+    ("path", "leads_to"),
+    [
+        ("/jobs", "/jobs"),
+        ("/jobs/a-b_c.1", "/jobs/a-b_c.1"),
+        ("/jobs/a%22", "/jobs/a%22"),
+        ("//evil.example", "/"),
+        ("/\\evil.example", "/"),
+        ("https://evil.example", "/"),
+        ("javascript:alert(1)", "/"),
+        ("/jobs\r\nSet-Cookie: a=b", "/"),
+        ("/jobs\n", "/"),
+        ("", "/"),
+    ],
+)
+def test_entering_leads_nowhere_else(path: str, leads_to: str) -> None:
+    assert own_path(path) == leads_to
+
+
+def test_pages_change_nothing(daemon: Shown, cookie: str) -> None:
+    before = daemon.registry.changes()
+    for path in PAGES:
+        for method in ("POST", "PUT", "DELETE", "PATCH"):
+            assert ask(daemon, method, path, "", cookie).status == 405
+        get(daemon, path, cookie)
+    assert daemon.registry.changes() == before
+
+
+@pytest.mark.parametrize("path", ["/jobs/none", "/decisions/none-d1", "/decisions/none"])
+def test_what_is_not_there_is_a_page_that_says_so(daemon: Shown, cookie: str, path: str) -> None:
+    got = get(daemon, path, cookie)
+    assert got.status == 404
+    assert got.headers["Content-Type"].startswith("text/html")
+    assert "there is no" in got.text
+
+
+def test_a_database_that_is_away_is_a_page_that_says_so(
+    daemon: Shown, cookie: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away() -> None:
+        raise LedgerError("the server does not answer", hint="start it")
+
+    monkeypatch.setattr(daemon.service, "jobs", away)
+    got = get(daemon, "/ledger", cookie)
+    assert got.status == 503
+    assert "the server does not answer" in got.text
+
+
+def test_the_page_loads_anew_until_it_is_told_not_to(daemon: Shown, cookie: str) -> None:
+    anew = '<meta http-equiv="refresh" content="30">'
+    assert anew in get(daemon, "/jobs", cookie).text
+    off = get(daemon, "/jobs?q=bert&refresh=off", cookie)
+    assert anew not in off.text
+    assert 'href="?q=bert&amp;refresh=on"' in off.text
+    remembered = off.headers["Set-Cookie"].partition(";")[0]
+    assert remembered == "costopt_refresh=off"
+    assert anew not in get(daemon, "/market", f"{cookie}; {remembered}").text
+    assert anew in get(daemon, "/market?refresh=on", f"{cookie}; {remembered}").text
+
+
+def test_the_fleet_tells_what_runs_and_what_it_costs(daemon: Shown, cookie: str) -> None:
+    text = text_of(daemon, "/", cookie)
+    assert "Nodes measured 3 1 draining" in text
+    assert "$59.70/h" in text
+    assert "is taken in 2 min" in text
+    assert "i-0orphan" in text
+    assert "bert-nightly has spent 90 % of its dollars" in text
+
+
+def test_jobs_stand_by_their_slack_and_those_that_are_over_last(daemon: Shown, cookie: str) -> None:
+    text = text_of(daemon, "/jobs", cookie)
+    assert "3 open jobs, 1 over." in text
+    opened = text.index(" Open ")
+    order = [text.index(name, opened) for name in (RUNNING, PAUSED, " Over ", FINISHED)]
+    assert order == sorted(order)
+    assert "its owner has paused it" in text
+
+
+def test_a_filter_narrows_the_rows(daemon: Shown, cookie: str) -> None:
+    text = text_of(daemon, "/jobs?q=VISION", cookie)
+    assert PAUSED in text
+    assert RUNNING not in text
+    assert "No node is like that." in text_of(daemon, "/?q=nothing+like+it", cookie)
+    market = text_of(daemon, "/market?q=gcp+spot", cookie)
+    assert "a3-highgpu-8g" in market
+    assert "p5.48xlarge" not in market
+
+
+def test_a_filters_words_come_back_escaped(daemon: Shown, cookie: str) -> None:
+    found = Elements(get(daemon, f"/jobs?q={quote(HOSTILE)}", cookie).text).found
+    values = [a["value"] for tag, a in found if tag == "input"]
+    assert values == [HOSTILE]
+
+
+def test_a_job_tells_its_figures_forecast_and_decisions(daemon: Shown, cookie: str) -> None:
+    got = get(daemon, f"/jobs/{RUNNING}", cookie)
+    text = Elements(got.text).text
+    for said in (
+        "Training: unfinished, 2 h 30 min left until its deadline.",
+        "Slack modelled 1 h 30 min",
+        "Spent measured $153.56 51 % below on-demand",
+        "Energy modelled 50.7 kWh",
+        "Dollars to come $71.20 Dollars in all $224.76",
+        # 12,840 of 33,000 steps are left at 2 steps per second
+        "done at 2026-03-02 13:18:00, if nothing stops it",
+        "done by 2026-03-02 12:30:00, if it went there at once",
+        "us-east-2a has just taken a node: cooling down",
+        "kind: policy",
+    ):
+        assert said in text, said
+    assert got.text.count('<svg class="plot"') == 8
+
+
+def test_a_decision_tells_what_else_was_weighed_and_what_followed(
+    daemon: Shown, cookie: str
+) -> None:
+    text = text_of(daemon, f"/decisions/{RUNNING}-d9", cookie)
+    assert "$71.20 $0.00 chosen" in text
+    assert "$160.10 $88.90" in text
+    assert "wait unknown unknown" in text
+    strange = text_of(daemon, f"/decisions/{quote(STRANGE, safe='')}-d9", cookie)
+    assert "What followed" in strange
+
+
+def test_the_market_tells_prices_hazards_and_ages(daemon: Shown, cookie: str) -> None:
+    text = text_of(daemon, "/market", cookie)
+    assert "$19.90 measured: spot price history 1 h 42 min 0.05 (0.02–0.11)" in text
+    order = [text.index(price) for price in ("$19.90", "$21.40", "$24.70", "$55.04", "no price")]
+    assert order == sorted(order)
+
+
+def test_the_ledger_adds_up(daemon: Shown, cookie: str) -> None:
+    text = text_of(daemon, "/ledger", cookie)
+    summaries = [status.summary for status in daemon.service.jobs()]
+    assert f"${sum(s.usd_micros for s in summaries) / 1e6:,.2f}" in text
+    assert f"${sum(s.saved_usd_micros or 0 for s in summaries) / 1e6:,.2f}" in text
+    assert "of 4 jobs with a baseline, of 4 in all" in text
+
+
+def test_guards_tell_mode_limits_and_what_people_said(daemon: Shown, cookie: str) -> None:
+    text = text_of(daemon, "/guards", cookie)
+    for said in (
+        "observe plans and records, and never acts",
+        "dollars per calendar month $10,000.00",
+        "nodes 64 stops launches; now 3",
+        "research 2 no limit no limit no limit 16",
+        "prices aws 0 1 0",
+        "paused vision-sweep-2026-03",
+    ):
+        assert said in text, said
+
+
+def test_a_halt_stands_on_every_page(tmp_path: Path) -> None:
+    with shown(tmp_path) as daemon:
+        daemon.service.halt(HOSTILE, "mara")
+        cookie = f"costopt_token={daemon.token()}"
+        for path, _ in PLACES:
+            assert "Launches are halted. mara" in text_of(daemon, path, cookie)
+
+
+def test_a_daemon_without_jobs_has_pages(tmp_path: Path) -> None:
+    with shown(tmp_path, fill=False) as daemon:
+        cookie = f"costopt_token={daemon.token()}"
+        for path, _ in PLACES:
+            text_of(daemon, path, cookie)
+        assert "No tick has ended yet." in text_of(daemon, "/", cookie)
+        assert "no tick has ended well for a while" in text_of(daemon, "/", cookie)
+
+
+def test_a_job_that_no_tick_has_seen_has_a_page(tmp_path: Path) -> None:
+    with shown(tmp_path) as daemon:
+        fresh = daemon.registry.submission(RUNNING)
+        assert fresh is not None
+        daemon.registry.submit(replace(fresh, name="fresh"))
+        cookie = f"costopt_token={daemon.token()}"
+        text = text_of(daemon, "/jobs/fresh", cookie)
+        assert "Nothing has happened to this job yet." in text
+        assert "fresh" in text_of(daemon, "/jobs", cookie)
+
+
+def test_curves_are_drawn_once_per_tick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[str] = []
+
+    def draw(run: Run) -> Drawing:
+        drawn.append(run.summary.job)
+        return timeline(run)
+
+    monkeypatch.setattr("costopt.daemon.pages.story.timeline", draw)
+    with shown(tmp_path) as daemon:
+        stories = story.Stories(daemon.service)
+        threads = [threading.Thread(target=stories.of, args=[RUNNING]) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert drawn == [RUNNING]
+        snapshot = daemon.board.snapshot
+        daemon.board.publish(replace(snapshot, now=NOW + timedelta(minutes=1)), 0.1)
+        stories.of(RUNNING)
+        assert drawn == [RUNNING, RUNNING]
+
+
+def test_without_what_draws_a_job_is_told_in_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(story, "find_spec", lambda name: None)
+    with shown(tmp_path) as daemon:
+        text = text_of(daemon, f"/jobs/{RUNNING}", f"costopt_token={daemon.token()}")
+    assert "costopt[report]" in text
+    assert "Spent measured $153.56" in text
+
+
+def test_a_job_of_too_many_events_is_told_without_curves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(story, "MOST_EVENTS", 50)
+    with shown(tmp_path) as daemon:
+        text = text_of(daemon, f"/jobs/{RUNNING}", f"costopt_token={daemon.token()}")
+    assert "it has over 50 events" in text
+    assert "Slack modelled 1 h 30 min" in text
