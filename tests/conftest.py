@@ -5,9 +5,20 @@ from __future__ import annotations
 import signal
 
 from tests.aws.fixtures import account, aws_clients, aws_server, cloud
+from tests.gcp.fixtures import gcp_cloud, gcp_server, project
 from tests.postgres_server import postgres, postgres_url
 
-__all__ = ["account", "aws_clients", "aws_server", "cloud", "postgres", "postgres_url"]
+__all__ = [
+    "account",
+    "aws_clients",
+    "aws_server",
+    "cloud",
+    "gcp_cloud",
+    "gcp_server",
+    "postgres",
+    "postgres_url",
+    "project",
+]
 
 
 def pytest_configure() -> None:

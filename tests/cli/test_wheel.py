@@ -55,6 +55,7 @@ def test_it_holds_the_packages_with_their_data_and_nothing_else(wheel: zipfile.Z
     assert held == (
         _files(ROOT / "costopt", "costopt")
         | _files(ROOT / "providers" / "costopt_aws", "costopt_aws")
+        | _files(ROOT / "providers" / "costopt_gcp", "costopt_gcp")
         | _files(ROOT / "providers" / "costopt_sim", "costopt_sim")
         | _files(ROOT / "policies", "costopt/policies")
     )
@@ -65,6 +66,7 @@ def test_it_holds_the_packages_with_their_data_and_nothing_else(wheel: zipfile.Z
         "costopt/report/templates/page.html.j2",
         "costopt/py.typed",
         "costopt_aws/py.typed",
+        "costopt_gcp/py.typed",
         "costopt_sim/py.typed",
     ):
         assert needed in held

@@ -76,8 +76,26 @@ def amazon(request: pytest.FixtureRequest) -> World:
     )
 
 
+def google(request: pytest.FixtureRequest) -> World:
+    from tests.gcp.account import EMPTY, SPOT, UNKNOWN, NewAccount
+
+    project: NewAccount = request.getfixturevalue("project")
+    project.falls_to(SPOT, 1, after_s=3600)
+    return World(
+        project.provider,
+        project.clock,
+        SPOT,
+        EMPTY,
+        SPOT.on(CapacityType.ON_DEMAND),
+        UNKNOWN,
+        notice_s=30,
+        tells_room=False,
+    )
+
+
 WORLDS: dict[str, Callable[[pytest.FixtureRequest], World]] = {
     "aws": amazon,
+    "gcp": google,
     "sim-virtual": virtual_sim,
 }
 

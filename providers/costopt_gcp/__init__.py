@@ -1,0 +1,24 @@
+"""Google Compute Engine: Spot and on-demand pools, launched and watched over the public API.
+
+``connect`` is the entry point ``gcp``. Nothing is asked of Google, and its client library is not
+imported, until the first call that needs it.
+"""
+
+from __future__ import annotations
+
+from costopt.domain.ports import Clock, ProviderOptions
+from costopt_gcp.options import GcpOptions
+from costopt_gcp.provider import GcpProvider
+
+__all__ = ["GcpOptions", "GcpProvider", "connect"]
+
+
+def connect(clock: Clock, options: ProviderOptions) -> GcpProvider:
+    """The provider over ``options["regions"]``; see ``GcpOptions`` for the others.
+
+    Raises BadRequestError for an option that is missing, unknown or malformed.
+    """
+    from costopt_gcp.clients import Clients
+
+    parsed = GcpOptions.parse(options)
+    return GcpProvider(clock, parsed, Clients(parsed.project, parsed.endpoint, parsed.timeouts))

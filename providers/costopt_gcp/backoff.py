@@ -1,0 +1,84 @@
+"""Where not to ask for capacity again yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from threading import Lock
+
+from costopt.domain.errors import NoCapacityError, ProviderError, QuotaExceededError, ThrottledError
+from costopt.domain.fleet import LaunchRequest
+from costopt.domain.market import CapacityType
+
+FIRST_S = 30.0
+MOST_S = 900.0
+
+Place = tuple[str, str, str, CapacityType | None]
+"""(region, zone or "", instance type or "", capacity type)"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """What was refused: requests for at least as many nodes wait until then."""
+
+    until: datetime
+    times: int
+    nodes: int
+    why: str
+
+
+class Backoff:
+    """Waits that double, from half a minute to a quarter of an hour, until a launch succeeds.
+
+    No capacity concerns an instance type in a zone, a quota one in a region, throttling all
+    launches in a region. Fewer nodes than were refused may be asked for at any time.
+    """
+
+    def __init__(self) -> None:
+        self._waits: dict[Place, _Wait] = {}
+        self._lock = Lock()
+
+    def check(self, request: LaunchRequest, now: datetime) -> None:
+        """Raise what was answered before, where it is too early to ask again."""
+        with self._lock:
+            waits = [(kind, self._waits.get(place)) for kind, place in _places(request)]
+        for kind, wait in waits:
+            if wait is None or now >= wait.until or request.nodes < wait.nodes:
+                continue
+            raise kind(
+                f"{request.pool}: not asked, for a launch was refused before ({wait.why}); "
+                f"asked again from {wait.until:%H:%M:%S} UTC on"
+            )
+
+    def refused(self, request: LaunchRequest, error: ProviderError, now: datetime) -> None:
+        """Take note of a refusal; other errors than the three above are none."""
+        for kind, place in _places(request):
+            if isinstance(error, kind):
+                with self._lock:
+                    self._extend(place, request, error, now)
+
+    def launched(self, request: LaunchRequest) -> None:
+        """Take note of a success: there is capacity again."""
+        with self._lock:
+            for _, place in _places(request):
+                self._waits.pop(place, None)
+
+    def _extend(
+        self, place: Place, request: LaunchRequest, error: ProviderError, now: datetime
+    ) -> None:
+        before = self._waits.get(place)
+        times = 0 if before is None else before.times + 1
+        nodes = 0 if isinstance(error, ThrottledError) else request.nodes
+        if before is not None:
+            nodes = min(nodes, before.nodes)
+        until = now + timedelta(seconds=min(MOST_S, FIRST_S * 2.0**times))
+        self._waits[place] = _Wait(until, times, nodes, type(error).__name__.removesuffix("Error"))
+
+
+def _places(request: LaunchRequest) -> tuple[tuple[type[ProviderError], Place], ...]:
+    pool = request.pool
+    return (
+        (NoCapacityError, (pool.region, pool.zone, pool.instance_type, pool.capacity_type)),
+        (QuotaExceededError, (pool.region, "", pool.instance_type, pool.capacity_type)),
+        (ThrottledError, (pool.region, "", "", None)),
+    )

@@ -1,0 +1,75 @@
+"""What Google charges for a node that has ended.
+
+By the second, for a minute at least (cloud.google.com/compute/vm-instance-pricing, "Billing
+model"). A Spot node pays the spot price in force at each time, which changes at most once a day
+(cloud.google.com/spot-vms/pricing). Sustained-use discounts are not given on spot prices; on
+demand they are given at the end of the month on the whole project's use, so they are in no node's
+bill here. A node that Google preempts in its first minute is free
+(cloud.google.com/compute/docs/instances/spot, "Pricing").
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from costopt.domain.bill import NodeBill
+from costopt.domain.errors import BadRequestError
+from costopt.domain.fleet import EndCause, Node
+from costopt.domain.market import CapacityType
+from costopt_gcp.capacity_history import SpotPrice
+from costopt_gcp.prices import Prices, in_force
+
+LEAST_S = 60.0
+FREE_FIRST = timedelta(minutes=1)
+
+
+class Billing:
+    """Bills from the recorded spot prices of the node's region."""
+
+    def __init__(self, prices: Prices) -> None:
+        self._prices = prices
+
+    def bill(self, node: Node, now: datetime) -> NodeBill | None:
+        """None while the node lives, or where a price is missing. Raises ProviderError."""
+        if node.ended_at is None:
+            return None
+        if node.pool.capacity_type is not CapacityType.SPOT or free(node):
+            return bill_of(node, ())
+        try:
+            told = self._prices.history(node.pool.region, node.pool.instance_type, now)
+        except BadRequestError:
+            # Of this type no prices are told: what it cost at launch is all that is known.
+            return None
+        return bill_of(node, told)
+
+
+def free(node: Node) -> bool:
+    """Whether Google preempted the node in its first minute."""
+    return (
+        node.pool.capacity_type is CapacityType.SPOT
+        and node.end_cause is EndCause.INTERRUPTED
+        and node.ended_at is not None
+        and node.ended_at - node.launched_at < FREE_FIRST
+    )
+
+
+def bill_of(node: Node, told: tuple[SpotPrice, ...]) -> NodeBill | None:
+    """The bill of an ended node, whose region's spot price was as told.
+
+    None where it is not known what a Spot node cost at some time.
+    """
+    if free(node):
+        source = "free: Google preempted it in its first minute"
+        return NodeBill(((node.launched_at, 0.0),), 0.0, source)
+    if node.pool.capacity_type is not CapacityType.SPOT:
+        listed = ((node.launched_at, node.usd_per_hour),)
+        return NodeBill(listed, LEAST_S, "the list price at launch, by the second")
+    assert node.ended_at is not None
+    changes = [price.at for price in told if node.launched_at < price.at < node.ended_at]
+    prices: list[tuple[datetime, float]] = []
+    for at in (node.launched_at, *changes):
+        price = in_force(told, at)
+        if price is None or price.usd_per_hour is None:
+            return None
+        prices.append((at, price.usd_per_hour))
+    return NodeBill(tuple(prices), LEAST_S, "the spot prices in force, by the second")

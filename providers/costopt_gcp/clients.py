@@ -1,0 +1,127 @@
+"""Clients of the Compute Engine API, made when they are first needed: one for each collection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+from urllib.parse import urlsplit
+
+from costopt.domain.errors import BadRequestError
+from costopt_gcp.errors import asking
+
+READ_ATTEMPTS_S = 30.0
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds until a call is given up for unanswered, and between looks at an operation."""
+
+    read_s: float = 30.0
+    launch_s: float = 180.0
+    poll_s: float = 1.0
+
+
+class Clients:
+    """Safe to share between threads. ``endpoint`` redirects every call, None is Google's own.
+
+    Reads are repeated for half a minute where the API is not available. What changes something is
+    sent once: a launch whose answer is lost must be looked up before it is sent again.
+    """
+
+    def __init__(
+        self,
+        project: str | None,
+        endpoint: str | None = None,
+        timeouts: Timeouts = Timeouts(),
+        repeat_reads_s: float = READ_ATTEMPTS_S,
+    ) -> None:
+        self.timeouts = timeouts
+        self._named_project = project
+        self._endpoint = endpoint
+        self._repeat_reads_s = repeat_reads_s
+        self._credentials: tuple[Any, str | None] | None = None
+        self._clients: dict[str, Any] = {}
+        self._lock = Lock()
+
+    @property
+    def project(self) -> str:
+        """The project, as named or as the credentials say. Raises ForbiddenError."""
+        if self._named_project is not None:
+            return self._named_project
+        with self._lock:
+            found = self._opened()[1]
+        if found is None:
+            raise BadRequestError(
+                "the Google Cloud credentials name no project",
+                hint="write project: in the account file, or set GOOGLE_CLOUD_PROJECT",
+            )
+        self._named_project = found
+        return found
+
+    def of(self, collection: str) -> Any:
+        """The client of a collection: "instances", "zone_operations", "advice" and so on.
+
+        Raises ForbiddenError where there are no credentials.
+        """
+        with self._lock:
+            if collection not in self._clients:
+                with asking("compute.*", collection):
+                    self._clients[collection] = self._made(collection)
+            return self._clients[collection]
+
+    def reading(self, timeout_s: float | None = None) -> dict[str, Any]:
+        """The arguments ``retry`` and ``timeout`` of a call that changes nothing."""
+        from google.api_core import exceptions
+        from google.api_core.retry import Retry, if_exception_type
+
+        retry = None
+        if self._repeat_reads_s > 0:
+            again = if_exception_type(
+                exceptions.ServiceUnavailable, exceptions.GatewayTimeout, exceptions.BadGateway
+            )
+            retry = Retry(predicate=again, initial=0.5, maximum=8.0, timeout=self._repeat_reads_s)
+        return {"retry": retry, "timeout": timeout_s or self.timeouts.read_s}
+
+    def once(self) -> dict[str, Any]:
+        """The arguments ``retry`` and ``timeout`` of a call that changes something."""
+        return {"retry": None, "timeout": self.timeouts.launch_s}
+
+    def identity(self) -> str:
+        """Whose credentials these are, as far as they say. Raises ForbiddenError."""
+        with self._lock, asking("compute.*", "credentials"):
+            credentials = self._opened()[0]
+        return str(getattr(credentials, "service_account_email", None) or "a user's credentials")
+
+    def close(self) -> None:
+        """Close the connections; clients are made anew when they are needed."""
+        with self._lock:
+            for client in self._clients.values():
+                client.transport.close()
+            self._clients.clear()
+
+    def _made(self, collection: str) -> Any:
+        from google.cloud import compute_v1
+
+        name = "".join(part.capitalize() for part in collection.split("_")) + "Client"
+        options = {} if self._endpoint is None else {"api_endpoint": self._endpoint}
+        credentials = self._opened()[0]
+        return getattr(compute_v1, name)(credentials=credentials, client_options=options)
+
+    def _opened(self) -> tuple[Any, str | None]:
+        if self._credentials is None:
+            self._credentials = self._found()
+        return self._credentials
+
+    def _found(self) -> tuple[Any, str | None]:
+        if self._endpoint is not None and urlsplit(self._endpoint).hostname in LOOPBACK:
+            # An emulator on this machine asks for no credentials, and there are none to send.
+            from google.auth.credentials import AnonymousCredentials
+
+            return AnonymousCredentials(), self._named_project
+        import google.auth
+
+        scopes = ["https://www.googleapis.com/auth/cloud-platform"]
+        credentials, project = google.auth.default(scopes=scopes)
+        return credentials, project

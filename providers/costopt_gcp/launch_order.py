@@ -1,0 +1,133 @@
+"""One instances.bulkInsert call, put together from a request."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from costopt.domain.fleet import LaunchRequest
+from costopt.domain.market import CapacityType
+from costopt_gcp import labels
+from costopt_gcp.node_setup import NodeSetup
+from costopt_gcp.shape import Shape
+
+CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
+NO_DISK_CHOICE = frozenset({"a4", "a4x", "n4", "c4"})
+"""Series that boot from Hyperdisk only (cloud.google.com/compute/docs/disks/hyperdisks)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOrder:
+    """What is asked of Compute Engine.
+
+    ``notice_s``: how long before its end a Spot node is to hear of it, None for Google's default.
+    """
+
+    project: str
+    request: LaunchRequest
+    setup: NodeSetup
+    shape: Shape
+    usd_per_hour: float
+    notice_s: int | None = None
+
+    def parameters(self) -> dict[str, Any]:
+        """The request: all nodes or none, and none twice.
+
+        Where fewer than ``min_count`` can be had, Google deletes those that it made
+        (cloud.google.com/compute/docs/reference/rest/v1/instances/bulkInsert).
+        """
+        request = self.request
+        return {
+            "project": self.project,
+            "zone": request.pool.zone,
+            "request_id": request_id(request),
+            "bulk_insert_instance_resource_resource": {
+                "count": request.nodes,
+                "min_count": request.nodes,
+                "per_instance_properties": {
+                    name: {"name": name} for name in labels.node_names(request)
+                },
+                "instance_properties": self._properties(),
+            },
+        }
+
+    def _properties(self) -> dict[str, Any]:
+        shape = self.shape
+        named = labels.labels(self.request.owner, self.request.job, self.request.key)
+        properties: dict[str, Any] = {
+            "machine_type": shape.machine_type,
+            "labels": named,
+            "metadata": {"items": self._metadata()},
+            "scheduling": self._scheduling(),
+            "disks": [self._disk(named)],
+            "network_interfaces": [self._network()],
+        }
+        if shape.accelerator is not None:
+            properties["guest_accelerators"] = [
+                {
+                    "accelerator_type": shape.accelerator,
+                    "accelerator_count": shape.accelerators,
+                }
+            ]
+        if self.setup.service_account is not None:
+            properties["service_accounts"] = [
+                {"email": self.setup.service_account, "scopes": [CLOUD_PLATFORM]}
+            ]
+        return properties
+
+    def _metadata(self) -> list[dict[str, str]]:
+        request = self.request
+        told = {
+            labels.OWNER: request.owner,
+            labels.JOB: request.job,
+            labels.KEY: request.key,
+            labels.POOL: str(request.pool),
+            labels.PRICE: repr(self.usd_per_hour),
+            "startup-script": self.setup.startup_script,
+            # The Deep Learning VM asks on its first boot whether to, and waits for an answer.
+            "install-nvidia-driver": "True",
+        }
+        return [{"key": key, "value": value} for key, value in told.items()]
+
+    def _scheduling(self) -> dict[str, Any]:
+        """GPUs cannot migrate, and a node that crashed is replaced by us, not restarted."""
+        scheduling: dict[str, Any] = {
+            "provisioning_model": "STANDARD",
+            "on_host_maintenance": "TERMINATE",
+            "automatic_restart": False,
+        }
+        if self.request.pool.capacity_type is CapacityType.SPOT:
+            scheduling |= {"provisioning_model": "SPOT", "instance_termination_action": "DELETE"}
+            if self.notice_s is not None:
+                scheduling["preemption_notice_duration"] = {"seconds": self.notice_s}
+        return scheduling
+
+    def _disk(self, named: dict[str, str]) -> dict[str, Any]:
+        setup = self.setup
+        own = self.request.pool.instance_type.partition("-")[0] in NO_DISK_CHOICE
+        return {
+            "boot": True,
+            "auto_delete": True,
+            "initialize_params": {
+                "source_image": setup.image,
+                "disk_size_gb": setup.root_gib,
+                "disk_type": "hyperdisk-balanced" if own else setup.disk_type,
+                "labels": named,
+            },
+        }
+
+    def _network(self) -> dict[str, Any]:
+        setup = self.setup
+        interface: dict[str, Any] = {"network": setup.network}
+        if setup.subnetwork is not None:
+            interface = {"subnetwork": setup.subnetwork}
+        if setup.external_ip:
+            interface["access_configs"] = [{"type_": "ONE_TO_ONE_NAT", "name": "External NAT"}]
+        return interface
+
+
+def request_id(request: LaunchRequest) -> str:
+    """The UUID under which Google makes a launch once, however often it is asked for."""
+    named = f"{request.owner}/{request.key}/{request.pool}/{request.nodes}"
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"costopt:{named}"))

@@ -1,0 +1,228 @@
+"""Launches: all nodes or none, and never twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from costopt.domain.errors import (
+    BadRequestError,
+    ForbiddenError,
+    NoCapacityError,
+    ProviderError,
+    ProviderUnavailableError,
+    ThrottledError,
+)
+from costopt.domain.fleet import LaunchRequest, Node, NodeState
+from costopt.domain.market import CapacityType, Pool
+from costopt_gcp import labels
+from costopt_gcp.backoff import Backoff
+from costopt_gcp.clients import Clients
+from costopt_gcp.endings import Endings
+from costopt_gcp.errors import EXISTS, asking, code_of
+from costopt_gcp.instance import read_node
+from costopt_gcp.launch_order import LaunchOrder
+from costopt_gcp.node_book import NodeBook
+from costopt_gcp.node_setup import Bootstrap, NodeSetup
+from costopt_gcp.operations import Operations
+from costopt_gcp.regions import Regions
+from costopt_gcp.shape import Shape
+
+PriceOf = Callable[[Pool, datetime], float | None]
+"""What a node of a pool costs now, in dollars per hour; None where that is not known."""
+
+PERMISSION = "compute.instances.create"
+
+
+class Launcher:
+    """instances.bulkInsert for a gang in one zone: as many as are wanted, or none.
+
+    The names of a launch's instances follow from its key, and the key is looked up before every
+    launch, among what the zone holds and what its operations say has ended. So a launch whose
+    answer was lost is found and not made again, by another controller too; what is still on its
+    way is asked for under the same request id, which gives the same operation.
+    """
+
+    def __init__(
+        self,
+        clients: Clients,
+        regions: Regions,
+        operations: Operations,
+        endings: Endings,
+        book: NodeBook,
+        bootstrap: Bootstrap | None,
+        price_of: PriceOf,
+        notice_s: int | None = None,
+    ) -> None:
+        self._clients = clients
+        self._regions = regions
+        self._operations = operations
+        self._endings = endings
+        self._book = book
+        self._bootstrap = bootstrap
+        self._price_of = price_of
+        self._notice_s = notice_s
+        self._backoff = Backoff()
+        self._in_doubt: set[str] = set()
+
+    def launch(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
+        """The nodes of this key, launched now or before.
+
+        Raises ProviderError; ProviderUnavailableError as long as it is not known whether the nodes
+        exist.
+        """
+        if request.nodes < 1:
+            raise BadRequestError(f"{request.pool}: a launch of {request.nodes} nodes")
+        self._regions.check(request.pool, now)
+        try:
+            nodes = self._launched(request, now) or self._start(request, now)
+        except (ThrottledError, ForbiddenError) as error:
+            # These are said before the request id is looked at: an earlier call may have worked.
+            if request.key in self._in_doubt:
+                raise ProviderUnavailableError(error.message, hint=error.hint) from error
+            raise
+        self._in_doubt.discard(request.key)
+        return tuple(sorted(nodes, key=lambda node: node.node_id))
+
+    def _launched(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
+        """The nodes of the key, where all of them are known; () where none are or some may come."""
+        known = self._book.by_key(request.owner, request.key)
+        if len(known) < request.nodes:
+            self._book.see(self._found(request), now)
+            known = self._book.by_key(request.owner, request.key)
+        if len(known) < request.nodes:
+            known = (*known, *self._ended(request, known, now))
+        return known if len(known) >= request.nodes else ()
+
+    def _found(self, request: LaunchRequest) -> tuple[Node, ...]:
+        zone = request.pool.zone
+        asked = {
+            "project": self._clients.project,
+            "zone": zone,
+            "filter": labels.launched_by(request.owner, request.key),
+        }
+        with asking("compute.instances.list", zone):
+            items = list(
+                self._clients.of("instances").list(request=asked, **self._clients.reading())
+            )
+        return tuple(filter(None, (read_node(item) for item in items)))
+
+    def _ended(
+        self, request: LaunchRequest, known: tuple[Node, ...], now: datetime
+    ) -> tuple[Node, ...]:
+        """Nodes of the key that came and went unseen, as the zone's operations tell."""
+        zone = request.pool.zone
+        self._endings.look([zone], now)
+        if zone in self._endings.silent:
+            raise self._endings.silent[zone]
+        there = {node.node_id for node in known}
+        names = [name for name in labels.node_names(request) if name not in there]
+        ended = {name: self._endings.of(name) for name in names}
+        nodes = [
+            Node(
+                node_id=name,
+                owner=request.owner,
+                job=request.job,
+                pool=request.pool,
+                key=request.key,
+                state=NodeState.ENDED,
+                launched_at=self._endings.began_at(name) or ending.at,
+                usd_per_hour=self._price(request.pool, now),
+                ended_at=ending.at,
+                end_cause=ending.cause,
+                message=ending.message,
+            )
+            for name, ending in ended.items()
+            if ending is not None
+        ]
+        return self._book.see(nodes, now)
+
+    def _start(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
+        if request.key not in self._in_doubt:
+            self._backoff.check(request, now)
+        order = self._order(request, now)
+        try:
+            self._run(order)
+        except ProviderUnavailableError:
+            self._in_doubt.add(request.key)
+            raise
+        except ProviderError as error:
+            self._backoff.refused(request, error, now)
+            if not isinstance(error, (ThrottledError, ForbiddenError)):
+                self._in_doubt.discard(request.key)
+            raise
+        self._backoff.launched(request)
+        return self._made(request, now)
+
+    def _made(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
+        """The nodes of an operation that is done, some of which may have ended since."""
+        self._in_doubt.add(request.key)
+        nodes = self._launched(request, now)
+        if not nodes:
+            raise ProviderUnavailableError(
+                f"{request.pool}: the nodes of launch {request.key} are made and not visible yet"
+            )
+        return nodes
+
+    def _order(self, request: LaunchRequest, now: datetime) -> LaunchOrder:
+        pool = request.pool
+        if pool.capacity_type is CapacityType.RESERVED:
+            raise BadRequestError(
+                f"{pool}: reserved capacity of Google Cloud is not supported",
+                hint="allow spot and on-demand",
+            )
+        return LaunchOrder(
+            project=self._clients.project,
+            request=request,
+            setup=self._setup(request),
+            shape=Shape.parse(pool.instance_type),
+            usd_per_hour=self._price(pool, now),
+            notice_s=self._notice_s,
+        )
+
+    def _setup(self, request: LaunchRequest) -> NodeSetup:
+        if self._bootstrap is None:
+            raise BadRequestError(
+                f"{request.pool}: nothing is said of what its nodes are to be started with",
+                hint="connect with the option bootstrap",
+            )
+        return self._bootstrap.setup(request)
+
+    def _price(self, pool: Pool, now: datetime) -> float:
+        price = self._price_of(pool, now)
+        if price is None:
+            raise NoCapacityError(
+                f"{pool}: its price is not known now, so nothing is launched there",
+                hint="try another pool, or later",
+            )
+        return price
+
+    def _run(self, order: LaunchOrder) -> Any:
+        request = order.request
+        about = str(request.pool)
+        try:
+            with asking(PERMISSION, about):
+                operation = self._clients.of("instances").bulk_insert_unary(
+                    request=order.parameters(), **self._clients.once()
+                )
+        except BadRequestError as error:
+            if code_of(error) in EXISTS:
+                raise _on_its_way(request) from error
+            raise
+        try:
+            return self._operations.finished(operation, request.pool.zone, PERMISSION, about)
+        except ProviderError as error:
+            if error.__cause__ is not None:
+                # It is the look at the operation that failed; the launch goes on.
+                raise ProviderUnavailableError(error.message, hint=error.hint) from error
+            if any(code in error.message for code in EXISTS):
+                raise _on_its_way(request) from error
+            raise
+
+
+def _on_its_way(request: LaunchRequest) -> ProviderUnavailableError:
+    return ProviderUnavailableError(
+        f"{request.pool}: the launch {request.key} was asked for before, and its nodes are not "
+        "visible yet"
+    )

@@ -1,0 +1,81 @@
+"""What Compute Engine says exists, in all zones at once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Any
+
+from costopt.domain.errors import ProviderError, ProviderUnavailableError
+from costopt.domain.fleet import Node
+from costopt_gcp import labels
+from costopt_gcp.clients import Clients
+from costopt_gcp.endings import Endings
+from costopt_gcp.errors import asking
+from costopt_gcp.instance import read_node
+from costopt_gcp.node_book import NodeBook
+from costopt_gcp.shape import last, region_of
+
+PAGE = 500
+PERMISSION = "compute.instances.list"
+
+
+class Listing:
+    """The list of instances is the truth; a zone that does not answer keeps what it said last."""
+
+    def __init__(
+        self, clients: Clients, regions: tuple[str, ...], book: NodeBook, endings: Endings
+    ) -> None:
+        self._clients = clients
+        self._regions = regions
+        self._book = book
+        self._endings = endings
+        self.silent: Mapping[str, ProviderError] = {}
+        """The regions of which a zone did not answer the last time, and what went wrong."""
+
+    def nodes(self, owner: str, now: datetime) -> tuple[Node, ...]:
+        """Every node of the owner, ended ones for two hours. Raises ProviderError."""
+        items = self._ask(owner)
+        seen = self._book.see(filter(None, (read_node(item) for item in items)), now)
+        listed = {node.node_id for node in seen}
+        self._close(self._book.missing(owner, listed, self.silent.keys()), now)
+        self._book.forget(now)
+        return self._book.known(owner)
+
+    def stopped(self, owner: str) -> list[Any]:
+        """Instances of the owner that are stopped and not deleted. Raises ProviderError."""
+        return [each for each in self._ask(owner) if each.status in ("TERMINATED", "SUSPENDED")]
+
+    def _ask(self, owner: str) -> list[Any]:
+        request = {
+            "project": self._clients.project,
+            "filter": labels.owned_by(owner),
+            "max_results": PAGE,
+        }
+        items, silent = [], {}
+        with asking(PERMISSION, "all zones"):
+            pages = self._clients.of("instances").aggregated_list(
+                request=request, **self._clients.reading()
+            )
+            for scope, scoped in pages:
+                zone = last(scope)
+                if region_of(zone) not in self._regions:
+                    continue
+                if _unreachable(scoped):
+                    silent[region_of(zone)] = ProviderUnavailableError(f"{zone}: not reachable")
+                items.extend(scoped.instances)
+        self.silent = silent
+        return items
+
+    def _close(self, missing: Collection[Node], now: datetime) -> None:
+        """Take down how nodes that are not listed any more ended, where that can be found out."""
+        if not missing:
+            return
+        self._endings.look({node.pool.zone for node in missing}, now)
+        for node in missing:
+            if node.pool.zone not in self._endings.silent:
+                self._book.gone(node, self._endings.of(node.node_id), now)
+
+
+def _unreachable(scoped: Any) -> bool:
+    return str(getattr(scoped.warning.code, "name", scoped.warning.code)) == "UNREACHABLE"

@@ -1,0 +1,89 @@
+"""The nodes that were seen, for as long as anybody may ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from threading import RLock
+
+from costopt.domain.fleet import EndCause, Node, NodeState
+from costopt_gcp.endings import Ending
+
+KEEP_ENDED = timedelta(hours=2)
+GRACE = timedelta(minutes=5)
+"""How long a new instance may be missing from the lists."""
+
+
+class NodeBook:
+    """Newest sight of each node. Safe to share between threads.
+
+    Compute Engine forgets an instance as soon as it is deleted, so ended ones are kept here, with
+    the end that the zone's operations tell of.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._lock = RLock()
+
+    def see(self, nodes: Iterable[Node], now: datetime) -> tuple[Node, ...]:
+        """Take these down."""
+        with self._lock:
+            return tuple(self._see(node, now) for node in nodes)
+
+    def missing(self, owner: str, listed: Collection[str], silent: Collection[str]) -> list[Node]:
+        """The owner's living nodes that were not listed, but for those of ``silent`` regions."""
+        return [
+            node
+            for node in self.known(owner)
+            if node.state.alive and node.node_id not in listed and node.pool.region not in silent
+        ]
+
+    def gone(self, node: Node, ending: Ending | None, now: datetime) -> None:
+        """Take down that a node is not listed any more, and why; a new one may not be yet."""
+        if ending is None and now - node.launched_at <= GRACE:
+            return
+        if ending is None:
+            ending = Ending(now, EndCause.FAILED, "Compute Engine does not list it any more")
+        with self._lock:
+            self._see(
+                replace(
+                    node,
+                    state=NodeState.ENDED,
+                    ended_at=max(node.launched_at, min(ending.at, now)),
+                    end_cause=ending.cause,
+                    message=ending.message,
+                ),
+                now,
+            )
+
+    def forget(self, now: datetime) -> None:
+        """Let go of those that ended long ago."""
+        with self._lock:
+            for node in list(self._nodes.values()):
+                if node.ended_at is not None and now - node.ended_at > KEEP_ENDED:
+                    del self._nodes[node.node_id]
+
+    def known(self, owner: str) -> tuple[Node, ...]:
+        """The owner's nodes by launch."""
+        with self._lock:
+            nodes = [node for node in self._nodes.values() if node.owner == owner]
+        return tuple(sorted(nodes, key=lambda node: (node.launched_at, node.node_id)))
+
+    def node(self, node_id: str) -> Node | None:
+        """The node, or None where it was never seen or has ended long ago."""
+        with self._lock:
+            return self._nodes.get(node_id)
+
+    def by_key(self, owner: str, key: str) -> tuple[Node, ...]:
+        """The nodes of one launch."""
+        return tuple(node for node in self.known(owner) if node.key == key)
+
+    def _see(self, node: Node, now: datetime) -> Node:
+        before = self._nodes.get(node.node_id)
+        if before is not None and not before.state.alive:
+            return before
+        if not node.state.alive and node.ended_at is None:
+            node = replace(node, ended_at=now)
+        self._nodes[node.node_id] = node
+        return node

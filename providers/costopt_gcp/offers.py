@@ -1,0 +1,152 @@
+"""What can be rented now, put together from what Google tells in many places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from costopt.domain.errors import ProviderError
+from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.fan_out import fan_out
+from costopt.domain.kept import Kept
+from costopt.domain.market import CapacityType, Offer, Pool
+from costopt_gcp.capacity_history import CapacityHistory, PreemptionDay
+from costopt_gcp.clients import Clients
+from costopt_gcp.hazard import hazard_from_shares
+from costopt_gcp.machine_types import MachineTypes, ZoneFacts
+from costopt_gcp.prices import Prices
+from costopt_gcp.regions import Regions
+from costopt_gcp.shape import Shape
+
+NAME = "gcp"
+DAY_S = 86400.0
+NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "on-demand nodes are not interrupted")
+ANY_ZONE = "*"
+"""Suffix of a region's name for what holds in all its zones, as in the catalogue's offers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Regions and types to offer; ``instance_types`` may hold wildcards, () is all with GPUs."""
+
+    regions: tuple[str, ...]
+    instance_types: tuple[str, ...] = ()
+
+
+class Offers:
+    """The offers of a scope.
+
+    What cannot be had of a region is an offer without a price that says why, as is a type that it
+    does not sell. The other regions go on.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        clients: Clients,
+        regions: Regions,
+        types: MachineTypes,
+        prices: Prices,
+    ) -> None:
+        self._scope = scope
+        self._regions = regions
+        self._types = types
+        self._prices = prices
+        self._history = CapacityHistory(clients)
+        self._preempted: Kept[tuple[str, str], tuple[PreemptionDay, ...]] = Kept(DAY_S, 7 * DAY_S)
+
+    def now(self, now: datetime) -> tuple[Offer, ...]:
+        """One offer for each zone, type and capacity type of the scope.
+
+        Raises ProviderError where no region answers.
+        """
+        answers = fan_out(self._scope.regions, lambda region: self._region(region, now))
+        errors = [answer for answer in answers.values() if isinstance(answer, ProviderError)]
+        if len(errors) == len(answers):
+            raise errors[0]
+        return tuple(
+            offer
+            for region, answer in answers.items()
+            for offer in (
+                self._without(region, answer) if isinstance(answer, ProviderError) else answer
+            )
+        )
+
+    def sold(
+        self, region: str, patterns: tuple[str, ...], now: datetime
+    ) -> Mapping[str, list[str]]:
+        """By instance type, the zones of the region that have it. Raises ProviderError."""
+        zones = self._regions.facts(region, now).zones
+        facts: dict[str, ZoneFacts] = {zone: self._types.of(zone, now) for zone in zones}
+        found: dict[str, list[str]] = {}
+        for zone in zones:
+            for name in facts[zone].matching(patterns):
+                found.setdefault(name, []).append(zone)
+        return found
+
+    def _region(self, region: str, now: datetime) -> tuple[Offer, ...]:
+        sold = self.sold(region, self._scope.instance_types, now)
+        asked = [name for name in self._scope.instance_types if not _is_pattern(name)]
+        missing = [name for name in asked if name not in sold]
+        return (
+            *self._spot_offers(region, sold, now),
+            *self._on_demand_offers(region, sold),
+            *(o for name in missing for o in _unknown(region, name, f"{region} has no {name}")),
+        )
+
+    def _spot_offers(
+        self, region: str, sold: Mapping[str, list[str]], now: datetime
+    ) -> Iterator[Offer]:
+        prices = fan_out(sold, lambda name: self._prices.spot(region, name, now))
+        pools = [(name, zone) for name, zones in sold.items() for zone in zones]
+        hazards = fan_out(pools, lambda pool: self._hazard(region, pool[1], pool[0], now))
+        for name, zone in pools:
+            told = prices[name]
+            price, why_not = (None, told.message) if isinstance(told, ProviderError) else told
+            hazard = hazards[name, zone]
+            yield Offer(
+                pool=Pool(NAME, region, zone, name, CapacityType.SPOT),
+                price_usd_per_hour=price,
+                hazard_per_hour=None if isinstance(hazard, ProviderError) else hazard,
+                nodes_available=None,
+                unknown_because=why_not,
+            )
+
+    def _hazard(self, region: str, zone: str, instance_type: str, now: datetime) -> Estimate | None:
+        shape = Shape.parse(instance_type)
+        if shape.accelerator is not None:
+            return None
+        days = self._preempted.get(
+            (zone, instance_type),
+            now,
+            lambda: self._history.preemptions(region, zone, shape.machine_type),
+        )
+        return hazard_from_shares(days, now)
+
+    def _on_demand_offers(self, region: str, sold: Mapping[str, list[str]]) -> Iterator[Offer]:
+        for name, zones in sold.items():
+            price, why_not = self._prices.on_demand(region, name)
+            for zone in zones:
+                yield Offer(
+                    pool=Pool(NAME, region, zone, name, CapacityType.ON_DEMAND),
+                    price_usd_per_hour=price,
+                    hazard_per_hour=NEVER_INTERRUPTED,
+                    nodes_available=None,
+                    unknown_because=why_not,
+                )
+
+    def _without(self, region: str, error: ProviderError) -> Iterator[Offer]:
+        """The offers of a region that nothing could be learned of, for the reason to be told."""
+        for name in self._scope.instance_types or ("*",):
+            yield from _unknown(region, name, error.message)
+
+
+def _unknown(region: str, name: str, reason: str) -> Iterator[Offer]:
+    for terms in (CapacityType.SPOT, CapacityType.ON_DEMAND):
+        pool = Pool(NAME, region, region + ANY_ZONE, name, terms)
+        yield Offer(pool, None, None, None, unknown_because=reason)
+
+
+def _is_pattern(name: str) -> bool:
+    return any(sign in name for sign in "*?[")

@@ -1,0 +1,81 @@
+"""Operations: what a call has set going, and what a zone says has happened in it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+from costopt.domain.errors import ProviderUnavailableError
+from costopt_gcp.clients import Clients
+from costopt_gcp.errors import asking, from_operation
+from costopt_gcp.instance import time_of
+
+PAGE = 500
+
+
+class Operations:
+    """Zone operations, through a client of their own.
+
+    The futures of the client library ask an endpoint of their own choosing how an operation goes,
+    and keep the codes of its errors to themselves.
+    """
+
+    def __init__(self, clients: Clients, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._clients = clients
+        self._sleep = sleep
+
+    def finished(self, operation: Any, zone: str, permission: str, about: str) -> Any:
+        """The operation once it is done.
+
+        Raises what it came to; ProviderUnavailableError where it goes on for too long.
+        """
+        timeouts = self._clients.timeouts
+        give_up_at = time.monotonic() + timeouts.launch_s
+        while _status(operation) != "DONE":
+            if time.monotonic() >= give_up_at:
+                raise ProviderUnavailableError(f"{about}: {permission} goes on for too long")
+            operation = self._waited(operation.name, zone, about)
+            if _status(operation) != "DONE":
+                self._sleep(timeouts.poll_s)
+        errors = [(each.code, each.message) for each in operation.error.errors]
+        if errors or operation.http_error_status_code >= 400:
+            raise from_operation(errors, permission, about, operation.http_error_status_code)
+        return operation
+
+    def newest(self, zone: str, kinds: tuple[str, ...], since: datetime) -> Iterator[Any]:
+        """Operations of these types that began at or after ``since``, the newest first.
+
+        Google keeps them for 14 days. Raises ProviderError.
+        """
+        wanted = " OR ".join(f'(operationType = "{kind}")' for kind in kinds)
+        request = {
+            "project": self._clients.project,
+            "zone": zone,
+            "filter": wanted,
+            "order_by": "creationTimestamp desc",
+            "max_results": PAGE,
+        }
+        with asking("compute.zoneOperations.list", zone):
+            client = self._clients.of("zone_operations")
+            for operation in client.list(request=request, **self._clients.reading()):
+                began_at = time_of(operation.insert_time)
+                if began_at is not None and began_at < since:
+                    return
+                yield operation
+
+    def _waited(self, name: str, zone: str, about: str) -> Any:
+        """Asked so that the answer comes when the operation is done, or after two minutes."""
+        with asking("compute.zoneOperations.get", about):
+            return self._clients.of("zone_operations").wait(
+                project=self._clients.project,
+                zone=zone,
+                operation=name,
+                **self._clients.reading(self._clients.timeouts.launch_s),
+            )
+
+
+def _status(operation: Any) -> str:
+    status = operation.status
+    return str(getattr(status, "name", status))

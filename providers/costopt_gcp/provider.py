@@ -1,0 +1,156 @@
+"""Google Compute Engine as the engine sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+
+from costopt.domain.bill import NodeBill
+from costopt.domain.check import Check
+from costopt.domain.errors import BadRequestError
+from costopt.domain.estimate import Estimate
+from costopt.domain.fleet import LaunchRequest, Node
+from costopt.domain.leftover import Leftover
+from costopt.domain.market import Interruption, Offer
+from costopt.domain.ports import Clock, PriceChange, PriceSeries
+from costopt.domain.quota import Quota
+from costopt_gcp.billing import Billing
+from costopt_gcp.bootstrap import GcpBootstrap
+from costopt_gcp.clients import Clients
+from costopt_gcp.doctor import Doctor
+from costopt_gcp.endings import Endings
+from costopt_gcp.launching import Launcher
+from costopt_gcp.leftovers import Leftovers
+from costopt_gcp.listing import Listing
+from costopt_gcp.market import GcpMarket
+from costopt_gcp.node_book import NodeBook
+from costopt_gcp.operations import Operations
+from costopt_gcp.options import GcpOptions
+from costopt_gcp.stopping import Stopping
+
+NAME = "gcp"
+
+
+class GcpProvider:
+    """Implements the Provider port over Compute Engine."""
+
+    def __init__(self, clock: Clock, options: GcpOptions, clients: Clients) -> None:
+        self.options = options
+        self.clients = clients
+        self.market = GcpMarket(clients, options.regions, options.market)
+        self._clock = clock
+        self._book = NodeBook()
+        operations = Operations(clients)
+        self._endings = Endings(operations, options.preemption_notice_s)
+        self._listing = Listing(clients, options.regions, self._book, self._endings)
+        self._stopping = Stopping(clients, self._book)
+        self._leftovers = Leftovers(clients, options.regions, self._listing, self._stopping)
+        self._billing = Billing(self.market.prices)
+        self._launcher = Launcher(
+            clients,
+            self.market.regions,
+            operations,
+            self._endings,
+            self._book,
+            options.bootstrap or GcpBootstrap(clients, options.nodes, options.preemption_notice_s),
+            self.market.price_now,
+            options.asked_notice_s,
+        )
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Only "gcp"."""
+        return frozenset({NAME})
+
+    def firm_s(self, now: datetime) -> float:  # noqa: ARG002
+        """0: Google may take a Spot node at any time."""
+        return 0.0
+
+    def offers(self, now: datetime) -> Sequence[Offer]:
+        """Every pool of the regions; one of which something is unknown says why."""
+        return self.market.offers(now)
+
+    def quotas(self, now: datetime) -> tuple[Quota, ...]:
+        """What the project may run, by GPU model, capacity type and region."""
+        return self.market.quotas(now)
+
+    def price_series(
+        self, region: str, instance_types: Collection[str], now: datetime
+    ) -> tuple[PriceSeries, ...]:
+        """The types of the region whose spot prices are told."""
+        return self.market.price_series(region, instance_types, now)
+
+    def price_changes(
+        self, series: PriceSeries, since: datetime, until: datetime
+    ) -> tuple[PriceChange, ...]:
+        """Spot prices as far as Google tells them."""
+        return self.market.price_changes(series, since, until)
+
+    def list_price(self, series: PriceSeries, now: datetime) -> Estimate | None:
+        """The on-demand list price of one node."""
+        return self.market.list_price(series, now)
+
+    def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
+        """All nodes or none, and none twice; see ``Launcher``. Raises ProviderError."""
+        regions = self.options.regions
+        if request.pool.region not in regions:
+            raise BadRequestError(
+                f"{request.pool}: region {request.pool.region!r} is not one of those in use",
+                hint=f"in use are {', '.join(regions)}",
+            )
+        return self._launcher.launch(request, self._clock.now())
+
+    def nodes(self, owner: str) -> tuple[Node, ...]:
+        """Every node with this owner label; ended ones for two hours.
+
+        Those of a zone that does not answer are as they were seen last, or missing. One that ended
+        before this controller began is not known of.
+        """
+        return self._listing.nodes(owner, self._clock.now())
+
+    def notices(self, owner: str) -> tuple[Interruption, ...]:
+        """Preemptions that the zones' operations tell of and that have not struck."""
+        now = self._clock.now()
+        living = [node for node in self._book.known(owner) if node.state.alive]
+        spot = [node for node in living if node.pool.capacity_type.interruptible]
+        self._endings.look({node.pool.zone for node in spot}, now)
+        told = filter(None, (self._endings.notice(node, now) for node in spot))
+        return tuple(sorted(told, key=lambda notice: (notice.strikes_at, notice.node_id)))
+
+    def terminate(self, node_id: str) -> None:
+        """Release a node; silent where it is missing."""
+        self._stopping.terminate(node_id, self._clock.now())
+
+    def leftovers(self, owner: str) -> tuple[Leftover, ...]:
+        """Disks, instance templates and stopped instances of this owner."""
+        return self._leftovers.of(owner)
+
+    def remove(self, leftover: Leftover) -> None:
+        """Remove one of them; silent where it is gone."""
+        self._leftovers.remove(leftover)
+
+    def silent_regions(self) -> frozenset[str]:
+        """The regions of which a zone did not answer the last listing of nodes."""
+        return frozenset(self._listing.silent)
+
+    def complaints(self) -> Mapping[str, str]:
+        """What did not answer the last time, and why: regions, and the operations of zones."""
+        regions = {f"{NAME} {region}": e.message for region, e in self._listing.silent.items()}
+        zones = {f"{NAME} {zone} notices": e.message for zone, e in self._endings.silent.items()}
+        return {**regions, **zones}
+
+    def bill(self, node: Node) -> NodeBill | None:
+        """What Google charges for an ended node, None where it is not known."""
+        return self._billing.bill(node, self._clock.now())
+
+    def checks(self, owner: str, store: str | None) -> Iterator[Check]:
+        """Whether the project is fit to run jobs."""
+        return Doctor(self.clients, self.options).checks(owner, store, self._clock.now())
+
+    def access_policies(self, owner: str, store: str | None) -> Mapping[str, object]:
+        """Custom roles of the controller and of nodes."""
+        return Doctor(self.clients, self.options).policies(owner, store)
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self.clients.close()

@@ -1,0 +1,83 @@
+"""What the project may run: GPUs by model, on spot or on demand, by region and in all of them.
+
+https://cloud.google.com/compute/resource-usage: a GPU model has a quota of its own and one for
+preemptible GPUs, which Spot VMs count against. Where none was ever granted of the latter, they
+count against the former, together with on-demand ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+from costopt.domain.kept import Kept
+from costopt.domain.market import CapacityType
+from costopt.domain.quota import Quota
+from costopt_gcp.clients import Clients
+from costopt_gcp.errors import asking
+from costopt_gcp.regions import HOUR_S, USABLE_S, Regions
+
+PREEMPTIBLE = "PREEMPTIBLE_"
+MODELS = {
+    "NVIDIA_A100_80GB_GPUS": "A100-SXM4-80GB",
+    "NVIDIA_A100_GPUS": "A100-SXM4-40GB",
+    "NVIDIA_B200_GPUS": "B200",
+    "NVIDIA_H100_GPUS": "H100",
+    "NVIDIA_H200_GPUS": "H200",
+    "NVIDIA_L4_GPUS": "L4",
+    "NVIDIA_P100_GPUS": "P100",
+    "NVIDIA_P4_GPUS": "P4",
+    "NVIDIA_T4_GPUS": "T4",
+    "NVIDIA_V100_GPUS": "V100",
+}
+"""The GPU model of each metric, by the catalogue's names of them or a leading part."""
+ALL_REGIONS = "GPUS_ALL_REGIONS"
+
+
+class AccountQuotas:
+    """regions.get and projects.get, once an hour."""
+
+    def __init__(self, clients: Clients, regions: Regions) -> None:
+        self._clients = clients
+        self._regions = regions
+        self._kept: Kept[None, tuple[Quota, ...]] = Kept(HOUR_S, USABLE_S)
+
+    def of(self, region: str, now: datetime) -> tuple[Quota, ...]:
+        """The quotas of GPUs of a region. Raises ProviderError."""
+        return tuple(read_quotas(region, self._regions.facts(region, now).limits))
+
+    def everywhere(self, now: datetime) -> tuple[Quota, ...]:
+        """The quota of GPUs of all regions together. Raises ProviderError."""
+        return self._kept.get(None, now, self._ask)
+
+    def _ask(self) -> tuple[Quota, ...]:
+        project = self._clients.project
+        with asking("compute.projects.get", project):
+            told = self._clients.of("projects").get(project=project, **self._clients.reading())
+        limits = {str(getattr(q.metric, "name", q.metric)): q.limit for q in told.quotas}
+        if ALL_REGIONS not in limits:
+            return ()
+        name = f"{ALL_REGIONS} of {project}"
+        return (Quota(name=name, provider="gcp", max_gpus=int(limits[ALL_REGIONS])),)
+
+
+def read_quotas(region: str, limits: Mapping[str, float]) -> Iterator[Quota]:
+    """Quotas of GPU models, from limits by metric."""
+    for metric, model in MODELS.items():
+        preemptible = limits.get(PREEMPTIBLE + metric, 0.0)
+        if preemptible > 0:
+            yield _quota(region, PREEMPTIBLE + metric, model, CapacityType.SPOT, preemptible)
+        if metric in limits:
+            terms = CapacityType.ON_DEMAND if preemptible > 0 else None
+            yield _quota(region, metric, model, terms, limits[metric])
+
+
+def _quota(region: str, metric: str, model: str, terms: CapacityType | None, limit: float) -> Quota:
+    return Quota(
+        name=f"{metric} in {region}",
+        provider="gcp",
+        region=region,
+        gpu_model=model,
+        capacity_type=terms,
+        max_gpus=int(limit),
+    )

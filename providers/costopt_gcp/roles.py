@@ -1,0 +1,61 @@
+"""The least that the controller and nodes need, as custom roles of IAM."""
+
+from __future__ import annotations
+
+DAEMON = (
+    "compute.acceleratorTypes.list",
+    "compute.advice.capacityHistory",
+    "compute.disks.create",
+    "compute.disks.delete",
+    "compute.disks.list",
+    "compute.disks.setLabels",
+    "compute.images.get",
+    "compute.images.getFromFamily",
+    "compute.images.useReadOnly",
+    "compute.instanceTemplates.delete",
+    "compute.instanceTemplates.list",
+    "compute.instances.create",
+    "compute.instances.delete",
+    "compute.instances.list",
+    "compute.instances.setLabels",
+    "compute.instances.setMetadata",
+    "compute.instances.setServiceAccount",
+    "compute.machineTypes.list",
+    "compute.networks.use",
+    "compute.networks.useExternalIp",
+    "compute.projects.get",
+    "compute.regions.get",
+    "compute.subnetworks.use",
+    "compute.subnetworks.useExternalIp",
+    "compute.zoneOperations.get",
+    "compute.zoneOperations.list",
+    "iam.serviceAccounts.actAs",
+)
+STORE = (
+    "storage.objects.create",
+    "storage.objects.delete",
+    "storage.objects.get",
+    "storage.objects.list",
+    "storage.objects.update",
+)
+
+
+def daemon_role() -> dict[str, object]:
+    """For ``gcloud iam roles create --file``: the controller starts nodes and talks to them."""
+    return {
+        "title": "costopt daemon",
+        "description": "Starts, lists and deletes nodes; reads and writes the store",
+        "stage": "GA",
+        "includedPermissions": [*DAEMON, *STORE],
+    }
+
+
+def node_role(bucket: str | None) -> dict[str, object]:
+    """Nodes reach their store and nothing else; grant it on the bucket, not on the project."""
+    where = "the store's bucket" if bucket is None else f"bucket {bucket}"
+    return {
+        "title": "costopt node",
+        "description": f"Reads and writes the store; grant it on {where} alone",
+        "stage": "GA",
+        "includedPermissions": list(STORE),
+    }

@@ -1,0 +1,156 @@
+"""Instances: made in bulk by operations that take time, and gone once they are deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from tests.gcp.answer import Call, RefusedError, Reply, missing
+from tests.gcp.filters import kept
+from tests.gcp.zone_operations import API, Errors, ZoneOperations
+
+STOCK_OUT = "ZONE_RESOURCE_POOL_EXHAUSTED"
+UNLIMITED = 10_000
+
+
+class Instances:
+    """Those of all zones. ``room`` limits how many spot ones of a type a zone has."""
+
+    def __init__(self, now: Callable[[], datetime], operations: ZoneOperations) -> None:
+        self._now = now
+        self._operations = operations
+        self.all: dict[tuple[str, str], dict[str, Any]] = {}
+        self.reset()
+
+    def reset(self) -> None:
+        """As new."""
+        self.all.clear()
+        self.rooms: dict[tuple[str, str], int] = {}
+        self.zones: frozenset[str] = frozenset()
+        self.operation_errors: Errors = []
+        self.looks = 2
+        self.takes = timedelta(0)
+        self.unreachable: set[str] = set()
+        self.on_start: Callable[[str], None] = lambda name: None
+        self.on_end: Callable[[str], None] = lambda name: None
+
+    def room(self, zone: str, machine_type: str, nodes: int) -> None:
+        """So many spot instances of the type the zone has for us, and no more."""
+        self.rooms[zone, machine_type] = nodes
+
+    def bulk_insert(self, call: Call) -> Reply:
+        """instances.bulkInsert: all or none; the same request id gives the same operation."""
+        zone = call.names["zone"]
+        if zone not in self.zones:
+            raise missing("zones", zone)
+        request_id = call.query.get("requestId", "")
+        before = self._operations.of_request(request_id)
+        if before is not None:
+            return Reply(before.content())
+        asked = dict(call.content)
+        names = list(asked["perInstanceProperties"])
+        taken = [name for name in names if (zone, name) in self.all]
+        if taken:
+            raise RefusedError(409, "alreadyExists", f"The resource '{taken[0]}' already exists")
+        operation = self._operations.begin(
+            "bulkInsert",
+            zone,
+            "instances",
+            lambda: self._make(zone, asked, names),
+            looks=self.looks,
+            request_id=request_id,
+        )
+        return Reply(operation.content())
+
+    def delete(self, call: Call) -> Reply:
+        """instances.delete: the instance stops, then is gone."""
+        zone, name = call.names["zone"], call.names["instance"]
+        if (zone, name) not in self.all:
+            raise missing(f"zones/{zone}/instances", name)
+        self.all[zone, name]["status"] = "STOPPING"
+        operation = self._operations.begin(
+            "delete", zone, f"instances/{name}", lambda: self._gone(zone, name), takes=self.takes
+        )
+        return Reply(operation.content())
+
+    def listed(self, call: Call) -> list[Mapping[str, Any]]:
+        """instances.list of one zone."""
+        return kept(self._of(call.names["zone"]), call.query.get("filter", ""))
+
+    def scopes(self, call: Call) -> Mapping[str, Any]:
+        """instances.aggregatedList: by zone, those without any with a warning."""
+        told: dict[str, Any] = {}
+        for zone in sorted(self.zones):
+            found = kept(self._of(zone), call.query.get("filter", ""))
+            if zone in self.unreachable:
+                told[f"zones/{zone}"] = {"warning": {"code": "UNREACHABLE", "message": "down"}}
+            elif found:
+                told[f"zones/{zone}"] = {"instances": found}
+            else:
+                empty = {"code": "NO_RESULTS_ON_PAGE", "message": "none"}
+                told[f"zones/{zone}"] = {"warning": empty}
+        return told
+
+    def preempt(self, name: str, notice: timedelta) -> datetime:
+        """Take an instance away: it hears of it now and is deleted later. When that is."""
+        zone = next(z for z, n in self.all if n == name)
+        self.all[zone, name]["status"] = "STOPPING"
+        self._operations.begin(
+            "compute.instances.preempted",
+            zone,
+            f"instances/{name}",
+            lambda: self._gone(zone, name),
+            takes=notice,
+        )
+        return self._now() + notice
+
+    def alive(self) -> list[str]:
+        """The names of the instances that cost money, in order."""
+        self._operations.settle()
+        return sorted(n for (_, n), item in self.all.items() if item["status"] != "TERMINATED")
+
+    def named(self, name: str) -> dict[str, Any]:
+        """One instance, as the API shows it."""
+        return next(item for (_, n), item in self.all.items() if n == name)
+
+    def _of(self, zone: str) -> list[Mapping[str, Any]]:
+        return [item for (where, _), item in self.all.items() if where == zone]
+
+    def _make(self, zone: str, asked: Mapping[str, Any], names: list[str]) -> Errors:
+        if self.operation_errors:
+            return self.operation_errors
+        properties = asked["instanceProperties"]
+        kind, spot = properties["machineType"], properties["scheduling"]["provisioningModel"]
+        if spot == "SPOT":
+            used = [i for i in self._of(zone) if i["machineType"].endswith(f"/{kind}")]
+            if len(used) + len(names) > self.rooms.get((zone, kind), UNLIMITED):
+                said = f"The zone '{zone}' does not have enough resources available."
+                least = f"Requested minimum count of {len(names)} VMs could not be created."
+                return [("VM_MIN_COUNT_NOT_REACHED", least), (STOCK_OUT, said)]
+        for name in names:
+            self._start(zone, name, properties)
+        return []
+
+    def _start(self, zone: str, name: str, properties: Mapping[str, Any]) -> None:
+        where = f"{API}/projects/p/zones/{zone}"
+        self.all[zone, name] = {
+            "kind": "compute#instance",
+            "name": name,
+            "id": str(len(self.all) + 1),
+            "zone": where,
+            "status": "RUNNING",
+            "machineType": f"{where}/machineTypes/{properties['machineType']}",
+            "creationTimestamp": self._now().isoformat(timespec="milliseconds"),
+            "labels": properties.get("labels", {}),
+            "metadata": properties.get("metadata", {}),
+            "scheduling": properties.get("scheduling", {}),
+            "asked": properties,
+        }
+        self._operations.begin("insert", zone, f"instances/{name}", list, takes=timedelta(0))
+        self.on_start(name)
+
+    def _gone(self, zone: str, name: str) -> Errors:
+        if self.all.pop((zone, name), None) is not None:
+            self.on_end(name)
+        return []
