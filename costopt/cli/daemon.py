@@ -68,6 +68,25 @@ LISTEN = "127.0.0.1:8420"
     metavar="URL",
     help="PostgreSQL for ledger and registry; files in the state directory if not given.",
 )
+@click.option(
+    "--lease",
+    "lease_s",
+    type=click.FloatRange(min=0.5),
+    default=15.0,
+    help="Seconds after which another daemon on the same PostgreSQL takes over from a silent one.",
+)
+@click.option(
+    "--webhooks",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Whom to tell of alerts: a YAML file.",
+)
+@click.option(
+    "--log",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="text: what a person should know; json: every event as well, with its decision's ID.",
+)
 def daemon(
     state_dir: Path,
     account: str | None,
@@ -82,6 +101,9 @@ def daemon(
     mode: str,
     listen: str,
     database: str | None,
+    lease_s: float,
+    webhooks: str | None,
+    log: str,
 ) -> None:
     """Run jobs that come and go, for months.
 
@@ -91,8 +113,12 @@ def daemon(
     """
     from costopt.cli.accounts import read_account
     from costopt.cli.run_cloud import Simulation, run_cloud
+    from costopt.daemon.json_log import log_as_json
     from costopt.daemon.serve import serve
     from costopt.daemon.settings import Settings
+    from costopt.daemon.telling import Voice
+    from costopt.daemon.webhook_file import read_webhooks
+    from costopt.daemon.webhooks import Webhooks
     from costopt.domain.control import Mode
 
     shared = read_account(account)
@@ -103,6 +129,13 @@ def daemon(
         mode=Mode(mode),
         tick_s=tick_s,
         database=database,
+        lease_s=lease_s,
         listen=None if listen == "none" else listen,
     )
-    serve(source.cloud, shared, settings, lambda line: click.echo(line, err=True))
+    told = Webhooks(read_webhooks(webhooks)) if webhooks else None
+    say = _say if log == "text" else log_as_json().info
+    serve(source.cloud, shared, settings, say, Voice(told, events=log == "json"))
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from costopt.daemon.api import build_app
+from costopt.daemon.metrics import Deliveries
 from costopt.daemon.pages.routes import page_routes
 from costopt.daemon.reach import Reach
 from costopt.daemon.server import ApiServer
@@ -17,12 +18,14 @@ from costopt.domain.errors import StoreError
 from costopt.domain.token import Tokens
 from costopt.engine.clock import WallClock
 
-JOBS = "jobs"
-"""The folder in the state directory from which relative paths of jobs from elsewhere count."""
+FOLDERS = "folders"
+"""In the state directory: folders of jobs from elsewhere, whose relative paths count from here."""
 
 
 @contextmanager
-def listening(service: Service, tokens: Tokens, settings: Settings) -> Iterator[tuple[str, ...]]:
+def listening(
+    service: Service, tokens: Tokens, settings: Settings, hooks: Deliveries | None = None
+) -> Iterator[tuple[str, ...]]:
     """Answer while the context lasts; gives where. Nobody answers where ``listen`` is None.
 
     Raises SpecError where nobody can listen there, LedgerError where another daemon does.
@@ -30,8 +33,8 @@ def listening(service: Service, tokens: Tokens, settings: Settings) -> Iterator[
     if settings.listen is None:
         yield ()
         return
-    reach = Reach(service, tokens, WallClock(), (_jobs_folder(settings.state_dir),))
-    app = build_app(reach, page_routes(service))
+    reach = Reach(service, tokens, WallClock(), (_folder_for_jobs(settings.state_dir),))
+    app = build_app(reach, page_routes(service), hooks)
     local = settings.state_dir / SOCKET
     network = None
     if settings.listen.startswith(UNIX):
@@ -50,8 +53,8 @@ def listening(service: Service, tokens: Tokens, settings: Settings) -> Iterator[
         server.stop()
 
 
-def _jobs_folder(state_dir: Path) -> Path:
-    folder = (state_dir / JOBS).absolute()
+def _folder_for_jobs(state_dir: Path) -> Path:
+    folder = (state_dir / FOLDERS).absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

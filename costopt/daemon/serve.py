@@ -16,6 +16,7 @@ from costopt.daemon.listening import listening
 from costopt.daemon.settings import Settings
 from costopt.daemon.simulated_site import process_site
 from costopt.daemon.site import Site
+from costopt.daemon.telling import SILENT, Voice, telling
 from costopt.domain.account import Account
 from costopt.domain.errors import SpecError, StoreError
 from costopt.ledger.stored import open_stored_ledger
@@ -31,8 +32,12 @@ SCHEDULE = "schedule.sqlite"
 
 
 def serve(
-    cloud: Cloud, account: Account, settings: Settings, say: Callable[[str], None]
-) -> None:  # fmt: skip
+    cloud: Cloud,
+    account: Account,
+    settings: Settings,
+    say: Callable[[str], None],
+    voice: Voice = SILENT,
+) -> None:
     """Run until SIGTERM, SIGINT or SIGHUP: then finish the tick and leave all nodes running.
 
     Raises StoreError, LedgerError, SpecError, ProviderError, MissingExtraError.
@@ -50,10 +55,14 @@ def serve(
             site_of(cloud, settings.state_dir), registry, ledger, account, settings, say
         )
         held.callback(daemon.close)
+        known = max(ledger.last_seqs().values(), default=0)
+        held.enter_context(telling(daemon.service, known, voice))
         schedule = daemon.schedule(job_store_url(settings))
         schedule.start()
         held.callback(schedule.stop)
-        places = held.enter_context(listening(daemon.service, registry.tokens, settings))
+        places = held.enter_context(
+            listening(daemon.service, registry.tokens, settings, voice.webhooks)
+        )
         say(f"costopt daemon: mode {daemon.service.mode().value}, state in {settings.state_dir}")
         for place in places:
             say(f"costopt daemon: answers at {place}")
