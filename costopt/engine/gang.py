@@ -76,11 +76,11 @@ class Gangs:
         )
 
     def _remind(self, job: Job, record: JobRecord, members: tuple[Node, ...]) -> None:
-        """After a restart of the controller the runtime is told once more what it knows."""
+        """The runtime is told what it may not know: the controller was restarted, or not heard."""
         if self._told.get(job.name) == record.generation:
             return
-        self._told[job.name] = record.generation
         self._world.runtime.form(job, record.generation, members, self._interval_s(job, members))
+        self._told[job.name] = record.generation
 
     def _start(
         self,
@@ -111,9 +111,9 @@ class Gangs:
             ),
             *fetched,
         )
-        self._told[job.name] = generation
         cap = self._power.wanted(job, decision, members)
         self._world.runtime.form(job, generation, members, interval_s, cap)
+        self._told[job.name] = generation
         self._power.observe(job, now)
         self._training.expect(job, now)
 
