@@ -15,7 +15,7 @@ from typing import Any
 from costopt.daemon.intake import read_submission
 from costopt.domain import events as ev
 from costopt.domain.submission import JobIntent
-from costopt.ledger.sqlite import open_ledger
+from costopt.ledger.stored import open_stored_ledger
 from costopt.market.history_file import write_history
 from costopt.registry.registry import REGISTRY, open_registry
 from costopt_sim.process_group import FOLDER_VARIABLE
@@ -26,9 +26,10 @@ TICK_S = 60
 
 @dataclass
 class DaemonPlace:
-    """A folder with a market and the daemon's state."""
+    """A folder with a market and the daemon's state, or a part of it in ``database``."""
 
     folder: Path
+    database: str | None = None
 
     @property
     def state(self) -> Path:
@@ -47,7 +48,9 @@ class DaemonPlace:
             [
                 *(sys.executable, "-m", "costopt", "daemon", "--market", "market.parquet"),
                 *("--speed", str(SPEED), "--notice", "300", "--tick", str(TICK_S)),
-                *("--state-dir", "state", "--mode", "enforce", "--listen", "none", *more),
+                *("--state-dir", "state", "--mode", "enforce", "--listen", "none"),
+                *(() if self.database is None else ("--database", self.database)),
+                *more,
             ],
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": path, "NO_COLOR": "1"},
@@ -62,12 +65,12 @@ class DaemonPlace:
         self.state.mkdir(exist_ok=True)
         document = self.job(name, tenant, steps, nodes)
         submission = read_submission(document, "cheapest", str(self.folder), "a test", 0, T0)
-        with open_registry(self.state / REGISTRY) as registry:
+        with open_registry(self.database or self.state / REGISTRY) as registry:
             registry.submit(submission)
 
     def tell(self, name: str, intent: JobIntent) -> None:
         """As a user would."""
-        with open_registry(self.state / REGISTRY) as registry:
+        with open_registry(self.database or self.state / REGISTRY) as registry:
             registry.set_intent(name, intent, "a test", T0)
 
     def job(self, name: str, tenant: str, steps: int, nodes: int) -> str:
@@ -85,9 +88,9 @@ class DaemonPlace:
     def events(self, job: str) -> list[ev.Event]:
         """A job's events so far."""
         path = self.state / "ledger.sqlite"
-        if not path.exists():
+        if self.database is None and not path.exists():
             return []
-        with open_ledger(path, create=False) as ledger:
+        with open_stored_ledger(self.database or path) as ledger:
             return [recorded.event for recorded in ledger.events(job)]
 
     def of(self, job: str, kind: type[Any]) -> list[Any]:

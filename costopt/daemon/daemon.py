@@ -89,8 +89,12 @@ class Daemon:
         )
 
     def lead(self) -> None:
-        """Stay the leader while a tick is slow; a tick becomes it. Raises LedgerError."""
-        self.board.leads = self._leadership.renew()
+        """Stay the leader while a tick is slow; a tick becomes it."""
+        try:
+            self.board.leads = self._leadership.renew()
+        except LedgerError as error:
+            self.board.leads = self._leadership.leads
+            self._complain(error.message)
 
     def tick(self) -> None:
         """One pass over all jobs, where this daemon leads. What goes wrong is told, not raised."""

@@ -8,6 +8,7 @@ every start.
 from __future__ import annotations
 
 import logging
+import sys
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 from costopt.daemon.board import Board
 from costopt.daemon.settings import Interval
+from costopt.domain.errors import CostoptError
 
 KEPT = "kept"
 TABLE = "scheduled_tasks"
@@ -124,6 +126,9 @@ def _run(name: str) -> None:
         return
     try:
         task()
+    except CostoptError as error:
+        sys.stderr.write(f"costopt daemon: task {name}: {error}\n")
+        raise
     except Exception:
         traceback.print_exc()
         raise
