@@ -36,6 +36,8 @@ def parse_address(text: str) -> Address:
         if not path or "\0" in path:
             raise SpecError(f"{text!r} is no server", hint=_EXPECTED)
         return Address(text, socket_path=path)
+    if "@" in text:
+        raise SpecError("a server's address holds no password", hint="put the token into a file")
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
@@ -43,8 +45,6 @@ def parse_address(text: str) -> Address:
         raise SpecError(f"{text!r} is no server", hint=_EXPECTED) from None
     if parts.scheme not in _PORTS or not host or parts.path.strip("/") or parts.query:
         raise SpecError(f"{text!r} is no server", hint=_EXPECTED)
-    if parts.username or parts.password:
-        raise SpecError("a server's address holds no password", hint="put the token into a file")
     return Address(
         text, host=host, port=port or _PORTS[parts.scheme], tls=parts.scheme == "https"
     )  # fmt: skip

@@ -1,0 +1,226 @@
+"""The commands that talk to a daemon, each against a real one over its socket and over HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from threading import Timer
+
+import pytest
+from click.testing import CliRunner, Result
+
+import costopt.cli.logs as logs_command
+from costopt.cli.main import cli
+from costopt.cli.server import connect
+from costopt.domain.control import Mode, ProposalState
+from costopt.domain.submission import JobIntent
+from costopt.domain.token import Scope
+from tests.daemon_api import JOB, Served, served
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Served]:
+    with served(tmp_path) as each:
+        yield each
+
+
+def local(daemon: Served, *arguments: str) -> Result:
+    env = {"COSTOPT_SERVER": f"unix:{daemon.socket_path}", "COSTOPT_TOKEN": ""}
+    return CliRunner().invoke(cli, arguments, env=env)
+
+
+def remote(daemon: Served, token: str | None, *arguments: str) -> Result:
+    env = {"COSTOPT_SERVER": daemon.url, "COSTOPT_TOKEN": token or ""}
+    return CliRunner().invoke(cli, arguments, env=env)
+
+
+def job_file(folder: Path, name: str = "new") -> Path:
+    file = folder / f"{name}.yaml"
+    file.write_text(JOB.format(name=name), encoding="utf-8")
+    return file
+
+
+def test_a_job_is_submitted_with_its_folder_and_its_policys_text(
+    daemon: Served, tmp_path: Path
+) -> None:
+    policy = tmp_path / "mine.yaml"
+    policy.write_text("kind: policy\nversion: 1\nname: mine\nobjective: {usd: 1}\n")
+    file = job_file(tmp_path)
+    done = local(daemon, "submit", str(file), "-p", str(policy), "--priority", "5")
+    assert (done.exit_code, done.stdout) == (0, "new\n"), done.stderr
+    assert "mode is observe" in done.stderr
+    known = daemon.registry.submission("new")
+    assert known is not None
+    assert (known.workdir, known.priority) == (str(tmp_path), 5)
+    assert known.job_document == file.read_text()
+    assert known.policy_document == policy.read_text()
+
+
+def test_a_wrong_job_is_refused_here_with_its_own_name(daemon: Served, tmp_path: Path) -> None:
+    file = job_file(tmp_path)
+    file.write_text(file.read_text().replace("deadline", "deadlin"))
+    done = local(daemon, "submit", str(file))
+    assert done.exit_code == 2
+    assert f"{file}:5:1: deadlin: unknown key" in done.stderr
+    assert local(daemon, "submit", str(job_file(tmp_path)), "-p", "nope").exit_code == 2
+    taken = local(daemon, "submit", str(job_file(tmp_path, "one")))
+    assert taken.exit_code == 2
+    assert "a job named 'one' was submitted already" in taken.stderr
+
+
+def test_jobs_are_listed_and_shown(daemon: Served) -> None:
+    rows = json.loads(local(daemon, "list", "-o", "json").stdout)
+    assert rows["schema"] == "costopt.list/1"
+    assert [(row["job"], row["slack_s"]) for row in rows["rows"]] == [
+        ("one", 3600.0),
+        ("two", None),
+    ]
+    told = local(daemon, "show", "one").stdout
+    assert "one-d1" in told
+    assert "i-1" in told
+    shown = json.loads(local(daemon, "show", "one", "-o", "json").stdout)
+    assert shown["decision"]["reason"] == "cheapest"
+    assert [row["node_id"] for row in shown["rows"]] == ["i-1"]
+    missing = local(daemon, "show", "nope")
+    assert (missing.exit_code, missing.stdout) == (2, "")
+    assert "there is no job 'nope'" in missing.stderr
+
+
+def test_a_job_is_steered(daemon: Served) -> None:
+    for verb, intent in (
+        ("pause", JobIntent.PAUSED),
+        ("resume", JobIntent.RUN),
+        ("cancel", JobIntent.CANCELLED),
+    ):
+        done = local(daemon, verb, "one")
+        assert (done.exit_code, done.stdout) == (0, ""), done.stderr
+        assert daemon.service.job("one").submission.intent is intent
+    assert local(daemon, "reprioritize", "two", "-7").exit_code == 0
+    assert daemon.service.job("two").submission.priority == -7
+    assert local(daemon, "resume", "one").exit_code == 2
+
+
+def test_proposals_are_listed_approved_and_rejected(daemon: Served) -> None:
+    (row,) = json.loads(local(daemon, "approve", "-o", "json").stdout)["rows"]
+    assert (row["id"], row["kind"], row["state"]) == ("p-1", "launch", "open")
+    (known,) = daemon.service.proposals()
+    daemon.registry.propose(replace(known, id="p-2"))
+    assert local(daemon, "approve", "p-1").exit_code == 0
+    assert local(daemon, "approve", "--reject", "p-2").exit_code == 0
+    states = [each.state for each in daemon.service.proposals()]
+    assert states == [ProposalState.APPROVED, ProposalState.REJECTED]
+    assert local(daemon, "approve", "p-9").exit_code == 2
+
+
+def test_launches_are_halted_and_the_mode_is_set(daemon: Served) -> None:
+    assert local(daemon, "halt", "prices", "are", "odd").exit_code == 0
+    halt = daemon.service.halted()
+    assert halt is not None
+    assert halt.reason == "prices are odd"
+    assert local(daemon, "unhalt").exit_code == 0
+    assert daemon.service.halted() is None
+    assert local(daemon, "mode").stdout == "observe\n"
+    assert local(daemon, "mode", "recommend").exit_code == 0
+    assert daemon.service.mode() is Mode.RECOMMEND
+
+
+def test_a_token_is_made_used_listed_and_revoked(daemon: Served, tmp_path: Path) -> None:
+    token = local(daemon, "token", "add", "ci", "--scope", "submit").stdout.strip()
+    assert remote(daemon, token, "list").exit_code == 0
+    file = tmp_path / "token"
+    file.write_text(f"{token}\n")
+    done = remote(daemon, None, "pause", "two", "--token-file", str(file))
+    assert done.exit_code == 0, done.stderr
+    refused = remote(daemon, token, "halt")
+    assert (refused.exit_code, "needs the scope admin" in refused.stderr) == (1, True)
+    (row,) = json.loads(local(daemon, "token", "list", "-o", "json").stdout)["rows"]
+    assert (row["name"], row["scopes"]) == ("ci", ["submit"])
+    assert local(daemon, "token", "revoke", "ci").exit_code == 0
+    gone = remote(daemon, token, "list")
+    assert (gone.exit_code, "needs a token" in gone.stderr) == (1, True)
+    assert token not in gone.stderr + gone.stdout
+
+
+def test_a_log_is_printed(daemon: Served) -> None:
+    assert local(daemon, "logs", "one").stdout == "step 1\nstep 2\n"
+    assert local(daemon, "logs", "one", "--node", "i-1").stdout == "step 1\nstep 2\n"
+    assert local(daemon, "logs", "one", "--node", "i-9").exit_code == 2
+    assert local(daemon, "logs", "one", "--node", "../x").exit_code == 2
+
+
+def test_a_log_is_followed_until_the_job_is_over(
+    daemon: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs_command, "PAUSE_S", 0.02)
+
+    def go_on() -> None:
+        daemon.logs.texts["one", "i-1"] += "step 3\n"
+        seen = daemon.board.snapshot
+        daemon.board.publish(replace(seen, nodes=(), nodes_of={}), 0.01)
+        daemon.service.cancel("one", "test")
+
+    later = Timer(0.3, go_on)
+    later.start()
+    done = local(daemon, "logs", "one", "--follow")
+    later.join()
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == "step 1\nstep 2\nstep 3\n"
+    assert done.stderr.splitlines()[-1] == "one is cancelled"
+
+
+@pytest.mark.parametrize(
+    ("server", "code", "said"),
+    [
+        ("unix:/nowhere/daemon.sock", 1, "no daemon answers at unix:/nowhere/daemon.sock"),
+        ("http://127.0.0.1:1", 1, "no daemon answers at http://127.0.0.1:1: connection refused"),
+        ("ftp://x", 2, "'ftp://x' is no server"),
+        ("http://x/deep/path", 2, "is no server"),
+        ("http://user:secret@x", 2, "a server's address holds no password"),
+        ("http://user:secret@x:99999", 2, "a server's address holds no password"),
+        ("http://x:99999", 2, "is no server"),
+        ("unix:", 2, "is no server"),
+    ],
+)
+def test_a_daemon_that_is_not_there_is_one_sentence(server: str, code: int, said: str) -> None:
+    done = CliRunner().invoke(cli, ["list", "--server", server])
+    assert done.exit_code == code
+    assert said in done.stderr
+    assert "secret" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("server", "warned"),
+    [
+        ("http://costopt.example.com:8420", True),
+        ("https://costopt.example.com", False),
+        ("http://127.0.0.1:8420", False),
+        ("http://[::1]:8420", False),
+        ("http://localhost", False),
+        ("unix:/x", False),
+    ],
+)
+def test_a_token_that_would_cross_a_network_unencrypted_is_warned_of(
+    server: str, warned: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COSTOPT_TOKEN", "costopt_a_b")
+    connect(server, None)
+    assert ("unencrypted" in capsys.readouterr().err) is warned
+
+
+@pytest.mark.parametrize("text", ["", "two words\n", "é"])
+def test_a_file_without_a_token_is_refused(daemon: Served, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(text)
+    done = remote(daemon, None, "list", "--token-file", str(file))
+    assert (done.exit_code, "holds no token" in done.stderr) == (2, True)
+
+
+def test_the_server_may_stand_in_the_config_file(daemon: Served, tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    token_file = tmp_path / "token"
+    token_file.write_text(daemon.token(Scope.READ))
+    config.write_text(f'server = "{daemon.url}"\ntoken_file = "{token_file}"\n')
+    done = CliRunner().invoke(cli, ["--config", str(config), "mode"])
+    assert (done.exit_code, done.stdout) == (0, "observe\n"), done.stderr

@@ -1,0 +1,96 @@
+"""Where the daemon listens, and what it tells of its own accord."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import stat
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from costopt.daemon.socket import bind_tcp, bind_unix
+from costopt.daemon.telling import Voice, telling
+from costopt.daemon.webhook_file import Webhook
+from costopt.daemon.webhooks import Webhooks
+from costopt.domain.errors import LedgerError, SpecError
+from tests.daemon_api import served
+
+
+def test_a_socket_that_a_killed_daemon_left_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    bind_unix(path).close()
+    assert path.is_socket()
+    with bind_unix(path):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_daemon_that_answers_keeps_its_socket(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with bind_unix(path), pytest.raises(LedgerError, match="another daemon answers"):
+        bind_unix(path)
+
+
+def test_a_path_that_cannot_be_a_socket_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(SpecError, match="is no socket"):
+        bind_unix(tmp_path / "file")
+    with pytest.raises(SpecError, match="longer than the 107 bytes"):
+        bind_unix(tmp_path / ("x" * 108))
+    with pytest.raises(SpecError, match="no such file"):
+        bind_unix(tmp_path / "missing" / "s")
+    before = os.umask(0o022)
+    os.umask(before)
+    with pytest.raises(SpecError):
+        bind_unix(tmp_path / "missing" / "s")
+    after = os.umask(before)
+    assert after == before
+
+
+@pytest.mark.parametrize("place", ["", "x", ":80", "h:x", "h:99999", "127.0.0.1:", "h:²"])
+def test_a_malformed_place_is_refused(place: str) -> None:
+    with pytest.raises(SpecError, match="is no place to listen at"):
+        bind_tcp(place)
+
+
+def test_a_port_that_is_taken_is_refused() -> None:
+    with bind_tcp("127.0.0.1:0") as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SpecError, match="address already in use"):
+            bind_tcp(f"127.0.0.1:{port}")
+
+
+def test_ipv6_is_a_place_too() -> None:
+    if not socket.has_ipv6:
+        pytest.skip("this Python has no IPv6: it was not tried")
+    try:
+        listener = bind_tcp("[::1]:0")
+    except SpecError as error:
+        pytest.skip(f"no IPv6 on this machine: {error.message}")
+    with listener:
+        assert listener.family is socket.AF_INET6
+
+
+def test_events_and_alerts_are_told_while_the_daemon_runs_and_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent, arrived = [], Event()
+
+    def send(url: str, body: bytes, headers: dict[str, str]) -> int:
+        sent.append(body)
+        arrived.set()
+        return 200
+
+    hooks = Webhooks([Webhook("h", "http://h/")], send=send)
+    caplog.set_level(logging.INFO, "costopt.events")
+    with (
+        served(tmp_path, fill=False) as daemon,
+        telling(daemon.service, 1, Voice(hooks, events=True)),
+    ):
+        daemon.fill()
+    assert arrived.is_set()
+    assert len(sent) == 1
+    told = [r.message for r in caplog.records if r.name == "costopt.events"]
+    assert told == ["one: NodeLaunched", "one: GuardTripped"]
