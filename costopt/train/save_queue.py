@@ -180,14 +180,16 @@ class SaveQueue:
         return kept
 
     def outcome_or_peer(self, ticket: int) -> Outcome | Kept:
-        """How one save ended, or, if that comes first, which peer holds it; waits for it."""
+        """How one save ended, or, where that comes first or it failed, which peer holds it; waits
+        for it."""
         self.join_copy()
-        while ticket not in self._ended:
-            for number, kept in self._kept:
-                if number == ticket and kept.tier is Tier.PEER and not kept.complaint:
-                    return kept
+        while ticket not in self._ended and self._peer_with(ticket) is None:
             self._receive(wait=True)
-        return self._ended.pop(ticket)
+        outcome, peer = self._ended.pop(ticket, None), self._peer_with(ticket)
+        if outcome is None or (isinstance(outcome, SaveFailed) and peer is not None):
+            assert peer is not None
+            return peer
+        return outcome
 
     def close(self) -> None:
         """Let everything be written, end the process, free the memory."""
@@ -211,6 +213,10 @@ class SaveQueue:
                 )
             self._is_checked = True
         return layout
+
+    def _peer_with(self, ticket: int) -> Kept | None:
+        peers = (kept for number, kept in self._kept if number == ticket and not kept.complaint)
+        return next((kept for kept in peers if kept.tier is Tier.PEER), None)
 
     def _free_slot(self) -> int:
         while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from costopt.checkpoint.near.near_tiers import Circle, NearTiers
 from costopt.checkpoint.near.peer import Peer
 from costopt.checkpoint.near.peer_server import PeerServer
 from costopt.checkpoint.near.tier import Tier
+from costopt.domain.errors import CheckpointError
 from costopt.train.checkpointer import Checkpointer, Restored
 
 KEY = GangKey("j", 1, "secret")
@@ -165,9 +167,19 @@ def test_without_an_agent_that_answers_it_is_the_store(nodes: Nodes) -> None:
 def test_on_a_notice_a_peer_is_enough(nodes: Nodes) -> None:
     checkpointer = Checkpointer(nodes.uri, near=nodes.desk.address)
     state = {"weights": torch.full((LARGE,), 1.0)}
-    kept = checkpointer.save_for_notice(1, state)
-    assert str(kept) == "the memory of n2 (b)"
+    checkpointer.claim()
+    resource.prlimit(checkpointer.writer_pid or 0, resource.RLIMIT_FSIZE, (9999, 9999))
+    for _ in range(2):
+        assert str(checkpointer.save_for_notice(1, state)) == "the memory of n2 (b)"
     nodes.tiers.circle = None
-    saved = checkpointer.save_for_notice(1, state)
+    with pytest.raises(CheckpointError, match="file size limit"):
+        checkpointer.save_for_notice(1, state)
+    checkpointer.close()
+
+
+def test_without_a_peer_the_store_is_waited_for(nodes: Nodes) -> None:
+    nodes.tiers.circle = None
+    checkpointer = Checkpointer(nodes.uri, near=nodes.desk.address)
+    saved = checkpointer.save_for_notice(1, {"weights": torch.full((LARGE,), 1.0)})
     assert isinstance(saved, SavedCheckpoint)
     assert saved.name == nodes.restored()[0].name

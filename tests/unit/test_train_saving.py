@@ -136,6 +136,8 @@ def test_where_the_upload_does_not_fit_in_the_notice_a_peer_is_told_of(
     tmp_path: Path, desk: Desk, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saves, checkpointer = near_saving(tmp_path, desk, Notice(left_s=5.0))
+    checkpointer.claim()
+    resource.prlimit(checkpointer.writer_pid or 0, resource.RLIMIT_FSIZE, (9999, 9999))
     saves.save_on_notice(3)
     told = TrainerStatus.read(tmp_path / "status.json")
     assert told is not None
