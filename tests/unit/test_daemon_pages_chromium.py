@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -50,14 +50,13 @@ def browser(tmp_path_factory: pytest.TempPathFactory, daemon: Shown) -> Iterator
     from selenium.webdriver.common.keys import Keys
 
     with chromium(tmp_path_factory.mktemp("profile")) as each:
-        show(each, f"{daemon.url}/jobs/{RUNNING}?refresh=off", 1280)
+        show(each, f"{daemon.url}/jobs/{RUNNING}", 1280)
         assert each.current_url == f"{daemon.url}/login?then=/jobs/{RUNNING}"
-        field = each.find_element("id", "token")
-        field.send_keys("wrong" + Keys.ENTER)
-        field = each.find_element("id", "token")
+        each.find_element("id", "token").send_keys("wrong" + Keys.ENTER)
+        until(each, lambda: each.find_elements("id", "refused"))
         assert each.find_element("id", "refused").text == "The daemon knows no such token."
-        field.send_keys(daemon.token() + Keys.ENTER)
-        assert each.current_url == f"{daemon.url}/jobs/{RUNNING}"
+        each.find_element("id", "token").send_keys(daemon.token() + Keys.ENTER)
+        until(each, lambda: each.current_url == f"{daemon.url}/jobs/{RUNNING}")
         yield each
 
 
@@ -144,11 +143,11 @@ def test_the_refreshing_can_be_switched_off(browser: Any, daemon: Shown) -> None
     show(browser, f"{daemon.url}/guards", 1280)
     assert browser.execute_script(refreshes) == 1
     browser.find_element("link text", "Stop that").click()
-    assert browser.execute_script(refreshes) == 0
+    until(browser, lambda: browser.execute_script(refreshes) == 0)
     show(browser, f"{daemon.url}/market", 1280)
     assert browser.execute_script(refreshes) == 0, "nor on the next page"
     browser.find_element("link text", "Load it anew every 30 s").click()
-    assert browser.execute_script(refreshes) == 1
+    until(browser, lambda: browser.execute_script(refreshes) == 1)
 
 
 def test_a_table_stays_a_table_to_a_screen_reader_on_a_phone(browser: Any, daemon: Shown) -> None:
@@ -159,6 +158,13 @@ def test_a_table_stays_a_table_to_a_screen_reader_on_a_phone(browser: Any, daemo
     assert roles.count("table") == 2
     assert roles.count("rowheader") == 6
     assert roles.count("columnheader") == 10
+
+
+def until(browser: Any, holds: Callable[[], object]) -> None:
+    """Wait for the page that a key or a click leads to."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    WebDriverWait(browser, 20).until(lambda _: holds())
 
 
 def press(browser: Any, name: str) -> None:
