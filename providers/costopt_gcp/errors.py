@@ -112,6 +112,8 @@ def from_code(
         )
     if code in FORBIDDEN or status in (401, 403):
         return _forbidden(code or str(status), permission, about)
+    if code in MISSING or code in EXISTS:
+        return BadRequestError(said, hint=HINTS.get(code))
     if code in UNKNOWN_OUTCOME or status >= 500:
         return ProviderUnavailableError(said)
     return BadRequestError(said, hint=HINTS.get(code))

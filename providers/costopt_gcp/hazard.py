@@ -39,7 +39,7 @@ def hazard_from_shares(days: Sequence[PreemptionDay], now: datetime) -> Estimate
         low=min(low, mean) / LONGEST_STAY_H,
         high=max(high, mean) / SHORTEST_STAY_H,
         basis=Basis.PRIOR,
-        source=f"Google Cloud: {mean:.0%} of Spot VMs that stopped were preempted, {len(days)} days",
+        source=f"Google Cloud: {mean:.0%} of stopped Spot VMs were preempted, {len(days)} days",
         observed_at=now,
         observations=0,
     )

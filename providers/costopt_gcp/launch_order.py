@@ -22,6 +22,7 @@ class LaunchOrder:
     """What is asked of Compute Engine.
 
     ``notice_s``: how long before its end a Spot node is to hear of it, None for Google's default.
+    ``attempt`` counts the operations of this request that failed.
     """
 
     project: str
@@ -30,6 +31,7 @@ class LaunchOrder:
     shape: Shape
     usd_per_hour: float
     notice_s: int | None = None
+    attempt: int = 0
 
     def parameters(self) -> dict[str, Any]:
         """The request: all nodes or none, and none twice.
@@ -41,7 +43,7 @@ class LaunchOrder:
         return {
             "project": self.project,
             "zone": request.pool.zone,
-            "request_id": request_id(request),
+            "request_id": request_id(request, self.attempt),
             "bulk_insert_instance_resource_resource": {
                 "count": request.nodes,
                 "min_count": request.nodes,
@@ -127,7 +129,11 @@ class LaunchOrder:
         return interface
 
 
-def request_id(request: LaunchRequest) -> str:
-    """The UUID under which Google makes a launch once, however often it is asked for."""
-    named = f"{request.owner}/{request.key}/{request.pool}/{request.nodes}"
+def request_id(request: LaunchRequest, attempt: int) -> str:
+    """The UUID under which Google makes a launch once, however often it is asked for.
+
+    Under the UUID of an operation that failed only its failure is told again, so the next attempt
+    has another. The names of the instances hold all of them to one launch.
+    """
+    named = f"{request.owner}/{request.key}/{request.pool}/{request.nodes}/{attempt}"
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"costopt:{named}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -65,6 +66,7 @@ class Launcher:
         self._notice_s = notice_s
         self._backoff = Backoff()
         self._in_doubt: set[str] = set()
+        self._failed: Counter[str] = Counter()
 
     def launch(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
         """The nodes of this key, launched now or before.
@@ -179,6 +181,7 @@ class Launcher:
             shape=Shape.parse(pool.instance_type),
             usd_per_hour=self._price(pool, now),
             notice_s=self._notice_s,
+            attempt=self._failed[request.key],
         )
 
     def _setup(self, request: LaunchRequest) -> NodeSetup:
@@ -216,6 +219,7 @@ class Launcher:
             if error.__cause__ is not None:
                 # It is the look at the operation that failed; the launch goes on.
                 raise ProviderUnavailableError(error.message, hint=error.hint) from error
+            self._failed[request.key] += 1
             if any(code in error.message for code in EXISTS):
                 raise _on_its_way(request) from error
             raise

@@ -1,0 +1,126 @@
+"""Runs on Compute Engine when calls fail and controllers die: nothing doubled, nothing left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from costopt.domain.events import Event, InterruptionNoticed, NodeEnded, NodeLaunched
+from costopt.domain.fleet import EndCause
+from costopt.domain.ports import RecordedEvent
+from costopt.domain.view import Target
+from costopt.ledger.memory import MemoryLedger
+from costopt.session.orphans import find_orphans
+from tests.gcp.account import ELSEWHERE, SPOT, NewAccount
+from tests.gcp.faults import Fault, drop, drop_after, fail, throttle, unauthorized
+from tests.gcp.scene import GcpScene
+
+FAULTS: dict[str, Fault] = {
+    "throttled": throttle,
+    "refused": unauthorized,
+    "dropped": drop,
+    "failed": fail,
+    "lost": drop_after,
+}
+
+
+def _check(scene: GcpScene, nodes: int) -> None:
+    """The ledger says what runs, and what runs is what is wanted; then all is given back."""
+    project = scene.project
+    running = set(project.cloud.instances.alive())
+    assert scene.live() == running
+    assert len(running) == nodes
+    scene.engine.stop("the test is over")
+    scene.go(4)
+    assert not project.cloud.instances.alive()
+    launched = [event.node_id for event in scene.events(NodeLaunched)]
+    assert sorted(launched) == sorted(event.node_id for event in scene.events(NodeEnded))
+    assert len(launched) == len(set(launched))
+    records = scene.engine.journal.records
+    assert not find_orphans(project.provider, "me", records, project.clock.now(), 0)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    "call",
+    [
+        "instances.aggregatedList",
+        "instances.bulkInsert",
+        "instances.delete",
+        "instances.list",
+        "zoneOperations.list",
+        "zoneOperations.wait",
+    ],
+)
+def test_a_call_that_fails_twice_costs_nothing_but_time(
+    project: NewAccount, call: str, fault: str
+) -> None:
+    project.cloud.faults.on(call, FAULTS[fault], times=2)
+    scene = GcpScene(project, Target(SPOT, 2))
+    scene.go(6)
+    _check(scene, 2)
+
+
+def test_a_preempted_node_is_noticed_replaced_and_billed_to_its_strike(
+    project: NewAccount,
+) -> None:
+    scene = GcpScene(project, Target(SPOT, 1), Target(ELSEWHERE, 1))
+    scene.go(2)
+    first = min(scene.live())
+    strikes_at = project.cloud.interrupt(first)
+    scene.go(1)
+    (noticed,) = scene.events(InterruptionNoticed)
+    assert (noticed.node_id, noticed.strikes_at) == (first, strikes_at)
+    scene.go(4)
+    (ended,) = scene.events(NodeEnded)
+    assert (ended.node_id, ended.cause, ended.ended_at) == (
+        first,
+        EndCause.INTERRUPTED,
+        strikes_at,
+    )
+    _check(scene, 2)
+
+
+class Crash(BaseException):
+    """The controller is gone."""
+
+
+class CrashingLedger:
+    """Dies at its n-th append, before or after the events are durable."""
+
+    def __init__(self, nth: int, durable: bool) -> None:
+        self.inner = MemoryLedger()
+        self._left, self._durable = nth, durable
+
+    def append(self, *events: Event) -> None:
+        self._left -= 1
+        if self._left or self._durable:
+            self.inner.append(*events)
+        if not self._left:
+            raise Crash
+
+    def events(self, job: str | None = None, after: int = 0) -> Iterator[RecordedEvent]:
+        return self.inner.events(job, after)
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("nth", range(1, 10))
+def test_a_controller_that_dies_at_any_write_adopts_its_nodes(
+    project: NewAccount, nth: int, durable: bool
+) -> None:
+    scene = GcpScene(project, Target(SPOT, 2), ledger=CrashingLedger(nth, durable))
+    crashed = False
+    for step in range(8):
+        if step == 4:
+            for node_id in sorted(scene.live())[1:]:
+                project.cloud.interrupt(node_id)
+        try:
+            scene.go(1)
+        except Crash:
+            crashed = True
+            scene.restart()
+    assert crashed
+    project.clock.sleep(600)
+    scene.go(4)
+    _check(scene, 2)
