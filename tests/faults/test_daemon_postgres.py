@@ -1,0 +1,49 @@
+"""Two daemons on one PostgreSQL: one leads, the other takes over, and none does anything twice."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from costopt.domain import events as ev
+from tests.live_daemon import DaemonPlace, running
+from tests.live_run import wait_until
+from tests.postgres_server import PostgresServer
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
+    pytest.mark.xdist_group("postgres"),
+]
+
+LEASE = ("--lease", "1")
+
+
+def test_daemons_outlive_their_server_and_each_other(
+    tmp_path: Path, postgres: PostgresServer, postgres_url: str
+) -> None:
+    place = DaemonPlace(tmp_path, postgres_url).write()
+    place.submit("one", steps=70)
+    # The simulated cloud reads its nodes when it starts, so the second daemon starts after them.
+    with running(place, *LEASE) as first:
+        wait_until(lambda: bool(place.of("one", ev.TrainingStarted)), "training")
+        with running(place, *LEASE) as second:
+            postgres.stop("immediate")
+            postgres.start()
+            first.send_signal(signal.SIGSTOP)
+            before = len(place.events("one"))
+            wait_until(lambda: len(place.events("one")) > before, "work of the one that stood by")
+            first.send_signal(signal.SIGCONT)
+            wait_until(lambda: bool(place.of("one", ev.JobFinished)), "finish")
+            wait_until(lambda: place.processes() == [], "end of all nodes")
+            for process in (first, second):
+                process.send_signal(signal.SIGTERM)
+                _, said = process.communicate(timeout=30)
+                assert process.returncode == 0, said
+                assert "Traceback" not in said
+    assert len(place.of("one", ev.NodeLaunched)) == 1
+    assert len(place.of("one", ev.NodeEnded)) == 1
+    assert len(place.of("one", ev.JobFinished)) == 1
+    assert place.of("one", ev.WorkLost) == []
