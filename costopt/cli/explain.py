@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.output import output_option
+from costopt.cli.server import connect, perhaps_server_options
 from costopt.cli.state import state_dir_option
 
 if TYPE_CHECKING:
     from costopt.cli.output import Table
     from costopt.domain.events import DecisionMade, Event
 
+DECISION_ID = re.compile(r"(?P<job>.+)-d[0-9]+")
 NOT_RECORDED = (
     "Nothing was recorded of what else was weighed: run with --explain, with a strategy that "
     "weighs, such as adaptive."
@@ -23,21 +26,43 @@ NOT_RECORDED = (
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", metavar="JOB|DECISION")
 @click.argument("decision", required=False)
 @state_dir_option
+@perhaps_server_options
 @output_option
-def explain(job: str, decision: str | None, state_dir: Path, output: str) -> None:
+def explain(
+    job: str,
+    decision: str | None,
+    state_dir: Path,
+    server: str | None,
+    token_file: Path | None,
+    output: str,
+) -> None:
     """Tell why a decision was made.
 
     Without DECISION, every decision of the job in a row. With the id of one, or last, what was
     weighed: each alternative with what it was expected to cost to the end of the job, the
-    estimates behind that, the slack, and the rule that bound it.
+    estimates behind that, the slack, and the rule that bound it. A decision's id alone will do.
     """
     from costopt.cli.ledger_view import events_of
     from costopt.cli.output import show
+    from costopt.cli.told import events_told
+    from costopt.domain.errors import CostoptError
 
-    events, _ = events_of(state_dir, job)
+    def events_by(name: str) -> tuple[Event, ...]:
+        if server is None:
+            return events_of(state_dir, name)[0]
+        return events_told(connect(server, token_file), name)
+
+    named = None if decision else DECISION_ID.fullmatch(job)
+    try:
+        events = events_by(job)
+    except CostoptError:
+        if named is None:
+            raise
+        job, decision = named["job"], job
+        events = events_by(job)
     made = list(_bound_by_guards(events))
     show(_all(job, made) if decision is None else _one(job, made, decision), output)
 

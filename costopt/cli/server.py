@@ -43,6 +43,18 @@ def server_options(command: Command) -> Command:
     return _server(_token_file(command))
 
 
+def perhaps_server_options(command: Command) -> Command:
+    """The same for a command that reads the state directory where no server is named."""
+    option = click.option(
+        "--server",
+        envvar="COSTOPT_SERVER",
+        show_envvar=True,
+        metavar="ADDRESS",
+        help="Ask this daemon in place of the state directory.",
+    )
+    return option(_token_file(command))
+
+
 def connect(server: str, token_file: Path | None) -> Client:
     """The daemon. Raises SpecError for a malformed address or a token file that cannot be read."""
     from costopt.client.address import parse_address

@@ -17,7 +17,7 @@ from costopt.cli.server import connect
 from costopt.domain.control import Mode, ProposalState
 from costopt.domain.submission import JobIntent
 from costopt.domain.token import Scope
-from tests.daemon_api import JOB, Served, served
+from tests.daemon_api import JOB, POOL, Served, served
 
 
 @pytest.fixture
@@ -224,3 +224,20 @@ def test_the_server_may_stand_in_the_config_file(daemon: Served, tmp_path: Path)
     config.write_text(f'server = "{daemon.url}"\ntoken_file = "{token_file}"\n')
     done = CliRunner().invoke(cli, ["--config", str(config), "mode"])
     assert (done.exit_code, done.stdout) == (0, "observe\n"), done.stderr
+
+
+def test_a_decision_is_explained_by_its_id(daemon: Served) -> None:
+    told = local(daemon, "explain", "one-d1", "-o", "json")
+    assert told.exit_code == 0, told.stderr
+    answer = json.loads(told.stdout)
+    assert (answer["decision"], answer["rule"]) == ("one-d1", "guard budget")
+    assert [row["choice"] for row in answer["rows"]] == ["wait", f"1 × {POOL}"]
+    assert local(daemon, "explain", "one-d2").exit_code == 2
+    by_id = local(daemon, "explain", "one-d1").stdout
+    assert local(daemon, "explain", "one", "last").stdout == by_id
+
+
+def test_a_job_whose_name_looks_like_a_decision_is_a_job(daemon: Served) -> None:
+    daemon.submit("one-d7")
+    told = local(daemon, "explain", "one-d7", "-o", "json")
+    assert json.loads(told.stdout)["job"] == "one-d7"
