@@ -7,6 +7,7 @@ digest cannot be searched) is compared as SHA-256, in constant time.
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 from collections.abc import Collection
 from datetime import datetime
@@ -24,7 +25,7 @@ from costopt.registry.tables import TOKENS
 PREFIX = "costopt"
 LOOKUP_BYTES = 8
 SECRET_BYTES = 32
-LONGEST_TOKEN = 200
+_SHAPE = re.compile(f"{PREFIX}_([0-9a-f]{{{2 * LOOKUP_BYTES}}})_([0-9a-f]{{{2 * SECRET_BYTES}}})")
 
 
 class SqlTokens:
@@ -60,8 +61,8 @@ class SqlTokens:
 
     def token_of(self, plain: str) -> Token | None:
         """The token with this plain text."""
-        parts = plain.split("_") if plain.isascii() and len(plain) <= LONGEST_TOKEN else []
-        _, lookup, secret = parts if len(parts) == 3 and parts[0] == PREFIX else ("", "", "")
+        shape = _SHAPE.fullmatch(plain)
+        lookup, secret = ("", "") if shape is None else shape.groups()
         with self._database.reading() as connection:
             row = connection.execute(select(TOKENS).where(TOKENS.c.lookup == lookup)).first()
         known = _digest("") if row is None else row.digest
