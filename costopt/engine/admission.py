@@ -68,7 +68,7 @@ class Admission:
         load: dict[tuple[str, str], float] = {}
         for target in decision.targets:
             usd_per_hour = prices.get(target.pool, math.inf)
-            for limit, amount in self._quotas.load(decision.job, target, usd_per_hour).items():
+            for limit, amount in self._quotas.load(decision.job, target, usd_per_hour):
                 load[limit] = load.get(limit, 0.0) + amount
         return Wish(
             job=decision.job,

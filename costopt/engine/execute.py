@@ -25,6 +25,7 @@ from costopt.engine.guards import MICROS, Guards
 from costopt.engine.journal import Journal
 from costopt.engine.refusal import Refusal
 from costopt.engine.settings import Settings
+from costopt.engine.tally import Tally
 from costopt.engine.world import World
 
 
@@ -64,11 +65,13 @@ class Executor:
         new: list[Node] = []
         refused: set[Pool] = set()
         refused_jobs: set[str] = set()
+        tally = self._guards.quotas.tally(nodes)
         for action in actions:
             match action:
                 case Launch():
-                    started = self._launch(action, (*nodes, *new), bounds[action.job], now)
+                    started = self._launch(action, tally, bounds[action.job], now)
                     new += started or ()
+                    self._guards.quotas.take(tally, started or ())
                     if started is None:
                         refused.add(action.pool)
                         refused_jobs.add(action.job)
@@ -151,7 +154,7 @@ class Executor:
     def _launch(
         self,
         launch: Launch,
-        nodes: tuple[Node, ...],
+        tally: Tally,
         bounds: Bounds,
         now: datetime,
     ) -> tuple[Node, ...] | None:
@@ -160,7 +163,7 @@ class Executor:
         if planned is None:
             return None
         refusal = self._gate.halt() or self._guards.launch_refusal(
-            launch, planned, nodes, bounds, now
+            launch, planned, tally, bounds, now
         )
         if refusal is not None:
             self.trip(launch.job, refusal, now)
@@ -189,7 +192,8 @@ class Executor:
         if planned is None or self._gate.halt() is not None:
             return True
         others = tuple(n for n in nodes if n.job != launch.job or n.pool == launch.pool)
-        return self._guards.launch_refusal(launch, planned, others, mine, now) is not None
+        tally = self._guards.quotas.tally(others)
+        return self._guards.launch_refusal(launch, planned, tally, mine, now) is not None
 
     def _call(self, intent: LaunchIntended, now: datetime) -> tuple[Node, ...] | None:
         """The nodes, () while the answer is unknown, None on a no."""

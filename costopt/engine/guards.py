@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from costopt.domain.account import Account
-from costopt.domain.fleet import Launch, Node
+from costopt.domain.fleet import Launch
 from costopt.domain.job import Job
 from costopt.domain.policy import Limits
 from costopt.engine.bounds import Bounds
@@ -18,6 +18,7 @@ from costopt.engine.journal import Journal
 from costopt.engine.quotas import Quotas
 from costopt.engine.refusal import Refusal
 from costopt.engine.spending import Spending
+from costopt.engine.tally import Tally
 from costopt.engine.world import World
 
 MICROS = 1_000_000
@@ -61,31 +62,31 @@ class Guards:
         self,
         launch: Launch,
         usd_per_hour: float,
-        nodes: tuple[Node, ...],
+        tally: Tally,
         bounds: Bounds,
         now: datetime,
     ) -> Refusal | None:
-        """Why this launch may not happen now, or None where it may."""
+        """Why this launch may not happen now, or None where it may; ``tally`` is of all nodes."""
         limits = bounds.limits
-        fellows = tuple(n for n in nodes if n.job in bounds.jobs)
-        if limits.max_nodes is not None and len(fellows) + launch.nodes > limits.max_nodes:
+        count = tally.count(bounds.jobs) if limits.max_nodes is not None else 0
+        if limits.max_nodes is not None and count + launch.nodes > limits.max_nodes:
             return Refusal(
                 "max_nodes",
-                f"{len(fellows)} nodes run and {launch.nodes} more would exceed {limits.max_nodes}",
+                f"{count} nodes run and {launch.nodes} more would exceed {limits.max_nodes}",
             )
-        per_hour = sum(n.usd_per_hour for n in fellows) + usd_per_hour * launch.nodes
+        per_hour = tally.cost(bounds.jobs) + usd_per_hour * launch.nodes
         if limits.max_usd_per_hour is not None and per_hour > limits.max_usd_per_hour:
             return Refusal(
                 "max_usd_per_hour",
                 f"the fleet would cost ${per_hour:.2f}/h, more than ${limits.max_usd_per_hour:.2f}",
             )
         if limits.max_kw is not None:
-            kw = self._draw.kw(launch, fellows)
+            kw = self._draw.kw(launch, tally.of(bounds.jobs))
             if kw > limits.max_kw + ROUNDING_KW:
                 return Refusal(
                     "max_kw", f"the fleet would draw {kw:.2f} kW, more than {limits.max_kw:g} kW"
                 )
-        over_quota = self.quotas.refusal(launch, usd_per_hour, nodes)
+        over_quota = self.quotas.refusal(launch, usd_per_hour, tally)
         if over_quota is not None:
             return over_quota
         return self._rate_refusal(launch, bounds, now)

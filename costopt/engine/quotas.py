@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from costopt.domain.account import Account
 from costopt.domain.fleet import Launch, Node
@@ -14,8 +14,9 @@ from costopt.domain.quota import Quota
 from costopt.domain.view import Target
 from costopt.engine.draw import ROUNDING_KW, Draw
 from costopt.engine.refusal import Refusal
+from costopt.engine.tally import Limit, Tally
 
-ROUNDING_USD = 1e-9
+ROUNDING = {"$/h": 1e-9, "kW": ROUNDING_KW}
 
 
 class Quotas:
@@ -32,6 +33,7 @@ class Quotas:
     def hold_to(self, account: Account) -> None:
         """From now on these quotas and tenants' limits count."""
         self._quotas = account.limits
+        self._matching: dict[tuple[Quota, Pool], bool] = {}
 
     @property
     def bind(self) -> bool:
@@ -39,22 +41,18 @@ class Quotas:
         return bool(self._quotas)
 
     @property
-    def most(self) -> Mapping[tuple[str, str], float]:
+    def most(self) -> Mapping[Limit, float]:
         """By quota and unit, how much may be held at a time."""
         return {(q.name, unit): most for q in self._quotas for unit, most in _limits(q)}
 
-    def load(
-        self, job: str, target: Target, usd_per_hour: float
-    ) -> Mapping[tuple[str, str], float]:
+    def load(self, job: str, target: Target, usd_per_hour: float) -> Iterator[tuple[Limit, float]]:
         """By quota and unit, how much of it the target holds."""
-        loads: dict[tuple[str, str], float] = {}
-        machine = self._machines.machine(target.pool)
         for quota in self._quotas:
             if self._counts(quota, target.pool, job):
+                machine = self._machines.machine(target.pool)
                 for unit, _ in _limits(quota):
                     each = self._load_of_one(unit, target, machine, usd_per_hour)
-                    loads[quota.name, unit] = target.nodes * each
-        return loads
+                    yield (quota.name, unit), target.nodes * each
 
     def _load_of_one(
         self, unit: str, target: Target, machine: InstanceType | None, usd_per_hour: float
@@ -71,42 +69,51 @@ class Quotas:
             case _:
                 return self._draw.node_kw(target.pool, target.power_cap_w)
 
-    def refusal(self, launch: Launch, usd_per_hour: float, nodes: Sequence[Node]) -> Refusal | None:
+    def tally(self, nodes: Iterable[Node]) -> Tally:
+        """What these nodes hold of every quota."""
+        tally = Tally()
+        self.take(tally, nodes)
+        return tally
+
+    def take(self, tally: Tally, nodes: Iterable[Node]) -> None:
+        """Count more nodes, each at the price of its launch."""
+        for node in nodes:
+            tally.nodes.append(node)
+            tally.counts[node.job] = tally.counts.get(node.job, 0) + 1
+            usd = tally.usd_per_hour.get(node.job, 0.0)
+            tally.usd_per_hour[node.job] = usd + node.usd_per_hour
+            for limit, amount in self.load(node.job, Target(node.pool, 1), node.usd_per_hour):
+                tally.loads[limit] = tally.loads.get(limit, 0.0) + amount
+
+    def refusal(self, launch: Launch, usd_per_hour: float, tally: Tally) -> Refusal | None:
         """The first quota that the launch, at this price of a node, would exceed; None: it fits."""
+        target = Target(launch.pool, launch.nodes, launch.power_cap_w)
+        wanted = dict(self.load(launch.job, target, usd_per_hour))
         for quota in self._quotas:
-            if not self._counts(quota, launch.pool, launch.job):
-                continue
-            counted = [node for node in nodes if self._counts(quota, node.pool, node.job)]
-            for load, most, unit in self._loads(quota, launch, usd_per_hour, counted):
-                if load > most:
+            for unit, most in _limits(quota):
+                limit = quota.name, unit
+                if limit not in wanted:
+                    continue
+                load = tally.loads.get(limit, 0.0) + wanted[limit]
+                if unit == "kW":
+                    load = self._draw.kw(launch, self._counted(quota, tally))
+                if load - ROUNDING.get(unit, 0.0) > most:
                     there = f"{launch.nodes} × {launch.pool} would make it {load:g} {unit}"
                     return Refusal("quota", f"quota {quota.name} allows {most:g} {unit}: {there}")
         return None
+
+    def _counted(self, quota: Quota, tally: Tally) -> list[Node]:
+        return [node for node in tally.nodes if self._counts(quota, node.pool, node.job)]
 
     def _counts(self, quota: Quota, pool: Pool, job: str) -> bool:
         """A machine that the catalogue does not hold counts wherever its job does."""
         if quota.tenant not in (None, self._jobs[job].tenant):
             return False
-        machine = self._machines.machine(pool)
-        return machine is None or quota.matches(pool, machine)
-
-    def _loads(
-        self, quota: Quota, launch: Launch, usd_per_hour: float, nodes: Sequence[Node]
-    ) -> Iterator[tuple[float, float, str]]:
-        """(load with the launch, limit, unit) of each limit that the quota sets."""
-        if quota.max_nodes is not None:
-            yield len(nodes) + launch.nodes, quota.max_nodes, "nodes"
-        pools = [*(node.pool for node in nodes), *[launch.pool] * launch.nodes]
-        machines = [self._machines.machine(pool) for pool in pools]
-        if quota.max_gpus is not None:
-            yield sum(_gpus(machine) for machine in machines), quota.max_gpus, "GPUs"
-        if quota.max_vcpus is not None:
-            yield sum(_vcpus(machine) for machine in machines), quota.max_vcpus, "vCPUs"
-        if quota.max_usd_per_hour is not None:
-            usd = sum(node.usd_per_hour for node in nodes) + launch.nodes * usd_per_hour
-            yield usd - ROUNDING_USD, quota.max_usd_per_hour, "$/h"
-        if quota.max_kw is not None:
-            yield self._draw.kw(launch, nodes) - ROUNDING_KW, quota.max_kw, "kW"
+        key = quota, pool
+        if key not in self._matching:
+            machine = self._machines.machine(pool)
+            self._matching[key] = machine is None or quota.matches(pool, machine)
+        return self._matching[key]
 
 
 def _limits(quota: Quota) -> Iterator[tuple[str, float]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-Limit = tuple[str, str]
-"""A quota's name and what it counts."""
+from costopt.engine.tally import Limit
+
 ROUNDING = 1e-9
 
 
