@@ -13,6 +13,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "terraform"
+EXAMPLE_JOB = ROOT / "examples" / "finetune"
 PROVIDER = "registry.terraform.io/hashicorp/aws"
 PLUGINS = (Path("/opt/tf-plugins"), Path("/usr/share/terraform/plugins"))
 PLUGINS_VARIABLE = "COSTOPT_TF_PLUGINS"
@@ -56,8 +57,10 @@ class Workspace:
     @classmethod
     def copy(cls, folder: Path, **environment: str) -> Workspace:
         """A fresh copy in ``folder``."""
-        shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns(".terraform*", "*.tfstate*"))
-        return cls(folder, environment)
+        ignored = shutil.ignore_patterns(".terraform*", "*.tfstate*", "output", "__pycache__")
+        shutil.copytree(SOURCE, folder / "terraform", ignore=ignored)
+        shutil.copytree(EXAMPLE_JOB, folder / "examples" / "finetune", ignore=ignored)
+        return cls(folder / "terraform", environment)
 
     def init(self, place: str) -> None:
         """Link the provider for the configuration at ``place``."""
@@ -80,7 +83,11 @@ class Workspace:
             for name, value in os.environ.items()
             if not name.startswith(("AWS_", "TF_", "COSTOPT_"))
         }
-        given = {"TF_CLI_CONFIG_FILE": os.devnull, "CHECKPOINT_DISABLE": "1", "TF_IN_AUTOMATION": "1"}
+        given = {
+            "TF_CLI_CONFIG_FILE": os.devnull,
+            "CHECKPOINT_DISABLE": "1",
+            "TF_IN_AUTOMATION": "1",
+        }
         return subprocess.run(
             ["terraform", arguments[0], "-no-color", *arguments[1:]],
             cwd=self.folder / place,

@@ -1,0 +1,279 @@
+# What the variables accept and refuse, and what follows from them. No cloud is asked.
+
+mock_provider "aws" {
+  mock_data "aws_caller_identity" {
+    defaults = { account_id = "123456789012" }
+  }
+
+  mock_data "aws_partition" {
+    defaults = { partition = "aws" }
+  }
+
+  mock_data "aws_region" {
+    defaults = { name = "us-east-1" }
+  }
+
+  mock_data "aws_availability_zones" {
+    defaults = { names = ["us-east-1a", "us-east-1b", "us-east-1c"] }
+  }
+
+  mock_resource "aws_s3_bucket" {
+    defaults = { arn = "arn:aws:s3:::costopt-123456789012-us-east-1" }
+  }
+
+  mock_resource "aws_iam_role" {
+    defaults = { arn = "arn:aws:iam::123456789012:role/costopt-daemon" }
+  }
+
+  mock_resource "aws_sqs_queue" {
+    defaults = { arn = "arn:aws:sqs:us-east-1:123456789012:costopt-events" }
+  }
+
+  mock_resource "aws_cloudwatch_event_rule" {
+    defaults = { arn = "arn:aws:events:us-east-1:123456789012:rule/costopt-instances" }
+  }
+
+  mock_resource "aws_cloudwatch_log_group" {
+    defaults = { arn = "arn:aws:logs:us-east-1:123456789012:log-group:/costopt/costopt" }
+  }
+
+  mock_resource "aws_efs_file_system" {
+    defaults = { arn = "arn:aws:elasticfilesystem:us-east-1:123456789012:file-system/fs-1" }
+  }
+
+  mock_resource "aws_sns_topic" {
+    defaults = { arn = "arn:aws:sns:us-east-1:123456789012:costopt-alarms" }
+  }
+
+  mock_resource "aws_launch_template" {
+    defaults = { id = "lt-0123456789abcdef0", latest_version = 1 }
+  }
+
+  mock_resource "aws_db_instance" {
+    defaults = {
+      address            = "state.example.internal"
+      port               = 5432
+      master_user_secret = [{ secret_arn = "arn:aws:secretsmanager:us-east-1:123456789012:secret:s" }]
+    }
+  }
+}
+
+variables {
+  image                     = "costopt:0.1.0"
+  refuse_destroy_with_nodes = false
+}
+
+run "defaults" {
+  assert {
+    condition     = contains(output.command, "observe")
+    error_message = "the daemon is to observe unless it is told otherwise"
+  }
+
+  assert {
+    condition     = !can(jsondecode(output.account_document).guards)
+    error_message = "without a budget the daemon's own guards count"
+  }
+
+  assert {
+    condition     = length(aws_subnet.private) == 3 && length(aws_efs_mount_target.state) == 2
+    error_message = "nodes in every zone, the daemon in two"
+  }
+
+  assert {
+    condition     = aws_ecs_service.daemon[0].deployment_maximum_percent == 100
+    error_message = "two daemons must never share a file on EFS"
+  }
+}
+
+run "enforce_with_a_budget" {
+  variables {
+    mode               = "enforce"
+    monthly_budget_usd = 500
+  }
+
+  assert {
+    condition     = jsondecode(output.account_document).guards.max_usd_per_month == 500
+    error_message = "the budget must reach the daemon"
+  }
+
+  assert {
+    condition     = jsondecode(output.account_document).guards.max_nodes == 64
+    error_message = "a budget must not take the other guards away"
+  }
+}
+
+run "on_ec2_with_postgres" {
+  variables {
+    run_on   = "ec2"
+    database = "postgres"
+  }
+
+  assert {
+    condition     = length(aws_ecs_service.daemon) == 0 && length(aws_autoscaling_group.daemon) == 1
+    error_message = "the daemon runs in one place"
+  }
+
+  assert {
+    condition     = output.database_url == "postgresql://costopt@state.example.internal:5432/costopt?sslmode=require"
+    error_message = "the daemon must find its database, and no password may be in the address"
+  }
+
+  assert {
+    condition     = aws_autoscaling_group.daemon[0].max_size == 1
+    error_message = "one daemon"
+  }
+}
+
+run "in_a_network_that_is_there" {
+  variables {
+    vpc = {
+      id                      = "vpc-1"
+      subnet_ids              = ["subnet-1"]
+      node_subnets            = { use1-az1 = "subnet-1" }
+      node_security_group_ids = ["sg-1"]
+    }
+  }
+
+  assert {
+    condition     = length(aws_vpc.this) == 0 && length(aws_nat_gateway.this) == 0
+    error_message = "nothing may be added to it"
+  }
+
+  assert {
+    condition     = jsondecode(output.account_document).providers.aws.subnets == { use1-az1 = "subnet-1" }
+    error_message = "nodes belong into the subnets that were named"
+  }
+}
+
+run "other_regions" {
+  variables {
+    other_regions = { us-west-2 = { queue_url = "https://sqs.us-west-2.amazonaws.com/1/costopt-events" } }
+  }
+
+  assert {
+    condition     = jsondecode(output.account_document).providers.aws.regions == ["us-east-1", "us-west-2"]
+    error_message = "both regions are to be rented in"
+  }
+
+  assert {
+    condition     = length(jsondecode(output.account_document).providers.aws.queues) == 2
+    error_message = "both queues are to be heard"
+  }
+}
+
+run "name_of_another" {
+  command = plan
+  variables { name = "training" }
+  expect_failures = [var.name]
+}
+
+run "owner_with_a_space" {
+  command = plan
+  variables { owner = "my team" }
+  expect_failures = [var.owner]
+}
+
+run "image_that_changes" {
+  command = plan
+  variables { image = "costopt:latest" }
+  expect_failures = [var.image]
+}
+
+run "unknown_mode" {
+  command = plan
+  variables { mode = "yolo" }
+  expect_failures = [var.mode]
+}
+
+run "enforce_without_a_budget" {
+  command = plan
+  variables { mode = "enforce" }
+  expect_failures = [var.mode]
+}
+
+run "no_budget_at_all" {
+  command = plan
+  variables { monthly_budget_usd = 0 }
+  expect_failures = [var.monthly_budget_usd]
+}
+
+run "guards_of_nothing" {
+  command = plan
+  variables { guards = { max_nodes = 0 } }
+  expect_failures = [var.guards]
+}
+
+run "images_that_are_none" {
+  command = plan
+  variables { node_image_ids = { us-east-1 = "ubuntu" } }
+  expect_failures = [var.node_image_ids]
+}
+
+run "a_zone_for_a_region" {
+  command = plan
+  variables { other_regions = { us-west-2a = {} } }
+  expect_failures = [var.other_regions]
+}
+
+run "small_network" {
+  command = plan
+  variables { vpc_cidr = "10.0.0.0/24" }
+  expect_failures = [var.vpc_cidr]
+}
+
+run "one_zone" {
+  command = plan
+  variables { max_zones = 1 }
+  expect_failures = [var.max_zones]
+}
+
+run "unknown_home" {
+  command = plan
+  variables { run_on = "lambda" }
+  expect_failures = [var.run_on]
+}
+
+run "memory_that_fargate_has_not" {
+  command = plan
+  variables { memory_mib = 512 }
+  expect_failures = [var.memory_mib]
+}
+
+run "unknown_database" {
+  command = plan
+  variables { database = "mysql" }
+  expect_failures = [var.database]
+}
+
+run "store_where_deployed_jobs_lie" {
+  command = plan
+  variables { store_prefix = "deployed/x" }
+  expect_failures = [var.store_prefix]
+}
+
+run "job_under_another_name" {
+  command = plan
+  variables { jobs = { a = { document = "name: b" } } }
+  expect_failures = [var.jobs]
+}
+
+run "environment_of_the_module" {
+  command = plan
+  variables { environment = { COSTOPT_STATE_DIR = "/tmp" } }
+  expect_failures = [var.environment]
+}
+
+run "budget_for_nobody" {
+  command = plan
+  variables {
+    aws_budget         = true
+    monthly_budget_usd = 100
+  }
+  expect_failures = [var.aws_budget]
+}
+
+run "owner_tag_on_everything" {
+  command = plan
+  variables { tags = { "costopt:owner" = "costopt" } }
+  expect_failures = [var.tags]
+}

@@ -1,0 +1,107 @@
+# A PostgreSQL database with an address in the network alone.
+
+resource "google_compute_global_address" "database" {
+  count = local.postgres ? 1 : 0
+
+  project       = var.project
+  name          = "${var.name}-database"
+  purpose       = "VPC_PEERING"
+  address_type  = "INTERNAL"
+  prefix_length = 20
+  network       = google_compute_network.this.id
+}
+
+resource "google_service_networking_connection" "database" {
+  count = local.postgres ? 1 : 0
+
+  network                 = google_compute_network.this.id
+  service                 = "servicenetworking.googleapis.com"
+  reserved_peering_ranges = [google_compute_global_address.database[0].name]
+}
+
+resource "google_sql_database_instance" "state" {
+  count = local.postgres ? 1 : 0
+
+  project             = var.project
+  name                = "${var.name}-state"
+  region              = var.region
+  database_version    = "POSTGRES_15"
+  deletion_protection = !var.force_destroy
+
+  settings {
+    tier        = var.postgres_tier
+    user_labels = local.labels
+
+    backup_configuration {
+      enabled                        = true
+      point_in_time_recovery_enabled = true
+    }
+
+    database_flags {
+      name  = "log_checkpoints"
+      value = "on"
+    }
+
+    database_flags {
+      name  = "log_connections"
+      value = "on"
+    }
+
+    database_flags {
+      name  = "log_disconnections"
+      value = "on"
+    }
+
+    database_flags {
+      name  = "log_lock_waits"
+      value = "on"
+    }
+
+    ip_configuration {
+      ipv4_enabled    = false
+      private_network = google_compute_network.this.id
+      ssl_mode        = "ENCRYPTED_ONLY"
+    }
+  }
+
+  depends_on = [google_service_networking_connection.database]
+}
+
+resource "google_sql_database" "state" {
+  count = local.postgres ? 1 : 0
+
+  project  = var.project
+  name     = "costopt"
+  instance = google_sql_database_instance.state[0].name
+}
+
+# Known to Terraform while it runs, and in no state file.
+ephemeral "google_secret_manager_secret_version" "password" {
+  count = local.postgres ? 1 : 0
+
+  project = var.project
+  secret  = google_secret_manager_secret.password[0].secret_id
+}
+
+resource "google_secret_manager_secret" "password" {
+  count = local.postgres ? 1 : 0
+
+  project   = var.project
+  secret_id = "${var.name}-database-password"
+  labels    = local.labels
+
+  replication {
+    auto {}
+  }
+
+  depends_on = [google_project_service.needed]
+}
+
+resource "google_secret_manager_secret_iam_member" "password" {
+  count = local.postgres ? 1 : 0
+
+  project   = var.project
+  secret_id = google_secret_manager_secret.password[0].secret_id
+  role      = "roles/secretmanager.secretAccessor"
+  member    = google_service_account.daemon.member
+}

@@ -1,0 +1,121 @@
+# The permissions that `costopt doctor gcp` names; a test holds them together. Google's conditions do
+# not see labels of machines: the daemon's role counts for all machines of the project.
+
+locals {
+  store_permissions = [
+    "storage.objects.create",
+    "storage.objects.delete",
+    "storage.objects.get",
+    "storage.objects.list",
+    "storage.objects.update",
+  ]
+
+  daemon_permissions = [
+    "compute.acceleratorTypes.list",
+    "compute.advice.capacityHistory",
+    "compute.disks.create",
+    "compute.disks.delete",
+    "compute.disks.list",
+    "compute.disks.setLabels",
+    "compute.images.get",
+    "compute.images.getFromFamily",
+    "compute.images.useReadOnly",
+    "compute.instanceTemplates.delete",
+    "compute.instanceTemplates.list",
+    "compute.instances.create",
+    "compute.instances.delete",
+    "compute.instances.list",
+    "compute.instances.setLabels",
+    "compute.instances.setMetadata",
+    "compute.instances.setServiceAccount",
+    "compute.machineTypes.list",
+    "compute.networks.use",
+    "compute.networks.useExternalIp",
+    "compute.projects.get",
+    "compute.regions.get",
+    "compute.subnetworks.use",
+    "compute.subnetworks.useExternalIp",
+    "compute.zoneOperations.get",
+    "compute.zoneOperations.list",
+  ]
+
+  # On the nodes' account alone.
+  act_as_permissions = ["iam.serviceAccounts.actAs"]
+
+  role_id = replace(var.name, "-", "_")
+}
+
+resource "google_service_account" "daemon" {
+  project      = var.project
+  account_id   = "${var.name}-daemon"
+  display_name = "The costopt daemon"
+
+  depends_on = [google_project_service.needed]
+}
+
+resource "google_service_account" "node" {
+  project      = var.project
+  account_id   = "${var.name}-node"
+  display_name = "costopt's training nodes"
+
+  depends_on = [google_project_service.needed]
+}
+
+resource "google_project_iam_custom_role" "daemon" {
+  project     = var.project
+  role_id     = "${local.role_id}_daemon"
+  title       = "${var.name} daemon"
+  description = "Starts, lists and deletes nodes"
+  permissions = local.daemon_permissions
+}
+
+resource "google_project_iam_custom_role" "store" {
+  project     = var.project
+  role_id     = "${local.role_id}_store"
+  title       = "${var.name} store"
+  description = "Reads and writes the store; granted on its bucket alone"
+  permissions = local.store_permissions
+}
+
+resource "google_project_iam_custom_role" "act_as" {
+  project     = var.project
+  role_id     = "${local.role_id}_act_as"
+  title       = "${var.name} gives nodes their account"
+  description = "Granted on the nodes' service account alone"
+  permissions = local.act_as_permissions
+}
+
+resource "google_project_iam_member" "daemon" {
+  project = var.project
+  role    = google_project_iam_custom_role.daemon.id
+  member  = google_service_account.daemon.member
+}
+
+resource "google_project_iam_member" "daemon_log" {
+  project = var.project
+  role    = "roles/logging.logWriter"
+  member  = google_service_account.daemon.member
+}
+
+resource "google_service_account_iam_member" "daemon" {
+  service_account_id = google_service_account.node.name
+  role               = google_project_iam_custom_role.act_as.id
+  member             = google_service_account.daemon.member
+}
+
+resource "google_storage_bucket_iam_member" "daemon" {
+  bucket = google_storage_bucket.store.name
+  role   = google_project_iam_custom_role.store.id
+  member = google_service_account.daemon.member
+}
+
+resource "google_storage_bucket_iam_member" "node" {
+  bucket = google_storage_bucket.store.name
+  role   = google_project_iam_custom_role.store.id
+  member = google_service_account.node.member
+
+  condition {
+    title      = "store-prefix"
+    expression = "resource.type != 'storage.googleapis.com/Object' || resource.name.startsWith('projects/_/buckets/${google_storage_bucket.store.name}/objects/${var.store_prefix}/')"
+  }
+}

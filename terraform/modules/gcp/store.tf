@@ -1,0 +1,37 @@
+# The bucket where nodes and daemon exchange code, messages and checkpoints.
+
+resource "google_storage_bucket" "store" {
+  project                     = var.project
+  name                        = coalesce(var.bucket_name, "${var.project}-${var.name}")
+  location                    = var.region
+  uniform_bucket_level_access = true
+  public_access_prevention    = "enforced"
+  force_destroy               = var.force_destroy
+  labels                      = local.labels
+
+  versioning {
+    enabled = true
+  }
+
+  lifecycle_rule {
+    condition {
+      days_since_noncurrent_time = var.keep_old_versions_days
+    }
+
+    action {
+      type = "Delete"
+    }
+  }
+
+  lifecycle_rule {
+    condition {
+      age = 2
+    }
+
+    action {
+      type = "AbortIncompleteMultipartUpload"
+    }
+  }
+
+  depends_on = [google_project_service.needed]
+}

@@ -1,0 +1,102 @@
+"""The minimal example in a test cloud, and the containers that it describes as processes here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.aws.cloud import KEYS, Cloud
+from tests.terraform.workspace import Workspace
+
+EXAMPLE = "examples/aws-minimal"
+MOUNTS = ("/run/costopt", "/var/lib/costopt")
+
+
+@dataclass
+class Deployment:
+    """``folder`` stands for what ECS mounts."""
+
+    cloud: Cloud
+    workspace: Workspace
+    folder: Path
+    place: str = EXAMPLE
+
+    def outputs(self) -> dict[str, Any]:
+        """What the module tells."""
+        told: dict[str, Any] = self.workspace.outputs(self.place)["costopt"]
+        return told
+
+    def containers(self) -> dict[str, dict[str, Any]]:
+        """As ECS was told, by name."""
+        ecs = self.cloud.client("ecs")
+        (service,) = ecs.describe_services(cluster="costopt", services=["daemon"])["services"]
+        task = ecs.describe_task_definition(taskDefinition=service["taskDefinition"])
+        return {each["name"]: each for each in task["taskDefinition"]["containerDefinitions"]}
+
+    def environment(self, name: str) -> dict[str, str]:
+        """Of a container, with this deployment's folders in place of its mount points."""
+        container = self.containers()[name]
+        return {each["name"]: self._here(each["value"]) for each in container["environment"]}
+
+    @contextmanager
+    def started(
+        self, name: str, role: Mapping[str, str], *more: str
+    ) -> Iterator[subprocess.Popen[str]]:
+        """A container's command with its environment, the ECS agent's and the image's, no more."""
+        container = self.containers()[name]
+        command = [self._here(word) for word in (*container["entryPoint"], *container["command"])]
+        image = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        process = subprocess.Popen(
+            [*command, *more],
+            env={**image, **role, **self.environment(name)},
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            process_group=0,
+        )
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+            process.communicate()
+
+    def costopt(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """A command in the daemon's container, as ECS Exec runs it."""
+        image = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        return subprocess.run(
+            ["costopt", *arguments],
+            env={**image, **self.environment("daemon")},
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+
+    def _here(self, text: str) -> str:
+        for mount in MOUNTS:
+            text = text.replace(mount, f"{self.folder}{mount}")
+        return text
+
+
+def prepared(cloud: Cloud, workspace: Workspace, folder: Path, module: str) -> Deployment:
+    """The example with ``module`` as further arguments of the module, not yet applied."""
+    for mount in MOUNTS:
+        Path(f"{folder}{mount}").mkdir(parents=True)
+    workspace.override(EXAMPLE)
+    given = {k: v for k, v in cloud.environment().items() if k not in KEYS or "KEY" not in k}
+    given.pop("XDG_CACHE_HOME")
+    place = workspace.folder / EXAMPLE
+    (place / "module_override.tf").write_text(f'module "costopt" {{\n{module}\n}}\n')
+    variables = {"image": "costopt:0.1.0", "environment": given}
+    (place / "test.auto.tfvars.json").write_text(json.dumps(variables))
+    return Deployment(cloud, workspace, folder)

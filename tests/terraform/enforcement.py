@@ -1,0 +1,161 @@
+"""A test cloud that holds roles to the policies that they have in it, as AWS does."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qs, unquote
+
+from tests.aws.cloud import Cloud
+from tests.aws.overlay.call import Answer, Call, Forward, Reply
+from tests.aws.overlay.faults import unauthorized
+from tests.aws.overlay.instances import backend
+from tests.aws.overlay.refusal import refusal
+from tests.terraform.policy import Policy, allows
+
+CREDENTIALS = "/task-credentials"
+NODE_KEY = "ASIATESTNODE"
+"""What the test cloud's metadata service gives to nodes."""
+SERVICES = ("ec2", "iam", "pricing", "s3", "servicequotas", "sqs", "ssm", "ce")
+Asked = tuple[str, str, Mapping[str, str]]
+"""(action, resource, context)"""
+
+
+class Enforcement:
+    """Calls of the daemon's role and of the nodes' role pass where their policies let them."""
+
+    def __init__(self, cloud: Cloud, daemon_role: str, node_role: str) -> None:
+        self.refused: list[str] = []
+        self.allowed: Counter[str] = Counter()
+        self._cloud = cloud
+        arn = f"arn:aws:iam::123456789012:role/{daemon_role}"
+        taken = cloud.client("sts").assume_role(RoleArn=arn, RoleSessionName="task")
+        self._keys: dict[str, str] = taken["Credentials"]
+        self._policies = {
+            self._keys["AccessKeyId"]: policies_of(cloud, daemon_role),
+            NODE_KEY: policies_of(cloud, node_role),
+        }
+        cloud.overlay.add(self)
+        for service in SERVICES:
+            cloud.faults.on(service, "*", self.guard)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What ECS adds to a task's environment, so that it finds its role's credentials."""
+        return {"AWS_CONTAINER_CREDENTIALS_FULL_URI": self._cloud.endpoint + CREDENTIALS}
+
+    def answers(self) -> Mapping[tuple[str, str], Answer]:
+        """The credentials of the task."""
+        return {("", CREDENTIALS): self.credentials}
+
+    def reset(self) -> None:
+        """Nothing to forget."""
+
+    def credentials(self, call: Call, forward: Forward) -> Reply:
+        """As the ECS agent answers."""
+        ends_at = datetime.now(UTC) + timedelta(hours=6)
+        told = {name: self._keys[name] for name in ("AccessKeyId", "SecretAccessKey")}
+        told["Token"] = self._keys["SessionToken"]
+        told["Expiration"] = f"{ends_at:%Y-%m-%dT%H:%M:%SZ}"
+        return Reply.json(told)
+
+    def guard(self, call: Call, forward: Forward) -> Reply:
+        """Refuse what the caller's policies do not allow; a caller who is neither may do all."""
+        policies = self._policies.get(_key_of(call))
+        if policies is None:
+            return forward(call)
+        for action, resource, context in requests_of(call):
+            if not allows(policies, action, resource, context):
+                self.refused.append(f"{action} {resource} {dict(context)}")
+                if call.service == "s3":
+                    return refusal(call, "AccessDenied", "Access Denied", 403)
+                return unauthorized(call, forward)
+            self.allowed[action] += 1
+        return forward(call)
+
+
+def policies_of(cloud: Cloud, role: str) -> list[Policy]:
+    """The policies that are embedded in a role."""
+    iam = cloud.client("iam")
+    return [
+        iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
+        for name in iam.list_role_policies(RoleName=role)["PolicyNames"]
+    ]
+
+
+def requests_of(call: Call) -> Iterator[Asked]:
+    """What IAM is asked about one call."""
+    match call.service, call.action:
+        case "s3", _:
+            yield _s3(call)
+        case "ec2", "RunInstances":
+            for kind in ("instance", "volume"):
+                yield "ec2:RunInstances", _ec2(kind), _request_tags(call, kind)
+            yield "ec2:RunInstances", _ec2("subnet"), {}
+            yield from _passed_role(call)
+        case "ec2", "CreateLaunchTemplate" | "CreatePlacementGroup":
+            kind = re.sub(r"(?<!^)([A-Z])", r"-\1", call.action.removeprefix("Create")).lower()
+            yield f"ec2:{call.action}", _ec2(kind), _request_tags(call, kind)
+            yield from _passed_role(call)
+        case "ec2", "TerminateInstances":
+            for instance_id in call.numbered("InstanceId"):
+                tags = backend(call.region).get_instance(instance_id).get_tags()
+                context = {f"aws:ResourceTag/{tag['key']}": tag["value"] for tag in tags}
+                yield "ec2:TerminateInstances", _ec2("instance", instance_id), context
+        case "sqs", _:
+            queue = call.content.get("QueueUrl", "").rpartition("/")[2]
+            yield f"sqs:{call.action}", f"arn:aws:sqs:{call.region}:123456789012:{queue}", {}
+        case service, action:
+            yield f"{service}:{action}", "*", {}
+
+
+def _key_of(call: Call) -> str:
+    authorization = str(call.environ.get("HTTP_AUTHORIZATION", ""))
+    return authorization.partition("Credential=")[2].partition("/")[0]
+
+
+def _ec2(kind: str, name: str = "new") -> str:
+    return f"arn:aws:ec2:us-east-1:123456789012:{kind}/{name}"
+
+
+def _request_tags(call: Call, kind: str) -> dict[str, str]:
+    context: dict[str, str] = {}
+    for name, value in call.params.items():
+        found = re.fullmatch(r"(TagSpecification\.\d+)\.Tag\.(\d+)\.Key", name)
+        if found and call.params[f"{found[1]}.ResourceType"] == kind:
+            tag = call.params[f"{found[1]}.Tag.{found[2]}.Value"]
+            context[f"aws:RequestTag/{value}"] = tag
+    return context
+
+
+def _passed_role(call: Call) -> Iterator[Asked]:
+    for name, value in call.params.items():
+        if name.endswith("IamInstanceProfile.Name"):
+            role = f"arn:aws:iam::123456789012:role/{value}"
+            yield "iam:PassRole", role, {"iam:PassedToService": "ec2.amazonaws.com"}
+
+
+def _s3(call: Call) -> Asked:
+    bucket, _, key = unquote(call.path).lstrip("/").partition("/")
+    query = parse_qs(str(call.environ.get("QUERY_STRING", "")), keep_blank_values=True)
+    arn = f"arn:aws:s3:::{bucket}"
+    if key:
+        return f"s3:{_object_action(call.method, query)}", f"{arn}/{key}", {}
+    if "location" in query:
+        return "s3:GetBucketLocation", arn, {}
+    if "versioning" in query:
+        return "s3:GetBucketVersioning", arn, {}
+    context = {"s3:prefix": query["prefix"][0]} if "prefix" in query else {}
+    return "s3:ListBucket", arn, context
+
+
+def _object_action(method: str, query: Mapping[str, Any]) -> str:
+    match method:
+        case "GET" | "HEAD":
+            return "GetObject"
+        case "DELETE":
+            return "AbortMultipartUpload" if "uploadId" in query else "DeleteObject"
+    return "PutObject"
