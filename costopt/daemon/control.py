@@ -72,6 +72,7 @@ class Control:
                 account=account,
                 explain=True,
                 patience_s=settings.patience_s,
+                launch_s=settings.launch_s,
             ),
             self._gate,
         )
@@ -80,7 +81,9 @@ class Control:
             settings.state_dir, site.hazards, site.clock.now(), settings.decide_s
         )
         self._strategies = strategies
-        self._roll = Roll(self.engine, registry, site, readiness, strategies)
+        self._roll = Roll(
+            self.engine, registry, site, readiness, strategies, resting(ledger)
+        )  # fmt: skip
 
     def tick(self) -> Snapshot:
         """One pass over all jobs. Raises LedgerError."""

@@ -28,8 +28,8 @@ class FolderLogs:
 
     def read(self, job: str, node_id: str, after: int) -> LogPiece:
         """What follows byte ``after``, at most 256 KiB. Raises SpecError for an unknown node."""
-        folder = self._nodes / node_id
-        if folder.parent != self._nodes or not folder.is_dir():
+        folder = (self._nodes / node_id).resolve()
+        if folder.parent != self._nodes.resolve() or not folder.is_dir():
             raise SpecError(f"there is no log of node {node_id!r}", hint="see the job's nodes")
         paths = sorted(folder.glob(TRAINER_LOGS), key=lambda path: path.stat().st_mtime_ns)
         data = _slice(paths, after)

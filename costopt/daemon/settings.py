@@ -40,10 +40,11 @@ class Settings:
 
     ``mode`` counts where none was ever set. ``answer_s`` is how long a tick waits for one provider,
     ``decide_s`` how long it decides on the jobs of one policy before the others keep what they have
-    until the next tick. ``patience_s`` is how long a tenant waits before it goes before all others.
-    ``reap_orphans`` counts where the daemon enforces. Of several daemons on one database one leads;
-    ``lease_s`` after it was last heard of another one takes over. ``database`` is a URL, None for
-    files in ``state_dir``. ``listen`` is "host:port", "unix:PATH" or None.
+    until the next tick, ``launch_s`` how long it begins launches. ``patience_s`` is how long a
+    tenant waits before it goes before all others. ``reap_orphans`` counts where the daemon
+    enforces. Of several daemons on one database one leads; ``lease_s`` after it was last heard of
+    another one takes over. ``database`` is a URL, None for files in ``state_dir``. ``listen`` is
+    "host:port", "unix:PATH" or None.
     """
 
     state_dir: Path
@@ -52,6 +53,7 @@ class Settings:
     cooldown_s: float = 300.0
     answer_s: float = 10.0
     decide_s: float = 2.0
+    launch_s: float = 30.0
     orphan_grace_s: float = 900.0
     reap_orphans: bool = True
     patience_s: float = 3600.0

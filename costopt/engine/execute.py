@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -66,8 +67,11 @@ class Executor:
         refused: set[Pool] = set()
         refused_jobs: set[str] = set()
         tally = self._guards.quotas.tally(nodes)
+        began_s = time.monotonic()
         for action in actions:
             match action:
+                case Launch() if new and self._is_late(began_s):
+                    refused_jobs.add(action.job)
                 case Launch():
                     started = self._launch(action, tally, bounds[action.job], now)
                     new += started or ()
@@ -182,6 +186,11 @@ class Executor:
         if started is None:
             return None
         return self._at_realized_price(started, intent, bounds.limits, now)
+
+    def _is_late(self, began_s: float) -> bool:
+        """Whether the nodes that run need the next tick more than new ones do this one."""
+        most_s = self._settings.launch_s
+        return most_s is not None and time.monotonic() - began_s >= most_s
 
     def _is_in_vain(
         self, launch: Launch, nodes: Sequence[Node], bounds: Mapping[str, Bounds], now: datetime

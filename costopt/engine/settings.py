@@ -33,6 +33,8 @@ class Settings:
     ``explain``: whether decisions are recorded with the alternatives that were weighed.
     ``patience_s``: after how long a tenant that waits goes before all others where there is not
     room for all; None: launches are refused in the order in which they come, and nothing is shared.
+    ``launch_s``: for how long, by the wall, a tick begins launches before it leaves the others to
+    the next; None: it does them all.
     """
 
     owner: str = "costopt"
@@ -45,6 +47,7 @@ class Settings:
     account: Account = UNLIMITED
     explain: bool = False
     patience_s: float | None = None
+    launch_s: float | None = None
     new_key: Callable[[str, int], str] = random_key
 
     def noticed_share_of(self, job: Job) -> float:

@@ -37,13 +37,17 @@ class Spending:
 
     def close(self, job: str, now: datetime) -> None:
         """Keep what a job has cost, before the journal forgets it."""
-        account, month_at = self._journal.accounts[job], _month_of(now)
+        account, month_at = self._journal.accounts[job], month_of(now)
         self._closed[job] = ClosedBill(
             self._jobs[job].tenant,
             account.summary(now).usd_micros,
             month_at,
             account.usd_micros_between(month_at, now),
         )
+
+    def remember(self, job: str, tenant: str, usd_micros: int, now: datetime) -> None:
+        """Count a job that was over before this month began, and is not opened."""
+        self._closed[job] = ClosedBill(tenant, usd_micros, month_of(now), 0)
 
     def reopen(self, job: str) -> None:
         """The journal knows the job again."""
@@ -71,7 +75,7 @@ class Spending:
         self._turn_to(now)
         total = self._totals.get(("month", tenant))
         if total is None:
-            month_at = _month_of(now)
+            month_at = month_of(now)
             total = sum(self._month_micros(job, now) for job in self._open(tenant))
             bills = (b for b in self._bills(tenant) if b.month_at == month_at)
             total += sum(bill.month_usd_micros for bill in bills)
@@ -85,7 +89,7 @@ class Spending:
     def _month_micros(self, job: str, now: datetime) -> int:
         self._turn_to(now)
         if job not in self._months:
-            account, month_at = self._journal.accounts[job], _month_of(now)
+            account, month_at = self._journal.accounts[job], month_of(now)
             began = account.submitted
             if began is not None and began.at >= month_at and began.start_at >= month_at:
                 self._months[job] = self.summary(job, now).usd_micros
@@ -108,5 +112,6 @@ class Spending:
             self._totals.clear()
 
 
-def _month_of(now: datetime) -> datetime:
+def month_of(now: datetime) -> datetime:
+    """When the calendar month (UTC) began."""
     return now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)

@@ -228,3 +228,14 @@ def test_a_new_engine_takes_all_jobs_over() -> None:
     scene.go(600)
     assert [len(scene.events(LaunchIntended, name)) for name in ("one", "two")] == [1, 1]
     assert [len(scene.living(name)) for name in ("one", "two")] == [1, 1]
+
+
+def test_a_tick_that_launches_too_long_leaves_the_rest_to_the_next() -> None:
+    scene = _scene()
+    scene.settings = replace(scene.settings, launch_s=0.0)
+    scene.restart()
+    for name in ("one", "two", "three"):
+        _add(scene.engine, name, _terms(Target(SPOT_A, 1)))
+    for count in (1, 2, 3):
+        scene.tick()
+        assert len(scene.cloud.requests) == count

@@ -1,0 +1,90 @@
+"""What the daemon needs of its site: files for nodes, and the logs that they write."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from costopt.daemon.account_site import Payloads, account_site
+from costopt.daemon.logs import PIECE_BYTES, FolderLogs, NoLogs
+from costopt.daemon.readiness import Readiness
+from costopt.domain.account import Account
+from costopt.domain.errors import SpecError, StoreError
+from costopt.domain.job import Job
+from costopt.domain.payload import Payload, StoredFile
+from costopt.session.account_cloud import AccountCloud
+from costopt_aws.bootstrap import NodeOptions
+from tests.engine_fixtures import task
+
+
+def test_an_adapter_sees_what_was_uploaded_after_it_was_connected() -> None:
+    payloads = Payloads()
+    options = NodeOptions.parse({"payloads": payloads})
+    file = StoredFile("key", "digest", 1)
+    payloads["job"] = Payload("job", "s3://bucket", file, file, ())
+    assert options.payloads["job"].store == "s3://bucket"
+
+
+def test_an_account_without_a_store_is_refused() -> None:
+    with pytest.raises(SpecError, match="names no store"):
+        account_site(AccountCloud(Account()))
+
+
+def test_a_job_is_ready_once_its_files_are_there() -> None:
+    failing = {"one"}
+
+    def receive(job: Job) -> None:
+        if job.name in failing:
+            raise StoreError("no room")
+
+    readiness = Readiness(receive)
+    for name in ("one", "two"):
+        readiness.want(task(name=name))
+    readiness.prepare()
+    assert (readiness.is_ready("one"), readiness.is_ready("two")) == (False, True)
+    assert readiness.trouble("one") == "no room"
+    failing.clear()
+    readiness.prepare()
+    assert not readiness.is_ready("one"), "not before a minute has passed"
+    readiness.want(task(name="one"))
+    readiness.prepare()
+    assert readiness.is_ready("one")
+    assert readiness.trouble("one") == ""
+    readiness.forget("one")
+    assert not readiness.is_ready("one")
+
+
+def test_logs_of_all_attempts_are_one(tmp_path: Path) -> None:
+    node = tmp_path / "n-1"
+    node.mkdir()
+    for number, text in enumerate(("first\n", "second\n")):
+        path = node / f"trainer-{9 - number}.log"
+        path.write_text(text)
+        os.utime(path, (number, number))
+    logs = FolderLogs(tmp_path)
+    piece = logs.read("job", "n-1", 0)
+    assert (piece.text, piece.next_byte) == ("first\nsecond\n", 13)
+    assert logs.read("job", "n-1", 8).text == "cond\n"
+    assert logs.read("job", "n-1", 13).text == ""
+
+
+def test_a_long_log_comes_in_pieces(tmp_path: Path) -> None:
+    node = tmp_path / "n-1"
+    node.mkdir()
+    (node / "trainer-1.log").write_text("x" * (PIECE_BYTES + 5))
+    logs = FolderLogs(tmp_path)
+    first = logs.read("job", "n-1", 0)
+    assert len(first.text) == PIECE_BYTES
+    assert logs.read("job", "n-1", first.next_byte).text == "xxxxx"
+
+
+@pytest.mark.parametrize("node_id", ["missing", "..", "../n-1", "/etc"])
+def test_no_other_file_is_a_log(tmp_path: Path, node_id: str) -> None:
+    (tmp_path / "n-1").mkdir()
+    (tmp_path / "nodes").mkdir()
+    with pytest.raises(SpecError, match="no log of node"):
+        FolderLogs(tmp_path / "nodes").read("job", node_id, 0)
+    with pytest.raises(SpecError, match="not collected"):
+        NoLogs().read("job", node_id, 0)
