@@ -11,6 +11,7 @@ from costopt.cli.options import account_option, carbon_option, forecasts_option,
 from costopt.cli.state import state_dir_option
 
 LISTEN = "127.0.0.1:8420"
+NEEDED = ("apscheduler", "jinja2", "prometheus_client", "sqlalchemy", "starlette", "uvicorn")
 
 
 @click.command()
@@ -111,6 +112,7 @@ def daemon(
     only observes: it plans, and records what it would do. SIGTERM and Ctrl-C finish the tick and
     leave all nodes running; a daemon that is started again takes them over.
     """
+    _check_extra()
     from costopt.cli.accounts import read_account
     from costopt.cli.run_cloud import Simulation, run_cloud
     from costopt.daemon.json_log import log_as_json
@@ -135,6 +137,19 @@ def daemon(
     told = Webhooks(read_webhooks(webhooks)) if webhooks else None
     say = _say if log == "text" else log_as_json().info
     serve(source.cloud, shared, settings, say, Voice(told, events=log == "json"))
+
+
+def _check_extra() -> None:
+    """Raises MissingExtraError."""
+    from importlib.util import find_spec
+
+    from costopt.domain.errors import MissingExtraError
+
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise MissingExtraError(
+            f"the daemon needs {', '.join(missing)}", hint="pip install 'costopt[daemon]'"
+        )
 
 
 def _say(line: str) -> None:

@@ -241,3 +241,13 @@ def test_a_job_whose_name_looks_like_a_decision_is_a_job(daemon: Served) -> None
     daemon.submit("one-d7")
     told = local(daemon, "explain", "one-d7", "-o", "json")
     assert json.loads(told.stdout)["job"] == "one-d7"
+
+
+def test_what_the_daemon_needs_is_named_where_it_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("costopt.cli.daemon.NEEDED", ("starlette", "not_there_at_all"))
+    done = CliRunner().invoke(cli, ["daemon", "--market", "m.parquet"])
+    assert done.exit_code == 1
+    assert "the daemon needs not_there_at_all" in done.stderr
+    assert "costopt[daemon]" in done.stderr
