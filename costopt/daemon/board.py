@@ -45,6 +45,12 @@ class Board:
             self.tick_sum_s += took_s
             self._buckets[bisect_left(BUCKETS_S, took_s)] += 1
 
+    def stand_by(self) -> None:
+        """The loop goes on, and another daemon leads."""
+        with self._lock:
+            self.tick_failure = ""
+            self._ticked_mono_s = time.monotonic()
+
     @property
     def snapshot(self) -> Snapshot:
         """What the last tick left, empty before the first."""
@@ -52,7 +58,7 @@ class Board:
 
     @property
     def tick_age_s(self) -> float | None:
-        """Seconds of the wall since the last tick that ended well; None before the first."""
+        """Seconds of the wall since the loop last went well; None before it first did."""
         at = self._ticked_mono_s
         return None if at is None else time.monotonic() - at
 

@@ -102,6 +102,7 @@ class Daemon:
             began_s = time.monotonic()
             try:
                 if not self._leads():
+                    self.board.stand_by()
                     return
                 seen = self._controlled().tick()
             except LeadershipLostError as error:

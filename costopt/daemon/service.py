@@ -225,7 +225,9 @@ class Service:
             problems.append(self._board.tick_failure)
         silent = self._board.snapshot.silent
         problems += [f"{name} does not answer: {why}" for name, why in silent.items()]
-        ready = alive and not self._board.tick_failure
+        if not self._board.leads:
+            problems.append("another daemon leads; this one stands by")
+        ready = alive and self._board.leads and not self._board.tick_failure
         return Health(
             alive, ready, tuple(problems), self._board.ticked_at, age_s, self._board.leads
         )  # fmt: skip

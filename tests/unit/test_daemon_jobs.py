@@ -129,7 +129,9 @@ def test_a_second_daemon_stands_by(scene: DaemonScene) -> None:
     scene.go(2)
     first, second = scene.daemon, scene.start()
     second.tick()
-    assert not second.service.health().leads
+    health = second.service.health()
+    assert (health.leads, health.alive, health.ready) == (False, True, False)
+    assert health.problems == ("another daemon leads; this one stands by",)
     assert len(scene.events(LaunchIntended)) == 1
     first.close()
     second.lead()
