@@ -18,7 +18,7 @@ from tests.gcp.faults import fail, unauthorized
 
 
 def offers(project: NewAccount, **options: object) -> dict[Pool, Offer]:
-    provider = project.connect(**options)
+    provider = project.connect(None, **options)
     return {offer.pool: offer for offer in provider.offers(project.clock.now())}
 
 
@@ -31,7 +31,8 @@ def test_spot_prices_are_measured_and_on_demand_ones_listed(project: NewAccount)
     found = offers(project)
     spot = found[SPOT].price_usd_per_hour
     assert spot is not None
-    assert (spot.value, spot.basis) == (pytest.approx(0.25), Basis.MEASURED)
+    assert spot.value == pytest.approx(0.25)
+    assert spot.basis is Basis.MEASURED
     assert spot.age_s(project.clock.now()) == 0
     listed = found[SPOT.on(CapacityType.ON_DEMAND)].price_usd_per_hour
     assert listed is not None
@@ -172,7 +173,7 @@ def test_past_prices_come_as_changes_of_every_zone(project: NewAccount) -> None:
 
 def test_a_missing_permission_is_named(project: NewAccount) -> None:
     project.cloud.faults.on("regions.get", unauthorized, times=None)
-    with pytest.raises(ForbiddenError, match="may not compute.regions.get"):
+    with pytest.raises(ForbiddenError, match=r"may not compute\.regions\.get"):
         project.connect(regions=[REGION]).offers(project.clock.now())
 
 

@@ -1,0 +1,113 @@
+"""What `costopt doctor gcp` finds in a project, over HTTP."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from costopt.cli.main import cli
+from costopt.domain.check import AccountDoctor, Check, Verdict
+from tests.gcp.account import REGION, NewAccount
+from tests.gcp.faults import refuse, unauthorized
+
+STORE = "gs://runs/a"
+NODES = "nodes@project-1.iam.gserviceaccount.com"
+
+
+def look(project: NewAccount, store: str | None = STORE, **options: object) -> dict[str, Check]:
+    given = {"regions": [REGION], "service_account": NODES, **options}
+    provider = project.connect(None, **given)
+    assert isinstance(provider, AccountDoctor)
+    return {check.name: check for check in provider.checks("me", store)}
+
+
+def broken(found: dict[str, Check]) -> list[str]:
+    return [name for name, check in found.items() if check.verdict is Verdict.BROKEN]
+
+
+def test_a_fit_project_is_found_well(project: NewAccount) -> None:
+    found = look(project)
+    assert not broken(found)
+    assert "project-1" in found["credentials"].detail
+    assert "us-central1-a, us-central1-b" in found[f"region {REGION}"].detail
+    assert "L4 16" in found[f"quota {REGION}"].detail
+    assert found["image"].detail.endswith("pytorch-latest-gpu-v1")
+
+
+def test_what_is_missing_is_named_with_its_remedy(project: NewAccount) -> None:
+    project.cloud.place.limits = {"NVIDIA_L4_GPUS": 0, "PREEMPTIBLE_NVIDIA_L4_GPUS": 0}
+    image = "projects/me/global/images/missing"
+    found = look(project, "s3://runs/a", image=image, service_account=None)
+    assert broken(found) == [f"quota {REGION}", "image", "store"]
+    assert found["node account"].verdict is Verdict.MISSING
+    assert "gs://" in str(found["store"].hint)
+    assert "gcloud compute images list" in str(found["image"].hint)
+    assert look(project, None)["store"].verdict is Verdict.MISSING
+
+
+def test_a_region_that_is_wrong_or_refuses_does_not_hide_the_others(project: NewAccount) -> None:
+    found = look(project, regions=["mars-east1", REGION])
+    assert broken(found) == ["region mars-east1"]
+    project.cloud.faults.on("regions.get", unauthorized, times=None)
+    refused = look(project)[f"region {REGION}"]
+    assert "compute.regions.get" in refused.detail
+    assert "--iam-policy" in str(refused.hint)
+
+
+def test_an_api_that_is_not_enabled_says_how(project: NewAccount) -> None:
+    project.cloud.faults.on("regions.get", refuse("accessNotConfigured", 403), times=None)
+    assert "gcloud services enable" in str(look(project)[f"region {REGION}"].hint)
+
+
+def test_without_credentials_nothing_more_is_asked(
+    project: NewAccount, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from costopt_gcp.clients import Clients
+
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "nothing.json"))
+    provider = project.connect(Clients(None), regions=[REGION])
+    (found,) = provider.checks("me", STORE)
+    assert found.verdict is Verdict.BROKEN
+    assert "credentials" in found.detail
+    assert "gcloud auth" in str(found.hint)
+
+
+@pytest.fixture
+def account_file(project: NewAccount, tmp_path: Path) -> Path:
+    path = tmp_path / "account.yaml"
+    path.write_text(
+        f"owner: team\nstore: {STORE}\nproviders:\n  gcp:\n    regions: [{REGION}]\n"
+        f"    project: project-1\n    endpoint: {project.cloud.endpoint}\n"
+        f"    service_account: {NODES}\n"
+    )
+    return path
+
+
+def test_the_command_tells_and_exits_by_what_it_found(
+    project: NewAccount, account_file: Path
+) -> None:
+    asked = ["doctor", "gcp", "--account", str(account_file), "-o", "json"]
+    done = CliRunner().invoke(cli, asked)
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.stdout)["rows"]
+    assert {"credentials", "image", "store"} <= {row["check"] for row in rows}
+    project.cloud.faults.on("images.get", unauthorized, times=None)
+    assert CliRunner().invoke(cli, asked).exit_code == 1
+
+
+def test_the_command_prints_roles_without_asking_anything(
+    project: NewAccount, account_file: Path
+) -> None:
+    before = sum(project.cloud.faults.calls.values())
+    done = CliRunner().invoke(
+        cli, ["doctor", "gcp", "--iam-policy", "--account", str(account_file)]
+    )
+    assert done.exit_code == 0, done.output
+    printed = json.loads(done.stdout)
+    assert "compute.instances.create" in printed["daemon"]["includedPermissions"]
+    assert "runs" in printed["node"]["description"]
+    assert not [p for p in printed["node"]["includedPermissions"] if p.startswith("compute")]
+    assert sum(project.cloud.faults.calls.values()) == before
