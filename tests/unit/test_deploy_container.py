@@ -1,0 +1,236 @@
+"""The Dockerfile keeps what it promises, as far as that shows without a container engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+import zipfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from costopt.cli.main import cli
+from costopt.market.history_file import write_history
+from tests.live_run import CALM, FIRM, ROOT, history
+
+DOCKERFILE = ROOT / "deploy" / "Dockerfile"
+STATE = "/var/lib/costopt"
+STARTS_WITHIN_S = 60.0
+
+
+class Instruction(NamedTuple):
+    """One line of a Dockerfile, continued lines joined."""
+
+    word: str
+    rest: str
+
+
+def stages() -> list[list[Instruction]]:
+    """The instructions from each FROM on."""
+    text = re.sub(r"^#.*\n", "", DOCKERFILE.read_text("utf-8"), flags=re.MULTILINE)
+    found: list[list[Instruction]] = []
+    for line in text.replace("\\\n", " ").splitlines():
+        word, _, rest = line.strip().partition(" ")
+        if word == "FROM":
+            found.append([])
+        if word and found:
+            found[-1].append(Instruction(word, rest.strip()))
+    return found
+
+
+def told(word: str, stage: int = -1) -> list[str]:
+    """What the last stage says after a word, each time."""
+    return [each.rest for each in stages()[stage] if each.word == word]
+
+
+def environment() -> dict[str, str]:
+    (said,) = told("ENV")
+    return dict(part.split("=", 1) for part in shlex.split(said))
+
+
+def health_check() -> list[str]:
+    (said,) = told("HEALTHCHECK")
+    command = json.loads(said.partition("CMD")[2])
+    assert isinstance(command, list)
+    return command
+
+
+def test_nothing_runs_as_root() -> None:
+    words = [each.word for each in stages()[-1]]
+    (user,) = told("USER")
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user), "a number, so that orchestrators can check it"
+    assert "RUN" not in words[words.index("USER") :]
+    (made,) = told("RUN")
+    assert f"--uid {user.partition(':')[0]} " in made
+
+
+def test_it_holds_no_secret_and_fetches_nothing_unpinned() -> None:
+    text = DOCKERFILE.read_text("utf-8")
+    for stage in stages():
+        assert not [each for each in stage if each.word == "ADD"]
+    assert not re.search(r"(?i)password|secret|token|curl|wget|:latest", text)
+    assert "--constraint constraints.txt" in text
+    assert told("COPY") == ["--from=build /opt/costopt /opt/costopt"], "no source in the image"
+
+
+def test_the_extras_exist() -> None:
+    (extras,) = [said for said in told("ARG", 0) if said.startswith("EXTRAS=")]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert set(extras.removeprefix("EXTRAS=").split(",")) <= set(project["optional-dependencies"])
+
+
+def test_what_is_copied_is_enough_to_build_the_wheel(tmp_path: Path) -> None:
+    context, out = tmp_path / "src", tmp_path / "out"
+    ignored = (DOCKERFILE.parent / "Dockerfile.dockerignore").read_text("utf-8").split()
+    for said in told("COPY", 0):
+        *sources, place = said.split()
+        for source in sources:
+            assert f"!{source}" in ignored, "the context holds it"
+            target = context / place / (source if place == "./" else "")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if (ROOT / source).is_dir():
+                shutil.copytree(ROOT / source, target, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(ROOT / source, target)
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)]
+    done = subprocess.run(command, cwd=context, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    names = set(zipfile.ZipFile(next(out.glob("*.whl"))).namelist())
+    for part in ("templates/place.html.j2", "templates/pages.css", "templates/icon.svg"):
+        assert f"costopt/daemon/pages/{part}" in names
+
+
+def test_what_it_starts_is_a_command_that_takes_its_environment() -> None:
+    (entry,), (command,) = told("ENTRYPOINT"), told("CMD")
+    assert json.loads(entry) == ["costopt"]
+    name, *arguments = json.loads(command)
+    daemon: Any = cli.get_command(None, name)  # type: ignore[arg-type]
+    with daemon.make_context(name, list(arguments), auto_envvar_prefix=None) as context:
+        assert context.params["mode"] == "observe", "it acts only where it is told to"
+    options = {each.name for each in daemon.params}
+    prefix = "COSTOPT_DAEMON_"
+    for key in environment():
+        if key.startswith(prefix):
+            assert key.removeprefix(prefix).lower() in options
+    (volume,) = told("VOLUME")
+    assert json.loads(volume) == [STATE]
+    assert environment()["COSTOPT_STATE_DIR"] == STATE
+    assert told("STOPSIGNAL") == ["SIGTERM"]
+
+
+@pytest.mark.parametrize(("status", "code"), [(200, 0), (503, 1)])
+def test_the_health_check_tells_life_from_its_absence(status: int, code: int) -> None:
+    import http.server
+    import threading
+
+    asked: list[str] = []
+
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        assert check(server.server_port) == code
+        server.shutdown()
+    assert asked == ["/healthz"]
+    assert check(server.server_port) == 1, "nobody answers"
+
+
+def check(port: int) -> int:
+    """The exit status of the image's health check, on another port."""
+    _, *arguments = (part.replace("8420", str(port)) for part in health_check())
+    proxied = {**os.environ, "http_proxy": "http://127.0.0.1:9"}
+    return subprocess.run(
+        [sys.executable, *arguments], env=proxied, capture_output=True, timeout=20
+    ).returncode
+
+
+SEALED = """
+set -e
+mount --make-rprivate /
+mount -t tmpfs none /var/lib
+mkdir -m 0700 {state} && cp "$1" {state}/market.parquet && chown -R 10001:10001 {state}
+mount -o bind,remount,ro /
+mount -t tmpfs none /tmp
+shift
+exec setpriv --reuid 10001 --regid 10001 --clear-groups --no-new-privs --bounding-set=-all \
+    --inh-caps=-all -- "$@"
+"""
+
+
+@pytest.fixture
+def unshared() -> Sequence[str]:
+    """A command that runs another in mounts of its own; skips where that is not allowed."""
+    command = ["unshare", "--mount", "sh", "-c"]
+    able = shutil.which("unshare") and shutil.which("setpriv") and os.geteuid() == 0
+    probe = "mount -o bind,remount,ro / && ! touch /probe 2>&-"
+    if not able or subprocess.run([*command, probe], capture_output=True).returncode:
+        pytest.skip("a read-only root needs the rights to mount, and unshare and setpriv")
+    return command
+
+
+def test_it_lives_on_a_read_only_root_as_nobody_in_particular(
+    tmp_path: Path, unshared: Sequence[str]
+) -> None:
+    write_history(history(CALM | FIRM, 24.0), tmp_path / "market.parquet")
+    port = free_port()
+    env = {
+        **environment(),
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": f"{ROOT}:{ROOT / 'providers'}",
+        "COSTOPT_DAEMON_LISTEN": f"127.0.0.1:{port}",
+    }
+    other = ["setpriv", "--reuid", "10001", "--clear-groups", "--"]
+    seen = subprocess.run([*other, sys.executable, "-c", "import click"], capture_output=True)
+    if seen.returncode:
+        pytest.skip("others may not read this Python")
+    python = [sys.executable, "-m", "costopt"]
+    daemon = subprocess.Popen(
+        [
+            *unshared, SEALED.format(state=STATE), "sh", str(tmp_path / "market.parquet"),
+            *python, *json.loads(told("CMD")[0]), "--market", f"{STATE}/market.parquet",
+            "--speed", "60",
+        ],
+        env=env, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + STARTS_WITHIN_S
+        while check(port) and daemon.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.3)
+        if check(port):
+            daemon.kill()
+            pytest.fail(daemon.communicate()[1])
+        status = Path(f"/proc/{daemon.pid}/status").read_text("utf-8")
+        assert re.search(r"^Uid:\s+10001\s+10001", status, re.MULTILINE)
+        assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE)
+        daemon.terminate()
+        assert daemon.wait(30) == 0
+    finally:
+        with suppress(ProcessLookupError):
+            daemon.kill()
+        daemon.communicate()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    assert isinstance(port, int)
+    return port
