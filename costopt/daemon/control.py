@@ -16,7 +16,7 @@ from costopt.daemon.views import FleetNode
 from costopt.domain.account import Account
 from costopt.domain.fleet import Node
 from costopt.domain.policy import Policy
-from costopt.domain.ports import Ledger, Provider
+from costopt.domain.ports import Provider
 from costopt.domain.registry import Registry
 from costopt.domain.view import Desired, View
 from costopt.energy import NodePowerModel
@@ -24,6 +24,8 @@ from costopt.engine.admission import SHARE
 from costopt.engine.settings import Settings as EngineSettings
 from costopt.engine.tick import Engine, TickResult
 from costopt.engine.world import World
+from costopt.ledger.snapshot import resting
+from costopt.ledger.stored import StoredLedger
 
 DRAIN_S = 300.0
 DRAIN_WALL_S = 30.0
@@ -38,7 +40,7 @@ class Control:
         site: Site,
         providers: Sequence[Provider],
         registry: Registry,
-        ledger: Ledger,
+        ledger: StoredLedger,
         account: Account,
         settings: Settings,
         readiness: Readiness,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from costopt.daemon.intake import admitted
@@ -13,6 +14,7 @@ from costopt.domain.errors import CostoptError
 from costopt.domain.events import Event, LaunchesAllowed, LaunchesHalted, ModeChanged
 from costopt.domain.registry import Registry
 from costopt.domain.submission import JobIntent, Submission
+from costopt.engine.spending import month_of
 from costopt.engine.tick import Engine
 from costopt.ledger.summary import JobState, JobSummary
 
@@ -30,12 +32,15 @@ class Roll:
         site: Site,
         readiness: Readiness,
         strategies: Strategies,
+        resting: Mapping[str, JobSummary],
     ) -> None:
+        """``resting`` are jobs of which the ledger need not be read again if they are long over."""
         self._engine = engine
         self._registry = registry
         self._site = site
         self._readiness = readiness
         self._strategies = strategies
+        self._resting = dict(resting)
         self._priorities: dict[str, int] = {}
         self._submissions: tuple[Submission, ...] = ()
         self._heeded = len(registry.changes())
@@ -47,7 +52,7 @@ class Roll:
         self._reopen(now)
         self._submissions = self._registry.submissions()
         for submission in self._submissions:
-            if submission.name in self.closed:
+            if submission.name in self.closed or self._was_over(submission, now):
                 continue
             if submission.name not in self._engine.jobs:
                 self._add(submission, now)
@@ -88,6 +93,19 @@ class Roll:
             if reason:
                 held[name] = reason
         return held
+
+    def _was_over(self, submission: Submission, now: datetime) -> bool:
+        """Close a job that was over before this month began, without reading its events again."""
+        name = submission.name
+        summary = self._resting.get(name)
+        if summary is None or name in self._engine.jobs:
+            return False
+        ended = summary.state in _ENDED or submission.intent is JobIntent.CANCELLED
+        if not ended or summary.now >= min(now - BILL_WITHIN, month_of(now)):
+            return False
+        self._engine.spending.remember(name, submission.tenant, summary.usd_micros, now)
+        self.closed[name] = summary
+        return True
 
     def _is_over(self, submission: Submission) -> bool:
         record = self._engine.journal.records[submission.name]
@@ -130,6 +148,7 @@ class Roll:
 
     def _retry(self, submission: Submission, now: datetime) -> None:
         name = submission.name
+        self._resting.pop(name, None)
         over = self.closed.get(name)
         if over is not None and over.state is JobState.FAILED:
             del self.closed[name]
@@ -140,4 +159,5 @@ class Roll:
             self._readiness.want(self._engine.jobs[name])
 
 
+_ENDED = (JobState.FINISHED, JobState.FAILED)
 _REASONS = {JobIntent.PAUSED: "paused", JobIntent.CANCELLED: "cancelled"}

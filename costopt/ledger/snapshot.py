@@ -1,7 +1,7 @@
 """Folds that go on from where the last ones were kept, so that old events need not be read again.
 
-Kept are a job's account and, while it has no nodes, its summary. What another version of the code
-has kept is folded anew.
+Kept are a job's account and, while it has no nodes and awaits none, its summary. What another
+version of the code has kept is folded anew.
 """
 
 from __future__ import annotations
@@ -74,6 +74,15 @@ def summaries(ledger: StoredLedger, now_of: NowOf) -> Iterator[JobSummary]:
             yield known.account.summary(now_of(job, known.last_at))
 
 
+def resting(ledger: StoredLedger) -> dict[str, JobSummary]:
+    """The kept summaries that are up to date, each at its job's last event.
+
+    Raises LedgerError.
+    """
+    kept, last = _kept(ledger, SUMMARY), ledger.last_seqs()
+    return {job: _summary(fold) for job, fold in kept.items() if last.get(job) == fold.seq}
+
+
 def keep_snapshots(ledger: StoredLedger) -> int:
     """Keep the folds of all jobs that have grown; returns of how many. Raises LedgerError."""
     at_rest, count = _kept(ledger, SUMMARY), 0
@@ -85,7 +94,7 @@ def keep_snapshots(ledger: StoredLedger) -> int:
 
 
 def _keep(ledger: StoredLedger, known: Folded) -> bool:
-    rests = not known.account.live_nodes()
+    rests = not (known.account.live_nodes() or known.account.open_intents())
     if not rests and known.fresh < LEAST_EVENTS:
         return False
     job, code = known.account.job, code_digest()
