@@ -25,6 +25,7 @@ from costopt.ledger.sqlite import SqliteLedger, open_ledger
 from costopt.market.hazard import LearnedHazard
 from costopt.registry.registry import REGISTRY, SqlRegistry, open_registry
 from tests.engine_fixtures import SAFE, SPOT_A, FaultyCloud, always
+from tests.failing_runtime import FailingRuntime
 from tests.market_fixtures import T0
 
 POLICY = """
@@ -71,6 +72,7 @@ class DaemonScene:
     def __post_init__(self) -> None:
         self.clock = PacedVirtualClock(T0)
         self.cloud = FaultyCloud(self.clock, self.histories, 120.0)
+        self.runtime = FailingRuntime(self.cloud.runtime)
         self.unready: dict[str, str] = {}
         self.retried: list[str] = []
         self.said: list[str] = []
@@ -128,7 +130,7 @@ class DaemonScene:
             owner="costopt",
             clock=self.clock,
             providers=(self.cloud,),
-            runtime=self.cloud.runtime,
+            runtime=self.runtime,
             hazards=LearnedHazard({}),
             notice_s=120.0,
             fitted=_fitted,

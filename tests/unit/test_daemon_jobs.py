@@ -81,6 +81,24 @@ def test_a_cancelled_job_drains_and_never_runs_again(scene: DaemonScene) -> None
         scene.daemon.service.resume("one", "me")
 
 
+@pytest.mark.parametrize("minutes", [0, 30], ids=["at once", "once it is let go"])
+def test_a_job_that_failed_tries_again_when_it_is_resumed(scene: DaemonScene, minutes: int) -> None:
+    scene.submit("one")
+    scene.go(60)
+    scene.runtime.failing.add("one")
+    scene.go(1)
+    assert scene.job().summary.state is JobState.FAILED
+    assert scene.daemon.service.alerts()[-1].kind == "failed"
+    scene.go(minutes)
+    scene.runtime.failing.clear()
+    scene.daemon.service.resume("one", "me")
+    scene.go(300)
+    assert scene.retried == ["one"]
+    assert scene.job().summary.state is JobState.FINISHED
+    assert len(scene.events(JobFinished)) == 1
+    assert scene.living() == []
+
+
 def test_nothing_is_launched_before_a_job_is_ready(scene: DaemonScene) -> None:
     scene.unready["one"] = "the store refused"
     scene.submit("one")
