@@ -19,7 +19,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import costopt.train
 from costopt.train.attach import Mode
-from examples.finetune.model import CharacterGpt
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "finetune"))
+from model import CharacterGpt
 
 SHARDS = 8
 SHARD_SIZE = 2
