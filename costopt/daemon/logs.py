@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from pathlib import Path
 from typing import Protocol
 
@@ -33,8 +34,8 @@ class FolderLogs:
             raise SpecError(f"there is no log of node {node_id!r}", hint="see the job's nodes")
         paths = sorted(folder.glob(TRAINER_LOGS), key=lambda path: path.stat().st_mtime_ns)
         data = _slice(paths, after)
-        text = data.decode("utf-8", "replace")
-        return LogPiece(job, node_id, text, after + len(data), ended=len(data) < PIECE_BYTES)
+        text, used = _whole_characters(data)
+        return LogPiece(job, node_id, text, after + used, ended=len(data) < PIECE_BYTES)
 
 
 class NoLogs:
@@ -46,6 +47,14 @@ class NoLogs:
             f"logs of node {node_id!r} are not collected",
             hint="read them on the node: journalctl -u costopt-agent",
         )
+
+
+def _whole_characters(data: bytes) -> tuple[str, int]:
+    """The text of UTF-8, and how many bytes it takes: half a character waits for its rest."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(data)
+    waiting, _ = decoder.getstate()
+    return text, len(data) - len(waiting)
 
 
 def _slice(paths: list[Path], after: int) -> bytes:

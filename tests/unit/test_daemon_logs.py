@@ -1,0 +1,51 @@
+"""Nodes' logs, read in pieces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from costopt.daemon import logs
+from costopt.daemon.logs import FolderLogs
+from costopt.domain.errors import SpecError
+
+
+def test_a_log_read_in_pieces_is_the_whole_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "Schritt ½ █▉▊ 🙂\n" * 50
+    (tmp_path / "n").mkdir()
+    (tmp_path / "n" / "trainer-000001.log").write_text(text, encoding="utf-8")
+    for size in (7, 8, 9, 64):
+        monkeypatch.setattr(logs, "PIECE_BYTES", size)
+        read, after = "", 0
+        while (piece := FolderLogs(tmp_path).read("j", "n", after)).text:
+            read += piece.text
+            after = piece.next_byte
+        assert read == text
+
+
+def test_half_a_character_waits_for_its_rest(tmp_path: Path) -> None:
+    log = tmp_path / "n" / "trainer-000001.log"
+    log.parent.mkdir()
+    log.write_bytes("a█".encode()[:3])
+    first = FolderLogs(tmp_path).read("j", "n", 0)
+    assert (first.text, first.next_byte) == ("a", 1)
+    log.write_bytes("a█\n".encode())
+    assert FolderLogs(tmp_path).read("j", "n", 1).text == "█\n"
+
+
+def test_what_is_no_text_is_marked(tmp_path: Path) -> None:
+    log = tmp_path / "n" / "trainer-000001.log"
+    log.parent.mkdir()
+    log.write_bytes(b"a\xffb")
+    piece = FolderLogs(tmp_path).read("j", "n", 0)
+    assert (piece.text, piece.next_byte) == ("a\N{REPLACEMENT CHARACTER}b", 3)
+
+
+@pytest.mark.parametrize("node", ["", ".", "..", "../n", "n/..", "/etc", "nope"])
+def test_a_node_is_no_path(tmp_path: Path, node: str) -> None:
+    (tmp_path / "nodes" / "n").mkdir(parents=True)
+    with pytest.raises(SpecError, match="there is no log"):
+        FolderLogs(tmp_path / "nodes").read("j", node, 0)
