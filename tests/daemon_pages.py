@@ -42,7 +42,7 @@ FINISHED = "llama-7b-finetune"
 PAUSED = "vision-sweep-2026-03"
 STRANGE = "a\"><img src=x onerror=document.title='owned'>"
 GUARDS = AccountGuards(max_usd_per_month=10_000.0, max_usd_per_hour=200.0, max_nodes=64)
-POLICY = "kind: policy\nversion: 1\nname: cheapest\nobjective: {usd: 1}\n"
+POLICY = "kind: policy\nversion: 1\nname: cheapest\nlimits: {max_usd: 500}\n"
 
 
 @dataclass

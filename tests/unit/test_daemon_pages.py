@@ -320,10 +320,24 @@ def test_a_job_tells_its_figures_forecast_and_decisions(daemon: Shown, cookie: s
         "done at 2026-03-02 13:18:00, if nothing stops it",
         "done by 2026-03-02 12:30:00, if it went there at once",
         "us-east-2a has just taken a node: cooling down",
-        "kind: policy",
+        "dollars in all $500.00",
+        "age of a price 1 h",
     ):
         assert said in text, said
     assert got.text.count('<svg class="plot"') == 8
+
+
+def test_a_policy_that_cannot_be_read_is_told_as_that(tmp_path: Path) -> None:
+    with shown(tmp_path) as daemon:
+        known = daemon.registry.submission(RUNNING)
+        assert known is not None
+        daemon.registry.submit(replace(known, name="old", policy_document="kind: other"))
+        assert "policy.yaml" in text_of(daemon, "/jobs/old", f"costopt_token={daemon.token()}")
+
+
+def test_documents_are_not_told_to_those_who_may_only_look(daemon: Shown, cookie: str) -> None:
+    got = get(daemon, f"/jobs/{RUNNING}", cookie)
+    assert "kind: policy" not in got.text
 
 
 def test_a_decision_tells_what_else_was_weighed_and_what_followed(

@@ -71,17 +71,7 @@ class Facts:
     lead: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A text as it was written, folded until it is asked for."""
-
-    kind: ClassVar[str] = "document"
-    id: str
-    title: str
-    text: str
-
-
-Block = Grid | Tiles | Plot | Facts | Document
+Block = Grid | Tiles | Plot | Facts
 
 
 @dataclass(frozen=True, slots=True)

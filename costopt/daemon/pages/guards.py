@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from costopt.daemon.pages.asked import Asked, first
 from costopt.daemon.pages.block import Cell, Facts, Grid, Page, Tiles, columns, job_cell
+from costopt.daemon.pages.limits import count, dollars
 from costopt.daemon.pages.words import clock, over
 from costopt.daemon.service import Service
 from costopt.daemon.views import FleetView, Health
@@ -12,7 +13,6 @@ from costopt.report.figure import duration, usd
 from costopt.report.tile import Tile
 
 CHANGES_SHOWN = 100
-NO_LIMIT = "no limit"
 MODES = {
     Mode.OBSERVE: "plans and records, and never acts",
     Mode.RECOMMEND: "asks before it acts",
@@ -66,17 +66,17 @@ def _tiles(fleet: FleetView, health: Health) -> Tiles:
 def _guards(service: Service, fleet: FleetView) -> Grid:
     guards = service.account_limits().guards
     rows = (
-        ("dollars in all", _usd(guards.max_usd), "stops the jobs"),
-        ("dollars per calendar month", _usd(guards.max_usd_per_month), "stops the jobs"),
+        ("dollars in all", dollars(guards.max_usd), "stops the jobs"),
+        ("dollars per calendar month", dollars(guards.max_usd_per_month), "stops the jobs"),
         (
-            "dollars per hour", _usd(guards.max_usd_per_hour),
+            "dollars per hour", dollars(guards.max_usd_per_hour),
             f"stops launches; now {usd(fleet.usd_per_hour * 1e6)}",
         ),
         (
-            "nodes", _count(guards.max_nodes),
+            "nodes", count(guards.max_nodes),
             f"stops launches; now {len(fleet.nodes)}",
         ),
-        ("launches per hour", _count(guards.max_launches_per_hour), "stops launches"),
+        ("launches per hour", count(guards.max_launches_per_hour), "stops launches"),
     )  # fmt: skip
     return Grid(
         "guards",
@@ -85,14 +85,6 @@ def _guards(service: Service, fleet: FleetView) -> Grid:
         tuple(tuple(Cell(text) for text in row) for row in rows),
         lead="Each job's policy has its own besides.",
     )
-
-
-def _usd(dollars: float | None) -> str:
-    return NO_LIMIT if dollars is None else usd(dollars * 1e6)
-
-
-def _count(number: int | None) -> str:
-    return NO_LIMIT if number is None else f"{number:,}"
 
 
 def _tenants(service: Service) -> Grid:
@@ -104,10 +96,10 @@ def _tenants(service: Service) -> Grid:
             (
                 Cell(tenant.name),
                 Cell(f"{tenant.weight:g}"),
-                Cell(_usd(tenant.max_usd)),
-                Cell(_usd(tenant.max_usd_per_month)),
-                Cell(_usd(tenant.max_usd_per_hour)),
-                Cell(_count(tenant.max_nodes)),
+                Cell(dollars(tenant.max_usd)),
+                Cell(dollars(tenant.max_usd_per_month)),
+                Cell(dollars(tenant.max_usd_per_hour)),
+                Cell(count(tenant.max_nodes)),
             )
             for _, tenant in sorted(service.account_limits().tenants.items())
         ),

@@ -8,7 +8,6 @@ from costopt.daemon.pages.asked import first
 from costopt.daemon.pages.block import (
     Block,
     Cell,
-    Document,
     Facts,
     Grid,
     Page,
@@ -16,6 +15,7 @@ from costopt.daemon.pages.block import (
     columns,
 )
 from costopt.daemon.pages.decisions import decision_row, last_decisions
+from costopt.daemon.pages.limits import limits_grid
 from costopt.daemon.pages.story import Story
 from costopt.daemon.pages.words import choice, clock, over, pool_words
 from costopt.daemon.service import Service
@@ -46,7 +46,7 @@ def job_page(service: Service, name: str, story: Story) -> Page:
     blocks += [
         _decisions(service, name),
         _facts(status, story),
-        Document("policy", "The policy that it follows", status.submission.policy_document),
+        limits_grid(status.submission),
     ]
     late = status.summary.on_time is False or status.summary.state is JobState.FAILED
     return Page(
