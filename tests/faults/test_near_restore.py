@@ -183,3 +183,15 @@ def test_without_a_peer_the_store_is_waited_for(nodes: Nodes) -> None:
     saved = checkpointer.save_for_notice(1, {"weights": torch.full((LARGE,), 1.0)})
     assert isinstance(saved, SavedCheckpoint)
     assert saved.name == nodes.restored()[0].name
+
+
+def test_who_takes_over_says_what_its_snapshot_goes_on_from(nodes: Nodes) -> None:
+    saved = Checkpointer(nodes.uri, near=nodes.desk.address).save(1, {"weights": torch.ones(SMALL)})
+    second = Checkpointer(nodes.uri, generation=2, near=nodes.desk.address)
+    second.claim()
+    resource.prlimit(second.writer_pid or 0, resource.RLIMIT_FSIZE, (9999, 9999))
+    with pytest.raises(CheckpointError, match="file size limit"):
+        second.save(2, {"weights": torch.full((LARGE,), 2.0)})
+    (held,) = nodes.tiers.memory.held()
+    assert held.snapshot.manifest.parent == saved.name
+    assert nodes.restored()[0].manifest.step == 2
