@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
 
 from costopt.daemon.auth import LOCAL
+from costopt.daemon.impatient import ImpatientProtocol
 from costopt.domain.errors import LedgerError
 
 GRACE_S = 5
@@ -91,7 +92,7 @@ class _Server(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,
                 lifespan="off",
-                http="h11",
+                http=ImpatientProtocol,
                 ws="none",
                 limit_concurrency=MOST_CONNECTIONS,
                 h11_max_incomplete_event_size=MOST_HEADER_BYTES,

@@ -11,10 +11,12 @@ from threading import Event
 
 import pytest
 
+from costopt.daemon import impatient
 from costopt.daemon.socket import bind_tcp, bind_unix
 from costopt.daemon.telling import Voice, telling
 from costopt.daemon.webhook_file import Webhook
 from costopt.daemon.webhooks import Webhooks
+from costopt.domain.control import Mode
 from costopt.domain.errors import LedgerError, SpecError
 from tests.daemon_api import served
 
@@ -94,3 +96,35 @@ def test_events_and_alerts_are_told_while_the_daemon_runs_and_once(
     assert len(sent) == 1
     told = [r.message for r in caplog.records if r.name == "costopt.events"]
     assert told == ["one: NodeLaunched", "one: GuardTripped"]
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /healthz HT", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"]
+)
+def test_a_client_that_never_finishes_a_head_is_let_go(
+    tmp_path: Path, sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(impatient, "HEAD_WITHIN_S", 0.2)
+    with served(tmp_path) as daemon:
+        host, _, port = daemon.url.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port)), timeout=4) as client:
+            client.sendall(sent)
+            received = b""
+            while piece := client.recv(4096):
+                received += piece
+        assert received.startswith(b"HTTP/1.1 200" if sent.endswith(b"\r\n\r\n") else b"")
+
+
+def test_an_answer_that_takes_long_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(impatient, "HEAD_WITHIN_S", 0.1)
+    with served(tmp_path) as daemon:
+        asked = daemon.service.mode
+
+        def slowly() -> Mode:
+            Event().wait(0.4)
+            return asked()
+
+        monkeypatch.setattr(daemon.service, "mode", slowly)
+        assert daemon.local.get("mode") == {"mode": "observe"}
