@@ -71,6 +71,7 @@ class Daemon:
         self._said = ""
         self._told: tuple[Quota, ...] = ()
         self._control: Control | None = None
+        self._fence: int | None = None
         self._ticking = Lock()
         self.board = Board(site.clock.now())
         holder = f"{socket.gethostname()}:{os.getpid()}"
@@ -205,10 +206,10 @@ class Daemon:
 
     def _leads(self) -> bool:
         """Stay the leader, or become it; what another one did meanwhile is read anew."""
-        before = self._leadership.fence
         self.board.leads = self._leadership.take()
-        if not self.board.leads or self._leadership.fence != before:
+        if not self.board.leads or self._leadership.fence != self._fence:
             self._control = None
+        self._fence = self._leadership.fence
         return self.board.leads
 
     def _controlled(self) -> Control:

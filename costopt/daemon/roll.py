@@ -43,7 +43,7 @@ class Roll:
         self._resting = dict(resting)
         self._priorities: dict[str, int] = {}
         self._submissions: tuple[Submission, ...] = ()
-        self._heeded = len(registry.changes())
+        self._heeded = max((number for number, _ in registry.changes()), default=0)
         self.closed: dict[str, JobSummary] = {}
         self.troubles: dict[str, str] = {}
 

@@ -160,6 +160,29 @@ def test_a_second_daemon_stands_by(scene: DaemonScene) -> None:
     assert scene.job().summary.state is JobState.TRAINING
 
 
+def test_a_daemon_that_leads_again_knows_what_another_did_meanwhile(scene: DaemonScene) -> None:
+    scene.submit("one")
+    scene.go(2)
+    first, second = scene.daemon, scene.start()
+    first._leadership.release()
+    second.lead()
+    scene.daemon = second
+    scene.daemon.service.pause("one", "me")
+    scene.go(10)
+    assert scene.living() == []
+    scene.daemon.service.resume("one", "me")
+    scene.go(5)
+    assert len(scene.living()) == 1
+    second._leadership.release()
+    first.lead()
+    scene.daemon = first
+    scene.go(60)
+    assert len(scene.events(NodeLaunched)) == 2
+    assert len(scene.living()) == 1
+    assert first.service.job("one").summary.state is JobState.TRAINING
+    second.close()
+
+
 def test_orphans_are_given_back_where_the_daemon_enforces(scene: DaemonScene) -> None:
     scene.submit("one")
     scene.go(2)
