@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 
 from costopt.domain.errors import SpecError
@@ -58,7 +59,9 @@ def _job(text: str, workdir: str, now: datetime) -> Job:
     return job_in(parse_document(text, str(Path(workdir, JOB_FILE))), now)
 
 
+@lru_cache(maxsize=256)
 def _policy(text: str, workdir: str) -> Policy:
+    """Read once: many jobs follow the same."""
     return policy_in(parse_document(text, str(Path(workdir, POLICY_FILE))))
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from costopt.domain.job import Phase
-from costopt.domain.market import Offer, Pool
+from costopt.domain.job import Job, Phase
+from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.view import JobView, Target, View
 from costopt.optimize.fetch import fetch_to
 
@@ -73,18 +73,26 @@ def _options(view: View, job_view: JobView) -> Iterable[Option]:
     mine: dict[Pool, int] = {}
     for node in job_view.nodes:
         mine[node.pool] = mine.get(node.pool, 0) + 1
+    # Far fewer machines than offers: what a job thinks of each is asked once.
+    sizes: dict[int, tuple[int, ...]] = {}
     for offer in view.offers:
         machine = view.machines.get(offer.pool)
-        if machine is None or job.resources.refusal(machine) is not None:
+        if machine is None or not _open(offer, view.now):
             continue
-        if not _open(offer, view.now):
-            continue
-        for nodes in job.resources.node_counts(machine):
-            if not phase.min_nodes <= nodes <= phase.max_nodes:
-                continue
+        if id(machine) not in sizes:
+            sizes[id(machine)] = _sizes(job, phase, machine)
+        for nodes in sizes[id(machine)]:
             option = _option(view, job_view, offer, nodes, mine.get(offer.pool, 0))
             if option is not None:
                 yield option
+
+
+def _sizes(job: Job, phase: Phase, machine: InstanceType) -> tuple[int, ...]:
+    """The gang sizes of ``machine`` that the job and the phase allow."""
+    if job.resources.refusal(machine) is not None:
+        return ()
+    counts = job.resources.node_counts(machine)
+    return tuple(n for n in counts if phase.min_nodes <= n <= phase.max_nodes)
 
 
 def _option(view: View, job_view: JobView, offer: Offer, nodes: int, running: int) -> Option | None:
