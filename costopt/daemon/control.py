@@ -27,6 +27,8 @@ from costopt.engine.world import World
 from costopt.ledger.snapshot import resting
 from costopt.ledger.stored import StoredLedger
 
+KEEP_EVERY_S = 30.0
+"""What is learned within so short a time may be lost with a daemon that is killed."""
 DRAIN_S = 300.0
 DRAIN_WALL_S = 30.0
 """Trainers save by the wall, however fast the market's clock runs."""
@@ -95,8 +97,12 @@ class Control:
         self._roll.note(mode, now)
         result = self.engine.tick()
         self._roll.dismiss(result.now)
-        self._strategies.keep(result.now)
+        self._strategies.keep(result.now, every_s=KEEP_EVERY_S)
         return self._snapshot(result)
+
+    def close(self) -> None:
+        """Keep what was learned for the daemon after this one."""
+        self._strategies.keep(self._clock.now())
 
     def guarded(self) -> dict[str, str]:
         """Jobs that a guard has stopped, with what it said."""

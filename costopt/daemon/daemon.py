@@ -199,6 +199,8 @@ class Daemon:
     def close(self) -> None:
         """Let go of the providers and of the lead; what runs keeps running."""
         with self._ticking:
+            if self._control is not None:
+                self._control.close()
             self._control = None
             for provider in self._providers:
                 provider.close()

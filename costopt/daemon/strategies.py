@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from datetime import datetime
 from pathlib import Path
 
@@ -30,6 +31,7 @@ class Strategies:
         self._folder = folder / FOLDER
         self._folder.mkdir(parents=True, exist_ok=True)
         self._decide_s = decide_s
+        self._kept_s: float | None = None
         self._by_text: dict[str, Terms] = {}
         self._learned = [Learned(self._folder / HAZARDS, None, hazards)]
         self._learned[0].recall(now)
@@ -54,7 +56,13 @@ class Strategies:
             self._learned.append(learned)
         return paced
 
-    def keep(self, now: datetime) -> tuple[str, ...]:
-        """Write what was learned. What went wrong, each told once for as long as it goes on."""
+    def keep(self, now: datetime, *, every_s: float = 0.0) -> tuple[str, ...]:
+        """Write what was learned, unless that was done less than ``every_s`` of the wall ago.
+
+        What went wrong, each told once for as long as it goes on.
+        """
+        if self._kept_s is not None and time.monotonic() - self._kept_s < every_s:
+            return ()
+        self._kept_s = time.monotonic()
         told = (learned.keep(now) for learned in self._learned)
         return tuple(problem for problem in told if problem is not None)
