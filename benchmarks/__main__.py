@@ -24,6 +24,8 @@ NAMES = (
     "deadlines",
     "zones",
     "checkpoints",
+    "daemon",
+    "daemon_ledger",
 )
 REPLAYS = ("deadlines", "zones")
 """Those that run many trials, in processes and resumably."""
@@ -48,7 +50,7 @@ def _figures(name: str, wanted: argparse.Namespace) -> Iterable[tuple[str, float
     figures: Iterable[tuple[str, float, str]]
     if name == "fleet":
         figures = module.run(wanted.size or module.SIZES, wanted.time_limit)
-    elif name == "checkpoints":
+    elif name in ("checkpoints", "daemon_ledger"):
         figures = module.run(wanted.size)
     elif name in REPLAYS:
         figures = module.run(_effort(wanted))
@@ -70,7 +72,8 @@ def _parser() -> argparse.ArgumentParser:
         "--size",
         action="append",
         type=_size,
-        help="of the fleet: pools x slots x jobs, as in 500x168x50; of a checkpoint: its MB",
+        help="of the fleet: pools x slots x jobs, as in 500x168x50; of a checkpoint: its MB; "
+        "of the daemon's ledger: its millions of events",
     )
     parser.add_argument(
         "--time-limit", type=float, default=10.0, help="seconds for each plan of the fleet"

@@ -1,0 +1,187 @@
+"""What a daemon needs for a thousand jobs on ten thousand nodes: seconds per tick and memory.
+
+Nodes are records and training is arithmetic, so that what is measured is the daemon itself: the
+engine, the strategies, the ledger and the registry on this machine's disk. After the first tick,
+which reads the jobs, and the second, which launches them, ticks of a minute follow; among them
+some in which the market takes a tenth of all nodes at once.
+"""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from costopt.catalog import load_catalog
+from costopt.daemon.daemon import Daemon
+from costopt.daemon.logs import NoLogs
+from costopt.daemon.settings import Settings
+from costopt.daemon.site import Site
+from costopt.domain.account import Account, AccountGuards
+from costopt.domain.control import Mode
+from costopt.domain.history import MarketHistory, MarketState, PoolHistory
+from costopt.domain.job import Job
+from costopt.domain.market import CapacityType, Pool
+from costopt.domain.submission import Submission
+from costopt.domain.tenant import Tenant
+from costopt.engine.clock import VirtualClock
+from costopt.ledger.sqlite import open_ledger
+from costopt.market.hazard import LearnedHazard
+from costopt.registry.registry import REGISTRY, open_registry
+from costopt.replay.connect import connect_virtual
+from costopt.session.live import LEDGER
+
+T0 = datetime(2026, 3, 2, tzinfo=UTC)
+JOBS = 1000
+NODES_PER_JOB = 10
+TENANTS = 10
+TICK_S = 60.0
+TICKS = 24
+TAKEN_AT = (8, 16)
+"""Before these ticks a tenth of the nodes is taken."""
+STRATEGIES = ("greedy_spot", "greedy_spot", "on_demand", "greedy_spot")
+REGIONS = {"us-east-1": 1.0, "us-west-2": 1.1, "eu-west-1": 1.2}
+MACHINES = {"g4dn.xlarge": 0.526, "g4dn.2xlarge": 0.752, "g5.xlarge": 1.006, "p3.2xlarge": 3.06}
+Figure = tuple[str, float, str]
+
+
+class PacedClock(VirtualClock):
+    """Time that goes on when it is told to."""
+
+    speed = 1.0
+
+
+def run(jobs: int = JOBS) -> Iterator[Figure]:
+    """(name, value, unit) of each measurement."""
+    with tempfile.TemporaryDirectory() as folder:
+        clock = PacedClock(T0)
+        state_dir = Path(folder)
+        with (
+            open_registry(state_dir / REGISTRY) as registry,
+            open_ledger(state_dir / LEDGER) as ledger,
+        ):
+            for number in range(jobs):
+                registry.submit(_submission(number))
+            account = Account(tenants=_tenants(), guards=_guards(jobs))
+            settings = Settings(state_dir, Mode.ENFORCE, tick_s=TICK_S, answer_s=600.0)
+            daemon = Daemon(_site(clock, jobs), registry, ledger, account, settings)
+            yield from _ticks(daemon, clock, jobs)
+            daemon.close()
+
+
+def _ticks(daemon: Daemon, clock: VirtualClock, jobs: int) -> Iterator[Figure]:
+    took, worked = [], []
+    for _ in range(TICKS):
+        began_s, worked_s = time.perf_counter(), time.process_time()
+        daemon.tick()
+        took.append(time.perf_counter() - began_s)
+        worked.append(time.process_time() - worked_s)
+        daemon.readiness.prepare()
+        clock.sleep(TICK_S)
+    nodes = len(daemon.service.fleet().nodes)
+    name = f"{jobs:,} jobs, {nodes:,} nodes"
+    yield f"{name}: first tick, reads every job", took[0], "s"
+    yield f"{name}: second tick, launches all nodes", took[1], "s"
+    calm = [each for tick, each in enumerate(took) if _is_calm(tick)]
+    stormy = [each for tick, each in enumerate(took) if tick > 2 and not _is_calm(tick)]
+    yield f"{name}: tick, median", statistics.median(calm), "s"
+    calm_work = [each for tick, each in enumerate(worked) if _is_calm(tick)]
+    yield f"{name}: tick, median of processor time", statistics.median(calm_work), "s"
+    yield f"{name}: tick, longest", max(calm), "s"
+    yield f"{name}: tick after a tenth was taken, longest", max(stormy), "s"
+    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield f"{name}: peak memory", peak_kib / 1024**2, "GiB"
+    yield f"{name}: events per tick", sum(1 for _ in daemon.service.events(limit=10**9)) / TICKS, ""
+
+
+def _is_calm(tick: int) -> bool:
+    return tick > 2 and not any(0 <= tick - taken <= 3 for taken in TAKEN_AT)
+
+
+def _submission(number: int) -> Submission:
+    name, tenant = f"job-{number:05d}", f"tenant-{number % TENANTS}"
+    hours = 20 + number % 7
+    document = (
+        f"kind: job\nversion: 1\nname: {name}\ntenant: {tenant}\n"
+        f"work: {{amount: {hours * 3600 * NODES_PER_JOB}, unit: steps}}\ndeadline: 60h\n"
+        f"resources: {{gpu_models: [T4], min_nodes: {NODES_PER_JOB}, max_nodes: {NODES_PER_JOB}}}\n"
+        f"throughput: {{points: [{{gpu: T4, gpus: {NODES_PER_JOB}, units_per_s: 10}}]}}\n"
+        "checkpoint: {uri: saves, size_gib: 4, save: 30s, restore: 1m, interval: 15m}\n"
+        "startup: 3m\nrun: [python, train.py]\n"
+    )
+    strategy = STRATEGIES[number % len(STRATEGIES)]
+    policy = (
+        f"kind: policy\nversion: 1\nname: policy-{number % len(STRATEGIES)}\n"
+        f"strategy: {strategy}\nrisk: {{reserve: 10m}}\n"
+        f"limits: {{max_launches_per_hour: 10000}}\n"
+    )
+    return Submission(name, tenant, number % 3, document, policy, "/", T0, "benchmark")
+
+
+def _tenants() -> dict[str, Tenant]:
+    names = [f"tenant-{number}" for number in range(TENANTS)]
+    return {name: Tenant(name, weight=1.0 + number % 3) for number, name in enumerate(names)}
+
+
+def _guards(jobs: int) -> AccountGuards:
+    """Far enough to let all jobs run, and to be checked at every launch."""
+    nodes = 3 * jobs * NODES_PER_JOB
+    return AccountGuards(
+        max_usd_per_month=1e9, max_usd_per_hour=1e6, max_nodes=nodes, max_launches_per_hour=nodes
+    )
+
+
+def _site(clock: PacedClock, jobs: int) -> Site:
+    market = _market(jobs * NODES_PER_JOB)
+    provider = connect_virtual(
+        clock, {"market": market, "machines": load_catalog(), "notice_s": 120.0}
+    )
+    return Site(
+        owner="costopt",
+        clock=clock,
+        providers=(provider,),
+        runtime=provider.runtime,
+        hazards=LearnedHazard({}),
+        notice_s=120.0,
+        fitted=lambda job: job,
+        receive=_nothing,
+        retry=_nothing,
+        forecasts=lambda _: None,
+        logs=NoLogs(),
+        simulated=True,
+    )
+
+
+def _market(nodes: int) -> MarketHistory:
+    """72 pools; the cheapest spot pools hold all nodes, and lose a tenth of them at times."""
+    ends_at = T0 + timedelta(days=10)
+    pools = {pool: PoolHistory(pool, tuple(_states(pool, usd, nodes)), ends_at)
+             for pool, usd in _pools()}  # fmt: skip
+    return MarketHistory("load", pools, TICK_S, "made up for a load test")
+
+
+def _pools() -> Iterable[tuple[Pool, float]]:
+    for region, factor in REGIONS.items():
+        for zone in "abc":
+            for machine, usd in MACHINES.items():
+                on_demand = Pool("aws", region, f"{region}{zone}", machine, CapacityType.ON_DEMAND)
+                yield on_demand, usd * factor
+                yield on_demand.on(CapacityType.SPOT), usd * factor * 0.35 + ord(zone) / 1e4
+
+
+def _states(pool: Pool, usd: float, nodes: int) -> Iterator[MarketState]:
+    room = nodes // 5
+    yield MarketState(T0, room, usd)
+    if pool.capacity_type is CapacityType.SPOT:
+        for tick in TAKEN_AT:
+            at = T0 + timedelta(seconds=tick * TICK_S)
+            yield MarketState(at, room * 9 // 10, usd)
+            yield MarketState(at + timedelta(minutes=5), room, usd)
+
+
+def _nothing(_: Job) -> None:
+    """A record needs no files."""

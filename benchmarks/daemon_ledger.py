@@ -1,0 +1,142 @@
+"""How soon a daemon's ledger of years tells how its jobs stand, and how large it is.
+
+A made-up ledger of a million events, or of ``--size`` millions: jobs of a thousand events each, of
+which every tenth still runs. Status and report are read as the commands read them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from costopt.cli.ledger_view import account_in, events_of, summaries_in
+from costopt.domain.events import (
+    CheckpointCommitted,
+    DecisionMade,
+    Event,
+    GangFormed,
+    JobFinished,
+    JobSubmitted,
+    LaunchIntended,
+    NodeEnded,
+    NodeLaunched,
+    ProgressReported,
+    TrainingStarted,
+)
+from costopt.domain.fleet import EndCause
+from costopt.ledger.snapshot import keep_snapshots
+from costopt.ledger.sqlite import open_ledger
+from costopt.report.run import Run
+from costopt.session.live import LEDGER
+
+T0 = datetime(2026, 3, 2, tzinfo=UTC)
+MILLIONS = 1
+JOB_EVENTS = 1000
+HEAD, TAIL = 7, 2
+POOL = "aws/us-east-1/us-east-1a/g4dn.xlarge/spot"
+FIRST, FIRST_LIVE = "job-00000", "job-00001"
+"""A job that is over, and one that runs: the others are like them."""
+LIVE_EVERY = 10
+SINCE_KEPT = 50
+Figure = tuple[str, float, str]
+
+
+def run(sizes: Sequence[str] | None) -> Iterator[Figure]:
+    """(name, value, unit) of each measurement."""
+    for millions in [int(size) for size in sizes or [str(MILLIONS)]]:
+        with tempfile.TemporaryDirectory() as folder:
+            yield from _figures(Path(folder), millions)
+
+
+def _figures(state_dir: Path, millions: int) -> Iterator[Figure]:
+    jobs = millions * 1_000_000 // JOB_EVENTS
+    name, ledger_path = f"{millions} million events", state_dir / LEDGER
+    _fill(ledger_path, jobs)
+    yield f"{name}: size", ledger_path.stat().st_size / 1024**3, "GiB"
+    yield f"{name}: status of all jobs, never looked at before", _s(summaries_in, state_dir), "s"
+    with open_ledger(ledger_path) as ledger:
+        yield f"{name}: keep the folds of all", _s(keep_snapshots, ledger), "s"
+        ledger.append(*(_progress(FIRST_LIVE, JOB_EVENTS + n) for n in range(SINCE_KEPT)))
+        yield f"{name}: keep them again", _s(keep_snapshots, ledger), "s"
+    yield f"{name}: status of all jobs", _s(summaries_in, state_dir), "s"
+    yield f"{name}: status of a job", _s(account_in, state_dir, FIRST_LIVE), "s"
+    yield f"{name}: report of a job", _s(_report, state_dir, FIRST), "s"
+
+
+def _report(state_dir: Path, job: str) -> Run:
+    return Run.of(*events_of(state_dir, job))
+
+
+def _s(work: Callable[..., object], *given: object) -> float:
+    began_s = time.perf_counter()
+    work(*given)
+    return time.perf_counter() - began_s
+
+
+def _fill(path: Path, jobs: int) -> None:
+    """Two jobs as the daemon writes them, the others copied from them within the database."""
+    with open_ledger(path) as ledger:
+        ledger.append(*_job(FIRST, over=True))
+        ledger.append(*_job(FIRST_LIVE, over=False))
+    with closing(sqlite3.connect(path)) as connection:
+        for number in range(2, jobs):
+            model = FIRST_LIVE if number % LIVE_EVERY == 1 else FIRST
+            name = f"job-{number:05d}"
+            connection.execute(
+                "INSERT INTO events (job, kind, at, body) SELECT ?, kind, at, replace(body, ?, ?)"
+                " FROM events WHERE job = ? ORDER BY seq LIMIT ?",
+                (name, model, name, model, JOB_EVENTS),
+            )
+        connection.commit()
+
+
+def _job(name: str, *, over: bool) -> Iterator[Event]:
+    node = f"i-{name}"
+    yield JobSubmitted(
+        at=T0, job=name, work_units=1e6, unit="steps", start_at=T0,
+        deadline_at=T0 + timedelta(days=30), policy="cheapest", strategy="adaptive",
+        baseline_pool=POOL, baseline_usd_micros=10**8, baseline_wh=1e5,
+    )  # fmt: skip
+    yield DecisionMade(
+        at=T0, job=name, decision_id=f"{name}-d1", targets=((POOL, 1),), reason="cheapest in time"
+    )
+    yield LaunchIntended(
+        at=T0, job=name, key=f"{name}-0001", pool=POOL, nodes=1, planned_micros_per_hour=200_000
+    )
+    yield NodeLaunched(
+        at=T0, job=name, key=f"{name}-0001", node_id=node, pool=POOL, launched_at=T0,
+        micros_per_hour=200_000, idle_w=50.0, busy_w=120.0, pue=1.2, gco2e_per_kwh=400.0,
+        energy_basis="modelled",
+    )  # fmt: skip
+    yield GangFormed(at=T0, job=name, generation=1, node_ids=(node,), checkpoint_interval_s=900.0)
+    yield TrainingStarted(at=_at(1), job=name, generation=1, units=0.0)
+    ends = TAIL if over else 0
+    for number in range(HEAD, JOB_EVENTS + 1 - ends):
+        yield _saved(name, number) if number % 3 == 0 else _progress(name, number)
+    if over:
+        last = _progress(name, JOB_EVENTS)
+        yield JobFinished(at=last.at, job=name, units=1e6)
+        yield NodeEnded(
+            at=last.at, job=name, node_id=node, pool=POOL, ended_at=last.at, cause=EndCause.RELEASED
+        )
+
+
+def _progress(name: str, number: int) -> ProgressReported:
+    units = 900.0 * number
+    return ProgressReported(at=_at(number), job=name, done_units=units, saved_units=units)
+
+
+def _saved(name: str, number: int) -> CheckpointCommitted:
+    return CheckpointCommitted(
+        at=_at(number), job=name, units=900.0 * number, uri=f"s3://saves/{name}/{number}",
+        size_bytes=4 << 30, save_s=20.0,
+    )  # fmt: skip
+
+
+def _at(number: int) -> datetime:
+    return T0 + timedelta(minutes=5 * number)
