@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,9 +15,11 @@ from urllib.parse import quote
 
 import pytest
 
+from costopt.daemon.listening import listening
 from costopt.daemon.pages import story
 from costopt.daemon.pages.entry import own_path
 from costopt.daemon.pages.frame import PLACES
+from costopt.daemon.settings import Settings
 from costopt.domain.errors import LedgerError
 from costopt.domain.token import Scope
 from costopt.report.drawing import Drawing
@@ -377,6 +380,21 @@ def test_guards_tell_mode_limits_and_what_people_said(daemon: Shown, cookie: str
         "paused vision-sweep-2026-03",
     ):
         assert said in text, said
+
+
+def test_a_running_daemon_serves_its_pages(tmp_path: Path) -> None:
+    with shown(tmp_path) as daemon:
+        settings = Settings(tmp_path, listen="127.0.0.1:0")
+        with listening(daemon.service, daemon.tokens, settings) as (local, url):
+            assert get(replace(daemon, url=url), "/jobs").status == 303
+            connection = http.client.HTTPConnection("localhost")
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.connect(local.removeprefix("unix:"))
+            connection.request("GET", "/jobs")
+            page = Got(connection.getresponse())
+            connection.close()
+    assert page.status == 200, "the socket's owner needs no token"
+    assert "Forget my token" not in page.text
 
 
 def test_a_halt_stands_on_every_page(tmp_path: Path) -> None:
