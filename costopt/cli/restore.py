@@ -14,9 +14,9 @@ from costopt.cli.state import state_dir_option
 def restore(state_dir: Path) -> None:
     """Restore a daemon's corrupt files.
 
-    The newest sound backup of each file that is corrupt takes its place; events of the ledger that
-    are newer and can still be read are added to it. The corrupt file stays beside it. A file that
-    is sound is left alone. End the daemon first.
+    The newest sound backup of each file that is corrupt or lost takes its place; events of the
+    ledger that are newer and can still be read are added to it. The corrupt file stays beside it.
+    A file that is sound is left alone. End the daemon first.
     """
     from datetime import UTC, datetime
 
@@ -29,4 +29,5 @@ def restore(state_dir: Path) -> None:
         click.echo(f"{file.file} is as it was at {file.copied_at:%Y-%m-%d %H:%M:%S} UTC")
         if file.events:
             click.echo(f"  and {file.events} later events were saved")
-        click.echo(f"  the corrupt file is {file.damaged}", err=True)
+        if file.damaged is not None:
+            click.echo(f"  the corrupt file is {file.damaged}", err=True)

@@ -55,12 +55,22 @@ class Backups:
         )
 
     def restore(self, now: datetime) -> tuple[Restored, ...]:
-        """Restore the files that are corrupt, of which no daemon may be using one.
+        """Restore the files that are corrupt or lost, of which no daemon may be using one.
 
         What the damaged ledger still tells of the time after the copy is saved. Raises LedgerError.
         """
+        if not self._state_dir.is_dir():
+            raise LedgerError(
+                f"there is no state directory {self._state_dir}",
+                hint="name the daemon's with --state-dir",
+            )
         with unused(self._state_dir / LEDGER):
-            return tuple(self._restore(file, now) for file in self._files if fault_of(file))
+            return tuple(self._restore(file, now) for file in self._files if self._lacks(file))
+
+    def _lacks(self, file: Path) -> bool:
+        if file.exists():
+            return bool(fault_of(file))
+        return bool(backups_of(file, self._folder))
 
     def _restore(self, file: Path, now: datetime) -> Restored:
         copy, damaged = restore(file, self._folder, now)

@@ -157,6 +157,23 @@ def test_without_a_backup_the_advice_is_to_save_what_is_left(tmp_path: Path) -> 
     assert ".recover" in str(caught.value.hint)
 
 
+def test_a_lost_file_is_restored(tmp_path: Path) -> None:
+    fill(tmp_path)
+    backups = Backups(tmp_path, keep=3)
+    backups.make(AT)
+    (tmp_path / REGISTRY).unlink()
+    (restored,) = backups.restore(AT)
+    assert (restored.file, restored.damaged) == (tmp_path / REGISTRY, None)
+    with open_registry(tmp_path / REGISTRY) as registry:
+        assert registry.mode() is Mode.ENFORCE
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="no state directory") as caught:
+        Backups(tmp_path / "none", keep=1).restore(AT)
+    assert caught.value.hint
+
+
 def test_a_ledger_in_use_is_not_restored(tmp_path: Path) -> None:
     fill(tmp_path)
     backups = Backups(tmp_path, keep=3)
