@@ -48,27 +48,31 @@ class Deployment:
     @contextmanager
     def started(
         self, name: str, role: Mapping[str, str], *more: str
-    ) -> Iterator[subprocess.Popen[str]]:
+    ) -> Iterator[subprocess.Popen[bytes]]:
         """A container's command with its environment, the ECS agent's and the image's, no more."""
         container = self.containers()[name]
         command = [self._here(word) for word in (*container["entryPoint"], *container["command"])]
         image = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-        process = subprocess.Popen(
-            [*command, *more],
-            env={**image, **role, **self.environment(name)},
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            process_group=0,
-        )
+        with self.log(name).open("wb") as log:
+            process = subprocess.Popen(
+                [*command, *more],
+                env={**image, **role, **self.environment(name)},
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                process_group=0,
+            )
         try:
             yield process
         finally:
             with suppress(ProcessLookupError):
                 process.kill()
-            process.communicate()
+            process.wait()
+
+    def log(self, name: str) -> Path:
+        """What a container said when it was last started."""
+        return self.folder / f"{name}.log"
 
     def costopt(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """A command in the daemon's container, as ECS Exec runs it."""

@@ -110,7 +110,7 @@ resource "google_compute_instance" "daemon" {
     enable-oslogin         = "true"
     google-logging-enabled = "true"
     user-data = templatefile("${path.module}/files/cloud-init.yaml.tftpl", {
-      command     = [for word in local.command : replace(replace(word, "%", "%%"), "$", "$$$$")]
+      command     = [for word in local.command : replace(replace(word, "%", "%%"), "$", "$$")]
       environment = local.environment
       image       = var.image
       run_dir     = local.run_dir

@@ -75,12 +75,14 @@ resource "google_sql_database" "state" {
   instance = google_sql_database_instance.state[0].name
 }
 
-# Known to Terraform while it runs, and in no state file.
-ephemeral "google_secret_manager_secret_version" "password" {
+resource "google_sql_user" "daemon" {
   count = local.postgres ? 1 : 0
 
-  project = var.project
-  secret  = google_secret_manager_secret.password[0].secret_id
+  project             = var.project
+  name                = "costopt"
+  instance            = google_sql_database_instance.state[0].name
+  password_wo         = var.database_password
+  password_wo_version = var.database_password_version
 }
 
 resource "google_secret_manager_secret" "password" {
@@ -104,4 +106,12 @@ resource "google_secret_manager_secret_iam_member" "password" {
   secret_id = google_secret_manager_secret.password[0].secret_id
   role      = "roles/secretmanager.secretAccessor"
   member    = google_service_account.daemon.member
+}
+
+resource "google_secret_manager_secret_version" "password" {
+  count = local.postgres ? 1 : 0
+
+  secret                 = google_secret_manager_secret.password[0].id
+  secret_data_wo         = var.database_password
+  secret_data_wo_version = var.database_password_version
 }

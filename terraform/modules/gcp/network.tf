@@ -64,3 +64,18 @@ resource "google_compute_firewall" "gang" {
     protocol = "all"
   }
 }
+
+# People with the IAM permission reach the daemon's machine through Identity-Aware Proxy.
+resource "google_compute_firewall" "iap" {
+  project                 = var.project
+  name                    = "${var.name}-iap"
+  network                 = google_compute_network.this.id
+  direction               = "INGRESS"
+  source_ranges           = ["35.235.240.0/20"]
+  target_service_accounts = [google_service_account.daemon.email]
+
+  allow {
+    protocol = "tcp"
+    ports    = ["22"]
+  }
+}

@@ -178,6 +178,26 @@ variable "postgres_tier" {
   nullable    = false
 }
 
+variable "database_password" {
+  description = "The password of the database's user where database is postgres; in no state file."
+  type        = string
+  default     = null
+  sensitive   = true
+  ephemeral   = true
+
+  validation {
+    condition     = var.database != "postgres" || try(length(var.database_password) >= 16, false)
+    error_message = "postgres needs a database_password of 16 characters or more."
+  }
+}
+
+variable "database_password_version" {
+  description = "A number to raise with each new database_password."
+  type        = number
+  default     = 1
+  nullable    = false
+}
+
 variable "bucket_name" {
   description = "The store's bucket. Null: project and name, joined by a hyphen."
   type        = string

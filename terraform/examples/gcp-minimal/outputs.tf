@@ -1,0 +1,4 @@
+output "costopt" {
+  description = "Everything that the module tells."
+  value       = module.costopt
+}
