@@ -22,7 +22,7 @@ from costopt.daemon.views import FleetNode
 from costopt.domain.account import Account, AccountGuards
 from costopt.domain.control import ActionKind, Proposal, ProposalState
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.events import DecisionMade, Event, GuardTripped
+from costopt.domain.events import DecisionMade, Event, GuardTripped, JobSubmitted
 from costopt.domain.fleet import NodeState
 from costopt.domain.market import Offer, Pool
 from costopt.domain.submission import JobIntent, Submission
@@ -37,6 +37,7 @@ from tests.sample_run import FIRM, SPOT_A, SPOT_B, SPOT_C, START_AT, sample_even
 
 NOW = START_AT + timedelta(hours=3, minutes=30)
 HOSTILE = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script>\"'&"
+MARKUP = "<img src=x>&amp;<b>"
 RUNNING = "bert-nightly"
 FINISHED = "llama-7b-finetune"
 PAUSED = "vision-sweep-2026-03"
@@ -133,12 +134,16 @@ def _weighed(job: str) -> DecisionMade:
 
 def _strange() -> list[Event]:
     """The sample's first hours, with hostile words wherever a provider or a user may put them."""
-    events: list[Event] = [e for e in sample_events(STRANGE) if e.at <= NOW]
-    tripped = GuardTripped(at=NOW, job=STRANGE, guard=HOSTILE, message=HOSTILE)
-    return [
-        replace(e, policy=HOSTILE, strategy=HOSTILE, unit=HOSTILE) if i == 0 else e  # type: ignore[call-arg]
-        for i, e in enumerate(events)
-    ] + [tripped]
+    events = [_hostile(e) for e in sample_events(STRANGE) if e.at <= NOW]
+    return [*events, GuardTripped(at=NOW, job=STRANGE, guard=HOSTILE, message=HOSTILE)]
+
+
+def _hostile(event: Event) -> Event:
+    if isinstance(event, JobSubmitted):
+        return replace(event, policy=HOSTILE, strategy=HOSTILE, unit=HOSTILE)
+    if getattr(event, "pool", None) == SPOT_A:
+        return replace(event, pool=SPOT_A.replace("us-east-2a", MARKUP))  # type: ignore[call-arg]
+    return event
 
 
 def _node(node_id: str, job: str, *, strikes: bool = False) -> FleetNode:
@@ -172,11 +177,12 @@ def shown(folder: Path, *, fill: bool = True) -> Iterator[Shown]:
     account = Account(tenants=tenants, guards=GUARDS)
     service = Service(registry, ledger, clock, board, Settings(folder), TextLogs(), account)
     app = build_app(Reach(service, tokens, clock, (folder,)), page_routes(service))
-    network = bind_tcp("127.0.0.1:0")
-    host, port = network.getsockname()[:2]
-    daemon = Shown(service, registry, ledger, board, tokens, f"http://{host}:{port}")
+    daemon = Shown(service, registry, ledger, board, tokens, "")
     if fill:
         daemon.fill()
+    network = bind_tcp("127.0.0.1:0")
+    host, port = network.getsockname()[:2]
+    daemon.url = f"http://{host}:{port}"
     server = ApiServer(app, None, network)
     server.start()
     try:
