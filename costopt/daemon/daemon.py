@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from threading import Lock
@@ -204,7 +205,9 @@ class Daemon:
             self._control = None
             for provider in self._providers:
                 provider.close()
-            self._leadership.release()
+            # A server that is down lets the lease run out by itself.
+            with suppress(LedgerError):
+                self._leadership.release()
 
     def _leads(self) -> bool:
         """Stay the leader, or become it; what another one did meanwhile is read anew."""
