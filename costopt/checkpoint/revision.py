@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 
 from costopt.checkpoint.manifest import Origin
 
@@ -19,16 +20,21 @@ def origin(torch_version: str, variables: Mapping[str, str] = os.environ) -> Ori
     """From the environment; the code's revision otherwise from Git in the working directory."""
     return Origin(
         torch_version=torch_version,
-        code_revision=variables.get(CODE_REVISION) or _git_revision(),
+        code_revision=variables.get(CODE_REVISION) or git_revision(),
         data_revision=variables.get(DATA_REVISION) or None,
         policy=variables.get(POLICY) or None,
     )
 
 
-def _git_revision() -> str | None:
-    """The commit, with "-dirty" where files differ from it; None outside of a repository."""
+def git_revision(folder: Path | None = None) -> str | None:
+    """The commit of ``folder``, by default the working directory, with "-dirty" where files differ.
+
+    None outside of a repository.
+    """
     try:
-        found = subprocess.run(GIT, capture_output=True, text=True, timeout=GIT_S, check=False)  # noqa: S603
+        found = subprocess.run(  # noqa: S603
+            GIT, cwd=folder, capture_output=True, text=True, timeout=GIT_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return found.stdout.strip() or None if found.returncode == 0 else None

@@ -17,6 +17,7 @@ from costopt.domain.submission import JobIntent, Submission
 from costopt.engine.spending import month_of
 from costopt.engine.tick import Engine
 from costopt.ledger.summary import JobState, JobSummary
+from costopt.session.provenance import with_provenance
 
 BILL_WITHIN = timedelta(days=1)
 RESUMED = "run"
@@ -114,7 +115,7 @@ class Roll:
     def _add(self, submission: Submission, now: datetime) -> None:
         try:
             known = admitted(submission)
-            job = self._site.fitted(known.job)
+            job = with_provenance(self._site.fitted(known.job), known.policy)
         except CostoptError as error:
             self.troubles[submission.name] = error.message
             return

@@ -27,6 +27,7 @@ from costopt.market.hazard import LearnedHazard
 from costopt.session.cloud import Cloud
 from costopt.session.hazards import catalog_priors, gang_hazard_per_hour
 from costopt.session.learned import Learned
+from costopt.session.provenance import with_provenance
 from costopt.session.release import release_all
 from costopt.session.stop_signals import StopSignals, WakefulClock
 from costopt.session.told_quotas import told_quotas
@@ -137,7 +138,7 @@ def open_run(
     with open_ledger(options.state_dir / LEDGER) as ledger, ledger.exclusive(name):
         submitted, failed = _submission(name, ledger, options)
         clock = cloud.clock(folder, anew=submitted is None)
-        job = _as_submitted(read_job, submitted, cloud)
+        job = with_provenance(_as_submitted(read_job, submitted, cloud), policy)
         hazards = LearnedHazard(catalog_priors(load_catalog()))
         noticed_share = 1.0 if cloud.notice_s > job.checkpoint.save_s else 0.0
         runtime = MailboxRuntime(
