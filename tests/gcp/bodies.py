@@ -87,7 +87,7 @@ class Bodies:
         self._boots[name] = body, body.boot(script)
 
     def preempt(self, name: str) -> None:
-        """Tell the node that it is taken, as its metadata server does, and begin to take it."""
+        """Tell the node that it is taken, as its metadata server does, and take it in 30 s."""
         self._cloud.interrupt(name)
         self._boots[name][0].metadata.say("preempted", "TRUE")
 
