@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,26 @@ class PostgresServer:
         self._call("initdb", "-D", self.data, "-U", ADMIN, "-A", "trust", "--no-sync",
                    "--locale=C", "--encoding=UTF8")  # fmt: skip
         self.start()
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """End the server, and remove the folder, also where the tests are killed."""
+        wait = f"while [ -e /proc/{os.getpid()} ]; do sleep 1; done"
+        stop = f"{self._programs}/pg_ctl -D {self.data} -m immediate stop; rm -rf {self.folder}"
+        watch = subprocess.Popen(
+            ["/bin/sh", "-c", f"{wait}; {stop}"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+            **self._as_user,
+        )
+        try:
+            yield
+        finally:
+            os.killpg(watch.pid, signal.SIGKILL)
+            watch.wait()
 
     def start(self) -> None:
         """Wait until it answers."""
@@ -104,7 +126,8 @@ def postgres() -> Iterator[PostgresServer]:
     server = PostgresServer(programs, folder)
     try:
         server.make()
-        yield server
+        with server.watched():
+            yield server
         server.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)

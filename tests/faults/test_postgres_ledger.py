@@ -60,6 +60,7 @@ from costopt.ledger.postgres import PostgresLedger
 url, name = sys.argv[1:3]
 at = datetime(2026, 1, 1, tzinfo=UTC)
 ledger = PostgresLedger(url)
+parent = os.getppid()
 """
 
 DAEMON = PRELUDE + textwrap.dedent(
@@ -76,7 +77,7 @@ DAEMON = PRELUDE + textwrap.dedent(
 
     threading.Thread(target=renew, daemon=True).start()
     # Once it has led it acts many times without asking again: only the fence is in its way.
-    while True:
+    while os.getppid() == parent:
         try:
             leadership.take()
             for _ in range(20 if leadership.fence is not None else 0):
