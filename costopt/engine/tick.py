@@ -182,7 +182,7 @@ class Engine:
     def _stop(self, name: str, reason: str, now: datetime, *, by_guard: bool = False) -> None:
         stops_now = name in self.stops or self.journal.records[name].over
         if not stops_now and self.journal.records[name].submitted:
-            self._record(stopped(name), now)
+            self._record([stopped(name)], now)
         self.stops.begin(name, reason, now, by_guard=by_guard)
 
     def _converge(self, now: datetime) -> Desired:
@@ -249,29 +249,32 @@ class Engine:
         wanted.sort(key=lambda decision: -self._terms[decision.job].priority)
         decisions = [stopped(d.job) if d.job in self.stops else d for d in wanted]
         decisions = self._admission.admit(decisions, sights, self._terms, now)
-        for decision in decisions:
-            self._record(decision, now)
+        self._record(decisions, now)
         return Desired(tuple(decisions))
 
-    def _record(self, decision: Decision, now: datetime) -> None:
+    def _record(self, decisions: Iterable[Decision], now: datetime) -> None:
+        """Write down what is new, at once: there may be many jobs."""
+        made = (self._made(decision, now) for decision in decisions)
+        self.journal.write(*[event for event in made if event is not None])
+
+    def _made(self, decision: Decision, now: datetime) -> DecisionMade | None:
+        """None where it differs in nothing from the last."""
         record = self.journal.records[decision.job]
         targets = tuple((str(t.pool), t.nodes) for t in decision.targets)
         # Once it stands, that a pool is no longer left alone is no news.
         cooled = record.rule == COOLDOWN and decision.rule is None
         if targets == record.targets and (cooled or decision.rule == record.rule):
-            return
+            return None
         weighed = decision.alternatives if self.settings.explain else ()
-        self.journal.write(
-            DecisionMade(
-                at=now,
-                job=decision.job,
-                decision_id=f"{decision.job}-d{record.decision_count + 1}",
-                targets=targets,
-                reason=decision.reason,
-                rule=decision.rule,
-                slack_s=decision.slack_s,
-                alternatives=tuple((a.choice, a.value_usd, a.note) for a in weighed),
-            )
+        return DecisionMade(
+            at=now,
+            job=decision.job,
+            decision_id=f"{decision.job}-d{record.decision_count + 1}",
+            targets=targets,
+            reason=decision.reason,
+            rule=decision.rule,
+            slack_s=decision.slack_s,
+            alternatives=tuple((a.choice, a.value_usd, a.note) for a in weighed),
         )
 
     def _actual(self) -> Actual:
