@@ -37,6 +37,7 @@ soak: $(VENV)/.dev  ## 100,000 made-up markets, 10,000 kills while saving, 1,000
 	COSTOPT_KILLS=10000 $(BIN)/python -m pytest tests/faults/test_checkpoint_kill.py
 	COSTOPT_ELASTIC_EVENTS=1000 $(BIN)/python -m pytest tests/faults/test_train_torture.py
 	COSTOPT_DAEMON_KILLS=1000 $(BIN)/python -m pytest -s tests/faults/test_daemon_torture.py
+	COSTOPT_TERRAFORM_COMPLETE=1 $(BIN)/python -m pytest tests/terraform/test_aws_complete.py
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

@@ -210,7 +210,77 @@ def test_the_daemon_that_terraform_describes_runs_a_job(deployed: Deployment) ->
     bodies = Bodies(deployed.cloud, deployed.folder / "disks")
     role = enforced.environment
 
-    def ended(deployed: Deployment, name: str, role: Mapping[str, str], *more: str) -> str:
+    def wait(holds: Callable[[], bool], what: str) -> None:
+        try:
+            wait_until(lambda: holds() or daemon.poll() is not None, what, PATIENCE_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{story(deployed, enforced)}") from None
+        assert daemon.poll() is None, story(deployed, enforced)
+
+    try:
+        with deployed.started("daemon", role) as daemon:
+            wait(lambda: deployed.costopt("mode").returncode == 0, "an answer")
+            wait(lambda: healthy(deployed), "the container's health check")
+            assert ended(deployed, "jobs", role) == "tiny\n"
+            assert ended(deployed, "jobs", role) == "", "handed in once"
+            wait(lambda: bool(of(deployed, ev.DecisionMade)), "a decision")
+            assert not deployed.cloud.alive(), "it observes"
+            assert deployed.costopt("mode", "enforce").returncode == 0
+            wait(lambda: bool(of(deployed, ev.TrainingStarted)), "training")
+            (node,) = deployed.cloud.alive()
+            deployed.cloud.interrupt(node)
+            wait(lambda: bool(of(deployed, ev.InterruptionNoticed)), "notice")
+            deployed.cloud.strike(node)
+            wait(lambda: bool(of(deployed, ev.JobFinished)), "finish")
+            wait(lambda: not deployed.cloud.alive(), "ends of nodes")
+            lines = ended(deployed, "metrics", role, "--once").splitlines()
+            filtered(deployed, [json.loads(line) for line in lines])
+            daemon.terminate()
+            assert daemon.wait(PATIENCE_S) == 0, story(deployed, enforced)
+            assert no_traceback(deployed.log("daemon").read_text())
+    finally:
+        bodies.close()
+        deployed.cloud.faults.reset()
+    assert not enforced.refused
+    used = ("ec2:RunInstances", "ec2:TerminateInstances", "iam:PassRole", "sqs:ReceiveMessage")
+    assert all(enforced.allowed[action] for action in used), enforced.allowed
+
+
+def test_destroy_refuses_while_nodes_live_and_then_leaves_nothing(deployed: Deployment) -> None:
+    if shutil.which("aws") is None:
+        pytest.skip("the AWS CLI is not installed: destroy was not tried")
+    ec2, place = deployed.cloud.client("ec2"), deployed.place
+    tags = [{"Key": "costopt:owner", "Value": "costopt"}]
+    started = ec2.run_instances(
+        ImageId=ec2.describe_images(Owners=["self"])["Images"][0]["ImageId"],
+        InstanceType=TYPE,
+        MinCount=1,
+        MaxCount=1,
+        TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
+    )
+    node = started["Instances"][0]["InstanceId"]
+    arguments = ("destroy", "-auto-approve", "-refresh=false", "-parallelism=30")
+    refused = deployed.workspace.attempt(place, *arguments)
+    assert refused.returncode != 0
+    assert node in refused.stdout + refused.stderr
+    assert deployed.containers(), "the daemon is still there to end its nodes"
+    ec2.terminate_instances(InstanceIds=[node])
+    empty(deployed.cloud.client("s3"), deployed.outputs()["bucket"])
+    deployed.workspace.run(place, *arguments)
+    assert deployed.workspace.run(place, "state", "list") == ""
+    assert not deployed.cloud.client("s3").list_buckets()["Buckets"]
+
+
+def of(deployed: Deployment, kind: type[Any]) -> list[Any]:
+    """The daemon's events of one kind."""
+    path = Path(f"{deployed.folder}/var/lib/costopt/ledger.sqlite")
+    if not path.exists():
+        return []
+    with open_ledger(path, create=False) as ledger:
+        return [r.event for r in ledger.events() if isinstance(r.event, kind)]
+
+
+def ended(deployed: Deployment, name: str, role: Mapping[str, str], *more: str) -> str:
     """What a container says that ends by itself, and well; notes apart."""
     with deployed.started(name, role, *more) as process:
         code = process.wait(PATIENCE_S)

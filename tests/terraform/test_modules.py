@@ -1,0 +1,151 @@
+"""The modules as text: formatted, described, valid, and at one with costopt."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import hcl2
+import pytest
+import yaml
+
+from costopt_gcp.roles import DAEMON, STORE
+from tests.terraform.readme import MODULES, blocks, generated
+from tests.terraform.workspace import SOURCE, Workspace, missing
+
+EXAMPLES = ("aws-minimal", "aws-complete", "gcp-minimal", "gcp-complete")
+needs_provider = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+needs_terraform = pytest.mark.skipif(
+    shutil.which("terraform") is None, reason="terraform is not installed: nothing was rendered"
+)
+group = pytest.mark.xdist_group("terraform-modules")
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return Workspace.copy(tmp_path_factory.mktemp("modules") / "copy", AWS_REGION="us-east-1")
+
+
+@needs_terraform
+@group
+def test_everything_is_formatted(workspace: Workspace) -> None:
+    assert workspace.run(".", "fmt", "-check", "-recursive") == ""
+
+
+@needs_provider
+@group
+@pytest.mark.parametrize("example", ["aws-minimal", "aws-complete"])
+def test_examples_are_valid(workspace: Workspace, example: str) -> None:
+    workspace.init(f"examples/{example}")
+    assert "Success!" in workspace.run(f"examples/{example}", "validate")
+
+
+@needs_provider
+@group
+def test_variables_and_what_follows_from_them(workspace: Workspace) -> None:
+    """With a mocked provider: terraform/modules/aws/tests."""
+    workspace.init("modules/aws")
+    said = workspace.run("modules/aws", "test")
+    assert "0 failed" in said
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.tf")), ids=lambda p: str(p.parent.name))
+def test_files_are_read_by_another_parser(path: Path) -> None:
+    with path.open(encoding="utf-8") as file:
+        assert hcl2.load(file)
+
+
+@pytest.mark.parametrize("place", [*MODULES, *(f"examples/{each}" for each in EXAMPLES)])
+def test_variables_are_typed_and_described_and_so_are_outputs(place: str) -> None:
+    folder = SOURCE / place
+    for name, body in blocks(folder, "variable").items():
+        assert {"type", "description"} <= body.keys(), name
+    for name, body in blocks(folder, "output").items():
+        assert "description" in body, name
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_readmes_tell_every_input_and_output(module: str) -> None:
+    text = (SOURCE / module / "README.md").read_text(encoding="utf-8")
+    assert generated(SOURCE / module) in text, "run python -m tests.terraform.readme"
+
+
+@pytest.mark.parametrize("script", sorted(SOURCE.rglob("*.sh")), ids=lambda p: p.parts[-3])
+def test_scripts_parse(script: Path) -> None:
+    assert subprocess.run(["sh", "-n", script], capture_output=True).returncode == 0
+
+
+def test_gcp_roles_have_the_permissions_that_the_adapter_names() -> None:
+    said = _locals(SOURCE / "modules/gcp/roles.tf")
+    assert _list(said["store_permissions"]) == list(STORE)
+    daemon = [*_list(said["daemon_permissions"]), *_list(said["act_as_permissions"])]
+    assert sorted(daemon) == sorted(DAEMON)
+
+
+@needs_terraform
+@group
+@pytest.mark.parametrize("secret", ["", "projects/p/secrets/s"])
+def test_gcp_machines_start_what_they_should(workspace: Workspace, secret: str) -> None:
+    said = _rendered(
+        workspace,
+        "modules/gcp/files/cloud-init.yaml.tftpl",
+        'command = ["sh", "-c", "echo \\"$$X\\" && y", "z"], environment = { A = "{\\"b\\": 1}" }, '
+        'image = "reg/costopt:1", run_dir = "/run/costopt", state_dir = "/var/lib/costopt", '
+        f'user_id = 10001, secret = "{secret}"',
+    )
+    files = {each["path"]: each["content"] for each in yaml.safe_load(said)["write_files"]}
+    assert files["/etc/costopt/environment"] == 'A={"b": 1}\n'
+    prepare = files["/etc/costopt/prepare"]
+    assert ("PGPASSWORD" in prepare) is bool(secret)
+    assert subprocess.run(["bash", "-n"], input=prepare, text=True).returncode == 0
+    unit = files["/etc/systemd/system/costopt.service"]
+    assert "\nExecStop=" in unit
+    assert 'reg/costopt:1 \\\n  "sh" "-c" "echo \\"$$X\\"' in unit
+
+
+@needs_terraform
+@group
+@pytest.mark.parametrize("files", ["", "fs-1"])
+def test_aws_instances_start_what_they_should(workspace: Workspace, files: str) -> None:
+    said = _rendered(
+        workspace,
+        "modules/aws/files/instance.sh.tftpl",
+        "commands = { daemon = \"'sh' '-c' 'x'\" }, environment = { A = \"1\" }, "
+        'image = "r/c:1", '
+        'access_point_id = "ap", log_group = "/costopt", region = "us-east-1", user_id = 10001, '
+        'run_dir = "/run/costopt", state_dir = "/var/lib/costopt", '
+        f'secret_arn = "{"" if files else "arn"}", file_system_id = "{files}"',
+    )
+    assert subprocess.run(["bash", "-n"], input=said, text=True).returncode == 0
+    assert ("amazon-efs-utils" in said) is bool(files)
+    assert ("PGPASSWORD" in said) is not bool(files)
+
+
+def _rendered(workspace: Workspace, template: str, variables: str) -> str:
+    path = workspace.folder / template
+    empty = workspace.folder / "empty"
+    empty.mkdir(exist_ok=True)
+    done = subprocess.run(
+        ["terraform", "console"],
+        input=f'base64encode(templatefile("{path}", {{ {variables} }}))\n',
+        cwd=empty,
+        env={**os.environ, "TF_CLI_CONFIG_FILE": os.devnull, "CHECKPOINT_DISABLE": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    import base64
+
+    return base64.b64decode(done.stdout.strip().strip('"')).decode()
+
+
+def _locals(path: Path) -> dict[str, Any]:
+    with path.open(encoding="utf-8") as file:
+        return {key: value for block in hcl2.load(file)["locals"] for key, value in block.items()}
+
+
+def _list(values: list[str]) -> list[str]:
+    return [value.strip('"') for value in values]
