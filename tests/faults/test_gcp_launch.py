@@ -78,6 +78,8 @@ def test_a_restarted_controller_finds_the_nodes_of_a_lost_answer(
     nodes = project.connect().launch(project.request(2))
     assert [node.node_id for node in nodes] == project.cloud.instances.alive()
     assert len(nodes) == 2
+    kinds = [operation.kind for operation in project.cloud.operations.all]
+    assert kinds.count("bulkInsert") == 1
 
 
 def test_a_node_that_came_and_went_unseen_is_not_launched_again(project: NewAccount) -> None:
@@ -253,6 +255,7 @@ def test_ending_and_listing_may_fail_once(project: NewAccount, call: str, fault:
 def test_operations_that_cannot_be_read_end_no_node(project: NewAccount) -> None:
     """Whether it was preempted or deleted decides what it costs and what is learned of the pool."""
     (node,) = project.provider.launch(project.request())
+    project.clock.sleep(1000)
     project.cloud.interrupt(node.node_id)
     project.clock.sleep(31)
     project.cloud.faults.on("zoneOperations.list", fail)

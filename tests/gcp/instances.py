@@ -120,6 +120,8 @@ class Instances:
     def _make(self, zone: str, asked: Mapping[str, Any], names: list[str]) -> Errors:
         if self.operation_errors:
             return self.operation_errors
+        if any((zone, name) in self.all for name in names):
+            return [("RESOURCE_ALREADY_EXISTS", f"The resource '{names[0]}' already exists")]
         properties = asked["instanceProperties"]
         kind, spot = properties["machineType"], properties["scheduling"]["provisioningModel"]
         if spot == "SPOT":
