@@ -126,6 +126,8 @@ class Fault(StrEnum):
 
 
 DELAYS_S = {Fault.LATE: (1.0, 240.0), Fault.VERY_LATE: (400.0, 1500.0), Fault.TWICE: (1.0, 900.0)}
+OLDEST = timedelta(minutes=4)
+"""An answer that is older is none: the engine takes no listing to be older than its grace time."""
 
 
 @dataclass
@@ -140,7 +142,7 @@ class Line:
     chances: random.Random = field(default_factory=lambda: random.Random(0))
     suffered: int = 0
     _under_way: list[tuple[datetime, Callable[[], object]]] = field(default_factory=list)
-    _told: dict[str, Any] = field(default_factory=dict)
+    _told: dict[str, tuple[datetime, Any]] = field(default_factory=dict)
 
     @property
     def names(self) -> frozenset[str]:
@@ -188,11 +190,13 @@ class Line:
         self.deliver()
         fault = self._fault()
         if fault is Fault.OUT_OF_ORDER and call in self._told:
-            # The answer to the call before: it overtook nothing newer, it is only old.
-            return cast("T", self._told[call])
+            told_at, told = self._told[call]
+            if self.clock.now() - told_at <= OLDEST:
+                return cast("T", told)
         if fault not in (None, Fault.TWICE, Fault.OUT_OF_ORDER):
             raise ProviderUnavailableError(f"{call}: no answer")
-        self._told[call] = told = answer()
+        told = answer()
+        self._told[call] = self.clock.now(), told
         return told
 
     def _told_to(self, call: str, work: Callable[[], T]) -> T:
