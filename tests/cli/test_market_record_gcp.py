@@ -34,4 +34,5 @@ def test_spot_prices_of_every_zone_are_written_down(
         if pool.capacity_type.interruptible
     }
     # Before the first price that Google tells nothing is known, and nothing is made up.
-    assert spot == dict.fromkeys(("us-central1-a", "us-central1-b"), [None, 0.2, 0.3])
+    prices = [None, 0.2, 0.3]
+    assert spot == {"us-central1-a": prices, "us-central1-b": prices}
