@@ -107,7 +107,9 @@ def requests_of(call: Call) -> Iterator[Asked]:
                 yield "ec2:TerminateInstances", _ec2("instance", instance_id), context
         case "sqs", _:
             queue = call.content.get("QueueUrl", "").rpartition("/")[2]
-            yield f"sqs:{call.action}", f"arn:aws:sqs:{call.region}:123456789012:{queue}", {}
+            # A batch needs the permission of its single call.
+            action = call.action.removesuffix("Batch")
+            yield f"sqs:{action}", f"arn:aws:sqs:{call.region}:123456789012:{queue}", {}
         case service, action:
             yield f"{service}:{action}", "*", {}
 

@@ -124,7 +124,7 @@ def test_what_it_starts_is_a_command_that_takes_its_environment() -> None:
         if key.startswith(prefix):
             assert key.removeprefix(prefix).lower() in options
     (volume,) = told("VOLUME")
-    assert json.loads(volume) == [STATE]
+    assert json.loads(volume) == ["/run/costopt", STATE]
     assert environment()["COSTOPT_STATE_DIR"] == STATE
     assert told("STOPSIGNAL") == ["SIGTERM"]
 

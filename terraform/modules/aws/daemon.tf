@@ -16,6 +16,8 @@ locals {
       COSTOPT_SERVER           = local.server
       COSTOPT_STATE_DIR        = local.state_dir
       HOME                     = local.run_dir
+      MPLCONFIGDIR             = "${local.run_dir}/matplotlib"
+      TMPDIR                   = local.run_dir
       XDG_CACHE_HOME           = "${local.run_dir}/cache"
     },
     length(var.jobs) > 0 ? { COSTOPT_DEPLOYED = "${aws_s3_bucket.store.bucket}/${local.deployed}${local.state_dir}/${local.deployed}" } : {},

@@ -35,7 +35,6 @@ locals {
         stopTimeout = 120
         mountPoints = [
           { sourceVolume = "run", containerPath = local.run_dir, readOnly = false },
-          { sourceVolume = "tmp", containerPath = "/tmp", readOnly = false },
           { sourceVolume = "state", containerPath = local.state_dir, readOnly = false },
         ]
         logConfiguration = {
@@ -85,10 +84,6 @@ resource "aws_ecs_task_definition" "daemon" {
 
   volume {
     name = "run"
-  }
-
-  volume {
-    name = "tmp"
   }
 
   volume {
