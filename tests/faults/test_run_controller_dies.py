@@ -15,15 +15,29 @@ from tests.live_run import FIRM, Place, controlled, no_traceback, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
-# Again and again, so that a notice comes while a controller lives, however slow the machine is.
+EACH_S, OVERLAP_S, LAST_S = 2400, 100, 28_800
+
+# One of two pools at a time, in turn: a notice comes every eight seconds of the wall, whenever the
+# controller that is to hear it has come back.
 TAKES = {
-    "a/g4dn.xlarge/spot": ((0, 2, 0.26), (1500, 0, 0.26), (4400, 2, 0.26), (6000, 0, 0.26)),
-    "b/g4dn.xlarge/spot": ((0, None, None), (1400, 2, 0.25), (4500, 0, 0.25), (9000, 2, 0.25)),
+    "a/g4dn.xlarge/spot": tuple(
+        state
+        for at in range(0, LAST_S, 2 * EACH_S)
+        for state in ((at, 2, 0.26), (at + EACH_S, 0, 0.26))
+    ),
+    "b/g4dn.xlarge/spot": (
+        (0, None, None),
+        *(
+            state
+            for at in range(EACH_S, LAST_S, 2 * EACH_S)
+            for state in ((at - OVERLAP_S, 2, 0.25), (at + EACH_S, 0, 0.25))
+        ),
+    ),
 }
 
 
 def test_a_run_survives_kills_of_its_controller(tmp_path: Path) -> None:
-    place = Place(tmp_path, nodes=2, steps=110).write(TAKES | FIRM)
+    place = Place(tmp_path, nodes=2, steps=150).write(TAKES | FIRM)
     points = {
         "a launch was intended": lambda: bool(place.of(ev.LaunchIntended)),
         "a gang was formed": lambda: bool(place.of(ev.GangFormed)),
