@@ -36,7 +36,7 @@ pytestmark = [
 ]
 
 TYPE = "g4dn.xlarge"
-STEPS = 30
+STEPS = 200
 PATIENCE_S = 60.0
 MODULE = """
   instance_types   = ["{type}"]
@@ -233,6 +233,7 @@ def test_the_daemon_that_terraform_describes_runs_a_job(deployed: Deployment) ->
             deployed.cloud.strike(node)
             wait(lambda: bool(of(deployed, ev.JobFinished)), "finish")
             wait(lambda: not deployed.cloud.alive(), "ends of nodes")
+            assert len(of(deployed, ev.NodeLaunched)) == 2
             lines = ended(deployed, "metrics", role, "--once").splitlines()
             filtered(deployed, [json.loads(line) for line in lines])
             daemon.terminate()
@@ -240,6 +241,7 @@ def test_the_daemon_that_terraform_describes_runs_a_job(deployed: Deployment) ->
             assert no_traceback(deployed.log("daemon").read_text())
     finally:
         bodies.close()
+        deployed.cloud.launches.reset()
         deployed.cloud.faults.reset()
     assert not enforced.refused
     used = ("ec2:RunInstances", "ec2:TerminateInstances", "iam:PassRole", "sqs:ReceiveMessage")
@@ -250,6 +252,7 @@ def test_destroy_refuses_while_nodes_live_and_then_leaves_nothing(deployed: Depl
     if shutil.which("aws") is None:
         pytest.skip("the AWS CLI is not installed: destroy was not tried")
     ec2, place = deployed.cloud.client("ec2"), deployed.place
+    bucket = deployed.outputs()["bucket"]
     tags = [{"Key": "costopt:owner", "Value": "costopt"}]
     started = ec2.run_instances(
         ImageId=ec2.describe_images(Owners=["self"])["Images"][0]["ImageId"],
@@ -265,7 +268,7 @@ def test_destroy_refuses_while_nodes_live_and_then_leaves_nothing(deployed: Depl
     assert node in refused.stdout + refused.stderr
     assert deployed.containers(), "the daemon is still there to end its nodes"
     ec2.terminate_instances(InstanceIds=[node])
-    empty(deployed.cloud.client("s3"), deployed.outputs()["bucket"])
+    empty(deployed.cloud.client("s3"), bucket)
     deployed.workspace.run(place, *arguments)
     assert deployed.workspace.run(place, "state", "list") == ""
     assert not deployed.cloud.client("s3").list_buckets()["Buckets"]
