@@ -68,4 +68,4 @@ def test_the_complete_example_comes_and_goes(tmp_path: Path) -> None:
         keys = {each["Key"] for each in listed["Contents"]}
         assert "deployed/finetune/files/train.py" in keys
         workspace.run(PLACE, "destroy", "-auto-approve", "-refresh=false", "-parallelism=30")
-        assert workspace.run(PLACE, "state", "list") == ""
+        assert "values" not in json.loads(workspace.run(PLACE, "show", "-json"))
