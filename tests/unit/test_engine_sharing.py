@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costopt.engine.sharing import Limit, Wish, share
+from costopt.engine.sharing import Wish, share
+from costopt.engine.tally import Limit
 
 NODES: Limit = ("q", "nodes")
 GPUS: Limit = ("q", "GPUs")
