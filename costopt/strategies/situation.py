@@ -7,15 +7,11 @@ from datetime import datetime, timedelta
 
 from costopt.domain.interval import checkpoint_interval_s
 from costopt.domain.view import JobView, View
-from costopt.strategies.option import Option
+from costopt.strategies.option import EXPECTED_HAZARD_PER_HOUR, Option
 from costopt.strategies.reserve import seconds_left, seconds_to_finish, start_left_s
 
 MOST_STEPS = 720
 """A run to the deadline is cut into no more steps than this: 5 days of 10 minutes."""
-
-EXPECTED_HAZARD_PER_HOUR = 0.39
-"""Interruptions per hour of capacity in the public records that the prior is fitted on, 2,247 in
-5,832 h; it says how much work there may be between two saves."""
 
 
 class Situation:

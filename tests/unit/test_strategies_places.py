@@ -10,22 +10,25 @@ import pytest
 
 from costopt.domain.account import Account
 from costopt.domain.job import DataLocation, Job, Phase, Throughput, ThroughputPoint
-from costopt.domain.market import CapacityType
+from costopt.domain.market import CapacityType, Pool
 from costopt.domain.quota import Quota
 from costopt.domain.tenant import Tenant
 from costopt.domain.transfer import Transfer, transfers_of
+from costopt.domain.view import Target
 from costopt.engine.tick import Engine
 from costopt.optimize.request import PlanRequest
+from costopt.strategies.adaptive import Adaptive
 from costopt.strategies.milp import Milp
 from costopt.strategies.option import Option, options, safe
 from costopt.strategies.reserve import seconds_to_finish
 from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, Follow, Scene, always, task
 from tests.market_fixtures import after
-from tests.strategy_fixtures import look, offer
+from tests.strategy_fixtures import look, nodes_in, offer, only
 
 ELSEWHERE = "gcp/us-central1"
 WAY = Transfer(0.12, 8.589934592, "made up")
 RESERVED = SAFE.on(CapacityType.RESERVED)
+FAR = Pool("gcp", "us-central1", "us-central1-a", SPOT_A.instance_type, CapacityType.SPOT)
 
 
 def with_data(size_gib: float = 600.0) -> Job:
@@ -47,6 +50,27 @@ def test_a_start_fetches_the_data_and_the_shield_waits_for_them() -> None:
     assert far.start_s == pytest.approx(job.overhead_s + 600.0)
     late_s = seconds_to_finish(far, job, HOUR_S) - seconds_to_finish(near, job, HOUR_S)
     assert late_s == pytest.approx(600.0)
+
+
+@pytest.mark.parametrize(("size_gib", "chosen"), [(1.0, FAR), (600.0, SPOT_A)])
+def test_dollars_for_moving_data_count_where_a_strategy_weighs_pools(
+    size_gib: float, chosen: Pool
+) -> None:
+    data = DataLocation("s3://data", size_gib, "aws/us-east-1")
+    job = replace(task(deadline_s=16 * HOUR_S), data=data)
+    offers = [offer(SPOT_A, 2.0), offer(FAR, 1.5), offer(SAFE, 8.0)]
+    ways = {("aws/us-east-1", ELSEWHERE): replace(WAY, gbps=None)}
+    view = replace(look(job, offers), transfers=ways)
+    assert only(Adaptive().decide(view)).targets == (Target(chosen, 1),)
+
+
+def test_where_the_gang_runs_the_data_are() -> None:
+    data = DataLocation("s3://data", 600.0, "aws/us-east-1")
+    job = replace(task(deadline_s=16 * HOUR_S), data=data)
+    ways = {("aws/us-east-1", ELSEWHERE): WAY}
+    view = replace(look(job, [offer(FAR, 1.5)], nodes=nodes_in(FAR)), transfers=ways)
+    (option,) = options(view, view.jobs[0])
+    assert option.score_usd_per_hour == pytest.approx(1.5)
 
 
 def test_a_pool_to_which_no_transfer_has_a_price_is_no_option() -> None:
