@@ -99,6 +99,14 @@ def wait_for(what: str, provider: ProcessProvider, node_id: str) -> Node:
     raise AssertionError(f"{node_id} did not end as {what}")
 
 
+def wait_until_gone(process: tuple[int, int]) -> None:
+    """A process that was killed takes a moment to die."""
+    deadline = time.monotonic() + PATIENCE_S
+    while is_running(*process):
+        assert time.monotonic() < deadline, f"process {process[0]} lives on"
+        time.sleep(0.02)
+
+
 def agent(provider: ProcessProvider, node: Node) -> tuple[int, int]:
     fields = json.loads((provider.host.folder(node.node_id) / "node.json").read_text())
     return fields["pid"], fields["started_ticks"]
@@ -120,10 +128,10 @@ def test_a_notice_is_a_file_and_a_strike_is_sigkill(folder: Path) -> None:
         clock.at = START + timedelta(minutes=60)
         ended = wait_for("interrupted", provider, goes.node_id)
         assert ended.ended_at == START + timedelta(hours=1)
-        assert not is_running(*agent(provider, goes))
+        wait_until_gone(agent(provider, goes))
         assert is_running(*agent(provider, stays))
         provider.terminate(stays.node_id)
-        assert not is_running(*agent(provider, stays))
+        wait_until_gone(agent(provider, stays))
 
 
 def test_a_node_that_dies_by_itself_has_failed(folder: Path) -> None:
@@ -156,7 +164,7 @@ def test_a_strike_that_nobody_saw_is_applied_on_return(folder: Path) -> None:
     with controller(clock, folder) as provider:
         ended = wait_for("interrupted", provider, goes.node_id)
         assert ended.ended_at == START + timedelta(hours=1)
-        assert not is_running(*process)
+        wait_until_gone(process)
         states = {node.node_id: node.state for node in provider.nodes("me")}
         assert states[stays.node_id] is NodeState.RUNNING
 
@@ -169,7 +177,7 @@ def test_half_a_launch_is_undone_and_done_again(folder: Path) -> None:
     with controller(clock, folder) as provider:
         both = launch(provider, 2)
         assert half.node_id not in {node.node_id for node in both}
-        assert not is_running(*process)
+        wait_until_gone(process)
     with controller(clock, folder) as provider:
         assert launch(provider, 2) == both
 
@@ -184,7 +192,7 @@ def test_a_launch_whose_process_was_never_known_has_failed(folder: Path) -> None
     with controller(clock, folder) as provider:
         (found,) = provider.nodes("me")
         assert found.end_cause is EndCause.FAILED
-        assert not is_running(*process)
+        wait_until_gone(process)
 
 
 def test_bad_options_are_named(tmp_path: Path) -> None:
