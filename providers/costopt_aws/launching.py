@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from costopt.domain.backoff import Backoff
 from costopt.domain.errors import (
     BadRequestError,
     ForbiddenError,
@@ -19,7 +21,6 @@ from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.market import CapacityType, Pool
 from costopt_aws import tags
 from costopt_aws.authorization import with_missing_action
-from costopt_aws.backoff import Backoff
 from costopt_aws.capacity_blocks import CapacityBlocks
 from costopt_aws.clients import Clients
 from costopt_aws.errors import asking, code_of
@@ -34,6 +35,8 @@ from costopt_aws.zones import Zones
 
 PriceOf = Callable[[Pool, datetime], float | None]
 """What a node of a pool costs now, in dollars per hour; None where that is not known."""
+
+_SIZE = re.compile(r"(\d+)xlarge")
 
 CHANGED = "IdempotentParameterMismatch"
 ENDED_BEFORE = "IdempotentInstanceTerminated"
@@ -76,7 +79,7 @@ class Launcher:
         self._price_of = price_of
         self._templates = LaunchTemplates(clients)
         self._groups = PlacementGroups(clients)
-        self._backoff = Backoff()
+        self._backoff = Backoff(_family, _size)
         self._in_doubt: set[str] = set()
 
     def launch(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
@@ -235,3 +238,14 @@ class Launcher:
                 f"{pool}: not visible in the region yet: {error.message}"
             )
         return error
+
+
+def _family(instance_type: str) -> str:
+    return instance_type.partition(".")[0]
+
+
+def _size(request: LaunchRequest) -> float:
+    """Nodes times the size in the instance type's name, where 1 is an "xlarge"."""
+    size = request.pool.instance_type.partition(".")[2]
+    multiple = _SIZE.fullmatch(size)
+    return request.nodes * (float(multiple[1]) if multiple else 1.0)

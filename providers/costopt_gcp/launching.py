@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
+from costopt.domain.backoff import Backoff
 from costopt.domain.errors import (
     BadRequestError,
     ForbiddenError,
@@ -18,7 +20,6 @@ from costopt.domain.errors import (
 from costopt.domain.fleet import LaunchRequest, Node, NodeState
 from costopt.domain.market import CapacityType, Pool
 from costopt_gcp import labels
-from costopt_gcp.backoff import Backoff
 from costopt_gcp.clients import Clients
 from costopt_gcp.endings import Endings
 from costopt_gcp.errors import EXISTS, asking, code_of
@@ -64,7 +65,7 @@ class Launcher:
         self._bootstrap = bootstrap
         self._price_of = price_of
         self._notice_s = notice_s
-        self._backoff = Backoff()
+        self._backoff = Backoff(kind=str, size=attrgetter("nodes"))
         self._in_doubt: set[str] = set()
         self._failed: Counter[str] = Counter()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from threading import Lock
@@ -14,36 +15,39 @@ FIRST_S = 30.0
 MOST_S = 900.0
 
 Place = tuple[str, str, str, CapacityType | None]
-"""(region, zone or "", instance type or "", capacity type)"""
+"""(region, zone or "", what is short there or "", capacity type)"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    """What was refused: requests for at least as many nodes wait until then."""
+    """What was refused: requests at least as large wait until then."""
 
     until: datetime
     times: int
-    nodes: int
+    size: float
     why: str
 
 
 class Backoff:
     """Waits that double, from half a minute to a quarter of an hour, until a launch succeeds.
 
-    No capacity concerns an instance type in a zone, a quota one in a region, throttling all
-    launches in a region. Fewer nodes than were refused may be asked for at any time.
+    No capacity concerns a ``kind`` of machine in a zone, a quota one in a region, throttling all
+    launches in a region. A smaller request, by ``size``, than the one that was refused may be made
+    at any time. ``kind`` is that of an instance type, such as its family.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kind: Callable[[str], str], size: Callable[[LaunchRequest], float]) -> None:
+        self._kind = kind
+        self._size = size
         self._waits: dict[Place, _Wait] = {}
         self._lock = Lock()
 
     def check(self, request: LaunchRequest, now: datetime) -> None:
         """Raise what was answered before, where it is too early to ask again."""
         with self._lock:
-            waits = [(kind, self._waits.get(place)) for kind, place in _places(request)]
+            waits = [(kind, self._waits.get(place)) for kind, place in self._places(request)]
         for kind, wait in waits:
-            if wait is None or now >= wait.until or request.nodes < wait.nodes:
+            if wait is None or now >= wait.until or self._size(request) < wait.size:
                 continue
             raise kind(
                 f"{request.pool}: not asked, for a launch was refused before ({wait.why}); "
@@ -52,7 +56,7 @@ class Backoff:
 
     def refused(self, request: LaunchRequest, error: ProviderError, now: datetime) -> None:
         """Take note of a refusal; other errors than the three above are none."""
-        for kind, place in _places(request):
+        for kind, place in self._places(request):
             if isinstance(error, kind):
                 with self._lock:
                     self._extend(place, request, error, now)
@@ -60,7 +64,7 @@ class Backoff:
     def launched(self, request: LaunchRequest) -> None:
         """Take note of a success: there is capacity again."""
         with self._lock:
-            for _, place in _places(request):
+            for _, place in self._places(request):
                 self._waits.pop(place, None)
 
     def _extend(
@@ -68,17 +72,18 @@ class Backoff:
     ) -> None:
         before = self._waits.get(place)
         times = 0 if before is None else before.times + 1
-        nodes = 0 if isinstance(error, ThrottledError) else request.nodes
+        wait_s = min(MOST_S, FIRST_S * 2.0**times)
+        size = 0.0 if isinstance(error, ThrottledError) else self._size(request)
         if before is not None:
-            nodes = min(nodes, before.nodes)
-        until = now + timedelta(seconds=min(MOST_S, FIRST_S * 2.0**times))
-        self._waits[place] = _Wait(until, times, nodes, type(error).__name__.removesuffix("Error"))
+            size = min(size, before.size)
+        until = now + timedelta(seconds=wait_s)
+        self._waits[place] = _Wait(until, times, size, type(error).__name__.removesuffix("Error"))
 
-
-def _places(request: LaunchRequest) -> tuple[tuple[type[ProviderError], Place], ...]:
-    pool = request.pool
-    return (
-        (NoCapacityError, (pool.region, pool.zone, pool.instance_type, pool.capacity_type)),
-        (QuotaExceededError, (pool.region, "", pool.instance_type, pool.capacity_type)),
-        (ThrottledError, (pool.region, "", "", None)),
-    )
+    def _places(self, request: LaunchRequest) -> tuple[tuple[type[ProviderError], Place], ...]:
+        pool = request.pool
+        kind = self._kind(pool.instance_type)
+        return (
+            (NoCapacityError, (pool.region, pool.zone, kind, pool.capacity_type)),
+            (QuotaExceededError, (pool.region, "", kind, pool.capacity_type)),
+            (ThrottledError, (pool.region, "", "", None)),
+        )
