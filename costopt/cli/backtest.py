@@ -13,6 +13,7 @@ from costopt.cli.options import (
     complete_policy,
     durations_s,
     job_argument,
+    notice_option,
     past_s,
 )
 from costopt.cli.output import output_option
@@ -63,10 +64,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     "--over-gaps", is_flag=True,
     help="Let windows lie over gaps of the record, as if there were no capacity in them.",
 )  # fmt: skip
-@click.option(
-    "--notice", "notice_s", type=click.FloatRange(min=0), default=120.0,
-    help="Seconds from an interruption's notice to its strike.",
-)  # fmt: skip
+@notice_option
 @click.option(
     "--forecasts",
     is_flag=True,

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import click
 
-from costopt.cli.options import account_option, carbon_option, forecasts_option, instant
+from costopt.cli.options import (
+    account_option,
+    begin_option,
+    carbon_option,
+    forecasts_option,
+    notice_option,
+    rented_option,
+    speed_option,
+    tick_option,
+)
 from costopt.cli.state import state_dir_option
 
 LISTEN = "127.0.0.1:8420"
@@ -17,41 +26,16 @@ NEEDED = ("apscheduler", "jinja2", "prometheus_client", "sqlalchemy", "starlette
 @click.command()
 @state_dir_option
 @account_option
-@click.option(
-    "--provider",
-    "providers",
-    multiple=True,
-    metavar="NAME",
-    help="Take nodes from this provider of the account file; default: all of them.",
-)
+@rented_option
 @click.option(
     "--market", metavar="FILE", help="A recorded market: try the daemon on a simulated cloud."
 )
-@click.option(
-    "--at",
-    metavar="TIME",
-    callback=instant,
-    help="Where in the record to begin; its start if not given.",
-)
-@click.option(
-    "--speed",
-    type=click.FloatRange(min=0.001),
-    default=1.0,
-    help="Seconds of market time that pass in one second.",
-)
-@click.option(
-    "--notice", "notice_s", type=click.FloatRange(min=0), default=120.0,
-    help="Seconds from an interruption's notice to its strike.",
-)  # fmt: skip
+@begin_option
+@speed_option
+@notice_option
 @forecasts_option
 @carbon_option
-@click.option(
-    "--tick",
-    "tick_s",
-    type=click.FloatRange(min=1),
-    default=60.0,
-    help="Seconds between decisions.",
-)
+@tick_option
 @click.option(
     "--mode",
     type=click.Choice(["observe", "recommend", "enforce"]),

@@ -115,6 +115,39 @@ account_option = click.option(
     metavar="FILE",
     help="An account file with quotas and tenants; default: no limits.",
 )
+rented_option = click.option(
+    "--provider",
+    "providers",
+    multiple=True,
+    metavar="NAME",
+    help="Take nodes from this provider of the account file; default: all of them.",
+)
+begin_option = click.option(
+    "--at",
+    metavar="TIME",
+    callback=instant,
+    help="Where in the record to begin; its start if not given.",
+)
+speed_option = click.option(
+    "--speed",
+    type=click.FloatRange(min=0.001),
+    default=1.0,
+    help="Seconds of market time that pass in one second.",
+)
+tick_option = click.option(
+    "--tick",
+    "tick_s",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    help="Seconds between decisions.",
+)
+notice_option = click.option(
+    "--notice",
+    "notice_s",
+    type=click.FloatRange(min=0),
+    default=120.0,
+    help="Seconds from an interruption's notice to its strike.",
+)
 provider_option = click.option(
     "--provider",
     "providers",

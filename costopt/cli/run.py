@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.figures import moment
-from costopt.cli.options import account_option, carbon_option, forecasts_option, instant
+from costopt.cli.options import (
+    account_option,
+    begin_option,
+    carbon_option,
+    forecasts_option,
+    notice_option,
+    rented_option,
+    speed_option,
+    tick_option,
+)
 from costopt.cli.output import output_option
 from costopt.cli.state import state_dir_option
 
@@ -26,37 +35,12 @@ SAVE_WITHIN_S = 30.0
 @click.command()
 @click.argument("job", metavar="JOB.yaml")
 @click.option("--policy", "-p", default="cheapest", metavar="NAME|FILE", help="Policy to follow.")
-@click.option(
-    "--provider",
-    "providers",
-    multiple=True,
-    metavar="NAME",
-    help="Take nodes from this provider of the account file; default: all of them.",
-)
+@rented_option
 @click.option("--market", metavar="FILE", help="A recorded market: simulate a cloud on it.")
-@click.option(
-    "--at",
-    metavar="TIME",
-    callback=instant,
-    help="Where in the record to begin; its start if not given.",
-)
-@click.option(
-    "--speed",
-    type=click.FloatRange(min=0.001),
-    default=1.0,
-    help="Seconds of market time that pass in one second.",
-)
-@click.option(
-    "--tick",
-    "tick_s",
-    type=click.FloatRange(min=1),
-    default=60.0,
-    help="Seconds between decisions.",
-)
-@click.option(
-    "--notice", "notice_s", type=click.FloatRange(min=0), default=120.0,
-    help="Seconds from an interruption's notice to its strike.",
-)  # fmt: skip
+@begin_option
+@speed_option
+@tick_option
+@notice_option
 @forecasts_option
 @carbon_option
 @account_option
