@@ -10,7 +10,6 @@ from pathlib import Path
 
 from costopt.daemon.api import build_app
 from costopt.daemon.board import Board
-from costopt.daemon.memory_registry import MemoryRegistry
 from costopt.daemon.pages.routes import page_routes
 from costopt.daemon.reach import Reach
 from costopt.daemon.server import ApiServer
@@ -32,6 +31,7 @@ from costopt.engine.clock import WallClock
 from costopt.ledger.account import JobAccount
 from costopt.ledger.memory import MemoryLedger
 from tests.daemon_api import TextLogs
+from tests.memory_registry import MemoryRegistry
 from tests.memory_tokens import MemoryTokens
 from tests.sample_run import FIRM, SPOT_A, SPOT_B, SPOT_C, START_AT, sample_events
 

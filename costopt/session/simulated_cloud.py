@@ -72,6 +72,10 @@ class SimulatedCloud:
         runtime: MailboxRuntime,
     ) -> tuple[Provider, ...]:
         """The simulator in process mode; it finds the nodes of an earlier controller."""
+        return (self.provider(clock, folder, runtime),)
+
+    def provider(self, clock: Clock, folder: Path, runtime: MailboxRuntime) -> Provider:
+        """The same without a job: one account may hold many."""
         options = {
             "market": self.market,
             "machines": load_catalog(),
@@ -81,7 +85,7 @@ class SimulatedCloud:
             "store": folder / STORE,
             "runtime": runtime,
         }
-        return (connect("sim", clock, options),)
+        return connect("sim", clock, options)
 
     def forecasts(self, policy: Policy) -> Forecasts:
         """From the record before now."""

@@ -1,4 +1,4 @@
-"""A registry that lives and dies with the process: for tests and for trying things."""
+"""A registry that lives and dies with the process."""
 
 from __future__ import annotations
 
