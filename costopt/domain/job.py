@@ -177,10 +177,15 @@ class CheckpointSpec:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What the job may cost at the most; None is no limit."""
+    """What the job may cost at the most; None is no limit.
+
+    In all and per calendar month (UTC) the job stops; per hour no node is launched beyond it.
+    """
 
     max_usd: float | None = None
     max_kwh: float | None = None
+    max_usd_per_month: float | None = None
+    max_usd_per_hour: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

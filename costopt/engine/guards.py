@@ -41,6 +41,7 @@ class Guards:
         self._journal = journal
         self.account = account
         self._spending = spending
+        self._jobs = jobs
         self._draw = Draw(journal, world.powers)
         self.quotas = Quotas(account, world.machines, self._draw, jobs)
 
@@ -55,6 +56,7 @@ class Guards:
             self._account_refusal(now)
             or self._tenant_refusal(job, now)
             or self._job_refusal(job, bounds.limits, now)
+            or self._job_month_refusal(job, now)
             or self._month_refusal(bounds, now)
         )
 
@@ -74,12 +76,9 @@ class Guards:
                 "max_nodes",
                 f"{count} nodes run and {launch.nodes} more would exceed {limits.max_nodes}",
             )
-        per_hour = tally.cost(bounds.jobs) + usd_per_hour * launch.nodes
-        if limits.max_usd_per_hour is not None and per_hour > limits.max_usd_per_hour:
-            return Refusal(
-                "max_usd_per_hour",
-                f"the fleet would cost ${per_hour:.2f}/h, more than ${limits.max_usd_per_hour:.2f}",
-            )
+        too_dear = self._hourly_refusal(launch, usd_per_hour, tally, bounds)
+        if too_dear is not None:
+            return too_dear
         if limits.max_kw is not None:
             kw = self._draw.kw(launch, tally.of(bounds.jobs))
             if kw > limits.max_kw + ROUNDING_KW:
@@ -90,6 +89,26 @@ class Guards:
         if over_quota is not None:
             return over_quota
         return self._rate_refusal(launch, bounds, now)
+
+    def _hourly_refusal(
+        self, launch: Launch, usd_per_hour: float, tally: Tally, bounds: Bounds
+    ) -> Refusal | None:
+        """Whether the jobs of the policy, or the job alone, would cost too much per hour."""
+        more = usd_per_hour * launch.nodes
+        most, together = bounds.limits.max_usd_per_hour, tally.cost(bounds.jobs) + more
+        if most is not None and together > most:
+            return Refusal(
+                "max_usd_per_hour",
+                f"the fleet would cost ${together:.2f}/h, more than ${most:.2f}",
+            )
+        most = self._jobs[launch.job].budget.max_usd_per_hour
+        alone = tally.cost({launch.job}) + more
+        if most is not None and alone > most:
+            return Refusal(
+                "job_max_usd_per_hour",
+                f"job {launch.job} would cost ${alone:.2f}/h, more than its ${most:.2f}",
+            )
+        return None
 
     def _rate_refusal(self, launch: Launch, bounds: Bounds, now: datetime) -> Refusal | None:
         together = self._recent(bounds.jobs, now)
@@ -127,6 +146,14 @@ class Guards:
                 f"used {summary.wh / 1000:.2f} kWh of a budget of {job.budget.max_kwh:.2f} kWh",
             )
         return None
+
+    def _job_month_refusal(self, job: Job, now: datetime) -> Refusal | None:
+        most = job.budget.max_usd_per_month
+        if most is None or self._spending.month_usd_of([job.name], now) < most:
+            return None
+        return Refusal(
+            "job_max_usd_per_month", f"job {job.name} has spent its ${most:.2f} of {now:%B %Y}"
+        )
 
     def _month_refusal(self, bounds: Bounds, now: datetime) -> Refusal | None:
         most = bounds.limits.max_usd_per_month

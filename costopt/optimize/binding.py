@@ -197,6 +197,11 @@ def _budget_relaxations(request: PlanRequest) -> Iterator[tuple[str, PlanRequest
         for name, value, unlimited in (
             ("max_usd", budget.max_usd, replace(budget, max_usd=None)),
             ("max_kwh", budget.max_kwh, replace(budget, max_kwh=None)),
+            (
+                "max_usd_per_hour",
+                budget.max_usd_per_hour,
+                replace(budget, max_usd_per_hour=None),
+            ),
         ):
             if value is not None:
                 free = replace(view, job=replace(view.job, budget=unlimited))

@@ -8,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from costopt.domain.job import Job
 from costopt.domain.plan import Rejection
 from costopt.optimize.caps import with_caps
 from costopt.optimize.configuration import ConfigurationTable
@@ -63,8 +64,8 @@ class Enumeration:
         usable = screened.usable.tobytes()
         columns = self._once(("columns", usable), lambda: self._columns.take(screened.usable))
         sizes = tuple(gang_sizes(machine, demand) for machine in columns.machines)
-        within = ("rows", usable, sizes, job.tenant)
-        rows, refused = self._once(within, lambda: self._rows(columns, sizes, job.tenant))
+        within = ("rows", usable, sizes, job.tenant, job.budget.max_usd_per_hour)
+        rows, refused = self._once(within, lambda: self._rows(columns, sizes, job))
         save = job.checkpoint
         starts = (job.overhead_s, save.interval_s, save.save_s, stored(job))
         terms = self._once(
@@ -77,12 +78,10 @@ class Enumeration:
         hopeless = _hopeless(table, hopeful)
         return table.take(hopeful), screened.rejections + refused + hopeless
 
-    def _rows(
-        self, columns: OfferColumns, sizes: GangSizes, tenant: str
-    ) -> tuple[Rows, Rejections]:
+    def _rows(self, columns: OfferColumns, sizes: GangSizes, job: Job) -> tuple[Rows, Rejections]:
         limits = self._request.policy.limits
         rows = with_caps(rows_of(columns, limits, sizes), columns, limits)
-        return apply_limits(rows, columns, gang_limits(columns, rows, self._request, tenant))
+        return apply_limits(rows, columns, gang_limits(columns, rows, self._request, job))
 
     def _terms(
         self, columns: OfferColumns, rows: Rows, demand: Demand, usable: NDArray[np.int64]

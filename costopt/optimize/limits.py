@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from costopt.domain.job import Job
 from costopt.domain.market import CapacityType
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import Limits
@@ -26,9 +27,9 @@ Refusal = tuple[str, str, NDArray[np.int64]]
 
 
 def gang_limits(
-    columns: OfferColumns, rows: Rows, request: PlanRequest, tenant: str
+    columns: OfferColumns, rows: Rows, request: PlanRequest, job: Job
 ) -> Iterator[Refusal]:
-    """Every limit of the policy, and every quota for ``tenant``'s jobs."""
+    """Every limit of the policy, the job's dollars per hour, and every quota for its tenant."""
     limits = request.policy.limits
     if columns.reserved.any():
         reason = "the reservation has fewer nodes than the smallest gang"
@@ -39,15 +40,16 @@ def gang_limits(
     if limits.max_nodes is not None:
         reason = f"the policy allows {limits.max_nodes} nodes"
         yield "limit", reason, np.flatnonzero(rows.nodes > limits.max_nodes)
-    if limits.max_usd_per_hour is not None:
-        reason = f"the smallest gang costs more than {limits.max_usd_per_hour:g} $/h"
-        within = gang_sum(rows, columns.usd_per_hour) <= limits.max_usd_per_hour
+    per_hour = [limits.max_usd_per_hour, job.budget.max_usd_per_hour]
+    for most in (each for each in per_hour if each is not None):
+        reason = f"the smallest gang costs more than {most:g} $/h"
+        within = gang_sum(rows, columns.usd_per_hour) <= most
         yield "limit", reason, np.flatnonzero(~within)
     if limits.max_kw is not None:
         reason = f"the smallest gang draws more than {limits.max_kw:g} kW"
         within = gang_busy_kw(rows, columns) <= limits.max_kw + ROUNDING_KW
         yield "limit", reason, np.flatnonzero(~within)
-    quotas = [quota for quota in all_quotas(request) if quota.tenant in (None, tenant)]
+    quotas = [quota for quota in all_quotas(request) if quota.tenant in (None, job.tenant)]
     if quotas:
         against = _Quotas(columns, rows)
         for quota in quotas:

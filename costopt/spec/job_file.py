@@ -189,6 +189,12 @@ class BudgetSection(Section):
     kwh: Positive | None = Field(
         default=None, description="kilowatt-hours in total; default: no limit"
     )
+    usd_per_month: Positive | None = Field(
+        default=None, description="dollars in a calendar month (UTC); default: no limit"
+    )
+    usd_per_hour: Positive | None = Field(
+        default=None, description="dollars per hour of all its nodes; default: no limit"
+    )
 
 
 class DataSection(Section):

@@ -66,7 +66,7 @@ class _Mapping:
             run=tuple(file.run),
             env=tuple(file.env.items()),
             workdir=str(self._absolute(file.workdir)),
-            budget=Budget(file.budget.usd, file.budget.kwh),
+            budget=self._budget(),
             data=self._data(),
             startup_s=file.startup,
             tenant=file.tenant,
@@ -210,6 +210,10 @@ class _Mapping:
             interval_s=said.interval,
             region=said.region,
         )
+
+    def _budget(self) -> Budget:
+        said = self.file.budget
+        return Budget(said.usd, said.kwh, said.usd_per_month, said.usd_per_hour)
 
     def _data(self) -> DataLocation | None:
         said = self.file.data

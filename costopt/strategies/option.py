@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -75,7 +76,7 @@ class Option:
 
 
 def options(view: View, job_view: JobView) -> tuple[Option, ...]:
-    """Every gang size of every offer that the job and its present phase allow."""
+    """Every gang size of every offer that the job, its hourly budget and its phase allow."""
     return tuple(_options(view, job_view))
 
 
@@ -115,6 +116,8 @@ def _option(view: View, job_view: JobView, offer: Offer, nodes: int, running: in
     if speed is None or fetch is None or offer.price_usd_per_hour is None:
         return None
     usd = offer.price_usd_per_hour.value * nodes
+    if usd > (math.inf if job.budget.max_usd_per_hour is None else job.budget.max_usd_per_hour):
+        return None
     missing = max(0, nodes - running)
     available = offer.nodes_available
     return Option(

@@ -20,6 +20,7 @@ from costopt.domain.policy import Limits, Rule, Trigger
 from costopt.domain.view import Target
 from costopt.ledger.summary import JobState
 from tests.engine_fixtures import (
+    BIG_SAFE,
     HOUR_S,
     SAFE,
     SPOT_A,
@@ -48,8 +49,9 @@ def _scene(limits: Limits | None = None, **job_fields: object) -> Scene:
         (_scene(budget=Budget(max_usd=4.0)), "max_usd"),
         (_scene(budget=Budget(max_kwh=1.9)), "max_kwh"),
         (_scene(Limits(max_usd_per_month=4.0)), "max_usd_per_month"),
+        (_scene(budget=Budget(max_usd_per_month=4.0)), "job_max_usd_per_month"),
     ],
-    ids=["policy's dollars", "job's dollars", "job's energy", "month"],
+    ids=["policy's dollars", "job's dollars", "job's energy", "month", "job's month"],
 )
 def test_a_spent_budget_saves_and_stops_the_job(scene: Scene, guard: str) -> None:
     scene.finish()
@@ -115,6 +117,33 @@ def test_a_launch_beyond_a_limit_does_not_happen(limits: Limits, guard: str, lau
     assert not scene.events(NodeLaunched, "two")
     assert not scene.events(LaunchIntended, "two")
     assert [e.guard for e in scene.events(GuardTripped, "two")] == [guard]
+
+
+def test_a_job_keeps_to_its_own_dollars_per_hour_beside_others() -> None:
+    held = replace(task(name="held", nodes=(1, 4)), budget=Budget(max_usd_per_hour=5.0))
+    free = task(name="free", nodes=(1, 4))
+    want = Follow(Target(SPOT_A, 3))
+    scene = Scene(always(SPOT_A, 9, 2.0), jobs=[held, free], strategy=want)
+    scene.go(300)
+    assert len(scene.living("free")) == 3
+    assert not scene.living("held")
+    (tripped,) = scene.events(GuardTripped, "held")
+    assert tripped.guard == "job_max_usd_per_hour"
+    assert "$6.00/h, more than its $5.00" in tripped.message
+    want.targets = (Target(SPOT_A, 2),)
+    scene.go(300)
+    assert len(scene.living("held")) == 2
+
+
+@pytest.mark.parametrize("strategy", ["greedy_spot", "adaptive", "milp", "on_demand"])
+def test_a_strategy_chooses_a_gang_within_the_jobs_dollars_per_hour(strategy: str) -> None:
+    job = replace(task(deadline_s=6 * HOUR_S), budget=Budget(max_usd_per_hour=17.0))
+    cheap_for_its_size = always(BIG_SAFE, 9, 20.0)
+    scene = Scene(cheap_for_its_size, always(SAFE, 9, 8.0), jobs=[job], policy=rules(strategy))
+    scene.finish()
+    assert scene.summary().state is JobState.FINISHED
+    assert {e.pool for e in scene.events(NodeLaunched)} == {str(SAFE)}
+    assert not scene.events(GuardTripped)
 
 
 def test_the_launch_rate_is_allowed_again_after_an_hour() -> None:

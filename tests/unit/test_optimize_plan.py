@@ -112,6 +112,16 @@ def test_a_budget_binds() -> None:
     assert made.binding.startswith("budget: the max_usd of 5")
 
 
+def test_a_budget_per_hour_binds_each_job_alone() -> None:
+    held = job(10, budget=Budget(max_usd_per_hour=1.5))
+    made = plan(request([offer(pool(), 2.0)], held))
+    assert made.status is PlanStatus.INFEASIBLE
+    assert made.binding == "budget: the max_usd_per_hour of 1.5 of job 'job'"
+    assert {r.reason for r in made.rejections} == {"the smallest gang costs more than 1.5 $/h"}
+    free = replace(job(10), name="free")
+    assert plan(request([offer(pool(), 2.0)], free)).status is PlanStatus.OPTIMAL
+
+
 def test_a_policy_budget_binds() -> None:
     policy = replace(CERTAIN, limits=Limits(max_usd=5.0))
     made = plan(request([offer(pool(), 2.0)], job(10), policy=policy))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from costopt.domain.job import Job, Phase, ThroughputPoint, WorkUnit
+from costopt.domain.job import Budget, Job, Phase, ThroughputPoint, WorkUnit
 from costopt.spec import SpecFileError, job_schema, load_job
 
 NOW = datetime(2026, 5, 1, 8, tzinfo=UTC)
@@ -77,7 +77,7 @@ throughput:
   mfu: 0.4
   scaling_efficiency: 0.95
 checkpoint: {uri: "s3://bucket/big", size_gib: 14, save: 20s, restore: 2m, interval: 10m}
-budget: {usd: 5000, kwh: 900}
+budget: {usd: 5000, kwh: 900, usd_per_month: 800, usd_per_hour: 40}
 run: torchrun train.py --name 'a b'
 env: {EPOCHS: 3, MODE: fast}
 workdir: ../code
@@ -91,7 +91,7 @@ startup: 3m
     assert job.throughput.points == (ThroughputPoint("H100", 16, 1e6),)
     assert job.checkpoint.uri == "s3://bucket/big"
     assert (job.checkpoint.save_s, job.checkpoint.interval_s) == (20, 600)
-    assert (job.budget.max_usd, job.budget.max_kwh) == (5000, 900)
+    assert job.budget == Budget(5000, 900, 800, 40)
     assert job.run == ("torchrun", "train.py", "--name", "a b")
     assert job.env == (("EPOCHS", "3"), ("MODE", "fast"))
     assert job.workdir == str(tmp_path.parent / "code")
