@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict
-from importlib import resources
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from costopt.domain.errors import BadRequestError
+from costopt.domain.node_script import node_script
 from costopt.domain.payload import Payload
+from costopt_aws import node_start
 
 ROOT = "/opt/costopt"
 PYTHONS = (
@@ -37,18 +36,8 @@ def user_data(
     ``region`` and ``endpoint`` are those of the store's bucket. Raises BadRequestError where the
     store is not one that a node's role can open.
     """
-    config = {
-        "job": payload.job,
-        "store": _store(payload.store, region, endpoint),
-        "wheel": asdict(payload.wheel),
-        "bundle": asdict(payload.bundle),
-        "requirements": payload.requirements,
-        "root": root,
-        "pythons": pythons,
-    }
-    source = resources.files("costopt_aws").joinpath("node_start.py").read_text("utf-8")
-    call = f"start(json.loads({json.dumps(config, sort_keys=True)!r}))\n"
-    return f"#!/usr/bin/env python3\n{source}\n{call}"
+    store = _store(payload.store, region, endpoint)
+    return node_script(payload, node_start, node_start.Ec2, store, root=root, pythons=pythons)
 
 
 def bucket_of(uri: str) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import asdict
-from importlib import resources
 from urllib.parse import parse_qsl, urlsplit
 
 from costopt.domain.errors import BadRequestError
+from costopt.domain.node_script import node_script
 from costopt.domain.payload import Payload
+from costopt_gcp import node_start
 
 ROOT = "/opt/costopt"
 STORAGE = "https://storage.googleapis.com"
@@ -31,19 +30,15 @@ def startup_script(
 
     Raises BadRequestError where the store is not one that a node's account can open.
     """
-    config = {
-        "job": payload.job,
-        "store": _store(payload.store),
-        "wheel": asdict(payload.wheel),
-        "bundle": asdict(payload.bundle),
-        "requirements": payload.requirements,
-        "root": root,
-        "pythons": pythons,
-        "notice_s": notice_s,
-    }
-    source = resources.files("costopt_gcp").joinpath("node_start.py").read_text("utf-8")
-    call = f"start(json.loads({json.dumps(config, sort_keys=True)!r}))\n"
-    return f"#!/usr/bin/env python3\n{source}\n{call}"
+    return node_script(
+        payload,
+        node_start,
+        node_start.ComputeEngine,
+        _store(payload.store),
+        root=root,
+        pythons=pythons,
+        more={"notice_s": notice_s},
+    )
 
 
 def bucket_of(uri: str) -> str:

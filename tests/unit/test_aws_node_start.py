@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ import pytest
 from costopt.agent.gang import Gang
 from costopt.agent.mailbox import Mailbox
 from costopt.domain.errors import BadRequestError
+from costopt.domain.node_start import disk_options
 from costopt.domain.payload import Payload, StoredFile
 from costopt.session.payload import upload_payload
 from costopt.store import open_store
@@ -172,7 +174,7 @@ def test_user_data_is_small_the_same_each_time_and_holds_no_secrets() -> None:
         assert word not in text
     ast.parse(text, feature_version=(3, 8))
     (line,) = (line for line in text.splitlines() if line.startswith("start("))
-    config = json.loads(eval(line.removeprefix("start(json.loads(").removesuffix("))")))
+    config = json.loads(eval(line.removeprefix("start(Ec2, json.loads(").removesuffix("))")))
     assert config["store"] == {
         "uri": "s3://runs/a?region=eu-west-1",
         "bucket": "runs",
@@ -180,6 +182,19 @@ def test_user_data_is_small_the_same_each_time_and_holds_no_secrets() -> None:
         "region": "eu-west-1",
         "endpoint": "https://s3.eu-west-1.amazonaws.com",
     }
+
+
+def test_the_machines_own_disks_keep_data_and_snapshots(tmp_path: Path) -> None:
+    fast, root = tmp_path / "nvme", tmp_path / "opt"
+    root.mkdir()
+    gib = shutil.disk_usage(root).total // 2**30
+    data = ["--data-folder", f"{root}/costopt-data", "--data-gib", str(gib // 2)]
+    assert disk_options(fast, root) == data
+    fast.mkdir()
+    assert disk_options(fast, root) == [
+        "--data-folder", f"{fast}/costopt-data", "--data-gib", str(gib // 2),
+        "--snapshot-folder", f"{fast}/costopt-snapshots", "--snapshot-disk-gib", str(gib // 4),
+    ]  # fmt: skip
 
 
 def test_a_store_that_nodes_cannot_open_is_refused() -> None:
@@ -204,7 +219,7 @@ def test_requests_are_signed_as_botocore_signs_them(monkeypatch: pytest.MonkeyPa
         "region": "eu-west-1",
         "endpoint": "https://s3.eu-west-1.amazonaws.com",
     }
-    ours = node_start.stored({"store": store}, "PUT", "files/x=1,2.whl", b"body")
+    ours = node_start.Ec2({"store": store}).stored("PUT", "files/x=1,2.whl", b"body")
     stamp = ours.get_header("X-amz-date") or ""
     at = datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     monkeypatch.setattr("botocore.auth.get_current_datetime", lambda: at)

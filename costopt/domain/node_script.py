@@ -1,0 +1,65 @@
+"""The one text that a node boots with: what all clouds share, its own cloud's part, the call."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from types import ModuleType
+
+from costopt.domain import node_start
+from costopt.domain.payload import Payload
+
+
+def node_script(
+    payload: Payload,
+    part: ModuleType,
+    cloud: type[node_start.Cloud],
+    store: Mapping[str, str],
+    *,
+    root: str,
+    pythons: tuple[str, ...],
+    more: Mapping[str, object] | None = None,
+) -> str:
+    """The script for nodes of the payload's job: the same text for the same arguments, no secrets.
+
+    ``part`` is the module of ``cloud``; like ``node_start`` it imports nothing but the standard
+    library and ``node_start`` itself. ``cloud`` gets a mapping with the keys job, store, wheel,
+    bundle, requirements, root, pythons and those of ``more``.
+    """
+    config = {
+        "job": payload.job,
+        "store": store,
+        "wheel": asdict(payload.wheel),
+        "bundle": asdict(payload.bundle),
+        "requirements": payload.requirements,
+        "root": root,
+        "pythons": pythons,
+        **(more or {}),
+    }
+    call = f"start({cloud.__name__}, json.loads({json.dumps(config, sort_keys=True)!r}))\n"
+    texts = "\n".join(_standing_alone(inspect.getsource(each)) for each in (node_start, part))
+    return f"#!/usr/bin/env python3\nfrom __future__ import annotations\n{texts}\n{call}"
+
+
+def _standing_alone(source: str) -> str:
+    """Without docstrings, for user data are short, and without imports of what stands before it."""
+    lines = source.splitlines(keepends=True)
+    for node in ast.walk(ast.parse(source)):
+        for statement in _left_out(node):
+            end = statement.end_lineno or statement.lineno
+            lines[statement.lineno - 1 : end] = [""] * (end - statement.lineno + 1)
+    return "".join(lines)
+
+
+def _left_out(node: ast.AST) -> list[ast.stmt]:
+    if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+        alone = len(node.body) == 1
+        return [] if alone or ast.get_docstring(node) is None else node.body[:1]
+    if not isinstance(node, ast.Module):
+        return []
+    imports = (each for each in node.body if isinstance(each, ast.ImportFrom))
+    ours = (each for each in imports if (each.module or "").startswith(("__future__", "costopt.")))
+    return [node.body[0], *ours]

@@ -1,0 +1,275 @@
+"""How a node comes up on its first boot, and again without harm: what all clouds share.
+
+It fetches costopt and the job's code from the job's store with the node's own rights, checks their
+digests, installs them beside the image's PyTorch and hands over to systemd. A node that cannot
+start says so in the store and switches itself off.
+
+This file is sent to nodes as text, before that of their cloud (``costopt.domain.node_script``): it
+imports nothing but the standard library and runs on Python 3.8, for the image's own interpreter
+may be that old.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+import urllib.request
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Config = dict[str, Any]
+
+ATTEMPTS = 8
+WAIT_S = float(os.environ.get("COSTOPT_START_WAIT_S", "2"))
+OLDEST_PYTHON = (3, 11)
+UNIT = "costopt-agent.service"
+LOGS_S = 10
+"""Requests to write cost: at most $0.002 per node-hour."""
+
+
+class StartError(Exception):
+    """Why the node cannot start."""
+
+
+class Cloud(Protocol):
+    """``fast_disk`` is where images mount the machine's own disks, ``boot_log`` what a boot says.
+
+    ``stop_s`` is how long systemd gives the agent to save in.
+    """
+
+    fast_disk: Path
+    boot_log: str
+    stop_s: int
+
+    def node_id(self) -> str:
+        """As the provider names this node."""
+        ...
+
+    def stored(self, method: str, key: str, body: bytes = b"") -> urllib.request.Request:
+        """A request for an object of the job's store, with the node's own rights."""
+        ...
+
+    def agent_options(self) -> list[str]:
+        """What the agent is told of notices, its address and its processes."""
+        ...
+
+    def variables(self) -> list[str]:
+        """NAME=value for the agent's environment."""
+        ...
+
+
+def start(make: Callable[[Config], Cloud], config: Config) -> None:
+    """Bring the agent up; ``config`` is what ``node_script`` wrote."""
+    cloud = make(config)
+    node_id = cloud.node_id()
+    try:
+        serve(cloud, config, node_id)
+    except Exception as error:
+        give_up(cloud, config["job"], node_id, f"{type(error).__name__}: {error}")
+        raise
+
+
+def serve(cloud: Cloud, config: Config, node_id: str) -> None:
+    """Fetch, install, unpack, run. Each step is skipped where it was done before."""
+    root, job = Path(config["root"]), config["job"]
+    wheel = fetched(cloud, root, config["wheel"])
+    bundle = fetched(cloud, root, config["bundle"])
+    python = installed(config, wheel, root / f"venv-{config['wheel']['sha256'][:16]}")
+    workdir = unpacked(bundle, root / f"job-{config['bundle']['sha256'][:16]}")
+    command = [python, "-m", "costopt.agent", "--store", config["store"]["uri"]]
+    command += ["--job", job, "--node", node_id, *cloud.agent_options()]
+    command += ["--folder", str(root / "agent"), "--workdir", str(workdir), "--logs-s", str(LOGS_S)]
+    command += disk_options(cloud.fast_disk, root)
+    run_unit(unit(command, cloud.variables(), cloud.stop_s))
+    print(f"costopt: the agent of {node_id} serves job {job}")
+
+
+def asked(request: Callable[[], urllib.request.Request]) -> bytes:
+    """The answer; asked again where the network or the node's rights are not there yet."""
+    for attempt in range(ATTEMPTS):
+        try:
+            with urllib.request.urlopen(request(), timeout=60) as answer:
+                return bytes(answer.read())
+        except OSError as error:
+            code = getattr(error, "code", None)
+            said = f"{error} {error.read(300)!r}" if hasattr(error, "read") else str(error)
+            if attempt + 1 == ATTEMPTS or code == 404:
+                raise StartError(f"{request().full_url}: {said}") from error
+            time.sleep(min(20.0, WAIT_S * 2.0**attempt))
+    raise AssertionError
+
+
+def fetched(cloud: Cloud, root: Path, file: Config) -> Path:
+    """The path of a file of the store, whose content is what its digest says."""
+    path = Path(root, "files", file["sha256"][:16], Path(file["key"]).name)
+    if path.exists():
+        return path
+    data = asked(lambda: cloud.stored("GET", file["key"]))
+    found = hashlib.sha256(data).hexdigest()
+    if found != file["sha256"]:
+        raise StartError(f"{file['key']} has digest {found}, not {file['sha256']}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    part.write_bytes(data)
+    part.replace(path)
+    return path
+
+
+def installed(config: Config, wheel: Path, folder: Path) -> str:
+    """The interpreter of an environment that holds the wheel and what the image has."""
+    python = str(folder / "bin" / "python")
+    if (folder / "ready").exists():
+        return python
+    base = base_python(config["pythons"])
+    shutil.rmtree(folder, ignore_errors=True)
+    run([base, "-m", "venv", "--without-pip", str(folder)])
+    here = output([python, "-c", "import site; print(site.getsitepackages()[0])"])
+    beside = output([base, "-c", "import site; print('\\n'.join(site.getsitepackages()))"])
+    # The image's PyTorch lives in an environment of its own, which a venv does not inherit.
+    Path(here, "image.pth").write_text(f"{beside}\n")
+    # Our wheel is pure Python, so unpacking it is installing it; pip alone would take seconds.
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(here)
+    missing = [need for need in config["requirements"] if not present(python, need)]
+    if missing:
+        run([python, "-m", "ensurepip"])
+        run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *missing])
+    (folder / "ready").touch()
+    return python
+
+
+def base_python(candidates: list[str]) -> str:
+    """The first interpreter that is there and new enough."""
+    check = f"import sys, venv; sys.exit(sys.version_info < {OLDEST_PYTHON!r})"
+    for candidate in candidates:
+        path = shutil.which(candidate)
+        if path and subprocess.call([path, "-c", check], stderr=subprocess.DEVNULL) == 0:
+            return path
+    raise StartError(f"no Python {OLDEST_PYTHON} or newer with venv among {candidates}")
+
+
+def present(python: str, need: str) -> bool:
+    """Whether a requirement such as "name==1.2" is met, in any version."""
+    check = f"from importlib.metadata import version; version({need.split('==', maxsplit=1)[0]!r})"
+    return subprocess.call([python, "-c", check], stderr=subprocess.DEVNULL) == 0
+
+
+def unpacked(bundle: Path, folder: Path) -> Path:
+    """The job's folder, whole or not there."""
+    if folder.is_dir():
+        return folder
+    part = folder.with_name(f"{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    with tarfile.open(bundle) as tar:
+        if hasattr(tarfile, "data_filter"):
+            tar.extraction_filter = staticmethod(tarfile.data_filter)
+        tar.extractall(part)
+    part.rename(folder)
+    return folder
+
+
+def disk_options(fast_disk: Path, root: Path) -> list[str]:
+    """On the machine's own disks, where the image has mounted them, the job's data take up to half
+    of the room and snapshots a quarter. Else data lie on the boot disk, and snapshots on none: at
+    the 125 MiB/s of a gp3 volume it is no nearer than the store.
+
+    https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html
+    """
+    fast = fast_disk.is_dir()
+    place = fast_disk if fast else root
+    gib = shutil.disk_usage(place).total // 2**30
+    data = ["--data-folder", str(place / "costopt-data"), "--data-gib", str(gib // 2)]
+    kept = ["--snapshot-folder", str(place / "costopt-snapshots")]
+    return [*data, *kept, "--snapshot-disk-gib", str(gib // 4)] if fast else data
+
+
+def unit(command: list[str], variables: list[str], stop_s: int) -> str:
+    """The agent as a service that comes up again after a crash or a reboot."""
+    return "\n".join(
+        [
+            "[Unit]",
+            "Description=costopt agent",
+            "After=network-online.target",
+            "Wants=network-online.target",
+            "StartLimitIntervalSec=0",
+            "[Service]",
+            *(f"Environment={quoted(each)}" for each in [*variables, "PYTHONUNBUFFERED=1"]),
+            "ExecStart=" + " ".join(quoted(word) for word in command),
+            "Restart=on-failure",
+            "RestartSec=2",
+            "KillMode=mixed",
+            f"TimeoutStopSec={stop_s}",
+            "[Install]",
+            "WantedBy=multi-user.target",
+            "",
+        ]
+    )
+
+
+def quoted(word: str) -> str:
+    """As systemd reads it: no specifiers, no variables."""
+    word = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{word}"'
+
+
+def run_unit(text: str) -> None:
+    """Let systemd run the service, anew where it has changed."""
+    path = Path(os.environ.get("COSTOPT_UNIT_DIR", "/etc/systemd/system"), UNIT)
+    changed = not path.exists() or path.read_text() != text
+    if changed:
+        path.write_text(text)
+        run(["systemctl", "daemon-reload"])
+    run(["systemctl", "enable", UNIT])
+    run(["systemctl", "restart" if changed else "start", UNIT])
+
+
+def run(command: list[str]) -> None:
+    """Raise StartError with what a failed command said."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    if done.returncode:
+        said = done.stdout.decode(errors="replace").strip()[-500:]
+        raise StartError(f"{' '.join(command[:4])} failed: {said}")
+
+
+def output(command: list[str]) -> str:
+    """What a command prints."""
+    return subprocess.check_output(command).decode().strip()
+
+
+def give_up(cloud: Cloud, job: str, node_id: str, why: str) -> None:
+    """Tell the controller why, and end the node: it costs money and does nothing.
+
+    To the controller it is as if the command had failed, so that it does not go on for ever. The
+    letter is one that ``costopt.agent.mailbox`` reads.
+    """
+    print(f"costopt: this node cannot start: {why}", file=sys.stderr)
+    letters, note = f"jobs/{job}", f"{why}\n".encode()
+    try:
+        asked(lambda: cloud.stored("PUT", f"{letters}/nodes/{node_id}/start-failed.txt", note))
+        gang = json.loads(asked(lambda: cloud.stored("GET", f"{letters}/gang.json")))
+        if node_id in gang["members"]:
+            key = f"{letters}/failures/{gang['generation']:09d}.json"
+            failure = {
+                "schema": 1,
+                "node_id": node_id,
+                "generation": gang["generation"],
+                "exit_code": 127,
+                "at": time.time(),
+                "saved_units": 0.0,
+                "message": f"the node cannot start: {why}",
+                "log_path": cloud.boot_log,
+            }
+            asked(lambda: cloud.stored("PUT", key, json.dumps(failure).encode()))
+    finally:
+        subprocess.call(["systemctl", "poweroff"])
