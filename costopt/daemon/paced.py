@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 
+from costopt.domain.market import Pool
 from costopt.domain.ports import Strategy
 from costopt.domain.view import Decision, Desired, JobView, Target, View
 from costopt.market.lifetime import Lifetimes
@@ -39,19 +41,39 @@ class Paced:
         self._last: dict[str, Decision] = {}
         self._had: dict[str, frozenset[str]] = {}
         self._turns: dict[str, int] = {}
+        self._decided_at: dict[str, datetime] = {}
         self._turn = 0
         self.lifetimes: Lifetimes | None = lifetimes_of(make())
 
     def decide(self, view: View) -> Desired:
-        """One decision per job, in the order of the view."""
+        """One decision per job, in the order of the view.
+
+        Asked again at the same instant, only jobs that cannot have what they chose decide anew.
+        """
         self._forget({job_view.job.name for job_view in view.jobs})
+        room = {offer.pool: offer.nodes_available for offer in view.offers}
+        open_ = [jv for jv in view.jobs if not self._stands(jv, room, view.now)]
         began_s = self._stopwatch_s()
         decided: dict[str, Decision] = {}
-        for job_view in sorted(view.jobs, key=self._urgency):
+        for job_view in sorted(open_, key=self._urgency):
             if decided and self._stopwatch_s() - began_s >= self._within_s:
                 break
             decided[job_view.job.name] = self._decide(view, job_view)
         return Desired(tuple(decided.get(jv.job.name) or self._kept(jv) for jv in view.jobs))
+
+    def _stands(
+        self, job_view: JobView, room: Mapping[Pool, int | None], now: datetime
+    ) -> bool:  # fmt: skip
+        """Whether the job was decided at this instant, and each pool has what it lacks there."""
+        name = job_view.job.name
+        if self._decided_at.get(name) != now:
+            return False
+        there = Counter(node.pool for node in job_view.nodes)
+        for target in self._last[name].targets:
+            free, missing = room.get(target.pool, 0), target.nodes - there[target.pool]
+            if missing > 0 and free is not None and free < missing:
+                return False
+        return True
 
     def _decide(self, view: View, job_view: JobView) -> Decision:
         name = job_view.job.name
@@ -60,7 +82,7 @@ class Paced:
             if self.lifetimes is not None:
                 learn_into(self._strategies[name], self.lifetimes)
         (decision,) = self._strategies[name].decide(replace(view, jobs=(job_view,))).decisions
-        self._last[name] = decision
+        self._last[name], self._decided_at[name] = decision, view.now
         self._had[name] = _node_ids(job_view)
         self._turn += 1
         self._turns[name] = self._turn
@@ -81,7 +103,7 @@ class Paced:
         return Decision(job_view.job.name, targets, why, PACE)
 
     def _forget(self, wanted: set[str]) -> None:
-        for known in (self._strategies, self._last, self._had, self._turns):
+        for known in (self._strategies, self._last, self._had, self._turns, self._decided_at):
             for name in known.keys() - wanted:
                 del known[name]
 

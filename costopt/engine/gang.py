@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 from costopt.domain.events import GangFormed
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.interval import checkpoint_interval_s
 from costopt.domain.job import GangState, Job
-from costopt.domain.view import Decision
+from costopt.domain.view import Decision, Desired
+from costopt.engine.fleet import Fleet
 from costopt.engine.journal import Journal
 from costopt.engine.moves import start_moves
 from costopt.engine.power import PowerLimits
@@ -19,38 +21,71 @@ from costopt.engine.training import Training
 from costopt.engine.world import World
 
 
+@dataclass(frozen=True, slots=True)
+class _Gang:
+    """Nodes that may train the job together; in the order of their ids."""
+
+    job: Job
+    decision: Decision
+    members: tuple[Node, ...]
+
+    @property
+    def node_ids(self) -> tuple[str, ...]:
+        return tuple(node.node_id for node in self.members)
+
+
 class Gangs:
     """Tells whole gangs to train; a gang that lost a member is formed anew from what is left."""
 
     def __init__(
-        self, world: World, journal: Journal, settings: Settings, training: Training
+        self,
+        world: World,
+        journal: Journal,
+        settings: Settings,
+        jobs: Mapping[str, Job],
+        fleet: Fleet,
+        training: Training,
     ) -> None:
         self._world = world
         self._journal = journal
         self._settings = settings
+        self._jobs = jobs
+        self._fleet = fleet
         self._training = training
         self._power = PowerLimits(world, journal)
         self._told: dict[str, int] = {}
 
-    def form(self, job: Job, decision: Decision, nodes: Sequence[Node], now: datetime) -> None:
-        """Form a gang if its nodes are there and differ from those that train already."""
-        record = self._journal.records[job.name]
+    def form(self, desired: Desired, now: datetime) -> None:
+        """Form gangs whose nodes are there and differ from those that train already.
+
+        All of them are in the ledger before the first is told.
+        """
+        gangs = [gang for d in desired.decisions if (gang := self._whole(d)) is not None]
+        new = {gang.job.name for gang in gangs if self._is_new(gang)}
+        with self._journal.together():
+            for gang in gangs:
+                if gang.job.name in new:
+                    self._announce(gang, now)
+        for gang in gangs:
+            if gang.job.name in new:
+                self._begin(gang, now)
+            else:
+                self._remind(gang)
+                self._power.change(gang.job, gang.decision, gang.members, now)
+
+    def _whole(self, decision: Decision) -> _Gang | None:
+        job, record = self._jobs[decision.job], self._journal.records[decision.job]
         leaving = record.draining.keys() | record.noticed.keys()
         wanted = {target.pool for target in decision.targets}
-        ready = tuple(
+        ready = (
             n
-            for n in nodes
+            for n in self._fleet.nodes_of(job.name)
             if n.node_id not in leaving and n.state is NodeState.RUNNING and n.pool in wanted
         )
         members = tuple(sorted(ready, key=lambda n: n.node_id))
         if not self._is_whole(job, record, decision, members):
-            return
-        ids = tuple(n.node_id for n in members)
-        if ids == record.members and not self._broken(job, record):
-            self._remind(job, record, members)
-            self._power.change(job, decision, members, now)
-            return
-        self._start(job, record, decision, members, now)
+            return None
+        return _Gang(job, decision, members)
 
     def _is_whole(
         self, job: Job, record: JobRecord, decision: Decision, members: tuple[Node, ...]
@@ -66,36 +101,33 @@ class Gangs:
         )
         return some_members_gone and not record.intents
 
-    def _broken(self, job: Job, record: JobRecord) -> bool:
-        """The members are the same, yet they stopped: a command that failed is tried again."""
-        progress = self._training.progress.get(job.name)
-        return (
+    def _is_new(self, gang: _Gang) -> bool:
+        """Also where the members are the same, yet they stopped: a command that failed is tried
+        again."""
+        record = self._journal.records[gang.job.name]
+        progress = self._training.progress.get(gang.job.name)
+        broken = (
             progress is not None
             and progress.generation == record.generation
             and progress.state is GangState.IDLE
         )
+        return broken or gang.node_ids != record.members
 
-    def _remind(self, job: Job, record: JobRecord, members: tuple[Node, ...]) -> None:
+    def _remind(self, gang: _Gang) -> None:
         """The runtime is told what it may not know: the controller was restarted, or not heard."""
-        if self._told.get(job.name) == record.generation:
+        job, generation = gang.job, self._journal.records[gang.job.name].generation
+        if self._told.get(job.name) == generation:
             return
-        self._world.runtime.form(job, record.generation, members, self._interval_s(job, members))
-        self._told[job.name] = record.generation
+        interval_s = self._interval_s(job, gang.members)
+        self._world.runtime.form(job, generation, gang.members, interval_s)
+        self._told[job.name] = generation
 
-    def _start(
-        self,
-        job: Job,
-        record: JobRecord,
-        decision: Decision,
-        members: tuple[Node, ...],
-        now: datetime,
-    ) -> None:
-        interval_s = self._interval_s(job, members)
-        generation = record.generation + 1
+    def _announce(self, gang: _Gang, now: datetime) -> None:
+        job, record = gang.job, self._journal.records[gang.job.name]
         self._training.hand_over(job, now)
         fetched = start_moves(
             job,
-            members,
+            gang.members,
             record.trainers,
             self._world.transfers,
             now,
@@ -105,14 +137,18 @@ class Gangs:
             GangFormed(
                 at=now,
                 job=job.name,
-                generation=generation,
-                node_ids=tuple(n.node_id for n in members),
-                checkpoint_interval_s=interval_s,
+                generation=record.generation + 1,
+                node_ids=gang.node_ids,
+                checkpoint_interval_s=self._interval_s(job, gang.members),
             ),
             *fetched,
         )
-        cap = self._power.wanted(job, decision, members)
-        self._world.runtime.form(job, generation, members, interval_s, cap)
+
+    def _begin(self, gang: _Gang, now: datetime) -> None:
+        job, generation = gang.job, self._journal.records[gang.job.name].generation
+        cap = self._power.wanted(job, gang.decision, gang.members)
+        interval_s = self._interval_s(job, gang.members)
+        self._world.runtime.form(job, generation, gang.members, interval_s, cap)
         self._told[job.name] = generation
         self._power.observe(job, now)
         self._training.expect(job, now)

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from costopt.domain.account import Account
-from costopt.domain.fleet import Launch
+from costopt.domain.events import GuardTripped
+from costopt.domain.fleet import Launch, Node
 from costopt.domain.job import Job
 from costopt.domain.policy import Limits
 from costopt.engine.bounds import Bounds
@@ -18,7 +19,7 @@ from costopt.engine.journal import Journal
 from costopt.engine.quotas import Quotas
 from costopt.engine.refusal import Refusal
 from costopt.engine.spending import Spending
-from costopt.engine.tally import Tally
+from costopt.engine.tally import Held, Tally
 from costopt.engine.world import World
 
 MICROS = 1_000_000
@@ -50,6 +51,19 @@ class Guards:
         self.account = account
         self.quotas.hold_to(account)
 
+    def trip(self, job: str, refusal: Refusal, now: datetime) -> None:
+        """Record that a guard said no; once for as long as it goes on."""
+        if self._journal.records[job].guard != refusal.guard:
+            self._journal.write(
+                GuardTripped(
+                    at=now,
+                    job=job,
+                    guard=refusal.guard,
+                    message=refusal.message,
+                    pool=refusal.pool,
+                )
+            )
+
     def over_budget(self, job: Job, bounds: Bounds, now: datetime) -> Refusal | None:
         """Whether what the job may cost is used up, so that it must save and stop."""
         return (
@@ -60,17 +74,23 @@ class Guards:
             or self._month_refusal(bounds, now)
         )
 
+    def tally(self, nodes: Iterable[Node], now: datetime) -> Tally:
+        """What these nodes hold, and what was asked for in the last hour."""
+        tally, hour_ago = self.quotas.tally(nodes), now - timedelta(hours=1)
+        for job, record in self._journal.records.items():
+            tally.add(job, Held(launched=record.launches_since(hour_ago)))
+        return tally
+
     def launch_refusal(
         self,
         launch: Launch,
         usd_per_hour: float,
         tally: Tally,
         bounds: Bounds,
-        now: datetime,
     ) -> Refusal | None:
-        """Why this launch may not happen now, or None where it may; ``tally`` is of all nodes."""
+        """Why this launch may not happen, or None where it may; ``tally`` is of all nodes now."""
         limits = bounds.limits
-        count = tally.count(bounds.jobs) if limits.max_nodes is not None else 0
+        count = tally.of(bounds.jobs).nodes
         if limits.max_nodes is not None and count + launch.nodes > limits.max_nodes:
             return Refusal(
                 "max_nodes",
@@ -80,7 +100,7 @@ class Guards:
         if too_dear is not None:
             return too_dear
         if limits.max_kw is not None:
-            kw = self._draw.kw(launch, tally.of(bounds.jobs))
+            kw = self._draw.kw(launch, tally.nodes_of(bounds.jobs))
             if kw > limits.max_kw + ROUNDING_KW:
                 return Refusal(
                     "max_kw", f"the fleet would draw {kw:.2f} kW, more than {limits.max_kw:g} kW"
@@ -88,21 +108,21 @@ class Guards:
         over_quota = self.quotas.refusal(launch, usd_per_hour, tally)
         if over_quota is not None:
             return over_quota
-        return self._rate_refusal(launch, bounds, now)
+        return self._rate_refusal(launch, tally, bounds)
 
     def _hourly_refusal(
         self, launch: Launch, usd_per_hour: float, tally: Tally, bounds: Bounds
     ) -> Refusal | None:
         """Whether the jobs of the policy, or the job alone, would cost too much per hour."""
         more = usd_per_hour * launch.nodes
-        most, together = bounds.limits.max_usd_per_hour, tally.cost(bounds.jobs) + more
+        most, together = bounds.limits.max_usd_per_hour, tally.of(bounds.jobs).usd_per_hour + more
         if most is not None and together > most:
             return Refusal(
                 "max_usd_per_hour",
                 f"the fleet would cost ${together:.2f}/h, more than ${most:.2f}",
             )
         most = self._jobs[launch.job].budget.max_usd_per_hour
-        alone = tally.cost({launch.job}) + more
+        alone = tally.of_job(launch.job).usd_per_hour + more
         if most is not None and alone > most:
             return Refusal(
                 "job_max_usd_per_hour",
@@ -110,8 +130,8 @@ class Guards:
             )
         return None
 
-    def _rate_refusal(self, launch: Launch, bounds: Bounds, now: datetime) -> Refusal | None:
-        together = self._recent(bounds.jobs, now)
+    def _rate_refusal(self, launch: Launch, tally: Tally, bounds: Bounds) -> Refusal | None:
+        together = tally.of(bounds.jobs).launched
         most = bounds.limits.max_launches_per_hour
         if most is not None and together + launch.nodes > most:
             return Refusal(
@@ -120,17 +140,13 @@ class Guards:
         most = self.account.guards.max_launches_per_hour
         if most is None:
             return None
-        recent = self._recent(self._journal.records, now)
+        recent = tally.whole.launched
         if recent + launch.nodes <= most:
             return None
         return Refusal(
             "account_max_launches_per_hour",
             f"{recent} nodes were launched in the last hour, and the account allows {most}",
         )
-
-    def _recent(self, jobs: Iterable[str], now: datetime) -> int:
-        hour_ago, records = now - timedelta(hours=1), self._journal.records
-        return sum(records[job].launches_since(hour_ago) for job in jobs if job in records)
 
     def _job_refusal(self, job: Job, limits: Limits, now: datetime) -> Refusal | None:
         caps = [cap for cap in (job.budget.max_usd, limits.max_usd) if cap is not None]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from costopt.domain.events import Event
 from costopt.domain.ports import Ledger
@@ -17,6 +18,7 @@ class Journal:
         self._ledger = ledger
         self.records: dict[str, JobRecord] = {}
         self.accounts: dict[str, JobAccount] = {}
+        self._held: list[Event] | None = None
         for job in jobs:
             self.open(job)
 
@@ -35,11 +37,32 @@ class Journal:
 
     def write(self, *events: Event) -> None:
         """Append, all or none, then fold. Raises LedgerError, and folds nothing then."""
-        if not events:
-            return
-        self._ledger.append(*events)
+        if self._held is not None:
+            self._held += events
+        elif events:
+            self._ledger.append(*events)
         for event in events:
             self._apply(event)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is written inside is folded at once, and appended as a whole at the end.
+
+        So nothing may be done inside that must find its intent in the ledger. Raises LedgerError at
+        the end; the folds are ahead of the ledger then, and of no more use.
+        """
+        held = self._held = []
+        try:
+            yield
+        except Exception:
+            self._append(held)
+            raise
+        self._append(held)
+
+    def _append(self, held: list[Event]) -> None:
+        self._held = None
+        if held:
+            self._ledger.append(*held)
 
     def _apply(self, event: Event) -> None:
         if event.job in self.records:

@@ -11,7 +11,7 @@ from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.events import PriceChanged
 from costopt.domain.fleet import Node
-from costopt.domain.job import Job
+from costopt.domain.job import Job, Resources
 from costopt.domain.market import Offer, Pool
 from costopt.domain.plan import COOLDOWN, Rejection
 from costopt.domain.policy import Policy
@@ -143,19 +143,23 @@ class Offers:
     ) -> frozenset[Pool]:
         """Uninterrupted pools, short of capacity, of jobs that have none with room besides."""
         firm = [offer for offer in offers if not offer.pool.capacity_type.interruptible]
-        short = {offer.pool for offer in firm if self._is_short(offer.pool)} & left_alone
+        closed = left_alone.intersection(offer.pool for offer in firm)
+        short = {pool for pool in closed if self._is_short(pool)}
         if not short:
             return frozenset()
+        records = self._journal.records.items()
+        # Far fewer kinds of resources than jobs that want them.
+        wanted = {self._jobs[name].resources for name, record in records if not record.over}
         found: set[Pool] = set()
-        for name, record in self._journal.records.items():
-            fit = [offer for offer in firm if not record.over and self._fits(name, offer.pool)]
+        for resources in wanted:
+            fit = [offer for offer in firm if self._fits(resources, offer.pool)]
             if all(o.pool in left_alone or o.nodes_available == 0 for o in fit):
                 found.update(o.pool for o in fit)
         return frozenset(found & short)
 
-    def _fits(self, job: str, pool: Pool) -> bool:
+    def _fits(self, resources: Resources, pool: Pool) -> bool:
         machine = self._world.machines.machine(pool)
-        return machine is not None and self._jobs[job].resources.refusal(machine) is None
+        return machine is not None and resources.refusal(machine) is None
 
     def _is_short(self, pool: Pool) -> bool:
         """Whether everyone who leaves the pool alone does so because it had no room."""

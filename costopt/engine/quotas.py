@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from costopt.domain.account import Account
@@ -14,7 +15,7 @@ from costopt.domain.quota import Quota
 from costopt.domain.view import Target
 from costopt.engine.draw import ROUNDING_KW, Draw
 from costopt.engine.refusal import Refusal
-from costopt.engine.tally import Limit, Tally
+from costopt.engine.tally import Held, Limit, Tally
 
 ROUNDING = {"$/h": 1e-9, "kW": ROUNDING_KW}
 
@@ -77,12 +78,12 @@ class Quotas:
 
     def take(self, tally: Tally, nodes: Iterable[Node]) -> None:
         """Count more nodes, each at the price of its launch."""
-        for node in nodes:
-            tally.nodes.append(node)
-            tally.counts[node.job] = tally.counts.get(node.job, 0) + 1
-            usd = tally.usd_per_hour.get(node.job, 0.0)
-            tally.usd_per_hour[node.job] = usd + node.usd_per_hour
-            for limit, amount in self.load(node.job, Target(node.pool, 1), node.usd_per_hour):
+        more = tuple(nodes)
+        tally.nodes += more
+        alike = Counter((node.job, node.pool, node.usd_per_hour) for node in more)
+        for (job, pool, usd), count in alike.items():
+            tally.add(job, Held(count, count * usd))
+            for limit, amount in self.load(job, Target(pool, count), usd):
                 tally.loads[limit] = tally.loads.get(limit, 0.0) + amount
 
     def refusal(self, launch: Launch, usd_per_hour: float, tally: Tally) -> Refusal | None:

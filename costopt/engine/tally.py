@@ -3,7 +3,7 @@ all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from copy import copy
 from dataclasses import dataclass, field
 
 from costopt.domain.fleet import Node
@@ -13,22 +13,61 @@ Limit = tuple[str, str]
 
 
 @dataclass(slots=True)
+class Held:
+    """Nodes, what they cost per hour, and how many were asked for in the last hour."""
+
+    nodes: int = 0
+    usd_per_hour: float = 0.0
+    launched: int = 0
+
+    def add(self, more: Held) -> None:
+        """Count these in."""
+        self.nodes += more.nodes
+        self.usd_per_hour += more.usd_per_hour
+        self.launched += more.launched
+
+
+@dataclass(slots=True)
 class Tally:
-    """``loads`` by limit, nodes and dollars per hour by job."""
+    """``loads`` by limit; what each job holds, and ``whole``, what all do."""
 
     nodes: list[Node] = field(default_factory=list)
     loads: dict[Limit, float] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-    usd_per_hour: dict[str, float] = field(default_factory=dict)
+    whole: Held = field(default_factory=Held)
+    _by_job: dict[str, Held] = field(default_factory=dict)
+    _by_jobs: dict[frozenset[str], Held] = field(default_factory=dict)
 
-    def count(self, jobs: Collection[str]) -> int:
-        """How many nodes these jobs have."""
-        return sum(count for job, count in self.counts.items() if job in jobs)
+    def add(self, job: str, more: Held) -> None:
+        """The job holds more."""
+        self.whole.add(more)
+        self._by_job.setdefault(job, Held()).add(more)
+        for jobs, held in self._by_jobs.items():
+            if job in jobs:
+                held.add(more)
 
-    def cost(self, jobs: Collection[str]) -> float:
-        """Dollars per hour of the nodes of these jobs."""
-        return sum(usd for job, usd in self.usd_per_hour.items() if job in jobs)
+    def of_job(self, job: str) -> Held:
+        """What it holds."""
+        return self._by_job.get(job, Held())
 
-    def of(self, jobs: Collection[str]) -> tuple[Node, ...]:
+    def of(self, jobs: frozenset[str]) -> Held:
+        """What they hold together: added up once, and kept up to date."""
+        if jobs not in self._by_jobs:
+            together = self._by_jobs[jobs] = Held()
+            for job, held in self._by_job.items():
+                if job in jobs:
+                    together.add(held)
+        return self._by_jobs[jobs]
+
+    def nodes_of(self, jobs: frozenset[str]) -> tuple[Node, ...]:
         """The nodes of these jobs."""
         return tuple(node for node in self.nodes if node.job in jobs)
+
+    def copy(self) -> Tally:
+        """Another one, to count what may yet come to nothing."""
+        return Tally(
+            [*self.nodes],
+            {**self.loads},
+            copy(self.whole),
+            {job: copy(held) for job, held in self._by_job.items()},
+            {jobs: copy(held) for jobs, held in self._by_jobs.items()},
+        )

@@ -27,9 +27,11 @@ from costopt.engine.gang import Gangs
 from costopt.engine.gate import Gate, OpenGate
 from costopt.engine.guards import Guards
 from costopt.engine.journal import Journal
+from costopt.engine.launcher import Launcher
 from costopt.engine.offers import Offers
 from costopt.engine.outlook import Outlook, Sight
 from costopt.engine.reconcile import Actual, PendingLaunch, reconcile
+from costopt.engine.release import Releases
 from costopt.engine.settings import Settings
 from costopt.engine.silence import Silence
 from costopt.engine.spending import Spending
@@ -77,10 +79,16 @@ class Engine:
         self._bills = Bills(world, self.journal, settings.owner)
         self._offers = Offers(world, self.journal, settings, silence, self.jobs)
         self._guards = Guards(world, self.journal, settings.account, self.jobs, self.spending)
-        self._executor = Executor(
-            world, self.journal, settings, self._guards, self.jobs, self._gate
+        releases = Releases(world, self.journal)
+        self._launcher = Launcher(
+            world, self.journal, settings, self._guards, self._gate, releases
         )  # fmt: skip
-        self._gangs = Gangs(world, self.journal, settings, self.training)
+        self._executor = Executor(
+            world, self.journal, settings, self.jobs, self._launcher, releases
+        )  # fmt: skip
+        self._gangs = Gangs(
+            world, self.journal, settings, self.jobs, self._fleet, self.training
+        )  # fmt: skip
         self._admission = Admission(settings, self._guards)
         self._outlook = Outlook(
             world, self.journal, settings, self.jobs, self._fleet, self._offers, self.training,
@@ -161,9 +169,10 @@ class Engine:
         return self._silence.told
 
     def _observe(self, now: datetime) -> None:
-        self._fleet.observe(now)
-        self._bills.settle(now)
-        self.training.observe(now)
+        with self.journal.together():
+            self._fleet.observe(now)
+            self._bills.settle(now)
+            self.training.observe(now)
 
     def _hold_to_budgets(self, sights: Iterable[Sight], now: datetime) -> None:
         for sight in sights:
@@ -176,7 +185,7 @@ class Engine:
         if refusal is None:
             self.stops.guard_allows(name)
             return
-        self._executor.trip(name, refusal, now)
+        self._guards.trip(name, refusal, now)
         self._stop(name, refusal.message, now, by_guard=True)
 
     def _stop(self, name: str, reason: str, now: datetime, *, by_guard: bool = False) -> None:
@@ -195,13 +204,12 @@ class Engine:
             self._submit(sights, now)
             desired = self._decide(sights, now)
             refusing = self._act(desired, _bounds(sights), now)
-            if not refusing - refused and not self._unanswered(desired):
+            settled = not refusing - refused and not self._unanswered(desired)
+            if settled or self._launcher.is_late(now):
                 break
             refused |= refusing
         if self._gate.acts:
-            for decision in desired.decisions:
-                nodes = self._fleet.nodes_of(decision.job)
-                self._gangs.form(self.jobs[decision.job], decision, nodes, now)
+            self._gangs.form(desired, now)
         return desired
 
     def _act(
@@ -209,14 +217,14 @@ class Engine:
     ) -> frozenset[Pool]:
         """The pools that refused."""
         if self._gate.acts:
-            late, refusing = self._executor.ask_again(desired, bounds, now)
-            self._fleet.add(late)
-            if refusing:
-                return refusing
+            again = self._launcher.ask_again(desired, bounds, now)
+            self._fleet.add(again.nodes)
+            if again.refusing:
+                return frozenset(again.refusing)
         actions = self._gate.permitted(reconcile(desired, self._actual()), bounds, now)
-        new, refusing = self._executor.execute(actions, self._fleet.nodes, bounds, now)
-        self._fleet.add(new)
-        return refusing
+        done = self._executor.execute(actions, self._fleet.nodes, bounds, now)
+        self._fleet.add(done.nodes)
+        return frozenset(done.refusing)
 
     def _unanswered(self, desired: Desired) -> bool:
         """Whether a launch that is wanted, and may be asked for again, still has no answer."""

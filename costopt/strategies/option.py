@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from costopt.domain.interval import checkpoint_interval_s
-from costopt.domain.job import Job, Phase
+from costopt.domain.job import Phase
 from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.move import region_of
 from costopt.domain.view import JobView, Target, View
@@ -86,34 +86,47 @@ def _options(view: View, job_view: JobView) -> Iterable[Option]:
     mine: dict[Pool, int] = {}
     for node in job_view.nodes:
         mine[node.pool] = mine.get(node.pool, 0) + 1
-    # Far fewer machines than offers: what a job thinks of each is asked once.
-    sizes: dict[int, tuple[int, ...]] = {}
+    # Far fewer machines than offers: what a job does on each is asked once.
+    paces: dict[int, tuple[_Pace, ...]] = {}
     for offer in view.offers:
         machine = view.machines.get(offer.pool)
         if machine is None or not _open(offer, view.now):
             continue
-        if id(machine) not in sizes:
-            sizes[id(machine)] = _sizes(job, phase, machine)
-        for nodes in sizes[id(machine)]:
-            option = _option(view, job_view, offer, nodes, mine.get(offer.pool, 0))
+        if id(machine) not in paces:
+            paces[id(machine)] = tuple(_paces(job_view, phase, machine))
+        for pace in paces[id(machine)]:
+            option = _option(view, job_view, offer, pace, mine.get(offer.pool, 0))
             if option is not None:
                 yield option
 
 
-def _sizes(job: Job, phase: Phase, machine: InstanceType) -> tuple[int, ...]:
-    """The gang sizes of ``machine`` that the job and the phase allow."""
-    if job.resources.refusal(machine) is not None:
-        return ()
-    counts = job.resources.node_counts(machine)
-    return tuple(n for n in counts if phase.min_nodes <= n <= phase.max_nodes)
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """How fast a gang of so many nodes is in the present phase, and what it does in each."""
+
+    nodes: int
+    units_per_s: float
+    stretches: tuple[Stretch, ...]
 
 
-def _option(view: View, job_view: JobView, offer: Offer, nodes: int, running: int) -> Option | None:
-    job = job_view.job
-    present = job.phase_at(job_view.progress.done_units)
-    speed = _units_per_s(view, job_view, offer.pool, nodes, present)
+def _paces(job_view: JobView, phase: Phase, machine: InstanceType) -> Iterable[_Pace]:
+    """The gang sizes of ``machine`` that the job and the phase allow, where a speed is known."""
+    resources = job_view.job.resources
+    if resources.refusal(machine) is not None:
+        return
+    for nodes in resources.node_counts(machine):
+        if phase.min_nodes <= nodes <= phase.max_nodes:
+            speed = _units_per_s(job_view, machine, nodes, phase)
+            if speed is not None:
+                yield _Pace(nodes, speed, _stretches(job_view, machine, nodes, speed))
+
+
+def _option(
+    view: View, job_view: JobView, offer: Offer, pace: _Pace, running: int
+) -> Option | None:
+    job, nodes, speed = job_view.job, pace.nodes, pace.units_per_s
     fetch = fetch_to(offer.pool, view.machines[offer.pool], job, view.transfers)
-    if speed is None or fetch is None or offer.price_usd_per_hour is None:
+    if fetch is None or offer.price_usd_per_hour is None:
         return None
     usd = offer.price_usd_per_hour.value * nodes
     if usd > (math.inf if job.budget.max_usd_per_hour is None else job.budget.max_usd_per_hour):
@@ -129,7 +142,7 @@ def _option(view: View, job_view: JobView, offer: Offer, nodes: int, running: in
         + _moving_usd_per_hour(view, job_view, offer.pool, fetch, speed),
         free=available is None or available >= missing,
         running=running >= nodes,
-        stretches=_stretches(view, job_view, offer.pool, nodes, speed),
+        stretches=pace.stretches,
         start_s=job.overhead_s + 3600 * fetch.hours,
         lasting=offer.until_at is None or offer.until_at >= job.deadline_at,
     )
@@ -142,29 +155,29 @@ def _open(offer: Offer, now: datetime) -> bool:
 
 
 def _stretches(
-    view: View, job_view: JobView, pool: Pool, nodes: int, speed: float
+    job_view: JobView, machine: InstanceType, nodes: int, speed: float
 ) -> tuple[Stretch, ...]:
-    """A phase for which the pool has no gang, or no known speed, is done as the present one."""
+    """A phase for which the machine has no gang, or no known speed, is done as the present one."""
     job = job_view.job
     if len(job.phases) == 1:
         return (Stretch(job.work.amount, nodes, speed),)
-    counts = job.resources.node_counts(view.machines[pool])
+    counts = job.resources.node_counts(machine)
     stretches = []
     share = 0.0
     for phase in job.phases:
         share += phase.share
         allowed = [n for n in counts if phase.min_nodes <= n <= phase.max_nodes]
         size = min(allowed, key=lambda n: abs(n - nodes), default=nodes)
-        known = _units_per_s(view, job_view, pool, size, phase)
+        known = _units_per_s(job_view, machine, size, phase)
         until_units = job.work.amount * (1.0 if phase is job.phases[-1] else share)
         stretches.append(Stretch(until_units, size if known else nodes, known or speed))
     return tuple(stretches)
 
 
 def _units_per_s(
-    view: View, job_view: JobView, pool: Pool, nodes: int, phase: Phase
+    job_view: JobView, machine: InstanceType, nodes: int, phase: Phase
 ) -> float | None:
-    speed = job_view.job.gang_units_per_s(view.machines[pool], nodes, phase)
+    speed = job_view.job.gang_units_per_s(machine, nodes, phase)
     if speed is None:
         return None
     if job_view.speed_factor != 1.0:

@@ -1,0 +1,272 @@
+"""Launches nodes: intents first, then the calls, then what came of them.
+
+Each of the three is one write to the ledger for many launches, as a write takes as long for one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from costopt.domain.errors import ProviderError, ProviderUnavailableError
+from costopt.domain.events import LaunchFailed, LaunchIntended
+from costopt.domain.fleet import Launch, LaunchRequest, Node, NodeState
+from costopt.domain.market import Pool
+from costopt.domain.policy import Limits
+from costopt.domain.view import Desired
+from costopt.engine.bounds import Bounds
+from costopt.engine.fleet import launched
+from costopt.engine.gate import Gate
+from costopt.engine.guards import MICROS, Guards
+from costopt.engine.journal import Journal
+from costopt.engine.refusal import Refusal
+from costopt.engine.release import Releases
+from costopt.engine.settings import Settings
+from costopt.engine.tally import Held, Tally
+from costopt.engine.world import World
+
+TOGETHER = 50
+"""Intents that are written at once; with a controller that dies as many launches may have to be
+asked for again."""
+
+Answer = tuple[Node, ...] | None
+"""The nodes that are new, () while it is unknown, None on a no."""
+
+
+@dataclass(slots=True)
+class Launched:
+    """Nodes that are new, pools that refused, and jobs that drain nothing now: a launch of theirs
+    was refused or put off, so they decide again first, or a guard would refuse it in any case."""
+
+    nodes: list[Node] = field(default_factory=list)
+    refusing: set[Pool] = field(default_factory=set)
+    held: set[str] = field(default_factory=set)
+
+    def take(self, job: str, pool: Pool, answer: Answer) -> None:
+        """One more launch was answered."""
+        self.nodes += answer or ()
+        if answer is None:
+            self.refusing.add(pool)
+            self.held.add(job)
+
+
+class Launcher:
+    """Asks for what the guards allow, and once more for what was never answered."""
+
+    def __init__(
+        self,
+        world: World,
+        journal: Journal,
+        settings: Settings,
+        guards: Guards,
+        gate: Gate,
+        releases: Releases,
+    ) -> None:
+        self._world = world
+        self._journal = journal
+        self._settings = settings
+        self._guards = guards
+        self._gate = gate
+        self._releases = releases
+        self._began: tuple[datetime, float] | None = None
+
+    def launch(
+        self,
+        launches: Iterable[Launch],
+        nodes: Sequence[Node],
+        bounds: Mapping[str, Bounds],
+        now: datetime,
+    ) -> Launched:
+        """``nodes`` are all that live, ``bounds`` by job; only in pools that have a price there
+        anything is launched. A pool that has refused is not asked for more."""
+        left, done = deque(launches), Launched()
+        tally = self._guards.tally(nodes, now) if left else Tally()
+        while left and not self.is_late(now):
+            intents = self._announce(left, done, tally, bounds, now)
+            answers = self._ask(intents, bounds, now)
+            for intent in intents:
+                self._count(intent, answers.get(intent.key), tally)
+                if intent.key in answers:
+                    done.take(intent.job, Pool.parse(intent.pool), answers[intent.key])
+                else:
+                    done.held.add(intent.job)
+        done.held.update(launch.job for launch in left)
+        return done
+
+    def ask_again(self, desired: Desired, bounds: Mapping[str, Bounds], now: datetime) -> Launched:
+        """Repeat the launches that were never answered and are still wanted, under their own keys.
+
+        A launch that did happen gives the same nodes; one that did not, happens now. While launches
+        are halted none is repeated.
+        """
+        done = Launched()
+        intents = [
+            intent
+            for decision in desired.decisions
+            for intent in self._journal.records[decision.job].intents.values()
+            if intent.pool in {str(target.pool) for target in decision.targets}
+        ]
+        for first in range(0, len(intents), TOGETHER):
+            asked = intents[first : first + TOGETHER]
+            answers = self._ask(asked, bounds, now)
+            for intent in asked:
+                if intent.key in answers:
+                    done.take(intent.job, Pool.parse(intent.pool), answers[intent.key])
+        return done
+
+    def is_late(self, now: datetime) -> bool:
+        """Whether the nodes that run need the next tick more than new ones do this one."""
+        most_s = self._settings.launch_s
+        if most_s is None or self._began is None or self._began[0] != now:
+            return False
+        return time.monotonic() - self._began[1] >= most_s
+
+    def _announce(
+        self,
+        left: deque[Launch],
+        done: Launched,
+        tally: Tally,
+        bounds: Mapping[str, Bounds],
+        now: datetime,
+    ) -> list[LaunchIntended]:
+        """Intents of the next launches, checked as if those before them came to pass.
+
+        Ends before one that a guard refuses then: it is checked again once that is known.
+        """
+        intents: list[LaunchIntended] = []
+        expected, halt = tally.copy(), self._gate.halt()
+        with self._journal.together():
+            while left and len(intents) < TOGETHER:
+                launch, mine = left[0], bounds[left[0].job]
+                usd = mine.prices.get(launch.pool)
+                if usd is None or launch.pool in done.refusing:
+                    done.take(launch.job, launch.pool, None)
+                elif refusal := halt or self._guards.launch_refusal(launch, usd, expected, mine):
+                    if intents:
+                        break
+                    self._refuse(launch, refusal, tally, mine, done, now)
+                else:
+                    intents.append(self._intend(launch, usd, expected, now))
+                left.popleft()
+        return intents
+
+    def _refuse(
+        self,
+        launch: Launch,
+        refusal: Refusal,
+        tally: Tally,
+        mine: Bounds,
+        done: Launched,
+        now: datetime,
+    ) -> None:
+        """What runs for the job is kept where a guard forbids the launch even without it."""
+        self._guards.trip(launch.job, refusal, now)
+        if tally.of_job(launch.job).nodes:
+            others = [n for n in tally.nodes if n.job != launch.job or n.pool == launch.pool]
+            freed, usd = self._guards.tally(others, now), mine.prices[launch.pool]
+            halted = self._gate.halt() is not None
+            if halted or self._guards.launch_refusal(launch, usd, freed, mine) is not None:
+                done.held.add(launch.job)
+
+    def _intend(self, launch: Launch, usd: float, expected: Tally, now: datetime) -> LaunchIntended:
+        """``expected`` counts the nodes in."""
+        number = self._journal.records[launch.job].launch_count + 1
+        intent = LaunchIntended(
+            at=now,
+            job=launch.job,
+            key=self._settings.new_key(launch.job, number),
+            pool=str(launch.pool),
+            nodes=launch.nodes,
+            planned_micros_per_hour=round(usd * MICROS),
+        )
+        self._journal.write(intent)
+        expected.add(launch.job, Held(launched=launch.nodes))
+        self._guards.quotas.take(expected, _planned(intent, launch.pool, usd, now))
+        return intent
+
+    def _count(self, intent: LaunchIntended, answer: Answer, tally: Tally) -> None:
+        """What has become of a launch."""
+        if intent.key in self._journal.records[intent.job].launches:
+            tally.add(intent.job, Held(launched=intent.nodes))
+        self._guards.quotas.take(tally, answer or ())
+
+    def _ask(
+        self, intents: Sequence[LaunchIntended], bounds: Mapping[str, Bounds], now: datetime
+    ) -> dict[str, Answer]:
+        """Answers by key; none of those for which it is too late, or that a halt came before."""
+        answers: dict[str, Answer] = {}
+        with self._journal.together():
+            for intent in intents:
+                if self.is_late(now) or self._gate.halt() is not None:
+                    break
+                answers[intent.key] = self._call(intent, now)
+        for intent in intents:
+            if started := answers.get(intent.key):
+                limits = bounds[intent.job].limits
+                answers[intent.key] = self._at_realized_price(started, intent, limits, now)
+        return answers
+
+    def _call(self, intent: LaunchIntended, now: datetime) -> Answer:
+        if self._began is None or self._began[0] != now:
+            self._began = now, time.monotonic()
+        pool = Pool.parse(intent.pool)
+        request = LaunchRequest(self._settings.owner, intent.job, pool, intent.nodes, intent.key)
+        try:
+            started = self._world.provider_of(pool).launch(request)
+        except ProviderUnavailableError:
+            return ()
+        except ProviderError as error:
+            self._record_failure(intent, error, now)
+            return None
+        known = self._journal.records[intent.job].known
+        fresh = tuple(node for node in started if node.node_id not in known)
+        self._journal.write(*(launched(self._world, node, now) for node in fresh))
+        return fresh
+
+    def _record_failure(self, intent: LaunchIntended, error: ProviderError, now: datetime) -> None:
+        self._journal.write(
+            LaunchFailed(
+                at=now,
+                job=intent.job,
+                key=intent.key,
+                pool=intent.pool,
+                error=type(error).__name__.removesuffix("Error"),
+                message=error.message,
+            )
+        )
+
+    def _at_realized_price(
+        self, started: tuple[Node, ...], intent: LaunchIntended, limits: Limits, now: datetime
+    ) -> Answer:
+        """The nodes, or None where they came out so much dearer that they are given back."""
+        planned = intent.planned_micros_per_hour / MICROS
+        most = None if limits.max_price_ratio is None else planned * limits.max_price_ratio
+        dear = [n for n in started if most is not None and n.usd_per_hour > most]
+        if not dear:
+            return started
+        message = (
+            f"{dear[0].pool} was planned at ${planned:.4f}/h and came out at "
+            f"${dear[0].usd_per_hour:.4f}/h; its nodes are given back"
+        )
+        self._guards.trip(intent.job, Refusal("max_price_ratio", message, intent.pool), now)
+        reasons = {node.node_id: "dearer than planned" for node in started}
+        self._releases.release(intent.job, reasons, now)
+        return None
+
+
+def _planned(intent: LaunchIntended, pool: Pool, usd: float, now: datetime) -> Iterator[Node]:
+    """The nodes that the launch is to bring."""
+    for number in range(intent.nodes):
+        yield Node(
+            node_id=f"{intent.key}/{number}",
+            owner="",
+            job=intent.job,
+            pool=pool,
+            key=intent.key,
+            state=NodeState.PENDING,
+            launched_at=now,
+            usd_per_hour=usd,
+        )
