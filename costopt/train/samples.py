@@ -113,7 +113,10 @@ def seed_of(*numbers: int) -> int:
 def seed_generators(*numbers: int) -> None:
     """Set Python's, NumPy's (where it is loaded), torch's and CUDA's generators."""
     seed = seed_of(*numbers)
-    torch.manual_seed(seed)
+    # torch.manual_seed formats a traceback for each kind of device that is not in use yet.
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)
     random.seed(seed)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
