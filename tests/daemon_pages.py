@@ -44,6 +44,14 @@ PAUSED = "vision-sweep-2026-03"
 STRANGE = "a\"><img src=x onerror=document.title='owned'>"
 GUARDS = AccountGuards(max_usd_per_month=10_000.0, max_usd_per_hour=200.0, max_nodes=64)
 POLICY = "kind: policy\nversion: 1\nname: cheapest\nlimits: {max_usd: 500}\n"
+JOB = """\
+name: trains
+work: {amount: 33000, unit: steps}
+deadline: 5h
+throughput: {points: [{gpu: H100, gpus: 1, units_per_s: 2}]}
+checkpoint: {uri: checkpoints}
+budget: {usd_per_hour: 64}
+"""
 
 
 @dataclass
@@ -82,7 +90,7 @@ class Shown:
         priority: int = 0,
     ) -> None:  # fmt: skip
         self.registry.submit(
-            Submission(name, tenant, priority, "", POLICY, "/srv/jobs", START_AT, "test")
+            Submission(name, tenant, priority, JOB, POLICY, "/srv/jobs", START_AT, "test")
         )
         self.ledger.append(*events)
 

@@ -323,7 +323,8 @@ def test_a_job_tells_its_figures_forecast_and_decisions(daemon: Shown, cookie: s
         "done at 2026-03-02 13:18:00, if nothing stops it",
         "done by 2026-03-02 12:30:00, if it went there at once",
         "us-east-2a has just taken a node: cooling down",
-        "dollars in all $500.00",
+        "dollars in all $500.00 no limit",
+        "dollars per hour no limit $64.00",
         "age of a price 1 h",
     ):
         assert said in text, said
