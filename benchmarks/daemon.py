@@ -18,7 +18,7 @@ from pathlib import Path
 
 from costopt.catalog import load_catalog
 from costopt.daemon.daemon import Daemon
-from costopt.daemon.logs import NoLogs
+from costopt.daemon.logs import FolderLogs
 from costopt.daemon.settings import Settings
 from costopt.daemon.site import Site
 from costopt.domain.account import Account, AccountGuards
@@ -151,7 +151,7 @@ def _site(clock: PacedClock, jobs: int) -> Site:
         receive=_nothing,
         retry=_nothing,
         forecasts=lambda _: None,
-        logs=NoLogs(),
+        logs=FolderLogs(Path("nodes")),
         simulated=True,
     )
 

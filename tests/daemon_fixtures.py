@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from costopt.daemon.daemon import Daemon
-from costopt.daemon.logs import NoLogs
+from costopt.daemon.logs import FolderLogs
 from costopt.daemon.settings import Settings
 from costopt.daemon.site import Site
 from costopt.daemon.views import JobStatus
@@ -137,7 +137,7 @@ class DaemonScene:
             receive=self._receive,
             retry=lambda job: self.retried.append(job.name),
             forecasts=lambda _: None,
-            logs=NoLogs(),
+            logs=FolderLogs(Path("nodes")),
             simulated=True,
         )
 

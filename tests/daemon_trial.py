@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from costopt.daemon.daemon import Daemon
-from costopt.daemon.logs import NoLogs
+from costopt.daemon.logs import FolderLogs
 from costopt.daemon.settings import Settings
 from costopt.daemon.site import Site
 from costopt.domain.account import Account
@@ -275,7 +275,7 @@ class Trial:
             receive=_nothing,
             retry=_nothing,
             forecasts=lambda _: None,
-            logs=NoLogs(),
+            logs=FolderLogs(Path("nodes")),
             simulated=True,
         )
 

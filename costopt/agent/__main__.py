@@ -40,6 +40,7 @@ def main() -> None:
         snapshot_bytes=_snapshot_bytes(options.snapshot_gib),
         snapshot_folder=options.snapshot_folder,
         snapshot_disk_bytes=round(options.snapshot_disk_gib * GIB),
+        logs_s=options.logs_s,
     )
     meter, unmeasured = open_node_meter() if options.meter == "auto" else (None, ())
     for why in unmeasured:
@@ -118,6 +119,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--heartbeat-s", type=float, help="seconds between heartbeats: 0.5, or 2 over the network"
+    )
+    parser.add_argument(
+        "--logs-s",
+        type=float,
+        help="keep what trainers print in the store, sent every so many seconds; else not at all",
     )
     parser.add_argument("--grace-s", type=float, default=120.0, help="to save and stop in")
     return parser

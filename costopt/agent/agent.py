@@ -10,9 +10,11 @@ from costopt.agent.attempt import Attempt
 from costopt.agent.gang import Gang
 from costopt.agent.heartbeat import NodeActivity
 from costopt.agent.leave_signals import leaving_on_signals
+from costopt.agent.log_upload import LogUpload
 from costopt.agent.mailbox import Mailbox
 from costopt.agent.membership_host import MembershipHost
 from costopt.agent.meter.node import NodeMeter
+from costopt.agent.node_log import NodeLog
 from costopt.agent.notices.notice_file import FileNotices
 from costopt.agent.notices.source import NoNotices, Notice, NoticeSource
 from costopt.agent.power_limit import PowerLimit
@@ -24,6 +26,9 @@ from costopt.agent.stop_notice import StopNotice
 from costopt.agent.trainer_news import TrainerNews
 from costopt.domain.errors import CostoptError, StoreError
 from costopt.domain.ports import ObjectStore
+
+LOG_ENDS_S = 2.0
+"""How long the news that training has ended waits for the end of its log: then nodes go."""
 
 
 class Agent:
@@ -50,6 +55,7 @@ class Agent:
             self._mailbox, settings.node_id, settings.host, settings.folder / "membership"
         )
         self._snapshots = Snapshots(settings)
+        self._log = _log_upload(settings, store)
         self._leaving = threading.Event()
         self._attempt: Attempt | None = None
         self._data: Prefetch | None = None
@@ -67,6 +73,8 @@ class Agent:
         self.settings.folder.mkdir(parents=True, exist_ok=True)
         self._notices.start()
         self._meter.start()
+        if self._log is not None:
+            self._log.start()
         try:
             with leaving_on_signals(self.leave):
                 while not self._leaving.wait(self.settings.poll_s):
@@ -78,6 +86,8 @@ class Agent:
                 self._data.close()
             if self._attempt is not None:
                 self._attempt.kill()
+            if self._log is not None:
+                self._log.close(LOG_ENDS_S)
             self._host.close()
             self._snapshots.close()
             self._power.take_off()
@@ -95,7 +105,10 @@ class Agent:
     def _heed_notice(self) -> None:
         notice = self._notices.notice()
         drain = notice is None and self._mailbox.drain_asked(self.settings.node_id)
-        self._noticed = notice is not None or drain
+        noticed = notice is not None or drain
+        if self._log is not None and noticed and not self._noticed:
+            self._log.flush()
+        self._noticed = noticed
         if notice is not None and self._strikes_at is None:
             self._strikes_at = notice.deadline_at or time.time()
         if self._attempt is not None and self._noticed:
@@ -181,6 +194,8 @@ class Agent:
                 self._host.keep_up(attempt.gang, attempt.peers)
         if ran and attempt.trainer is None:
             self._power.take_off()
+            if self._log is not None:
+                self._log.flush(LOG_ENDS_S)
         if ran and attempt.activity is NodeActivity.FINISHED:
             self._snapshots.forget()
         self._meter.training = attempt.activity is NodeActivity.TRAINING
@@ -215,6 +230,13 @@ class Agent:
             self._beat()
         except CostoptError as error:
             _say(str(error))
+
+
+def _log_upload(settings: AgentSettings, store: ObjectStore) -> LogUpload | None:
+    if settings.logs_s is None:
+        return None
+    log = NodeLog(store, settings.job, settings.node_id)
+    return LogUpload(log, settings.folder, settings.logs_s)
 
 
 def _say(text: str) -> None:

@@ -9,6 +9,8 @@ jobs/<job>/checkpoints/<name>.json          SavedCheckpoint    rank 0's agent �
 jobs/<job>/refused/<name>.json              RefusedCheckpoint  agent → controller
 jobs/<job>/failures/<generation>.json       CommandFailure     agent → controller
 
+Beside them ``jobs/<job>/logs/`` holds what trainers print (``costopt.agent.node_log``).
+
 Every letter carries a schema version. A letter that is missing, torn or of another version reads
 as None: the sender writes again, or a newer version is at work. All methods raise StoreError.
 """

@@ -27,7 +27,8 @@ class AgentSettings:
     process ready that takes an elastic trainer's place sooner than a new one. ``snapshot_bytes``
     is how much memory snapshots of the state may take, a peer's included; 0 keeps none.
     ``snapshot_folder`` is on a fast disk of this node and holds at most ``snapshot_disk_bytes`` of
-    them; None keeps none there.
+    them; None keeps none there. ``logs_s`` is how often what trainers print goes to the store, None
+    where it stays here.
     """
 
     job: str
@@ -49,6 +50,7 @@ class AgentSettings:
     snapshot_bytes: int = field(default_factory=quarter_of_memory)
     snapshot_folder: Path | None = None
     snapshot_disk_bytes: int = 0
+    logs_s: float | None = None
 
     def place(self, workdir: str) -> str:
         """Where the command runs whose folder the controller has at ``workdir``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from costopt.agent.runtime import MailboxRuntime
 from costopt.catalog import load_catalog
-from costopt.daemon.logs import NoLogs
+from costopt.daemon.logs import StoreLogs
 from costopt.daemon.site import Site
 from costopt.domain.errors import SpecError
 from costopt.domain.job import Job
@@ -60,6 +60,6 @@ def account_site(cloud: AccountCloud) -> Site:
         receive=receive,
         retry=runtime.forget_failures,
         forecasts=cloud.forecasts,
-        logs=NoLogs(),
+        logs=StoreLogs(store),
         simulated=False,
     )

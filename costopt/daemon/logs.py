@@ -6,11 +6,13 @@ import codecs
 from pathlib import Path
 from typing import Protocol
 
+from costopt.agent.log_upload import TRAINER_LOGS
+from costopt.agent.node_log import NodeLog
 from costopt.daemon.views import LogPiece
 from costopt.domain.errors import SpecError
+from costopt.domain.ports import ObjectStore
 
 PIECE_BYTES = 256 * 1024
-TRAINER_LOGS = "trainer-*.log"
 
 
 class Logs(Protocol):
@@ -38,15 +40,22 @@ class FolderLogs:
         return LogPiece(job, node_id, text, after + used, ended=len(data) < PIECE_BYTES)
 
 
-class NoLogs:
-    """Of nodes in a cloud, whose logs stay with them."""
+class StoreLogs:
+    """Logs of nodes in a cloud, which their agents keep in the job's store; also of nodes gone."""
 
-    def read(self, job: str, node_id: str, after: int) -> LogPiece:  # noqa: ARG002 - Logs' form
-        """Raises SpecError."""
-        raise SpecError(
-            f"logs of node {node_id!r} are not collected",
-            hint="read them on the node: journalctl -u costopt-agent",
-        )
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def read(self, job: str, node_id: str, after: int) -> LogPiece:
+        """What follows byte ``after``, at most 256 KiB; nothing where the node sent nothing yet.
+
+        Raises StoreError.
+        """
+        begin, data = NodeLog(self._store, job, node_id).read(after, PIECE_BYTES)
+        text, used = _whole_characters(data)
+        if begin > after:
+            text = f"[costopt: {begin - after:,} bytes are no longer in the store]\n{text}"
+        return LogPiece(job, node_id, text, begin + used, ended=len(data) < PIECE_BYTES)
 
 
 def _whole_characters(data: bytes) -> tuple[str, int]:

@@ -431,8 +431,8 @@ class ObjectStore(Protocol):
         """Write the bytes to ``path``, whole or not at all; False where the key is missing."""
         ...
 
-    def keys(self, prefix: str) -> Sequence[str]:
-        """Keys that begin with ``prefix``, sorted."""
+    def keys(self, prefix: str, after: str = "") -> Sequence[str]:
+        """Keys that begin with ``prefix`` and come after ``after``, sorted."""
         ...
 
     def delete(self, key: str) -> None:

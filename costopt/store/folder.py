@@ -96,8 +96,8 @@ class FileStore:
             raise _refused("write", path, error) from error
         return True
 
-    def keys(self, prefix: str) -> Sequence[str]:
-        """Keys that begin with ``prefix``, sorted."""
+    def keys(self, prefix: str, after: str = "") -> Sequence[str]:
+        """Keys that begin with ``prefix`` and come after ``after``, sorted."""
         folder = prefix.rpartition("/")[0]
         start = self._path(folder) if folder else self.root
         try:
@@ -108,7 +108,7 @@ class FileStore:
             ]
         except OSError as error:
             raise _refused("list", start, error) from error
-        return sorted(key for key in found if key.startswith(prefix))
+        return sorted(key for key in found if key.startswith(prefix) and key > after)
 
     def delete(self, key: str) -> None:
         """Remove; a missing key is no error."""

@@ -97,14 +97,16 @@ class RemoteStore:
             ) from error
         return True
 
-    def keys(self, prefix: str) -> Sequence[str]:
-        """Keys that begin with ``prefix``, sorted."""
+    def keys(self, prefix: str, after: str = "") -> Sequence[str]:
+        """Keys that begin with ``prefix`` and come after ``after``, sorted."""
         folder = prefix.rpartition("/")[0]
         try:
-            listed = obstore.list(self._bucket, folder or None).collect()
+            listed = obstore.list(self._bucket, folder or None, offset=after or None).collect()
         except (OSError, obstore.exceptions.BaseError) as error:
             raise refused("list", prefix, self._where, error) from error
-        return sorted(meta["path"] for meta in listed if meta["path"].startswith(prefix))
+        # Some services that speak S3 begin at the front whatever they are told.
+        found = (meta["path"] for meta in listed)
+        return sorted(key for key in found if key.startswith(prefix) and key > after)
 
     def delete(self, key: str) -> None:
         """Remove; a missing key is no error."""

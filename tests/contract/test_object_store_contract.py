@@ -100,6 +100,14 @@ def test_keys_are_sorted_and_begin_with_the_prefix(store: ObjectStore) -> None:
     assert store.get("jobs/a:1,2@3+4=5%") == b"1"
 
 
+def test_keys_are_listed_from_one_on(store: ObjectStore) -> None:
+    for key in ("logs/0", "logs/1", "logs/2", "logs/3", "logs/4", "other"):
+        store.put(key, b"1")
+    assert store.keys("logs/", "logs/1") == ["logs/2", "logs/3", "logs/4"]
+    assert store.keys("logs/", "logs/1a") == ["logs/2", "logs/3", "logs/4"]
+    assert store.keys("logs/", "logs/4") == []
+
+
 def test_two_stores_of_a_bucket_do_not_meet(place: Place) -> None:
     place.open("one").put("key", b"1")
     place.open("two").put("key", b"2")

@@ -52,9 +52,9 @@ class Failing(FileStore):
         inner = super().replace
         return self._ask("replace", key, lambda: inner(key, data, tag))
 
-    def keys(self, prefix: str) -> Sequence[str]:
+    def keys(self, prefix: str, after: str = "") -> Sequence[str]:
         inner = super().keys
-        return self._ask("list", prefix, lambda: inner(prefix))
+        return self._ask("list", prefix, lambda: inner(prefix, after))
 
     def delete(self, key: str) -> None:
         inner = super().delete

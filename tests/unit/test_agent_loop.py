@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,12 +17,14 @@ from costopt.agent.gang import Gang
 from costopt.agent.heartbeat import Heartbeat, NodeActivity
 from costopt.agent.launcher import Launcher
 from costopt.agent.mailbox import Mailbox
+from costopt.agent.node_log import NodeLog
 from costopt.agent.notices.notice_file import FileNotices
 from costopt.agent.notices.source import NoNotices
 from costopt.agent.settings import AgentSettings
 from costopt.agent.status import SavedCheckpoint, TrainerState, TrainerStatus
 from costopt.agent.stop_notice import StopNotice
 from costopt.store.folder import FileStore
+from tests.live_run import wait_until
 
 
 class Node:
@@ -29,6 +33,7 @@ class Node:
     def __init__(self, folder: Path, **settings: object) -> None:
         self.folder = folder / "node"
         self.folder.mkdir()
+        self.was_served = False
         self.workdir = folder
         self.notice = folder / "notice.json"
         store = FileStore(folder / "store")
@@ -47,8 +52,9 @@ class Node:
         )
 
     def close(self) -> None:
-        self.agent.leave()
-        self.agent.run()
+        if not self.was_served:
+            self.agent.leave()
+            self.agent.run()
 
     def run(self, script: str, generation: int = 1, **gang: object) -> None:
         command = (sys.executable, "-c", script)
@@ -68,6 +74,15 @@ class Node:
         beat = self.mailbox.heartbeat("n1")
         assert beat is not None
         return beat
+
+    def state(self) -> NodeActivity | None:
+        """As it was told last."""
+        beat = self.mailbox.heartbeat("n1")
+        return None if beat is None else beat.state
+
+    def kept_log(self) -> bytes:
+        """What the store has of the trainers' log."""
+        return NodeLog(self.mailbox.store, "j", "n1").read(0, 1 << 20)[1]
 
     def ends_as(self, state: NodeActivity) -> Heartbeat:
         self.until(lambda: self.beat().state is state)
@@ -232,3 +247,42 @@ def test_an_elastic_trainer_goes_on_in_a_newer_gang_and_another_is_handed_over(n
     node.run(script, generation=3)
     node.until(lambda: node.beat().generation == 3)
     node.until(lambda: len([p for p in node.workdir.iterdir() if p.name.isdigit()]) == 2)
+
+
+def test_the_log_is_in_the_store_before_the_end_of_training_is_told(make: Make) -> None:
+    node = make(logs_s=3600.0, poll_s=0.01)
+    node.run("print('all done')")
+    with served(node):
+        wait_until(lambda: node.state() is NodeActivity.FINISHED, "the end", 30.0)
+        assert node.kept_log() == b"all done\n"
+
+
+def test_the_log_is_sent_when_the_node_is_to_be_taken(make: Make) -> None:
+    node = make(logs_s=3600.0, poll_s=0.01, grace_s=60.0)
+    node.run(
+        "import pathlib, signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print('step 1', flush=True)\n"
+        "pathlib.Path('up').touch()\n"
+        "while not pathlib.Path('enough').exists(): time.sleep(0.01)\n"
+    )
+    with served(node):
+        wait_until((node.workdir / "up").exists, "the trainer", 30.0)
+        assert node.kept_log() == b""
+        node.notice.write_text('{"action": "terminate", "time": null}')
+        wait_until(lambda: node.kept_log() == b"step 1\n", "its log", 30.0)
+        assert node.state() is NodeActivity.STOPPING
+        (node.workdir / "enough").touch()
+
+
+@contextmanager
+def served(node: Node) -> Iterator[None]:
+    """The agent in a thread of its own, as it runs on a node."""
+    node.was_served = True
+    thread = threading.Thread(target=node.agent.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        node.agent.leave()
+        thread.join()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from costopt.daemon.account_site import Payloads, account_site
-from costopt.daemon.logs import PIECE_BYTES, FolderLogs, NoLogs
+from costopt.daemon.logs import PIECE_BYTES, FolderLogs
 from costopt.daemon.readiness import Readiness
 from costopt.domain.account import Account
 from costopt.domain.errors import SpecError, StoreError
@@ -86,5 +86,3 @@ def test_no_other_file_is_a_log(tmp_path: Path, node_id: str) -> None:
     (tmp_path / "nodes").mkdir()
     with pytest.raises(SpecError, match="no log of node"):
         FolderLogs(tmp_path / "nodes").read("job", node_id, 0)
-    with pytest.raises(SpecError, match="not collected"):
-        NoLogs().read("job", node_id, 0)

@@ -1,0 +1,123 @@
+"""Keeps what this node's trainers print in the job's store, beside the agent's loop."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from costopt.agent.node_log import MOST_PIECE_BYTES, LogEnd, NodeLog
+from costopt.domain.errors import CostoptError
+
+TRAINER_LOGS = "trainer-*.log"
+MOST_BYTES = 64 << 20
+"""Of one node; beyond it only the last ``TAIL_BYTES`` before each notice and end are kept."""
+TAIL_BYTES = 64 << 10
+NOTE_BYTES = 1 << 10
+FULL = f"\n[costopt: of what follows only the end is kept: there are {MOST_BYTES >> 20} MiB]\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Fresh:
+    """What was added to one attempt's log: bytes ``begin`` to ``until`` of the file."""
+
+    attempt: int
+    path: Path
+    begin: int
+    until: int
+
+
+class LogUpload:
+    """Sends what is new every ``every_s``, at most ``MOST_PIECE_BYTES`` of it, the newest.
+
+    What is left out is told in its place. A store that refuses is asked again; training knows
+    nothing of it.
+    """
+
+    def __init__(self, log: NodeLog, folder: Path, every_s: float) -> None:
+        self._log = log
+        self._folder = folder
+        self._every_s = every_s
+        self._end: LogEnd | None = None
+        self._trouble = ""
+        self._turn = threading.Condition()
+        self._asked = self._served = 0
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="log-upload", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._thread.start()
+
+    def flush(self, within_s: float = 0.0) -> None:
+        """Send what there is now; wait for that ``within_s`` at the longest."""
+        with self._turn:
+            self._asked += 1
+            asked = self._asked
+            self._turn.notify_all()
+            self._turn.wait_for(lambda: self._served >= asked, within_s)
+
+    def close(self, within_s: float) -> None:
+        """Send what is left, within ``within_s`` at the longest, and no more."""
+        self._closing = True
+        self.flush()
+        self._thread.join(within_s)
+
+    def _run(self) -> None:
+        while not self._closing or self._served < self._asked:
+            with self._turn:
+                self._turn.wait_for(lambda: self._served < self._asked, self._every_s)
+                asked = self._asked
+            self._try_to_send(last=asked > self._served)
+            with self._turn:
+                self._served = asked
+                self._turn.notify_all()
+
+    def _try_to_send(self, *, last: bool) -> None:
+        trouble = ""
+        try:
+            self._send(last=last)
+        except (CostoptError, OSError) as error:
+            trouble = str(error)
+            self._end = None  # what was refused may have arrived
+        if trouble and trouble != self._trouble:
+            print(f"the log is not kept: {trouble}", file=sys.stderr, flush=True)  # noqa: T201
+        self._trouble = trouble
+
+    def _send(self, *, last: bool) -> None:
+        end = self._end = self._end or self._log.end()
+        fresh = self._fresh(end)
+        full = end.offset >= MOST_BYTES
+        if not fresh or (full and not last):
+            return
+        data = _newest(fresh, TAIL_BYTES if full else MOST_PIECE_BYTES - NOTE_BYTES)
+        if not full and end.offset + len(data) >= MOST_BYTES:
+            data += FULL.encode()
+        self._end = self._log.append(end, data, fresh[-1].attempt, fresh[-1].until)
+
+    def _fresh(self, end: LogEnd) -> list[_Fresh]:
+        """What no piece tells of yet. Of a log only the newest attempt's grows."""
+        fresh = []
+        for path in sorted(self._folder.glob(TRAINER_LOGS)):
+            attempt, until = int(path.stem.rpartition("-")[2]), path.stat().st_size
+            begin = end.until if attempt == end.attempt else 0
+            if attempt >= end.attempt and until > begin:
+                fresh.append(_Fresh(attempt, path, begin, until))
+        return fresh
+
+
+def _newest(fresh: list[_Fresh], most_bytes: int) -> bytes:
+    """The last ``most_bytes``, from the beginning of a line on; how much is left out before it."""
+    skipped = max(0, sum(part.until - part.begin for part in fresh) - most_bytes)
+    data, skip = b"", skipped
+    for part in fresh:
+        begin = min(part.until, part.begin + skip)
+        skip -= begin - part.begin
+        with part.path.open("rb") as file:
+            file.seek(begin)
+            data += file.read(part.until - begin)
+    if not skipped:
+        return data
+    line = data.find(b"\n") + 1
+    return f"\n[costopt: {skipped + line:,} bytes are left out here]\n".encode() + data[line:]

@@ -1,0 +1,76 @@
+"""What the trainers of one node print, in their job's store, in pieces that are never rewritten.
+
+jobs/<job>/logs/<node>/<offset>.<attempt>.<until>
+
+``offset`` is the byte of the whole at which the piece begins. The piece tells of the node's
+trainers up to byte ``until`` of the log of ``attempt``, so that an agent that is started again
+goes on where it was. Methods raise StoreError.
+"""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from costopt.domain.ports import ObjectStore
+
+MOST_PIECE_BYTES = 1 << 20
+AT_A_TIME = 16
+NAME = re.compile(r"(\d{15})\.(\d{6,})\.(\d{15})")
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """How much is kept: ``offset`` bytes, told up to byte ``until`` of the log of ``attempt``."""
+
+    offset: int = 0
+    attempt: int = 0
+    until: int = 0
+
+
+class NodeLog:
+    """The log of one node of one job."""
+
+    def __init__(self, store: ObjectStore, job: str, node_id: str) -> None:
+        self._store = store
+        self._prefix = f"jobs/{job}/logs/{node_id}/"
+
+    def end(self) -> LogEnd:
+        """What is kept so far."""
+        pieces = self._pieces(0)
+        if not pieces:
+            return LogEnd()
+        last, key = pieces[-1]
+        size_bytes = len(self._store.get(key) or b"")
+        return LogEnd(last.offset + size_bytes, last.attempt, last.until)
+
+    def append(self, end: LogEnd, data: bytes, attempt: int, until: int) -> LogEnd:
+        """Add a piece of at most ``MOST_PIECE_BYTES`` behind ``end``; the new end."""
+        name = f"{end.offset:015d}.{attempt:06d}.{until:015d}"
+        self._store.put(self._prefix + name, data)
+        return LogEnd(end.offset + len(data), attempt, until)
+
+    def read(self, after: int, most_bytes: int) -> tuple[int, bytes]:
+        """What is kept from byte ``after`` on, and where it begins: later, where the store has lost
+        what stood before."""
+        pieces = self._pieces(max(0, after - MOST_PIECE_BYTES))
+        before = [piece for piece in pieces if piece[0].offset <= after][-1:]
+        wanted = before + [p for p in pieces if after < p[0].offset < after + most_bytes]
+        wanted = wanted or pieces[:1]
+        with ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="log") as pool:
+            found = pool.map(self._store.get, [key for _, key in wanted])
+            begin, data = after, b""
+            for (piece, _), text in zip(wanted, found, strict=True):
+                if piece.offset > begin + len(data):
+                    if data:
+                        break
+                    begin = piece.offset
+                data += (text or b"")[begin + len(data) - piece.offset :]
+        return begin, data[:most_bytes]
+
+    def _pieces(self, from_offset: int) -> list[tuple[LogEnd, str]]:
+        """Where each piece begins and up to where it tells, with its key, in order."""
+        keys = self._store.keys(self._prefix, f"{self._prefix}{from_offset:015d}")
+        named = ((NAME.fullmatch(key.removeprefix(self._prefix)), key) for key in keys)
+        return [(LogEnd(*map(int, name.groups())), key) for name, key in named if name]

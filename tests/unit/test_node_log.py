@@ -1,0 +1,246 @@
+"""Trainers' logs on their way from a node through a store to who reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from costopt.agent import log_upload
+from costopt.agent.log_upload import LogUpload
+from costopt.agent.node_log import NodeLog
+from costopt.daemon import logs
+from costopt.daemon.logs import StoreLogs
+from costopt.domain.errors import StoreError
+from costopt.domain.ports import ObjectStore
+from costopt.store import open_store
+from costopt.store.folder import FileStore
+from tests.live_run import wait_until
+from tests.object_stores import served_s3
+
+NODE = "i-1"
+
+
+@dataclass
+class Failing(FileStore):
+    """A folder that refuses to be written while ``down``; ``late`` writes and refuses then."""
+
+    root: Path
+    down: bool = False
+    late: bool = False
+    read: list[str] = field(default_factory=list)
+
+    def put(self, key: str, data: bytes) -> None:
+        if not self.down:
+            super().put(key, data)
+        if self.down or self.late:
+            raise StoreError("the store is down")
+
+    def get(self, key: str) -> bytes | None:
+        self.read.append(key)
+        return super().get(key)
+
+
+@dataclass
+class Node:
+    """A node's folder and its upload, which sends when it is asked to."""
+
+    store: ObjectStore
+    folder: Path
+    upload: LogUpload = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(exist_ok=True)
+        self.upload = LogUpload(NodeLog(self.store, "job", NODE), self.folder, 3600.0)
+        self.upload.start()
+
+    def print(self, text: str | bytes, attempt: int = 1) -> None:
+        """What a trainer writes."""
+        data = text if isinstance(text, bytes) else text.encode()
+        with (self.folder / f"trainer-{attempt:06d}.log").open("ab") as file:
+            file.write(data)
+
+    def kept(self, text: str | bytes, attempt: int = 1) -> None:
+        """The same, sent."""
+        self.print(text, attempt)
+        self.upload.flush(10.0)
+
+    def told(self, after: int = 0) -> str:
+        """All that is read from there on, piece by piece."""
+        reader, text = StoreLogs(self.store), ""
+        while (piece := reader.read("job", NODE, after)).text:
+            text += piece.text
+            after = piece.next_byte
+        return text
+
+    def again(self) -> Node:
+        """The agent is started anew."""
+        self.upload.close(10.0)
+        return Node(self.store, self.folder)
+
+
+@pytest.fixture(scope="module")
+def s3_url() -> Iterator[str]:
+    with served_s3("runs") as (url, _):
+        yield url
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> ObjectStore:
+    if request.param == "folder":
+        return FileStore(tmp_path / "store")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", request.getfixturevalue("s3_url"))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    return open_store(f"s3://runs/{tmp_path.name}")
+
+
+@pytest.fixture
+def node(store: ObjectStore, tmp_path: Path) -> Iterator[Node]:
+    node = Node(store, tmp_path / "node")
+    yield node
+    node.upload.close(10.0)
+
+
+@pytest.fixture
+def failing(tmp_path: Path) -> Iterator[Node]:
+    node = Node(Failing(tmp_path / "store"), tmp_path / "node")
+    yield node
+    node.upload.close(10.0)
+
+
+def test_what_trainers_print_is_read_from_any_byte_on(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [f"Schritt {number} █ 🙂\n" for number in range(12)]
+    for number, line in enumerate(lines):
+        node.kept(line, attempt=1 + number // 5)
+    whole = "".join(lines)
+    for size in (7, 64, 1 << 18):
+        monkeypatch.setattr(logs, "PIECE_BYTES", size)
+        assert node.told() == whole
+    for number in range(len(lines)):
+        after = len("".join(lines[:number]).encode())
+        assert node.told(after) == "".join(lines[number:])
+    end = len(whole.encode())
+    nothing = StoreLogs(node.store).read("job", NODE, end)
+    assert (nothing.text, nothing.next_byte) == ("", end)
+
+
+def test_pieces_are_never_rewritten(node: Node) -> None:
+    node.kept("one\n")
+    (first,) = node.store.keys("jobs/job/logs/")
+    assert first == "jobs/job/logs/i-1/000000000000000.000001.000000000000004"
+    node.kept("two\n")
+    node.upload.flush(10.0)
+    assert node.store.keys("jobs/job/logs/")[0] == first
+    assert len(node.store.keys("jobs/job/logs/")) == 2
+    assert node.store.get(first) == b"one\n"
+
+
+def test_an_agent_that_starts_anew_goes_on_where_it_was(node: Node) -> None:
+    node.kept("one\n")
+    again = node.again()
+    again.kept("two\n")
+    again = again.again()
+    again.kept("three\n", attempt=2)
+    again.upload.close(10.0)
+    assert node.told() == "one\ntwo\nthree\n"
+
+
+def test_a_node_that_has_sent_nothing_has_an_empty_log(node: Node) -> None:
+    assert node.told() == ""
+
+
+def test_half_a_character_at_the_end_of_a_piece_is_whole_in_the_log(node: Node) -> None:
+    smile = "🙂".encode()
+    node.kept(b"a" + smile[:2])
+    assert node.told() == "a"
+    node.kept(smile[2:])
+    assert node.told() == "a🙂"
+
+
+def test_a_flood_is_cut_and_says_so(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_upload, "MOST_PIECE_BYTES", log_upload.NOTE_BYTES + 25)
+    node.kept("first\n")
+    node.kept("".join(f"line {number}\n" for number in range(100)))
+    node.kept("last\n")
+    left_out = len("".join(f"line {number}\n" for number in range(97)))
+    assert node.told() == (
+        f"first\n\n[costopt: {left_out} bytes are left out here]\nline 97\nline 98\nline 99\nlast\n"
+    )
+
+
+def test_a_log_that_is_full_keeps_only_its_end(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_upload, "MOST_BYTES", 10)
+    monkeypatch.setattr(log_upload, "TAIL_BYTES", 14)
+    node.kept("0123456789\n")
+    node.print("".join(f"line {number}\n" for number in range(10)))
+    node.upload._try_to_send(last=False)
+    full = "0123456789\n" + log_upload.FULL
+    assert node.told() == full
+    node.upload.flush(10.0)
+    assert node.told() == f"{full}\n[costopt: 63 bytes are left out here]\nline 9\n"
+
+
+def test_a_store_that_refuses_is_asked_again_and_told_of_once(
+    failing: Node, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store = failing.store
+    assert isinstance(store, Failing)
+    store.down = True
+    failing.kept("one\n")
+    failing.kept("two\n")
+    assert capfd.readouterr().err == "the log is not kept: the store is down\n"
+    assert failing.told() == ""
+    store.down = False
+    failing.kept("three\n")
+    assert failing.told() == "one\ntwo\nthree\n"
+
+
+def test_what_was_refused_and_arrived_is_not_sent_twice(failing: Node) -> None:
+    store = failing.store
+    assert isinstance(store, Failing)
+    store.late = True
+    failing.kept("one\n")
+    store.late = False
+    failing.kept("two\n")
+    assert failing.told() == "one\ntwo\n"
+
+
+def test_what_the_bucket_has_cleared_is_told(failing: Node) -> None:
+    for text in ("one\n", "two\n", "three\n"):
+        failing.kept(text)
+    keys = failing.store.keys("jobs/job/logs/")
+    failing.store.delete(keys[1])
+    gap = "[costopt: 4 bytes are no longer in the store]\n"
+    assert failing.told() == f"one\n{gap}three\n"
+    failing.store.delete(keys[0])
+    assert failing.told() == "[costopt: 8 bytes are no longer in the store]\nthree\n"
+
+
+def test_who_follows_reads_no_old_piece_again(failing: Node) -> None:
+    store = failing.store
+    assert isinstance(store, Failing)
+    for number in range(9):
+        failing.kept(f"{number}\n")
+    store.read.clear()
+    failing.kept("new\n")
+    assert failing.told(after=18) == "new\n"
+    assert set(store.read) == {store.keys("jobs/")[-1]}
+
+
+def test_it_is_sent_by_itself_after_a_while(tmp_path: Path) -> None:
+    store, folder = FileStore(tmp_path / "store"), tmp_path / "node"
+    folder.mkdir()
+    upload = LogUpload(NodeLog(store, "job", NODE), folder, 0.02)
+    upload.start()
+    (folder / "trainer-000001.log").write_text("hello\n")
+    wait_until(lambda: bool(store.keys("jobs/job/logs/")), "the first piece", 10.0)
+    upload.close(10.0)
+    assert StoreLogs(store).read("job", NODE, 0).text == "hello\n"
