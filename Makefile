@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
 
-.PHONY: demo test check bench soak format clean
+.PHONY: demo test check bench soak audit format clean
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -38,6 +38,11 @@ soak: $(VENV)/.dev  ## 100,000 made-up markets, 10,000 kills while saving, 1,000
 	COSTOPT_ELASTIC_EVENTS=1000 $(BIN)/python -m pytest tests/faults/test_train_torture.py
 	COSTOPT_DAEMON_KILLS=1000 $(BIN)/python -m pytest -s tests/faults/test_daemon_torture.py
 	COSTOPT_TERRAFORM_COMPLETE=1 $(BIN)/python -m pytest tests/terraform/test_aws_complete.py
+
+audit: $(VENV)/.dev  ## known vulnerabilities of the pinned dependencies; asks the index, which must know them
+	$(PYTHON) -m venv $(VENV)/audit
+	$(VENV)/audit/bin/pip install --quiet pip-audit
+	$(VENV)/audit/bin/pip-audit --strict --no-deps --disable-pip -r constraints.txt
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
