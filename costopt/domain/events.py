@@ -258,12 +258,24 @@ class TerminateIntended(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEnded(Event):
-    """The provider confirms that the node is gone. It is billed until ``ended_at``."""
+    """The node is gone, and is billed until ``ended_at``.
+
+    Where the cause is "lost", ``ended_at`` is a guess: an end that the provider tells later follows
+    as another NodeEnded, which replaces this one.
+    """
 
     node_id: str
     pool: str
     ended_at: datetime
     cause: EndCause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReturned(Event):
+    """The provider lists a lost node again: it never ended, and is billed as if it had not."""
+
+    node_id: str
+    pool: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,6 +392,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     DrainIntended,
     TerminateIntended,
     NodeEnded,
+    NodeReturned,
     NodeBilled,
     GuardTripped,
     ModeChanged,

@@ -24,11 +24,17 @@ class NodeState(StrEnum):
 
 
 class EndCause(StrEnum):
-    """Why a node is gone."""
+    """Why a node is gone. LOST is a guess: its provider lists it no more, and tells no end."""
 
     INTERRUPTED = "interrupted"
     RELEASED = "released"
     FAILED = "failed"
+    LOST = "lost"
+
+    @property
+    def unwanted(self) -> bool:
+        """Whether we would have kept the node."""
+        return self is not EndCause.RELEASED
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,10 +43,12 @@ class Bills:
                     self._settle(launched, ended, now)
 
     def awaits(self, job: str, since: datetime) -> bool:
-        """Whether a bill of a node that ended after ``since`` may yet come."""
+        """Whether the bill of a node that ended after ``since``, or its true end, may yet come."""
+        record = self._journal.records[job]
         return any(
-            ended.ended_at > since and Pool.parse(ended.pool).provider in self._sources
-            for _, ended in self._journal.records[job].unbilled.values()
+            ended.ended_at > since
+            and (node.node_id in record.lost or Pool.parse(ended.pool).provider in self._sources)
+            for node, ended in record.unbilled.values()
         )
 
     def _settle(self, launched: NodeLaunched, ended: NodeEnded, now: datetime) -> None:

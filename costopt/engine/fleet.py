@@ -12,6 +12,7 @@ from costopt.domain.events import (
     LaunchFailed,
     NodeEnded,
     NodeLaunched,
+    NodeReturned,
 )
 from costopt.domain.fleet import EndCause, Node, NodeState
 from costopt.domain.market import Interruption, Pool
@@ -91,9 +92,14 @@ class Fleet:
             if node.node_id not in record.known:
                 self._journal.write(launched(self._world, node, now))
             if node.state is NodeState.ENDED:
-                if node.node_id in record.live:
+                if node.node_id in record.live or _tells_end(node, record):
                     self._journal.write(self._ended(node, now))
-            elif node.node_id in record.live:
+                continue
+            if node.node_id in record.lost:
+                self._journal.write(
+                    NodeReturned(at=now, job=node.job, node_id=node.node_id, pool=str(node.pool))
+                )
+            if node.node_id in record.live:
                 yield node
             elif self._gate.acts:
                 _put_down(provider, node)
@@ -113,8 +119,10 @@ class Fleet:
         )
 
     def _note(self, notices: Iterable[Interruption], now: datetime) -> None:
+        records = self._journal.records.values()
+        living = {node_id: record for record in records for node_id in record.live}
         for notice in notices:
-            record = self._record_of(notice.node_id)
+            record = living.get(notice.node_id)
             if record is not None and notice.node_id not in record.noticed:
                 self._journal.write(
                     InterruptionNoticed(
@@ -126,14 +134,11 @@ class Fleet:
                     )
                 )
 
-    def _record_of(self, node_id: str) -> JobRecord | None:
-        records = self._journal.records.values()
-        return next((r for r in records if node_id in r.live), None)
-
     def _close_missing(self, provider: Provider, listed: set[str], now: datetime) -> None:
-        """A node that the provider no longer lists is gone; a fresh one may not be visible yet.
+        """A node that the provider no longer lists is lost; a fresh one may not be visible yet.
 
-        Of a region that does not answer nothing is known.
+        Of a region that does not answer nothing is known. Until the provider tells more, a lost
+        node counts as running until now: never too little is reckoned.
         """
         silent = provider.silent_regions() if isinstance(provider, PartlySilent) else ()
         for record in self._journal.records.values():
@@ -152,7 +157,7 @@ class Fleet:
                             node_id=node_id,
                             pool=event.pool,
                             ended_at=now,
-                            cause=EndCause.FAILED,
+                            cause=EndCause.LOST,
                         )
                     )
 
@@ -193,8 +198,14 @@ class Fleet:
         )
 
 
+def _tells_end(node: Node, record: JobRecord) -> bool:
+    """Whether the provider tells the end of a node that was lost."""
+    told = node.ended_at is not None and node.end_cause is not EndCause.LOST
+    return told and node.node_id in record.lost
+
+
 def _put_down(provider: Provider, node: Node) -> None:
-    """A node that was given up for lost is listed again: it must not run on for nobody."""
+    """A node whose end was told is listed as living: it must not run on for nobody."""
     try:
         provider.terminate(node.node_id)
     except ProviderError:

@@ -19,7 +19,8 @@ NO_CAPACITY = "NoCapacity"
 class JobRecord:
     """Everything here can be had again from the ledger, so a restarted engine goes on as before.
 
-    ``short_of_capacity`` are pools that were left alone last because they had no room.
+    ``short_of_capacity`` are pools that were left alone last because they had no room, ``lost``
+    nodes whose end is a guess.
     """
 
     name: str
@@ -54,6 +55,7 @@ class JobRecord:
     prices: dict[str, int] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     power_limits: dict[str, ev.PowerLimitReported] = field(default_factory=dict)
+    lost: dict[str, ev.NodeLaunched] = field(default_factory=dict)
     unbilled: dict[str, tuple[ev.NodeLaunched, ev.NodeEnded]] = field(default_factory=dict)
     uncappable: set[Pool] = field(default_factory=set)
     mode: str | None = None
@@ -137,15 +139,24 @@ def _noticed(record: JobRecord, event: ev.InterruptionNoticed) -> None:
 
 
 def _ended(record: JobRecord, event: ev.NodeEnded) -> None:
-    launched = record.live.pop(event.node_id, None)
+    launched = record.live.pop(event.node_id, None) or record.lost.pop(event.node_id, None)
     if launched is not None:
         record.unbilled[event.node_id] = (launched, event)
+        if event.cause is EndCause.LOST:
+            record.lost[event.node_id] = launched
     record.draining.pop(event.node_id, None)
     record.releasing.discard(event.node_id)
     record.noticed.pop(event.node_id, None)
     record.power_limits.pop(event.node_id, None)
     if event.cause is EndCause.INTERRUPTED:
         record.cooldown_from[Pool.parse(event.pool)] = event.ended_at
+
+
+def _returned(record: JobRecord, event: ev.NodeReturned) -> None:
+    launched = record.lost.pop(event.node_id, None)
+    if launched is not None:
+        record.live[event.node_id] = launched
+        record.unbilled.pop(event.node_id, None)
 
 
 def _billed(record: JobRecord, event: ev.NodeBilled) -> None:
@@ -237,6 +248,7 @@ _CHANGES: dict[type[ev.Event], Callable[[JobRecord, Any], None]] = {
     ev.TerminateIntended: _release,
     ev.InterruptionNoticed: _noticed,
     ev.NodeEnded: _ended,
+    ev.NodeReturned: _returned,
     ev.NodeBilled: _billed,
     ev.GangFormed: _formed,
     ev.TrainingStarted: _started,

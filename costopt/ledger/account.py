@@ -34,6 +34,7 @@ from costopt.domain.events import (
     NodeEnded,
     NodeLaunched,
     NodeMeasured,
+    NodeReturned,
     PowerLimitReported,
     PriceChanged,
     ProgressReported,
@@ -75,6 +76,7 @@ class JobAccount:
         self._training = False
         self._nodes: dict[str, NodeAccount] = {}
         self._alive: dict[str, NodeAccount] = {}
+        self._lost: dict[str, NodeAccount] = {}
         self._ended = Bill()
         self._prices: dict[str, list[tuple[int, int]]] = {}
         self._gang_pools: frozenset[Pool] = frozenset()
@@ -243,7 +245,7 @@ class JobAccount:
     def _price_changed(self, event: PriceChanged) -> None:
         at_ms = ms_of(event.at)
         self._prices.setdefault(event.pool, []).append((at_ms, event.micros_per_hour))
-        for node in self._alive.values():
+        for node in (*self._alive.values(), *self._lost.values()):
             if node.launched.pool == event.pool:
                 node.cost.change(at_ms, event.micros_per_hour)
 
@@ -278,8 +280,10 @@ class JobAccount:
             node.busy.stop(ms_of(at))
 
     def _gang_nodes(self) -> Iterable[NodeAccount]:
+        """Lost ones among them, which may yet turn out to have gone on."""
         members = () if self.gang is None else self.gang.node_ids
-        return [self._alive[node_id] for node_id in members if node_id in self._alive]
+        found = (self._alive.get(node_id) or self._lost.get(node_id) for node_id in members)
+        return [node for node in found if node is not None]
 
     def _checkpoint_refused(self, _: CheckpointRefused) -> None:
         self._checkpoints_refused += 1
@@ -291,13 +295,28 @@ class JobAccount:
             node.measure(event)
 
     def _node_ended(self, event: NodeEnded) -> None:
-        node = self._alive.pop(event.node_id, None)
+        node = self._alive.pop(event.node_id, None) or self._found(event.node_id)
         if node is None:
             return
         node.ended = event
         self._ended.add(node, ms_of(event.ended_at))
+        if event.cause is EndCause.LOST:
+            self._lost[event.node_id] = node
         if event.cause is EndCause.INTERRUPTED:
             self._interruptions += 1
+
+    def _node_returned(self, event: NodeReturned) -> None:
+        node = self._found(event.node_id)
+        if node is not None:
+            self._alive[event.node_id] = node
+
+    def _found(self, node_id: str) -> NodeAccount | None:
+        """A lost node, whose guessed end counts no more."""
+        node = self._lost.pop(node_id, None)
+        if node is not None:
+            self._ended.take_back(node)
+            node.ended = None
+        return node
 
     def _node_billed(self, event: NodeBilled) -> None:
         node = self._nodes.get(event.node_id)
@@ -351,6 +370,7 @@ _FOLDS: dict[type[Event], Callable[[JobAccount, Any], None]] = {
     DrainIntended: _of_node(NodeAccount.drain),
     TerminateIntended: _of_node(NodeAccount.terminate),
     NodeEnded: JobAccount._node_ended,
+    NodeReturned: JobAccount._node_returned,
     NodeBilled: JobAccount._node_billed,
     JobFinished: JobAccount._finish,
     JobFailed: JobAccount._fail,

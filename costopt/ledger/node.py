@@ -61,12 +61,12 @@ class NodeAccount:
         "ended",
         "launched",
         "launched_ms",
+        "least_ms",
         "measured",
         "noticed_at",
         "pool",
         "power",
         "strikes_at",
-        "surcharge_micros",
         "terminating",
     )
 
@@ -75,7 +75,7 @@ class NodeAccount:
         self.pool = _pool(launched)
         self.launched_ms = ms_of(launched.launched_at)
         self.cost = CostMeter(self.launched_ms, launched.micros_per_hour)
-        self.surcharge_micros = 0
+        self.least_ms = 0
         self.busy = BusyMeter()
         self.measured = EnergyMeter()
         self.power = PowerMeter(self.launched_ms, launched.busy_w)
@@ -128,9 +128,7 @@ class NodeAccount:
         self.cost = CostMeter(self.launched_ms, first[1])
         for at, micros_per_hour in later:
             self.cost.change(ms_of(at), micros_per_hour)
-        run_ms = self.until_ms(self.launched_ms) - self.launched_ms
-        missing_ms = max(0, round(billed.least_s * 1000) - run_ms)
-        self.surcharge_micros = self.cost.micros_per_hour * missing_ms // MS_PER_HOUR
+        self.least_ms = round(billed.least_s * 1000)
 
     def until_ms(self, now_ms: int) -> int:
         """The node's end, or now while it lives; never before its launch."""
@@ -140,8 +138,12 @@ class NodeAccount:
     def usd_micros(self, now_ms: int) -> int:
         """Cost until its end or now, whichever is sooner; a least charge falls due at the end."""
         until_ms = self.until_ms(now_ms)
-        surcharge = self.surcharge_micros if now_ms >= until_ms else 0
+        surcharge = self._surcharge_micros(until_ms) if now_ms >= until_ms else 0
         return surcharge + self.cost.micros_until(min(until_ms, max(now_ms, self.launched_ms)))
+
+    def _surcharge_micros(self, until_ms: int) -> int:
+        missing_ms = max(0, self.least_ms - (until_ms - self.launched_ms))
+        return self.cost.micros_per_hour * missing_ms // MS_PER_HOUR
 
     def uwh(self, now_ms: int) -> tuple[int, int]:
         """Micro-watt-hours drawn idle and busy, at the data centre's meter, each rounded once.

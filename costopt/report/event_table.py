@@ -32,6 +32,7 @@ from costopt.domain.events import (
     NodeEnded,
     NodeLaunched,
     NodeMeasured,
+    NodeReturned,
     PowerLimitReported,
     PriceChanged,
     ProgressReported,
@@ -42,7 +43,6 @@ from costopt.domain.events import (
     TrainingStopped,
     WorkLost,
 )
-from costopt.domain.fleet import EndCause
 from costopt.report.figure import UNKNOWN, duration, energy, instant, usd
 from costopt.report.table import Table
 
@@ -72,7 +72,7 @@ class EventRow:
 def event_row(event: Event) -> EventRow:
     """The event in words."""
     label, tone, detail = _WORDS[type(event)]
-    if isinstance(event, NodeEnded) and event.cause is not EndCause.RELEASED:
+    if isinstance(event, NodeEnded) and event.cause.unwanted:
         label, tone = f"Node {event.cause.value}", "bad"
     return EventRow(event.at, label, detail(event), tone, isinstance(event, ROUTINE))
 
@@ -211,6 +211,7 @@ _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
     DrainIntended: ("Drain", "plain", lambda e: f"{e.node_id}: {e.reason}"),
     TerminateIntended: ("Release", "plain", lambda e: f"{e.node_id}: {e.reason}"),
     NodeEnded: ("Node released", "plain", _ended),
+    NodeReturned: ("Node listed again", "good", lambda e: f"{e.node_id} in {e.pool}"),
     NodeBilled: ("Node billed", "plain", _billed),
     GuardTripped: ("Guard tripped", "bad", lambda e: f"{e.guard}: {e.message}"),
     ModeChanged: ("Mode changed", "note", lambda e: e.mode),

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from costopt.domain.bill import ProviderCharge
 from costopt.domain.events import Event, JobFailed
-from costopt.domain.fleet import EndCause
 from costopt.ledger.node import NodeInterval
 from costopt.ledger.summary import JobState, JobSummary
 from costopt.report.drift import drift
@@ -134,7 +133,7 @@ def _event_line(row: EventRow, run: Run) -> _EventLine:
 
 
 def _node_line(row: NodeInterval, run: Run) -> _NodeLine:
-    lost = row.cause in (EndCause.INTERRUPTED, EndCause.FAILED)
+    lost = row.cause is not None and row.cause.unwanted
     end = row.ended_at or run.now
     return _NodeLine(
         name=row.node_id,

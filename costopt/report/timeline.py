@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from costopt.domain.fleet import EndCause
 from costopt.domain.market import CapacityType, Pool
 from costopt.ledger.node import NodeInterval
 from costopt.report.drawing import (
@@ -129,7 +128,7 @@ def _bar(axes: Axes, axis: TimeAxis, run: Run, row: NodeInterval, top: float, co
     axes.broken_barh(
         [(start, stop - start) for start, stop in spans], (bottom, height), color=paint(colour)
     )
-    if row.cause in (EndCause.INTERRUPTED, EndCause.FAILED):
+    if row.cause is not None and row.cause.unwanted:
         axes.plot(
             [end],
             [middle],

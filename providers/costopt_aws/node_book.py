@@ -43,7 +43,7 @@ class NodeBook:
                         replace(
                             node,
                             state=NodeState.ENDED,
-                            end_cause=EndCause.FAILED,
+                            end_cause=EndCause.LOST,
                             message="EC2 does not list it any more",
                         ),
                         now,

@@ -44,7 +44,7 @@ class NodeBook:
         if ending is None and now - node.launched_at <= GRACE:
             return
         if ending is None:
-            ending = Ending(now, EndCause.FAILED, "Compute Engine does not list it any more")
+            ending = Ending(now, EndCause.LOST, "Compute Engine does not list it any more")
         with self._lock:
             self._see(
                 replace(
@@ -81,7 +81,7 @@ class NodeBook:
 
     def _see(self, node: Node, now: datetime) -> Node:
         before = self._nodes.get(node.node_id)
-        if before is not None and not before.state.alive:
+        if before is not None and before.end_cause not in (None, EndCause.LOST):
             return before
         if not node.state.alive and node.ended_at is None:
             node = replace(node, ended_at=now)

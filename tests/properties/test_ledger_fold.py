@@ -15,6 +15,7 @@ from costopt.domain.events import (
     NodeEnded,
     NodeLaunched,
     NodeMeasured,
+    NodeReturned,
     PriceChanged,
     TrainingStarted,
     TrainingStopped,
@@ -24,7 +25,10 @@ from costopt.ledger.account import JobAccount
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 POOLS = ("aws/r/a/t/spot", "aws/r/b/t/on_demand")
-STEPS = ("launch", "adopt", "end", "end_late", "price", "gang", "train", "stop", "wait", "measure")
+STEPS = (
+    "launch", "adopt", "end", "end_late", "return", "correct", "price", "gang", "train", "stop",
+    "wait", "measure",
+)  # fmt: skip
 
 
 def at(ms: int) -> datetime:
@@ -39,6 +43,7 @@ class Recorder:
     now_ms: int = 0
     events: list[Event] = field(default_factory=list)
     alive: dict[str, NodeLaunched] = field(default_factory=dict)
+    lost: dict[str, NodeLaunched] = field(default_factory=dict)
     measured: dict[str, NodeMeasured] = field(default_factory=dict)
     launched: int = 0
     generation: int = 0
@@ -77,17 +82,35 @@ class Recorder:
         if not self.alive:
             return
         node = self.alive.pop(self.draw(st.sampled_from(sorted(self.alive))))
-        ended_at = max(node.launched_at, at(self.now_ms - earlier_ms))
+        self._close(node, earlier_ms, self.draw(st.sampled_from(EndCause)))
+
+    def _close(self, node: NodeLaunched, earlier_ms: int, cause: EndCause) -> None:
+        if cause is EndCause.LOST:
+            self.lost[node.node_id] = node
         self.events.append(
             NodeEnded(
                 at=at(self.now_ms),
                 job="job",
                 node_id=node.node_id,
                 pool=node.pool,
-                ended_at=ended_at,
-                cause=self.draw(st.sampled_from(EndCause)),
+                ended_at=max(node.launched_at, at(self.now_ms - earlier_ms)),
+                cause=cause,
             )
         )
+
+    def _correct(self) -> None:
+        """The true end of a lost node is told, earlier or later than was guessed."""
+        if self.lost:
+            node = self.lost.pop(self.draw(st.sampled_from(sorted(self.lost))))
+            self._close(node, self.draw(st.integers(0, self.now_ms)), EndCause.RELEASED)
+
+    def _return(self) -> None:
+        if self.lost:
+            node = self.lost.pop(self.draw(st.sampled_from(sorted(self.lost))))
+            self.alive[node.node_id] = node
+            self.events.append(
+                NodeReturned(at=at(self.now_ms), job="job", node_id=node.node_id, pool=node.pool)
+            )
 
     def _end_late(self) -> None:
         self._end(self.draw(st.integers(0, self.now_ms)))
@@ -180,7 +203,12 @@ def folded(events: tuple[Event, ...]) -> JobAccount:
 
 def lives(events: tuple[Event, ...], now: datetime) -> dict[str, tuple[datetime, datetime]]:
     """From when until when each node is billed, read off the events one by one."""
-    ends = {e.node_id: e.ended_at for e in events if isinstance(e, NodeEnded)}
+    ends: dict[str, datetime] = {}
+    for event in events:
+        if isinstance(event, NodeEnded):
+            ends[event.node_id] = event.ended_at
+        elif isinstance(event, NodeReturned):
+            del ends[event.node_id]
     return {
         e.node_id: (e.launched_at, ends.get(e.node_id, now))
         for e in events

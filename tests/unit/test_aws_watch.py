@@ -140,7 +140,7 @@ def test_a_new_node_may_be_missing_from_the_list_for_a_while(account: NewAccount
     assert [node.node_id for node in account.provider.nodes("me") if node.state.alive] == [node_id]
     account.clock.sleep(301)
     (node,) = account.provider.nodes("me")
-    assert (node.state, node.end_cause) == (NodeState.ENDED, EndCause.FAILED)
+    assert (node.state, node.end_cause) == (NodeState.ENDED, EndCause.LOST)
 
 
 def test_instances_of_others_and_half_tagged_ones_are_no_nodes(account: NewAccount) -> None:

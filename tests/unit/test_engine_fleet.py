@@ -48,19 +48,19 @@ def test_a_node_that_stays_unlisted_is_given_up() -> None:
     scene.cloud.hidden = {"sim-0001"}
     scene.go(600)
     (ended,) = scene.events(NodeEnded)
-    assert (ended.node_id, ended.cause) == ("sim-0001", EndCause.FAILED)
+    assert (ended.node_id, ended.cause) == ("sim-0001", EndCause.LOST)
     assert len(scene.cloud.requests) == 2
 
 
-def test_a_node_that_was_given_up_and_shows_up_again_is_released() -> None:
+def test_a_node_that_was_given_up_and_shows_up_again_is_kept_and_the_newer_released() -> None:
     scene = _scene()
     scene.tick()
     scene.cloud.hidden = {"sim-0001"}
     scene.go(600)
     scene.cloud.hidden = set()
     scene.go(120)
-    assert "sim-0001" in scene.cloud.released
-    assert [n.node_id for n in scene.living()] == ["sim-0002"]
+    assert [n.node_id for n in scene.living()] == ["sim-0001"]
+    assert scene.cloud.released == ["sim-0002"]
     scene.finish()
 
 

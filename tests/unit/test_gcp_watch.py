@@ -75,7 +75,7 @@ def test_a_node_that_vanished_without_a_word_has_failed(project: NewAccount) -> 
     assert node.state.alive, "a new one may not be listed yet"
     project.clock.sleep(301)
     (node,) = project.provider.nodes("me")
-    assert node.end_cause is EndCause.FAILED
+    assert node.end_cause is EndCause.LOST
 
 
 def test_who_is_deleted_while_it_is_preempted_was_interrupted(project: NewAccount) -> None:

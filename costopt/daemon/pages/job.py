@@ -20,7 +20,6 @@ from costopt.daemon.pages.story import Story
 from costopt.daemon.pages.words import choice, clock, over, pool_words
 from costopt.daemon.service import Service
 from costopt.daemon.views import JobStatus
-from costopt.domain.fleet import EndCause
 from costopt.domain.submission import JobIntent
 from costopt.ledger.node import NodeInterval
 from costopt.ledger.summary import JobState, JobSummary
@@ -145,7 +144,7 @@ def _nodes(run: Run) -> Grid:
 
 
 def _node(row: NodeInterval, now: datetime) -> tuple[Cell, ...]:
-    lost = row.cause in (EndCause.INTERRUPTED, EndCause.FAILED)
+    lost = row.cause is not None and row.cause.unwanted
     lasted_s = ((row.ended_at or now) - row.launched_at).total_seconds()
     return (
         Cell(row.node_id),
