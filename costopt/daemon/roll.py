@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import cache
 
+from costopt.checkpoint.revision import git_revision
 from costopt.daemon.intake import admitted
 from costopt.daemon.readiness import Readiness
 from costopt.daemon.site import Site
@@ -17,7 +19,7 @@ from costopt.domain.submission import JobIntent, Submission
 from costopt.engine.spending import month_of
 from costopt.engine.tick import Engine
 from costopt.ledger.summary import JobState, JobSummary
-from costopt.session.provenance import with_provenance
+from costopt.session.provenance import RevisionOf, with_provenance
 
 BILL_WITHIN = timedelta(days=1)
 RESUMED = "run"
@@ -44,12 +46,15 @@ class Roll:
         self._resting = dict(resting)
         self._priorities: dict[str, int] = {}
         self._submissions: tuple[Submission, ...] = ()
+        self._revision_of: RevisionOf = git_revision
         self._heeded = max((number for number, _ in registry.changes()), default=0)
         self.closed: dict[str, JobSummary] = {}
         self.troubles: dict[str, str] = {}
 
     def call(self, now: datetime) -> None:
         """Before a tick: take up what is new. Raises LedgerError."""
+        # Git takes a while, and many jobs come from the same folder.
+        self._revision_of = cache(git_revision)
         self._reopen(now)
         self._submissions = self._registry.submissions()
         for submission in self._submissions:
@@ -115,7 +120,8 @@ class Roll:
     def _add(self, submission: Submission, now: datetime) -> None:
         try:
             known = admitted(submission)
-            job = with_provenance(self._site.fitted(known.job), known.policy)
+            fitted = self._site.fitted(known.job)
+            job = with_provenance(fitted, known.policy, self._revision_of)
         except CostoptError as error:
             self.troubles[submission.name] = error.message
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +10,10 @@ from costopt.checkpoint.revision import CODE_REVISION, POLICY, git_revision
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
 
+RevisionOf = Callable[[Path], str | None]
 
-def with_provenance(job: Job, policy: Policy) -> Job:
+
+def with_provenance(job: Job, policy: Policy, revision_of: RevisionOf = git_revision) -> Job:
     """The job with its policy's name and its folder's Git revision in its environment.
 
     What the job file says itself stays. A node knows neither: the folder reaches it as a bundle.
@@ -18,6 +21,6 @@ def with_provenance(job: Job, policy: Policy) -> Job:
     said = dict(job.env)
     known = {POLICY: policy.name}
     if CODE_REVISION not in said:
-        revision = git_revision(Path(job.workdir))
+        revision = revision_of(Path(job.workdir))
         known |= {} if revision is None else {CODE_REVISION: revision}
     return replace(job, env=tuple((known | said).items()))
