@@ -39,10 +39,11 @@ class Clients:
     ) -> None:
         self.timeouts = timeouts
         self._named_project = project
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self._repeat_reads_s = repeat_reads_s
         self._credentials: tuple[Any, str | None] | None = None
         self._clients: dict[str, Any] = {}
+        self._session: Any = None
         self._lock = Lock()
 
     @property
@@ -70,6 +71,15 @@ class Clients:
                 with asking("compute.*", collection):
                     self._clients[collection] = self._made(collection)
             return self._clients[collection]
+
+    def session(self) -> Any:
+        """An HTTP session that sends the credentials; ForbiddenError where there are none."""
+        from google.auth.transport.requests import AuthorizedSession
+
+        with self._lock, asking("compute.*", "credentials"):
+            if self._session is None:
+                self._session = AuthorizedSession(self._opened()[0])
+            return self._session
 
     def reading(self, timeout_s: float | None = None) -> dict[str, Any]:
         """The arguments ``retry`` and ``timeout`` of a call that changes nothing."""
@@ -100,12 +110,15 @@ class Clients:
             for client in self._clients.values():
                 client.transport.close()
             self._clients.clear()
+            if self._session is not None:
+                self._session.close()
+                self._session = None
 
     def _made(self, collection: str) -> Any:
         from google.cloud import compute_v1
 
         name = "".join(part.capitalize() for part in collection.split("_")) + "Client"
-        options = {} if self._endpoint is None else {"api_endpoint": self._endpoint}
+        options = {} if self.endpoint is None else {"api_endpoint": self.endpoint}
         credentials = self._opened()[0]
         return getattr(compute_v1, name)(credentials=credentials, client_options=options)
 
@@ -115,7 +128,7 @@ class Clients:
         return self._credentials
 
     def _found(self) -> tuple[Any, str | None]:
-        if self._endpoint is not None and urlsplit(self._endpoint).hostname in LOOPBACK:
+        if self.endpoint is not None and urlsplit(self.endpoint).hostname in LOOPBACK:
             # An emulator on this machine asks for no credentials, and there are none to send.
             from google.auth.credentials import AnonymousCredentials
 

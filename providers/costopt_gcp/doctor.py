@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 
 from costopt.domain.check import Check, Verdict
-from costopt.domain.errors import ProviderError
+from costopt.domain.errors import ForbiddenError, ProviderError
 from costopt.domain.market import CapacityType
+from costopt_gcp.bucket import describe_bucket
 from costopt_gcp.clients import Clients
+from costopt_gcp.enabled_apis import NEEDED, USEFUL, disabled_apis
 from costopt_gcp.images import Images
 from costopt_gcp.options import GcpOptions
+from costopt_gcp.permissions import Permissions
 from costopt_gcp.quotas import AccountQuotas
 from costopt_gcp.regions import Regions
-from costopt_gcp.roles import daemon_role, node_role
+from costopt_gcp.roles import ACCOUNT, BUCKET, PROJECT, daemon_role, node_role, role_with
 from costopt_gcp.startup import bucket_of
 
 
@@ -25,6 +28,7 @@ class Doctor:
         self._options = options
         self._regions = Regions(clients)
         self._quotas = AccountQuotas(clients, self._regions)
+        self._allowed = Permissions(clients)
         self._images = Images(clients, options.nodes.image)
 
     def policies(self, owner: str, store: str | None) -> Mapping[str, object]:  # noqa: ARG002
@@ -42,14 +46,33 @@ class Doctor:
             yield _broken("credentials", error)
             return
         yield Check("credentials", Verdict.OK, detail)
+        yield from self._apis()
+        yield from self._permissions()
         for region in self._options.regions:
             check = self._region(region, now)
             yield check
             if check.verdict is Verdict.OK:
                 yield self._quota(region, now)
         yield self._image(now)
-        yield self._account()
-        yield self._store(store)
+        yield from self._account()
+        yield from self._store(store)
+
+    def _apis(self) -> Iterator[Check]:
+        try:
+            disabled = disabled_apis(self._clients, (*NEEDED, *USEFUL))
+        except ProviderError as error:
+            yield Check("APIs", Verdict.MISSING, f"not known: {error.message}", error.hint)
+            return
+        if not disabled:
+            yield Check("APIs", Verdict.OK, "all are enabled")
+        for name in sorted(disabled):
+            verdict = Verdict.BROKEN if name in NEEDED else Verdict.MISSING
+            detail = USEFUL.get(name, "not enabled")
+            yield Check(f"API {name}", verdict, detail, f"`gcloud services enable {name}`")
+
+    def _permissions(self) -> Iterator[Check]:
+        """Those on the nodes' account and on the bucket are tested there."""
+        return _allowed("permissions", lambda: self._allowed.missing_on_project(PROJECT))
 
     def _region(self, region: str, now: datetime) -> Check:
         name = f"region {region}"
@@ -82,27 +105,80 @@ class Doctor:
         except ProviderError as error:
             return _broken("image", error)
 
-    def _account(self) -> Check:
+    def _account(self) -> Iterator[Check]:
         email = self._options.nodes.service_account
         if email is None:
-            return Check(
+            yield Check(
                 "node account",
                 Verdict.MISSING,
                 "no service account is named for nodes",
                 "make one from the role that `costopt doctor gcp --iam-policy` prints, and name it "
                 "in the provider's option service_account",
             )
-        return Check("node account", Verdict.OK, email)
+            return
+        yield Check("node account", Verdict.OK, email)
+        yield from _allowed(
+            f"permissions on {email}",
+            lambda: self._allowed.missing_on_account(email, ACCOUNT),
+        )
 
-    def _store(self, store: str | None) -> Check:
+    def _store(self, store: str | None) -> Iterator[Check]:
         if store is None:
             add = "add store: gs://bucket/prefix to the account file"
-            return Check("store", Verdict.MISSING, "the account names none", add)
+            yield Check("store", Verdict.MISSING, "the account names none", add)
+            return
         try:
-            return Check("store", Verdict.OK, f"bucket {bucket_of(store)}, not asked for")
+            bucket = bucket_of(store)
+        except ProviderError as error:
+            yield _broken("store", error)
+            return
+        yield self._bucket(bucket)
+        yield from _allowed(
+            f"permissions on {bucket}", lambda: self._allowed.missing_on_bucket(bucket, BUCKET)
+        )
+
+    def _bucket(self, name: str) -> Check:
+        try:
+            bucket = describe_bucket(self._clients, name)
+        except ForbiddenError as error:
+            return Check("store", Verdict.MISSING, error.message, error.hint)
         except ProviderError as error:
             return _broken("store", error)
+        advice = []
+        if bucket.location not in self._options.regions:
+            advice.append(
+                f"no node is to run in {bucket.location}: what they save crosses regions, which "
+                "costs"
+            )
+        if bucket.versioned:
+            advice.append("versions of replaced objects are paid for: add a lifecycle rule")
+        if bucket.keeps_deleted_s:
+            days = bucket.keeps_deleted_s / 86400
+            advice.append(f"what is deleted is kept and paid for {days:g} days: clear soft delete")
+        if not bucket.uniform:
+            advice.append("objects have access rules of their own: turn uniform access on")
+        detail = f"{name} in {bucket.location}, {'' if bucket.versioned else 'not '}versioned"
+        return Check("store", Verdict.OK, detail, "; ".join(advice) or None)
 
 
 def _broken(name: str, error: ProviderError) -> Check:
     return Check(name, Verdict.BROKEN, error.message, error.hint)
+
+
+def _allowed(name: str, missing: Callable[[], tuple[str, ...]]) -> Iterator[Check]:
+    try:
+        denied = missing()
+    except ProviderError as error:
+        yield Check(name, Verdict.MISSING, f"could not be tested: {error.message}", error.hint)
+        return
+    if not denied:
+        yield Check(name, Verdict.OK, "all that are needed")
+    for permission in denied:
+        yield Check(f"permission {permission}", Verdict.BROKEN, "denied", _grant(permission))
+
+
+def _grant(permission: str) -> str:
+    return (
+        f"{role_with(permission)} has it, as has the role that `costopt doctor gcp --iam-policy` "
+        "prints"
+    )

@@ -108,7 +108,8 @@ def from_code(
         return ProviderUnavailableError(said)
     if code in NOT_ENABLED:
         return ForbiddenError(
-            said, hint="enable the API: `gcloud services enable compute.googleapis.com`"
+            said,
+            hint="enable the API it names: `gcloud services enable NAME.googleapis.com`",
         )
     if code in FORBIDDEN or status in (401, 403):
         return _forbidden(code or str(status), permission, about)
@@ -171,7 +172,10 @@ def _forbidden(code: str, permission: str, about: str) -> ForbiddenError:
 
 
 def _reason(error: object) -> str:
-    """The first reason of the answer's ``errors``, which says more than its HTTP status."""
+    """The first reason that the answer gives, which says more than its HTTP status.
+
+    Compute Engine and Cloud Storage list ``errors``; newer APIs give one reason of the whole.
+    """
     listed = getattr(error, "errors", None) or ()
     first = next((each for each in listed if isinstance(each, dict)), {})
-    return str(first.get("reason", ""))
+    return str(first.get("reason") or getattr(error, "reason", None) or "")

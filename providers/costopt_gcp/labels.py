@@ -8,6 +8,7 @@ instance's metadata holds the whole of it. None of it is secret: the node can re
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -41,6 +42,20 @@ def labels(owner: str, job: str, key: str | None = None) -> dict[str, str]:
     """Of everything that is made for a job; with ``key`` of what one launch makes."""
     found = {OWNER: label(owner), JOB: label(job)}
     return found if key is None else {**found, KEY: label(key)}
+
+
+def description(owner: str, job: str) -> str:
+    """Of what can have no labels, such as placement policies."""
+    return json.dumps({OWNER: owner, JOB: job}, sort_keys=True)
+
+
+def described(text: str) -> Mapping[str, str]:
+    """The inverse of ``description``; nothing where the text is another's."""
+    try:
+        told = json.loads(text)
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
 
 
 def owned_by(owner: str) -> str:

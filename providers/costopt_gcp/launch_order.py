@@ -22,7 +22,8 @@ class LaunchOrder:
     """What is asked of Compute Engine.
 
     ``notice_s``: how long before its end a Spot node is to hear of it, None for Google's default.
-    ``attempt`` counts the operations of this request that failed.
+    ``attempt`` counts the operations of this request that failed. ``placement`` is the name of the
+    placement policy of the gang.
     """
 
     project: str
@@ -32,6 +33,7 @@ class LaunchOrder:
     usd_per_hour: float
     notice_s: int | None = None
     attempt: int = 0
+    placement: str | None = None
 
     def parameters(self) -> dict[str, Any]:
         """The request: all nodes or none, and none twice.
@@ -72,6 +74,8 @@ class LaunchOrder:
                     "accelerator_count": shape.accelerators,
                 }
             ]
+        if self.placement is not None:
+            properties["resource_policies"] = [self.placement]
         if self.setup.service_account is not None:
             properties["service_accounts"] = [
                 {"email": self.setup.service_account, "scopes": [CLOUD_PLATFORM]}

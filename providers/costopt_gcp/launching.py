@@ -21,6 +21,7 @@ from costopt.domain.fleet import LaunchRequest, Node, NodeState
 from costopt.domain.market import CapacityType, Pool
 from costopt_gcp import labels
 from costopt_gcp.clients import Clients
+from costopt_gcp.compact_placement import CompactPlacement
 from costopt_gcp.endings import Endings
 from costopt_gcp.errors import EXISTS, asking, code_of
 from costopt_gcp.instance import read_node
@@ -55,6 +56,7 @@ class Launcher:
         book: NodeBook,
         bootstrap: Bootstrap | None,
         price_of: PriceOf,
+        placement: CompactPlacement,
         notice_s: int | None = None,
     ) -> None:
         self._clients = clients
@@ -64,6 +66,7 @@ class Launcher:
         self._book = book
         self._bootstrap = bootstrap
         self._price_of = price_of
+        self._placement = placement
         self._notice_s = notice_s
         self._backoff = Backoff(kind=str, size=attrgetter("nodes"))
         self._in_doubt: set[str] = set()
@@ -144,9 +147,8 @@ class Launcher:
     def _start(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
         if request.key not in self._in_doubt:
             self._backoff.check(request, now)
-        order = self._order(request, now)
         try:
-            self._run(order)
+            self._place(request, now)
         except ProviderUnavailableError:
             self._in_doubt.add(request.key)
             raise
@@ -157,6 +159,16 @@ class Launcher:
             raise
         self._backoff.launched(request)
         return self._made(request, now)
+
+    def _place(self, request: LaunchRequest, now: datetime) -> None:
+        """Close together where that is wanted and can be had."""
+        order = self._order(request, now)
+        try:
+            self._run(order)
+        except NoCapacityError as error:
+            if order.placement is None or not self._placement.dispensable(request, error):
+                raise
+            self._run(self._order(request, now))
 
     def _made(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
         """The nodes of an operation that is done, some of which may have ended since."""
@@ -175,6 +187,7 @@ class Launcher:
                 f"{pool}: reserved capacity of Google Cloud is not supported",
                 hint="allow spot and on-demand",
             )
+        attempt = self._failed[request.key]
         return LaunchOrder(
             project=self._clients.project,
             request=request,
@@ -182,7 +195,8 @@ class Launcher:
             shape=Shape.parse(pool.instance_type),
             usd_per_hour=self._price(pool, now),
             notice_s=self._notice_s,
-            attempt=self._failed[request.key],
+            attempt=attempt,
+            placement=self._placement.policy(request, attempt),
         )
 
     def _setup(self, request: LaunchRequest) -> NodeSetup:

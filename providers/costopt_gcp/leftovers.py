@@ -1,4 +1,4 @@
-"""What launches leave behind: disks, instance templates, stopped instances."""
+"""What launches leave behind: disks, templates, placement policies, stopped instances."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from costopt_gcp.stopping import Stopping, removed
 
 DISK = "disk"
 TEMPLATE = "instance template"
+PLACEMENT = "placement policy"
 STOPPED = "stopped instance"
 PLACE = "gcp/"
 EVERYWHERE = "global"
 
 
 class Leftovers:
-    """Implements the Cleanable port. A place is "gcp/" and a zone, or "gcp/global"."""
+    """Implements the Cleanable port. A place is "gcp/" and a zone or region, or "gcp/global"."""
 
     def __init__(
         self, clients: Clients, regions: tuple[str, ...], listing: Listing, stopping: Stopping
@@ -36,7 +37,12 @@ class Leftovers:
 
     def of(self, owner: str) -> tuple[Leftover, ...]:
         """Those of all regions in use. Raises ProviderError."""
-        return (*self._disks(owner), *self._templates(owner), *self._stopped(owner))
+        return (
+            *self._disks(owner),
+            *self._templates(owner),
+            *self._placements(owner),
+            *self._stopped(owner),
+        )
 
     def remove(self, leftover: Leftover) -> None:
         """Remove it; silent where it is gone. Raises ProviderError."""
@@ -60,6 +66,11 @@ class Leftovers:
                 templates = self._clients.of("instance_templates")
                 return "compute.instanceTemplates.delete", lambda: templates.delete_unary(
                     project=project, instance_template=name, **once
+                )
+            case "placement policy":
+                policies = self._clients.of("resource_policies")
+                return "compute.resourcePolicies.delete", lambda: policies.delete_unary(
+                    project=project, region=zone, resource_policy=name, **once
                 )
         raise BadRequestError(f"{PLACE}{zone}: {kind!r} is nothing that is removed here")
 
@@ -91,6 +102,17 @@ class Leftovers:
             told = item.properties.labels
             yield _leftover(TEMPLATE, item.name, EVERYWHERE, told, item.creation_timestamp)
 
+    def _placements(self, owner: str) -> Iterator[Leftover]:
+        with asking("compute.resourcePolicies.list", "all regions"):
+            pages = self._clients.of("resource_policies").aggregated_list(
+                request={"project": self._clients.project}, **self._clients.reading()
+            )
+            found = [(last(where), p) for where, scoped in pages for p in scoped.resource_policies]
+        for region, policy in found:
+            told = labels.described(policy.description)
+            if region in self._regions and told.get(labels.OWNER) == owner:
+                yield _leftover(PLACEMENT, policy.name, region, told, policy.creation_timestamp)
+
     def _stopped(self, owner: str) -> Iterator[Leftover]:
         for item in self._listing.stopped(owner):
             zone = last(item.zone)
@@ -98,7 +120,7 @@ class Leftovers:
 
 
 def _leftover(kind: str, name: str, zone: str, told: Any, created: str) -> Leftover:
-    named = kind == TEMPLATE
+    named = kind in (TEMPLATE, PLACEMENT)
     created_at: datetime | None = time_of(created)
     return Leftover(
         kind=kind,

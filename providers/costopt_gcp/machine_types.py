@@ -19,13 +19,17 @@ PAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class TypeFacts:
-    """``accelerator`` is the machine's own GPU ("nvidia-l4"), None without one."""
+    """``accelerator`` is the machine's own GPU ("nvidia-l4"), None without one.
+
+    ``ssd_partitions`` of Local SSD come with the machine.
+    """
 
     name: str
     vcpus: int
     memory_gib: float
     accelerator: str | None
     accelerators: int
+    ssd_partitions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,4 +100,5 @@ def _read(item: Any) -> TypeFacts:
         memory_gib=item.memory_mb / 1024,
         accelerator=None if own is None else last(own.guest_accelerator_type),
         accelerators=0 if own is None else own.guest_accelerator_count,
+        ssd_partitions=item.bundled_local_ssds.partition_count,
     )

@@ -18,6 +18,7 @@ from costopt_gcp.offers import NAME, Offers, Scope
 from costopt_gcp.prices import Prices
 from costopt_gcp.quotas import AccountQuotas
 from costopt_gcp.regions import Regions
+from costopt_gcp.sku_prices import SkuPrices
 
 
 class GcpMarket:
@@ -25,10 +26,12 @@ class GcpMarket:
 
     def __init__(self, clients: Clients, regions: tuple[str, ...], options: MarketOptions) -> None:
         self.regions = Regions(clients)
-        self.prices = Prices(clients, options.list_prices, options.spot_prices)
+        types = MachineTypes(clients)
+        skus = SkuPrices(clients, self.regions, types)
+        self.prices = Prices(clients, skus, options.list_prices, options.spot_prices)
         self._named = regions
         scope = Scope(regions, options.instance_types)
-        self._offers = Offers(scope, clients, self.regions, MachineTypes(clients), self.prices)
+        self._offers = Offers(scope, clients, self.regions, types, self.prices)
         self._quotas = AccountQuotas(clients, self.regions)
 
     def offers(self, now: datetime) -> tuple[Offer, ...]:
@@ -75,14 +78,14 @@ class GcpMarket:
             for price in (*before, *within)
         )
 
-    def list_price(self, series: PriceSeries, now: datetime) -> Estimate | None:  # noqa: ARG002
-        """The on-demand list price of one node, as dated as the catalogue's."""
-        return self.prices.on_demand(series.region, series.instance_type)[0]
+    def list_price(self, series: PriceSeries, now: datetime) -> Estimate | None:
+        """The on-demand list price of one node."""
+        return self.prices.on_demand(series.region, series.instance_type, now)[0]
 
     def price_now(self, pool: Pool, now: datetime) -> float | None:
         """What a node costs that is launched now; None where it is not known."""
         if pool.capacity_type is CapacityType.SPOT:
             price = self.prices.spot(pool.region, pool.instance_type, now)[0]
         else:
-            price = self.prices.on_demand(pool.region, pool.instance_type)[0]
+            price = self.prices.on_demand(pool.region, pool.instance_type, now)[0]
         return None if price is None else price.value

@@ -91,7 +91,7 @@ class Offers:
         missing = [name for name in asked if name not in sold]
         return (
             *self._spot_offers(region, sold, now),
-            *self._on_demand_offers(region, sold),
+            *self._on_demand_offers(region, sold, now),
             *(o for name in missing for o in _unknown(region, name, f"{region} has no {name}")),
         )
 
@@ -124,9 +124,11 @@ class Offers:
         )
         return hazard_from_shares(days, now)
 
-    def _on_demand_offers(self, region: str, sold: Mapping[str, list[str]]) -> Iterator[Offer]:
+    def _on_demand_offers(
+        self, region: str, sold: Mapping[str, list[str]], now: datetime
+    ) -> Iterator[Offer]:
         for name, zones in sold.items():
-            price, why_not = self._prices.on_demand(region, name)
+            price, why_not = self._prices.on_demand(region, name, now)
             for zone in zones:
                 yield Offer(
                     pool=Pool(NAME, region, zone, name, CapacityType.ON_DEMAND),

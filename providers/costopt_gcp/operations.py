@@ -16,7 +16,7 @@ PAGE = 500
 
 
 class Operations:
-    """Zone operations, through a client of their own.
+    """Operations of zones and regions, through clients of their own.
 
     The futures of the client library ask an endpoint of their own choosing how an operation goes,
     and keep the codes of its errors to themselves.
@@ -26,8 +26,8 @@ class Operations:
         self._clients = clients
         self._sleep = sleep
 
-    def finished(self, operation: Any, zone: str, permission: str, about: str) -> Any:
-        """The operation once it is done.
+    def finished(self, operation: Any, place: str, permission: str, about: str) -> Any:
+        """The operation once it is done; ``place`` is the zone or region that it is one of.
 
         Raises what it came to; ProviderUnavailableError where it goes on for too long.
         """
@@ -36,7 +36,7 @@ class Operations:
         while _status(operation) != "DONE":
             if time.monotonic() >= give_up_at:
                 raise ProviderUnavailableError(f"{about}: {permission} goes on for too long")
-            operation = self._waited(operation.name, zone, about)
+            operation = self._waited(operation, place, about)
             if _status(operation) != "DONE":
                 self._sleep(timeouts.poll_s)
         errors = [(each.code, each.message) for each in operation.error.errors]
@@ -65,13 +65,14 @@ class Operations:
                     return
                 yield operation
 
-    def _waited(self, name: str, zone: str, about: str) -> Any:
+    def _waited(self, operation: Any, place: str, about: str) -> Any:
         """Asked so that the answer comes when the operation is done, or after two minutes."""
-        with asking("compute.zoneOperations.get", about):
-            return self._clients.of("zone_operations").wait(
+        kind = "region" if operation.region else "zone"
+        with asking(f"compute.{kind}Operations.get", about):
+            return self._clients.of(f"{kind}_operations").wait(
                 project=self._clients.project,
-                zone=zone,
-                operation=name,
+                operation=operation.name,
+                **{kind: place},
                 **self._clients.reading(self._clients.timeouts.launch_s),
             )
 

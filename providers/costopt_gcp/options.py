@@ -12,6 +12,7 @@ from costopt.domain.errors import BadRequestError
 from costopt.domain.ports import Machines, ProviderOptions
 from costopt_gcp.bootstrap import NODE_KEYS, NodeOptions
 from costopt_gcp.clients import Timeouts
+from costopt_gcp.compact_placement import Closeness
 from costopt_gcp.market_options import MARKET_KEYS, MarketOptions
 from costopt_gcp.node_setup import Bootstrap
 
@@ -19,7 +20,7 @@ _REGION = re.compile(r"[a-z]+-[a-z]+\d+")
 _PROJECT = re.compile(r"([a-z][a-z0-9.-]*:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
 KEYS = MARKET_KEYS | NODE_KEYS
 KEYS |= {"regions", "machines", "project", "endpoint", "timeouts", "bootstrap"}
-KEYS |= {"preemption_notice_s"}
+KEYS |= {"compact_placement", "preemption_notice_s"}
 SHORT_NOTICE_S = 30
 NOTICES_S = (SHORT_NOTICE_S, 120)
 """cloud.google.com/compute/docs/instances/spot: 30 s, best effort, or 120 s where offered."""
@@ -32,8 +33,8 @@ class GcpOptions:
     ``project``: by default the environment variable GOOGLE_CLOUD_PROJECT, then what the credentials
     say. ``endpoint``: of the Compute Engine API, by default COSTOPT_GCP_ENDPOINT, then Google's.
     ``preemption_notice_s``: 30 or 120; with 120 nodes are made with the longer notice, which Google
-    does not offer everywhere. ``bootstrap`` says what a node is started with, None for what follows
-    from ``nodes``.
+    does not offer everywhere. ``compact_placement``: whether gangs are to be placed compactly.
+    ``bootstrap`` says what a node is started with, None for what follows from ``nodes``.
     """
 
     regions: tuple[str, ...]
@@ -43,6 +44,7 @@ class GcpOptions:
     timeouts: Timeouts = Timeouts()  # noqa: RUF009
     bootstrap: Bootstrap | None = None
     preemption_notice_s: int = SHORT_NOTICE_S
+    compact_placement: Closeness = Closeness.PREFERRED
     market: MarketOptions = MarketOptions()  # noqa: RUF009
     nodes: NodeOptions = NodeOptions()  # noqa: RUF009
 
@@ -63,6 +65,7 @@ class GcpOptions:
             timeouts=cast("Timeouts", options.get("timeouts") or Timeouts()),
             bootstrap=_bootstrap(options.get("bootstrap")),
             preemption_notice_s=_notice_s(options.get("preemption_notice_s", SHORT_NOTICE_S)),
+            compact_placement=_closeness(options.get("compact_placement", Closeness.PREFERRED)),
             market=MarketOptions.parse(options),
             nodes=NodeOptions.parse(options),
         )
@@ -105,6 +108,17 @@ def _notice_s(value: object) -> int:
             f"costopt_gcp: option preemption_notice_s must be 30 or 120, not {value!r}"
         )
     return value
+
+
+def _closeness(value: object) -> Closeness:
+    try:
+        # YAML reads a bare off as false.
+        return Closeness.OFF if value is False else Closeness(str(value))
+    except ValueError:
+        choices = ", ".join(Closeness)
+        raise BadRequestError(
+            f"costopt_gcp: option compact_placement must be one of {choices}, not {value!r}"
+        ) from None
 
 
 def _regions(value: object) -> tuple[str, ...]:

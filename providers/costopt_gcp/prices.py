@@ -1,4 +1,4 @@
-"""What nodes cost: told by Google where it tells, else by a dated list."""
+"""What nodes cost: told by Google where it tells, else by the catalogue."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from datetime import datetime, timedelta
 from costopt.domain.errors import BadRequestError, ProviderError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.kept import Kept
+from costopt.domain.market import CapacityType
 from costopt_gcp.capacity_history import CapacityHistory, SpotPrice
 from costopt_gcp.clients import Clients
 from costopt_gcp.shape import Shape
+from costopt_gcp.sku_prices import SkuPrices
 
 MINUTES_10_S = 600.0
 USABLE_S = 2 * 3600.0
@@ -20,11 +22,16 @@ ListPrices = Callable[[str, str, str], Estimate | None]
 
 
 class Prices:
-    """``on_demand`` and ``spot`` are the dated lists; Google's own tools tell no list price."""
+    """``on_demand`` and ``spot`` are the dated lists, for what Google does not tell."""
 
     def __init__(
-        self, clients: Clients, on_demand: ListPrices | None, spot: ListPrices | None
+        self,
+        clients: Clients,
+        skus: SkuPrices,
+        on_demand: ListPrices | None,
+        spot: ListPrices | None,
     ) -> None:
+        self._skus = skus
         self._history = CapacityHistory(clients)
         self._on_demand = on_demand
         self._dated_spot = spot
@@ -41,19 +48,31 @@ class Prices:
         try:
             told, seen_at = self._told(region, instance_type, now)
         except ProviderError as error:
-            dated = self._dated(self._dated_spot, region, instance_type)
-            return dated, "" if dated else error.message
-        price = in_force(told, seen_at)
-        if price is None or price.usd_per_hour is None:
-            dated = self._dated(self._dated_spot, region, instance_type)
-            return dated, "" if dated else "Google tells no spot price of this type there"
-        source = f"Google Cloud spot price, unchanged since {price.at:%Y-%m-%d %H:%M}Z"
-        return Estimate.exact(price.usd_per_hour, Basis.MEASURED, source, seen_at), ""
+            why_not = error.message
+        else:
+            price = in_force(told, seen_at)
+            if price is not None and price.usd_per_hour is not None:
+                source = f"Google Cloud spot price, unchanged since {price.at:%Y-%m-%d %H:%M}Z"
+                return Estimate.exact(price.usd_per_hour, Basis.MEASURED, source, seen_at), ""
+            why_not = "Google tells no spot price of this type there"
+        listed, why_unlisted = self._listed(region, instance_type, CapacityType.SPOT, now)
+        return listed, "" if listed else f"{why_not}; {why_unlisted}"
 
-    def on_demand(self, region: str, instance_type: str) -> tuple[Estimate | None, str]:
+    def on_demand(
+        self, region: str, instance_type: str, now: datetime
+    ) -> tuple[Estimate | None, str]:
         """The list price, and why it is not known ("" where it is)."""
-        price = self._dated(self._on_demand, region, instance_type)
-        return price, "" if price else "the catalogue holds no list price of this type there"
+        return self._listed(region, instance_type, CapacityType.ON_DEMAND, now)
+
+    def _listed(
+        self, region: str, instance_type: str, terms: CapacityType, now: datetime
+    ) -> tuple[Estimate | None, str]:
+        """By Cloud Billing, else by the dated list."""
+        price, why_not = self._skus.node(region, instance_type, terms, now)
+        dated = self._dated_spot if terms is CapacityType.SPOT else self._on_demand
+        if price is None and dated is not None:
+            price = dated("gcp", region, instance_type)
+        return price, "" if price else f"{why_not}; the catalogue holds none"
 
     def _told(
         self, region: str, instance_type: str, now: datetime
@@ -69,9 +88,6 @@ class Prices:
             now,
             lambda: (self._history.prices(region, shape.machine_type), now),
         )
-
-    def _dated(self, prices: ListPrices | None, region: str, instance_type: str) -> Estimate | None:
-        return None if prices is None else prices("gcp", region, instance_type)
 
 
 def in_force(prices: tuple[SpotPrice, ...], at: datetime) -> SpotPrice | None:

@@ -17,6 +17,7 @@ from costopt.domain.quota import Quota
 from costopt_gcp.billing import Billing
 from costopt_gcp.bootstrap import GcpBootstrap
 from costopt_gcp.clients import Clients
+from costopt_gcp.compact_placement import CompactPlacement
 from costopt_gcp.doctor import Doctor
 from costopt_gcp.endings import Endings
 from costopt_gcp.launching import Launcher
@@ -41,6 +42,7 @@ class GcpProvider:
         self._clock = clock
         self._book = NodeBook()
         operations = Operations(clients)
+        self._placement = CompactPlacement(clients, operations, options.compact_placement)
         self._endings = Endings(operations, options.preemption_notice_s)
         self._listing = Listing(clients, options.regions, self._book, self._endings)
         self._stopping = Stopping(clients, self._book)
@@ -54,6 +56,7 @@ class GcpProvider:
             self._book,
             options.bootstrap or GcpBootstrap(clients, options.nodes, options.preemption_notice_s),
             self.market.price_now,
+            self._placement,
             options.asked_notice_s,
         )
 
@@ -122,7 +125,7 @@ class GcpProvider:
         self._stopping.terminate(node_id, self._clock.now())
 
     def leftovers(self, owner: str) -> tuple[Leftover, ...]:
-        """Disks, instance templates and stopped instances of this owner."""
+        """Disks, templates, placement policies and stopped instances of this owner."""
         return self._leftovers.of(owner)
 
     def remove(self, leftover: Leftover) -> None:
@@ -134,10 +137,14 @@ class GcpProvider:
         return frozenset(self._listing.silent)
 
     def complaints(self) -> Mapping[str, str]:
-        """What did not answer the last time, and why: regions, and the operations of zones."""
+        """What did not answer the last time, and why: regions, and the operations of zones.
+
+        And where a gang was not placed compactly.
+        """
         regions = {f"{NAME} {region}": e.message for region, e in self._listing.silent.items()}
         zones = {f"{NAME} {zone} notices": e.message for zone, e in self._endings.silent.items()}
-        return {**regions, **zones}
+        gangs = {f"{NAME} {zone} placement": why for zone, why in self._placement.apart.items()}
+        return {**regions, **zones, **gangs}
 
     def bill(self, node: Node) -> NodeBill | None:
         """What Google charges for an ended node, None where it is not known."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-DAEMON = (
+PROJECT = (
     "compute.acceleratorTypes.list",
     "compute.advice.capacityHistory",
     "compute.disks.create",
@@ -24,13 +24,20 @@ DAEMON = (
     "compute.networks.use",
     "compute.networks.useExternalIp",
     "compute.projects.get",
+    "compute.regionOperations.get",
     "compute.regions.get",
+    "compute.resourcePolicies.create",
+    "compute.resourcePolicies.delete",
+    "compute.resourcePolicies.list",
+    "compute.resourcePolicies.use",
     "compute.subnetworks.use",
     "compute.subnetworks.useExternalIp",
     "compute.zoneOperations.get",
     "compute.zoneOperations.list",
-    "iam.serviceAccounts.actAs",
+    "serviceusage.services.get",
 )
+ACCOUNT = ("iam.serviceAccounts.actAs",)
+"""On the nodes' service account."""
 STORE = (
     "storage.objects.create",
     "storage.objects.delete",
@@ -38,6 +45,23 @@ STORE = (
     "storage.objects.list",
     "storage.objects.update",
 )
+BUCKET = ("storage.buckets.get", *STORE)
+"""Of the controller on the store's bucket."""
+PREDEFINED = {
+    "compute.advice.": "roles/compute.viewer",
+    "compute.": "roles/compute.instanceAdmin.v1",
+    "iam.serviceAccounts.": "roles/iam.serviceAccountUser",
+    "serviceusage.": "roles/serviceusage.serviceUsageViewer",
+    "storage.buckets.": "roles/storage.legacyBucketReader",
+    "storage.objects.": "roles/storage.objectUser",
+}
+"""Google's own roles by the beginning of what they grant; the first that fits
+(cloud.google.com/iam/docs/roles-permissions)."""
+
+
+def role_with(permission: str) -> str:
+    """A role of Google's that grants one of these permissions, and more."""
+    return next(role for begin, role in PREDEFINED.items() if permission.startswith(begin))
 
 
 def daemon_role() -> dict[str, object]:
@@ -46,7 +70,7 @@ def daemon_role() -> dict[str, object]:
         "title": "costopt daemon",
         "description": "Starts, lists and deletes nodes; reads and writes the store",
         "stage": "GA",
-        "includedPermissions": [*DAEMON, *STORE],
+        "includedPermissions": [*PROJECT, *ACCOUNT, *BUCKET],
     }
 
 

@@ -209,11 +209,12 @@ def test_an_operation_that_does_not_end_is_given_up_and_found_later(project: New
 
 def test_a_pool_that_refused_is_left_alone_for_ever_longer(project: NewAccount) -> None:
     calls = project.cloud.faults.calls
+    provider = project.connect(compact_placement="off")
 
     def ask() -> int:
         before = calls["instances.bulkInsert"]
         with pytest.raises(NoCapacityError):
-            project.provider.launch(project.request(2, f"key-{project.clock.now()}", EMPTY))
+            provider.launch(project.request(2, f"key-{project.clock.now()}", EMPTY))
         return calls["instances.bulkInsert"] - before
 
     assert ask() == 1
@@ -224,7 +225,7 @@ def test_a_pool_that_refused_is_left_alone_for_ever_longer(project: NewAccount) 
     assert ask() == 0
     project.clock.sleep(30)
     assert ask() == 1
-    project.provider.launch(project.request(1, "elsewhere", ELSEWHERE))
+    provider.launch(project.request(1, "elsewhere", ELSEWHERE))
 
 
 def test_a_smaller_gang_may_be_asked_for_at_once(project: NewAccount) -> None:

@@ -10,7 +10,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Call:
-    """One request. ``action`` is "collection.method" as the API's reference names it."""
+    """One request. ``action`` is "collection.method" as the API's reference names it.
+
+    What the query names many times is joined by blanks.
+    """
 
     action: str
     method: str

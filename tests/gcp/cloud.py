@@ -19,10 +19,13 @@ from urllib.parse import parse_qsl, unquote
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from tests.aws.cloud_clock import CloudClock
+from tests.gcp.access import Access
 from tests.gcp.answer import Answer, Call, RefusedError, Reply
 from tests.gcp.faults import DroppedError, Faults
 from tests.gcp.instances import Instances
 from tests.gcp.place import Place
+from tests.gcp.placement_policies import PlacementPolicies
+from tests.gcp.skus import Skus
 from tests.gcp.stored_things import StoredThings
 from tests.gcp.zone_operations import ZoneOperations
 
@@ -43,16 +46,27 @@ class Cloud:
         self.instances = Instances(self.clock.now, self.operations)
         self.place = Place()
         self.things = StoredThings()
+        self.skus = Skus()
+        self.access = Access()
+        self.placement = PlacementPolicies(
+            self.clock.now, self.operations, self.instances.placement_policies
+        )
+        self.instances.has_policy = lambda *key: key in self.placement.all
         self._lock = RLock()
         self._routes = [
             (method, re.compile(f"/compute/v1/{pattern}"), action, answer)
             for method, pattern, action, answer in self._answers()
         ]
+        self._routes += [
+            (method, re.compile(pattern), action, answer)
+            for method, pattern, action, answer in self._other_apis()
+        ]
 
     def reset(self) -> None:
         """As new: nothing runs, nothing goes wrong."""
         self.clock.reset()
-        for family in (self.faults, self.operations, self.instances, self.place, self.things):
+        families = (self.operations, self.instances, self.place, self.things)
+        for family in (self.faults, *families, self.skus, self.placement, self.access):
             family.reset()
 
     def region(self, name: str, *zones: str) -> None:
@@ -92,7 +106,8 @@ class Cloud:
         for method, pattern, action, answer in self._routes:
             found = pattern.fullmatch(path)
             if method == environ["REQUEST_METHOD"] and found:
-                query = dict(parse_qsl(environ["QUERY_STRING"]))
+                asked = parse_qsl(environ["QUERY_STRING"])
+                query = {name: " ".join(v for n, v in asked if n == name) for name, _ in asked}
                 content = json.loads(body) if body else {}
                 call = Call(action, method, path, found.groupdict(), query, content)
                 return self._answered(call, answer)
@@ -140,8 +155,29 @@ class Cloud:
         templates = f"{project}/global/instanceTemplates"
         listed = _pages(things.listed_templates)
         yield "GET", templates, "instanceTemplates.list", listed
+        policies = f"{project}/regions/(?P<region>[^/]+)/resourcePolicies"
+        yield "POST", policies, "resourcePolicies.insert", self.placement.insert
+        one = f"{policies}/(?P<policy>[^/]+)"
+        yield "DELETE", one, "resourcePolicies.delete", self.placement.delete
+        scopes = _scoped(self.placement.scopes)
+        yield "GET", f"{project}/aggregated/resourcePolicies", "resourcePolicies.list", scopes
+        one = f"{project}/regions/[^/]+/operations/(?P<operation>[^/]+)/wait"
+        yield "POST", one, "regionOperations.wait", ops.look
         one = f"{templates}/(?P<template>[^/]+)"
         yield "DELETE", one, "instanceTemplates.delete", things.delete_template
+
+    def _other_apis(self) -> Iterator[tuple[str, str, str, Answer]]:
+        """As ``_answers``, of APIs beside Compute Engine."""
+        skus, access = self.skus, self.access
+        yield "GET", "/v1/services/6F81-5844-456A/skus", "skus.list", skus.listed
+        yield "GET", "/v1/projects/[^/]+/services:batchGet", "services.batchGet", access.services
+        project = "/v1/projects/(?P<on>[^/:]+):testIamPermissions"
+        yield "POST", project, "projects.testIamPermissions", access.tested
+        account = "/v1/projects/-/serviceAccounts/(?P<on>[^/:]+):testIamPermissions"
+        yield "POST", account, "serviceAccounts.testIamPermissions", access.tested
+        bucket = "/storage/v1/b/(?P<on>[^/]+)"
+        yield "GET", bucket, "buckets.get", access.bucket
+        yield "GET", f"{bucket}/iam/testPermissions", "buckets.testIamPermissions", access.tested
 
 
 def _pages(listed: Listed) -> Answer:

@@ -21,6 +21,7 @@ class Instances:
         self._now = now
         self._operations = operations
         self.all: dict[tuple[str, str], dict[str, Any]] = {}
+        self.has_policy: Callable[[str, str], bool] = lambda region, name: False
         self.reset()
 
     def reset(self) -> None:
@@ -32,6 +33,7 @@ class Instances:
         self.looks = 2
         self.takes = timedelta(0)
         self.unreachable: set[str] = set()
+        self.compact = True
         self.on_start: Callable[[str], None] = lambda name: None
         self.on_end: Callable[[str], None] = lambda name: None
 
@@ -130,9 +132,22 @@ class Instances:
                 said = f"The zone '{zone}' does not have enough resources available."
                 least = f"Requested minimum count of {len(names)} VMs could not be created."
                 return [("VM_MIN_COUNT_NOT_REACHED", least), (STOCK_OUT, said)]
+        for policy in properties.get("resourcePolicies", ()):
+            if not self.has_policy(zone.rpartition("-")[0], policy):
+                return [("RESOURCE_NOT_FOUND", f"The resource policy '{policy}' was not found")]
+            if not self.compact:
+                return [(STOCK_OUT, f"The zone '{zone}' cannot place them compactly.")]
         for name in names:
             self._start(zone, name, properties)
         return []
+
+    def placement_policies(self) -> set[str]:
+        """Those that instances have."""
+        return {
+            policy
+            for item in self.all.values()
+            for policy in item["asked"].get("resourcePolicies", ())
+        }
 
     def _start(self, zone: str, name: str, properties: Mapping[str, Any]) -> None:
         where = f"{API}/projects/p/zones/{zone}"

@@ -1,4 +1,4 @@
-"""Zone operations: they take time, and what becomes of them is told when they are asked after."""
+"""Operations: they take time, and what becomes of them is told when they are asked after."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ API = "https://www.googleapis.com/compute/v1"
 
 @dataclass
 class Operation:
-    """One operation. It is done once ``looks`` looks were taken, or its time has passed."""
+    """One operation. It is done once ``looks`` looks were taken, or its time has passed.
+
+    ``zone`` is that or, of what is regional, a region.
+    """
 
     name: str
     kind: str
@@ -44,19 +47,21 @@ class Operation:
     def content(self) -> Mapping[str, Any]:
         """As the API shows it."""
         done = self.ended_at is not None
+        kind = "zone" if self.zone.count("-") == 2 else "region"
+        where = f"{API}/projects/p/{kind}s/{self.zone}"
         told: dict[str, Any] = {
             "kind": "compute#operation",
             "id": str(abs(hash(self.name)) % 10**18),
             "name": self.name,
-            "zone": f"{API}/projects/p/zones/{self.zone}",
+            kind: where,
             "operationType": self.kind,
-            "targetLink": f"{API}/projects/p/zones/{self.zone}/{self.target}",
+            "targetLink": f"{where}/{self.target}",
             "status": "DONE" if done else "RUNNING",
             "user": "me@example.org",
             "progress": 100 if done else 0,
             "insertTime": self.began_at.isoformat(timespec="milliseconds"),
             "startTime": self.began_at.isoformat(timespec="milliseconds"),
-            "selfLink": f"{API}/projects/p/zones/{self.zone}/operations/{self.name}",
+            "selfLink": f"{where}/operations/{self.name}",
         }
         if self.ended_at is not None:
             told["endTime"] = self.ended_at.isoformat(timespec="milliseconds")
@@ -107,7 +112,7 @@ class ZoneOperations:
             operation.look(self._now(), asked=False)
 
     def look(self, call: Call) -> Reply:
-        """zoneOperations.get and .wait."""
+        """zoneOperations.get, .wait and regionOperations.wait."""
         for operation in self.all:
             if operation.name == call.names["operation"]:
                 operation.look(self._now(), asked=True)

@@ -75,6 +75,80 @@ def test_without_credentials_nothing_more_is_asked(
     assert "gcloud auth" in str(found.hint)
 
 
+def test_each_missing_permission_is_named_with_a_role_that_has_it(project: NewAccount) -> None:
+    found = look(project)
+    for where in ("permissions", f"permissions on {NODES}", "permissions on runs"):
+        assert found[where].verdict is Verdict.OK
+    roles = {
+        "compute.instances.create": "roles/compute.instanceAdmin.v1",
+        "compute.advice.capacityHistory": "roles/compute.viewer",
+        "iam.serviceAccounts.actAs": "roles/iam.serviceAccountUser",
+        "storage.objects.delete": "roles/storage.objectUser",
+        "storage.buckets.get": "roles/storage.legacyBucketReader",
+    }
+    project.cloud.access.denied = set(roles)
+    found = look(project)
+    assert sorted(broken(found)) == [f"permission {name}" for name in sorted(roles)]
+    for name, role in roles.items():
+        hint = str(found[f"permission {name}"].hint)
+        assert role in hint
+        assert "--iam-policy" in hint
+
+
+def test_every_permission_has_a_role_and_is_tested_somewhere(project: NewAccount) -> None:
+    (printed,) = [project.provider.access_policies("me", STORE)["daemon"]]
+    assert isinstance(printed, dict)
+    project.cloud.access.denied = set(printed["includedPermissions"])
+    found = look(project)
+    named = {name.removeprefix("permission ") for name in broken(found)}
+    assert named == set(printed["includedPermissions"])
+    assert len(named) < 100, "no more are tested in one call"
+
+
+def test_permissions_that_cannot_be_tested_are_no_fault(project: NewAccount) -> None:
+    for kind in ("projects", "serviceAccounts", "buckets"):
+        project.cloud.faults.on(f"{kind}.testIamPermissions", unauthorized, times=None)
+    project.cloud.faults.on("services.batchGet", unauthorized, times=None)
+    found = look(project)
+    assert not broken(found)
+    for name in ("APIs", "permissions", f"permissions on {NODES}", "permissions on runs"):
+        assert found[name].verdict is Verdict.MISSING
+
+
+def test_apis_that_are_off_are_named_and_only_some_are_needed(project: NewAccount) -> None:
+    assert look(project)["APIs"].verdict is Verdict.OK
+    needed, useful = "storage.googleapis.com", "cloudbilling.googleapis.com"
+    project.cloud.access.disabled = {needed, useful}
+    found = look(project)
+    assert broken(found) == [f"API {needed}"]
+    assert found[f"API {useful}"].verdict is Verdict.MISSING
+    assert "dated" in found[f"API {useful}"].detail
+    assert str(found[f"API {useful}"].hint) == f"`gcloud services enable {useful}`"
+
+
+def test_the_bucket_is_looked_at(project: NewAccount) -> None:
+    found = look(project)["store"]
+    assert (found.verdict, found.detail, found.hint) == (
+        Verdict.OK,
+        "runs in us-central1, not versioned",
+        None,
+    )
+    project.cloud.access.buckets["runs"] = {
+        "location": "EU",
+        "versioning": {"enabled": True},
+        "softDeletePolicy": {"retentionDurationSeconds": "604800"},
+    }
+    found = look(project)["store"]
+    assert found.detail == "runs in eu, versioned"
+    for advice in ("in eu: what they save crosses", "lifecycle", "7 days", "uniform access"):
+        assert advice in str(found.hint)
+    absent = look(project, "gs://nothing/a")["store"]
+    assert absent.verdict is Verdict.BROKEN
+    assert "nothing" in absent.detail
+    project.cloud.faults.on("buckets.get", unauthorized)
+    assert look(project)["store"].verdict is Verdict.MISSING
+
+
 @pytest.fixture
 def account_file(project: NewAccount, tmp_path: Path) -> Path:
     path = tmp_path / "account.yaml"

@@ -1,0 +1,91 @@
+"""Prices of the parts of machines, by the SKUs of Cloud Billing.
+
+https://cloud.google.com/billing/docs/reference/rest/v1/services.skus/list: all SKUs of Compute
+Engine, page by page. Machines are priced by part: vCPUs, memory, GPUs and bundled Local SSD.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from costopt.domain.errors import ProviderUnavailableError
+from costopt.domain.kept import Kept
+from costopt.domain.market import CapacityType
+from costopt_gcp.clients import Clients
+from costopt_gcp.web_api import WebApi
+
+COMPUTE_ENGINE = "services/6F81-5844-456A"
+METHOD = "cloudbilling.services.skus.list"
+PAGE = 5000
+DAY_S = 86400.0
+USABLE_S = 7 * DAY_S
+TERMS = {"OnDemand": CapacityType.ON_DEMAND, "Preemptible": CapacityType.SPOT}
+_DESCRIPTION = re.compile(
+    r"(spot preemptible )?(?P<part>.+?)( attached to (spot preemptible )?vms)?( running)?( in .+)?"
+)
+
+PartPrices = Mapping[tuple[str, CapacityType, str], float]
+"""Dollars by part ("g2 instance core"), terms and region: per hour and vCPU, GiB or GPU, and per
+month and GiB of Local SSD."""
+
+
+class Skus:
+    """The list of all of them, asked for once a day."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._api = WebApi(clients, "cloudbilling.googleapis.com")
+        self._kept: Kept[None, tuple[PartPrices, datetime]] = Kept(DAY_S, USABLE_S)
+
+    def prices(self, now: datetime) -> tuple[PartPrices, datetime]:
+        """What parts cost, and when it was asked. Raises ProviderError."""
+        return self._kept.get(None, now, lambda: (self._ask(), now))
+
+    def _ask(self) -> PartPrices:
+        pages = self._api.pages(
+            METHOD, "Compute Engine", f"/v1/{COMPUTE_ENGINE}/skus", {"pageSize": PAGE}
+        )
+        items = [item for page in pages for item in page.get("skus", ())]
+        try:
+            return read_skus(items)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ProviderUnavailableError(
+                f"the SKUs of Cloud Billing cannot be read: {type(error).__name__}: {error}"
+            ) from error
+
+
+def read_skus(items: Iterable[Mapping[str, Any]]) -> PartPrices:
+    """Prices on demand and on spot; what has two different prices is left out."""
+    found: dict[tuple[str, CapacityType, str], set[float]] = {}
+    for item in items:
+        terms = TERMS.get(item["category"]["usageType"])
+        usd = _usd(item)
+        if terms is None or usd is None:
+            continue
+        part = part_of(item["description"])
+        for region in item["serviceRegions"]:
+            found.setdefault((part, terms, region), set()).add(usd)
+    return {key: usd.pop() for key, usd in found.items() if len(usd) == 1}
+
+
+def part_of(description: str) -> str:
+    """What a SKU prices, without where and on which terms.
+
+    "Spot Preemptible G2 Instance Core running in Iowa" is "g2 instance core".
+    """
+    found = _DESCRIPTION.fullmatch(description.lower())
+    return description.lower() if found is None else found["part"]
+
+
+def _usd(item: Mapping[str, Any]) -> float | None:
+    """The newest price; None where it is free, in tiers or not in dollars."""
+    if not item["pricingInfo"]:
+        return None
+    rates = item["pricingInfo"][-1]["pricingExpression"]["tieredRates"]
+    if len(rates) != 1:
+        return None
+    price = rates[0]["unitPrice"]
+    usd = int(price.get("units", 0)) + price.get("nanos", 0) / 1e9
+    return usd if usd > 0 and price["currencyCode"] == "USD" else None
