@@ -20,8 +20,9 @@ PIECE_BYTES = 1 << 20
 def upload_payload(job: Job, store: ObjectStore, uri: str) -> Payload:
     """Bundle the job's folder and costopt, and put both into ``store``, which is at ``uri``.
 
-    Each file lies under its own digest, so what is there already is not sent again and what runs
-    is never changed. Raises SpecError, StoreError.
+    Each file lies below the job's name under its own digest, so what is there already is not sent
+    again, what runs is never changed, and nodes need read no other job's code. Raises SpecError,
+    StoreError.
     """
     with tempfile.TemporaryDirectory(prefix="costopt-payload-") as folder:
         wheel, bundle = Path(folder, wheel_name()), Path(folder, BUNDLE)
@@ -30,16 +31,17 @@ def upload_payload(job: Job, store: ObjectStore, uri: str) -> Payload:
         return Payload(
             job=job.name,
             store=uri,
-            wheel=_put(store, wheel),
-            bundle=_put(store, bundle),
+            wheel=_put(store, job.name, wheel),
+            bundle=_put(store, job.name, bundle),
             requirements=requirements(),
         )
 
 
-def _put(store: ObjectStore, path: Path) -> StoredFile:
+def _put(store: ObjectStore, job: str, path: Path) -> StoredFile:
     digest = _sha256(path)
-    key = f"{FOLDER}/{digest}/{path.name}"
-    if key not in store.keys(f"{FOLDER}/{digest}/"):
+    folder = f"{FOLDER}/{job}/{digest}/"
+    key = f"{folder}{path.name}"
+    if key not in store.keys(folder):
         store.put_file(key, path)
     return StoredFile(key, digest, path.stat().st_size)
 

@@ -22,6 +22,7 @@ NODE_KEYS = frozenset(
     {
         "image",
         "instance_profile",
+        "job_profiles",
         "key_name",
         "payloads",
         "root_gib",
@@ -38,12 +39,14 @@ _GROUP = re.compile(r"sg-[0-9a-f]+")
 class NodeOptions:
     """``image``: an image id by region, or an SSM parameter. ``payloads``: by job.
 
-    ``instance_profile``: the nodes' role. ``security_groups``: by region; without one the default
-    group of the network, in which the nodes of a gang reach each other. ``subnets``: by zone id.
+    ``instance_profile``: the nodes' role; ``job_profiles``: by job, another for its nodes.
+    ``security_groups``: by region; without one the default group of the network, in which the nodes
+    of a gang reach each other. ``subnets``: by zone id.
     """
 
     image: str | Mapping[str, str] = DEEP_LEARNING
     instance_profile: str = INSTANCE_PROFILE
+    job_profiles: Mapping[str, str] = field(default_factory=dict)
     security_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     subnets: Mapping[str, str] = field(default_factory=dict)
     root_gib: int = ROOT_GIB
@@ -68,12 +71,18 @@ class NodeOptions:
         return cls(
             image=cast("str | Mapping[str, str]", image),
             instance_profile=str(options.get("instance_profile", INSTANCE_PROFILE)),
+            job_profiles=cast("Mapping[str, str]", _mapping(options, "job_profiles")),
             security_groups=_groups(_mapping(options, "security_groups")),
             subnets=cast("Mapping[str, str]", _mapping(options, "subnets")),
             root_gib=root_gib,
             key_name=cast("str | None", options.get("key_name")),
             payloads=cast("Mapping[str, Payload]", _mapping(options, "payloads")),
         )
+
+    @property
+    def profiles(self) -> frozenset[str]:
+        """Every instance profile that nodes may have; each is taken to hold a role of its name."""
+        return frozenset({self.instance_profile, *self.job_profiles.values()})
 
 
 class AwsBootstrap:
@@ -103,7 +112,7 @@ class AwsBootstrap:
         return NodeSetup(
             image_id=image.image_id,
             user_data=user_data(payload, region=store_region, endpoint=endpoint),
-            instance_profile=options.instance_profile,
+            instance_profile=options.job_profiles.get(request.job, options.instance_profile),
             security_group_ids=options.security_groups.get(region, ()),
             subnet_ids=options.subnets,
             root_device=image.root_device,
@@ -125,7 +134,7 @@ def _mapping(options: ProviderOptions, name: str) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
         raise BadRequestError(
             f"costopt_aws: option {name} must be a mapping, not {value!r}",
-            hint="write it by region; subnets by zone id, payloads by job",
+            hint="write it by region; subnets by zone id, job_profiles and payloads by job",
         )
     return value
 

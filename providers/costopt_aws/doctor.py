@@ -12,7 +12,7 @@ from costopt_aws.ami import Images
 from costopt_aws.bucket import bucket_region
 from costopt_aws.clients import Clients
 from costopt_aws.errors import asking
-from costopt_aws.iam import NODE_TRUST, actions, daemon_policy, node_policy
+from costopt_aws.iam import NODE_TRUST, actions, daemon_policy, job_policy, node_policy
 from costopt_aws.options import AwsOptions
 from costopt_aws.permissions import Permissions
 from costopt_aws.quotas import AccountQuotas
@@ -33,11 +33,13 @@ class Doctor:
         self._quotas = AccountQuotas(clients)
 
     def policies(self, owner: str, store: str | None) -> Mapping[str, object]:
-        """By role: the controller's policy, the nodes', and whom the nodes' role trusts."""
-        role = self._options.nodes.instance_profile
+        """By role: the controller's policy, the nodes' with those of jobs that have their own, and
+        whom the nodes' roles trust."""
+        nodes = self._options.nodes
         return {
-            "daemon": daemon_policy(owner, store, role),
+            "daemon": daemon_policy(owner, store, nodes.profiles),
             "node": node_policy(store),
+            **{f"node-{job}": job_policy(store, job) for job in nodes.job_profiles},
             "node-trust": NODE_TRUST,
         }
 
@@ -57,7 +59,7 @@ class Doctor:
         for region in usable:
             yield self._quota(region, now)
             yield self._image(region, now)
-        yield self._role()
+        yield from (self._role(profile) for profile in sorted(self._options.nodes.profiles))
         yield from (self._queue(region, url) for region, url in self._options.queues.items())
         yield from self._store(store)
 
@@ -84,8 +86,7 @@ class Doctor:
         self, arn: str, regions: list[str], owner: str, store: str | None, now: datetime
     ) -> Iterator[Check]:
         permissions = Permissions(self._clients)
-        role = self._options.nodes.instance_profile
-        needed = actions(daemon_policy(owner, _of_s3(store), role))
+        needed = actions(daemon_policy(owner, _of_s3(store), self._options.nodes.profiles))
         try:
             denied = permissions.simulated(arn, needed, owner)
         except ProviderError:
@@ -143,18 +144,18 @@ class Doctor:
         except ProviderError as error:
             return _broken(name, error)
 
-    def _role(self) -> Check:
-        profile = self._options.nodes.instance_profile
+    def _role(self, profile: str) -> Check:
+        name = f"node role {profile}"
         try:
             with asking("iam:GetInstanceProfile", f"instance profile {profile}"):
                 client = self._clients.reading("iam", self._options.regions[0])
                 client.get_instance_profile(InstanceProfileName=profile)
         except ForbiddenError as error:
-            return Check("node role", Verdict.MISSING, error.message, error.hint)
+            return Check(name, Verdict.MISSING, error.message, error.hint)
         except ProviderError as error:
             hint = "make it from the policies that `costopt doctor aws --iam-policy` prints"
-            return Check("node role", Verdict.BROKEN, error.message, hint)
-        return Check("node role", Verdict.OK, profile)
+            return Check(name, Verdict.BROKEN, error.message, hint)
+        return Check(name, Verdict.OK, "its instance profile is there")
 
     def _queue(self, region: str, url: str) -> Check:
         name = f"queue {region}"

@@ -6,7 +6,7 @@ Condition keys: https://docs.aws.amazon.com/service-authorization/latest/referen
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from costopt_aws.tags import OWNER
@@ -57,7 +57,10 @@ USED = (
 """What a launch refers to, which has no tag of ours."""
 
 OBJECTS = ("s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject")
+OF_JOB = ("checkpoints", "jobs")
+"""Below the store, folders in which nodes write, each into their job's: states, and letters."""
 PAYLOADS = "payloads"
+"""Below the store, what nodes are started from, in a folder for each job."""
 NODE_TRUST: Mapping[str, object] = {
     "Version": "2012-10-17",
     "Statement": [
@@ -70,12 +73,12 @@ NODE_TRUST: Mapping[str, object] = {
 }
 
 
-def daemon_policy(owner: str, store: str | None, node_role: str) -> Mapping[str, object]:
-    """For the controller, whose nodes carry the owner tag ``owner`` and assume ``node_role``."""
+def daemon_policy(owner: str, store: str | None, node_roles: Iterable[str]) -> Mapping[str, object]:
+    """For the controller, whose nodes carry the owner tag ``owner`` and assume ``node_roles``."""
     ours = {"StringEquals": {f"aws:RequestTag/{OWNER}": owner}}
     created = {"ec2:CreateAction": ["RunInstances", *(action[4:] for action in MAKE)]}
     service = {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}}
-    role = f"arn:aws:iam::*:role/{node_role}"
+    roles = [f"arn:aws:iam::*:role/{role}" for role in sorted(node_roles)]
     spot = {"StringEquals": {"iam:AWSServiceName": "spot.amazonaws.com"}}
     return _document(
         _allow("Look", READ),
@@ -89,7 +92,7 @@ def daemon_policy(owner: str, store: str | None, node_role: str) -> Mapping[str,
             _ec2("instance", "volume", "launch-template", "placement-group"),
             {"StringEquals": {f"aws:ResourceTag/{OWNER}": owner}},
         ),
-        _allow("GiveNodesTheirRole", ["iam:PassRole"], [role], service),
+        _allow("GiveNodesTheirRole", ["iam:PassRole"], roles, service),
         _allow("UseSpot", ["iam:CreateServiceLinkedRole"], condition=spot),
         _allow(
             "HearOfInterruptions",
@@ -101,18 +104,33 @@ def daemon_policy(owner: str, store: str | None, node_role: str) -> Mapping[str,
 
 
 def node_policy(store: str | None) -> Mapping[str, object]:
-    """For nodes, which run the job's own code: the store, and nothing else of the account.
+    """For nodes of any job: the store, and nothing else of the account.
 
-    What nodes are started from they can read and not change.
+    What nodes are started from they can read and not change; what other jobs keep in the store they
+    can change. ``job_policy`` is for jobs that do not trust each other.
     """
     statements = _store_statements(store)
     if store is not None:
-        payloads = f"{_objects(store)}{PAYLOADS}/*"
+        payloads = f"{_bucket(store)}/{_within(store)}{PAYLOADS}/*"
         change = [action for action in OBJECTS if action != "s3:GetObject"]
         statements.append(
             {"Sid": "KeepPayloads", "Effect": "Deny", "Action": change, "Resource": [payloads]}
         )
     return _document(*statements)
+
+
+def job_policy(store: str | None, job: str) -> Mapping[str, object]:
+    """For nodes of one job: its letters and states, its code to read, and no other job's."""
+    if store is None:
+        return _document()
+    own = [f"{_within(store)}{folder}/{job}" for folder in OF_JOB]
+    bucket = _bucket(store)
+    return _document(
+        _find(bucket),
+        _list(bucket, own),
+        _allow("UseStore", OBJECTS, [f"{bucket}/{folder}/*" for folder in own]),
+        _allow("FetchCode", ["s3:GetObject"], [f"{bucket}/{_within(store)}{PAYLOADS}/{job}/*"]),
+    )
 
 
 def actions(policy: Mapping[str, object]) -> frozenset[str]:
@@ -127,18 +145,33 @@ def actions(policy: Mapping[str, object]) -> frozenset[str]:
 def _store_statements(store: str | None) -> list[Statement]:
     if store is None:
         return []
-    bucket, prefix = f"arn:aws:s3:::{bucket_of(store)}", urlsplit(store).path.strip("/")
-    within = {"StringLike": {"s3:prefix": [prefix, f"{prefix}/*"]}} if prefix else None
+    bucket, within = _bucket(store), _within(store)
     return [
-        _allow("FindBucket", ["s3:GetBucketLocation", "s3:GetBucketVersioning"], [bucket]),
-        _allow("ListStore", ["s3:ListBucket"], [bucket], within),
-        _allow("UseStore", OBJECTS, [f"{_objects(store)}*"]),
+        _find(bucket),
+        _list(bucket, [within.rstrip("/")] if within else []),
+        _allow("UseStore", OBJECTS, [f"{bucket}/{within}*"]),
     ]
 
 
-def _objects(store: str) -> str:
+def _find(bucket: str) -> Statement:
+    return _allow("FindBucket", ["s3:GetBucketLocation", "s3:GetBucketVersioning"], [bucket])
+
+
+def _list(bucket: str, folders: Sequence[str]) -> Statement:
+    """Of these folders; of the whole bucket where there are none."""
+    prefixes = [prefix for folder in folders for prefix in (folder, f"{folder}/*")]
+    condition = {"StringLike": {"s3:prefix": prefixes}} if prefixes else None
+    return _allow("ListStore", ["s3:ListBucket"], [bucket], condition)
+
+
+def _bucket(store: str) -> str:
+    return f"arn:aws:s3:::{bucket_of(store)}"
+
+
+def _within(store: str) -> str:
+    """The store's prefix in its bucket with a slash behind it; empty where it has none."""
     prefix = urlsplit(store).path.strip("/")
-    return f"arn:aws:s3:::{bucket_of(store)}/" + (f"{prefix}/" if prefix else "")
+    return f"{prefix}/" if prefix else ""
 
 
 def _ec2(*kinds: str) -> list[str]:

@@ -4,19 +4,59 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.aws.cloud import KEYS, Cloud
+from tests.aws import s3_trainer
+from tests.aws.cloud import KEYS, Cloud, served_cloud
+from tests.terraform.bucket_policies import BucketPolicies
+from tests.terraform.file_backups import FileBackups
 from tests.terraform.workspace import Workspace
 
 EXAMPLE = "examples/aws-minimal"
 MOUNTS = ("/run/costopt", "/var/lib/costopt")
+TYPE = "g4dn.xlarge"
+STEPS = 200
+MODULE = """
+  instance_types   = ["{type}"]
+  node_image_ids   = {{ us-east-1 = "{image}" }}
+  placement_scores = false
+  tick_s           = 1
+  jobs = {{
+    tiny = {{
+      document = file("{job}/job.yaml")
+      policy   = file("{job}/policy.yaml")
+      folder   = "{job}"
+    }}
+  }}
+"""
+JOB = """
+kind: job
+version: 1
+name: tiny
+work: {{amount: {steps}, unit: steps}}
+deadline: 8h
+resources: {{gpu_models: [T4]}}
+throughput: {{points: [{{gpu: T4, gpus: 1, units_per_s: 0.05}}]}}
+checkpoint: {{uri: saves, size_gib: 0.004, save: 10s, restore: 2m, interval: auto}}
+startup: 3m
+run: [sh, -c, "exec {python} train.py {steps} 0.05"]
+"""
+POLICY = """
+kind: policy
+version: 1
+name: eager
+risk: {reserve: 10m}
+strategy: greedy_spot
+limits: {max_price_age: 1h, capacity_types: [spot, on_demand]}
+"""
 
 
 @dataclass
@@ -74,6 +114,23 @@ class Deployment:
         """What a container said when it was last started."""
         return self.folder / f"{name}.log"
 
+    def launched(self, ec2: Any, **more: Any) -> str:
+        """The id of an instance that this client of EC2 launches."""
+        (image,) = self.cloud.client("ec2").describe_images(Owners=["self"])["Images"]
+        asked = {"ImageId": image["ImageId"], "InstanceType": TYPE, "MinCount": 1, "MaxCount": 1}
+        (instance,) = ec2.run_instances(**asked, **more)["Instances"]
+        return str(instance["InstanceId"])
+
+    def profiles(self) -> list[str]:
+        """The instance profiles of the launch templates that there are."""
+        ec2 = self.cloud.client("ec2")
+        names = [
+            t["LaunchTemplateName"] for t in ec2.describe_launch_templates()["LaunchTemplates"]
+        ]
+        told = (ec2.describe_launch_template_versions(LaunchTemplateName=name) for name in names)
+        data = (each["LaunchTemplateVersions"][0]["LaunchTemplateData"] for each in told)
+        return [each["IamInstanceProfile"]["Name"] for each in data]
+
     def costopt(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """A command in the daemon's container, as ECS Exec runs it."""
         image = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
@@ -104,3 +161,29 @@ def prepared(cloud: Cloud, workspace: Workspace, folder: Path, module: str) -> D
     variables = {"image": "costopt:0.1.0", "environment": given}
     (place / "test.auto.tfvars.json").write_text(json.dumps(variables))
     return Deployment(cloud, workspace, folder)
+
+
+@contextmanager
+def applied(copy: Path) -> Iterator[Deployment]:
+    """The example with one job, applied in a cloud of its own; Terraform runs in ``copy``."""
+    short = Path(tempfile.mkdtemp(prefix="costopt-"))  # a socket's path must be short
+    job = short / "job"
+    job.mkdir()
+    (job / "job.yaml").write_text(JOB.format(steps=STEPS, python=sys.executable))
+    (job / "policy.yaml").write_text(POLICY)
+    shutil.copy(s3_trainer.__file__, job / "train.py")
+    with served_cloud() as cloud:
+        cloud.reset()
+        cloud.overlay.add(FileBackups())
+        cloud.overlay.add(BucketPolicies())
+        image = cloud.client("ec2").register_image(Name="deep", RootDeviceName="/dev/sda1")
+        for zone, usd in (("us-east-1a", 0.2), ("us-east-1b", 0.25)):
+            cloud.spot.price(zone, TYPE, usd)
+        cloud.listed.list("us-east-1", TYPE, 0.526, bucket=0)
+        workspace = Workspace.copy(copy, **cloud.environment())
+        module = MODULE.format(type=TYPE, image=image["ImageId"], job=job)
+        deployment = prepared(cloud, workspace, short, module)
+        workspace.init(deployment.place)
+        workspace.run(deployment.place, "apply", "-auto-approve", "-parallelism=30")
+        yield deployment
+    shutil.rmtree(short)

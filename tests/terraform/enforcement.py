@@ -5,9 +5,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs, unquote
+from urllib.request import Request, urlopen
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
 
 from tests.aws.cloud import Cloud
 from tests.aws.overlay.call import Answer, Call, Forward, Reply
@@ -31,11 +38,9 @@ class Enforcement:
         self.refused: list[str] = []
         self.allowed: Counter[str] = Counter()
         self._cloud = cloud
-        arn = f"arn:aws:iam::123456789012:role/{daemon_role}"
-        taken = cloud.client("sts").assume_role(RoleArn=arn, RoleSessionName="task")
-        self._keys: dict[str, str] = taken["Credentials"]
+        self.keys = credentials_of(cloud, daemon_role)
         self._policies = {
-            self._keys["AccessKeyId"]: policies_of(cloud, daemon_role),
+            self.keys["AccessKeyId"]: policies_of(cloud, daemon_role),
             NODE_KEY: policies_of(cloud, node_role),
         }
         cloud.overlay.add(self)
@@ -57,8 +62,8 @@ class Enforcement:
     def credentials(self, call: Call, forward: Forward) -> Reply:
         """As the ECS agent answers."""
         ends_at = datetime.now(UTC) + timedelta(hours=6)
-        told = {name: self._keys[name] for name in ("AccessKeyId", "SecretAccessKey")}
-        told["Token"] = self._keys["SessionToken"]
+        told = {name: self.keys[name] for name in ("AccessKeyId", "SecretAccessKey")}
+        told["Token"] = self.keys["SessionToken"]
         told["Expiration"] = f"{ends_at:%Y-%m-%dT%H:%M:%SZ}"
         return Reply.json(told)
 
@@ -75,6 +80,45 @@ class Enforcement:
                 return unauthorized(call, forward)
             self.allowed[action] += 1
         return forward(call)
+
+
+def credentials_of(cloud: Cloud, role: str) -> dict[str, str]:
+    """Those of a session of the role."""
+    arn = f"arn:aws:iam::123456789012:role/{role}"
+    taken = cloud.client("sts").assume_role(RoleArn=arn, RoleSessionName="task")
+    keys: dict[str, str] = taken["Credentials"]
+    return keys
+
+
+def client(cloud: Cloud, service: str, keys: Mapping[str, str]) -> Any:
+    """A client of boto3 with these credentials, which tries once."""
+    return boto3.client(
+        service,
+        region_name="us-east-1",
+        endpoint_url=cloud.endpoint,
+        aws_access_key_id=keys["AccessKeyId"],
+        aws_secret_access_key=keys["SecretAccessKey"],
+        aws_session_token=keys["SessionToken"],
+        config=Config(retries={"total_max_attempts": 1}),
+    )
+
+
+@contextmanager
+def refused(code: str) -> Iterator[None]:
+    """What AWS refuses with this code."""
+    with pytest.raises(ClientError) as caught:
+        yield
+    assert caught.value.response["Error"]["Code"] == code
+
+
+@contextmanager
+def moto_enforces(cloud: Cloud) -> Iterator[None]:
+    """moto itself holds every caller to signature and policies until the context ends."""
+    _post(f"{cloud.endpoint}/moto-api/reset-auth", b"0")
+    try:
+        yield
+    finally:
+        _post(f"{cloud.endpoint}/moto-api/reset-auth", b"inf")
 
 
 def policies_of(cloud: Cloud, role: str) -> list[Policy]:
@@ -112,6 +156,11 @@ def requests_of(call: Call) -> Iterator[Asked]:
             yield f"sqs:{action}", f"arn:aws:sqs:{call.region}:123456789012:{queue}", {}
         case service, action:
             yield f"{service}:{action}", "*", {}
+
+
+def _post(url: str, body: bytes) -> None:
+    with urlopen(Request(url, body, {"Content-Type": "text/plain"})) as answer:
+        answer.read()
 
 
 def _key_of(call: Call) -> str:

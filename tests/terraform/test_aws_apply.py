@@ -6,8 +6,8 @@ import json
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,21 @@ import pytest
 from costopt.domain import events as ev
 from costopt.ledger.sqlite import open_ledger
 from costopt.spec import load_account
-from costopt_aws.iam import NODE_TRUST, daemon_policy, node_policy
+from costopt_aws.iam import NODE_TRUST, daemon_policy, job_policy, node_policy
 from costopt_aws.options import AwsOptions
-from tests.aws import s3_trainer
 from tests.aws.bodies import Bodies
-from tests.aws.cloud import served_cloud
 from tests.live_run import no_traceback, wait_until
-from tests.terraform.bucket_policies import BucketPolicies
-from tests.terraform.deployment import Deployment, prepared
-from tests.terraform.enforcement import Enforcement, policies_of
-from tests.terraform.file_backups import FileBackups
+from tests.terraform.deployment import Deployment, applied
+from tests.terraform.enforcement import (
+    Enforcement,
+    client,
+    credentials_of,
+    moto_enforces,
+    policies_of,
+    refused,
+)
 from tests.terraform.policy import allows
-from tests.terraform.workspace import Workspace, missing
+from tests.terraform.workspace import missing
 
 pytestmark = [
     pytest.mark.skipif(missing() is not None, reason=str(missing())),
@@ -35,79 +38,33 @@ pytestmark = [
     pytest.mark.xdist_group("terraform"),
 ]
 
-TYPE = "g4dn.xlarge"
-STEPS = 200
 PATIENCE_S = 60.0
-MODULE = """
-  instance_types   = ["{type}"]
-  node_image_ids   = {{ us-east-1 = "{image}" }}
-  placement_scores = false
-  tick_s           = 1
-  jobs = {{
-    tiny = {{
-      document = file("{job}/job.yaml")
-      policy   = file("{job}/policy.yaml")
-      folder   = "{job}"
-    }}
-  }}
-"""
-JOB = """
-kind: job
-version: 1
-name: tiny
-work: {{amount: {steps}, unit: steps}}
-deadline: 8h
-resources: {{gpu_models: [T4]}}
-throughput: {{points: [{{gpu: T4, gpus: 1, units_per_s: 0.05}}]}}
-checkpoint: {{uri: saves, size_gib: 0.004, save: 10s, restore: 2m, interval: auto}}
-startup: 3m
-run: [sh, -c, "exec {python} train.py {steps} 0.05"]
-"""
-POLICY = """
-kind: policy
-version: 1
-name: eager
-risk: {reserve: 10m}
-strategy: greedy_spot
-limits: {max_price_age: 1h, capacity_types: [spot, on_demand]}
-"""
 
 
 @pytest.fixture(scope="module")
 def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """Applied once for all tests here."""
-    workspace_folder = tmp_path_factory.mktemp("terraform") / "copy"
-    short = Path(tempfile.mkdtemp(prefix="costopt-"))  # a socket's path must be short
-    job = short / "job"
-    job.mkdir()
-    (job / "job.yaml").write_text(JOB.format(steps=STEPS, python=sys.executable))
-    (job / "policy.yaml").write_text(POLICY)
-    shutil.copy(s3_trainer.__file__, job / "train.py")
-    with served_cloud() as cloud:
-        cloud.reset()
-        cloud.overlay.add(FileBackups())
-        cloud.overlay.add(BucketPolicies())
-        image = cloud.client("ec2").register_image(Name="deep", RootDeviceName="/dev/sda1")
-        for zone, usd in (("us-east-1a", 0.2), ("us-east-1b", 0.25)):
-            cloud.spot.price(zone, TYPE, usd)
-        cloud.listed.list("us-east-1", TYPE, 0.526, bucket=0)
-        workspace = Workspace.copy(workspace_folder, **cloud.environment())
-        module = MODULE.format(type=TYPE, image=image["ImageId"], job=job)
-        deployment = prepared(cloud, workspace, short, module)
-        workspace.init(deployment.place)
-        workspace.run(deployment.place, "apply", "-auto-approve", "-parallelism=30")
+    """Applied once for all tests here; the last one destroys it."""
+    with applied(tmp_path_factory.mktemp("terraform") / "copy") as deployment:
         yield deployment
-    shutil.rmtree(short)
+
+
+@pytest.fixture
+def enforced(deployed: Deployment) -> Iterator[Enforcement]:
+    """Daemon and nodes are held to their roles' policies."""
+    yield Enforcement(deployed.cloud, "costopt-daemon", "costopt-node-tiny")
+    deployed.cloud.faults.reset()
 
 
 def test_the_roles_have_the_policies_that_doctor_prints(deployed: Deployment) -> None:
     iam, told = deployed.cloud.client("iam"), deployed.outputs()
     embedded = iam.get_role_policy(RoleName="costopt-daemon", PolicyName="costopt")
-    expected = daemon_policy("costopt", told["store"], "costopt-node")
+    expected = daemon_policy("costopt", told["store"], ["costopt-node", "costopt-node-tiny"])
     assert embedded["PolicyDocument"] == expected
     assert policies_of(deployed.cloud, "costopt-node") == [node_policy(told["store"])]
-    role = iam.get_role(RoleName="costopt-node")["Role"]
-    assert role["AssumeRolePolicyDocument"] == NODE_TRUST
+    assert policies_of(deployed.cloud, "costopt-node-tiny") == [job_policy(told["store"], "tiny")]
+    for name in ("costopt-node", "costopt-node-tiny"):
+        role = iam.get_role(RoleName=name)["Role"]
+        assert role["AssumeRolePolicyDocument"] == NODE_TRUST
 
 
 def test_what_runs_the_daemon_adds_no_power_over_machines(deployed: Deployment) -> None:
@@ -122,6 +79,10 @@ def test_what_runs_the_daemon_adds_no_power_over_machines(deployed: Deployment) 
     assert services == {"s3", "elasticfilesystem", "ssmmessages"}
 
 
+OWNER = [{"Key": "costopt:owner", "Value": "costopt"}]
+OURS: dict[str, Any] = {
+    "TagSpecifications": [{"ResourceType": kind, "Tags": OWNER} for kind in ("instance", "volume")]
+}
 OWNED = {"aws:ResourceTag/costopt:owner": "costopt"}
 PASSED = {"iam:PassedToService": "ec2.amazonaws.com"}
 STORE = "arn:aws:s3:::costopt-123456789012-us-east-1"
@@ -139,7 +100,13 @@ STORE = "arn:aws:s3:::costopt-123456789012-us-east-1"
         ("daemon", "s3:DeleteBucket", STORE, {}, False),
         ("daemon", "s3:GetObject", f"{STORE}/deployed/tiny/job.json", {}, True),
         ("daemon", "s3:PutObject", f"{STORE}/deployed/tiny/job.json", {}, False),
-        ("node", "s3:PutObject", f"{STORE}/costopt/jobs/tiny/x", {}, True),
+        ("node-tiny", "s3:PutObject", f"{STORE}/costopt/jobs/tiny/x", {}, True),
+        ("node-tiny", "s3:PutObject", f"{STORE}/costopt/checkpoints/tiny/x", {}, True),
+        ("node-tiny", "s3:GetObject", f"{STORE}/costopt/jobs/other/x", {}, False),
+        ("node-tiny", "s3:PutObject", f"{STORE}/costopt/checkpoints/other/x", {}, False),
+        ("node-tiny", "s3:GetObject", f"{STORE}/costopt/payloads/other/x", {}, False),
+        ("node-tiny", "s3:PutObject", f"{STORE}/costopt/payloads/tiny/x", {}, False),
+        ("node", "s3:PutObject", f"{STORE}/costopt/jobs/later/x", {}, True),
         ("node", "s3:PutObject", f"{STORE}/costopt/payloads/x", {}, False),
         ("node", "s3:GetObject", f"{STORE}/deployed/tiny/job.json", {}, False),
         ("node", "s3:GetObject", "arn:aws:s3:::other/x", {}, False),
@@ -156,6 +123,53 @@ def test_roles_may_what_they_must_and_no_more(
 ) -> None:
     policies = policies_of(deployed.cloud, f"costopt-{role}")
     assert allows(policies, action, resource, context) is may
+
+
+def test_what_the_daemon_may_not_is_refused(deployed: Deployment, enforced: Enforcement) -> None:
+    """Over HTTP, with the credentials of its role."""
+    cloud, bucket = deployed.cloud, deployed.outputs()["bucket"]
+    ec2, s3 = (client(cloud, service, enforced.keys) for service in ("ec2", "s3"))
+    stranger = deployed.launched(cloud.client("ec2"))
+    with refused("UnauthorizedOperation"):
+        ec2.terminate_instances(InstanceIds=[stranger])
+    with refused("UnauthorizedOperation"):
+        deployed.launched(ec2)
+    with refused("UnauthorizedOperation"):
+        deployed.launched(ec2, **OURS, IamInstanceProfile={"Name": "admin"})
+    with refused("AccessDenied"):
+        s3.put_object(Bucket=bucket, Key="deployed/tiny/job.json", Body=b"")
+    ours = deployed.launched(ec2, **OURS, IamInstanceProfile={"Name": "costopt-node-tiny"})
+    assert len(enforced.refused) == 4, enforced.refused
+    ec2.terminate_instances(InstanceIds=[ours])
+    assert cloud.alive() == [stranger]
+    cloud.client("ec2").terminate_instances(InstanceIds=[stranger])
+
+
+def test_moto_refuses_as_far_as_it_understands_policies(deployed: Deployment) -> None:
+    """With moto's own enforcement, which checks signatures, too.
+
+    It knows no conditions of permissions and takes each for a refusal, and asks about what is not
+    in S3 as the resource "*" (moto.iam.access_control). So it is asked about calls that only look
+    and about objects; ``Enforcement`` holds the roles to the rest.
+    """
+    cloud, bucket = deployed.cloud, deployed.outputs()["bucket"]
+    daemon, node, tiny = (
+        credentials_of(cloud, f"costopt-{role}") for role in ("daemon", "node", "node-tiny")
+    )
+    with moto_enforces(cloud):
+        client(cloud, "ec2", daemon).describe_instances()
+        with refused("AccessDenied"):
+            client(cloud, "iam", daemon).create_user(UserName="me")
+        for keys, key, may in (
+            (tiny, "costopt/jobs/tiny/x", True),
+            (tiny, "costopt/jobs/other/x", False),
+            (tiny, "costopt/payloads/tiny/x", False),
+            (node, "costopt/jobs/other/x", True),
+            (node, "costopt/payloads/other/x", False),
+            (daemon, "deployed/tiny/job.json", False),
+        ):
+            with nullcontext() if may else refused("AccessDenied"):
+                client(cloud, "s3", keys).put_object(Bucket=bucket, Key=key, Body=b"")
 
 
 def test_the_bucket_is_versioned_encrypted_closed_and_cleaned(deployed: Deployment) -> None:
@@ -204,9 +218,10 @@ def test_an_event_reaches_the_queue(deployed: Deployment) -> None:
         sqs.delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
 
 
-def test_the_daemon_that_terraform_describes_runs_a_job(deployed: Deployment) -> None:
+def test_the_daemon_that_terraform_describes_runs_a_job(
+    deployed: Deployment, enforced: Enforcement
+) -> None:
     """With its role's credentials, which are held to its policies; so are the nodes'."""
-    enforced = Enforcement(deployed.cloud, "costopt-daemon", "costopt-node")
     bodies = Bodies(deployed.cloud, deployed.folder / "disks")
     role = enforced.environment
 
@@ -242,10 +257,10 @@ def test_the_daemon_that_terraform_describes_runs_a_job(deployed: Deployment) ->
     finally:
         bodies.close()
         deployed.cloud.launches.reset()
-        deployed.cloud.faults.reset()
     assert not enforced.refused
     used = ("ec2:RunInstances", "ec2:TerminateInstances", "iam:PassRole", "sqs:ReceiveMessage")
     assert all(enforced.allowed[action] for action in used), enforced.allowed
+    assert deployed.profiles() == ["costopt-node-tiny"], "the job's own role"
 
 
 def test_destroy_refuses_while_nodes_live_and_then_leaves_nothing(deployed: Deployment) -> None:
@@ -253,15 +268,7 @@ def test_destroy_refuses_while_nodes_live_and_then_leaves_nothing(deployed: Depl
         pytest.skip("the AWS CLI is not installed: destroy was not tried")
     ec2, place = deployed.cloud.client("ec2"), deployed.place
     bucket = deployed.outputs()["bucket"]
-    tags = [{"Key": "costopt:owner", "Value": "costopt"}]
-    started = ec2.run_instances(
-        ImageId=ec2.describe_images(Owners=["self"])["Images"][0]["ImageId"],
-        InstanceType=TYPE,
-        MinCount=1,
-        MaxCount=1,
-        TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
-    )
-    node = started["Instances"][0]["InstanceId"]
+    node = deployed.launched(ec2, **OURS)
     arguments = ("destroy", "-auto-approve", "-refresh=false", "-parallelism=30")
     refused = deployed.workspace.attempt(place, *arguments)
     assert refused.returncode != 0

@@ -94,6 +94,22 @@ def test_nodes_are_told_the_region_of_their_bucket(
     assert setup == AwsBootstrap(clients, options).setup(request())
 
 
+@pytest.mark.parametrize(("job", "profile"), [("job", "of-job"), ("later", "of-all")])
+def test_a_job_may_have_a_role_of_its_own(
+    cloud: Cloud, clients: Clients, image_id: str, job: str, profile: str
+) -> None:
+    cloud.client("s3").create_bucket(Bucket="runs")
+    options = NodeOptions.parse(
+        {
+            "image": PARAMETER,
+            "payloads": {"job": PAYLOAD, "later": PAYLOAD},
+            "instance_profile": "of-all",
+            "job_profiles": {"job": "of-job"},
+        }
+    )
+    assert AwsBootstrap(clients, options).setup(request(job=job)).instance_profile == profile
+
+
 def test_a_missing_bucket_and_a_missing_payload_are_named(clients: Clients, image_id: str) -> None:
     options = NodeOptions.parse({"image": PARAMETER, "payloads": {"job": PAYLOAD}})
     with pytest.raises(ProviderError, match="runs"):
@@ -111,6 +127,7 @@ def test_a_missing_bucket_and_a_missing_payload_are_named(clients: Clients, imag
         ("subnets", ["subnet-1"]),
         ("security_groups", {REGION: "default"}),
         ("payloads", "job"),
+        ("job_profiles", "job"),
     ],
 )
 def test_a_wrong_option_is_named(name: str, value: object) -> None:

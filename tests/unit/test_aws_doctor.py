@@ -95,11 +95,15 @@ def test_what_is_missing_is_named_with_its_remedy(fit: Account) -> None:
         fit.cloud.limits.quotas[code] = (name, 0.0)
     found = fit.look(queues={REGION: f"{fit.cloud.endpoint}/123456789012/nowhere"})
     assert broken(found) == [
-        f"quota {REGION}", f"image {REGION}", "node role", f"queue {REGION}", "store",
+        f"quota {REGION}", f"image {REGION}", "node role costopt-node", f"queue {REGION}", "store",
     ]  # fmt: skip
     assert "servicequotas" in (found[f"quota {REGION}"].hint or "")
     assert PARAMETER in found[f"image {REGION}"].detail
     assert "runs" in found["store"].detail
+
+
+def test_each_job_s_own_role_is_looked_for(fit: Account) -> None:
+    assert broken(fit.look(job_profiles={"a": "costopt-node-a"})) == ["node role costopt-node-a"]
 
 
 def test_a_store_far_from_nodes_and_one_of_versions_are_pointed_out(fit: Account) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 import costopt_aws
 from costopt.domain.errors import BadRequestError
-from costopt_aws.iam import actions, daemon_policy, node_policy
+from costopt_aws.iam import actions, daemon_policy, job_policy, node_policy
+from tests.terraform.policy import allows
 
 STORE = "s3://runs/team/a"
 OPTIONAL = frozenset(
@@ -26,7 +27,7 @@ MOST_CHARACTERS = 6144
 
 
 def daemon(owner: str = "me", store: str | None = STORE) -> Mapping[str, Any]:
-    return daemon_policy(owner, store, "costopt-node")
+    return daemon_policy(owner, store, ["costopt-node"])
 
 
 def statement(policy: Mapping[str, Any], sid: str) -> Mapping[str, Any]:
@@ -71,6 +72,39 @@ def test_nodes_reach_the_store_and_nothing_else() -> None:
     assert "s3:GetObject" not in kept["Action"]
 
 
+@pytest.mark.parametrize(
+    ("action", "key", "may"),
+    [
+        ("s3:PutObject", "jobs/a/nodes/i-1/heartbeat.json", True),
+        ("s3:PutObject", "checkpoints/a/HEAD", True),
+        ("s3:GetObject", "payloads/a/0f/costopt.whl", True),
+        ("s3:PutObject", "payloads/a/0f/costopt.whl", False),
+        ("s3:GetObject", "payloads/b/0f/bundle.tar.gz", False),
+        ("s3:GetObject", "jobs/b/gang.json", False),
+        ("s3:PutObject", "jobs/ab/gang.json", False),
+        ("s3:DeleteObject", "checkpoints/b/HEAD", False),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "team/a/"])
+def test_nodes_of_a_job_reach_no_other_job(action: str, key: str, may: bool, prefix: str) -> None:
+    policy = job_policy(f"s3://runs/{prefix}", "a")
+    assert allows([policy], action, f"arn:aws:s3:::runs/{prefix}{key}") is may
+
+
+@pytest.mark.parametrize(
+    ("prefix", "may"),
+    [("team/a/jobs/a/nodes/", True), ("team/a/jobs/b/", False), ("team/a/", False), ("", False)],
+)
+def test_nodes_of_a_job_list_no_other_job(prefix: str, may: bool) -> None:
+    context = {"s3:prefix": prefix} if prefix else {}
+    assert allows([job_policy(STORE, "a")], "s3:ListBucket", "arn:aws:s3:::runs", context) is may
+
+
+def test_the_controller_passes_the_roles_of_nodes_alone() -> None:
+    passed = statement(daemon_policy("me", STORE, {"n", "n-a"}), "GiveNodesTheirRole")["Resource"]
+    assert passed == ["arn:aws:iam::*:role/n", "arn:aws:iam::*:role/n-a"]
+
+
 def test_a_whole_bucket_may_be_the_store() -> None:
     policy: Mapping[str, Any] = node_policy("s3://runs")
     assert "Condition" not in statement(policy, "ListStore")
@@ -80,5 +114,5 @@ def test_a_whole_bucket_may_be_the_store() -> None:
 
 
 def test_policies_are_small_enough_for_iam() -> None:
-    for policy in (daemon(), node_policy(STORE)):
+    for policy in (daemon(), node_policy(STORE), job_policy(STORE, "a")):
         assert len(json.dumps(policy, separators=(",", ":"))) < MOST_CHARACTERS

@@ -130,7 +130,7 @@ def test_a_payload_lies_under_its_digests_and_is_sent_once(workdir: Path, tmp_pa
         assert data is not None
         assert hashlib.sha256(data).hexdigest() == stored.sha256
         assert len(data) == stored.size_bytes
-        assert stored.sha256 in stored.key
+        assert stored.key.startswith(f"payloads/{job.name}/{stored.sha256}/")
     assert any(need.startswith("obstore==") for need in payload.requirements)
     sent = tmp_path / "store" / payload.wheel.key
     before = sent.stat().st_mtime_ns

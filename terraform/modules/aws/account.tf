@@ -23,7 +23,8 @@ locals {
   aws_options = merge(
     {
       regions          = concat([local.region], keys(var.other_regions))
-      instance_profile = aws_iam_instance_profile.node.name
+      instance_profile = aws_iam_instance_profile.node[local.node_role].name
+      job_profiles     = { for job, role in local.job_roles : job => aws_iam_instance_profile.node[role].name }
       queues           = local.queues
       security_groups  = local.node_security_groups
       subnets          = local.node_subnets

@@ -42,10 +42,10 @@ resource "aws_launch_template" "daemon" {
     }
   }
 
-  # The container takes the role from the metadata service, one hop further.
+  # Containers share the instance's network, so the metadata service is one hop away for them, too.
   metadata_options {
     http_endpoint               = "enabled"
-    http_put_response_hop_limit = 2
+    http_put_response_hop_limit = 1
     http_tokens                 = "required"
   }
 

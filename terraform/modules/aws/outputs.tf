@@ -24,8 +24,13 @@ output "daemon_role_arn" {
 }
 
 output "node_role_arn" {
-  description = "The role that nodes run with."
-  value       = aws_iam_role.node.arn
+  description = "The role that nodes of jobs run with that were handed in later: it reaches the whole store."
+  value       = aws_iam_role.node[local.node_role].arn
+}
+
+output "job_role_arns" {
+  description = "The roles that nodes of the module's jobs run with, by job: each reaches its job's part of the store. Let them read data that lie elsewhere."
+  value       = { for job, role in local.job_roles : job => aws_iam_role.node[role].arn }
 }
 
 output "node_subnets" {

@@ -3,13 +3,17 @@
 locals {
   store_objects = "${aws_s3_bucket.store.arn}/${var.store_prefix}/"
 
+  find_bucket = {
+    Sid      = "FindBucket"
+    Effect   = "Allow"
+    Action   = ["s3:GetBucketLocation", "s3:GetBucketVersioning"]
+    Resource = [aws_s3_bucket.store.arn]
+  }
+
+  object_actions = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
+
   store_statements = [
-    {
-      Sid      = "FindBucket"
-      Effect   = "Allow"
-      Action   = ["s3:GetBucketLocation", "s3:GetBucketVersioning"]
-      Resource = [aws_s3_bucket.store.arn]
-    },
+    local.find_bucket,
     {
       Sid       = "ListStore"
       Effect    = "Allow"
@@ -18,11 +22,9 @@ locals {
       Condition = { StringLike = { "s3:prefix" = [var.store_prefix, "${var.store_prefix}/*"] } }
     },
     {
-      Sid    = "UseStore"
-      Effect = "Allow"
-      Action = [
-        "s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject",
-      ]
+      Sid      = "UseStore"
+      Effect   = "Allow"
+      Action   = local.object_actions
       Resource = ["${local.store_objects}*"]
     },
   ]
@@ -37,6 +39,41 @@ locals {
         Resource = ["${local.store_objects}payloads/*"]
       },
     ])
+  }
+
+  # Of the jobs that come with the module: their letters, states and code, and no other job's.
+  job_folders = {
+    for job in keys(var.jobs) : job => [
+      for folder in ["checkpoints", "jobs"] : "${var.store_prefix}/${folder}/${job}"
+    ]
+  }
+
+  job_policies = {
+    for job, folders in local.job_folders : job => {
+      Version = "2012-10-17"
+      Statement = [
+        local.find_bucket,
+        {
+          Sid       = "ListStore"
+          Effect    = "Allow"
+          Action    = ["s3:ListBucket"]
+          Resource  = [aws_s3_bucket.store.arn]
+          Condition = { StringLike = { "s3:prefix" = flatten([for folder in folders : [folder, "${folder}/*"]]) } }
+        },
+        {
+          Sid      = "UseStore"
+          Effect   = "Allow"
+          Action   = local.object_actions
+          Resource = [for folder in folders : "${aws_s3_bucket.store.arn}/${folder}/*"]
+        },
+        {
+          Sid      = "FetchCode"
+          Effect   = "Allow"
+          Action   = ["s3:GetObject"]
+          Resource = ["${local.store_objects}payloads/${job}/*"]
+        },
+      ]
+    }
   }
 
   used_in_launches = [
@@ -123,7 +160,7 @@ locals {
           Sid       = "GiveNodesTheirRole"
           Effect    = "Allow"
           Action    = ["iam:PassRole"]
-          Resource  = ["${local.arn}:iam::*:role/${local.node_role}"]
+          Resource  = [for role in keys(local.node_policies) : "${local.arn}:iam::*:role/${role}"]
           Condition = { StringEquals = { "iam:PassedToService" = "ec2.amazonaws.com" } }
         },
         {

@@ -1,12 +1,22 @@
-# Three roles: nodes run the job's code, the daemon steers, and the task's start needs neither.
+# Nodes run the job's code, the daemon steers, and the task's start needs neither's power.
 
 locals {
   role_of_daemon_for = local.fargate ? "ecs-tasks.amazonaws.com" : "ec2.amazonaws.com"
+
+  job_roles = { for job in keys(var.jobs) : job => "${local.node_role}-${job}" }
+
+  # By role. Jobs that are handed in later share one.
+  node_policies = merge(
+    { (local.node_role) = local.node_policy },
+    { for job, role in local.job_roles : role => local.job_policies[job] },
+  )
 }
 
 resource "aws_iam_role" "node" {
-  name        = local.node_role
-  description = "Training nodes: the store's prefix and nothing else"
+  for_each = local.node_policies
+
+  name        = each.key
+  description = "Training nodes: their part of the store and nothing else"
   tags        = local.tags
 
   assume_role_policy = jsonencode({
@@ -22,14 +32,18 @@ resource "aws_iam_role" "node" {
 }
 
 resource "aws_iam_role_policy" "node" {
+  for_each = local.node_policies
+
   name   = "store"
-  role   = aws_iam_role.node.id
-  policy = jsonencode(local.node_policy)
+  role   = aws_iam_role.node[each.key].id
+  policy = jsonencode(each.value)
 }
 
 resource "aws_iam_instance_profile" "node" {
-  name = local.node_role
-  role = aws_iam_role.node.name
+  for_each = local.node_policies
+
+  name = each.key
+  role = aws_iam_role.node[each.key].name
   tags = local.tags
 }
 

@@ -305,7 +305,7 @@ variable "refuse_destroy_with_nodes" {
 }
 
 variable "jobs" {
-  description = "Jobs that the daemon is handed at its start, by name: the text of the job file, a shipped policy's name or the text of a policy file, and the folder whose files the job runs with."
+  description = "Jobs that the daemon is handed at its start, by name: the text of the job file, a shipped policy's name or the text of a policy file, and the folder whose files the job runs with. Their nodes get roles that reach their job's part of the store alone, and lose them when the job is taken out here."
   type = map(object({
     document = string
     policy   = optional(string, "balanced")
@@ -318,6 +318,11 @@ variable "jobs" {
   validation {
     condition     = alltrue([for name, job in var.jobs : try(yamldecode(job.document).name == name, false)])
     error_message = "jobs must be keyed by the name that is in each document, which must be YAML."
+  }
+
+  validation {
+    condition     = alltrue([for job in keys(var.jobs) : length("${var.name}-node-${job}") <= 64])
+    error_message = "a job's role is named NAME-node-JOB, and IAM takes 64 characters: shorten name or the job's."
   }
 
   validation {

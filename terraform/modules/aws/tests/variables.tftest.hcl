@@ -161,6 +161,38 @@ run "other_regions" {
   }
 }
 
+run "jobs_with_roles_of_their_own" {
+  variables {
+    jobs = {
+      a = { document = "name: a" }
+      b = { document = "name: b" }
+    }
+  }
+
+  assert {
+    condition     = toset(keys(aws_iam_role.node)) == toset(["costopt-node", "costopt-node-a", "costopt-node-b"])
+    error_message = "a role for each job, and one for jobs that are handed in later"
+  }
+
+  assert {
+    condition     = !strcontains(aws_iam_role_policy.node["costopt-node-a"].policy, "/b/*")
+    error_message = "a job's nodes must not reach another job"
+  }
+
+  assert {
+    condition     = toset(keys(jsondecode(output.account_document).providers.aws.job_profiles)) == toset(["a", "b"])
+    error_message = "the daemon must know them"
+  }
+}
+
+run "job_with_a_long_name" {
+  command = plan
+  variables {
+    jobs = { a-very-long-name-for-a-job-that-trains-for-a-very-long-time = { document = "name: a-very-long-name-for-a-job-that-trains-for-a-very-long-time" } }
+  }
+  expect_failures = [var.jobs]
+}
+
 run "name_of_another" {
   command = plan
   variables { name = "training" }
