@@ -4,31 +4,51 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from costopt.cli.server import connect, server_options
+from costopt.cli.state import state_dir_option
 
 if TYPE_CHECKING:
-    from costopt.client.client import Client
+    from costopt.cli.log_source import LogSource
 
 PAUSE_S = 1.0
-OVER = ("finished", "failed")
 
 
 @click.command()
 @click.argument("job")
 @click.option("--node", metavar="ID", help="A node of the job; default: the newest.")
 @click.option("--follow", "-f", is_flag=True, help="Go on as the log grows, until it ends.")
+@click.option(
+    "--account",
+    metavar="FILE",
+    help="Ask no daemon: read what nodes of a costopt run keep in this account's store.",
+)
+@state_dir_option
 @server_options
-def logs(job: str, node: str | None, follow: bool, server: str, token_file: Path | None) -> None:
+def logs(
+    job: str,
+    node: str | None,
+    follow: bool,
+    account: str | None,
+    state_dir: Path,
+    server: str,
+    token_file: Path | None,
+) -> None:
     """Print a node's log.
 
-    With --follow and no --node, the log of the next node follows where one node gives way to
-    another, until the job is over.
+    Nodes that are gone have one too. With --follow and no --node, the log of the next node follows
+    where one node gives way to another, until the job is over.
     """
-    reading = _Reading(connect(server, token_file), job)
+    from costopt.cli.accounts import read_account
+    from costopt.cli.log_source import DaemonLogs, RunLogs
+
+    if account is None:
+        reading = _Reading(DaemonLogs(connect(server, token_file), job), job)
+    else:
+        reading = _Reading(RunLogs(read_account(account), state_dir, job), job)
     if not follow:
         reading.print_all(node)
     elif node is not None:
@@ -40,31 +60,32 @@ def logs(job: str, node: str | None, follow: bool, server: str, token_file: Path
 class _Reading:
     """Prints logs of one job."""
 
-    def __init__(self, client: Client, job: str) -> None:
-        self._client = client
+    def __init__(self, source: LogSource, job: str) -> None:
+        self._source = source
         self._job = job
         self._told = ""
 
     def print_all(self, node: str | None) -> None:
         """What there is now."""
-        piece = self._piece(node, 0)
-        while piece["text"]:
-            click.echo(piece["text"], nl=False)
-            piece = self._piece(piece["node_id"], piece["next_byte"])
+        piece = self._source.piece(node, 0)
+        if not piece.text:
+            self._note(f"nothing has come of {piece.node_id}'s log")
+        while piece.text:
+            click.echo(piece.text, nl=False)
+            piece = self._source.piece(piece.node_id, piece.next_byte)
 
     def follow(self, node: str) -> None:
         """Until the node is gone and all of its log is printed."""
         after, gone = 0, False
         while True:
-            piece = self._piece(node, after)
-            click.echo(piece["text"], nl=False)
-            after = piece["next_byte"]
-            if piece["text"]:
+            piece = self._source.piece(node, after)
+            click.echo(piece.text, nl=False)
+            after = piece.next_byte
+            if piece.text:
                 continue
             if gone:
                 return
-            nodes = self._client.get("jobs", self._job)["nodes"]
-            gone = all(each["node_id"] != node for each in nodes)
+            gone = node not in self._source.standing().nodes
             if not gone:
                 time.sleep(PAUSE_S)
 
@@ -72,34 +93,20 @@ class _Reading:
         """One node after another, until the job is over."""
         seen: set[str] = set()
         while True:
-            detail = self._client.get("jobs", self._job)
-            fresh = [node for node in detail["nodes"] if node["node_id"] not in seen]
+            standing = self._source.standing()
+            fresh = [node for node in standing.nodes if node not in seen]
             if fresh:
-                newest = max(fresh, key=lambda node: str(node["launched_at"]))["node_id"]
-                seen |= {node["node_id"] for node in fresh}
-                self._note(f"==> {newest}")
-                self.follow(newest)
-            elif _over(detail):
-                self._note(f"{self._job} is {_state(detail)}")
+                seen |= set(fresh)
+                self._note(f"==> {fresh[-1]}")
+                self.follow(fresh[-1])
+            elif standing.over:
+                self._note(f"{self._job} is {standing.over}")
                 return
             else:
                 self._note(f"{self._job} has no new node: waiting for one")
                 time.sleep(PAUSE_S)
 
-    def _piece(self, node: str | None, after: int) -> dict[str, Any]:
-        return self._client.get("jobs", self._job, "logs", node=node, after=after)
-
     def _note(self, what: str) -> None:
         if what != self._told:
             click.echo(what, err=True)
         self._told = what
-
-
-def _over(detail: dict[str, Any]) -> bool:
-    stopped = detail["submission"]["intent"] == "cancelled" and not detail["nodes"]
-    return stopped or detail["summary"]["state"] in OVER
-
-
-def _state(detail: dict[str, Any]) -> str:
-    state = str(detail["summary"]["state"])
-    return state if state in OVER else "cancelled"

@@ -1,0 +1,104 @@
+"""Where ``costopt logs`` reads: a daemon, or the store and the ledger of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from costopt.daemon.logs import StoreLogs
+from costopt.daemon.views import LogPiece
+from costopt.domain.errors import SpecError
+from costopt.store import open_store
+
+if TYPE_CHECKING:
+    from costopt.client.client import Answer, Client
+    from costopt.domain.account import Account
+
+FINISHED = ("finished", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The living ``nodes`` of a job, the newest last; how it ended, "" while it goes on."""
+
+    nodes: tuple[str, ...]
+    over: str
+
+
+class LogSource(Protocol):
+    """Logs of one job's nodes. Methods raise CostoptError."""
+
+    def piece(self, node: str | None, after: int) -> LogPiece:
+        """What follows byte ``after`` of the node's log; without one of the newest's."""
+        ...
+
+    def standing(self) -> Standing:
+        """How the job stands now."""
+        ...
+
+
+class DaemonLogs:
+    """A daemon's."""
+
+    def __init__(self, client: Client, job: str) -> None:
+        self._client = client
+        self._job = job
+
+    def piece(self, node: str | None, after: int) -> LogPiece:
+        """As the daemon tells it."""
+        told = self._client.get("jobs", self._job, "logs", node=node, after=after)
+        return LogPiece(self._job, told["node_id"], told["text"], told["next_byte"], told["ended"])
+
+    def standing(self) -> Standing:
+        """As the daemon tells it."""
+        detail = self._client.get("jobs", self._job)
+        nodes = sorted(detail["nodes"], key=lambda node: str(node["launched_at"]))
+        return Standing(tuple(node["node_id"] for node in nodes), _end(detail))
+
+
+class RunLogs:
+    """Those of a ``costopt run`` on the account's clouds, whose ledger is in ``state_dir``.
+
+    Raises SpecError where the account names no store, LedgerError for an unknown job.
+    """
+
+    def __init__(self, account: Account, state_dir: Path, job: str) -> None:
+        if account.store is None:
+            raise SpecError(
+                "the account file names no store, so its nodes keep no logs",
+                hint="name the account file that the run was started with",
+            )
+        self._logs = StoreLogs(open_store(account.store))
+        self._state_dir = state_dir
+        self._job = job
+
+    def piece(self, node: str | None, after: int) -> LogPiece:
+        """From the store. Raises SpecError where the job has had no such node."""
+        from costopt.cli.ledger_view import account_in
+
+        account, now = account_in(self._state_dir, self._job)
+        had = [interval.node_id for interval in account.intervals(now)]
+        if not had or (node is not None and node not in had):
+            what = "no node yet" if node is None else f"no node {node!r}"
+            raise SpecError(f"job {self._job!r} has had {what}", hint="see costopt events")
+        return self._logs.read(self._job, node or had[-1], after)
+
+    def standing(self) -> Standing:
+        """As the ledger tells it."""
+        from costopt.cli.ledger_view import account_in
+        from costopt.ledger.summary import JobState
+
+        account, now = account_in(self._state_dir, self._job)
+        state = account.summary(now).state
+        ended = (JobState.FINISHED, JobState.FAILED, JobState.STOPPED)
+        over = state.value if state in ended else ""
+        return Standing(tuple(account.live_nodes()), over)
+
+
+def _end(detail: Answer) -> str:
+    state = str(detail["summary"]["state"])
+    if state in FINISHED:
+        return state
+    cancelled = detail["submission"]["intent"] == "cancelled" and not detail["nodes"]
+    return "cancelled" if cancelled else ""

@@ -1,0 +1,104 @@
+"""costopt logs of a run on an account's clouds, which no daemon controls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Timer
+
+import pytest
+from click.testing import CliRunner, Result
+
+import costopt.cli.logs as logs_command
+from costopt.agent.node_log import NodeLog
+from costopt.cli.main import cli
+from costopt.domain.events import Event, NodeLaunched
+from costopt.ledger.sqlite import open_ledger
+from costopt.session.live import LEDGER
+from costopt.store.folder import FileStore
+from tests.sample_run import sample_events
+
+JOB = "train"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A folder with a run's ledger and the store of its account."""
+
+    folder: Path
+
+    def logs(self, *options: str) -> Result:
+        """What the command says."""
+        command = ["logs", JOB, "--account", str(self.folder / "account.yaml")]
+        return CliRunner().invoke(cli, [*command, "--state-dir", str(self.folder), *options])
+
+    def keep(self, node_id: str, text: str) -> None:
+        """What the node's agent sends."""
+        log = NodeLog(FileStore(self.folder / "store"), JOB, node_id)
+        end = log.end()
+        log.append(end, text.encode(), 1, end.until + len(text))
+
+    def tell(self, *events: Event) -> None:
+        """What the controller writes down."""
+        with open_ledger(self.folder / LEDGER) as ledger:
+            for event in events:
+                ledger.append(event)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    run = Run(tmp_path)
+    text = f"kind: account\nversion: 1\nowner: me\nstore: {tmp_path / 'store'}\n"
+    (tmp_path / "account.yaml").write_text(text)
+    return run
+
+
+def test_the_log_of_a_node_that_is_gone_is_printed(run: Run) -> None:
+    events = sample_events(JOB)
+    run.tell(*events)
+    had = [event.node_id for event in events if isinstance(event, NodeLaunched)]
+    run.keep(had[0], "step 1\n")
+    run.keep(had[0], "step 2\n")
+    assert run.logs("--node", had[0]).stdout == "step 1\nstep 2\n"
+    newest = run.logs()
+    assert newest.stdout == ""
+    assert newest.stderr == f"nothing has come of {had[-1]}'s log\n"
+    wrong = run.logs("--node", "i-0")
+    assert (wrong.exit_code, "has had no node 'i-0'" in wrong.stderr) == (2, True)
+
+
+def test_an_account_without_a_store_is_refused(run: Run) -> None:
+    (run.folder / "account.yaml").write_text("kind: account\nversion: 1\nowner: me\n")
+    refused = run.logs()
+    assert (refused.exit_code, "names no store" in refused.stderr) == (2, True)
+
+
+def test_a_run_is_followed_from_node_to_node_to_its_end(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs_command, "PAUSE_S", 0.02)
+    events = sample_events(JOB)
+    launches = [n for n, event in enumerate(events) if isinstance(event, NodeLaunched)]
+    run.tell(*events[: launches[1] + 1])
+    run.keep("i-0a2", "step 1\n")
+
+    def move() -> None:
+        run.keep("i-0a2", "step 2\n")
+        run.keep("i-0b2", "step 3\n")
+        run.tell(*events[launches[1] + 1 : launches[3] + 1])
+
+    def finish() -> None:
+        run.keep("i-0b2", "step 4\n")
+        run.tell(*events[launches[3] + 1 :])
+
+    timers = [Timer(0.3, move), Timer(0.8, finish)]
+    for timer in timers:
+        timer.start()
+    done = run.logs("--follow")
+    for timer in timers:
+        timer.join()
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == "step 1\nstep 2\nstep 3\nstep 4\n"
+    said = done.stderr.splitlines()
+    assert (said[0], said[-1]) == ("==> i-0a2", f"{JOB} is finished")
+    assert "==> i-0b2" in said
