@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from costopt.checkpoint.near.gang_key import GangKey
+
 
 @dataclass(frozen=True, slots=True)
 class Gang:
@@ -16,7 +18,8 @@ class Gang:
     limit of each GPU, None for none; it may change within a generation. ``data_uri`` is where the
     job's data lie, None where it does not say. The trainers of an ``elastic`` gang form anew by
     themselves when a member comes or goes. ``secret`` is new in each generation: by it the members
-    know each other where they exchange snapshots, which they do not without. ``zones`` are the
+    know each other where they exchange snapshots, which they do not without, and where they form
+    gangs by themselves. ``zones`` are the
     members' zones by rank, empty where nobody said.
     """
 
@@ -38,6 +41,11 @@ class Gang:
     elastic: bool = False
     zones: tuple[str, ...] = ()
     secret: str = field(default="", repr=False)
+
+    @property
+    def key(self) -> GangKey | None:
+        """What this generation's members know each other by; None without a secret."""
+        return GangKey(self.job, self.generation, self.secret) if self.secret else None
 
     def rank(self, node_id: str) -> int | None:
         """The node's rank, or None where it is not a member."""

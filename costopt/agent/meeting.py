@@ -15,16 +15,15 @@ def meet(gang: Gang, node_id: str, host: str, mailbox: Mailbox) -> Rendezvous | 
     what asks for one. Raises StoreError.
     """
     if gang.elastic:
-        return Rendezvous(gang.generation, host, _free_port())
+        return Rendezvous(gang.generation, host, _free_port(host))
     if gang.rank(node_id) == 0:
-        rendezvous = Rendezvous(gang.generation, host, _free_port())
+        rendezvous = Rendezvous(gang.generation, host, _free_port(host))
         mailbox.post_rendezvous(rendezvous)
         return rendezvous
     return mailbox.rendezvous(gang.generation)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
+def _free_port(host: str) -> int:
+    with socket.create_server((host, 0)) as probe:
         port: int = probe.getsockname()[1]
         return port

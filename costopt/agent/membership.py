@@ -4,9 +4,11 @@ The contract, for who hosts it (an agent, a controller, a process of its own) an
 
 - Serve it with ``MembershipServer`` (costopt.agent.membership_server), one for each job, for as
   long as the job lives, whatever gangs come and go. Its address goes to every trainer as
-  COSTOPT_MEMBERSHIP: "host:port", or "file:///path" of a file that holds it, which is read at
-  each attempt to connect; so a membership that died can be started again elsewhere. Trainers go
-  on without one, until they need it to form anew.
+  COSTOPT_MEMBERSHIP: "host:port", or "file:///path" of a file that holds it and the key to it
+  (costopt.agent.membership_address), which is read at each attempt to connect; so a membership
+  that died can be started again elsewhere. Trainers go on without one, until they need it to form
+  anew. A membership without a key takes anybody who reaches it, and is served to this machine
+  alone.
 - To add a node, start a trainer there. To take one away, give its trainer a notice: it leaves
   after a step, and the others go on. A process that has imported torch, and torch._dynamo (0.8 s),
   which every optimizer imports when it is made, and then runs the script joins soonest.

@@ -9,9 +9,9 @@ from pathlib import Path
 from costopt.agent.gang import Gang
 from costopt.agent.mailbox import Mailbox, MembershipPlace
 from costopt.agent.membership import Membership
+from costopt.agent.membership_address import MembershipAddress
 from costopt.agent.membership_server import MembershipServer
 from costopt.agent.peers import Peers
-from costopt.store.durable import replace_quickly
 
 SILENT_S = 3.0
 TAKEN_OVER_S = 10.0
@@ -34,11 +34,11 @@ class MembershipHost:
     file: Path
     silent_s: float = SILENT_S
     _server: MembershipServer | None = None
-    _told: str = ""
+    _told: MembershipAddress | None = None
 
     @property
     def address(self) -> str:
-        """What trainers are told: a file that holds the present address."""
+        """What trainers are told: a file that holds the present address and the key to it."""
         return self.file.resolve().as_uri()
 
     def keep_up(self, gang: Gang, peers: Peers) -> None:
@@ -49,9 +49,12 @@ class MembershipHost:
         elif self._server is not None:
             self._server.close()
             self._server = None
-        if place is not None and place.address != self._told:
-            replace_quickly(self.file, place.address.encode())
-            self._told = place.address
+        if place is None:
+            return
+        address = MembershipAddress(place.address, gang.key)
+        if address != self._told:
+            address.write(self.file)
+            self._told = address
 
     def close(self) -> None:
         """Serve no more."""
@@ -67,13 +70,15 @@ class MembershipHost:
         return bool(heard) and heard[0] == self.node_id
 
     def _serve(self, gang: Gang, place: MembershipPlace | None) -> MembershipPlace:
-        if self._server is not None and place is not None and place.node_id == self.node_id:
-            return place
-        if self._server is None:
+        if self._server is not None:
+            self._server.key = gang.key
+            if place is not None and place.node_id == self.node_id:
+                return place
+        else:
             started = Membership(generation=gang.generation * STEPS_PER_GANG)
             if place is not None:
                 started.settle_s = TAKEN_OVER_S
-            self._server = MembershipServer(started, host=self.host).start()
+            self._server = MembershipServer(started, host=self.host, key=gang.key).start()
         mine = MembershipPlace(self.node_id, self._server.address)
         self.mailbox.post_membership(mine)
         return mine

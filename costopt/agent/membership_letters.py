@@ -1,8 +1,9 @@
 """What trainers and the membership say to each other: one JSON object a line, over TCP.
 
-A trainer opens with Hello and goes on with Beat (every BEAT_S), Ready and Bye; the membership
-answers with Formed, Over and Waiting. An empty connection closed by either side ends the
-membership of that trainer.
+Where the membership has a key, both prove first that they know its secret
+(costopt.checkpoint.near.handshake). A trainer opens with Hello and goes on with Beat (every
+BEAT_S), Ready and Bye; the membership answers with Formed, Over and Waiting. An empty connection
+closed by either side ends the membership of that trainer.
 """
 
 from __future__ import annotations

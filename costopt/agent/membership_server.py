@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import secrets
 import selectors
 import signal
 import socket
@@ -11,8 +12,10 @@ import sys
 import threading
 import time
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 from costopt.agent.membership import Membership
+from costopt.agent.membership_address import MembershipAddress
 from costopt.agent.membership_letters import (
     SILENT_S,
     Beat,
@@ -22,41 +25,57 @@ from costopt.agent.membership_letters import (
     decode,
     encode,
 )
+from costopt.checkpoint.near.acceptor import Acceptor
+from costopt.checkpoint.near.gang_key import GangKey
+from costopt.checkpoint.near.handshake import admit
 from costopt.domain.errors import StoreError
-from costopt.store.durable import replace_quickly
 
 LONGEST_LINE_BYTES = 1 << 20
 SEND_BUFFER_BYTES = 1 << 20
+STALL_S = 2.0
+WAKES = 64
 
 
 class MembershipServer:
     """Listens from when it is made; serves from ``start`` on until ``close``.
 
-    ``port`` 0 takes a free one. Raises StoreError where the address cannot be had. Who can reach
-    the port can join: keep it inside the gang's network.
+    ``port`` 0 takes a free one. Only who knows the secret of ``key`` may join; who has joined
+    stays when it changes. Raises StoreError where the address cannot be had, or where there is no
+    key and others than this machine could reach it.
     """
 
     def __init__(
-        self, membership: Membership | None = None, *, host: str = "127.0.0.1", port: int = 0
+        self,
+        membership: Membership | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        key: GangKey | None = None,
     ) -> None:
+        self.key = key
         self._membership = Membership() if membership is None else membership
+        if key is None and not _is_loopback(host):
+            raise StoreError(
+                f"a membership at {host} without a secret would take anybody",
+                hint="give --address-file, which will hold one, or serve at 127.0.0.1",
+            )
         try:
-            self._listener = socket.create_server((host, port))
+            listener = socket.create_server((host, port))
         except OSError as error:
             raise StoreError(
                 f"cannot serve a membership at {host}:{port}: {error}",
                 hint="give a free port of an address of this machine, or port 0",
             ) from error
-        self._listener.setblocking(False)
-        self._host, self._port = host, self._listener.getsockname()[1]
+        self._host, self._port = host, listener.getsockname()[1]
+        self._admitted: SimpleQueue[socket.socket] = SimpleQueue()
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listener, selectors.EVENT_READ)
         self._waker, self._woken = socket.socketpair()
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._connections: dict[socket.socket, _Connection] = {}
         self._by_member: dict[str, _Connection] = {}
         self._closing = False
         self._thread = threading.Thread(target=self._serve, name="membership", daemon=True)
+        self._acceptor = Acceptor(listener, self._admit, name="membership-door", stall_s=STALL_S)
 
     @property
     def address(self) -> str:
@@ -89,6 +108,7 @@ class MembershipServer:
 
     def close(self) -> None:
         """Stop serving; trainers go on until they need to form anew."""
+        self._acceptor.close()
         self._closing = True
         self._waker.send(b"x")
         if self._thread.is_alive():
@@ -105,14 +125,35 @@ class MembershipServer:
             self._post()
         for connection in list(self._connections.values()):
             self._disconnect(connection)
-        for each in (self._listener, self._waker, self._woken):
+        for each in (self._waker, self._woken):
             each.close()
         self._selector.close()
+        self._turn_away()
+
+    def _admit(self, link: socket.socket) -> None:
+        """Called in a thread of its own, so that nobody who dawdles holds up the others."""
+        if self.key is not None:
+            caller = admit(link, self.key)
+            if caller is None:
+                return
+            caller.grant()
+        self._admitted.put(link.dup())
+        try:
+            self._waker.send(b"x")
+        except OSError:  # closed meanwhile
+            self._turn_away()
+
+    def _turn_away(self) -> None:
+        """Hang up on who was admitted too late to be served."""
+        with contextlib.suppress(Empty):
+            while True:
+                self._admitted.get_nowait().close()
 
     def _attend(self, source: object) -> None:
-        if source is self._listener:
-            with contextlib.suppress(OSError):
-                self._connect(self._listener.accept()[0])
+        if source is self._woken:
+            for _ in self._woken.recv(WAKES):
+                with contextlib.suppress(Empty):
+                    self._connect(self._admitted.get_nowait())
         elif isinstance(source, socket.socket) and source in self._connections:
             self._read(self._connections[source])
 
@@ -174,6 +215,10 @@ class MembershipServer:
         connection.link.close()
 
 
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
 class _Connection:
     def __init__(self, link: socket.socket) -> None:
         self.link = link
@@ -200,17 +245,23 @@ def main() -> None:
     parser.add_argument(
         "--silent-s", type=float, default=SILENT_S, help="a trainer silent for so long is lost"
     )
-    parser.add_argument("--address-file", type=Path, help="holds host:port while it serves")
+    parser.add_argument(
+        "--address-file",
+        type=Path,
+        help="will hold where it serves and a secret: COSTOPT_MEMBERSHIP=file:///… of it lets a "
+        "trainer join, and nobody else may",
+    )
     options = parser.parse_args()
     membership = Membership(generation=options.generation, silent_s=options.silent_s)
+    key = GangKey("", 0, secrets.token_hex(16)) if options.address_file is not None else None
     try:
-        server = MembershipServer(membership, host=options.host, port=options.port)
+        server = MembershipServer(membership, host=options.host, port=options.port, key=key)
     except StoreError as error:
         sys.exit(str(error))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     server.start()
     if options.address_file is not None:
-        replace_quickly(options.address_file, server.address.encode())
+        MembershipAddress(server.address, key).write(options.address_file)
     print(server.address, flush=True)  # noqa: T201
     with contextlib.suppress(KeyboardInterrupt):
         threading.Event().wait()

@@ -55,7 +55,7 @@ class Snapshots:
         if self._desk is None:
             self._desk = Desk(self._tiers)
             self._serve()
-        key = GangKey(gang.job, gang.generation, gang.secret) if gang.secret else None
+        key = gang.key
         if key == self._key:
             return
         self._key = key

@@ -33,8 +33,9 @@ class TrainerEnv:
     faster than the wall; with a hazard the interval is recomputed as save times are measured.
     ``data_dir`` holds the job's data on this node's disk. ``upload_bytes_per_s`` is how fast an
     earlier trainer on this node made a checkpoint durable. ``membership`` is where trainers form
-    gangs by themselves ("host:port", or "file:///path" of a file that holds it). ``snapshots`` is
-    where this node's agent takes and gives snapshots, an abstract Unix socket ("@name").
+    gangs by themselves ("host:port", or "file:///path" of a file that holds it and the key to it).
+    ``snapshots`` is where this node's agent takes and gives snapshots, an abstract Unix socket
+    ("@name").
     """
 
     job: str = ""

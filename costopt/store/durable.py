@@ -75,9 +75,13 @@ def write_pieces_durably(path: Path, pieces: Iterable[Buffer]) -> None:
     sync_folder(path.parent)
 
 
-def replace_quickly(path: Path, data: bytes) -> None:
-    """Atomic but not durable: for a status that a crash of the machine makes worthless anyway."""
+def replace_quickly(path: Path, data: bytes, *, private: bool = False) -> None:
+    """Atomic but not durable: for a status that a crash of the machine makes worthless anyway.
+
+    What is ``private`` only this user may read.
+    """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    temporary.touch(0o600 if private else 0o666)
     temporary.write_bytes(data)
     temporary.replace(path)
 

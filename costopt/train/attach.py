@@ -139,10 +139,10 @@ def _group(env: TrainerEnv, shards: int | None, found: dict[str, str]) -> Group:
     texts = tuple(f"{name}={value}" for name, value in found.items())
     expected = os.environ.get("WORLD_SIZE")
 
-    def join(port: int) -> Member:
+    def join(store_at: Callable[[str], str]) -> Member:
         return Member(
             membership,
-            store_port=port,
+            store_at=store_at,
             most=shards,
             expected=None if expected is None else int(expected),
             conditions=texts,

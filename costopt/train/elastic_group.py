@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import socket
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -27,16 +28,17 @@ SPIN_S = 0.0005
 class ElasticGroup(Group):
     """Nobody in it until ``form``. A collective that cannot end raises PeerLostError.
 
-    Each process hosts a c10d store, and a gang meets at that of its rank 0 under its generation,
-    so that what is left of older gangs is never met. gloo on CPUs. NCCL where there is CUDA: its
+    Each process hosts a c10d store at the address from which it reached the membership, and a gang
+    meets at that of its rank 0 under its generation, so that what is left of older gangs is never
+    met. gloo on CPUs. NCCL where there is CUDA: its
     communicator is aborted when the gang is over, which was written from PyTorch's interface and
     has not been tried on GPUs.
     """
 
-    def __init__(self, join: Callable[[int], Member]) -> None:
-        """``join`` makes the member, given the port of this process' store."""
-        self._store = c10d.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        self.member = join(self._store.port)
+    def __init__(self, join: Callable[[Callable[[str], str]], Member]) -> None:
+        """``join`` makes the member, given what opens this process' store."""
+        self._stores: dict[str, Any] = {}
+        self.member = join(self._store_at)
         self.generation = 0
         self.size, self.rank = 1, 0
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -106,6 +108,19 @@ class ElasticGroup(Group):
         why = self.member.why_over(self.generation or 0)
         if why is not None:
             raise PeerLostError(why)
+
+    def _store_at(self, host: str) -> str:
+        """Open a store at that address of this machine and at no other; says "host:port"."""
+        if host not in self._stores:
+            listener = socket.create_server((host, 0))
+            self._stores[host] = c10d.TCPStore(
+                host,
+                listener.getsockname()[1],
+                is_master=True,
+                wait_for_workers=False,
+                master_listen_fd=listener.detach(),
+            )
+        return f"{host}:{self._stores[host].port}"
 
     def _connect(self, formed: Formed) -> Any:
         host, _, port = formed.store.rpartition(":")

@@ -8,10 +8,10 @@ import socket
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
+from costopt.agent.membership_address import MembershipAddress
 from costopt.agent.membership_letters import (
     BEAT_S,
     SILENT_S,
@@ -27,6 +27,7 @@ from costopt.agent.membership_letters import (
     decode,
     encode,
 )
+from costopt.checkpoint.near.handshake import ask
 from costopt.domain.errors import StoreError
 
 RETRY_S = 0.1
@@ -38,8 +39,9 @@ ASLEEP_SHARE = 0.8
 class Member:
     """Connects when it is made, and anew whenever the line breaks.
 
-    ``standing`` is how far this process is; whoever trains keeps it up to date. A process that
-    was stopped for so long that the others count it out sees its own gang as over, before any
+    ``standing`` is how far this process is; whoever trains keeps it up to date. ``store_at`` opens
+    a store for the group to meet at, at an address of this machine, and says "host:port". A process
+    that was stopped for so long that the others count it out sees its own gang as over, before any
     letter says so. Without a membership that answers, training goes on; only forming anew waits,
     ``patience_s`` at most.
     """
@@ -48,7 +50,7 @@ class Member:
         self,
         address: str,
         *,
-        store_port: int,
+        store_at: Callable[[str], str],
         most: int,
         expected: int | None = None,
         conditions: tuple[str, ...] = (),
@@ -57,7 +59,7 @@ class Member:
         node = os.environ.get("COSTOPT_NODE") or socket.gethostname()
         self.name = f"{node}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
         self.standing = Standing()
-        self._address, self._store_port = address, store_port
+        self._address, self._store_at = address, store_at
         self._hello = Hello(self.name, "", Standing(), True, most, expected, conditions)
         self._patience_s = patience_s
         self._changed = threading.Condition()
@@ -68,6 +70,7 @@ class Member:
         self._awaits = True
         self._unseen = False
         self._link: socket.socket | None = None
+        self._refusal = ""
         self._host = "127.0.0.1"
         self._left = False
         self._beaten_at = time.monotonic()
@@ -93,7 +96,7 @@ class Member:
                 self._changed.wait(RETRY_S)
                 if self._link is None and self._silence_s() > self._patience_s:
                     raise StoreError(
-                        f"no membership answers at {self._address}",
+                        f"no membership answers at {self._address}: {self._refusal}",
                         hint="start one (python -m costopt.agent.membership_server), or take "
                         "COSTOPT_MEMBERSHIP away to train in a fixed group",
                     )
@@ -144,23 +147,24 @@ class Member:
         while not self._left:
             try:
                 link = self._connect()
-            except (OSError, ValueError):
-                time.sleep(RETRY_S)
-                continue
-            self._read(link)
+            except (OSError, ValueError, KeyError, EOFError) as error:
+                self._refusal = str(error)
+            else:
+                self._read(link)
+            time.sleep(RETRY_S)
 
     def _connect(self) -> socket.socket:
-        host, _, port = _resolve(self._address).rpartition(":")
-        link = socket.create_connection((host, int(port)), timeout=CONNECT_S)
+        link = _entered(MembershipAddress.read(self._address))
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link.settimeout(None)
+        host = link.getsockname()[0]
+        store = self._store_at(host)
         with self._changed:
-            self._host = link.getsockname()[0]
-            self._link = link
+            self._host, self._link = host, link
             self._write(
                 replace(
                     self._hello,
-                    store=f"{self._host}:{self._store_port}",
+                    store=store,
                     standing=self.standing,
                     ready=self._awaits,
                 )
@@ -206,8 +210,17 @@ class Member:
         return time.monotonic() - self._connected_at
 
 
-def _resolve(address: str) -> str:
-    parts = urlsplit(address)
-    if parts.scheme == "file":
-        return Path(unquote(parts.path)).read_text(encoding="ascii").strip()
-    return address
+def _entered(address: MembershipAddress) -> socket.socket:
+    """A connection on which both ends have proved that they know the secret, where there is one.
+
+    Raises OSError, EOFError, ValueError, KeyError.
+    """
+    host, _, port = address.place.rpartition(":")
+    link = socket.create_connection((host, int(port)), timeout=CONNECT_S)
+    try:
+        if address.key is not None and ask(link, address.key, {"op": "join"})[1] is None:
+            raise ValueError(f"it does not know generation {address.key.generation} yet")
+    except BaseException:
+        link.close()
+        raise
+    return link

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from costopt.agent.membership import Membership
+from costopt.agent.membership_address import MembershipAddress
 from costopt.agent.membership_letters import (
     Beat,
     Formed,
@@ -22,6 +26,10 @@ from costopt.agent.membership_letters import (
     encode,
 )
 from costopt.agent.membership_server import MembershipServer
+from costopt.checkpoint.near.frame import receive_frame, send_frame
+from costopt.checkpoint.near.gang_key import GangKey
+from costopt.checkpoint.near.handshake import ask
+from costopt.domain.errors import StoreError
 
 NEW = Standing()
 
@@ -249,3 +257,111 @@ def test_the_server_forms_a_gang_and_forgets_who_hangs_up_or_talks_nonsense() ->
     assert server.members == ()
     server.close()
     second.close()
+
+
+KEY = GangKey("j", 3, "secret")
+
+
+@pytest.fixture
+def guarded() -> Iterator[MembershipServer]:
+    server = MembershipServer(Membership(settle_s=0.0), key=KEY).start()
+    yield server
+    server.close()
+
+
+def knock(server: MembershipServer) -> socket.socket:
+    host, port = server.address.split(":")
+    return socket.create_connection((host, int(port)), timeout=5.0)
+
+
+def hello(link: socket.socket) -> None:
+    link.sendall(encode(Hello("stranger", "s:1", Standing(), most=8, expected=1)))
+
+
+def test_who_knows_the_secret_joins_and_is_answered_by_who_knows_it(
+    guarded: MembershipServer,
+) -> None:
+    with knock(guarded) as link:
+        _, answer = ask(link, KEY, {"op": "join"})
+        assert answer == {"ok": True}
+        hello(link)
+        letter = decode(link.makefile("rb").readline())
+        assert isinstance(letter, Formed)
+        assert guarded.members == ("stranger",)
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        (GangKey("j", 3, "guessed"), "not signed with the gang's secret"),
+        (GangKey("j", 2, "secret"), "generation 2 is over"),
+        (GangKey("other", 3, "secret"), "this node trains j"),
+    ],
+)
+def test_a_stranger_neither_reads_nor_changes_the_membership(
+    guarded: MembershipServer, key: GangKey, says: str
+) -> None:
+    with knock(guarded) as link:
+        with pytest.raises(ValueError, match=says):
+            ask(link, key, {"op": "join"})
+        assert_shut(link)
+    assert guarded.members == ()
+
+
+def test_a_generation_that_is_not_known_yet_is_told_to_come_again(
+    guarded: MembershipServer,
+) -> None:
+    with knock(guarded) as link:
+        assert ask(link, GangKey("j", 4, "next"), {"op": "join"})[1] is None
+        assert_shut(link)
+    guarded.key = GangKey("j", 4, "next")
+    with knock(guarded) as link:
+        assert ask(link, GangKey("j", 4, "next"), {"op": "join"})[1] == {"ok": True}
+
+
+def test_who_knows_no_secret_at_all_learns_nothing(guarded: MembershipServer) -> None:
+    with knock(guarded) as link:
+        hello(link)
+        assert list(receive_frame(link)) == ["nonce"]
+        assert "refused" in receive_frame(link)
+        assert_shut(link)
+    assert guarded.members == ()
+
+
+def test_an_answer_that_was_overheard_opens_nothing(guarded: MembershipServer) -> None:
+    with knock(guarded) as link:
+        nonce = str(receive_frame(link)["nonce"])
+        fields = {"op": "join", "job": "j", "generation": 3, "nonce": "n"}
+        overheard = KEY.signed(nonce, fields)
+        send_frame(link, overheard)
+        assert receive_frame(link)["ok"] is True
+    with knock(guarded) as link:
+        receive_frame(link)
+        send_frame(link, overheard)
+        assert "not signed" in receive_frame(link)["refused"]
+        assert_shut(link)
+    assert guarded.members == ()
+
+
+def assert_shut(link: socket.socket) -> None:
+    """Whatever is said now reaches nobody."""
+    with contextlib.suppress(OSError):
+        hello(link)
+        assert link.recv(100) == b""
+
+
+def test_without_a_secret_only_this_machine_is_served() -> None:
+    with pytest.raises(StoreError, match="would take anybody"):
+        MembershipServer(host="0.0.0.0")
+
+
+def test_the_key_is_kept_from_other_users(tmp_path: Path) -> None:
+    path = tmp_path / "membership"
+    address = MembershipAddress("10.0.0.7:400", KEY)
+    address.write(path)
+    assert path.stat().st_mode & 0o077 == 0
+    assert MembershipAddress.read(path.as_uri()) == address
+    assert MembershipAddress.read("10.0.0.7:400") == MembershipAddress("10.0.0.7:400")
+    path.write_text("[]")
+    with pytest.raises(ValueError, match="holds no address"):
+        MembershipAddress.read(path.as_uri())

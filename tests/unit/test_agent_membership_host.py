@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +12,15 @@ import pytest
 from costopt.agent.gang import Gang
 from costopt.agent.heartbeat import Heartbeat, NodeActivity
 from costopt.agent.mailbox import Mailbox
+from costopt.agent.membership_address import MembershipAddress
 from costopt.agent.membership_host import MembershipHost
 from costopt.agent.peers import Peers
+from costopt.checkpoint.near.gang_key import GangKey
+from costopt.checkpoint.near.handshake import ask
 from costopt.store.folder import FileStore
 
 SILENT_S = 0.05
+SECRET = "secret"
 
 
 class Node:
@@ -34,10 +39,22 @@ class Node:
     def keep_up(self, *members: str, generation: int = 1) -> str:
         self.beat()
         self.peers.look()
-        self.host.keep_up(
-            Gang("j", generation, members, ("t.py",), "/", 0.0, elastic=True), self.peers
-        )
-        return self.host.file.read_text() if self.host.file.exists() else ""
+        gang = Gang("j", generation, members, ("t.py",), "/", 0.0, elastic=True, secret=SECRET)
+        self.host.keep_up(gang, self.peers)
+        if not self.host.file.exists():
+            return ""
+        told = MembershipAddress.read(self.host.address)
+        assert told.key == GangKey("j", generation, SECRET)
+        return told.place
+
+    def admits(self, generation: int) -> bool:
+        """Whether who knows that generation's secret may join through this node's file."""
+        host, port = MembershipAddress.read(self.host.address).place.split(":")
+        with socket.create_connection((host, int(port)), timeout=5.0) as link:
+            try:
+                return ask(link, GangKey("j", generation, SECRET), {})[1] is not None
+            except ValueError:
+                return False
 
 
 @pytest.fixture
@@ -62,6 +79,7 @@ def test_who_serves_goes_on_though_another_is_first_now(nodes: tuple[Node, Node]
     address = b.keep_up("b")
     assert a.keep_up("a", "b", generation=2) == address
     assert b.keep_up("a", "b", generation=2) == address
+    assert [a.admits(generation) for generation in (1, 2, 3)] == [False, True, False]
 
 
 def test_another_takes_over_from_who_is_silent_or_no_member(nodes: tuple[Node, Node]) -> None:

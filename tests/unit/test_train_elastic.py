@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from costopt.agent.membership import Membership
+from costopt.agent.membership_address import MembershipAddress
 from costopt.agent.membership_server import MembershipServer
+from costopt.checkpoint.near.gang_key import GangKey
 from tests.train_gang import STEPS, Nursery, result
 
 SILENT_S = 2.0
@@ -156,8 +158,9 @@ def test_who_has_a_notice_leaves_after_a_step_and_the_others_go_on(
 
 
 def test_training_survives_the_membership(gang: Gang, undisturbed: dict[str, Any]) -> None:
-    address = gang.folder / "address"
-    address.write_text(gang.server.address)
+    address, key = gang.folder / "address", GangKey("j", 1, "secret")
+    gang.server.key = key
+    MembershipAddress(gang.server.address, key).write(address)
     env = {"COSTOPT_MEMBERSHIP": address.as_uri(), "WORLD_SIZE": "2"}
     for trainer in range(2):
         output = gang.folder / f"trainer-{trainer}"
@@ -165,8 +168,9 @@ def test_training_survives_the_membership(gang: Gang, undisturbed: dict[str, Any
     gang.reached(1, 4)
     gang.server.close()
     gang.reached(1, 8, size=2)
-    gang.server = MembershipServer(Membership(silent_s=SILENT_S, settle_s=20.0)).start()
-    address.write_text(gang.server.address)
+    key = GangKey("j", 2, "next")
+    gang.server = MembershipServer(Membership(silent_s=SILENT_S, settle_s=20.0), key=key).start()
+    MembershipAddress(gang.server.address, key).write(address)
     gang.until(lambda: len(gang.server.gang) == 2)
     os.kill(gang.pids[0], signal.SIGKILL)
     (found,) = gang.finish(1)

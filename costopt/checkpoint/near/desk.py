@@ -9,19 +9,17 @@ from __future__ import annotations
 import os
 import socket
 import struct
-import threading
 import uuid
-from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
 from costopt.checkpoint.arena import Arena
+from costopt.checkpoint.near.acceptor import Acceptor
 from costopt.checkpoint.near.frame import receive_frame_and_descriptor, send_frame
 from costopt.checkpoint.near.memory import Held
 from costopt.checkpoint.near.near_tiers import NearTiers, Offer
 from costopt.checkpoint.near.snapshot import Snapshot
 from costopt.checkpoint.near.tier import Tier
-from costopt.domain.errors import CostoptError
 
 CREDENTIALS = struct.Struct("3i")
 """struct ucred of SO_PEERCRED: pid, uid, gid."""
@@ -34,39 +32,19 @@ class Desk:
     def __init__(self, tiers: NearTiers) -> None:
         self.address = f"@costopt-{uuid.uuid4().hex}"
         self._tiers = tiers
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(path_of(self.address))
-        self._listener.listen()
-        threading.Thread(target=self._accept, name="desk", daemon=True).start()
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(path_of(self.address))
+        listener.listen()
+        self._acceptor = Acceptor(listener, self._attend, name="desk", stall_s=STALL_S)
 
     def close(self) -> None:
         """Accept nobody any more."""
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                link, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._attend, args=(link,), daemon=True).start()
+        self._acceptor.close()
 
     def _attend(self, link: socket.socket) -> None:
-        with link, suppress(OSError, EOFError):
-            if not _is_ours(link):
-                return
-            link.settimeout(STALL_S)
-            request, descriptor = receive_frame_and_descriptor(link)
-            try:
-                self._answer(link, request, descriptor)
-            except (ValueError, KeyError, TypeError) as error:
-                send_frame(link, {"failed": str(error)})
-            except CostoptError as error:
-                send_frame(link, {"failed": error.message})
-
-    def _answer(self, link: socket.socket, request: dict[str, Any], descriptor: int | None) -> None:
+        if not _is_ours(link):
+            return
+        request, descriptor = receive_frame_and_descriptor(link)
         match request["op"]:
             case "keep":
                 self._keep(link, request, descriptor)

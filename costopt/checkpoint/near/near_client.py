@@ -95,8 +95,8 @@ class NearClient:
 
 
 def _answer(fields: dict[str, Any]) -> dict[str, Any]:
-    if "failed" in fields:
-        raise ValueError(str(fields["failed"]))
+    if "refused" in fields:
+        raise ValueError(str(fields["refused"]))
     return fields
 
 

@@ -1,8 +1,7 @@
 """Another node's memory, as this one reaches it: give it a snapshot, or fetch one.
 
-The server opens with a nonce; the request is signed over it and carries a nonce of its own, over
-which the answer is signed. The bytes of a snapshot follow a request or an answer as they are;
-the digests in the signed manifest tell whether they are right. Nothing is encrypted.
+The bytes of a snapshot follow a signed request or answer as they are; the digests in the signed
+manifest tell whether they are right.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from costopt.checkpoint.near.frame import receive_frame, receive_into, send_bytes, send_frame
-from costopt.checkpoint.near.gang_key import GangKey, fresh_nonce
+from costopt.checkpoint.near.frame import receive_into, send_bytes
+from costopt.checkpoint.near.gang_key import GangKey
+from costopt.checkpoint.near.handshake import answer_to, ask
 from costopt.checkpoint.near.snapshot import Snapshot
 from costopt.domain.errors import CheckpointError
 
@@ -42,7 +42,7 @@ class Peer:
         """
         with self._asked(key, {"op": "give", "snapshot": snapshot.encode()}) as (link, nonce, _):
             send_bytes(link, view)
-            _answer(link, key, nonce)
+            answer_to(nonce, link, key)
 
     def snapshots(self, key: GangKey) -> tuple[Snapshot, ...]:
         """What it holds. Raises CheckpointError."""
@@ -64,7 +64,7 @@ class Peer:
         try:
             while True:
                 with self._connected() as link:
-                    nonce, answer = _ask(link, key, request)
+                    nonce, answer = ask(link, key, request)
                     if answer is not None:
                         yield link, nonce, answer
                         return
@@ -80,23 +80,3 @@ class Peer:
         with socket.create_connection((host, int(port)), timeout=CONNECT_S) as link:
             link.settimeout(STALL_S)
             yield link
-
-
-def _ask(
-    link: socket.socket, key: GangKey, request: dict[str, Any]
-) -> tuple[str, dict[str, Any] | None]:
-    """Our nonce and the answer, None where the generation is not known there yet."""
-    theirs, ours = str(receive_frame(link)["nonce"]), fresh_nonce()
-    fields = {**request, "job": key.job, "generation": key.generation, "nonce": ours}
-    send_frame(link, key.signed(theirs, fields))
-    return ours, _answer(link, key, ours)
-
-
-def _answer(link: socket.socket, key: GangKey, nonce: str) -> dict[str, Any] | None:
-    """Raises ValueError where it is a refusal, or not signed."""
-    letter = receive_frame(link)
-    if letter.get("later"):
-        return None
-    if "refused" in letter:
-        raise ValueError(str(letter["refused"]))
-    return key.opened(nonce, letter)
