@@ -49,6 +49,7 @@ def node_report(beat: Heartbeat, scale: TimeScale) -> NodeReport:
         goodput=beat.goodput,
         interval_s=beat.interval_s,
         interval_reason=beat.interval_reason,
+        guarantee=beat.guarantee,
         warning=beat.warning,
         strikes_at=None if beat.strikes_at is None else scale.coming(beat.strikes_at),
     )

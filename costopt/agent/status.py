@@ -49,10 +49,9 @@ class TrainerStatus:
     ``guarantee`` says how exact the resume was. ``checkpoints`` are the newest of this run.
     ``interval_s`` is how often it saves, in the job's time, and ``interval_reason`` why.
     ``upload_bytes_per_s`` is how fast it last made a checkpoint durable. ``step_s`` is the mean
-    wall time of a step, ``data_wait_share`` the share of it spent waiting for data (None where the
-    loop fetches them by itself), ``goodput`` the share of the wall since this process began that
-    went into steps that still count. ``saved_units`` are in the object store; near tiers do not
-    count.
+    wall time of a step, ``data_wait_share`` the share of it spent waiting for data, ``goodput`` the
+    share of the wall since this process began that went into steps that still count.
+    ``saved_units`` are in the object store; near tiers do not count.
     """
 
     generation: int

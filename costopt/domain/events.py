@@ -213,6 +213,14 @@ class CheckpointIntervalChanged(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GuaranteeChanged(Event):
+    """From now on the job's weights are what an undisturbed run computes, bit for bit ("exact"), or
+    only nearly so ("close: " and everything that voided it)."""
+
+    guarantee: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InterruptionExpected(Event):
     """The provider says that the node is likely to be taken, short of announcing it.
 
@@ -342,7 +350,8 @@ class ActionProposed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalStale(Event):
-    """A price or signal is missing or too old, so its offers are excluded."""
+    """A price or signal is missing or too old, so its offers are excluded; or a job's own nodes
+    cannot be heard or told, so that it keeps what it has."""
 
     source: str
     message: str
@@ -386,6 +395,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     PowerLimitReported,
     NodeMeasured,
     CheckpointIntervalChanged,
+    GuaranteeChanged,
     InterruptionExpected,
     WorkLost,
     InterruptionNoticed,

@@ -203,8 +203,9 @@ class NodeReport:
 
     ``metered_wh`` is what the meters of ``parts`` ("gpu", "cpu") read, over ``gpus`` GPUs;
     ``training_wh`` of it in the ``training_s`` for which the trainer trained. ``final`` says that
-    nothing trains there any more. ``warning`` is what the provider says short of a notice, or "";
-    ``strikes_at`` when the provider takes the node, None while the node has heard of no notice.
+    nothing trains there any more. ``guarantee`` is how exact its trainer's result is, "" where it
+    says nothing. ``warning`` is what the provider says short of a notice, or ""; ``strikes_at``
+    when the provider takes the node, None while the node has heard of no notice.
     Seconds are the job's time; shares are 0–1.
     """
 
@@ -224,6 +225,7 @@ class NodeReport:
     goodput: float | None = None
     interval_s: float | None = None
     interval_reason: str = ""
+    guarantee: str = ""
     warning: str = ""
     strikes_at: datetime | None = None
 

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from costopt.domain.events import (
     CheckpointIntervalChanged,
     Event,
+    GuaranteeChanged,
     InterruptionExpected,
     InterruptionNoticed,
     NodeLaunched,
@@ -26,6 +27,7 @@ FINAL_EVERY = timedelta(seconds=30)
 LEAST_TRAINING_S = 60.0
 """A shorter time of training says little of what a node draws."""
 INTERVAL_NEWS_SHARE = 0.05
+EXACT = "exact"
 
 
 class Measurements:
@@ -40,6 +42,7 @@ class Measurements:
         live = self._journal.records[job.name].live
         reports = [r for r in self._world.runtime.node_reports(job) if r.node_id in live]
         news: list[Event] = [*self._interval_news(job, reports, now)]
+        news += self._guarantee_news(job, reports, now)
         for report in reports:
             news += self._warning_news(job, report, now)
             news += self._notice_news(job, live[report.node_id], report, now)
@@ -75,6 +78,15 @@ class Measurements:
             yield CheckpointIntervalChanged(
                 at=now, job=job.name, interval_s=said.interval_s, reason=said.interval_reason
             )
+
+    def _guarantee_news(
+        self, job: Job, reports: Iterable[NodeReport], now: datetime
+    ) -> Iterable[Event]:
+        """The result is as exact as that of the node that is least so."""
+        told = [report.guarantee for report in reports if report.guarantee]
+        said = next((each for each in told if each != EXACT), EXACT)
+        if told and said != self._journal.accounts[job.name].measured.guarantee:
+            yield GuaranteeChanged(at=now, job=job.name, guarantee=said)
 
     def _warning_news(self, job: Job, report: NodeReport, now: datetime) -> Iterable[Event]:
         last = self._journal.accounts[job.name].measured.expected.get(report.node_id, "")

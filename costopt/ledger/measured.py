@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from costopt.domain.events import (
     CheckpointIntervalChanged,
+    GuaranteeChanged,
     InterruptionExpected,
     NodeMeasured,
 )
 
 
 class MeasuredAccount:
-    """The newest word on each matter: measurements and warnings by node, the save interval."""
+    """The newest word on each matter: measurements and warnings by node, the save interval,
+    how exact the result is ("" before a trainer said so)."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, NodeMeasured] = {}
         self.expected: dict[str, str] = {}
         self.interval: CheckpointIntervalChanged | None = None
+        self.guarantee = ""
 
     def measure(self, event: NodeMeasured) -> None:
         """A node's totals."""
@@ -24,6 +27,10 @@ class MeasuredAccount:
     def change_interval(self, event: CheckpointIntervalChanged) -> None:
         """How often the trainers save from here on."""
         self.interval = event
+
+    def change_guarantee(self, event: GuaranteeChanged) -> None:
+        """How exact the result is from here on."""
+        self.guarantee = event.guarantee
 
     def expect(self, event: InterruptionExpected) -> None:
         """What the provider says of a node short of a notice; "" takes it back."""

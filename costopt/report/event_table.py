@@ -17,6 +17,7 @@ from costopt.domain.events import (
     DrainIntended,
     Event,
     GangFormed,
+    GuaranteeChanged,
     GuardTripped,
     InterruptionExpected,
     InterruptionNoticed,
@@ -197,6 +198,7 @@ _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
         "note",
         lambda e: f"every {duration(e.interval_s)}: {e.reason}",
     ),
+    GuaranteeChanged: ("Guarantee", "note", lambda e: f"the result is {e.guarantee}"),
     InterruptionExpected: (
         "Interruption likely",
         "note",

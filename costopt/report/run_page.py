@@ -185,6 +185,13 @@ def _how(summary: JobSummary, cost_basis: str) -> tuple[tuple[str, str], ...]:
         ),
         (
             "Work",
-            "As the trainer reported it. Lost work was done, not saved, and done again.",
+            "As the trainer reported it. Lost work was done, not saved, and done again."
+            + _exactness(summary.guarantee),
         ),
     )
+
+
+def _exactness(guarantee: str) -> str:
+    if not guarantee:
+        return ""
+    return f" The result is {guarantee}, against a run that nothing disturbed."

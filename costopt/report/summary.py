@@ -27,6 +27,7 @@ def run_table(account: JobAccount, now: datetime) -> Table:
         ("state", _state(summary), "measured"),
         ("work done", _work(summary), "measured"),
         ("work lost", _lost(summary), "measured"),
+        *_result(summary),
         ("deadline", instant(summary.deadline_at), "job file"),
         ("spent", usd(summary.usd_micros), "measured"),
         ("  on spot", usd(summary.spot_usd_micros), "measured"),
@@ -79,6 +80,11 @@ def _lost(summary: JobSummary) -> str:
     if not summary.work_units:
         return lost
     return f"{lost} ({summary.lost_units / summary.work_units:.1%} of the job)"
+
+
+def _result(summary: JobSummary) -> tuple[tuple[str, str, str], ...]:
+    """A row only where the trainers said how exact it is."""
+    return (("result", summary.guarantee, "trainers"),) if summary.guarantee else ()
 
 
 def _transfers(summary: JobSummary) -> tuple[tuple[str, str, str], ...]:

@@ -9,9 +9,8 @@
                 loss_fn(model, batch).backward()
         job.apply()                          # exact reduction, clip, step, snapshot
 
-The same script runs under the agent, under torchrun and as plain Python. Without virtual shards a
-loop computes its gradients itself and calls ``job.apply()``; one that steps its own way can use
-``Checkpointer`` alone. docs/training.md says what is guaranteed.
+The same script runs under the agent, under torchrun and as plain Python. A loop that steps its own
+way can use ``Checkpointer`` alone. docs/training.md says what is guaranteed.
 """
 
 from costopt.agent.status import SavedCheckpoint

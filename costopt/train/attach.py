@@ -23,7 +23,7 @@ from costopt.train.loop import TrainingLoop
 from costopt.train.loss_watch import LossWatch, Rollback
 from costopt.train.member import Member
 from costopt.train.notice import StopRequest
-from costopt.train.reduction import MeanReduction, ShardReduction
+from costopt.train.reduction import Reduction
 from costopt.train.reporter import Reporter
 from costopt.train.run_state import RunState
 from costopt.train.samples import samples_of
@@ -33,16 +33,20 @@ from costopt.train.state import Parts, Stateful
 from costopt.train.tree_reduction import TreeReduction
 
 Mode = Literal["exact", "close"]
+_REDUCTIONS: dict[Mode, Callable[[Group, Layout, int], Reduction]] = {
+    "exact": TreeReduction,
+    "close": CloseReduction,
+}
 
 
 def attach(
     model: nn.Module,
     optimizer: Optimizer,
-    scheduler: Stateful | None = None,
-    data: Any = None,
+    scheduler: Stateful | None,
+    data: Any,
     *,
-    global_batch: int | None = None,
-    virtual_shards: int | None = None,
+    global_batch: int,
+    virtual_shards: int,
     mode: Mode = "exact",
     seed: int = 0,
     collate: Callable[[list[Any]], Any] | None = None,
@@ -57,41 +61,41 @@ def attach(
     ``scheduler`` is stepped once per step. ``checkpoint`` (a path or URL) and ``interval_s`` yield
     to what the agent says; without either nothing is saved.
 
-    With ``virtual_shards`` each step's ``global_batch`` samples are cut in so many shards, fixed
-    for the life of the job, and any number of processes up to that computes them. ``data`` is a
-    map-style dataset, permuted by (seed, epoch), or a function of (step, shard). In mode "exact"
-    weights and losses are the same bits whatever the number of processes, however often it
-    changes; "close" sums with one all-reduce. Under an agent that names a membership, processes
-    join, leave and are lost while the others go on. ``rollback`` goes back to a checkpoint where
-    the loss that ``observe`` was told goes wrong.
+    Each step's ``global_batch`` samples are cut in ``virtual_shards``, fixed for the life of the
+    job, and any number of processes up to that computes them. ``data`` is a map-style dataset,
+    permuted by (seed, epoch), or a function of (step, shard). In mode "exact" weights and losses
+    are the same bits whatever the number of processes, however often it changes; "close" sums with
+    one all-reduce. ``rollback`` goes back to a checkpoint where the loss that ``observe`` was told
+    goes wrong.
 
-    Without, ``data`` is anything whose position can be saved, and the gradients that each process
-    has are averaged: the resume is exact at the same world size. Under torchrun or the agent the
-    process group is formed here (gloo, NCCL where there is CUDA).
+    Under an agent that names a membership, processes join, leave and are lost while the others go
+    on. Otherwise, under torchrun or the agent, the process group is formed here (gloo, NCCL where
+    there is CUDA).
 
     ``loop.guarantee`` says "close" and why where bit-equality was voided: other threads, kernels,
     GPUs. Raises CheckpointError, CostoptError.
     """
-    env = TrainerEnv.read()
-    if virtual_shards is None and (rollback is not None or mode != "exact"):
+    if virtual_shards < 1:
         raise CostoptError(
-            "rollback and mode need virtual shards",
-            hint="attach(model, optimizer, scheduler, data, global_batch=…, virtual_shards=…)",
+            f"a global batch cannot be cut into {virtual_shards} virtual shards",
+            hint="choose as many as the most processes that will ever train, or more",
         )
+    samples = samples_of(
+        data, seed=seed, global_batch=global_batch, shards=virtual_shards, collate=collate
+    )
+    env = TrainerEnv.read()
     found = conditions()
     group = _group(env, virtual_shards, found)
-    if virtual_shards is not None:
-        found |= {"mode": mode, "seed": str(seed), "global batch": str(global_batch)}
-        found["virtual shards"] = str(virtual_shards)
-    guarantee = _guarantee(mode)
+    found |= {"mode": mode, "seed": str(seed), "global batch": str(global_batch)}
+    found["virtual shards"] = str(virtual_shards)
     state = RunState(
         Parts(model, optimizer, scheduler),
-        None if virtual_shards is not None else data,
         group=group,
-        guarantee=guarantee,
+        guarantee=_guarantee(mode),
         conditions=found,
-        sharded=virtual_shards is not None,
     )
+    layout = Layout(model)
+    reduction = _REDUCTIONS[mode](group, layout, virtual_shards)
     leads = os.environ.get("LOCAL_RANK", "0") == "0"
     reporter = Reporter(env.status_file if leads else None, env.generation)
     checkpointer = _checkpointer(env, checkpoint, keep)
@@ -117,11 +121,7 @@ def attach(
             overlap=True,
             notice=stop.notice,
         ),
-        reduction=(
-            MeanReduction(group, model)
-            if virtual_shards is None
-            else _shard_work(group, model, data, global_batch, virtual_shards, mode, seed, collate)
-        ),
+        work=ShardWork(samples, layout, reduction, seed=seed),
         stop=stop,
         reporter=reporter,
         watch=None if rollback is None else LossWatch(rollback),
@@ -131,10 +131,10 @@ def attach(
     )
 
 
-def _group(env: TrainerEnv, shards: int | None, found: dict[str, str]) -> Group:
-    """An elastic group where there are shards to share out and a membership to share them."""
+def _group(env: TrainerEnv, shards: int, found: dict[str, str]) -> Group:
+    """An elastic group where there is a membership."""
     membership = env.membership
-    if shards is None or membership is None:
+    if membership is None:
         return Group()
     texts = tuple(f"{name}={value}" for name, value in found.items())
     expected = os.environ.get("WORLD_SIZE")
@@ -149,31 +149,6 @@ def _group(env: TrainerEnv, shards: int | None, found: dict[str, str]) -> Group:
         )
 
     return ElasticGroup(join)
-
-
-def _shard_work(
-    group: Group,
-    model: nn.Module,
-    data: Any,
-    global_batch: int | None,
-    shards: int,
-    mode: Mode,
-    seed: int,
-    collate: Callable[[list[Any]], Any] | None,
-) -> ShardWork:
-    if global_batch is None or shards < 1:
-        raise CostoptError(
-            f"virtual_shards={shards} needs a global batch and at least one shard",
-            hint="attach(model, optimizer, scheduler, data, global_batch=…, virtual_shards=…)",
-        )
-    samples = samples_of(data, seed=seed, global_batch=global_batch, shards=shards, collate=collate)
-    layout = Layout(model)
-    reduction: ShardReduction = (
-        TreeReduction(group, layout, shards)
-        if mode == "exact"
-        else CloseReduction(group, layout, shards)
-    )
-    return ShardWork(samples, layout, reduction, seed=seed)
 
 
 def _guarantee(mode: Mode) -> Guarantee:

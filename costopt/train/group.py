@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 
 class PeerLostError(Exception):
@@ -78,20 +78,6 @@ class Group:
             content = torch.empty(int(size.item()), dtype=torch.uint8, device=self.device)
         self.send(content, source)
         return value if self.rank == source else _unpack(content.cpu().numpy().tobytes())
-
-    def gather(self, value: Any) -> list[Any]:
-        """Every rank's value by rank, on rank 0; an empty list on the others."""
-        if self.size == 1:
-            return [value]
-        values = [self.broadcast(value, source) for source in range(self.size)]
-        return values if self.rank == 0 else []
-
-    def share(self, model: nn.Module) -> None:
-        """Give every rank the weights and buffers of rank 0."""
-        if self.size > 1:
-            for tensor in model.state_dict().values():
-                if isinstance(tensor, Tensor):
-                    self.send(tensor, 0)
 
     def others_wait(self) -> bool:
         """Whether someone wants to join: never where the group is fixed."""

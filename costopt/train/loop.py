@@ -20,7 +20,6 @@ from costopt.train.elastic_group import ElasticGroup
 from costopt.train.group import Group, PeerLostError
 from costopt.train.loss_watch import LossWatch
 from costopt.train.notice import StopRequest
-from costopt.train.reduction import Reduction
 from costopt.train.reporter import Reporter
 from costopt.train.run_state import RunState
 from costopt.train.saving import Saving
@@ -55,9 +54,8 @@ class TrainingLoop:
     """What ``attach`` returns.
 
     ``steps`` yields the steps that remain; in each, ``microbatches`` and ``microbatch`` compute
-    the shards that this process owns, and ``apply`` ends the step. A loop without virtual shards
-    computes its gradients as it likes before ``apply``. Where a peer was lost the step is yielded
-    again. ``regrouped`` are the gangs that were formed on the way.
+    the shards that this process owns, and ``apply`` ends the step. Where a peer was lost the step
+    is yielded again. ``regrouped`` are the gangs that were formed on the way.
     """
 
     def __init__(
@@ -69,7 +67,7 @@ class TrainingLoop:
         group: Group,
         state: RunState,
         saving: Saving,
-        reduction: Reduction | ShardWork,
+        work: ShardWork,
         stop: StopRequest,
         reporter: Reporter,
         watch: LossWatch | None = None,
@@ -82,8 +80,7 @@ class TrainingLoop:
         self._model, self._optimizer = model, optimizer
         self._scheduler: Any = scheduler
         self._group, self._state, self._saving = group, state, saving
-        self._reduction = reduction
-        self._shards = reduction if isinstance(reduction, ShardWork) else None
+        self._work = work
         self._stop, self._reporter, self._watch = stop, reporter, watch
         self._clip_norm, self._total_units = clip_norm, total_units
         self._on_formed = on_formed
@@ -122,9 +119,8 @@ class TrainingLoop:
     def steps(self, total: int) -> Iterator[int]:
         """Yield the steps from where the job stands up to ``total`` (exclusive).
 
-        The generators' states are restored here, as late as possible: what the script drew from
-        them while it was set up does not count. After the last step the state is saved and the
-        loop ends; code behind the loop runs only then. Raises CheckpointError.
+        After the last step the state is saved and the loop ends; code behind the loop runs only
+        then. Raises CheckpointError.
         """
         self._begin(total)
         while self.step < total:
@@ -140,8 +136,7 @@ class TrainingLoop:
 
     def microbatches(self) -> Iterator[Any]:
         """The batches of the virtual shards that this process computes in this step."""
-        shards = self._sharded("microbatches")
-        batches = shards.batches(self.step, self.step + self._state.skipped)
+        batches = self._work.batches(self.step, self.step + self._state.skipped)
         while True:
             began = time.monotonic()
             batch = next(batches, batches)
@@ -156,12 +151,12 @@ class TrainingLoop:
         Dropout and other draws follow from (seed, step, shard). The gradients are taken out of the
         parameters at the end.
         """
-        return self._sharded("microbatch").compute(batch)
+        return self._work.compute(batch)
 
     def observe(self, loss: float | Tensor) -> None:
         """Tell the loss of the microbatch at hand: the mean over all is ``loss`` after ``apply``,
         the same bits on every rank."""
-        self._sharded("observe").observe(loss)
+        self._work.observe(loss)
 
     def apply(self) -> None:
         """Average gradients over the ranks, clip, step, and save or stop where that is due.
@@ -183,7 +178,7 @@ class TrainingLoop:
             save=self._saving.is_due() or self._save_soon,
             part=self._group.others_wait(),
         )
-        decision = self._reduction.reduce(vote)
+        decision = self._work.reduce(vote)
         wrong = None if self._watch is None else self._watch.wrong(decision.loss)
         if wrong is not None:
             self._roll_back(wrong)
@@ -235,7 +230,6 @@ class TrainingLoop:
         if self._total_units is not None:
             self._reporter.units_per_step = self._total_units / total
         self._saving.tell_restored(self.step, self.guarantee)
-        self._state.begin()
 
     def _finish(self) -> None:
         while not self._saving.has_saved(self.step):
@@ -250,12 +244,13 @@ class TrainingLoop:
     def _form_anew(self, why: str, *, failed: bool) -> None:
         assert isinstance(self._group, ElasticGroup), why
         began = time.monotonic()
-        if self._shards is not None and failed:
-            self._shards.salvage()
+        if failed:
+            self._work.salvage()
         why = self._form(self._group, why, failed=failed)
         pause_s = time.monotonic() - began
         size, generation = self._group.size, self._group.generation
         self.regrouped.append(Regrouped(generation or 0, size, self.step, pause_s, why))
+        self._reporter.guarantees(self.guarantee)
         self._saving.complain(
             f"gang {generation}: {size} members at step {self.step}, after {pause_s:.3f} s ({why})"
         )
@@ -284,10 +279,8 @@ class TrainingLoop:
         restored = self._saving.restore()
         if restored is not None:
             self._state.take_up(restored.state, f"checkpoint {restored.name} in {restored.whence}")
-        elif self._shards is not None:
-            self._state.align(0)
         else:
-            self._group.share(self._model)
+            self._state.align(0)
 
     def _roll_back(self, wrong: str) -> None:
         assert self._watch is not None
@@ -308,14 +301,6 @@ class TrainingLoop:
         self._group.stand(self.step)
         self._reporter.went_back(self.step)
         self._saving.complain(f"step {bad}: {wrong}: back to step {self.step}, other data")
-
-    def _sharded(self, method: str) -> ShardWork:
-        if self._shards is None:
-            raise CostoptError(
-                f"job.{method} needs virtual shards",
-                hint="attach(model, optimizer, scheduler, data, global_batch=…, virtual_shards=…)",
-            )
-        return self._shards
 
 
 def _differences(conditions: tuple[tuple[str, ...], ...]) -> list[str]:

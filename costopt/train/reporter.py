@@ -56,6 +56,10 @@ class Reporter:
             message=message,
         )
 
+    def guarantees(self, guarantee: str) -> None:
+        """How exact the result is from here on."""
+        self._tell(guarantee=guarantee)
+
     def begins(self) -> None:
         """A step begins."""
         self._time.begin_step(time.monotonic())

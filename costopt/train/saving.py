@@ -24,7 +24,7 @@ SPARE_S = 2.0
 """To copy, to hash and to commit, beside the upload itself."""
 
 Capture = Callable[[], dict[str, Any]]
-"""The whole state on rank 0, an empty dictionary elsewhere. Every rank must call it together."""
+"""The whole state; its tensors may be read until ``copied``."""
 
 
 class Saving:
@@ -84,19 +84,16 @@ class Saving:
         return True
 
     def save(self, step: int) -> None:
-        """Begin a save. Collective: every rank calls it at the same step.
+        """Begin a save, on rank 0.
 
         A failure is told and counted, and the third in a row raises CheckpointError.
         """
-        if self._checkpointer is None:
+        if self._checkpointer is None or self._group.rank != 0:
             return
         began = time.monotonic()
-        state = self._capture()
-        if self._group.rank != 0:
-            return
         try:
             begun = self._checkpointer.begin(
-                step, state, world_size=self._group.size, overlap=self._overlap
+                step, self._capture(), world_size=self._group.size, overlap=self._overlap
             )
         except CheckpointError as error:
             self._fail(error)
@@ -179,12 +176,9 @@ class Saving:
         print(f"costopt: {message}", file=sys.stderr, flush=True)  # noqa: T201
 
     def _save_and_wait(self, step: int, *, on_notice: bool = False) -> bool:
-        if self._checkpointer is None:
+        if self._checkpointer is None or self._group.rank != 0:
             return True
-        began = time.monotonic()
-        state = self._capture()
-        if self._group.rank != 0:
-            return True
+        began, state = time.monotonic(), self._capture()
         late = self._what_is_late(state) if on_notice else None
         save = self._checkpointer.save if late is None else self._checkpointer.save_for_notice
         if late is not None:

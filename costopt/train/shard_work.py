@@ -10,7 +10,7 @@ from torch import Tensor
 
 from costopt.domain.errors import CostoptError
 from costopt.train.layout import Layout
-from costopt.train.reduction import ShardReduction
+from costopt.train.reduction import Reduction
 from costopt.train.samples import SHARD, Samples, seed_generators
 from costopt.train.vote import Decision, Vote
 
@@ -19,7 +19,7 @@ class ShardWork:
     """Hands out the batches of the shards that are owned now, and collects their gradients."""
 
     def __init__(
-        self, samples: Samples, layout: Layout, reduction: ShardReduction, *, seed: int
+        self, samples: Samples, layout: Layout, reduction: Reduction, *, seed: int
     ) -> None:
         self._samples, self._layout, self._reduction = samples, layout, reduction
         self._seed = seed

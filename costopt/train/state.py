@@ -1,20 +1,17 @@
-"""What makes a training run resume exactly: weights, optimizer, schedule, data and randomness."""
+"""What a training run resumes with: weights, optimizer, schedule."""
 
 from __future__ import annotations
 
-import random
-import sys
 from typing import Any, Protocol
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
 from costopt.domain.errors import CheckpointError
 
 
 class Stateful(Protocol):
-    """Anything that can be saved and restored: a scheduler, a data loader, a sampler."""
+    """Anything that can be saved and restored, such as a scheduler."""
 
     def state_dict(self) -> dict[str, Any]:
         """The state as plain values and tensors."""
@@ -58,34 +55,3 @@ class Parts:
                     hint="attach what was attached when it was saved, or use another URI",
                 )
             part.load_state_dict(states[name])
-
-
-def random_state() -> dict[str, Any]:
-    """The generators of this process: Python's, NumPy's where it is loaded, torch's, CUDA's."""
-    version, internal, gauss = random.getstate()
-    state: dict[str, Any] = {
-        "python": (version, internal, gauss),
-        "torch": torch.get_rng_state(),
-    }
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        name, keys, position, has_gauss, cached = numpy.random.get_state()
-        state["numpy"] = (name, torch.from_numpy(keys.copy()), position, has_gauss, cached)
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state_all()
-    return state
-
-
-def restore_random_state(state: dict[str, Any]) -> None:
-    """The inverse of ``random_state``."""
-    version, internal, gauss = state["python"]
-    random.setstate((version, tuple(internal), gauss))
-    torch.set_rng_state(state["torch"])
-    if "numpy" in state:
-        import numpy as np
-
-        name, keys, *rest = state["numpy"]
-        np.random.set_state((name, keys.numpy(), *rest))
-    cuda: list[Tensor] = state.get("cuda", [])
-    if cuda and torch.cuda.device_count() == len(cuda):
-        torch.cuda.set_rng_state_all(cuda)

@@ -56,7 +56,7 @@ class TimeUse:
 
     @property
     def data_wait_share(self) -> float | None:
-        """Of the time of the last steps; None where the loop fetches its data by itself."""
+        """Of the time of the last steps; None before the first."""
         took_s = sum(took for took, _ in self._recent)
         return sum(waited for _, waited in self._recent) / took_s if took_s else None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
 from pathlib import Path
 
 import torch
@@ -12,19 +11,25 @@ from corpus import corpus
 from model import CharacterGpt
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.data import Dataset
 
 import costopt.train
 
-RANK, WORLD_SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 SEED = 20
 
 
-def batch(text: Tensor, step: int, size: int, context: int) -> tuple[Tensor, Tensor]:
-    """This rank's part of the step's batch: a pure function of (seed, step, rank)."""
-    draw = torch.Generator().manual_seed((SEED * 1_000_003 + step) * 1009 + RANK)
-    starts = torch.randint(len(text) - context - 1, (size,), generator=draw).tolist()
-    windows = torch.stack([text[start : start + context + 1] for start in starts])
-    return windows[:, :-1], windows[:, 1:]
+class Windows(Dataset[tuple[Tensor, Tensor]]):
+    """Every stretch of ``context`` characters, and the character that follows each of them."""
+
+    def __init__(self, text: Tensor, context: int) -> None:
+        self._text, self._context = text, context
+
+    def __len__(self) -> int:
+        return len(self._text) - self._context
+
+    def __getitem__(self, start: int) -> tuple[Tensor, Tensor]:
+        window = self._text[start : start + self._context + 1]
+        return window[:-1], window[1:]
 
 
 def weights_hash(model: nn.Module) -> str:
@@ -40,7 +45,7 @@ def main() -> None:
     """Train for ``--steps`` and leave the hash of the weights in ``--output``."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=1500)
-    parser.add_argument("--batch", type=int, default=12, help="windows per rank and step")
+    parser.add_argument("--batch", type=int, default=24, help="windows per step")
     parser.add_argument("--output", type=Path, default=Path("output/weights.sha256"))
     options = parser.parse_args()
 
@@ -48,21 +53,34 @@ def main() -> None:
     torch.manual_seed(SEED)
     text = corpus(200_000)
     alphabet = {character: number for number, character in enumerate(sorted(set(text)))}
-    numbers = torch.tensor([alphabet[character] for character in text])
     model = CharacterGpt(len(alphabet))
+    windows = Windows(torch.tensor([alphabet[character] for character in text]), model.context)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, options.steps)
 
-    job = costopt.train.attach(model, optimizer, scheduler, clip_norm=1.0)
+    job = costopt.train.attach(
+        model,
+        optimizer,
+        scheduler,
+        windows,
+        global_batch=options.batch,
+        virtual_shards=4,
+        clip_norm=1.0,
+        seed=SEED,
+    )
     for step in job.steps(options.steps):
-        inputs, targets = batch(numbers, step, options.batch, model.context)
-        loss = functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
-        loss.backward()  # type: ignore[no-untyped-call]
+        for batch in job.microbatches():
+            with job.microbatch(batch):
+                inputs, targets = batch
+                loss = functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
+                job.observe(loss)
+                loss.backward()  # type: ignore[no-untyped-call]
         job.apply()
-        if RANK == 0 and (step % 25 == 0 or step == options.steps - 1):
-            print(f"step {step:5d}  loss {loss.item():.4f}", flush=True)
+        if job.rank == 0 and (step % 25 == 0 or job.step == options.steps):
+            print(f"step {step:5d}  loss {job.loss:.4f}", flush=True)
 
-    if RANK == 0:
+    if job.rank == 0:
+        print(f"the result is {job.guarantee}")
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_text(weights_hash(model) + "\n", encoding="ascii")
 

@@ -118,7 +118,7 @@ class Gang:
 
 
 def trainer(output: Path, steps: int) -> tuple[str, ...]:
-    return ("python", "train.py", "--steps", str(steps), "--batch", "2", "--output", str(output))
+    return ("python", "train.py", "--steps", str(steps), "--batch", "4", "--output", str(output))
 
 
 def processes_of(folder: Path) -> list[int]:

@@ -33,14 +33,23 @@ from costopt.train import attach, saving
 saving.FAILED_SAVES_ALLOWED = 10**6
 model = nn.Linear(1000, 1000)
 nn.init.zeros_(model.bias)
-job = attach(model, torch.optim.SGD(model.parameters(), lr=0.0))
+job = attach(
+    model,
+    torch.optim.SGD(model.parameters(), lr=0.0),
+    None,
+    lambda step, shard: shard,
+    global_batch=2,
+    virtual_shards=2,
+)
 here = pathlib.Path(os.environ["COSTOPT_NODE"] + ".step")
 checkpointer = job._saving._checkpointer
 saved = pathlib.Path("saved")
 for step in job.steps(10_000):
     time.sleep(0.01)
-    for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
+    for batch in job.microbatches():
+        with job.microbatch(batch):
+            for parameter in model.parameters():
+                parameter.grad = torch.zeros_like(parameter)
     with torch.no_grad():
         model.bias.add_(1.0)
     stored = any(pathlib.Path("ckpt").glob("step-*/manifest.json"))

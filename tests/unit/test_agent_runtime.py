@@ -247,6 +247,7 @@ def test_what_nodes_measured_is_told_in_the_jobs_time(desk: Desk) -> None:
         step_s=0.5,
         interval_s=600.0,
         interval_reason="hazard",
+        guarantee="exact",
         warning="rebalance",
     )
     (report,) = desk.runtime.node_reports(JOB)
@@ -256,6 +257,7 @@ def test_what_nodes_measured_is_told_in_the_jobs_time(desk: Desk) -> None:
     assert (report.parts, report.gpus, report.training_s) == (("gpu",), 8, 5.0 * SPEED)
     assert (report.step_s, report.interval_s) == (0.5 * SPEED, 600.0)
     assert (report.interval_reason, report.warning) == ("hazard", "rebalance")
+    assert report.guarantee == "exact"
     assert not report.final
     desk.say(node_id="n1", state=NodeActivity.STOPPED)
     (report,) = desk.runtime.node_reports(JOB)

@@ -11,6 +11,7 @@ import pytest
 from costopt.domain.estimate import Basis
 from costopt.domain.events import (
     CheckpointIntervalChanged,
+    GuaranteeChanged,
     InterruptionExpected,
     InterruptionNoticed,
     NodeMeasured,
@@ -141,6 +142,18 @@ def test_why_the_save_interval_changed_is_told_once() -> None:
     scene.go(HOUR_S / 4)
     told = [(e.interval_s, e.reason) for e in scene.events(CheckpointIntervalChanged)]
     assert told == [(600.0, "a save takes 2 s"), (900.0, "fewer losses")]
+
+
+def test_how_exact_the_result_is_is_told_when_it_changes() -> None:
+    scene, runtime = metered(guarantee="exact")
+    scene.go(HOUR_S / 4)
+    assert scene.summary().guarantee == "exact"
+    for said in ("close: threads 1 became 2", ""):
+        runtime.report = replace(runtime.report, guarantee=said)
+        scene.go(HOUR_S / 4)
+    told = [e.guarantee for e in scene.events(GuaranteeChanged)]
+    assert told == ["exact", "close: threads 1 became 2"]
+    assert scene.summary().guarantee == told[-1]
 
 
 def test_a_warning_is_told_and_taken_back_and_stops_nothing() -> None:

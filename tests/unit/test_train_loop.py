@@ -22,21 +22,8 @@ from costopt.train.cadence import Cadence
 STEPS = 12
 
 
-class Data:
-    """A stream whose position counts."""
-
-    def __init__(self) -> None:
-        self.position = 0
-
-    def draw(self) -> Tensor:
-        self.position += 1
-        return torch.full((4, 8), self.position / 10)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"position": self.position}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.position = state_dict["position"]
+def shard(step: int, number: int) -> Tensor:
+    return torch.full((4, 8), (2 * step + number) / 10)
 
 
 class Run:
@@ -44,23 +31,32 @@ class Run:
 
     def __init__(self, folder: Path, **options: Any) -> None:
         torch.manual_seed(1)
-        random.seed(1)
         self.model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5))
         optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
         scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
-        self.data = Data()
         self.loop: TrainingLoop = attach(
-            self.model, optimizer, scheduler, self.data, checkpoint=folder, **options
+            self.model,
+            optimizer,
+            scheduler,
+            shard,
+            global_batch=8,
+            virtual_shards=2,
+            checkpoint=folder,
+            **options,
         )
 
     def train(self, until: int = STEPS) -> None:
         for step in self.loop.steps(STEPS):
-            loss = self.model(self.data.draw() * random.random()).square().sum()
-            loss.backward()
+            self.compute()
             self.loop.apply()
             if step + 1 == until:
                 self.loop._saving.save_for_certain(until)
                 return
+
+    def compute(self) -> None:
+        for batch in self.loop.microbatches():
+            with self.loop.microbatch(batch):
+                self.model(batch * random.random()).square().sum().backward()
 
     def weights(self) -> Tensor:
         return torch.cat([p.detach().flatten() for p in self.model.parameters()])
@@ -84,7 +80,6 @@ def test_a_killed_run_resumes_exactly(tmp_path: Path) -> None:
     assert third.loop.step == 9
     third.train()
     assert torch.equal(third.weights(), whole.weights())
-    assert third.data.position == STEPS
     assert third.loop.guarantee == "exact"
 
 
@@ -106,7 +101,7 @@ def test_a_notice_saves_and_stops(
     run = Run(tmp_path / "checkpoints")
     steps = run.loop.steps(STEPS)
     next(steps)
-    run.model(run.data.draw()).sum().backward()
+    run.compute()
     notice.write_text("{}")
     with pytest.raises(Stopped) as stopped:
         run.loop.apply()
@@ -123,6 +118,7 @@ def test_a_notice_saves_and_stops(
 def test_sigterm_stops_a_run_without_an_agent(tmp_path: Path) -> None:
     run = Run(tmp_path)
     next(run.loop.steps(STEPS))
+    run.compute()
     signal.raise_signal(signal.SIGTERM)
     with pytest.raises(Stopped) as stopped:
         run.loop.apply()
@@ -156,7 +152,7 @@ def test_another_model_is_refused_with_a_hint(tmp_path: Path) -> None:
     model = torch.nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises((CheckpointError, RuntimeError)):
-        attach(model, optimizer, checkpoint=tmp_path)
+        attach(model, optimizer, None, shard, global_batch=8, virtual_shards=2, checkpoint=tmp_path)
 
 
 def test_the_interval_follows_the_measured_save_time() -> None:

@@ -172,22 +172,13 @@ def test_a_batch_of_elsewhere_is_an_error() -> None:
     [
         {"virtual_shards": 0},
         {"virtual_shards": 3},
-        {"global_batch": None},
-        {"virtual_shards": None, "rollback": Rollback()},
-        {"virtual_shards": None, "mode": "close"},
+        {"data": 5},
+        {"data": []},
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(CostoptError):
         Run(**options)
-
-
-def test_shards_need_virtual_shards() -> None:
-    model = nn.Linear(2, 2)
-    job = attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    for call in (lambda: next(job.microbatches()), lambda: job.observe(1.0)):
-        with pytest.raises(CostoptError, match="needs virtual shards"):
-            call()
 
 
 @pytest.mark.xdist_group("processes")
