@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.fleet import Node
@@ -43,7 +44,8 @@ class View:
     next grid point on a recorded market. ``transfers`` are by ("provider/region" from,
     "provider/region" to), for where the jobs' data and checkpoints lie. ``price_forecasts`` are
     dollars per node-hour by pool, the present price where there is none; ``carbon_forecasts`` g/kWh
-    by "provider/region".
+    by "provider/region". ``worked_out`` is for strategies to keep what others may ask again, by the
+    id of a JobView and with it; a view that is made of this one begins with nothing.
     """
 
     now: datetime
@@ -59,6 +61,9 @@ class View:
     account: Account = UNLIMITED
     price_forecasts: Mapping[Pool, Series] = field(default_factory=dict)
     carbon_forecasts: Mapping[str, Series] = field(default_factory=dict)
+    worked_out: dict[int, tuple[JobView, Any]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@ all of them."""
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass, field
 
 from costopt.domain.fleet import Node
@@ -19,6 +18,10 @@ class Held:
     nodes: int = 0
     usd_per_hour: float = 0.0
     launched: int = 0
+
+    def copy(self) -> Held:
+        """Another one."""
+        return Held(self.nodes, self.usd_per_hour, self.launched)
 
     def add(self, more: Held) -> None:
         """Count these in."""
@@ -67,7 +70,7 @@ class Tally:
         return Tally(
             [*self.nodes],
             {**self.loads},
-            copy(self.whole),
-            {job: copy(held) for job, held in self._by_job.items()},
-            {jobs: copy(held) for jobs, held in self._by_jobs.items()},
+            self.whole.copy(),
+            {job: held.copy() for job, held in self._by_job.items()},
+            {jobs: held.copy() for jobs, held in self._by_jobs.items()},
         )

@@ -67,7 +67,9 @@ class Adaptive:
         speed = self._speeds.setdefault(job_view.job.name, BelievedSpeed())
         speed.look(job_view, now)
         on_safe = present_mode(job_view) is Mode.SAFE
-        return replace(job_view, speed_factor=speed.cautious if on_safe else speed.mean)
+        believed = speed.cautious if on_safe else speed.mean
+        same = believed == job_view.speed_factor
+        return job_view if same else replace(job_view, speed_factor=believed)
 
     def _decide(self, view: View, job_view: JobView) -> Decision:
         job, all_options = job_view.job, options(view, job_view)

@@ -77,7 +77,10 @@ class Option:
 
 def options(view: View, job_view: JobView) -> tuple[Option, ...]:
     """Every gang size of every offer that the job, its hourly budget and its phase allow."""
-    return tuple(_options(view, job_view))
+    if id(job_view) not in view.worked_out:
+        view.worked_out[id(job_view)] = job_view, tuple(_options(view, job_view))
+    found: tuple[Option, ...] = view.worked_out[id(job_view)][1]
+    return found
 
 
 def _options(view: View, job_view: JobView) -> Iterable[Option]:
