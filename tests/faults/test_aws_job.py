@@ -108,6 +108,21 @@ class Run:
         with open_ledger(path, create=False) as ledger:
             return [r.event for r in ledger.events() if isinstance(r.event, kind)]
 
+    def printed(self, node_id: str) -> str:
+        """What ``costopt logs`` tells of a node, from the store alone."""
+        command = [sys.executable, "-m", "costopt", "logs", "finetune", "--node", node_id]
+        command += ["--account", "account.yaml", "--state-dir", "state"]
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env={**_without_costopt(), **self.cloud.environment()},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
     def saves(self) -> list[str]:
         """The checkpoints of the trainer without torch that lie in the bucket."""
         under = "costopt/checkpoints/tiny/step-"
@@ -181,6 +196,9 @@ def test_the_example_trains_on_through_the_loss_of_a_node(run: Run) -> None:
     assert run.of(ev.TrainingStarted)[1].units > 0
     (finished,) = run.of(ev.JobFinished)
     assert finished.units == 60
+    printed = {event.node_id: run.printed(event.node_id) for event in run.of(ev.NodeLaunched)}
+    assert any("step " in printed[node_id] for node_id in first)
+    assert any("the result is exact" in text for text in printed.values())
 
 
 def test_a_controller_that_is_killed_finds_its_nodes(run: Run) -> None:
