@@ -112,6 +112,10 @@ class Control:
             if self.engine.stops.is_by_guard(name)
         }
 
+    def troubles(self) -> dict[str, str]:
+        """Jobs that are in trouble of their own, with what it is."""
+        return self._roll.troubles()
+
     def _snapshot(self, result: TickResult) -> Snapshot:
         engine = self.engine
         accounts = engine.journal.accounts

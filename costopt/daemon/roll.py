@@ -12,7 +12,7 @@ from costopt.daemon.readiness import Readiness
 from costopt.daemon.site import Site
 from costopt.daemon.strategies import Strategies
 from costopt.domain.control import Mode
-from costopt.domain.errors import CostoptError
+from costopt.domain.errors import CostoptError, LedgerError, SpecError
 from costopt.domain.events import Event, LaunchesAllowed, LaunchesHalted, ModeChanged
 from costopt.domain.registry import Registry
 from costopt.domain.submission import JobIntent, Submission
@@ -48,8 +48,10 @@ class Roll:
         self._submissions: tuple[Submission, ...] = ()
         self._revision_of: RevisionOf = git_revision
         self._heeded = max((number for number, _ in registry.changes()), default=0)
+        self._retrying: set[str] = set()
+        self._unreadable: dict[str, Submission] = {}
+        self._troubles: dict[str, str] = {}
         self.closed: dict[str, JobSummary] = {}
-        self.troubles: dict[str, str] = {}
 
     def call(self, now: datetime) -> None:
         """Before a tick: take up what is new. Raises LedgerError."""
@@ -60,7 +62,8 @@ class Roll:
         for submission in self._submissions:
             if submission.name in self.closed or self._was_over(submission, now):
                 continue
-            if submission.name not in self._engine.jobs:
+            unreadable = self._unreadable.get(submission.name) == submission
+            if submission.name not in self._engine.jobs and not unreadable:
                 self._add(submission, now)
             if submission.name in self._engine.jobs:
                 self._follow(submission)
@@ -93,12 +96,16 @@ class Roll:
 
     def held(self) -> dict[str, str]:
         """Why jobs get no nodes, as far as people or their files are the reason."""
-        held = dict(self.troubles)
+        held = self.troubles()
         for name in self._engine.jobs:
             reason = self._engine.stops.reason(name) or self._readiness.trouble(name)
             if reason:
                 held[name] = reason
         return held
+
+    def troubles(self) -> dict[str, str]:
+        """Jobs that cannot be read, or whose nodes cannot be heard or told, with the reason."""
+        return self._engine.troubles.told | self._troubles
 
     def _was_over(self, submission: Submission, now: datetime) -> bool:
         """Close a job that was over before this month began, without reading its events again."""
@@ -123,9 +130,11 @@ class Roll:
             fitted = self._site.fitted(known.job)
             job = with_provenance(fitted, known.policy, self._revision_of)
         except CostoptError as error:
-            self.troubles[submission.name] = error.message
+            self._troubles[submission.name] = error.message
+            if isinstance(error, SpecError):
+                self._unreadable[submission.name] = submission
             return
-        self.troubles.pop(submission.name, None)
+        self._troubles.pop(submission.name, None)
         document, priority = submission.policy_document, submission.priority
         self._engine.add(job, self._strategies.terms(known.policy, document, priority, now))
         self._priorities[job.name] = priority
@@ -146,23 +155,35 @@ class Roll:
                     self._engine.stop(_REASONS[submission.intent], name)
 
     def _reopen(self, now: datetime) -> None:
-        """A job that failed and is told to run tries again."""
+        """A job that failed and is told to run tries again; so does one that cannot be read."""
         for number, change in self._registry.changes(self._heeded):
             self._heeded = number
-            submission = self._registry.submission(change.subject)
-            if change.what == RESUMED and submission is not None:
-                self._retry(submission, now)
+            if change.what == RESUMED:
+                self._retrying.add(change.subject)
+        for name in tuple(self._retrying):
+            submission = self._registry.submission(name)
+            try:
+                if submission is not None:
+                    self._retry(submission, now)
+            except LedgerError:
+                raise
+            except CostoptError as error:
+                self._troubles[name] = error.message
+                continue
+            self._retrying.discard(name)
 
     def _retry(self, submission: Submission, now: datetime) -> None:
         name = submission.name
+        self._troubles.pop(name, None)
+        self._unreadable.pop(name, None)
         self._resting.pop(name, None)
         over = self.closed.get(name)
         if over is not None and over.state is JobState.FAILED:
             del self.closed[name]
             self._add(submission, now)
         if name in self._engine.failed:
-            self._engine.retry(name)
             self._site.retry(self._engine.jobs[name])
+            self._engine.retry(name)
             self._readiness.want(self._engine.jobs[name])
 
 

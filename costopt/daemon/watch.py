@@ -20,11 +20,13 @@ class Watch:
 
     def __init__(self, board: Board) -> None:
         self._board = board
+        self._troubled: set[str] = set()
         self._interruptions: dict[str, int] = {}
         self._recent: deque[tuple[datetime, int]] = deque()
 
-    def look(self, seen: Snapshot, tripped: dict[str, str]) -> None:
-        """``tripped`` are jobs that a guard has stopped, with what it said."""
+    def look(self, seen: Snapshot, tripped: dict[str, str], troubles: dict[str, str]) -> None:
+        """``tripped`` are jobs that a guard has stopped, with what it said, ``troubles`` those that
+        are in trouble of their own."""
         for name, summary in seen.summaries.items():
             self._look_at_deadline(seen, summary)
             if name in tripped:
@@ -33,7 +35,15 @@ class Watch:
                 self._board.settled("budget", name)
             if summary.state is JobState.FAILED:
                 self._board.alert(seen.now, "failed", name, f"{name} failed")
+        self._look_for_troubles(seen, troubles)
         self._look_for_storm(seen)
+
+    def _look_for_troubles(self, seen: Snapshot, troubles: dict[str, str]) -> None:
+        for name in self._troubled - troubles.keys():
+            self._board.settled("trouble", name)
+        for name, why in troubles.items():
+            self._board.alert(seen.now, "trouble", name, f"{name}: {why}")
+        self._troubled = set(troubles)
 
     def _look_at_deadline(self, seen: Snapshot, summary: JobSummary) -> None:
         name = summary.job

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from costopt.domain.errors import SpecError
 from costopt.spec.document import read_document
 
-KINDS = ("budget", "deadline", "failed", "halt", "interruptions", "orphan", "tick")
+KINDS = ("budget", "deadline", "failed", "halt", "interruptions", "orphan", "tick", "trouble")
 LEAST_SECRET = 16
 _FIELDS = {"url", "form", "secret", "secret_file", "kinds"}
 

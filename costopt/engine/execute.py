@@ -13,6 +13,7 @@ from costopt.engine.journal import Journal
 from costopt.engine.launcher import Launched, Launcher
 from costopt.engine.release import Releases
 from costopt.engine.settings import Settings
+from costopt.engine.troubles import Troubles
 from costopt.engine.world import World
 
 
@@ -27,6 +28,7 @@ class Executor:
         jobs: Mapping[str, Job],
         launcher: Launcher,
         releases: Releases,
+        troubles: Troubles,
     ) -> None:
         self._world = world
         self._journal = journal
@@ -34,6 +36,7 @@ class Executor:
         self._jobs = jobs
         self._launcher = launcher
         self._releases = releases
+        self._troubles = troubles
         self._asked_to_drain: set[str] = set()
 
     def execute(
@@ -64,8 +67,10 @@ class Executor:
             leaving = [n for n in record.draining if n in record.live]
             if not leaving:
                 continue
-            self._ask_to_drain(name, leaving)
-            drained = self._world.runtime.drained(self._jobs[name])
+            drained: frozenset[str] = frozenset()
+            with self._troubles.kept_to(name, now):
+                self._ask_to_drain(name, leaving)
+                drained = self._world.runtime.drained(self._jobs[name])
             reasons: dict[str, str] = {}
             for node_id in leaving:
                 late = now - record.draining[node_id] >= timeout
@@ -82,7 +87,8 @@ class Executor:
                 for node_id, reason in reasons.items()
             )
         )
-        self._ask_to_drain(job, reasons)
+        with self._troubles.kept_to(job, now):
+            self._ask_to_drain(job, reasons)
 
     def _ask_to_drain(self, job: str, node_ids: Iterable[str]) -> None:
         """Ask those that were not asked yet, by this engine: another may have died before."""

@@ -18,6 +18,7 @@ from costopt.engine.power import PowerLimits
 from costopt.engine.record import JobRecord
 from costopt.engine.settings import Settings
 from costopt.engine.training import Training
+from costopt.engine.troubles import Troubles
 from costopt.engine.world import World
 
 
@@ -45,6 +46,7 @@ class Gangs:
         jobs: Mapping[str, Job],
         fleet: Fleet,
         training: Training,
+        troubles: Troubles,
     ) -> None:
         self._world = world
         self._journal = journal
@@ -52,6 +54,7 @@ class Gangs:
         self._jobs = jobs
         self._fleet = fleet
         self._training = training
+        self._troubles = troubles
         self._power = PowerLimits(world, journal)
         self._told: dict[str, int] = {}
 
@@ -67,11 +70,12 @@ class Gangs:
                 if gang.job.name in new:
                     self._announce(gang, now)
         for gang in gangs:
-            if gang.job.name in new:
-                self._begin(gang, now)
-            else:
-                self._remind(gang)
-                self._power.change(gang.job, gang.decision, gang.members, now)
+            with self._troubles.kept_to(gang.job.name, now):
+                if gang.job.name in new:
+                    self._begin(gang, now)
+                else:
+                    self._remind(gang)
+                    self._power.change(gang.job, gang.decision, gang.members, now)
 
     def _whole(self, decision: Decision) -> _Gang | None:
         job, record = self._jobs[decision.job], self._journal.records[decision.job]

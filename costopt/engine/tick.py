@@ -37,6 +37,7 @@ from costopt.engine.silence import Silence
 from costopt.engine.spending import Spending
 from costopt.engine.stops import Stops, stopped
 from costopt.engine.training import Training
+from costopt.engine.troubles import Troubles
 from costopt.engine.world import World
 
 ATTEMPTS_PER_TICK = 4
@@ -71,7 +72,8 @@ class Engine:
         self._gate = gate or OpenGate()
         self._terms: dict[str, Terms] = {}
         self.journal = Journal(world.ledger, ())
-        self.training = Training(world, self.journal, self.jobs)
+        self.troubles = Troubles(self.journal)
+        self.training = Training(world, self.journal, self.jobs, self.troubles)
         self.stops = Stops(self.journal)
         self.spending = Spending(self.journal, self.jobs)
         self._silence = silence = Silence(self.journal)
@@ -84,10 +86,10 @@ class Engine:
             world, self.journal, settings, self._guards, self._gate, releases
         )  # fmt: skip
         self._executor = Executor(
-            world, self.journal, settings, self.jobs, self._launcher, releases
+            world, self.journal, settings, self.jobs, self._launcher, releases, self.troubles
         )  # fmt: skip
         self._gangs = Gangs(
-            world, self.journal, settings, self.jobs, self._fleet, self.training
+            world, self.journal, settings, self.jobs, self._fleet, self.training, self.troubles
         )  # fmt: skip
         self._admission = Admission(settings, self._guards)
         self._outlook = Outlook(
@@ -135,8 +137,10 @@ class Engine:
         self._guards.hold_to(account)
 
     def tick(self) -> TickResult:
-        """One pass. What a provider refuses is recorded, never raised; LedgerError is raised."""
+        """One pass. What a provider refuses, or goes wrong with one job's own store, is recorded,
+        never raised; LedgerError is raised."""
         now = self.world.clock.now()
+        self.troubles.turn()
         self._observe(now)
         desired = self._converge(now)
         if self._gate.acts:

@@ -24,6 +24,7 @@ from costopt.engine.measurements import Measurements
 from costopt.engine.moves import save_moves
 from costopt.engine.power import PowerLimits
 from costopt.engine.record import JobRecord
+from costopt.engine.troubles import Troubles
 from costopt.engine.world import World
 
 REPORTED_SHARE = 0.01
@@ -35,8 +36,11 @@ UNSETTLED = (GangState.STARTING, GangState.STOPPING)
 class Training:
     """Progress and speed of every job."""
 
-    def __init__(self, world: World, journal: Journal, jobs: Mapping[str, Job]) -> None:
+    def __init__(
+        self, world: World, journal: Journal, jobs: Mapping[str, Job], troubles: Troubles
+    ) -> None:
         self._world = world
+        self._troubles = troubles
         self._journal = journal
         self._jobs = jobs
         self._power = PowerLimits(world, journal)
@@ -49,16 +53,20 @@ class Training:
         self.speed_factor: dict[str, float] = {}
 
     def observe(self, now: datetime) -> None:
-        """Record what the gangs have done since the last tick."""
+        """Record what the gangs have done since the last tick; one that cannot be heard has done
+        what was known."""
         records = self._journal.records
         working = [job for name, job in self._jobs.items() if not records[name].over]
         news: list[Event] = []
         for job in working:
-            self._power.observe(job, now)
-            self._measurements.observe(job, now)
-            progress = self._world.runtime.progress(job, now)
-            self.progress[job.name] = progress
-            news += self._news(job, records[job.name], progress, now)
+            record = records[job.name]
+            self.progress.setdefault(job.name, Progress(record.done_units, record.saved_units))
+            with self._troubles.kept_to(job.name, now):
+                self._power.observe(job, now)
+                self._measurements.observe(job, now)
+                progress = self._world.runtime.progress(job, now)
+                news += self._news(job, record, progress, now)
+                self.progress[job.name] = progress
         self._journal.write(*news)
         for name in self._jobs:
             self.speed_factor.setdefault(name, 1.0)

@@ -1,0 +1,131 @@
+"""The trouble of one job stays its own: told of, tried again at every tick, felt by no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from costopt.daemon import roll
+from costopt.daemon.intake import Admitted, admitted
+from costopt.domain.errors import StoreError
+from costopt.domain.events import JobFinished, NodeLaunched, SignalStale, WorkLost
+from costopt.domain.job import Job
+from costopt.domain.submission import Submission
+from costopt.ledger.summary import JobState
+from tests.daemon_fixtures import DaemonScene
+
+CALLS = (
+    "form",
+    "progress",
+    "checkpoints",
+    "refused",
+    "node_reports",
+    "power_limits",
+    "drain",
+    "drained",
+)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[DaemonScene]:
+    made = DaemonScene(tmp_path)
+    yield made
+    made.close()
+
+
+def _refuse(monkeypatch: pytest.MonkeyPatch, scene: DaemonScene, call: str) -> None:
+    """From now on the store of job one refuses this call."""
+    answer = getattr(scene.cloud.runtime, call)
+
+    def refuse(job: Job, *rest: object) -> object:
+        if job.name == "one":
+            raise StoreError(f"no permission to {call}")
+        return answer(job, *rest)
+
+    monkeypatch.setattr(scene.runtime, call, refuse, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("call", "restarted"),
+    [*((call, False) for call in CALLS), ("form", True), ("progress", True)],
+)
+def test_a_store_that_refuses_one_job(
+    scene: DaemonScene, monkeypatch: pytest.MonkeyPatch, call: str, restarted: bool
+) -> None:
+    scene.submit("one", "two", hours=0.3)
+    scene.go(8)
+    with monkeypatch.context() as patch:
+        if restarted:
+            scene.restart()
+        _refuse(patch, scene, call)
+        if call.startswith("drain"):
+            scene.daemon.service.pause("one", "me")
+        scene.go(8)
+        told = [e for e in scene.events(SignalStale) if e.message == f"no permission to {call}"]
+        assert len(told) == (0 if call == "form" and not restarted else 1)
+        alerts = [(a.job, a.kind) for a in scene.daemon.service.alerts()]
+        assert alerts == ([("one", "trouble")] if told else [])
+        assert (scene.job().held_because != "") == bool(told)
+        scene.go(25)
+        assert scene.job("two").summary.state is JobState.FINISHED
+        assert scene.daemon.board.tick_failure == ""
+    scene.daemon.service.resume("one", "me")
+    scene.go(35)
+    assert scene.job().summary.state is JobState.FINISHED
+    assert scene.job().held_because == ""
+    assert len(scene.events(JobFinished)) == 1
+    assert scene.events(SignalStale, "two") == scene.events(WorkLost, "two") == []
+    assert len(scene.events(NodeLaunched, "two")) == 1
+    assert scene.living() == []
+
+
+def test_a_command_that_cannot_be_forgiven_yet_is_forgiven_later(scene: DaemonScene) -> None:
+    refusing = ["the store refused"]
+
+    def forgive(_: Job) -> None:
+        if refusing:
+            raise StoreError(refusing[0])
+
+    scene.submit("one", "two", hours=0.3)
+    scene.go(8)
+    scene.runtime.failing.add("one")
+    scene.go(1)
+    scene.daemon._site = replace(scene.daemon._site, retry=forgive)
+    scene.daemon._controlled()._roll._site = scene.daemon._site
+    scene.runtime.failing.clear()
+    scene.daemon.service.resume("one", "me")
+    scene.go(30)
+    assert scene.job("two").summary.state is JobState.FINISHED
+    assert scene.job().summary.state is JobState.FAILED
+    assert scene.job().held_because == "the store refused"
+    refusing.clear()
+    scene.go(30)
+    assert scene.job().summary.state is JobState.FINISHED
+
+
+def test_what_cannot_be_read_is_read_once_until_it_changes(
+    scene: DaemonScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def counting(submission: Submission) -> Admitted:
+        read.append(submission.name)
+        return admitted(submission)
+
+    monkeypatch.setattr(roll, "admitted", counting)
+    scene.submit("one", "two", hours=0.3)
+    known = scene.registry.submission("one")
+    assert known is not None
+    scene.registry.submit(replace(known, name="old", job_document="kind: other"))
+    scene.go(10)
+    assert read.count("old") == 1
+    (alert,) = scene.daemon.service.alerts()
+    assert (alert.kind, alert.job) == ("trouble", "old")
+    assert "kind" in scene.job("old").held_because
+    scene.daemon.service.resume("old", "me")
+    scene.go(10)
+    assert read.count("old") == 2
+    assert len(scene.living("one")) == len(scene.living("two")) == 1
