@@ -24,6 +24,7 @@ NAMES = (
     "deadlines",
     "zones",
     "checkpoints",
+    "elastic",
     "daemon",
     "daemon_ledger",
 )

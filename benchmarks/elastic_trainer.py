@@ -1,4 +1,4 @@
-"""The trainers of benchmarks.elastic: a small GPT, with costopt or without."""
+"""Trains the benchmark's model with costopt, or step by step in several ways to compare them."""
 
 from __future__ import annotations
 
@@ -6,81 +6,74 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-import torch._dynamo  # optimizers import it when they are made
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.nn import functional
-from torch.nn.parallel import DistributedDataParallel
+from torch import nn
 
 import costopt.train
+from benchmarks.elastic_model import (
+    CLIP,
+    SHARD_SIZE,
+    SHARDS,
+    WIDTH,
+    Step,
+    batch_of,
+    ddp_step,
+    finish,
+    loss_of,
+    model_and_optimizer,
+    shards_of,
+)
+from benchmarks.elastic_steps import own_file, tell
 from costopt.train.attach import Mode
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "finetune"))
-from model import CharacterGpt
-
-SHARDS = 8
-SHARD_SIZE = 2
-CONTEXT = 64
-CHARACTERS = 64
 BLOCK = 5
-CLIP = 1.0
-
-Step = Callable[[int], None]
 
 
 def main() -> None:
-    """Run what the arguments say."""
+    """Train until killed, or compare where there is a file for the times."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("kind", choices=["elastic", "compare", "alone"])
-    parser.add_argument("--times", type=Path, required=True, help="a line for each step's end")
-    parser.add_argument("--steps", type=int, default=10**9)
-    parser.add_argument("--width", type=int, default=96)
+    parser.add_argument("--ends", type=Path, help="folder for when steps ended")
     parser.add_argument("--standby", action="store_true", help="wait for a line before starting")
+    parser.add_argument("--times", type=Path, help="for how long each step of each way took")
+    parser.add_argument("--steps", type=int, help="of each way that is compared")
+    parser.add_argument("--width", type=int, default=WIDTH)
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.standby:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         sys.stdin.readline()
-    if options.kind == "elastic":
-        _elastic(options)
+    if options.times is None:
+        _train(options.ends)
     else:
-        _compared(options)
+        _compare(options)
 
 
-def _elastic(options: argparse.Namespace) -> None:
-    with options.times.open("a", buffering=1) as times:
-        model, optimizer = _model(options.width)
-        job = costopt.train.attach(
-            model,
-            optimizer,
-            None,
-            _shard,
-            global_batch=SHARDS * SHARD_SIZE,
-            virtual_shards=SHARDS,
-            clip_norm=CLIP,
-        )
-        for _ in job.steps(options.steps):
+def _train(ends: Path) -> None:
+    job, model = _attached(WIDTH, "exact")
+    with own_file(ends) as file:
+        for _ in job.steps(10**9):
             _attached_step(job, model)
-            times.write(f"{time.monotonic()} {job.step} {job.size}\n")
+            tell(file, job.size)
 
 
-def _compared(options: argparse.Namespace) -> None:
+def _compare(options: argparse.Namespace) -> None:
     """Several ways to make the same step take turns, so that all see the same machine."""
-    if options.kind == "compare":
+    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if size > 1:
         dist.init_process_group("gloo")
+    mine = shards_of(rank, size)
     ways: dict[str, Step] = {
-        "exact": _attached(options.width, "exact"),
-        "close": _attached(options.width, "close"),
-        "plain": _plain_step(*_model(options.width)),
+        "exact": _runtime_step(options.width, "exact"),
+        "close": _runtime_step(options.width, "close"),
+        "plain": _plain_step(*model_and_optimizer(options.width), mine, size),
     }
-    if options.kind == "compare":
-        ways["ddp"] = _ddp_step(*_model(options.width))
+    if size > 1:
+        ways["ddp"] = ddp_step(*model_and_optimizer(options.width), mine)
     with options.times.open("w", buffering=1) as times:
         for block in range(options.steps // BLOCK):
             for name, run in ways.items():
@@ -91,18 +84,8 @@ def _compared(options: argparse.Namespace) -> None:
                     times.write(f"{name} {block} {wall_s} {cpu_s}\n")
 
 
-def _attached(width: int, mode: Mode) -> Step:
-    model, optimizer = _model(width)
-    job = costopt.train.attach(
-        model,
-        optimizer,
-        None,
-        _shard,
-        global_batch=SHARDS * SHARD_SIZE,
-        virtual_shards=SHARDS,
-        mode=mode,
-        clip_norm=CLIP,
-    )
+def _runtime_step(width: int, mode: Mode) -> Step:
+    job, model = _attached(width, mode)
     steps: Iterator[int] = job.steps(10**9)
 
     def run(_: int) -> None:
@@ -112,24 +95,38 @@ def _attached(width: int, mode: Mode) -> Step:
     return run
 
 
+def _attached(width: int, mode: Mode) -> tuple[costopt.train.TrainingLoop, nn.Module]:
+    model, optimizer = model_and_optimizer(width)
+    job = costopt.train.attach(
+        model,
+        optimizer,
+        None,
+        batch_of,
+        global_batch=SHARDS * SHARD_SIZE,
+        virtual_shards=SHARDS,
+        mode=mode,
+        clip_norm=CLIP,
+    )
+    return job, model
+
+
 def _attached_step(job: costopt.train.TrainingLoop, model: nn.Module) -> None:
     for batch in job.microbatches():
         with job.microbatch(batch):
-            _loss(model, batch).backward()  # type: ignore[no-untyped-call]
+            loss_of(model, batch).backward()  # type: ignore[no-untyped-call]
     job.apply()
 
 
-def _plain_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> Step:
+def _plain_step(model: nn.Module, optimizer: torch.optim.Optimizer, mine: range, size: int) -> Step:
     """Accumulate, all-reduce one flat vector, clip, step: what people write by hand."""
     parameters = list(model.parameters())
     flat = torch.zeros(sum(p.numel() for p in parameters))
-    size = dist.get_world_size() if dist.is_initialized() else 1
     views = torch.split(flat, [p.numel() for p in parameters])
     slots = [view.view_as(p) for view, p in zip(views, parameters, strict=True)]
 
     def run(step: int) -> None:
-        for shard in _mine():
-            _loss(model, _shard(step, shard)).backward()  # type: ignore[no-untyped-call]
+        for shard in mine:
+            loss_of(model, batch_of(step, shard)).backward()  # type: ignore[no-untyped-call]
         if size > 1:
             for slot, parameter in zip(slots, parameters, strict=True):
                 slot.copy_(parameter.grad if parameter.grad is not None else torch.zeros(()))
@@ -137,50 +134,9 @@ def _plain_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> Step:
             for slot, parameter in zip(slots, parameters, strict=True):
                 parameter.grad = slot
         flat.div_(SHARDS)
-        _finish(model, optimizer)
+        finish(model, optimizer)
 
     return run
-
-
-def _ddp_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> Step:
-    wrapped = DistributedDataParallel(model)
-
-    def run(step: int) -> None:
-        mine = list(_mine())
-        for shard in mine:
-            last = shard == mine[-1]
-            quiet: AbstractContextManager[None] = nullcontext() if last else wrapped.no_sync()
-            with quiet:
-                _loss(wrapped, _shard(step, shard)).backward()  # type: ignore[no-untyped-call]
-        _finish(model, optimizer)
-
-    return run
-
-
-def _finish(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    nn.utils.clip_grad_norm_(model.parameters(), CLIP)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-
-
-def _mine() -> range:
-    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    return range(SHARDS * rank // size, SHARDS * (rank + 1) // size)
-
-
-def _model(width: int) -> tuple[nn.Module, torch.optim.Optimizer]:
-    torch.manual_seed(1)
-    model = CharacterGpt(CHARACTERS, context=CONTEXT, width=width, layers=4, heads=4)
-    return model, torch.optim.AdamW(model.parameters(), lr=1e-3)
-
-
-def _shard(step: int, shard: int) -> Tensor:
-    draw = torch.Generator().manual_seed(step * 1009 + shard)
-    return torch.randint(CHARACTERS, (SHARD_SIZE, CONTEXT + 1), generator=draw)
-
-
-def _loss(model: nn.Module, batch: Tensor) -> Tensor:
-    return functional.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
 
 
 if __name__ == "__main__":
