@@ -172,7 +172,8 @@ class Committer:
         if self.parent is not None:
             line = line_from(self.place, line, self.parent)
         names = parsed_names((str(name), *line))
-        return tuple(str(kept) for kept in self.keep.kept(names, self.place.tagged()))
+        kept = self.keep.kept(names, self.place.tagged(), self.place.number)
+        return tuple(str(name) for name in kept)
 
     def _check_own(self, found: Head | None) -> None:
         """Raises SupersededError where another holds the place."""

@@ -146,7 +146,8 @@ class CheckpointHistory:
         tagged = self.place.tagged()
         names = self.place.names()
         head = head_now(self.place)
-        kept = rule.kept(parsed_names(standing_line(self.place, head)), tagged)
+        line = parsed_names(standing_line(self.place, head))
+        kept = rule.kept(line, tagged, self.place.number)
         doomed = [name for name in names if name not in kept and name not in tagged]
         if kept:
             doomed = [name for name in doomed if name < kept[0] or self._is_whole(name)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -47,6 +48,14 @@ class Manifest:
     parent: str | None = None
     origin: Origin = Origin()
     labels: tuple[tuple[str, str], ...] = ()
+
+    def number(self, label: str) -> float | None:
+        """The finite number in a label; None where there is none."""
+        try:
+            number = float(dict(self.labels)[label])
+        except (KeyError, ValueError):
+            return None
+        return number if math.isfinite(number) else None
 
     @property
     def size_bytes(self) -> int:

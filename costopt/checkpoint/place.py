@@ -98,6 +98,18 @@ class CheckpointPlace:
             raise ValueError("the manifest is that of another checkpoint")
         return manifest
 
+    def number(self, name: CheckpointName, label: str) -> float | None:
+        """The finite number in a label of a checkpoint; None where it has none, or is not valid.
+
+        A store that refuses raises CheckpointError: what it holds may be the best there is.
+        """
+        with refusing():
+            data = self.store.get(f"{name}/{MANIFEST}")
+        try:
+            return None if data is None else Manifest.decode(data).number(label)
+        except ValueError:
+            return None
+
     def read(self, name: CheckpointName, part: Part) -> bytes:
         """The verified bytes of a part. Raises ValueError saying why they are not valid."""
         try:

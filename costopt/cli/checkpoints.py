@@ -24,6 +24,7 @@ COLUMNS = (
     Column("at", "Saved", moment),
     Column("size_gib", "GiB", number, right=True),
     Column("newest", "", lambda newest: "newest" if newest else ""),
+    Column("labels", "Labels"),
     Column("tags", "Tags"),
     Column("parent", "From", rank=1),
     Column("code_revision", "Code", rank=3, detail=True),
@@ -129,14 +130,27 @@ def branch(job: str, checkpoint: str, place: str, state_dir: Path) -> None:
 @click.option("--last", type=click.IntRange(min=1), default=3, help="Keep the newest so many.")
 @click.option("--every", type=click.IntRange(min=1), metavar="STEPS",
               help="Keep those at multiples of so many steps too.")  # fmt: skip
+@click.option("--best", type=click.IntRange(min=0), default=0,
+              help="Keep so many with the lowest --metric too.")  # fmt: skip
+@click.option("--metric", default="loss", show_default=True,
+              help="The label of checkpoints that --best goes by.")  # fmt: skip
 @click.option("--apply", is_flag=True, allow_from_autoenv=False,
               help="Remove them; without it, they are only listed.")  # fmt: skip
 @state_dir_option
-def prune(job: str, last: int, every: int | None, apply: bool, state_dir: Path) -> None:
+def prune(
+    job: str,
+    last: int,
+    every: int | None,
+    best: int,
+    metric: str,
+    apply: bool,
+    state_dir: Path,
+) -> None:
     """Remove checkpoints that are neither among the newest nor tagged, and what was cut short."""
     from costopt.checkpoint.keep import KeepRule
 
-    doomed = _history(job, state_dir).prune(KeepRule(last, every), apply=apply)
+    rule = KeepRule(last, every, best, metric)
+    doomed = _history(job, state_dir).prune(rule, apply=apply)
     for name in doomed:
         click.echo(name)
     if not doomed:
@@ -197,6 +211,7 @@ def _row(entry: HistoryEntry) -> dict[str, object]:
             "code_revision": manifest.origin.code_revision,
             "data_revision": manifest.origin.data_revision,
             "policy": manifest.origin.policy,
+            "labels": ", ".join(f"{name} {value}" for name, value in manifest.labels),
         }
     return row
 

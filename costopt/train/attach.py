@@ -11,6 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from costopt.agent.trainer_env import TrainerEnv
+from costopt.checkpoint.keep import KeepRule
 from costopt.domain.errors import CostoptError
 from costopt.train.cadence import Cadence
 from costopt.train.checkpointer import Checkpointer
@@ -52,14 +53,15 @@ def attach(
     collate: Callable[[list[Any]], Any] | None = None,
     checkpoint: str | Path | None = None,
     interval_s: float | None = None,
-    keep: int = 3,
+    keep: int | KeepRule = 3,
     clip_norm: float | None = None,
     rollback: Rollback | None = None,
 ) -> TrainingLoop:
     """Restore the newest valid checkpoint into what is given, and return the loop over it.
 
     ``scheduler`` is stepped once per step. ``checkpoint`` (a path or URL) and ``interval_s`` yield
-    to what the agent says; without either nothing is saved.
+    to what the agent says; without either nothing is saved. ``keep`` is as ``Checkpointer`` takes
+    it; checkpoints hold the loss that ``observe`` was told as the label "loss".
 
     Each step's ``global_batch`` samples are cut in ``virtual_shards``, fixed for the life of the
     job, and any number of processes up to that computes them. ``data`` is a map-style dataset,
@@ -158,7 +160,9 @@ def _guarantee(mode: Mode) -> Guarantee:
     return Guarantee([reason for reason in reasons if reason is not None])
 
 
-def _checkpointer(env: TrainerEnv, uri: str | Path | None, keep: int) -> Checkpointer | None:
+def _checkpointer(
+    env: TrainerEnv, uri: str | Path | None, keep: int | KeepRule
+) -> Checkpointer | None:
     chosen = env.checkpoint_uri or uri
     if chosen is None:
         return None

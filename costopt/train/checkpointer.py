@@ -65,7 +65,8 @@ class Checkpointer:
     process of its own, which a crash of this one does not end, writes it, and ``poll`` or ``wait``
     tell how that went.
 
-    ``keep`` says which checkpoints are kept, a number the newest so many. ``generation`` numbers
+    ``keep`` says which checkpoints are kept, a number the newest so many. ``labels`` of a save
+    stand in its manifest; a keep rule may go by one that is a number. ``generation`` numbers
     the incarnation of the job: one of a later generation, or a later one of the same that has
     claimed the place, supersedes this one, whose saves then fail. Restoring takes over a later
     generation that was at work before this process began; 0 takes over any. ``refused`` names what
@@ -169,11 +170,16 @@ class Checkpointer:
         return outcome
 
     def save_for_notice(
-        self, step: int, state: dict[str, Any], *, world_size: int = 1
+        self,
+        step: int,
+        state: dict[str, Any],
+        *,
+        world_size: int = 1,
+        labels: Mapping[str, str] | None = None,
     ) -> SavedCheckpoint | Kept:
         """As ``save``, but done as soon as a peer holds the snapshot: what is left of the upload
         goes on without this process, for as long as the node lives."""
-        ticket = self._queue.add(_state(step, state, world_size, None), overlap=False)
+        ticket = self._queue.add(_state(step, state, world_size, labels), overlap=False)
         outcome = self._queue.outcome_or_peer(ticket)
         if isinstance(outcome, SaveFailed):
             raise outcome.error

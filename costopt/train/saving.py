@@ -9,6 +9,7 @@ from typing import Any
 
 from costopt.agent.status import SavedCheckpoint
 from costopt.agent.stop_notice import StopNotice
+from costopt.checkpoint.keep import LOSS
 from costopt.checkpoint.near.tier import Kept, Tier
 from costopt.domain.errors import CheckpointError
 from costopt.train.cadence import Cadence
@@ -90,10 +91,14 @@ class Saving:
         """
         if self._checkpointer is None or self._group.rank != 0:
             return
-        began = time.monotonic()
+        began, state = time.monotonic(), self._capture()
         try:
             begun = self._checkpointer.begin(
-                step, self._capture(), world_size=self._group.size, overlap=self._overlap
+                step,
+                state,
+                world_size=self._group.size,
+                labels=_labels(state),
+                overlap=self._overlap,
             )
         except CheckpointError as error:
             self._fail(error)
@@ -184,7 +189,7 @@ class Saving:
         if late is not None:
             self._warn(f"{late}: a peer is to hold step {step}, else as much as can be is sent")
         try:
-            saved = save(step, state, world_size=self._group.size)
+            saved = save(step, state, world_size=self._group.size, labels=_labels(state))
         except CheckpointError as error:
             self._fail(error)
             return False
@@ -259,6 +264,12 @@ class Saving:
         self._cadence.failed()
         if self._failed_saves > FAILED_SAVES_ALLOWED:
             raise error
+
+
+def _labels(state: dict[str, Any]) -> dict[str, str]:
+    """What lists of checkpoints show, and keep rules go by."""
+    loss = state.get("loss")
+    return {} if loss is None else {LOSS: f"{loss:.6g}"}
 
 
 def _in_short(restored: Restored | None) -> tuple[str, str] | None:

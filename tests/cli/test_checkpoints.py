@@ -26,8 +26,9 @@ checkpoint: {uri: checkpoints, save: 10s}
 def folder(tmp_path: Path) -> Path:
     place = CheckpointPlace.open(str(tmp_path / "checkpoints"))
     committer = Committer(place, 1)
-    for step in (1, 2, 3):
-        committer.commit(Saving(step, 1, 0.0, {"state.bin": memoryview(b"weights")}))
+    for step, loss in ((1, "0.25"), (2, "0.5"), (3, "0.75")):
+        files = {"state.bin": memoryview(b"weights")}
+        committer.commit(Saving(step, 1, 0.0, files, (("loss", loss),)))
     return tmp_path
 
 
@@ -50,6 +51,7 @@ def test_list_names_the_newest_and_where_each_comes_from(folder: Path) -> None:
         (1, False),
     ]
     assert told["rows"][0]["parent"] == "step-000000002.1.0"
+    assert told["rows"][0]["labels"] == "loss 0.75"
 
 
 def test_verify_exits_with_1_and_says_what_is_wrong(folder: Path) -> None:
@@ -78,6 +80,14 @@ def test_tag_rollback_prune_and_branch(folder: Path) -> None:
     assert names(folder / "other") == [first]
     refused = asked("branch", place, first, folder / "other")
     assert (refused.exit_code, "holds checkpoints already" in refused.stderr) == (1, True)
+
+
+def test_the_best_are_not_pruned(folder: Path) -> None:
+    place = folder / "checkpoints"
+    first, second = (f"step-00000000{step}.1.0" for step in (1, 2))
+    assert asked("prune", place, "--last", "1", "--best", "1").stdout.split() == [second]
+    told = asked("prune", place, "--last", "1", "--best", "1", "--metric", "other")
+    assert told.stdout.split() == [second, first]
 
 
 def test_a_job_is_named_by_its_file(folder: Path) -> None:

@@ -6,12 +6,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from costopt.checkpoint.commit import Committer, Saving, SupersededError
 from costopt.checkpoint.history import CheckpointHistory
 from costopt.checkpoint.keep import KeepRule
+from costopt.checkpoint.name import CheckpointName
 from costopt.checkpoint.place import CheckpointPlace
 from costopt.domain.errors import CheckpointError
 from tests.object_stores import served_s3
@@ -43,9 +45,14 @@ def committer(uri: str, keep: KeepRule | None = None, **options: object) -> Comm
     )
 
 
-def commit(by: Committer, step: int) -> str:
+def commit(by: Committer, step: int, **labels: str) -> str:
     content = memoryview(bytes([step]) * 1000)
-    return str(by.commit(Saving(step, 1, 0.0, {"state.bin": content})).name)
+    saving = Saving(step, 1, 0.0, {"state.bin": content}, tuple(labels.items()))
+    return str(by.commit(saving).name)
+
+
+def by_name(uri: str) -> list[Any]:
+    return [entry for entry in CheckpointHistory.open(uri).list() if entry.manifest]
 
 
 def line(uri: str) -> list[str]:
@@ -64,6 +71,39 @@ def test_the_newest_milestones_and_tagged_are_kept(uri: str) -> None:
     assert [entry.is_newest for entry in listed] == [True, False, False, False]
     assert listed[-1].tags == ("baseline",)
     assert all(entry.in_line and entry.problem is None for entry in listed)
+
+
+def test_the_best_are_kept_by_a_number_in_a_label(uri: str) -> None:
+    by = committer(uri, KeepRule(1, best=2))
+    for step, loss in enumerate(("0.5", "nan", "0.2", "0.5", "much", "0.7", "-inf"), start=1):
+        commit(by, step, loss=loss)
+    commit(by, 8)
+    assert [CheckpointName.parse(name) for name in line(uri)] == [
+        CheckpointName(1, step, 0) for step in (8, 4, 3)
+    ]
+    # Who goes on from here knows it as well.
+    commit(Committer(by.place, 2, KeepRule(1, best=1)), 9, loss="0.3")
+    assert [entry.manifest.step for entry in by_name(uri)] == [9, 3]
+    history = CheckpointHistory.open(uri)
+    assert history.prune(KeepRule(1, best=1, metric="accuracy"), apply=False) == (
+        "step-000000003.1.0",
+    )
+
+
+def test_a_store_that_does_not_answer_costs_no_best_checkpoint(tmp_path: Path) -> None:
+    by = committer(str(tmp_path), KeepRule(1, best=1))
+    best = commit(by, 1, loss="0.1")
+    commit(by, 2, loss="0.4")
+    manifest = tmp_path / best / "manifest.json"
+    content = manifest.read_bytes()
+    manifest.unlink()
+    manifest.mkdir()
+    with pytest.raises(CheckpointError):
+        commit(by, 3, loss="0.5")
+    manifest.rmdir()
+    manifest.write_bytes(content)
+    commit(by, 4, loss="0.6")
+    assert line(str(tmp_path)) == ["step-000000004.1.0", best]
 
 
 def test_damage_is_found_by_reading_all_of_it(uri: str) -> None:

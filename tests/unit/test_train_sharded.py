@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from costopt.checkpoint.history import CheckpointHistory
 from costopt.domain.errors import CostoptError
 from costopt.train import Rollback, TrainingLoop, attach
 from tests.train_gang import STEPS, Nursery, result
@@ -80,6 +81,14 @@ def test_a_run_that_is_cut_short_resumes_exactly(tmp_path: Path) -> None:
     assert torch.equal(second.weights(), whole.weights())
     assert second.losses == whole.losses[second.steps[0] :]
     assert second.loop.guarantee == "exact"
+
+
+def test_a_checkpoint_is_labelled_with_the_loss_of_its_step(tmp_path: Path) -> None:
+    run = Run(checkpoint=tmp_path)
+    run.train()
+    (newest, *_) = CheckpointHistory.open(str(tmp_path)).list()
+    assert newest.manifest is not None
+    assert newest.manifest.number("loss") == pytest.approx(run.losses[-1])
 
 
 def test_what_changed_since_the_checkpoint_is_said_and_remembered(tmp_path: Path) -> None:
