@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
 
-.PHONY: demo test check bench soak audit format clean
+.PHONY: demo test check bench soak checkov audit format clean
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -37,7 +37,12 @@ soak: $(VENV)/.dev  ## 100,000 made-up markets, 10,000 kills while saving, 1,000
 	COSTOPT_KILLS=10000 $(BIN)/python -m pytest tests/faults/test_checkpoint_kill.py
 	COSTOPT_ELASTIC_EVENTS=1000 $(BIN)/python -m pytest tests/faults/test_train_torture.py
 	COSTOPT_DAEMON_KILLS=1000 $(BIN)/python -m pytest -s tests/faults/test_daemon_torture.py
-	COSTOPT_TERRAFORM_COMPLETE=1 $(BIN)/python -m pytest tests/terraform/test_aws_complete.py
+
+checkov: $(VENV)/.dev  ## the Terraform modules with checkov, in an environment of its own
+	$(PYTHON) -m venv $(VENV)/checkov
+	$(VENV)/checkov/bin/pip install --quiet uv
+	$(VENV)/checkov/bin/uv pip install --quiet --python $(VENV)/checkov/bin/python checkov==3.2.533
+	COSTOPT_CHECKOV=$(VENV)/checkov/bin/checkov $(BIN)/python -m pytest tests/terraform/test_modules.py -k checkov
 
 audit: $(VENV)/.dev  ## known vulnerabilities of the pinned dependencies; asks the index, which must know them
 	$(PYTHON) -m venv $(VENV)/audit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from tests.terraform.bucket_policies import BucketPolicies
 from tests.terraform.file_backups import FileBackups
 from tests.terraform.workspace import Workspace, missing
 
-WANTED = "COSTOPT_TERRAFORM_COMPLETE"
 PLACE = "examples/aws-complete"
 WEST = """
 provider "aws" {
@@ -26,11 +24,8 @@ provider "aws" {
 """
 pytestmark = [
     pytest.mark.skipif(missing() is not None, reason=str(missing())),
-    pytest.mark.skipif(
-        WANTED not in os.environ,
-        reason=f"takes minutes: set {WANTED} to apply the complete example",
-    ),
-    pytest.mark.xdist_group("terraform"),
+    # Its minutes are spent waiting, so it may run beside the minimal example.
+    pytest.mark.xdist_group("terraform-complete"),
 ]
 
 
@@ -57,6 +52,7 @@ def test_the_complete_example_comes_and_goes(tmp_path: Path) -> None:
         (tmp_path / "account.yaml").write_text(told["account_document"])
         account = load_account(str(tmp_path / "account.yaml"))
         assert account.owner == "research"
+        assert set(told["job_role_arns"]) == {"finetune"}
         assert account.guards.max_usd_per_month == 2000
         options: Any = account.providers["aws"]
         assert options["regions"] == ["us-east-1", "us-west-2"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,7 +13,8 @@ import hcl2
 import pytest
 import yaml
 
-from costopt_gcp.roles import DAEMON, STORE
+from costopt_gcp.enabled_apis import NEEDED, USEFUL
+from costopt_gcp.roles import ACCOUNT, BUCKET, PROJECT, STORE
 from tests.terraform.readme import MODULES, blocks, generated
 from tests.terraform.workspace import SOURCE, Workspace, missing
 
@@ -20,6 +22,11 @@ EXAMPLES = ("aws-minimal", "aws-complete", "gcp-minimal", "gcp-complete")
 needs_provider = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 needs_terraform = pytest.mark.skipif(
     shutil.which("terraform") is None, reason="terraform is not installed: nothing was rendered"
+)
+CHECKOV = os.environ.get("COSTOPT_CHECKOV") or shutil.which("checkov")
+needs_checkov = pytest.mark.skipif(
+    CHECKOV is None,
+    reason="checkov is not on the path: neither module was checked with it; `make checkov` does",
 )
 group = pytest.mark.xdist_group("terraform-modules")
 
@@ -52,6 +59,14 @@ def test_variables_and_what_follows_from_them(workspace: Workspace) -> None:
     assert "0 failed" in said
 
 
+@needs_checkov
+def test_checkov_finds_nothing_but_what_is_justified_in_place() -> None:
+    flags = ("--framework", "terraform", "--skip-download", "--compact", "--quiet")
+    done = subprocess.run([str(CHECKOV), "-d", str(SOURCE), *flags], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Passed checks: " in done.stdout
+
+
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.tf")), ids=lambda p: str(p.parent.name))
 def test_files_are_read_by_another_parser(path: Path) -> None:
     with path.open(encoding="utf-8") as file:
@@ -67,6 +82,17 @@ def test_variables_are_typed_and_described_and_so_are_outputs(place: str) -> Non
         assert "description" in body, name
 
 
+@pytest.mark.parametrize("place", [*MODULES, *(f"examples/{each}" for each in EXAMPLES)])
+def test_nothing_is_asked_for_that_is_not_used(place: str) -> None:
+    folder = SOURCE / place
+    texts = {path.name: path.read_text("utf-8") for path in folder.glob("*.tf")}
+    elsewhere = "".join(text for name, text in texts.items() if name != "variables.tf")
+    for name in blocks(folder, "variable"):
+        assert re.search(rf"\bvar\.{name}\b", elsewhere), name
+    for name in _locals(*sorted(folder.glob("*.tf"))):
+        assert re.search(rf"\blocal\.{name}\b", elsewhere), name
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_readmes_tell_every_input_and_output(module: str) -> None:
     text = (SOURCE / module / "README.md").read_text(encoding="utf-8")
@@ -80,9 +106,16 @@ def test_scripts_parse(script: Path) -> None:
 
 def test_gcp_roles_have_the_permissions_that_the_adapter_names() -> None:
     said = _locals(SOURCE / "modules/gcp/roles.tf")
-    assert _list(said["store_permissions"]) == list(STORE)
-    daemon = [*_list(said["daemon_permissions"]), *_list(said["act_as_permissions"])]
-    assert sorted(daemon) == sorted(DAEMON)
+    store, find = _list(said["store_permissions"]), _list(said["find_permissions"])
+    assert store == list(STORE)
+    assert sorted([*store, *find]) == sorted(BUCKET)
+    assert _list(said["daemon_permissions"]) == list(PROJECT)
+    assert _list(said["act_as_permissions"]) == list(ACCOUNT)
+
+
+def test_gcp_enables_the_apis_that_the_adapter_asks() -> None:
+    enabled = (SOURCE / "modules/gcp/main.tf").read_text(encoding="utf-8")
+    assert all(f'"{name}"' in enabled for name in (*NEEDED, *USEFUL))
 
 
 @needs_terraform
@@ -142,9 +175,13 @@ def _rendered(workspace: Workspace, template: str, variables: str) -> str:
     return base64.b64decode(done.stdout.strip().strip('"')).decode()
 
 
-def _locals(path: Path) -> dict[str, Any]:
-    with path.open(encoding="utf-8") as file:
-        return {key: value for block in hcl2.load(file)["locals"] for key, value in block.items()}
+def _locals(*paths: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for path in paths:
+        with path.open(encoding="utf-8") as file:
+            for block in hcl2.load(file).get("locals", ()):
+                found |= {name: value for name, value in block.items() if not name.startswith("__")}
+    return found
 
 
 def _list(values: list[str]) -> list[str]:

@@ -2,6 +2,7 @@
 # from Compute Engine's operations.
 
 resource "google_pubsub_topic" "preemptions" {
+  #checkov:skip=CKV_GCP_83:encrypted with Google's key; one of the customer's must be kept and granted
   project                    = var.project
   name                       = "${var.name}-preemptions"
   labels                     = local.labels

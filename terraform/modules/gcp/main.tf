@@ -10,12 +10,15 @@ locals {
 resource "google_project_service" "needed" {
   for_each = toset(concat(
     [
+      "cloudbilling.googleapis.com",
+      "cloudresourcemanager.googleapis.com",
       "compute.googleapis.com",
       "iam.googleapis.com",
       "logging.googleapis.com",
       "monitoring.googleapis.com",
       "pubsub.googleapis.com",
       "secretmanager.googleapis.com",
+      "serviceusage.googleapis.com",
       "storage.googleapis.com",
     ],
     local.vm ? [] : ["run.googleapis.com"],

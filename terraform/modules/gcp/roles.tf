@@ -32,12 +32,21 @@ locals {
     "compute.networks.use",
     "compute.networks.useExternalIp",
     "compute.projects.get",
+    "compute.regionOperations.get",
     "compute.regions.get",
+    "compute.resourcePolicies.create",
+    "compute.resourcePolicies.delete",
+    "compute.resourcePolicies.list",
+    "compute.resourcePolicies.use",
     "compute.subnetworks.use",
     "compute.subnetworks.useExternalIp",
     "compute.zoneOperations.get",
     "compute.zoneOperations.list",
+    "serviceusage.services.get",
   ]
+
+  # On the bucket.
+  find_permissions = ["storage.buckets.get"]
 
   # On the nodes' account alone.
   act_as_permissions = ["iam.serviceAccounts.actAs"]
@@ -77,6 +86,14 @@ resource "google_project_iam_custom_role" "store" {
   permissions = local.store_permissions
 }
 
+resource "google_project_iam_custom_role" "find" {
+  project     = var.project
+  role_id     = "${local.role_id}_find"
+  title       = "${var.name} finds its store"
+  description = "Granted on the store's bucket alone"
+  permissions = local.find_permissions
+}
+
 resource "google_project_iam_custom_role" "act_as" {
   project     = var.project
   role_id     = "${local.role_id}_act_as"
@@ -106,6 +123,12 @@ resource "google_service_account_iam_member" "daemon" {
 resource "google_storage_bucket_iam_member" "daemon" {
   bucket = google_storage_bucket.store.name
   role   = google_project_iam_custom_role.store.id
+  member = google_service_account.daemon.member
+}
+
+resource "google_storage_bucket_iam_member" "daemon_find" {
+  bucket = google_storage_bucket.store.name
+  role   = google_project_iam_custom_role.find.id
   member = google_service_account.daemon.member
 }
 
