@@ -7,7 +7,7 @@ again under the same key. Until the late answer has come, further calls fail at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NoAnswerYet
 from datetime import datetime
@@ -17,6 +17,7 @@ from costopt.daemon.price_cache import PriceCache
 from costopt.domain.bill import NodeBill
 from costopt.domain.errors import ProviderUnavailableError
 from costopt.domain.fleet import LaunchRequest, Node
+from costopt.domain.forgetful import Forgetful
 from costopt.domain.market import Interruption, Offer
 from costopt.domain.partial import PartlySilent
 from costopt.domain.ports import BillSource, Provider
@@ -121,19 +122,21 @@ class _Parted(PatientProvider):
         return cast("PartlySilent", self._raw).complaints()
 
 
-class _BillingParted(_Billing, _Parted):
-    """Of a provider that is both."""
+class _Reminded(PatientProvider):
+    """Of a provider that has to be reminded of nodes."""
+
+    def remind(self, nodes: Iterable[Node]) -> None:
+        """As the provider's, which asks nobody for it."""
+        cast("Forgetful", self._raw).remind(nodes)
+
+
+KINDS = ((BillSource, _Billing), (PartlySilent, _Parted), (Forgetful, _Reminded))
 
 
 def patient(
     raw: Provider, answer_s: float, may_act: Callable[[], None], prices: PriceCache | None = None
 ) -> PatientProvider:
     """The provider with patience, able to do what it is able to do."""
-    kinds = {
-        (False, False): PatientProvider,
-        (True, False): _Billing,
-        (False, True): _Parted,
-        (True, True): _BillingParted,
-    }
-    kind = kinds[isinstance(raw, BillSource), isinstance(raw, PartlySilent)]
-    return kind(raw, answer_s, may_act, prices)
+    kinds = tuple(kind for port, kind in KINDS if isinstance(raw, port))
+    able: type[PatientProvider] = type("AblePatientProvider", (*kinds, PatientProvider), {})
+    return able(raw, answer_s, may_act, prices)

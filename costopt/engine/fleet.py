@@ -15,6 +15,7 @@ from costopt.domain.events import (
     NodeReturned,
 )
 from costopt.domain.fleet import EndCause, Node, NodeState
+from costopt.domain.forgetful import Forgetful
 from costopt.domain.market import Interruption, Pool
 from costopt.domain.partial import PartlySilent
 from costopt.domain.ports import Provider
@@ -61,6 +62,8 @@ class Fleet:
         """
         living: list[Node] = []
         for provider in self._world.providers:
+            if isinstance(provider, Forgetful):
+                provider.remind(self._known(provider))
             try:
                 listed = provider.nodes(self._settings.owner)
                 notices = provider.notices(self._settings.owner)

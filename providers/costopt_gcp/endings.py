@@ -52,9 +52,14 @@ class Endings:
         self.silent: Mapping[str, ProviderError] = {}
         """The zones that did not answer the last time, and what went wrong."""
 
-    def look(self, zones: Iterable[str], now: datetime) -> None:
-        """Take in what the zones tell. One that does not answer is in ``silent``."""
-        answers = fan_out(zones, lambda zone: self._look(zone, now))
+    def look(self, zones: Iterable[str], now: datetime, since: datetime | None = None) -> None:
+        """Take in what the zones tell of the last hours, and from ``since`` on.
+
+        One that does not answer is in ``silent``.
+        """
+        begin = now - LOOK_BACK
+        begin = begin if since is None else min(begin, since)
+        answers = fan_out(zones, lambda zone: self._look(zone, begin))
         self.silent = {z: told for z, told in answers.items() if isinstance(told, ProviderError)}
 
     def of(self, node_id: str) -> Ending | None:
@@ -87,8 +92,8 @@ class Endings:
             return None
         return Interruption(node.node_id, node.pool, noticed_at, noticed_at + self._notice)
 
-    def _look(self, zone: str, now: datetime) -> None:
-        for operation in self._operations.newest(zone, KINDS, now - LOOK_BACK):
+    def _look(self, zone: str, since: datetime) -> None:
+        for operation in self._operations.newest(zone, KINDS, since):
             began_at, name = time_of(operation.insert_time), last(operation.target_link)
             if began_at is None or operation.error.errors:
                 continue

@@ -71,7 +71,8 @@ class Listing:
         """Take down how nodes that are not listed any more ended, where that can be found out."""
         if not missing:
             return
-        self._endings.look({node.pool.zone for node in missing}, now)
+        oldest_at = min(node.launched_at for node in missing)
+        self._endings.look({node.pool.zone for node in missing}, now, oldest_at)
         for node in missing:
             if node.pool.zone not in self._endings.silent:
                 self._book.gone(node, self._endings.of(node.node_id), now)

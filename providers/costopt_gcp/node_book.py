@@ -24,12 +24,19 @@ class NodeBook:
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
+        self._end_known_at: dict[str, datetime] = {}
         self._lock = RLock()
 
     def see(self, nodes: Iterable[Node], now: datetime) -> tuple[Node, ...]:
         """Take these down."""
         with self._lock:
             return tuple(self._see(node, now) for node in nodes)
+
+    def remember(self, nodes: Iterable[Node]) -> None:
+        """Take down those that were never seen, as living: others are known better."""
+        with self._lock:
+            for node in nodes:
+                self._nodes.setdefault(node.node_id, node)
 
     def missing(self, owner: str, listed: Collection[str], silent: Collection[str]) -> list[Node]:
         """The owner's living nodes that were not listed, but for those of ``silent`` regions."""
@@ -58,11 +65,11 @@ class NodeBook:
             )
 
     def forget(self, now: datetime) -> None:
-        """Let go of those that ended long ago."""
+        """Let go of those whose end has been known for long."""
         with self._lock:
-            for node in list(self._nodes.values()):
-                if node.ended_at is not None and now - node.ended_at > KEEP_ENDED:
-                    del self._nodes[node.node_id]
+            for node_id, known_at in list(self._end_known_at.items()):
+                if now - known_at > KEEP_ENDED:
+                    del self._nodes[node_id], self._end_known_at[node_id]
 
     def known(self, owner: str) -> tuple[Node, ...]:
         """The owner's nodes by launch."""
@@ -85,5 +92,9 @@ class NodeBook:
             return before
         if not node.state.alive and node.ended_at is None:
             node = replace(node, ended_at=now)
+        if node.state.alive:
+            self._end_known_at.pop(node.node_id, None)
+        else:
+            self._end_known_at.setdefault(node.node_id, now)
         self._nodes[node.node_id] = node
         return node

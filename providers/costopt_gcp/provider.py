@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from costopt.domain.bill import NodeBill
@@ -107,9 +107,13 @@ class GcpProvider:
         """Every node with this owner label; ended ones for two hours.
 
         Those of a zone that does not answer are as they were seen last, or missing. One that ended
-        before this controller began is not known of.
+        before this controller began is known of if it was reminded of it.
         """
         return self._listing.nodes(owner, self._clock.now())
+
+    def remind(self, nodes: Iterable[Node]) -> None:
+        """Nodes that may have ended while no controller ran: the zones' operations tell how."""
+        self._book.remember(nodes)
 
     def notices(self, owner: str) -> tuple[Interruption, ...]:
         """Preemptions that the zones' operations tell of and that have not struck."""

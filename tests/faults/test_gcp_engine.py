@@ -12,7 +12,7 @@ from costopt.domain.ports import RecordedEvent
 from costopt.domain.view import Target
 from costopt.ledger.memory import MemoryLedger
 from costopt.session.orphans import find_orphans
-from tests.gcp.account import ELSEWHERE, SPOT, NewAccount
+from tests.gcp.account import ELSEWHERE, REGION, SPOT, TYPE, NewAccount
 from tests.gcp.faults import Fault, drop, drop_after, fail, throttle, unauthorized
 from tests.gcp.scene import GcpScene
 
@@ -80,6 +80,58 @@ def test_a_preempted_node_is_noticed_replaced_and_billed_to_its_strike(
         strikes_at,
     )
     _check(scene, 2)
+
+
+def _spent_micros(scene: GcpScene) -> int:
+    """What the ledger says that the job's nodes cost until now."""
+    rows = scene.engine.journal.accounts["job"].intervals(scene.project.clock.now())
+    return sum(row.usd_micros for row in rows)
+
+
+@pytest.mark.parametrize("how", ["preempted", "deleted"])
+@pytest.mark.parametrize("hours", [1, 30])
+def test_what_ended_while_no_controller_ran_is_billed_to_its_true_end(
+    project: NewAccount, how: str, hours: int
+) -> None:
+    """Google lists a deleted instance no more; its zone's operations still tell when it ended."""
+    scene = GcpScene(project, Target(SPOT, 1))
+    scene.go(10)
+    (name,) = project.cloud.instances.alive()
+    began_at = scene.engine.journal.records["job"].live[name].launched_at
+    project.clock.sleep(1200)
+    dearer_at = project.clock.now()
+    project.cloud.price(REGION, TYPE, 0.5, dearer_at)
+    project.clock.sleep(2400)
+    if how == "preempted":
+        ended_at, cause = project.cloud.interrupt(name), EndCause.INTERRUPTED
+    else:
+        project.connect().terminate(name)
+        ended_at, cause = project.clock.now(), EndCause.RELEASED
+    project.clock.sleep(hours * 3600)
+    scene.targets = ()
+    scene.restart()
+    scene.go(15)
+    (ended,) = scene.events(NodeEnded)
+    assert (ended.node_id, ended.ended_at, ended.cause) == (name, ended_at, cause)
+    assert not project.cloud.instances.alive()
+    billed = (dearer_at - began_at).total_seconds() / 3600 * 0.25
+    billed += (ended_at - dearer_at).total_seconds() / 3600 * 0.5
+    assert _spent_micros(scene) == pytest.approx(billed * 1_000_000, abs=1)
+
+
+def test_a_zone_whose_operations_are_silent_ends_nothing(project: NewAccount) -> None:
+    scene = GcpScene(project, Target(SPOT, 1))
+    scene.go(10)
+    strikes_at = project.cloud.interrupt(min(scene.live()))
+    project.clock.sleep(3600)
+    project.cloud.faults.on("zoneOperations.list", fail, times=None)
+    scene.restart()
+    scene.go(10)
+    assert not scene.events(NodeEnded)
+    project.cloud.faults.reset()
+    scene.go(2)
+    (ended,) = scene.events(NodeEnded)
+    assert ended.ended_at == strikes_at
 
 
 class Crash(BaseException):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from threading import Event
 
@@ -14,6 +14,7 @@ from costopt.daemon.price_cache import PriceCache
 from costopt.domain.bill import NodeBill
 from costopt.domain.errors import LeadershipLostError, NoCapacityError, ProviderUnavailableError
 from costopt.domain.fleet import LaunchRequest, Node
+from costopt.domain.forgetful import Forgetful
 from costopt.domain.partial import PartlySilent
 from costopt.domain.ports import BillSource
 from costopt.engine.clock import VirtualClock
@@ -38,6 +39,9 @@ class SlowCloud(FaultyCloud):
 class BillingCloud(FaultyCloud):
     def bill(self, node: Node) -> NodeBill | None:
         return None
+
+    def remind(self, nodes: Iterable[Node]) -> None:
+        self.reminded = tuple(nodes)
 
 
 @pytest.fixture
@@ -94,10 +98,14 @@ def test_who_may_not_act_asks_for_nothing(cloud: SlowCloud) -> None:
 
 
 def test_it_can_do_what_the_provider_can(cloud: SlowCloud) -> None:
-    assert not isinstance(_patient(cloud), BillSource | PartlySilent)
+    assert not isinstance(_patient(cloud), BillSource | PartlySilent | Forgetful)
     billing = BillingCloud(VirtualClock(T0), [always(SPOT_A, 3, 1.0)], 0.0)
     assert isinstance(_patient(billing), BillSource)
     assert not isinstance(_patient(billing), PartlySilent)
+    forgetful = _patient(billing)
+    assert isinstance(forgetful, Forgetful)
+    forgetful.remind(nodes := billing.launch(REQUEST))
+    assert billing.reminded == nodes != ()
 
 
 def test_prices_that_are_not_told_anew_grow_old(cloud: SlowCloud) -> None:
