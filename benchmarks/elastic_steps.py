@@ -84,8 +84,9 @@ class Pauses:
     def figures(self) -> Iterator[Figure]:
         """Median and worst of those that recovered, and how many did not."""
         for event, seconds in self._seconds.items():
-            yield f"{self._who}: {event}, median", median(seconds), "s"
-            yield f"{self._who}: {event}, worst of {len(seconds)}", max(seconds), "s"
+            yield f"{self._who}: {event}", median(seconds), "s"
+            if len(seconds) > 1:
+                yield f"{self._who}: {event}, worst of {len(seconds)}", max(seconds), "s"
         for event, times in self._failed.items():
             yield f"{self._who}: {event}, did not recover within {LIMIT_S:g} s", times, "times"
 
