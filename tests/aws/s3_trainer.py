@@ -43,6 +43,7 @@ def main(steps: int, pace_s: float) -> None:
             store.put(name, b"{}")
             saved = SavedCheckpoint(name, float(step), env.checkpoint_uri, time.time(), 2, 0.01)
             saves = (*saves, saved)
+            print(f"saved {name}", flush=True)  # noqa: T201 - what its log holds
         if stops:
             tell(TrainerState.STOPPED)
             return

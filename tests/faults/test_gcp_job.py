@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from costopt.daemon.logs import StoreLogs
 from costopt.domain import events as ev
 from costopt.domain.fleet import EndCause
 from costopt.ledger.sqlite import open_ledger
@@ -170,3 +171,6 @@ def test_a_job_finishes_through_a_preemption_and_a_killed_controller(run: Run) -
     (finished,) = run.of(ev.JobFinished)
     assert finished.units == STEPS
     assert run.saves()[-1] == f"step-{STEPS:06d}"
+    logs = StoreLogs(open_store("gs://runs/costopt"))
+    printed = "".join(logs.read("tiny", node_id, 0).text for node_id in launched)
+    assert printed.splitlines() == [f"saved {save}" for save in run.saves()]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from costopt.agent.node_log import LogEnd, NodeLog
 from costopt.daemon.account_site import Payloads, account_site
 from costopt.daemon.logs import PIECE_BYTES, FolderLogs
 from costopt.daemon.readiness import Readiness
@@ -15,6 +16,7 @@ from costopt.domain.errors import SpecError, StoreError
 from costopt.domain.job import Job
 from costopt.domain.payload import Payload, StoredFile
 from costopt.session.account_cloud import AccountCloud
+from costopt.store.folder import FileStore
 from costopt_aws.bootstrap import NodeOptions
 from tests.engine_fixtures import task
 
@@ -30,6 +32,15 @@ def test_an_adapter_sees_what_was_uploaded_after_it_was_connected() -> None:
 def test_an_account_without_a_store_is_refused() -> None:
     with pytest.raises(SpecError, match="names no store"):
         account_site(AccountCloud(Account()))
+
+
+def test_logs_of_an_accounts_nodes_are_read_in_its_store(tmp_path: Path) -> None:
+    account = Account(store=str(tmp_path), providers={"aws": {"regions": ["us-east-1"]}})
+    site = account_site(AccountCloud(account))
+    NodeLog(FileStore(tmp_path), "job", "i-1").append(LogEnd(), b"step 1\n", 1, 7)
+    assert site.logs.read("job", "i-1", 0).text == "step 1\n"
+    for provider in site.providers:
+        provider.close()
 
 
 def test_a_job_is_ready_once_its_files_are_there() -> None:
