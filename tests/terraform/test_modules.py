@@ -15,7 +15,7 @@ import yaml
 
 from costopt_gcp.enabled_apis import NEEDED, USEFUL
 from costopt_gcp.roles import ACCOUNT, BUCKET, PROJECT, STORE
-from tests.terraform.readme import MODULES, blocks, generated
+from tests.terraform.readme import MODULES, PAGES, blocks, generated
 from tests.terraform.workspace import SOURCE, Workspace, missing
 
 EXAMPLES = ("aws-minimal", "aws-complete", "gcp-minimal", "gcp-complete")
@@ -93,10 +93,10 @@ def test_nothing_is_asked_for_that_is_not_used(place: str) -> None:
         assert re.search(rf"\blocal\.{name}\b", elsewhere), name
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_readmes_tell_every_input_and_output(module: str) -> None:
-    text = (SOURCE / module / "README.md").read_text(encoding="utf-8")
-    assert generated(SOURCE / module) in text, "run python -m tests.terraform.readme"
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.parent.name))
+def test_readmes_tell_every_input_output_and_price(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert generated(page) in text, "run python -m tests.terraform.readme"
 
 
 @pytest.mark.parametrize("script", sorted(SOURCE.rglob("*.sh")), ids=lambda p: p.parts[-3])

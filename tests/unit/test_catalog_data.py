@@ -24,6 +24,7 @@ TABLES = (
     "spot_quotes",
     "transfer_prices",
     "power_caps",
+    "upkeep",
 )
 KEYS = {
     "instance_types": ("provider", "instance_type"),
@@ -32,6 +33,7 @@ KEYS = {
     "spot_quotes": ("provider", "region", "instance_type"),
     "transfer_prices": ("from", "to"),
     "power_caps": ("gpu_model", "cap_w"),
+    "upkeep": ("provider", "setup", "part"),
 }
 SEEN_AT = datetime(2025, 6, 28, tzinfo=UTC)
 
