@@ -15,6 +15,8 @@ MOST_BYTES = 64 << 20
 """Of one node; beyond it only the last ``TAIL_BYTES`` before each notice and end are kept."""
 TAIL_BYTES = 64 << 10
 NOTE_BYTES = 1 << 10
+MOST_LINE_BYTES = 4 << 10
+"""A longer line, as progress bars make it, is cut where it is."""
 FULL = f"\n[costopt: of what follows only the end is kept: there are {MOST_BYTES >> 20} MiB]\n"
 
 
@@ -119,5 +121,5 @@ def _newest(fresh: list[_Fresh], most_bytes: int) -> bytes:
             data += file.read(part.until - begin)
     if not skipped:
         return data
-    line = data.find(b"\n") + 1
+    line = data.find(b"\n", 0, MOST_LINE_BYTES) + 1
     return f"\n[costopt: {skipped + line:,} bytes are left out here]\n".encode() + data[line:]

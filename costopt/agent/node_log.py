@@ -55,9 +55,10 @@ class NodeLog:
         """What is kept from byte ``after`` on, and where it begins: later, where the store has lost
         what stood before."""
         pieces = self._pieces(max(0, after - MOST_PIECE_BYTES))
-        before = [piece for piece in pieces if piece[0].offset <= after][-1:]
-        wanted = before + [p for p in pieces if after < p[0].offset < after + most_bytes]
-        wanted = wanted or pieces[:1]
+        before = [piece for piece in pieces if piece[0].offset <= after]
+        behind = pieces[len(before) :]
+        near = [piece for piece in behind if piece[0].offset < after + most_bytes]
+        wanted = before[-1:] + (near or behind[:1])
         with ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="log") as pool:
             found = pool.map(self._store.get, [key for _, key in wanted])
             begin, data = after, b""

@@ -224,6 +224,24 @@ def test_what_the_bucket_has_cleared_is_told(failing: Node) -> None:
     assert failing.told() == "[costopt: 8 bytes are no longer in the store]\nthree\n"
 
 
+def test_a_gap_wider_than_what_is_read_at_once_is_no_end(
+    failing: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for text in ("one\n", "two\n" * 9, "three\n"):
+        failing.kept(text)
+    failing.store.delete(failing.store.keys("jobs/job/logs/")[1])
+    monkeypatch.setattr(logs, "PIECE_BYTES", 8)
+    assert failing.told() == "one\n[costopt: 36 bytes are no longer in the store]\nthree\n"
+
+
+def test_a_flood_without_lines_keeps_its_end(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_upload, "MOST_PIECE_BYTES", log_upload.NOTE_BYTES + 10_000)
+    node.kept("\r".join(f"{number:9d}" for number in range(2000)) + "\n")
+    note, _, end = node.told().lstrip().partition("\n")
+    assert note == "[costopt: 10,000 bytes are left out here]"
+    assert end.endswith("     1998\r     1999\n")
+
+
 def test_who_follows_reads_no_old_piece_again(failing: Node) -> None:
     store = failing.store
     assert isinstance(store, Failing)
