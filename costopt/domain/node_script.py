@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict
-from types import ModuleType
 
 from costopt.domain import node_start
 from costopt.domain.payload import Payload
@@ -15,7 +15,6 @@ from costopt.domain.payload import Payload
 
 def node_script(
     payload: Payload,
-    part: ModuleType,
     cloud: type[node_start.Cloud],
     store: Mapping[str, str],
     *,
@@ -25,7 +24,7 @@ def node_script(
 ) -> str:
     """The script for nodes of the payload's job: the same text for the same arguments, no secrets.
 
-    ``part`` is the module of ``cloud``; like ``node_start`` it imports nothing but the standard
+    The module of ``cloud`` goes with it; like ``node_start`` it imports nothing but the standard
     library and ``node_start`` itself. ``cloud`` gets a mapping with the keys job, store, wheel,
     bundle, requirements, root, pythons and those of ``more``.
     """
@@ -40,7 +39,8 @@ def node_script(
         **(more or {}),
     }
     call = f"start({cloud.__name__}, json.loads({json.dumps(config, sort_keys=True)!r}))\n"
-    texts = "\n".join(_standing_alone(inspect.getsource(each)) for each in (node_start, part))
+    parts = (node_start, sys.modules[cloud.__module__])
+    texts = "\n".join(_standing_alone(inspect.getsource(part)) for part in parts)
     return f"#!/usr/bin/env python3\nfrom __future__ import annotations\n{texts}\n{call}"
 
 

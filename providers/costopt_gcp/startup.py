@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 from costopt.domain.errors import BadRequestError
 from costopt.domain.node_script import node_script
 from costopt.domain.payload import Payload
-from costopt_gcp import node_start
+from costopt_gcp.node_start import ComputeEngine
 
 ROOT = "/opt/costopt"
 STORAGE = "https://storage.googleapis.com"
@@ -32,8 +32,7 @@ def startup_script(
     """
     return node_script(
         payload,
-        node_start,
-        node_start.ComputeEngine,
+        ComputeEngine,
         _store(payload.store),
         root=root,
         pythons=pythons,
