@@ -21,8 +21,9 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
+FOLDERS = ("docs", "examples", "terraform")
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")], key=str
+    [*ROOT.glob("*.md"), *(p for name in FOLDERS for p in ROOT.glob(f"{name}/**/*.md"))], key=str
 )
 COPIED = ("examples", "policies", "benchmarks")
 ELSEWHERE = ("make ", "git ", "pip ", "python -m venv ", "python3 -m venv ", "cd ")

@@ -72,11 +72,11 @@ output "shell" {
   description = "How to talk to the daemon."
   value = !var.remote_commands ? null : local.fargate ? join(" ", [
     "aws ecs execute-command --region ${local.region} --cluster ${var.name} --container daemon --interactive",
-    "--task $(aws ecs list-tasks --region ${local.region} --cluster ${var.name} --query taskArns[0] --output text)",
+    "--task $(aws ecs list-tasks --region ${local.region} --cluster ${var.name} --query 'taskArns[0]' --output text)",
     "--command 'costopt list'",
     ]) : join(" ", [
     "aws ssm start-session --region ${local.region} --target $(aws ec2 describe-instances --region ${local.region}",
     "--filters Name=tag:Name,Values=${var.name}-daemon Name=instance-state-name,Values=running",
-    "--query Reservations[0].Instances[0].InstanceId --output text)",
+    "--query 'Reservations[0].Instances[0].InstanceId' --output text)",
   ])
 }
