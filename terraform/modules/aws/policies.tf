@@ -91,7 +91,6 @@ locals {
           Action = [
             "ce:GetCostAndUsage",
             "ec2:DescribeAvailabilityZones",
-            "ec2:DescribeCapacityBlockOfferings",
             "ec2:DescribeCapacityReservations",
             "ec2:DescribeImages",
             "ec2:DescribeInstanceTypeOfferings",

@@ -79,6 +79,23 @@ resource "google_compute_disk_resource_policy_attachment" "backups" {
   zone    = local.zone
 }
 
+locals {
+  machine_start = !local.vm ? "" : templatefile("${path.module}/files/cloud-init.yaml.tftpl", {
+    command     = [for word in local.command : replace(replace(word, "%", "%%"), "$", "$$")]
+    environment = local.environment
+    image       = var.image
+    run_dir     = local.run_dir
+    secret      = local.postgres ? google_secret_manager_secret.password[0].id : ""
+    state_dir   = local.state_dir
+    user_id     = local.user_id
+  })
+}
+
+# A machine reads what it is to start only when it boots: with another it is made anew, on its old disk.
+resource "terraform_data" "machine_start" {
+  input = sha256(local.machine_start)
+}
+
 resource "google_compute_instance" "daemon" {
   #checkov:skip=CKV_GCP_38:encrypted with Google's key; one of the customer's must be kept and granted
   count = local.vm ? 1 : 0
@@ -111,15 +128,7 @@ resource "google_compute_instance" "daemon" {
     block-project-ssh-keys = "true"
     enable-oslogin         = "true"
     google-logging-enabled = "true"
-    user-data = templatefile("${path.module}/files/cloud-init.yaml.tftpl", {
-      command     = [for word in local.command : replace(replace(word, "%", "%%"), "$", "$$")]
-      environment = local.environment
-      image       = var.image
-      run_dir     = local.run_dir
-      secret      = local.postgres ? google_secret_manager_secret.password[0].id : ""
-      state_dir   = local.state_dir
-      user_id     = local.user_id
-    })
+    user-data              = local.machine_start
   }
 
   service_account {
@@ -133,6 +142,10 @@ resource "google_compute_instance" "daemon" {
     enable_vtpm                 = true
   }
 
+  lifecycle {
+    replace_triggered_by = [terraform_data.machine_start]
+  }
+
   depends_on = [
     google_compute_router_nat.out,
     google_project_iam_member.daemon,
@@ -144,11 +157,12 @@ resource "google_compute_instance" "daemon" {
 resource "google_cloud_run_v2_service" "daemon" {
   count = local.vm ? 0 : 1
 
-  project  = var.project
-  name     = "${var.name}-daemon"
-  location = var.region
-  ingress  = "INGRESS_TRAFFIC_INTERNAL_ONLY"
-  labels   = local.labels
+  project             = var.project
+  name                = "${var.name}-daemon"
+  location            = var.region
+  ingress             = "INGRESS_TRAFFIC_INTERNAL_ONLY"
+  deletion_protection = false
+  labels              = local.labels
 
   template {
     service_account       = google_service_account.daemon.email

@@ -81,6 +81,9 @@ resource "google_sql_database" "state" {
   project  = var.project
   name     = "costopt"
   instance = google_sql_database_instance.state[0].name
+
+  # Both go with their instance; Cloud SQL deletes neither while it is in use.
+  deletion_policy = "ABANDON"
 }
 
 resource "google_sql_user" "daemon" {
@@ -91,6 +94,7 @@ resource "google_sql_user" "daemon" {
   instance            = google_sql_database_instance.state[0].name
   password_wo         = var.database_password
   password_wo_version = var.database_password_version
+  deletion_policy     = "ABANDON"
 }
 
 resource "google_secret_manager_secret" "password" {
