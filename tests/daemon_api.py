@@ -33,6 +33,7 @@ from costopt.registry.registry import SqlRegistry, open_registry
 from costopt.registry.tokens import SqlTokens
 
 POOL = Pool("aws", "us-east-1", "us-east-1a", "p3.2xlarge", CapacityType.SPOT)
+SAFE = POOL.on(CapacityType.ON_DEMAND)
 JOB = """\
 kind: job
 version: 1
@@ -115,6 +116,7 @@ class Served:
             "i-1", "one", "default", str(POOL), NodeState.RUNNING, now, 1.0, False, None
         )  # fmt: skip
         price = Estimate.exact(1.0, Basis.LISTED, "test", now - timedelta(seconds=30))
+        hazard = Estimate(0.05, 0.02, 0.1, Basis.PRIOR, "test")
         self.logs.texts["one", "i-1"] = "step 1\nstep 2\n"
         self.registry.propose(
             Proposal("p-1", "one", ActionKind.LAUNCH, str(POOL), 1, "cheapest", now)
@@ -126,7 +128,7 @@ class Served:
                 nodes=(node,),
                 nodes_of={"one": (node,)},
                 decisions={"one": decision},
-                offers=(Offer(POOL, price, None, None),),
+                offers=(Offer(POOL, price, hazard, None), Offer(SAFE, price, None, None)),
                 silent={"gcp": "timed out"},
             ),
             0.02,

@@ -73,9 +73,10 @@ def run(
     at once.
     """
     from costopt.cli.accounts import read_account
-    from costopt.cli.planning import refuse_infeasible, show_quoted_plan
+    from costopt.cli.planning import plan_job, show_quoted_plan
     from costopt.cli.policies import read_policy
     from costopt.cli.run_cloud import Simulation, run_cloud
+    from costopt.session.feasibility import refuse_infeasible
     from costopt.session.live import LiveOptions, open_run
     from costopt.session.stop_signals import StopSignals
     from costopt.spec import load_job
@@ -96,7 +97,10 @@ def run(
     ):
         record = live.engine.journal.records[live.job.name]
         if not record.submitted:
-            refuse_infeasible(live.job, chosen, source.quotes(live.clock.now()), shared)
+            seen = source.quotes(live.clock.now())
+            refuse_infeasible(
+                plan_job(live.job, chosen, seen, explain=False, account=shared), live.job
+            )
         if not record.live:
             source.cloud.check(live.job)
         _warn_of_short_market(live)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Annotated
 
 from costopt.daemon.json_schema import Bounds, Shape
+from costopt.daemon.judge import Verdict
 from costopt.daemon.views import Alert, DecisionRow, FleetNode, JobStatus
 from costopt.domain.control import Change, Halt, Mode, Proposal
 from costopt.domain.events import DecisionMade
@@ -28,13 +29,14 @@ class SubmitBody:
     """``job`` is a job's YAML text, ``policy`` a policy's, or the name of a shipped one.
 
     Relative paths of the job count from ``workdir``, a folder that the daemon can read; "" is the
-    daemon's own folder for jobs.
+    daemon's own folder for jobs. ``anyway``: take the job also where no plan ends it in time.
     """
 
     job: Annotated[str, TEXT]
     policy: Annotated[str, TEXT] = "cheapest"
     workdir: Annotated[str, PATH] = ""
     priority: Annotated[int, PRIORITY] = 0
+    anyway: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,13 @@ class Submitted:
     workdir: str
     submitted_at: datetime
     submitted_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Taken(Submitted):
+    """A job that was handed in, and whether a plan for it alone ends it in time."""
+
+    verdict: Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +246,13 @@ def submitted(submission: Submission) -> Submitted:
         submission.submitted_at,
         submission.submitted_by,
     )
+
+
+def taken(submission: Submission, verdict: Verdict) -> Taken:
+    """The same with a verdict."""
+    said = submitted(submission)
+    values = {field.name: getattr(said, field.name) for field in fields(said)}
+    return Taken(**values, verdict=verdict)
 
 
 def job_row(status: JobStatus) -> JobRow:

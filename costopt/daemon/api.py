@@ -196,8 +196,10 @@ def _step(act: Any, call: Call, refusal: int) -> object:
     except SpecError as error:
         raise _StepError(error, refusal) from error
     except CostoptError as error:
-        log.error("%s", error.message, exc_info=error)
-        raise _StepError(error, status_of(error)) from error
+        status = status_of(error)
+        if status >= 500:
+            log.error("%s", error.message, exc_info=error)
+        raise _StepError(error, status) from error
 
 
 def _values(operation: Operation, request: Request) -> dict[str, Any]:

@@ -13,13 +13,16 @@ from costopt.daemon.answers import (
     PriorityBody,
     SubmitBody,
     Submitted,
+    Taken,
     job_detail,
     job_row,
     submitted,
+    taken,
 )
 from costopt.daemon.folders import check_folders
-from costopt.daemon.intake import admitted, read_submission
+from costopt.daemon.intake import admitted
 from costopt.daemon.json_schema import Bounds
+from costopt.daemon.judge import Verdict
 from costopt.daemon.operation import (
     ID,
     JOB_NAME,
@@ -32,6 +35,8 @@ from costopt.daemon.operation import (
 )
 from costopt.daemon.reach import Reach
 from costopt.daemon.views import DecisionRow, LogPiece
+from costopt.domain.errors import InfeasibleError
+from costopt.domain.submission import Submission
 from costopt.domain.token import Scope
 
 NAME = in_path("job", JOB_NAME, "the job's name")
@@ -47,7 +52,7 @@ def most(default: int) -> Parameter:
 
 def job_operations(reach: Reach) -> tuple[Operation, ...]:
     """In the order of the document."""
-    return (*_looking(reach), *_steering(reach))
+    return (*_looking(reach), _handing_in(reach), *_steering(reach))
 
 
 def _looking(reach: Reach) -> tuple[Operation, ...]:
@@ -113,32 +118,43 @@ def _looking(reach: Reach) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
+def _handing_in(reach: Reach) -> Operation:
+    service = reach.service
+
+    def seen(call: Call) -> Submission:
+        body: SubmitBody = call.body
+        submission = service.read(
+            body.job,
+            body.policy,
+            workdir=reach.workdir(body.workdir),
+            who=call.caller.name,
+            priority=body.priority,
+        )
+        if not call.caller.local:
+            check_folders(admitted(submission).job, reach.folders)
+        return submission
+
+    def submit(call: Call) -> Taken:
+        submission = seen(call)
+        try:
+            verdict = service.verdict(submission)
+        except InfeasibleError as error:
+            if not call.body.anyway:
+                raise
+            verdict = Verdict(False, error.message)
+        return taken(service.take(submission), verdict)
+
+    return Operation(
+        "submitJob", "POST", "/v1/jobs", Scope.SUBMIT, "Hand in a job.", Taken, submit,
+        body=SubmitBody, status=201, check=seen, refusal=409,
+    )  # fmt: skip
+
+
 def _steering(reach: Reach) -> tuple[Operation, ...]:
     service = reach.service
 
     def exists(call: Call) -> object:
         return service.job(call.values["job"])
-
-    def check(call: Call) -> object:
-        body, now = call.body, service.fleet().now
-        seen = read_submission(
-            body.job, body.policy, reach.workdir(body.workdir), call.caller.name, body.priority, now
-        )
-        if not call.caller.local:
-            check_folders(admitted(seen).job, reach.folders)
-        return seen
-
-    def submit(call: Call) -> Submitted:
-        body: SubmitBody = call.body
-        return submitted(
-            service.submit(
-                body.job,
-                body.policy,
-                workdir=reach.workdir(body.workdir),
-                who=call.caller.name,
-                priority=body.priority,
-            )
-        )
 
     def pause(call: Call) -> Submitted:
         return submitted(service.pause(call.values["job"], call.caller.name))
@@ -155,10 +171,6 @@ def _steering(reach: Reach) -> tuple[Operation, ...]:
 
     told = Scope.SUBMIT
     return (
-        Operation(
-            "submitJob", "POST", "/v1/jobs", told, "Hand in a job.", Submitted, submit,
-            body=SubmitBody, status=201, check=check, refusal=409,
-        ),
         Operation(
             "pauseJob", "POST", "/v1/jobs/{job}/pause", told,
             "Save, give the nodes back, and keep the job for later.", Submitted, pause, (NAME,),

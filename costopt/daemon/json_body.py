@@ -63,6 +63,8 @@ def read_value(hint: Any, raw: Any) -> Any:
         return _enum(hint, raw)
     if hint is int:
         return _whole(raw)
+    if hint is bool:
+        return _yes_or_no(raw)
     assert hint is str, hint
     if not isinstance(raw, str):
         raise ValueError("expected text")
@@ -75,6 +77,12 @@ def _enum(of: type[Enum], raw: Any) -> Enum:
             return each
     allowed = ", ".join(str(each.value) for each in of)
     raise ValueError(f"expected one of {allowed}")
+
+
+def _yes_or_no(raw: Any) -> bool:
+    if not isinstance(raw, bool):
+        raise ValueError("expected true or false")
+    return raw
 
 
 def _whole(raw: Any) -> int:

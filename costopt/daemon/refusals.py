@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from costopt.daemon.answers import Refusal
 from costopt.daemon.json_form import json_form
-from costopt.domain.errors import CostoptError, GuardTrippedError, LedgerError
+from costopt.domain.errors import CostoptError, GuardTrippedError, InfeasibleError, LedgerError
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -51,7 +51,7 @@ def status_of(error: CostoptError) -> int:
     """The HTTP status of an error that is not the request's fault."""
     if isinstance(error, LedgerError):
         return 503
-    return 409 if isinstance(error, GuardTrippedError) else 500
+    return 409 if isinstance(error, GuardTrippedError | InfeasibleError) else 500
 
 
 def _response(said: Refusal, headers: Any = None) -> Response:

@@ -1,8 +1,8 @@
 """What can be asked and told of a running daemon, in process; the API and the pages call this.
 
-Every method may be called from any thread at any time and returns at once: what is told is
-written to the registry and carried out by the next tick, what is asked comes from the last tick
-or from the ledger. Every method may raise LedgerError.
+Every method may be called from any thread at any time and, but for ``verdict``, returns at once:
+what is told is written to the registry and carried out by the next tick, what is asked comes from
+the last tick or from the ledger. Every method may raise LedgerError.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from itertools import islice
 
 from costopt import __version__
 from costopt.daemon.board import Board
-from costopt.daemon.intake import read_submission
+from costopt.daemon.intake import admitted, read_submission
+from costopt.daemon.judge import Judge, Verdict
 from costopt.daemon.logs import Logs
 from costopt.daemon.settings import Settings
 from costopt.daemon.views import (
@@ -58,21 +59,38 @@ class Service:
         self._settings = settings
         self._logs = logs
         self._account = account
+        self._judge = Judge(board, account)
 
     def submit(
         self, job_document: str, policy_document: str = "cheapest", *, workdir: str, who: str,
         priority: int = 0,
     ) -> Submission:  # fmt: skip
-        """Take a job in; the next tick begins it.
+        """Read a job and take it in, whatever its verdict would be."""
+        return self.take(
+            self.read(job_document, policy_document, workdir=workdir, who=who, priority=priority)
+        )
+
+    def take(self, submission: Submission) -> Submission:
+        """Take a job in; the next tick begins it. Raises SpecError where the name is taken."""
+        self._registry.submit(submission)
+        return submission
+
+    def verdict(self, submission: Submission) -> Verdict:
+        """Whether the job could end in time; takes seconds. Raises InfeasibleError, SpecError."""
+        known = admitted(submission)
+        return self._judge.verdict(known.job, known.policy)
+
+    def read(
+        self, job_document: str, policy_document: str, *, workdir: str, who: str, priority: int
+    ) -> Submission:
+        """Check a job that is handed in.
 
         ``job_document`` is the YAML text of a job, ``policy_document`` that of a policy, or the
         name of a shipped one. Relative paths of the job count from ``workdir``, a folder that the
-        daemon can read. Raises SpecFileError with every problem, SpecError where the name is taken.
+        daemon can read. Raises SpecFileError with every problem, SpecError.
         """
         now = self._clock.now()
-        submission = read_submission(job_document, policy_document, workdir, who, priority, now)
-        self._registry.submit(submission)
-        return submission
+        return read_submission(job_document, policy_document, workdir, who, priority, now)
 
     def jobs(self) -> tuple[JobStatus, ...]:
         """Every job that was ever handed in, in the order of submission."""

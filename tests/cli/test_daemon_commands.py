@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Timer
 
@@ -14,6 +15,7 @@ from click.testing import CliRunner, Result
 import costopt.cli.logs as logs_command
 from costopt.cli.main import cli
 from costopt.cli.server import connect
+from costopt.daemon.snapshot import Snapshot
 from costopt.domain.control import Mode, ProposalState
 from costopt.domain.submission import JobIntent
 from costopt.domain.token import Scope
@@ -56,6 +58,33 @@ def test_a_job_is_submitted_with_its_folder_and_its_policys_text(
     assert (known.workdir, known.priority) == (str(tmp_path), 5)
     assert known.job_document == file.read_text()
     assert known.policy_document == policy.read_text()
+
+
+def test_a_job_that_no_plan_ends_in_time_is_refused_as_by_plan_or_taken_anyway(
+    daemon: Served, tmp_path: Path
+) -> None:
+    file = job_file(tmp_path)
+    file.write_text(file.read_text().replace("amount: 100", "amount: 1e9"))
+    planned = CliRunner().invoke(cli, ["plan", str(file)])
+    refused = local(daemon, "submit", str(file))
+    assert refused.exit_code == planned.exit_code == 3
+    words, hint = refused.stderr.splitlines()
+    assert words.startswith("error: no plan finishes new by ")
+    assert ": deadline: job 'new' needs " in words
+    assert words.partition(": ")[2].partition(" by ")[0] in planned.stderr
+    assert hint in planned.stderr
+    assert daemon.registry.submission("new") is None
+    taken = local(daemon, "submit", str(file), "--anyway")
+    assert (taken.exit_code, taken.stdout) == (0, "new\n")
+    assert "note: no plan finishes new by " in taken.stderr
+
+
+def test_a_job_that_can_end_in_time_is_told_when(daemon: Served, tmp_path: Path) -> None:
+    done = local(daemon, "submit", str(job_file(tmp_path)))
+    assert "note: a plan for it alone finishes by 20" in done.stderr
+    daemon.board.publish(Snapshot(datetime.now(UTC)), 0.0)
+    done = local(daemon, "submit", str(job_file(tmp_path, "other")))
+    assert "note: whether it ends in time was not planned: no prices are known yet" in done.stderr
 
 
 def test_a_wrong_job_is_refused_here_with_its_own_name(daemon: Served, tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from costopt.cli.main import cli
-from costopt.cli.planning import refuse_infeasible
+from costopt.cli.planning import plan_job
 from costopt.cli.quotes import recorded_quotes
 from costopt.domain.errors import InfeasibleError
 from costopt.market.history_file import read_history
+from costopt.session.feasibility import refuse_infeasible
 from costopt.spec import load_job, load_policy
 
 JOB = """\
@@ -137,10 +138,10 @@ def test_a_run_is_refused_before_it_begins_where_it_cannot_end_in_time(
     history, policy = read_history(market), load_policy("cheapest")
     in_time = load_job(job_file(tmp_path), history.starts_at)
     seen = recorded_quotes(history, history.starts_at)
-    refuse_infeasible(in_time, policy, seen)
+    refuse_infeasible(plan_job(in_time, policy, seen), in_time)
     late = load_job(job_file(tmp_path, "20m"), history.starts_at)
     with pytest.raises(InfeasibleError, match="no plan finishes char-gpt"):
-        refuse_infeasible(late, policy, seen)
+        refuse_infeasible(plan_job(late, policy, seen), late)
 
 
 def test_only_stale_prices_exit_with_5(tmp_path: Path, market: Path) -> None:

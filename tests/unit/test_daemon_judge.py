@@ -1,0 +1,94 @@
+"""Whether a job that is handed in can end in time, without holding up a tick."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from costopt.daemon import judge
+from costopt.daemon.judge import Verdict
+from costopt.domain.account import Account, AccountGuards
+from costopt.domain.errors import InfeasibleError, SolverError
+from costopt.domain.plan import Plan
+from tests.daemon_fixtures import POLICY, DaemonScene, document
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[DaemonScene]:
+    made = DaemonScene(tmp_path, Account(guards=AccountGuards(max_nodes=2)))
+    yield made
+    made.close()
+
+
+def verdict(scene: DaemonScene, hours: float = 4.0, nodes: int = 1) -> Verdict:
+    service, text = scene.daemon.service, document("new", hours=hours, nodes=nodes)
+    read = service.read(text, POLICY, workdir=str(scene.folder), who="me", priority=0)
+    return service.verdict(read)
+
+
+def test_before_the_first_tick_nothing_is_known(scene: DaemonScene) -> None:
+    assert verdict(scene) == Verdict(None, "no prices are known yet")
+
+
+def test_a_job_that_can_end_in_time_is_told_when_and_for_what(scene: DaemonScene) -> None:
+    scene.go(1)
+    told = verdict(scene)
+    assert told.in_time
+    assert told.finish_at is not None
+    assert 4 < (told.finish_at - scene.clock.now()).total_seconds() / 3600 < 9
+    assert told.usd is not None
+    assert 4.0 < told.usd < 13.0
+
+
+@pytest.mark.parametrize(
+    ("hours", "nodes", "binds"),
+    [(150.0, 1, "deadline: job 'new' needs"), (4.0, 3, "quota: of the account's guards")],
+)
+def test_a_job_that_cannot_is_refused_with_what_binds(
+    scene: DaemonScene, hours: float, nodes: int, binds: str
+) -> None:
+    scene.go(1)
+    with pytest.raises(InfeasibleError, match=f"no plan finishes new by .*: {binds}"):
+        verdict(scene, hours, nodes)
+
+
+def test_a_solver_that_fails_refuses_nothing(
+    scene: DaemonScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> Plan:
+        raise SolverError("out of memory")
+
+    scene.go(1)
+    monkeypatch.setattr(judge, "plan", fail)
+    assert verdict(scene) == Verdict(None, "out of memory")
+
+
+def test_ticks_go_on_while_a_job_is_planned(
+    scene: DaemonScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planning, end = Event(), Event()
+
+    def wait(*_: object, **__: object) -> Plan:
+        planning.set()
+        assert end.wait(30)
+        raise SolverError("told to end")
+
+    scene.go(1)
+    monkeypatch.setattr(judge, "plan", wait)
+    monkeypatch.setattr(judge, "WAIT_S", 0.01)
+    told: list[Verdict] = []
+    asking = Thread(target=lambda: told.append(verdict(scene)))
+    asking.start()
+    try:
+        assert planning.wait(30)
+        scene.submit("one")
+        scene.go(5)
+        assert len(scene.living("one")) == 1
+        assert verdict(scene) == Verdict(None, "other jobs are being planned")
+    finally:
+        end.set()
+        asking.join(30)
+    assert [each.why for each in told] == ["told to end"]
