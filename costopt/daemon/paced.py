@@ -16,13 +16,13 @@ from costopt.domain.market import Pool
 from costopt.domain.ports import Strategy
 from costopt.domain.view import Decision, Desired, JobView, Target, View
 from costopt.market.lifetime import Lifetimes
-from costopt.strategies.learner import learn_into, lifetimes_of
+from costopt.strategies.learner import learn_with, lifetimes_of
 
 PACE = "pace"
 
 
 class Paced:
-    """One strategy per job, as ``make`` makes it, which share what they learn of capacity.
+    """One strategy per job, as ``make`` makes it; they share what they learn and solve.
 
     Those that have lost a node since they were decided go first, then those that have waited
     longest; a tick decides at least one, and begins none after ``within_s`` of the wall.
@@ -43,7 +43,8 @@ class Paced:
         self._turns: dict[str, int] = {}
         self._decided_at: dict[str, datetime] = {}
         self._turn = 0
-        self.lifetimes: Lifetimes | None = lifetimes_of(make())
+        self._first = make()
+        self.lifetimes: Lifetimes | None = lifetimes_of(self._first)
 
     def decide(self, view: View) -> Desired:
         """One decision per job, in the order of the view.
@@ -79,8 +80,7 @@ class Paced:
         name = job_view.job.name
         if name not in self._strategies:
             self._strategies[name] = self._make()
-            if self.lifetimes is not None:
-                learn_into(self._strategies[name], self.lifetimes)
+            learn_with(self._strategies[name], self._first)
         (decision,) = self._strategies[name].decide(replace(view, jobs=(job_view,))).decisions
         self._last[name], self._decided_at[name] = decision, view.now
         self._had[name] = _node_ids(job_view)

@@ -27,6 +27,7 @@ from costopt.strategies.choice import alternatives, choices, why
 from costopt.strategies.deadline_program import Program
 from costopt.strategies.lanes import moved, terms
 from costopt.strategies.option import Option, options, safe
+from costopt.strategies.programs import Programs
 from costopt.strategies.reserve import is_running, seconds_to_finish, start_left_s
 from costopt.strategies.shield import choose_fallback
 from costopt.strategies.situation import Situation
@@ -52,6 +53,7 @@ class Adaptive:
         self.step_s = step_s
         self.pools = max(1, pools)
         self.lifetimes = lifetimes or Lifetimes(memory_h=memory_h)
+        self.programs = Programs()
         self._programs: dict[str, Program] = {}
         self._speeds: dict[str, BelievedSpeed] = {}
 
@@ -104,8 +106,7 @@ class Adaptive:
         steps = situation.steps - 1
         if program is None or not program.covers(steps) or moved(program.terms, wanted):
             spare = min(MOST_SPARE, max(2, math.ceil(situation.spare) + 2))
-            program = Program(wanted, max(1, math.ceil(steps)), spare)
-            self._programs[job] = program
+            program = self._programs[job] = self.programs.solved(wanted, steps, spare)
         return program
 
 

@@ -60,6 +60,7 @@ class Program:
     def __init__(self, terms: Terms, steps: int, spare: int, keep: int = 96) -> None:
         self.terms = terms
         self.steps = steps
+        self.spare = spare
         self.first = max(0, steps - keep + 1)
         self._recursion = _Recursion(terms, spare)
         self._kept: list[_After] = []
@@ -117,11 +118,16 @@ class _Recursion:
     def __init__(self, terms: Terms, spare: int) -> None:
         self.terms = terms
         self._u = np.arange(spare + 1, dtype=np.float64)
-        self._market = market(terms)
         classes, lanes = terms.classes, range(len(terms.lanes))
         self._blocks = [_block(terms.block_of(i), classes) for i in lanes]
         self._stays = _stacked([lasting(lane.rates, terms.step_h) for lane in terms.lanes])
-        self._lost = _stacked([lost(terms, i) for i in lanes])
+        self._lost = _Leaps(_stacked([lost(terms, i) for i in lanes]))
+        blocks = _columns_by_block(market(terms), classes)
+        self._lasting = np.zeros((len(blocks), classes, classes))
+        for place, block in enumerate(blocks):
+            self._lasting[place] = block[_block(place, classes)]
+            block[_block(place, classes)] = 0.0
+        self._leaps = _Leaps(blocks)
         shape = (spare + 1, (len(terms.heads) + 1) * classes)
         self._after_spot = np.zeros((len(terms.lanes), spare + 1, classes))
         self._after_wait, self._after_safe = np.zeros(shape), np.zeros(shape)
@@ -131,13 +137,19 @@ class _Recursion:
         if n > 0:
             spot, wait, safe = self._decide(n)
             if len(spot):
-                self._after_spot = spot @ self._stays + wait[None] @ self._lost
-            self._after_wait, self._after_safe = wait @ self._market, safe @ self._market
+                self._after_spot = spot @ self._stays + self._lost.of(wait)
+            self._after_wait, self._after_safe = self._expected(wait), self._expected(safe)
         return _After(
             self._after_spot.astype(np.float32),
             self._after_wait.astype(np.float32),
             self._after_safe.astype(np.float32),
         )
+
+    def _expected(self, values: Values) -> Values:
+        """``values`` times the matrix of the market."""
+        by_block = values.reshape(len(values), -1, self.terms.classes).swapaxes(0, 1)
+        expected = by_block @ self._lasting + self._leaps.of(values)
+        return expected.swapaxes(0, 1).reshape(values.shape)
 
     def _decide(self, n: int) -> tuple[Values, Values, Values]:
         terms, guard = self.terms, self.terms.guard
@@ -160,6 +172,23 @@ class _Recursion:
         done, safe_done = n - self._u - guard <= 1e-9, n - self._u <= 1e-9
         spot[:, done], wait[done], safe[safe_done] = 0.0, 0.0, 0.0
         return spot, wait, safe
+
+
+class _Leaps:
+    """Matrices most of whose rows are 0.
+
+    Products are that much smaller, and none is so large that BLAS would share it among threads:
+    on a busy machine these wait for each other longer than they work.
+    """
+
+    def __init__(self, matrices: Values) -> None:
+        self._rows = np.flatnonzero(matrices.any(axis=(0, 2)))
+        self._matrices = matrices[:, self._rows]
+
+    def of(self, values: Values) -> Values:
+        """``values`` times each of the matrices."""
+        products: Values = values[:, self._rows] @ self._matrices
+        return products
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +246,11 @@ def _block(place: int, classes: int) -> slice:
     return slice(place * classes, (place + 1) * classes)
 
 
+def _columns_by_block(matrix: Values, classes: int) -> Values:
+    """Block by block of the columns, on a first axis."""
+    return matrix.reshape(len(matrix), -1, classes).swapaxes(0, 1).copy()
+
+
 def _stacked(matrices: list[Values]) -> Values:
     return np.stack(matrices) if matrices else np.zeros((0, 1, 1))
 
@@ -227,14 +261,23 @@ def _sooner(values: Values, steps: Rows | float) -> Values:
         return _sooner_by_row(values, steps)
     if steps == 0.0:
         return values
-    whole = math.floor(steps)
+    count, whole = len(values), math.floor(steps)
     part = steps - whole
-    rows = np.arange(len(values)) - whole
-    upper = np.minimum(rows, len(values) - 1)
-    lower = np.minimum(rows - 1, len(values) - 1) if part > 0 else upper
-    shifted = (1.0 - part) * values[np.maximum(upper, 0)] + part * values[np.maximum(lower, 0)]
-    shifted[lower < 0] = IMPOSSIBLE
+    shifted: Values = np.empty_like(values)
+    if whole < 0:
+        body = max(0, count + whole)
+        shifted[body:] = values[-1]
+        shifted[:body] = _mixed(values[count - body :], values[count - body - 1 : -1], part)
+        return shifted
+    lost = min(count, whole + 1 if part > 0 else whole)
+    shifted[:lost] = IMPOSSIBLE
+    shifted[lost:] = _mixed(values[lost - whole : count - whole], values[: count - lost], part)
     return shifted
+
+
+def _mixed(upper: Values, lower: Values, part: float) -> Values:
+    """``part`` of the way from ``upper`` to ``lower``."""
+    return upper if part == 0.0 else (1.0 - part) * upper + part * lower
 
 
 def _sooner_by_row(values: Values, steps: Rows) -> Values:

@@ -82,6 +82,11 @@ class Terms:
         """Of age; one where there is no lane."""
         return len(self.lanes[0].rates.from_h) if self.lanes else 1
 
+    @property
+    def columns(self) -> int:
+        """Values with so many steps to go, for each step to spare: of S, W and O."""
+        return self.classes * (len(self.lanes) + 2 * (len(self.heads) + 1))
+
     def block_of(self, lane: int | None) -> int:
         """Where the place of a lane stands among the heads; after them where all are down."""
         if lane is None:

@@ -10,27 +10,32 @@ from costopt.strategies.shield import Shielded
 
 if TYPE_CHECKING:
     from costopt.market.lifetime import Lifetimes
+    from costopt.strategies.programs import Programs
 
 
 @runtime_checkable
 class Learner(Protocol):
-    """A strategy that keeps estimates between its decisions."""
+    """A strategy that keeps estimates between its decisions, and what it has solved for them."""
 
     lifetimes: Lifetimes
-    """What it has learned."""
+    programs: Programs
 
 
 def lifetimes_of(strategy: Strategy) -> Lifetimes | None:
     """What a strategy, shielded or not, has learned; None for one that learns nothing."""
-    inner = strategy.inner if isinstance(strategy, Shielded) else strategy
+    inner = _inner(strategy)
     return inner.lifetimes if isinstance(inner, Learner) else None
 
 
-def learn_into(strategy: Strategy, lifetimes: Lifetimes) -> None:
-    """Let a strategy, shielded or not, learn together with others; one that learns nothing, not."""
-    inner = strategy.inner if isinstance(strategy, Shielded) else strategy
-    if isinstance(inner, Learner):
-        inner.lifetimes = lifetimes
+def learn_with(strategy: Strategy, other: Strategy) -> None:
+    """Let a strategy, shielded or not, learn and solve together with another of its kind."""
+    mine, its = _inner(strategy), _inner(other)
+    if isinstance(mine, Learner) and isinstance(its, Learner):
+        mine.lifetimes, mine.programs = its.lifetimes, its.programs
+
+
+def _inner(strategy: Strategy) -> Strategy:
+    return strategy.inner if isinstance(strategy, Shielded) else strategy
 
 
 def gang_key(job: str, pool: Pool, nodes: int) -> tuple[str, str, int]:
