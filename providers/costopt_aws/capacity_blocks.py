@@ -20,7 +20,7 @@ NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "a Capacity Block is held 
 
 
 class CapacityBlocks:
-    """Blocks that the account has booked, and ones that it could book."""
+    """Blocks that the account has booked."""
 
     def __init__(self, clients: Clients, zones: Zones) -> None:
         self._clients = clients
@@ -50,29 +50,6 @@ class CapacityBlocks:
                 return str(block["CapacityReservationId"])
         return None
 
-    def bookable(
-        self, region: str, instance_type: str, nodes: int, hours: int, now: datetime
-    ) -> tuple[Offer, ...]:
-        """What could be booked, soonest first: to plan with, not to launch in before it is bought.
-
-        The price is the fee over the block's node-hours; the whole fee is due whatever is used.
-        Raises ProviderError.
-        """
-        with asking("ec2:DescribeCapacityBlockOfferings", region):
-            pages = (
-                self._clients.reading("ec2", region)
-                .get_paginator("describe_capacity_block_offerings")
-                .paginate(
-                    InstanceType=instance_type,
-                    InstanceCount=nodes,
-                    CapacityDurationHours=hours,
-                    StartDateRange=now,
-                )
-            )
-            items = [item for page in pages for item in page["CapacityBlockOfferings"]]
-        offers = (self._bookable_offer(region, item, now) for item in items)
-        return tuple(sorted(filter(None, offers), key=lambda o: (o.from_at or now, str(o.pool))))
-
     def _held(self, region: str, now: datetime) -> tuple[Mapping[str, Any], ...]:
         return self._kept.get(region, now, lambda: self._ask(region))
 
@@ -92,23 +69,6 @@ class CapacityBlocks:
             and item.get("EndDate") is not None
         ]
         return tuple(sorted(blocks, key=_begin))
-
-    def _bookable_offer(self, region: str, item: Mapping[str, Any], now: datetime) -> Offer | None:
-        pool = self._pool(region, item)
-        usd = float(item["UpfrontFee"]) if item.get("CurrencyCode", "USD") == "USD" else None
-        node_hours = item["InstanceCount"] * item["CapacityBlockDurationHours"]
-        if pool is None or usd is None or usd <= 0 or node_hours <= 0:
-            return None
-        return Offer(
-            pool=pool,
-            price_usd_per_hour=Estimate.exact(
-                usd / node_hours, Basis.LISTED, "fee of a Capacity Block, by node-hour", now
-            ),
-            hazard_per_hour=NEVER_INTERRUPTED,
-            nodes_available=int(item["InstanceCount"]),
-            from_at=item["StartDate"].astimezone(UTC),
-            until_at=item["EndDate"].astimezone(UTC),
-        )
 
     def _pool(self, region: str, item: Mapping[str, Any]) -> Pool | None:
         zone_id = item.get("AvailabilityZoneId")

@@ -38,7 +38,7 @@ class Doctor:
         nodes = self._options.nodes
         return {
             "daemon": daemon_policy(owner, store, nodes.profiles),
-            "node": node_policy(store),
+            "node": node_policy(store, nodes.job_profiles),
             **{f"node-{job}": job_policy(store, job) for job in nodes.job_profiles},
             "node-trust": NODE_TRUST,
         }

@@ -17,7 +17,6 @@ Statement = dict[str, object]
 READ = (
     "ce:GetCostAndUsage",
     "ec2:DescribeAvailabilityZones",
-    "ec2:DescribeCapacityBlockOfferings",
     "ec2:DescribeCapacityReservations",
     "ec2:DescribeImages",
     "ec2:DescribeInstanceTypeOfferings",
@@ -103,20 +102,26 @@ def daemon_policy(owner: str, store: str | None, node_roles: Iterable[str]) -> M
     )
 
 
-def node_policy(store: str | None) -> Mapping[str, object]:
+def node_policy(store: str | None, apart: Iterable[str] = ()) -> Mapping[str, object]:
     """For nodes of any job: the store, and nothing else of the account.
 
-    What nodes are started from they can read and not change; what other jobs keep in the store they
-    can change. ``job_policy`` is for jobs that do not trust each other.
+    What nodes are started from they can read and not change. What the jobs ``apart`` keep, which
+    have roles of their own (``job_policy``), is closed to them; what other jobs keep is not.
     """
-    statements = _store_statements(store)
-    if store is not None:
-        payloads = f"{_bucket(store)}/{_within(store)}{PAYLOADS}/*"
-        change = [action for action in OBJECTS if action != "s3:GetObject"]
-        statements.append(
-            {"Sid": "KeepPayloads", "Effect": "Deny", "Action": change, "Resource": [payloads]}
-        )
-    return _document(*statements)
+    if store is None:
+        return _document()
+    store_objects = f"{_bucket(store)}/{_within(store)}"
+    change = [action for action in OBJECTS if action != "s3:GetObject"]
+    closed = [
+        f"{store_objects}{folder}/{job}/*"
+        for job in sorted(apart)
+        for folder in (*OF_JOB, PAYLOADS)
+    ]
+    return _document(
+        *_store_statements(store),
+        _deny("KeepPayloads", change, [f"{store_objects}{PAYLOADS}/*"]),
+        *([_deny("KeepApart", OBJECTS, closed)] if closed else []),
+    )
 
 
 def job_policy(store: str | None, job: str) -> Mapping[str, object]:
@@ -191,6 +196,10 @@ def _allow(
         "Resource": resources or ["*"],
     }
     return statement if condition is None else {**statement, "Condition": condition}
+
+
+def _deny(sid: str, denied: Sequence[str], resources: list[str]) -> Statement:
+    return {"Sid": sid, "Effect": "Deny", "Action": list(denied), "Resource": resources}
 
 
 def _document(*statements: Statement) -> Mapping[str, object]:

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from costopt.domain.errors import BadRequestError, ProviderError
 from costopt.domain.fleet import LaunchRequest
+from costopt.domain.market import CapacityType
 from costopt_gcp import labels
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import EXISTS, asking, code_of
@@ -51,12 +52,15 @@ class CompactPlacement:
         What can be done without is only asked for at the first attempt, so that another controller
         makes the same attempts. Raises ProviderError where a policy is required and cannot be made.
         """
-        close = request.nodes > 1 and family(request.pool.instance_type) in SERIES
+        pool = request.pool
+        close = request.nodes > 1 and family(pool.instance_type) in SERIES
+        # Where reserved nodes stand was settled when they were reserved.
+        close = close and pool.capacity_type is not CapacityType.RESERVED
         if not close or self._wanted is Closeness.OFF:
             return None
         if attempt and self._wanted is Closeness.PREFERRED:
             return None
-        self._apart.pop(request.pool.zone, None)
+        self._apart.pop(pool.zone, None)
         try:
             return self._ensure(request)
         except ProviderError as error:

@@ -10,9 +10,11 @@ from costopt.domain.fleet import LaunchRequest
 from costopt.domain.market import CapacityType
 from costopt_gcp import labels
 from costopt_gcp.node_setup import NodeSetup
+from costopt_gcp.reservations import Reservation
 from costopt_gcp.shape import Shape
 
 CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
+RESERVATION_NAME = "compute.googleapis.com/reservation-name"
 NO_DISK_CHOICE = frozenset({"a4", "a4x", "n4", "c4"})
 """Series that boot from Hyperdisk only (cloud.google.com/compute/docs/disks/hyperdisks)."""
 
@@ -23,7 +25,7 @@ class LaunchOrder:
 
     ``notice_s``: how long before its end a Spot node is to hear of it, None for Google's default.
     ``attempt`` counts the operations of this request that failed. ``placement`` is the name of the
-    placement policy of the gang.
+    placement policy of the gang; ``reservation`` is for reserved capacity.
     """
 
     project: str
@@ -34,6 +36,7 @@ class LaunchOrder:
     notice_s: int | None = None
     attempt: int = 0
     placement: str | None = None
+    reservation: Reservation | None = None
 
     def parameters(self) -> dict[str, Any]:
         """The request: all nodes or none, and none twice.
@@ -76,6 +79,12 @@ class LaunchOrder:
             ]
         if self.placement is not None:
             properties["resource_policies"] = [self.placement]
+        if self.reservation is not None:
+            properties["reservation_affinity"] = {
+                "consume_reservation_type": "SPECIFIC_RESERVATION",
+                "key": RESERVATION_NAME,
+                "values": [self.reservation.name],
+            }
         if self.setup.service_account is not None:
             properties["service_accounts"] = [
                 {"email": self.setup.service_account, "scopes": [CLOUD_PLATFORM]}
@@ -107,6 +116,11 @@ class LaunchOrder:
             scheduling |= {"provisioning_model": "SPOT", "instance_termination_action": "DELETE"}
             if self.notice_s is not None:
                 scheduling["preemption_notice_duration"] = {"seconds": self.notice_s}
+        elif self.reservation is not None and self.reservation.bound:
+            scheduling |= {
+                "provisioning_model": "RESERVATION_BOUND",
+                "instance_termination_action": "DELETE",
+            }
         return scheduling
 
     def _disk(self, named: dict[str, str]) -> dict[str, Any]:

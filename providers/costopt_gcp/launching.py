@@ -30,6 +30,7 @@ from costopt_gcp.node_book import NodeBook
 from costopt_gcp.node_setup import Bootstrap, NodeSetup
 from costopt_gcp.operations import Operations
 from costopt_gcp.regions import Regions
+from costopt_gcp.reservations import Reservation, Reservations
 from costopt_gcp.shape import Shape
 
 PriceOf = Callable[[Pool, datetime], float | None]
@@ -57,6 +58,7 @@ class Launcher:
         bootstrap: Bootstrap | None,
         price_of: PriceOf,
         placement: CompactPlacement,
+        reservations: Reservations,
         notice_s: int | None = None,
     ) -> None:
         self._clients = clients
@@ -67,6 +69,7 @@ class Launcher:
         self._bootstrap = bootstrap
         self._price_of = price_of
         self._placement = placement
+        self._reservations = reservations
         self._notice_s = notice_s
         self._backoff = Backoff(kind=str, size=attrgetter("nodes"))
         self._in_doubt: set[str] = set()
@@ -182,11 +185,6 @@ class Launcher:
 
     def _order(self, request: LaunchRequest, now: datetime) -> LaunchOrder:
         pool = request.pool
-        if pool.capacity_type is CapacityType.RESERVED:
-            raise BadRequestError(
-                f"{pool}: reserved capacity of Google Cloud is not supported",
-                hint="allow spot and on-demand",
-            )
         attempt = self._failed[request.key]
         return LaunchOrder(
             project=self._clients.project,
@@ -197,7 +195,19 @@ class Launcher:
             notice_s=self._notice_s,
             attempt=attempt,
             placement=self._placement.policy(request, attempt),
+            reservation=self._reservation(pool, now),
         )
+
+    def _reservation(self, pool: Pool, now: datetime) -> Reservation | None:
+        if pool.capacity_type is not CapacityType.RESERVED:
+            return None
+        held = self._reservations.of(pool, now)
+        if held is None or (held.from_at is not None and held.from_at > now):
+            raise NoCapacityError(
+                f"{pool}: the project has no reservation there that has begun",
+                hint="make one that is used by naming it, or allow spot and on-demand",
+            )
+        return held
 
     def _setup(self, request: LaunchRequest) -> NodeSetup:
         if self._bootstrap is None:

@@ -18,6 +18,7 @@ from costopt_gcp.offers import NAME, Offers, Scope
 from costopt_gcp.prices import Prices
 from costopt_gcp.quotas import AccountQuotas
 from costopt_gcp.regions import Regions
+from costopt_gcp.reservations import Reservations
 from costopt_gcp.sku_prices import SkuPrices
 
 
@@ -31,7 +32,8 @@ class GcpMarket:
         self.prices = Prices(clients, skus, options.list_prices, options.spot_prices)
         self._named = regions
         scope = Scope(regions, options.instance_types)
-        self._offers = Offers(scope, clients, self.regions, types, self.prices)
+        self.reservations = Reservations(clients)
+        self._offers = Offers(scope, clients, self.regions, types, self.prices, self.reservations)
         self._quotas = AccountQuotas(clients, self.regions)
 
     def offers(self, now: datetime) -> tuple[Offer, ...]:
@@ -84,6 +86,8 @@ class GcpMarket:
 
     def price_now(self, pool: Pool, now: datetime) -> float | None:
         """What a node costs that is launched now; None where it is not known."""
+        if pool.capacity_type is CapacityType.RESERVED:
+            return 0.0
         if pool.capacity_type is CapacityType.SPOT:
             price = self.prices.spot(pool.region, pool.instance_type, now)[0]
         else:

@@ -17,6 +17,7 @@ from costopt_gcp.hazard import hazard_from_shares
 from costopt_gcp.machine_types import MachineTypes, ZoneFacts
 from costopt_gcp.prices import Prices
 from costopt_gcp.regions import Regions
+from costopt_gcp.reservations import Reservations
 from costopt_gcp.shape import Shape
 
 NAME = "gcp"
@@ -48,11 +49,13 @@ class Offers:
         regions: Regions,
         types: MachineTypes,
         prices: Prices,
+        reservations: Reservations,
     ) -> None:
         self._scope = scope
         self._regions = regions
         self._types = types
         self._prices = prices
+        self._reservations = reservations
         self._history = CapacityHistory(clients)
         self._preempted: Kept[tuple[str, str], tuple[PreemptionDay, ...]] = Kept(DAY_S, 7 * DAY_S)
 
@@ -92,6 +95,7 @@ class Offers:
         return (
             *self._spot_offers(region, sold, now),
             *self._on_demand_offers(region, sold, now),
+            *self._reserved_offers(region, sold, now),
             *(o for name in missing for o in _unknown(region, name, f"{region} has no {name}")),
         )
 
@@ -137,6 +141,15 @@ class Offers:
                     nodes_available=None,
                     unknown_because=why_not,
                 )
+
+    def _reserved_offers(
+        self, region: str, sold: Mapping[str, list[str]], now: datetime
+    ) -> tuple[Offer, ...]:
+        """None where they cannot be listed: few projects have any."""
+        try:
+            return self._reservations.offers(region, sold.keys(), now)
+        except ProviderError:
+            return ()
 
     def _without(self, region: str, error: ProviderError) -> Iterator[Offer]:
         """The offers of a region that nothing could be learned of, for the reason to be told."""

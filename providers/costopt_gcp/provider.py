@@ -57,6 +57,7 @@ class GcpProvider:
             options.bootstrap or GcpBootstrap(clients, options.nodes, options.preemption_notice_s),
             self.market.price_now,
             self._placement,
+            self.market.reservations,
             options.asked_notice_s,
         )
 

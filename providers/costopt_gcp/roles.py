@@ -9,6 +9,7 @@ PROJECT = (
     "compute.disks.delete",
     "compute.disks.list",
     "compute.disks.setLabels",
+    "compute.futureReservations.list",
     "compute.images.get",
     "compute.images.getFromFamily",
     "compute.images.useReadOnly",
@@ -26,6 +27,7 @@ PROJECT = (
     "compute.projects.get",
     "compute.regionOperations.get",
     "compute.regions.get",
+    "compute.reservations.list",
     "compute.resourcePolicies.create",
     "compute.resourcePolicies.delete",
     "compute.resourcePolicies.list",
@@ -49,6 +51,7 @@ BUCKET = ("storage.buckets.get", *STORE)
 """Of the controller on the store's bucket."""
 PREDEFINED = {
     "compute.advice.": "roles/compute.viewer",
+    "compute.futureReservations.": "roles/compute.viewer",
     "compute.": "roles/compute.instanceAdmin.v1",
     "iam.serviceAccounts.": "roles/iam.serviceAccountUser",
     "serviceusage.": "roles/serviceusage.serviceUsageViewer",

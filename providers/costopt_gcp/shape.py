@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from costopt.domain.errors import BadRequestError
 
@@ -42,6 +43,18 @@ class Shape:
             hint="one is named like a2-highgpu-1g, or n1-standard-8+1xT4 with attached GPUs: "
             + ", ".join(ATTACHED),
         )
+
+
+def instance_type_of(properties: Any) -> str | None:
+    """The name of what a reservation holds; None where it is no single machine type known here."""
+    machine_type, attached = properties.machine_type, list(properties.guest_accelerators)
+    if not machine_type:
+        return None
+    if not machine_type.startswith("n1-") or not attached:
+        return str(machine_type)
+    models = {accelerator: model for model, accelerator in ATTACHED.items()}
+    model = models.get(last(attached[0].accelerator_type))
+    return None if model is None else f"{machine_type}+{attached[0].accelerator_count}x{model}"
 
 
 def family(instance_type: str) -> str:

@@ -25,6 +25,7 @@ from tests.gcp.faults import DroppedError, Faults
 from tests.gcp.instances import Instances
 from tests.gcp.place import Place
 from tests.gcp.placement_policies import PlacementPolicies
+from tests.gcp.reserved import Reserved
 from tests.gcp.skus import Skus
 from tests.gcp.stored_things import StoredThings
 from tests.gcp.zone_operations import ZoneOperations
@@ -51,6 +52,8 @@ class Cloud:
         self.placement = PlacementPolicies(
             self.clock.now, self.operations, self.instances.placement_policies
         )
+        self.reserved = Reserved(self.instances.naming)
+        self.instances.reserved_room = self.reserved.free
         self.instances.has_policy = lambda *key: key in self.placement.all
         self._lock = RLock()
         self._routes = [
@@ -65,9 +68,10 @@ class Cloud:
     def reset(self) -> None:
         """As new: nothing runs, nothing goes wrong."""
         self.clock.reset()
-        families = (self.operations, self.instances, self.place, self.things)
-        for family in (self.faults, *families, self.skus, self.placement, self.access):
+        for family in (self.faults, self.operations, self.instances, self.place, self.things):
             family.reset()
+        for other in (self.skus, self.placement, self.reserved, self.access):
+            other.reset()
 
     def region(self, name: str, *zones: str) -> None:
         """A region of these zones."""
@@ -161,6 +165,10 @@ class Cloud:
         yield "DELETE", one, "resourcePolicies.delete", self.placement.delete
         scopes = _scoped(self.placement.scopes)
         yield "GET", f"{project}/aggregated/resourcePolicies", "resourcePolicies.list", scopes
+        held = _scoped(self.reserved.scopes)
+        yield "GET", f"{project}/aggregated/reservations", "reservations.list", held
+        booked = _scoped(self.reserved.future_scopes)
+        yield "GET", f"{project}/aggregated/futureReservations", "futureReservations.list", booked
         one = f"{project}/regions/[^/]+/operations/(?P<operation>[^/]+)/wait"
         yield "POST", one, "regionOperations.wait", ops.look
         one = f"{templates}/(?P<template>[^/]+)"

@@ -21,6 +21,7 @@ class Instances:
         self._now = now
         self._operations = operations
         self.all: dict[tuple[str, str], dict[str, Any]] = {}
+        self.reserved_room: Callable[[str], int] = lambda name: 0
         self.has_policy: Callable[[str, str], bool] = lambda region, name: False
         self.reset()
 
@@ -125,21 +126,38 @@ class Instances:
         if any((zone, name) in self.all for name in names):
             return [("RESOURCE_ALREADY_EXISTS", f"The resource '{names[0]}' already exists")]
         properties = asked["instanceProperties"]
-        kind, spot = properties["machineType"], properties["scheduling"]["provisioningModel"]
-        if spot == "SPOT":
+        refused = self._no_room(zone, properties, len(names)) or self._no_place(zone, properties)
+        if refused:
+            return refused
+        for name in names:
+            self._start(zone, name, properties)
+        return []
+
+    def _no_room(self, zone: str, properties: Mapping[str, Any], nodes: int) -> Errors:
+        kind, model = properties["machineType"], properties["scheduling"]["provisioningModel"]
+        if model == "SPOT":
             used = [i for i in self._of(zone) if i["machineType"].endswith(f"/{kind}")]
-            if len(used) + len(names) > self.rooms.get((zone, kind), UNLIMITED):
+            if len(used) + nodes > self.rooms.get((zone, kind), UNLIMITED):
                 said = f"The zone '{zone}' does not have enough resources available."
-                least = f"Requested minimum count of {len(names)} VMs could not be created."
+                least = f"Requested minimum count of {nodes} VMs could not be created."
                 return [("VM_MIN_COUNT_NOT_REACHED", least), (STOCK_OUT, said)]
+        for name in properties.get("reservationAffinity", {}).get("values", ()):
+            if nodes > self.reserved_room(name):
+                return [(STOCK_OUT, f"The reservation '{name}' has not enough left.")]
+        return []
+
+    def _no_place(self, zone: str, properties: Mapping[str, Any]) -> Errors:
         for policy in properties.get("resourcePolicies", ()):
             if not self.has_policy(zone.rpartition("-")[0], policy):
                 return [("RESOURCE_NOT_FOUND", f"The resource policy '{policy}' was not found")]
             if not self.compact:
                 return [(STOCK_OUT, f"The zone '{zone}' cannot place them compactly.")]
-        for name in names:
-            self._start(zone, name, properties)
         return []
+
+    def naming(self, reservation: str) -> int:
+        """How many instances use this reservation."""
+        affinities = (i["asked"].get("reservationAffinity", {}) for i in self.all.values())
+        return sum(reservation in affinity.get("values", ()) for affinity in affinities)
 
     def placement_policies(self) -> set[str]:
         """Those that instances have."""

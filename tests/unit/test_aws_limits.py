@@ -89,17 +89,6 @@ def test_a_booked_block_is_a_dated_reserved_offer_that_costs_no_more(cloud: Clou
     assert blocks.booked("us-east-1", ["g6e.xlarge"], NOW) == ()
 
 
-def test_a_bookable_block_costs_its_fee_over_its_node_hours(cloud: Cloud) -> None:
-    begins_at, ends_at = NOW + timedelta(days=1), NOW + timedelta(days=2)
-    cloud.limits.sell("us-east-1a", "p5.48xlarge", 2, begins_at, 24, ends_at, fee_usd=1440.0)
-    clients = shared_clients()
-    blocks = CapacityBlocks(clients, Zones(clients))
-    (offer,) = blocks.bookable("us-east-1", "p5.48xlarge", 2, 24, NOW)
-    assert offer.price_usd_per_hour is not None
-    assert offer.price_usd_per_hour.value == 30.0
-    assert (offer.from_at, offer.until_at, offer.nodes_available) == (begins_at, ends_at, 2)
-
-
 def test_types_are_told_with_gpus_network_and_terms(cloud: Cloud) -> None:
     types = InstanceTypes(shared_clients()).matching("us-east-1", (), NOW)
     assert {"p5.48xlarge", "p5en.48xlarge", "g6e.xlarge", "g6f.2xlarge"} <= set(types)

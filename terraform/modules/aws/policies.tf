@@ -31,14 +31,27 @@ locals {
 
   node_policy = {
     Version = "2012-10-17"
-    Statement = concat(local.store_statements, [
-      {
-        Sid      = "KeepPayloads"
-        Effect   = "Deny"
-        Action   = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:PutObject"]
-        Resource = ["${local.store_objects}payloads/*"]
-      },
-    ])
+    Statement = concat(
+      local.store_statements,
+      [
+        {
+          Sid      = "KeepPayloads"
+          Effect   = "Deny"
+          Action   = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:PutObject"]
+          Resource = ["${local.store_objects}payloads/*"]
+        },
+      ],
+      [
+        for closed in length(var.jobs) > 0 ? [keys(var.jobs)] : [] : {
+          Sid    = "KeepApart"
+          Effect = "Deny"
+          Action = local.object_actions
+          Resource = flatten([
+            for job in closed : [for folder in ["checkpoints", "jobs", "payloads"] : "${local.store_objects}${folder}/${job}/*"]
+          ])
+        }
+      ],
+    )
   }
 
   # Of the jobs that come with the module: their letters, states and code, and no other job's.

@@ -27,14 +27,12 @@ class AccountLimits:
         self.quotas = {code: (name, value) for code, name, value in QUOTAS}
         self.page = 3
         self._blocks: list[str] = []
-        self._offerings: list[str] = []
 
     def answers(self) -> Mapping[tuple[str, str], Answer]:
         """ListServiceQuotas and the two calls on Capacity Blocks."""
         return {
             ("servicequotas", "ListServiceQuotas"): self.list_service_quotas,
             ("ec2", "DescribeCapacityReservations"): self.describe_capacity_reservations,
-            ("ec2", "DescribeCapacityBlockOfferings"): self.describe_capacity_block_offerings,
         }
 
     def reset(self) -> None:
@@ -61,27 +59,6 @@ class AccountLimits:
             "<reservationType>capacity-block</reservationType></item>"
         )
 
-    def sell(
-        self,
-        zone: str,
-        instance_type: str,
-        nodes: int,
-        begins_at: datetime,
-        hours: int,
-        ends_at: datetime,
-        fee_usd: float,
-    ) -> None:
-        """This block may be booked."""
-        self._offerings.append(
-            "<item><capacityBlockOfferingId>cb-1</capacityBlockOfferingId>"
-            f"<instanceType>{instance_type}</instanceType><availabilityZone>{zone}"
-            f"</availabilityZone><instanceCount>{nodes}</instanceCount>"
-            f"<startDate>{begins_at:%Y-%m-%dT%H:%M:%S}.000Z</startDate>"
-            f"<endDate>{ends_at:%Y-%m-%dT%H:%M:%S}.000Z</endDate>"
-            f"<capacityBlockDurationHours>{hours}</capacityBlockDurationHours>"
-            f"<upfrontFee>{fee_usd}</upfrontFee><currencyCode>USD</currencyCode></item>"
-        )
-
     def list_service_quotas(self, call: Call, forward: Forward) -> Reply:
         """All quotas, a few to a page."""
         entries = [
@@ -99,11 +76,6 @@ class AccountLimits:
         """The blocks that were booked in the region."""
         items = "".join(b for b in self._blocks if f"<availabilityZone>{call.region}" in b)
         return _listed("DescribeCapacityReservations", "capacityReservationSet", items)
-
-    def describe_capacity_block_offerings(self, call: Call, forward: Forward) -> Reply:
-        """The blocks that may be booked in the region."""
-        items = "".join(b for b in self._offerings if f"<availabilityZone>{call.region}" in b)
-        return _listed("DescribeCapacityBlockOfferings", "capacityBlockOfferingSet", items)
 
 
 def _listed(action: str, field: str, items: str) -> Reply:

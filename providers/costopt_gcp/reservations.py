@@ -1,0 +1,158 @@
+"""Reservations: nodes that are paid for whether they run or not, some for a stretch of days.
+
+Only those that a launch must name: others are used by on-demand nodes unasked. A future reservation
+in calendar mode (https://cloud.google.com/compute/docs/instances/future-reservations-calendar-mode)
+becomes a reservation when it begins, and Google deletes its nodes when it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.kept import Kept
+from costopt.domain.market import CapacityType, Offer, Pool
+from costopt_gcp.clients import Clients
+from costopt_gcp.errors import asking
+from costopt_gcp.instance import time_of
+from costopt_gcp.shape import instance_type_of, last, region_of
+
+MINUTES_5_S = 300.0
+USABLE_S = 3600.0
+HELD = frozenset({"APPROVED", "COMMITTED", "FULFILLED", "PROVISIONING"})
+CALENDAR = "CALENDAR"
+NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "reserved nodes are held until its end")
+EVER = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """``nodes`` are those that are free. ``bound``: its nodes end with it."""
+
+    name: str
+    pool: Pool
+    nodes: int
+    from_at: datetime | None = None
+    until_at: datetime | None = None
+    bound: bool = False
+
+
+class Reservations:
+    """Those of the project, asked for every five minutes."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._kept: Kept[None, tuple[Reservation, ...]] = Kept(MINUTES_5_S, USABLE_S)
+
+    def offers(
+        self, region: str, instance_types: Collection[str], now: datetime
+    ) -> tuple[Offer, ...]:
+        """A reserved offer for each pool, of its earliest reservation that has not ended.
+
+        A node costs nothing more. Raises ProviderError.
+        """
+        offers: dict[Pool, Offer] = {}
+        for held in self._held(now):
+            pool = held.pool
+            if pool.region == region and pool.instance_type in instance_types:
+                offers.setdefault(pool, _offer(held, now))
+        return tuple(offers.values())
+
+    def of(self, pool: Pool, now: datetime) -> Reservation | None:
+        """The reservation that a launch in ``pool`` must name. Raises ProviderError."""
+        return next((held for held in self._held(now) if held.pool == pool), None)
+
+    def _held(self, now: datetime) -> Iterator[Reservation]:
+        for held in self._kept.get(None, now, self._ask):
+            if held.until_at is None or held.until_at > now:
+                yield held
+
+    def _ask(self) -> tuple[Reservation, ...]:
+        booked = {
+            name: future
+            for item in self._items("future_reservations", "futureReservations")
+            if (future := _read_future(item)) is not None
+            for name in (item.name, *map(last, item.status.auto_created_reservations))
+        }
+        begun = [
+            _with_future(held, booked.get(held.name))
+            for item in self._items("reservations", "reservations")
+            if (held := _read(item)) is not None
+        ]
+        there = {held.name for held in begun}
+        begun_futures = {booked[name].name for name in there & booked.keys()}
+        to_come = [
+            future
+            for name, future in booked.items()
+            if name == future.name and name not in begun_futures
+        ]
+        return tuple(sorted((*begun, *to_come), key=lambda held: (held.from_at or EVER, held.name)))
+
+    def _items(self, collection: str, resource: str) -> list[Any]:
+        request = {"project": self._clients.project}
+        with asking(f"compute.{resource}.list", "all zones"):
+            pages = self._clients.of(collection).aggregated_list(
+                request=request, **self._clients.reading()
+            )
+            return [item for _, scoped in pages for item in getattr(scoped, collection)]
+
+
+def _read(item: Any) -> Reservation | None:
+    """A reservation that can be used by naming it; None where it is none."""
+    specific = item.specific_reservation
+    usable = item.status == "READY" and item.specific_reservation_required
+    instance_type = instance_type_of(specific.instance_properties)
+    if not usable or instance_type is None:
+        return None
+    return Reservation(
+        name=item.name,
+        pool=_pool(last(item.zone), instance_type),
+        nodes=max(0, specific.count - specific.in_use_count),
+        until_at=time_of(item.delete_at_time),
+    )
+
+
+def _read_future(item: Any) -> Reservation | None:
+    """What is booked in calendar mode; None where it is not, or not granted."""
+    specific = item.specific_sku_properties
+    instance_type = instance_type_of(specific.instance_properties)
+    granted = item.status.procurement_status in HELD and item.reservation_mode == CALENDAR
+    if not granted or instance_type is None:
+        return None
+    return Reservation(
+        name=item.name,
+        pool=_pool(last(item.zone), instance_type),
+        nodes=specific.total_count,
+        from_at=time_of(item.time_window.start_time),
+        until_at=time_of(item.time_window.end_time),
+        bound=True,
+    )
+
+
+def _with_future(held: Reservation, future: Reservation | None) -> Reservation:
+    """A reservation that has begun, with the time for which it was booked."""
+    if future is None:
+        return held
+    return replace(
+        held, from_at=future.from_at, until_at=held.until_at or future.until_at, bound=True
+    )
+
+
+def _pool(zone: str, instance_type: str) -> Pool:
+    return Pool("gcp", region_of(zone), zone, instance_type, CapacityType.RESERVED)
+
+
+def _offer(held: Reservation, now: datetime) -> Offer:
+    return Offer(
+        pool=held.pool,
+        price_usd_per_hour=Estimate.exact(
+            0.0, Basis.LISTED, f"reservation {held.name}: paid for whether it is used or not", now
+        ),
+        hazard_per_hour=NEVER_INTERRUPTED,
+        nodes_available=held.nodes,
+        from_at=held.from_at,
+        until_at=held.until_at,
+    )

@@ -1,0 +1,88 @@
+"""Reservations, and future ones that become reservations when they begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from tests.gcp.answer import Call
+from tests.gcp.zone_operations import API
+
+
+class Reserved:
+    """By zone. ``used`` counts the instances that name a reservation."""
+
+    def __init__(self, used: Callable[[str], int]) -> None:
+        self._used = used
+        self._held: dict[str, dict[str, Any]] = {}
+        self._future: dict[str, dict[str, Any]] = {}
+
+    def reset(self) -> None:
+        """There are none."""
+        self._held.clear()
+        self._future.clear()
+
+    def hold(
+        self, zone: str, name: str, machine_type: str, nodes: int, **more: object
+    ) -> dict[str, Any]:
+        """A reservation that must be named."""
+        self._held[name] = {
+            "name": name,
+            "zone": f"{API}/projects/p/zones/{zone}",
+            "status": "READY",
+            "specificReservationRequired": True,
+            "specificReservation": {
+                "count": str(nodes),
+                "instanceProperties": {"machineType": machine_type},
+            },
+            **more,
+        }
+        return self._held[name]
+
+    def book(
+        self, zone: str, machine_type: str, nodes: int, from_at: datetime, until_at: datetime
+    ) -> dict[str, Any]:
+        """A future reservation in calendar mode, approved."""
+        self._future["booked"] = {
+            "name": "booked",
+            "zone": f"{API}/projects/p/zones/{zone}",
+            "reservationMode": "CALENDAR",
+            "specificSkuProperties": {
+                "totalCount": str(nodes),
+                "instanceProperties": {"machineType": machine_type},
+            },
+            "timeWindow": {"startTime": from_at.isoformat(), "endTime": until_at.isoformat()},
+            "status": {"procurementStatus": "APPROVED"},
+        }
+        return self._future["booked"]
+
+    def begin(self, zone: str, machine_type: str, nodes: int) -> None:
+        """What was booked is there."""
+        self.hold(zone, "booked-1", machine_type, nodes)
+        self._future["booked"]["status"] = {
+            "procurementStatus": "FULFILLED",
+            "autoCreatedReservations": [f"{API}/projects/p/zones/{zone}/reservations/booked-1"],
+        }
+
+    def free(self, name: str) -> int:
+        """How many more instances may name it."""
+        held = self._held.get(name)
+        return 0 if held is None else int(held["specificReservation"]["count"]) - self._used(name)
+
+    def scopes(self, call: Call) -> Mapping[str, Any]:
+        """reservations.aggregatedList."""
+        told: dict[str, Any] = {}
+        for name, held in self._held.items():
+            specific = {**held["specificReservation"], "inUseCount": str(self._used(name))}
+            found = told.setdefault(_scope(held), {"reservations": []})
+            found["reservations"].append({**held, "specificReservation": specific})
+        return told
+
+    def future_scopes(self, call: Call) -> Mapping[str, Any]:
+        """futureReservations.aggregatedList."""
+        return {_scope(item): {"futureReservations": [item]} for item in self._future.values()}
+
+
+def _scope(item: Mapping[str, Any]) -> str:
+    return f"zones/{item['zone'].rpartition('/')[2]}"
