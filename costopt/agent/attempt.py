@@ -56,6 +56,7 @@ class Attempt:
         self._mailbox = mailbox
         self._news = news
         self._failed_at: float | None = None
+        self._brought_units: float | None = None
         self._tag = f"{gang.generation:06d}"
         self._revivals = Revivals(settings)
 
@@ -79,8 +80,16 @@ class Attempt:
     def adopt(self, gang: Gang) -> None:
         """Take up a newer gang in which the trainer goes on."""
         self.gang = gang
+        self._brought_units = None if self.status is None else self.status.done_units
         others = tuple(m for m in gang.members if m != self.settings.node_id)
         self.peers = Peers(self._mailbox, others)
+
+    @property
+    def resumed_units(self) -> float | None:
+        """What the trainer had when it became part of this gang; None before."""
+        if self._brought_units is None and self.status is not None:
+            return self.status.resumed_units
+        return self._brought_units
 
     def ask_stop(self, notice: StopNotice) -> None:
         """Let the trainer save and stop; where there is none yet, none will be started."""

@@ -45,7 +45,8 @@ class Heartbeat:
     this generation. ``power_message`` says what became of the power limit that the gang asks for,
     "" where it asks for none; ``power_asked_w`` is what it asks for, ``power_cap_w`` what each GPU
     is limited to for it. ``snapshots`` is the "host:port" at which the gang's members give this
-    node snapshots, "" where it takes none. The other figures are the trainer's, as in
+    node snapshots, "" where it takes none. ``resumed_units`` is what the trainer had when it became
+    part of this generation, None before. The other figures are the trainer's, as in
     ``TrainerStatus``.
     """
 
@@ -77,6 +78,7 @@ class Heartbeat:
     power_cap_w: float | None = None
     power_message: str = ""
     snapshots: str = ""
+    resumed_units: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,4 +88,5 @@ class Pulse:
             power_cap_w=power.cap_w,
             power_message=power.message,
             snapshots=standing.snapshots,
+            resumed_units=None if attempt is None else attempt.resumed_units,
         )

@@ -165,6 +165,7 @@ class MailboxRuntime:
             saved = max(saved, job.work.amount)
         working = state in (GangState.TRAINING, GangState.STOPPING)
         done = max([b.done_units for b in beats if b.reported and working], default=saved)
+        begun = [b.resumed_units for b in beats if b.resumed_units is not None]
         rates = [b.units_per_s for b in beats if b.units_per_s is not None]
         return Progress(
             done_units=max(done, saved),
@@ -174,6 +175,7 @@ class MailboxRuntime:
             reported_at=self._reported_at(beats, now),
             starting_until=self._starting_until(job, gang, now, state),
             measured_units_per_s=min(rates) / self._speed if rates and working else None,
+            resumed_units=max(begun, default=None),
             message=message,
         )
 

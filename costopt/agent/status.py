@@ -51,7 +51,8 @@ class TrainerStatus:
     ``upload_bytes_per_s`` is how fast it last made a checkpoint durable. ``step_s`` is the mean
     wall time of a step, ``data_wait_share`` the share of it spent waiting for data, ``goodput`` the
     share of the wall since this process began that went into steps that still count.
-    ``saved_units`` are in the object store; near tiers do not count.
+    ``saved_units`` are in the object store; near tiers do not count. ``resumed_units`` is what this
+    process began with, None before it began.
     """
 
     generation: int
@@ -70,6 +71,7 @@ class TrainerStatus:
     step_s: float | None = None
     data_wait_share: float | None = None
     goodput: float | None = None
+    resumed_units: float | None = None
 
     @property
     def measured_upload(self) -> float | None:

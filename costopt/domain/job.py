@@ -279,6 +279,8 @@ class Progress:
     ``starting_until`` is when the present gang is expected to do new work (None: it does so now,
     or there is no gang). ``measured_units_per_s`` is the speed of the present gang where the
     nodes have reported one. ``lost_units`` counts all work that was done and lost so far.
+    ``resumed_units`` is what the present gang began with, from wherever it had that; None where it
+    does not say.
     """
 
     done_units: float = 0.0
@@ -289,4 +291,5 @@ class Progress:
     starting_until: datetime | None = None
     measured_units_per_s: float | None = None
     lost_units: float = 0.0
+    resumed_units: float | None = None
     message: str = ""

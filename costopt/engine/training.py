@@ -30,7 +30,8 @@ from costopt.engine.world import World
 REPORTED_SHARE = 0.01
 NEWEST_SHARE = 0.3
 """Weight of the newest measured speed in the running mean: a busy minute is no slow machine."""
-UNSETTLED = (GangState.STARTING, GangState.STOPPING)
+UNSETTLED = (GangState.IDLE, GangState.STARTING, GangState.STOPPING)
+"""What is done and not saved may be lost then, or come back from the memory of a node."""
 
 
 class Training:
@@ -135,9 +136,9 @@ class Training:
             news += save_moves(
                 job, self._saved_in(record, event.units), self._world.transfers, event.at
             )
-        resumed_from = _resumed_from(record, news)
-        news += self._training_changes(job, record, progress, resumed_from, now)
+        resumed_from = self._resumed_from(record, progress, news)
         news += self._losses(job, record, progress, resumed_from, now)
+        news += self._training_changes(job, record, progress, resumed_from, now)
         if self._worth_reporting(job, record, progress, bool(news)):
             news.append(
                 ProgressReported(
@@ -160,6 +161,18 @@ class Training:
         begins_from = self._begins_from.get(record.name, 0.0)
         return record.gang_pool if units > begins_from else record.former_pool
 
+    def _resumed_from(self, record: JobRecord, progress: Progress, news: Sequence[Event]) -> float:
+        """What the present gang began with, as it says.
+
+        Else what was saved when it was formed, or the newest checkpoint that is no further than the
+        work known so far.
+        """
+        if progress.resumed_units is not None:
+            return progress.resumed_units
+        saved = [event.units for event in news if isinstance(event, CheckpointCommitted)]
+        known = [units for units in (*saved, record.checkpoint_units) if units <= record.done_units]
+        return max([self._begins_from.get(record.name, 0.0), *known])
+
     def _training_changes(
         self,
         job: Job,
@@ -178,7 +191,7 @@ class Training:
                     at=starts_at,
                     job=job.name,
                     generation=record.generation,
-                    units=max(self._begins_from.get(job.name, 0.0), resumed_from),
+                    units=resumed_from,
                 )
             )
         if (record.training or news) and not trains:
@@ -187,7 +200,7 @@ class Training:
                     at=stopped_at,
                     job=job.name,
                     generation=record.generation,
-                    units=progress.done_units,
+                    units=_believed_units(record, progress),
                     reason=progress.message or progress.state.value,
                 )
             )
@@ -198,7 +211,7 @@ class Training:
         newest = progress.generation == record.generation > record.trained_generation
         if progress.state in (GangState.TRAINING, GangState.STARTING):
             return newest and progress.state is GangState.TRAINING
-        from_units = self._begins_from.get(job.name, record.done_units)
+        from_units = self._begins_from.get(job.name, record.saved_units)
         return newest and progress.done_units > from_units
 
     def _losses(
@@ -211,12 +224,13 @@ class Training:
     ) -> list[Event]:
         """Work that the runtime tells as lost; where it tells of none, what a gang resumed without.
 
-        A gang that has begun went on from the newest checkpoint; one that broke has what is saved.
+        When a gang breaks nobody knows yet what the next one will find.
         """
         lost = progress.lost_units - record.lost_units
-        if progress.lost_units == 0 and progress.state not in UNSETTLED:
-            has = resumed_from if self._began(job, record, progress) else progress.done_units
-            lost = record.done_units - has
+        if progress.lost_units == 0 and self._began(job, record, progress):
+            lost = record.done_units - resumed_from
+        elif progress.lost_units == 0 and progress.state not in UNSETTLED:
+            lost = record.done_units - progress.done_units
         if lost <= 1e-9 * job.work.amount:
             return []
         return [WorkLost(at=now, job=job.name, units=lost, cause=progress.message or "not saved")]
@@ -252,15 +266,8 @@ class Training:
         return 0 if machine is None else machine.gpu_count
 
 
-def _resumed_from(record: JobRecord, news: Sequence[Event]) -> float:
-    """The newest checkpoint that is no further than the work known so far."""
-    saved = [event.units for event in news if isinstance(event, CheckpointCommitted)]
-    known = (units for units in (*saved, record.checkpoint_units) if units <= record.done_units)
-    return max(known, default=0.0)
-
-
 def _believed_units(record: JobRecord, progress: Progress) -> float:
-    """What is done; a gang that starts or stops has not yet said what became of unsaved work."""
+    """What is done; while no gang trains nobody has said yet what became of unsaved work."""
     if progress.lost_units == 0 and progress.state in UNSETTLED:
         return max(record.done_units, progress.done_units)
     return progress.done_units

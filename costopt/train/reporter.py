@@ -50,6 +50,7 @@ class Reporter:
         saved = step if saved_step is None else saved_step
         self._tell(
             done_units=step * self.units_per_step,
+            resumed_units=step * self.units_per_step,
             saved_units=saved * self.units_per_step,
             refused=tuple(refused),
             guarantee=guarantee,

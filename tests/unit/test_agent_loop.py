@@ -157,7 +157,9 @@ def test_a_script_that_ignores_sigterm_is_killed_when_its_grace_is_over(
 
 def reporting(*checkpoints: SavedCheckpoint) -> str:
     """A trainer that reports itself, and copies its notice to where the test finds it."""
-    status = TrainerStatus(1, TrainerState.TRAINING, time.time(), checkpoints=checkpoints)
+    status = TrainerStatus(
+        1, TrainerState.TRAINING, time.time(), 9.0, checkpoints=checkpoints, resumed_units=5.0
+    )
     return f"""
 import os, pathlib, time
 status = pathlib.Path(os.environ["COSTOPT_STATUS_FILE"])
@@ -239,9 +241,11 @@ def test_an_elastic_trainer_goes_on_in_a_newer_gang_and_another_is_handed_over(n
     script = reporting().replace("while not", "pathlib.Path(str(os.getpid())).touch()\nwhile not")
     node.run(script, elastic=True)
     node.until(lambda: node.beat().state is NodeActivity.TRAINING)
+    assert node.beat().resumed_units == 5.0
     node.run(script, generation=2, elastic=True)
     node.until(lambda: node.beat().generation == 2)
     assert node.beat().state is NodeActivity.TRAINING
+    assert node.beat().resumed_units == 9.0, "it brought all that it had done"
     started = [path for path in node.workdir.iterdir() if path.name.isdigit()]
     assert len(started) == 1
     node.run(script, generation=3)

@@ -102,11 +102,14 @@ def test_a_gang_starts_until_every_member_trains(desk: Desk) -> None:
 
 
 def test_speeds_are_told_in_the_jobs_time(desk: Desk) -> None:
+    assert desk.runtime.progress(JOB, NOW).resumed_units is None
+    told = {"done_units": 300.0, "saved_units": 200.0, "units_per_s": 30.0, "resumed_units": 250.0}
     for node_id in ("n1", "n2"):
-        desk.say(node_id=node_id, done_units=300.0, saved_units=200.0, units_per_s=30.0)
+        desk.say(node_id=node_id, **told)
     progress = desk.runtime.progress(JOB, NOW)
     assert progress.measured_units_per_s == pytest.approx(0.5)
     assert (progress.done_units, progress.saved_units) == (300.0, 200.0)
+    assert progress.resumed_units == 250.0
 
 
 def test_reports_of_another_generation_are_not_believed(desk: Desk) -> None:

@@ -195,6 +195,40 @@ def test_work_saved_by_a_gang_that_was_taken_before_its_command_ended() -> None:
     assert all(start <= stop for start, stop in zip(starts, stops, strict=True))
 
 
+@pytest.mark.parametrize(("resumed", "lost"), [(900.0, []), (850.0, [50.0]), (600.0, [300.0])])
+def test_what_a_gang_found_in_the_memory_of_a_node_is_not_lost(
+    resumed: float, lost: list[float]
+) -> None:
+    """900 are done and 600 saved when the first gang breaks; the second has begun by 1500."""
+
+    def told(progress: Progress) -> Progress:
+        now, first = scene.clock.now(), progress.generation == 1
+        trains = now < after(900) if first else now > after(1500)
+        state = GangState.IDLE if first else GangState.STARTING
+        if progress.generation == 0:
+            return progress
+        return replace(
+            progress,
+            state=GangState.TRAINING if trains else state,
+            done_units=(900.0 if first else 1000.0) if trains else 600.0,
+            saved_units=600.0,
+            lost_units=0.0,
+            resumed_units=(0.0 if first else resumed) if trains else None,
+        )
+
+    scene = Scene(always(SPOT_A, 4, 2.0), always(SAFE, 4, 8.0), jobs=[task(3600)], tick_s=300)
+    scene.cloud.runtime = Changed(scene.cloud.inner.runtime, told)
+    scene.restart()
+    for _ in range(8):
+        scene.go(300)
+    assert len(scene.events(GangFormed)) == 2
+    assert [event.units for event in scene.events(WorkLost)] == lost
+    summary = scene.summary()
+    assert summary.lost_units == sum(lost)
+    assert summary.done_units == 1000.0
+    assert [event.units for event in scene.events(TrainingStarted)] == [0.0, resumed]
+
+
 def test_a_gang_that_starts_or_stops_has_lost_nothing_yet() -> None:
     """Until it says what became of unsaved work, a lower figure is no loss."""
     states = iter([GangState.TRAINING, GangState.STOPPING, GangState.STARTING, GangState.TRAINING])

@@ -177,6 +177,7 @@ def test_what_comes_from_a_near_tier_is_done_but_not_saved_and_saved_at_once(
     told = TrainerStatus.read(tmp_path / "status.json")
     assert told is not None
     assert (told.done_units, told.saved_units, told.checkpoints) == (2.0, 1.0, ())
+    assert told.resumed_units == 2.0
     assert told.message == "restored step 2 from the memory of this node"
     assert saves.is_due()
     saves.save(2)
