@@ -32,7 +32,7 @@ class Cadence:
         self.reason = ""
         self._hazard_per_hour = hazard_per_hour
         self._noticed_share = noticed_share
-        self._speed = speed
+        self.speed = speed
         self._save_s: float | None = None
         self._persist_s: float | None = None
         self._due_at = time.monotonic() + self.interval_s / speed
@@ -43,7 +43,7 @@ class Cadence:
 
     def begun(self) -> None:
         """A save was begun: count the next interval from here."""
-        self._due_at = time.monotonic() + self.interval_s / self._speed
+        self._due_at = time.monotonic() + self.interval_s / self.speed
 
     def saved(self, save_s: float, persist_s: float | None = None) -> None:
         """A save stopped the training for ``save_s`` of the wall; the next interval begins.
@@ -55,16 +55,16 @@ class Cadence:
         if self._hazard_per_hour is not None:
             chosen = chosen_interval(
                 hazard_per_hour=self._hazard_per_hour,
-                blocking_save_s=self._save_s * self._speed,
+                blocking_save_s=self._save_s * self.speed,
                 noticed_share=self._noticed_share,
-                persist_s=self._persist_s * self._speed,
+                persist_s=self._persist_s * self.speed,
             )
             self.interval_s, self.reason = chosen.interval_s, chosen.reason
         self.begun()
 
     def failed(self) -> None:
         """A save failed: try again soon, but not at each step."""
-        self._due_at = time.monotonic() + min(RETRY_S, self.interval_s) / self._speed
+        self._due_at = time.monotonic() + min(RETRY_S, self.interval_s) / self.speed
 
 
 def _smoothed(past: float | None, value: float) -> float:

@@ -22,7 +22,7 @@ from costopt.train.state_layout import StateLayout
 
 FAILED_SAVES_ALLOWED = 2
 SPARE_S = 2.0
-"""To copy, to hash and to commit, beside the upload itself."""
+"""To copy, to hash and to commit, beside the upload itself; in the job's time, as notices are."""
 
 Capture = Callable[[], dict[str, Any]]
 """The whole state; its tensors may be read until ``copied``."""
@@ -208,7 +208,8 @@ class Saving:
         """Why an upload is not worth waiting for; None where it may fit."""
         notice, now = self._notice(), time.time()
         size_bytes = StateLayout.of(state).tensor_bytes
-        if notice is None or notice.leaves_time_for(size_bytes, now, spare_s=SPARE_S) is not False:
+        spare_s = SPARE_S / self._cadence.speed
+        if notice is None or notice.leaves_time_for(size_bytes, now, spare_s=spare_s) is not False:
             return None
         speed, left_s = notice.upload_bytes_per_s or 0.0, (notice.deadline_at or now) - now
         return (

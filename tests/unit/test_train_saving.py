@@ -119,11 +119,13 @@ def desk() -> Iterator[Desk]:
     server.close()
 
 
-def near_saving(folder: Path, desk: Desk, notice: Notice) -> tuple[Saving, Checkpointer]:
+def near_saving(
+    folder: Path, desk: Desk, notice: Notice, speed: float = 1.0
+) -> tuple[Saving, Checkpointer]:
     checkpointer = Checkpointer(folder / "c", near=desk.address)
     saves = Saving(
         checkpointer,
-        Cadence(interval_s=1e9),
+        Cadence(interval_s=1e9, speed=speed),
         Reporter(folder / "status.json", 0),
         Group(),
         lambda: {"weights": torch.ones(1_000_000)},
@@ -148,11 +150,14 @@ def test_where_the_upload_does_not_fit_in_the_notice_a_peer_is_told_of(
     checkpointer.close()
 
 
-@pytest.mark.parametrize("notice", [Notice(60.0), Notice(5.0, None)])
+@pytest.mark.parametrize(
+    ("notice", "speed"), [(Notice(60.0), 1.0), (Notice(5.0, None), 1.0), (Notice(5.0), 300.0)]
+)
 def test_where_it_fits_or_nobody_knows_the_store_is_waited_for(
-    tmp_path: Path, desk: Desk, notice: Notice
+    tmp_path: Path, desk: Desk, notice: Notice, speed: float
 ) -> None:
-    saves, checkpointer = near_saving(tmp_path, desk, notice)
+    """What is held back besides is shorter where the notice was, on a simulated node."""
+    saves, checkpointer = near_saving(tmp_path, desk, notice, speed)
     saves.save_on_notice(3)
     told = TrainerStatus.read(tmp_path / "status.json")
     assert told is not None
