@@ -25,6 +25,7 @@ from costopt.session.account_cloud import AccountCloud
 from costopt.session.cloud import Cloud
 from costopt.session.live import LEDGER
 from costopt.session.simulated_cloud import SimulatedCloud
+from costopt.session.state_lock import used_by_daemon
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 POLL_S = 0.5
@@ -46,6 +47,7 @@ def serve(
     with ExitStack() as held:
         held.enter_context(_signals(ended))
         _make(settings.state_dir)
+        held.enter_context(used_by_daemon(settings.state_dir))
         database = settings.database
         if database is None:
             Backups(settings.state_dir, settings.backups).check()

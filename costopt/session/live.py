@@ -29,6 +29,7 @@ from costopt.session.hazards import catalog_priors, gang_hazard_per_hour
 from costopt.session.learned import Learned
 from costopt.session.provenance import with_provenance
 from costopt.session.release import release_all
+from costopt.session.state_lock import used_by_run
 from costopt.session.stop_signals import StopSignals, WakefulClock
 from costopt.session.told_quotas import told_quotas
 from costopt.strategies import build
@@ -129,13 +130,17 @@ def open_run(
 
     ``read_job`` makes the job at the cloud's present; a run that goes on keeps the clock, the
     start and the deadline with which it was submitted. ``signals`` wake the run from its sleep.
-    Raises LedgerError where the job is finished or another process controls it, StoreError where
-    the state directory cannot be written.
+    Raises LedgerError where the job is finished, another process controls it or a daemon uses the
+    state directory, StoreError where that cannot be written.
     """
     name = read_job(cloud.begins_at()).name
     folder = _made(options.state_dir / "jobs" / name)
     signals = signals or StopSignals()
-    with open_ledger(options.state_dir / LEDGER) as ledger, ledger.exclusive(name):
+    with (
+        used_by_run(options.state_dir),
+        open_ledger(options.state_dir / LEDGER) as ledger,
+        ledger.exclusive(name),
+    ):
         submitted, failed = _submission(name, ledger, options)
         clock = cloud.clock(folder, anew=submitted is None)
         job = with_provenance(_as_submitted(read_job, submitted, cloud), policy)

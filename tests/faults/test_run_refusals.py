@@ -6,8 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from costopt.cli.main import cli
 from costopt.domain import events as ev
+from costopt.session.state_lock import used_by_daemon, used_by_run
 from tests.live_run import CALM, FIRM, Place, no_traceback
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
@@ -76,6 +79,25 @@ def test_a_refused_run_does_not_set_the_clock_of_the_next(tmp_path: Path) -> Non
     assert place.finish().returncode == 0
     (submitted,) = place.of(ev.JobSubmitted)
     assert (submitted.at - submitted.start_at).total_seconds() < 3600
+
+
+def test_a_state_directory_that_a_daemon_uses(tmp_path: Path) -> None:
+    place = Place(tmp_path).write()
+    place.state.mkdir()
+    with used_by_daemon(place.state):
+        refused(place, 1, "a daemon uses the state directory", "→ hand the job to it")
+
+
+def test_a_daemon_where_a_run_uses_the_state_directory(tmp_path: Path) -> None:
+    place = Place(tmp_path).write()
+    place.state.mkdir()
+    market = str(place.folder / "market.parquet")
+    with used_by_run(place.state):
+        done = CliRunner().invoke(
+            cli, ["daemon", "--state-dir", str(place.state), "--market", market]
+        )
+    assert done.exit_code == 1
+    assert "error: a costopt run uses the state directory" in done.stderr
 
 
 def test_a_job_that_is_finished(tmp_path: Path) -> None:

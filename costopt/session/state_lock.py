@@ -1,0 +1,81 @@
+"""A state directory is used by runs or by daemons, never by both at once.
+
+Each of them holds its kind's lock together with the others of its kind, for as long as its process
+lives, and begins only where nobody holds the other kind's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from costopt.domain.errors import LedgerError
+
+RUNS, DAEMONS = "runs.lock", "daemons.lock"
+LOOKS = 5
+PAUSE_S = 0.05
+"""Another one of our kind that begins as well may hold the lock for the moment of its own look."""
+
+
+@contextmanager
+def used_by_run(state_dir: Path) -> Iterator[None]:
+    """Keep daemons away. Raises LedgerError where one uses the directory."""
+    with _held(state_dir / RUNS):
+        if _is_held(state_dir / DAEMONS):
+            raise LedgerError(
+                f"a daemon uses the state directory {state_dir}",
+                hint="hand the job to it with costopt submit, or run it in another --state-dir",
+            )
+        yield
+
+
+@contextmanager
+def used_by_daemon(state_dir: Path) -> Iterator[None]:
+    """Keep runs away. Raises LedgerError where one uses the directory."""
+    with _held(state_dir / DAEMONS):
+        if _is_held(state_dir / RUNS):
+            raise LedgerError(
+                f"a costopt run uses the state directory {state_dir}",
+                hint="end it (costopt status shows what runs), or give the daemon another "
+                "--state-dir",
+            )
+        yield
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    descriptor = _opened(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_held(path: Path) -> bool:
+    descriptor = _opened(path)
+    try:
+        for _ in range(LOOKS):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(PAUSE_S)
+            else:
+                return False
+        return True
+    finally:
+        os.close(descriptor)
+
+
+def _opened(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise LedgerError(
+            f"cannot lock {path}: {error.strerror}",
+            hint="give this user write permission on the state directory",
+        ) from error

@@ -1,0 +1,69 @@
+"""Runs and daemons do not share a state directory; several of one kind do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from costopt.domain.errors import LedgerError
+from costopt.session.state_lock import used_by_daemon, used_by_run
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from costopt.session.state_lock import used_by_run
+with used_by_run(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_several_of_a_kind_share_a_directory(tmp_path: Path) -> None:
+    for use in (used_by_run, used_by_daemon):
+        with ExitStack() as held:
+            for _ in range(3):
+                held.enter_context(use(tmp_path))
+
+
+def test_the_other_kind_is_refused_until_the_last_has_ended(tmp_path: Path) -> None:
+    for mine, other, hint in (
+        (used_by_run, used_by_daemon, "costopt submit"),
+        (used_by_daemon, used_by_run, "costopt status"),
+    ):
+        with other(tmp_path):
+            with other(tmp_path), pytest.raises(LedgerError) as refused, mine(tmp_path):
+                pass
+            assert str(tmp_path) in refused.value.message
+            assert hint in (refused.value.hint or "")
+            with pytest.raises(LedgerError), mine(tmp_path):
+                pass
+        with mine(tmp_path):
+            pass
+
+
+def test_a_run_that_was_killed_holds_nothing(tmp_path: Path) -> None:
+    run = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, env=dict(os.environ)
+    )
+    try:
+        assert run.stdout is not None
+        assert run.stdout.readline() == b"held\n"
+        with pytest.raises(LedgerError), used_by_daemon(tmp_path):
+            pass
+    finally:
+        run.send_signal(signal.SIGKILL)
+        run.communicate(timeout=30)
+    with used_by_daemon(tmp_path):
+        pass
+
+
+def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "runs.lock").mkdir()
+    with pytest.raises(LedgerError, match=r"cannot lock .*runs\.lock"), used_by_run(tmp_path):
+        pass
