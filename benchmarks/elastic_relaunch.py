@@ -69,6 +69,7 @@ class _Job:
                 checkpoint_uri=str(self._folder / "checkpoints"),
                 checkpoint_interval_s=INTERVAL_S,
                 elastic=True,
+                secret=str(generation),
             )
         )
         for node in members:

@@ -65,7 +65,7 @@ class Trainers:
 def measure(trainers: Trainers, pauses: Pauses) -> None:
     """Kill one, stop one, and let another join after each, until one does not recover."""
     try:
-        _train(trainers)
+        _train(trainers, pauses)
         for trial in range(TRIALS * 2):
             _lose_and_join(trainers, pauses, trial)
         steps = trainers.ends(trainers.running[0])
@@ -78,13 +78,14 @@ def measure(trainers: Trainers, pauses: Pauses) -> None:
         trainers.close()
 
 
-def _train(trainers: Trainers) -> None:
+def _train(trainers: Trainers, pauses: Pauses) -> None:
     waiting = [trainers.standby() for _ in range(SIZE)]
     for process in waiting:
         _until_ready(process)
+    at = time.monotonic()
     for process in waiting:
         trainers.go(process)
-    trainers.steps.first(time.monotonic(), size=SIZE)
+    pauses.measure("start of warm processes, to the first step", trainers.steps, at, size=SIZE)
     time.sleep(SETTLED_S)
 
 

@@ -71,6 +71,8 @@ class Membership:
     _members: dict[str, _Member] = field(default_factory=dict)
     _over_at: float | None = None
     _trained: int = 0
+    _missing: set[str] = field(default_factory=set)
+    _missed_at: float = 0.0
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -82,13 +84,11 @@ class Membership:
         name, standing = hello.member, hello.standing
         if name in self._members:
             self.leave(name, "it came anew", now)
-        returning = not hello.ready
-        if returning and self._takes_back(name, standing):
-            self.generation = standing.generation
-            self.gang = self.gang if name in self.gang else (*self.gang, name)
-        elif returning:
-            self._send(name, Over(standing.generation, "the others went on without you"))
-        self.generation = max(self.generation, standing.generation)
+        if hello.ready and name in self._missing:
+            self._end_gang(f"it broke at {name}", now)
+        elif not hello.ready and not self._take_back(hello, now):
+            self._send(name, Over(hello.generation, "the others went on without you"))
+        self.generation = max(self.generation, standing.generation, hello.generation)
         self._members[name] = _Member(hello, standing, hello.ready, now, now)
         self.beat(name, standing, now)
         if hello.ready:
@@ -138,6 +138,8 @@ class Membership:
         silent = [n for n, m in self._members.items() if now - m.heard_at > self.silent_s]
         for name in silent:
             self.leave(name, f"silent for {self.silent_s:g} s", now)
+        if self._missing and now >= self._missed_at:
+            self._end_gang(f"{', '.join(sorted(self._missing))}: did not come back", now)
         hung = self._hung(now)
         for name in hung:
             self.leave(name, f"not ready within {self.hung_s:g} s", now)
@@ -150,17 +152,22 @@ class Membership:
         times = [m.heard_at + self.silent_s for m in self._members.values()]
         if not self.gang and self._members:
             times.append(max(m.joined_at for m in self._members.values()) + self.settle_s)
+        if self._missing:
+            times.append(self._missed_at)
         return min(times, default=now + self.settle_s)
 
-    def _takes_back(self, name: str, standing: Standing) -> bool:
-        """A member of the gang that runs; or of one that ran before this membership did."""
-        if standing.generation != self.generation or not self.gang:
-            return not self.gang and standing.generation > self.generation
-        return self._over_at is None and (name in self.gang or self._adopting())
-
-    def _adopting(self) -> bool:
-        """This membership never formed the gang that runs: it learns its members one by one."""
-        return all(not self._members[name].hello.ready for name in self.gang)
+    def _take_back(self, hello: Hello, now: float) -> bool:
+        """Whether it goes on in a gang that ran before this membership did. Who comes first says
+        who else is in it; if one of them does not come within ``settle_s``, the gang is over."""
+        if not self.gang and hello.generation > self.generation:
+            self.generation, self._over_at = hello.generation, None
+            self._missing = set(hello.gang)
+            self._missed_at = now + self.settle_s
+        elif hello.generation != self.generation or hello.member not in self._missing:
+            return False
+        self.gang = (*self.gang, hello.member)
+        self._missing.discard(hello.member)
+        return True
 
     def _announce(self, why: str) -> None:
         if self.gang and self._over_at is None and len(self.gang) < self._most():
@@ -170,6 +177,7 @@ class Membership:
     def _end_gang(self, why: str, now: float) -> None:
         if self._over_at is None:
             self._over_at = now
+        self._missing = set()
         for name in self.gang:
             if name in self._members and not self._members[name].ready:
                 self._send(name, Over(self.generation, why))
@@ -199,7 +207,7 @@ class Membership:
         rest = [name for name in candidates if name not in self.gang]
         gang = (*first, *rest)[: self._most()]
         self.generation += 1
-        self.gang, self._over_at = gang, None
+        self.gang, self._over_at, self._missing = gang, None, set()
         source, aligned = self._source(gang)
         formed = Formed(
             self.generation,

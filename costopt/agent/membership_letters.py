@@ -29,19 +29,26 @@ class Standing:
 class Hello:
     """A trainer asks to be a member.
 
-    ``store`` ("host:port") is the store that its group would meet at if it became rank 0.
-    ``ready`` is False where it trains already and only its connection is new. No gang is larger
-    than ``most``. A first gang does not wait once ``expected`` have come. ``conditions`` are what
-    bit-equality depends on, as "name=value" texts.
+    ``store`` ("host:port") is the store that its group would meet at if it became rank 0. No gang
+    is larger than ``most``. A first gang does not wait once ``expected`` have come. ``conditions``
+    are what bit-equality depends on, as "name=value" texts. ``generation`` is the newest gang that
+    it was told of, which ``standing`` follows only once it has that gang's state, and ``gang`` who
+    is in it, where it goes on there and only its connection is new.
     """
 
     member: str
     store: str
     standing: Standing
-    ready: bool = True
     most: int = 1
     expected: int | None = None
     conditions: tuple[str, ...] = ()
+    generation: int = 0
+    gang: tuple[str, ...] = ()
+
+    @property
+    def ready(self) -> bool:
+        """Whether it waits for a gang."""
+        return not self.gang
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +122,7 @@ def decode(line: bytes) -> Any:
     try:
         fields = json.loads(line)
         kind = KINDS[fields.pop("kind")]
-        for name in ("conditions", "members"):
+        for name in ("conditions", "members", "gang"):
             if name in fields:
                 fields[name] = _tuples(fields[name])
         if "standing" in fields:

@@ -66,8 +66,11 @@ class ElasticGroup(Group):
         self.member.standing = Standing(self.generation or 0, step)
 
     def fence(self) -> None:
-        """Raises PeerLostError where this process stood still so long that the gang may be over."""
-        if self.member.was_asleep(self.generation or 0):
+        """Raises PeerLostError where this process stood still so long that the gang may be over, or
+        is alone in one that is: no collective would say so."""
+        if self.size == 1:
+            self._check()
+        elif self.member.was_asleep(self.generation or 0):
             raise PeerLostError("this process was asleep")
 
     def others_wait(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
 import threading
 import time
 import uuid
@@ -33,6 +34,9 @@ from costopt.domain.errors import StoreError
 RETRY_S = 0.1
 CONNECT_S = 2.0
 PATIENCE_S = 120.0
+UNHEARD_MS = 3000
+"""Unacknowledged for so long, the membership's machine is gone: its line would not break by itself
+for many minutes."""
 ASLEEP_SHARE = 0.8
 
 
@@ -60,7 +64,7 @@ class Member:
         self.name = f"{node}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
         self.standing = Standing()
         self._address, self._store_at = address, store_at
-        self._hello = Hello(self.name, "", Standing(), True, most, expected, conditions)
+        self._hello = Hello(self.name, "", Standing(), most, expected, conditions)
         self._patience_s = patience_s
         self._changed = threading.Condition()
         self._formed: Formed | None = None
@@ -156,20 +160,25 @@ class Member:
     def _connect(self) -> socket.socket:
         link = _entered(MembershipAddress.read(self._address))
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if sys.platform == "linux":
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_MS)
         link.settimeout(None)
         host = link.getsockname()[0]
         store = self._store_at(host)
         with self._changed:
             self._host, self._link = host, link
-            self._write(
-                replace(
-                    self._hello,
-                    store=store,
-                    standing=self.standing,
-                    ready=self._awaits,
-                )
-            )
+            self._write(self._greeting(store))
         return link
+
+    def _greeting(self, store: str) -> Hello:
+        formed = self._formed
+        return replace(
+            self._hello,
+            store=store,
+            standing=self.standing,
+            generation=0 if formed is None else formed.generation,
+            gang=() if formed is None or self._awaits else formed.members,
+        )
 
     def _read(self, link: socket.socket) -> None:
         with link, link.makefile("rb") as lines, contextlib.suppress(OSError, ValueError):

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,9 +66,8 @@ class Fleet:
 
     def form(self, generation: int, *members: str) -> None:
         command = ("python", "trainer.py", json.dumps(OPTIONS))
-        self.mailbox.post_gang(
-            Gang("j", generation, members, command, str(self.folder), 0.0, elastic=True)
-        )
+        gang = Gang("j", generation, members, command, str(self.folder), 0.0, elastic=True)
+        self.mailbox.post_gang(replace(gang, secret=f"of generation {generation}"))
 
     def beat(self, name: str) -> Heartbeat | None:
         return self.mailbox.heartbeat(name)

@@ -128,7 +128,7 @@ def test_who_is_silent_is_gone_soon_and_new_when_it_wakes() -> None:
     table.ready("a", step=9, failed=True)
     assert table.formed().members == ("a",)
     table.membership.beat("a", Standing(2, 10), table.now)
-    table.come("b", standing=Standing(1, 8), ready=False)
+    table.come("b", standing=Standing(1, 8), generation=1, gang=("a", "b"))
     assert table.letters() == {"b": [Over(1, "the others went on without you")]}
     table.membership.ready("b", Ready(Standing(1, 8), failed=True), table.now)
     assert table.letters() == {"a": [Waiting("b came")]}
@@ -192,11 +192,16 @@ def test_who_hangs_is_counted_out() -> None:
     assert table.formed().members == ("a",)
 
 
-def test_a_membership_that_starts_anew_adopts_the_gang_that_runs() -> None:
+def adopting(*names: str) -> Table:
+    """A membership that starts anew, to which some of a gang of two have come back."""
     table = Table()
-    standing = Standing(7, 40)
-    table.come("a", "b", standing=standing, ready=False)
+    table.come(*names, standing=Standing(7, 40), generation=7, gang=("a", "b"))
     assert table.letters() == {}
+    return table
+
+
+def test_a_membership_that_starts_anew_adopts_the_gang_that_runs() -> None:
+    table = adopting("a", "b")
     assert table.membership.generation == 7
     assert table.membership.gang == ("a", "b")
     table.come("c")
@@ -205,6 +210,34 @@ def test_a_membership_that_starts_anew_adopts_the_gang_that_runs() -> None:
     table.membership.ready("a", Ready(Standing(7, 41), failed=True), table.now)
     formed = table.formed()
     assert (formed.generation, formed.members, formed.source) == (8, ("a", "c"), 0)
+
+
+def test_an_adopted_gang_is_over_where_a_member_does_not_come_back() -> None:
+    table = adopting("a")
+    table.wait(1.75, "a")
+    assert table.letters() == {}
+    table.wait(0.25, "a")
+    assert table.letters() == {"a": [Over(7, "b: did not come back")]}
+    table.ready("a", step=40, failed=True)
+    assert table.formed().members == ("a",)
+    table.wait(3.0, "a")
+    assert table.letters() == {}
+
+
+def test_an_adopted_gang_is_over_where_a_member_comes_back_out_of_it() -> None:
+    table = adopting("a")
+    table.come("b", standing=Standing(7, 40), generation=7)
+    assert table.letters() == {"a": [Over(7, "it broke at b")]}
+    table.ready("a", step=40, failed=True)
+    assert table.formed().members == ("a", "b")
+
+
+def test_a_gang_whose_state_a_member_has_not_taken_up_yet_is_over_all_the_same() -> None:
+    table = Table(generation=3000)
+    table.come("a", standing=Standing(8, 40), generation=8, gang=("a", "b"))
+    table.come("b", standing=Standing(7, 40), generation=8, gang=("a", "b"))
+    over = Over(8, "the others went on without you")
+    assert table.letters() == {"a": [over], "b": [over]}
 
 
 def test_a_gang_of_none_is_formed_like_the_first() -> None:
@@ -226,7 +259,7 @@ def test_nonsense_is_no_letter(line: bytes) -> None:
 
 def test_a_letter_survives_the_way() -> None:
     for letter in (
-        Hello("a", "h:1", Standing(2, 3), conditions=("threads=1",)),
+        Hello("a", "h:1", Standing(2, 3), conditions=("threads=1",), gang=("a", "b")),
         Formed(3, ("a", "b"), 0, True, "h:1", (("threads=1",), ())),
     ):
         assert decode(encode(letter)) == letter
