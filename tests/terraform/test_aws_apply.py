@@ -60,7 +60,7 @@ def test_the_roles_have_the_policies_that_doctor_prints(deployed: Deployment) ->
     embedded = iam.get_role_policy(RoleName="costopt-daemon", PolicyName="costopt")
     expected = daemon_policy("costopt", told["store"], ["costopt-node", "costopt-node-tiny"])
     assert embedded["PolicyDocument"] == expected
-    assert policies_of(deployed.cloud, "costopt-node") == [node_policy(told["store"])]
+    assert policies_of(deployed.cloud, "costopt-node") == [node_policy(told["store"], ["tiny"])]
     assert policies_of(deployed.cloud, "costopt-node-tiny") == [job_policy(told["store"], "tiny")]
     for name in ("costopt-node", "costopt-node-tiny"):
         role = iam.get_role(RoleName=name)["Role"]
@@ -107,6 +107,7 @@ STORE = "arn:aws:s3:::costopt-123456789012-us-east-1"
         ("node-tiny", "s3:GetObject", f"{STORE}/costopt/payloads/other/x", {}, False),
         ("node-tiny", "s3:PutObject", f"{STORE}/costopt/payloads/tiny/x", {}, False),
         ("node", "s3:PutObject", f"{STORE}/costopt/jobs/later/x", {}, True),
+        ("node", "s3:GetObject", f"{STORE}/costopt/jobs/tiny/x", {}, False),
         ("node", "s3:PutObject", f"{STORE}/costopt/payloads/x", {}, False),
         ("node", "s3:GetObject", f"{STORE}/deployed/tiny/job.json", {}, False),
         ("node", "s3:GetObject", "arn:aws:s3:::other/x", {}, False),

@@ -91,6 +91,12 @@ def test_nodes_of_a_job_reach_no_other_job(action: str, key: str, may: bool, pre
     assert allows([policy], action, f"arn:aws:s3:::runs/{prefix}{key}") is may
 
 
+def test_what_a_job_with_its_own_role_keeps_is_closed_to_the_others() -> None:
+    shared = node_policy(STORE, ["a"])
+    for key, may in {"jobs/a/gang.json": False, "payloads/a/0f/x": False, "jobs/b/x": True}.items():
+        assert allows([shared], "s3:GetObject", f"arn:aws:s3:::runs/team/a/{key}") is may
+
+
 @pytest.mark.parametrize(
     ("prefix", "may"),
     [("team/a/jobs/a/nodes/", True), ("team/a/jobs/b/", False), ("team/a/", False), ("", False)],

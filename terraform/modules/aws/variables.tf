@@ -326,6 +326,11 @@ variable "jobs" {
   }
 
   validation {
+    condition     = length(var.jobs) <= 30
+    error_message = "jobs must be 30 at most, for policies that name them all have an end: hand in more with costopt submit."
+  }
+
+  validation {
     condition     = alltrue([for job in values(var.jobs) : job.priority >= -1000 && job.priority <= 1000])
     error_message = "priority must be from -1000 to 1000."
   }

@@ -180,6 +180,11 @@ run "jobs_with_roles_of_their_own" {
   }
 
   assert {
+    condition     = strcontains(aws_iam_role_policy.node["costopt-node"].policy, "/jobs/b/*")
+    error_message = "what these jobs keep must be closed to jobs that are handed in later"
+  }
+
+  assert {
     condition     = toset(keys(jsondecode(output.account_document).providers.aws.job_profiles)) == toset(["a", "b"])
     error_message = "the daemon must know them"
   }
@@ -190,6 +195,12 @@ run "job_with_a_long_name" {
   variables {
     jobs = { a-very-long-name-for-a-job-that-trains-for-a-very-long-time = { document = "name: a-very-long-name-for-a-job-that-trains-for-a-very-long-time" } }
   }
+  expect_failures = [var.jobs]
+}
+
+run "more_jobs_than_policies_can_name" {
+  command = plan
+  variables { jobs = { for number in range(31) : "j${number}" => { document = "name: j${number}" } } }
   expect_failures = [var.jobs]
 }
 
