@@ -32,6 +32,9 @@ TYPE = "g2-standard-4"
 STEPS = 60
 PATIENCE_S = 120.0
 ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "finetune"
+EXAMPLE_TYPE = "n1-standard-8+1xT4"
+EXAMPLE_STEPS = 60
 JOB = """
 kind: job
 version: 1
@@ -52,7 +55,7 @@ store: gs://runs/costopt
 providers:
   gcp:
     regions: [us-central1]
-    instance_types: [{type}]
+    instance_types: [{types}]
     project: project-1
     endpoint: {endpoint}
     service_account: nodes@project-1.iam.gserviceaccount.com
@@ -138,7 +141,7 @@ def run(gcp_cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     (job / "job.yaml").write_text(JOB.format(steps=STEPS, python=sys.executable))
     shutil.copy(s3_trainer.__file__, job / "train.py")
     (tmp_path / "policy.yaml").write_text(POLICY)
-    account = ACCOUNT.format(type=TYPE, endpoint=gcp_cloud.endpoint)
+    account = ACCOUNT.format(types=f"{TYPE}, {EXAMPLE_TYPE}", endpoint=gcp_cloud.endpoint)
     (tmp_path / "account.yaml").write_text(account)
     with served(FakeGcs(("runs",))) as storage:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage)
@@ -174,3 +177,34 @@ def test_a_job_finishes_through_a_preemption_and_a_killed_controller(run: Run) -
     logs = StoreLogs(open_store("gs://runs/costopt"))
     printed = "".join(logs.read("tiny", node_id, 0).text for node_id in launched)
     assert printed.splitlines() == [f"saved {save}" for save in run.saves()]
+
+
+def test_the_example_trains_on_through_the_loss_of_a_node(run: Run) -> None:
+    """Two nodes of real training, priced by Cloud Billing: both save and move when one is taken."""
+    job = run.folder / "job"
+    shutil.rmtree(job)
+    shutil.copytree(EXAMPLE, job, ignore=shutil.ignore_patterns("output", "__pycache__"))
+    steps = str(EXAMPLE_STEPS)
+    text = (job / "job.yaml").read_text().replace("amount: 1500", f"amount: {steps}")
+    (job / "job.yaml").write_text(text.replace("1500", steps))
+    run.cloud.skus.n1_with_t4("us-central1")
+    with run.controlled() as process:
+        run.wait(lambda: bool(run.of(ev.TrainingStarted)) or process.poll() is not None, "training")
+        assert process.poll() is None, process.communicate()
+        first = run.cloud.instances.alive()
+        run.bodies.preempt(first[0])
+        _, said = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, said + run.log()
+    assert no_traceback(said)
+    assert not run.cloud.instances.alive()
+    launched = run.of(ev.NodeLaunched)
+    assert [node.node_id for node in launched][:2] == first
+    assert len({node.node_id for node in launched}) == len(launched) == 4
+    assert len({node.pool for node in launched}) == 2
+    ended = {event.node_id: event.cause for event in run.of(ev.NodeEnded)}
+    assert set(ended) == {node.node_id for node in launched}
+    assert [i for i in ended if ended[i] is EndCause.INTERRUPTED] == [first[0]]
+    assert not run.of(ev.WorkLost)
+    assert run.of(ev.TrainingStarted)[1].units > 0
+    (finished,) = run.of(ev.JobFinished)
+    assert finished.units == EXAMPLE_STEPS
