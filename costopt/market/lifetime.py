@@ -105,12 +105,15 @@ class Lifetimes:
     prior: Rates = field(default_factory=recorded_rates)
     memory_h: float = 72.0
     _records: dict[Hashable, _Record] = field(default_factory=dict)
+    _watched: dict[str, dict[Hashable, dict[int, _Record]]] = field(default_factory=dict)
+    """By region, pool and nodes, the record that is watched and has been for longest."""
 
     def look(self, key: Hashable, region: str, up: bool, now: datetime) -> None:
         """Take note of whether there is capacity; a second look at the same instant is none."""
         record = self._records.get(key)
         if record is None:
-            self._records[key] = self._begin(region, up, now)
+            record = self._records[key] = self._begin(region, up, now)
+            self._compare(key, record)
             return
         apart_h = (now - record.seen_at).total_seconds() / 3600
         if apart_h <= 0:
@@ -121,6 +124,7 @@ class Lifetimes:
             self._learn(record, up, apart_h)
             record.age_h = record.age_h + apart_h if record.up == up else 0.0
         record.up, record.seen_at = up, now
+        self._compare(key, record)
 
     def age_h(self, key: Hashable) -> float:
         """How long the present period has lasted, as far as is known."""
@@ -137,13 +141,13 @@ class Lifetimes:
     def rates(self, key: Hashable) -> Rates:
         """Posterior means of the pool, whose prior are the other pools of its region.
 
-        Of keys that are tuples ending in a number of nodes, each other pool counts once, with the
-        gang nearest in size.
+        Of keys that are tuples ending in a pool and a number of nodes, each pool counts once, with
+        the gang nearest in size, whoever's it is: jobs that watch the same see the same.
         """
         record = self._records.get(key)
         if record is None:
             return self.prior
-        shared = _posterior(self.prior, self._elsewhere(key, record.region))
+        shared = _posterior(self.prior, self._elsewhere(key, record))
         return _posterior(shared, (record,))
 
     def plain(self) -> list[list[Any]]:
@@ -161,7 +165,10 @@ class Lifetimes:
 
         Raises ValueError, KeyError or TypeError for other data, and recalls nothing then.
         """
-        self._records.update([(tuple(key), self._recalled(seen)) for key, seen in plain])
+        recalled = {tuple(key): self._recalled(seen) for key, seen in plain}
+        self._records.update(recalled)
+        for key, record in recalled.items():
+            self._compare(key, record)
 
     def _recalled(self, seen: dict[str, Any]) -> _Record:
         endings, hours = ((down, up) for down, up in (seen["endings"], seen["hours"]))
@@ -175,18 +182,22 @@ class Lifetimes:
             raise ValueError("no such counts")
         return record
 
-    def _elsewhere(self, key: Hashable, region: str) -> Iterable[_Record]:
-        """One record of each other pool of the region."""
-        here, nodes = _pool_and_nodes(key)
-        nearest: dict[Hashable, tuple[int, _Record]] = {}
-        for other, record in self._records.items():
-            pool, count = _pool_and_nodes(other)
-            if record.region != region or pool == here:
-                continue
-            known = nearest.get(pool)
-            if known is None or abs(count - nodes) < known[0]:
-                nearest[pool] = abs(count - nodes), record
-        return (record for _, record in nearest.values())
+    def _elsewhere(self, key: Hashable, record: _Record) -> Iterable[_Record]:
+        """One record of each pool of the region, but not this one."""
+        nodes = _pool_and_nodes(key)[1]
+        for sizes in self._watched[record.region].values():
+            nearest = sizes[min(sizes, key=lambda count: abs(count - nodes))]
+            if nearest is not record:
+                yield nearest
+
+    def _compare(self, key: Hashable, record: _Record) -> None:
+        """Whether this is now the one that is watched and has been for longest."""
+        pool, nodes = _pool_and_nodes(key)
+        sizes = self._watched.setdefault(record.region, {}).setdefault(pool, {})
+        known = sizes.get(nodes, record)
+        unseen_h = (record.seen_at - known.seen_at).total_seconds() / 3600
+        if unseen_h > LONGEST_LOOK_H or record.watched_h >= known.watched_h:
+            sizes[nodes] = record
 
     def _begin(self, region: str, up: bool, now: datetime) -> _Record:
         return _Record(region, self._nothing(), self._nothing(), up, now)
@@ -207,8 +218,8 @@ class Lifetimes:
 
 
 def _pool_and_nodes(key: Hashable) -> tuple[Hashable, int]:
-    if isinstance(key, tuple) and key and isinstance(key[-1], int):
-        return key[:-1], key[-1]
+    if isinstance(key, tuple) and len(key) > 1 and isinstance(key[-1], int):
+        return key[-2], key[-1]
     return key, 0
 
 

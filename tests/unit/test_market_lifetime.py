@@ -148,3 +148,13 @@ def test_other_data_is_refused_and_nothing_of_it_recalled(name: str, value: obje
     with pytest.raises((ValueError, KeyError, TypeError)):
         again.recall(plain)
     assert again == Lifetimes(PRIOR)
+
+
+def test_a_pool_that_many_jobs_watch_counts_once() -> None:
+    alone, many = Lifetimes(PRIOR), Lifetimes(PRIOR)
+    _watch(alone, "1100110" * 10, ("one", "there", 1))
+    for job in ("one", "two", "three"):
+        _watch(many, "1100110" * 10, (job, "there", 1))
+    for lifetimes in (alone, many):
+        lifetimes.look(("me", "here", 1), "r", True, T0)
+    assert many.rates(("me", "here", 1)) == alone.rates(("me", "here", 1)) != PRIOR
