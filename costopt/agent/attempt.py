@@ -146,12 +146,16 @@ class Attempt:
                 self._revivals.get_ready(self.gang)
 
     def watch_peers(self) -> None:
-        """A peer that falls silent leaves the trainer waiting for it: break the gang instead."""
+        """A peer that falls silent leaves the trainer waiting for it: break the gang instead.
+
+        An elastic gang mends itself; but who holds its membership must be known to the end.
+        """
+        if self.gang.elastic:
+            self.peers.look()
+            return
         if self.trainer is None or self._failed_at is not None:
             return
         self.peers.look()
-        if self.gang.elastic:
-            return
         lost = self.peers.lost(since=time.monotonic() - self.settings.peer_silent_s)
         if lost is not None:
             self.end(NodeActivity.BROKEN, lost)

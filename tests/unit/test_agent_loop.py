@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from costopt.agent.agent import Agent
 from costopt.agent.gang import Gang
 from costopt.agent.heartbeat import Heartbeat, NodeActivity
 from costopt.agent.launcher import Launcher
-from costopt.agent.mailbox import Mailbox
+from costopt.agent.mailbox import Mailbox, MembershipPlace
 from costopt.agent.node_log import NodeLog
 from costopt.agent.notices.notice_file import FileNotices
 from costopt.agent.notices.source import NoNotices
@@ -251,6 +252,23 @@ def test_an_elastic_trainer_goes_on_in_a_newer_gang_and_another_is_handed_over(n
     node.run(script, generation=3)
     node.until(lambda: node.beat().generation == 3)
     node.until(lambda: len([p for p in node.workdir.iterdir() if p.name.isdigit()]) == 2)
+
+
+def test_a_node_that_is_through_leaves_the_membership_with_who_serves_it(node: Node) -> None:
+    served = MembershipPlace("n2", "127.0.0.1:1")
+    node.mailbox.post_membership(served)
+    command = (sys.executable, "-c", "pass")
+    node.mailbox.post_gang(
+        Gang("j", 1, ("n1", "n2"), command, str(node.workdir), 0.0, elastic=True)
+    )
+    node.agent._host.silent_s = 0.2
+    through_at, beats = None, count()
+    while through_at is None or time.monotonic() - through_at < 0.5:
+        state = NodeActivity.TRAINING
+        node.mailbox.post_heartbeat(Heartbeat("n2", 1, state, at=0.0, beat=next(beats)))
+        if node.beat().state is NodeActivity.FINISHED and through_at is None:
+            through_at = time.monotonic()
+    assert node.mailbox.membership() == served
 
 
 def test_the_log_is_in_the_store_before_the_end_of_training_is_told(make: Make) -> None:
