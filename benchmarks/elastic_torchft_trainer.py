@@ -7,7 +7,6 @@ for before each step, so that the batch can be cut by who takes part in it, as t
 from __future__ import annotations
 
 import argparse
-import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from benchmarks.elastic_model import (
     shards_of,
 )
 from benchmarks.elastic_steps import own_file, tell
+from benchmarks.elastic_trainers import stand_by
 
 COLLECTIVE = timedelta(seconds=1.2)
 """What ends a collective with a silent peer; costopt counts a silent one out after as long."""
@@ -40,9 +40,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.standby:
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
-        sys.stdin.readline()
+        stand_by()
     _train(options.ends)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +27,7 @@ from benchmarks.elastic_model import (
     shards_of,
 )
 from benchmarks.elastic_steps import own_file, tell
+from benchmarks.elastic_trainers import stand_by
 from costopt.train.attach import Mode
 
 BLOCK = 5
@@ -44,9 +44,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.standby:
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
-        sys.stdin.readline()
+        stand_by()
     if options.times is None:
         _train(options.ends)
     else:

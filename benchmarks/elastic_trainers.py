@@ -114,6 +114,13 @@ def _lose_and_join(trainers: Trainers, pauses: Pauses, trial: int) -> None:
     pauses.note("join, the longest step of the others", longest_s)
 
 
+def stand_by() -> None:
+    """In a process that ``Trainers.standby`` started: say that it is ready, and wait."""
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+
+
 def environment(more: Mapping[str, str]) -> dict[str, str]:
     """This process' own, in which its modules are found, and more."""
     root = str(Path(__file__).resolve().parents[1])

@@ -90,7 +90,7 @@ class Fleet:
         return attempt.trainer._processes[0].pid
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
-        end = time.monotonic() + 90
+        end = time.monotonic() + 180
         while not holds():
             assert time.monotonic() < end, f"{what}: {self.logs()}"
             time.sleep(0.02)
