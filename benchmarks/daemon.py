@@ -3,7 +3,8 @@
 Nodes are records and training is arithmetic, so that what is measured is the daemon itself: the
 engine, the strategies, the ledger and the registry on this machine's disk. After the first tick,
 which reads the jobs, and the second, which launches them, ticks of a minute follow; among them
-some in which the market takes a tenth of all nodes at once.
+some in which the market takes a tenth of all nodes at once. Then the same with fewer jobs that
+follow the default strategy, which solves a program for each kind of job.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -44,6 +45,7 @@ TICKS = 24
 TAKEN_AT = (8, 16)
 """Before these ticks a tenth of the nodes is taken."""
 STRATEGIES = ("greedy_spot", "greedy_spot", "on_demand", "greedy_spot")
+ADAPTIVE_JOBS = 200
 REGIONS = {"us-east-1": 1.0, "us-west-2": 1.1, "eu-west-1": 1.2}
 MACHINES = {"g4dn.xlarge": 0.526, "g4dn.2xlarge": 0.752, "g5.xlarge": 1.006, "p3.2xlarge": 3.06}
 Figure = tuple[str, float, str]
@@ -57,6 +59,11 @@ class PacedClock(VirtualClock):
 
 def run(jobs: int = JOBS) -> Iterator[Figure]:
     """(name, value, unit) of each measurement."""
+    yield from _load("", jobs, STRATEGIES)
+    yield from _load("adaptive ", min(jobs, ADAPTIVE_JOBS), ("adaptive",))
+
+
+def _load(kind: str, jobs: int, strategies: Sequence[str]) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         clock = PacedClock(T0)
         state_dir = Path(folder)
@@ -65,15 +72,15 @@ def run(jobs: int = JOBS) -> Iterator[Figure]:
             open_ledger(state_dir / LEDGER) as ledger,
         ):
             for number in range(jobs):
-                registry.submit(_submission(number))
+                registry.submit(_submission(number, strategies[number % len(strategies)]))
             account = Account(tenants=_tenants(), guards=_guards(jobs))
             settings = Settings(state_dir, Mode.ENFORCE, tick_s=TICK_S, answer_s=600.0)
             daemon = Daemon(_site(clock, jobs), registry, ledger, account, settings)
-            yield from _ticks(daemon, clock, jobs)
+            yield from _ticks(daemon, clock, kind, jobs)
             daemon.close()
 
 
-def _ticks(daemon: Daemon, clock: VirtualClock, jobs: int) -> Iterator[Figure]:
+def _ticks(daemon: Daemon, clock: VirtualClock, kind: str, jobs: int) -> Iterator[Figure]:
     took, worked = [], []
     for _ in range(TICKS):
         began_s, worked_s = time.perf_counter(), time.process_time()
@@ -83,9 +90,11 @@ def _ticks(daemon: Daemon, clock: VirtualClock, jobs: int) -> Iterator[Figure]:
         daemon.readiness.prepare()
         clock.sleep(TICK_S)
     nodes = len(daemon.service.fleet().nodes)
-    name = f"{jobs:,} jobs, {nodes:,} nodes"
+    name = f"{jobs:,} {kind}jobs, {nodes:,} nodes"
     yield f"{name}: first tick, reads every job", took[0], "s"
+    yield f"{name}: first tick, processor time", worked[0], "s"
     yield f"{name}: second tick, launches all nodes", took[1], "s"
+    yield f"{name}: second tick, processor time", worked[1], "s"
     calm = [each for tick, each in enumerate(took) if _is_calm(tick)]
     stormy = [each for tick, each in enumerate(took) if tick > 2 and not _is_calm(tick)]
     yield f"{name}: tick, median", statistics.median(calm), "s"
@@ -102,7 +111,7 @@ def _is_calm(tick: int) -> bool:
     return tick > 2 and not any(0 <= tick - taken <= 3 for taken in TAKEN_AT)
 
 
-def _submission(number: int) -> Submission:
+def _submission(number: int, strategy: str) -> Submission:
     name, tenant = f"job-{number:05d}", f"tenant-{number % TENANTS}"
     hours = 20 + number % 7
     document = (
@@ -113,9 +122,8 @@ def _submission(number: int) -> Submission:
         "checkpoint: {uri: saves, size_gib: 4, save: 30s, restore: 1m, interval: 15m}\n"
         "startup: 3m\nrun: [python, train.py]\n"
     )
-    strategy = STRATEGIES[number % len(STRATEGIES)]
     policy = (
-        f"kind: policy\nversion: 1\nname: policy-{number % len(STRATEGIES)}\n"
+        f"kind: policy\nversion: 1\nname: {strategy}-{number % 4}\n"
         f"strategy: {strategy}\nrisk: {{reserve: 10m}}\n"
         f"limits: {{max_launches_per_hour: 10000}}\n"
     )
