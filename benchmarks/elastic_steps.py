@@ -10,7 +10,8 @@ from statistics import median
 from typing import TextIO
 
 LIMIT_S = 60.0
-LOOK_S = 0.002
+LOOK_S = 0.05
+"""The files hold the times: to look more often would only take time from the trainers."""
 
 Figure = tuple[str, float, str]
 
