@@ -12,6 +12,7 @@ locals {
 
   daemon_permissions = [
     "compute.acceleratorTypes.list",
+    "compute.advice.capacity",
     "compute.advice.capacityHistory",
     "compute.disks.create",
     "compute.disks.delete",
