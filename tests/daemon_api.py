@@ -85,16 +85,17 @@ class Served:
         """As the bearer of a new token with these scopes; without any as nobody."""
         return Client(parse_address(self.url), self.token(*scopes) if scopes else None)
 
-    def token(self, *scopes: Scope) -> str:
+    def token(self, *scopes: Scope, tenant: str | None = None) -> str:
         name = f"t{len(self.tokens.tokens())}"
-        return self.tokens.add(name, scopes, "test", datetime.now(UTC))
+        return self.tokens.add(name, scopes, "test", datetime.now(UTC), tenant)
 
     def changes(self) -> tuple[Change, ...]:
         """What anybody but the test itself told the daemon."""
         return tuple(each for _, each in self.registry.changes() if each.who != "test")
 
-    def submit(self, name: str) -> None:
-        self.service.submit(JOB.format(name=name), workdir="/", who="test")
+    def submit(self, name: str, tenant: str = "default") -> None:
+        text = JOB.format(name=name) + f"tenant: {tenant}\n"
+        self.service.submit(text, workdir="/", who="test")
 
     def fill(self) -> None:
         """Two jobs, one of them with a node, a decision and a log; a proposal; an alert."""

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from datetime import datetime
 
 from costopt.domain.errors import SpecError
-from costopt.domain.token import Scope, Token
+from costopt.domain.token import Scope, Token, check_rights
 
 
 class MemoryTokens:
@@ -16,13 +16,19 @@ class MemoryTokens:
     def __init__(self) -> None:
         self._tokens: dict[str, Token] = {}
 
-    def add(self, name: str, scopes: Collection[Scope], who: str, at: datetime) -> str:
-        if not scopes:
-            raise SpecError(f"token {name!r} allows nothing")
+    def add(
+        self,
+        name: str,
+        scopes: Collection[Scope],
+        who: str,
+        at: datetime,
+        tenant: str | None = None,
+    ) -> str:
+        check_rights(name, scopes, tenant)
         if any(each.name == name for each in self._tokens.values()):
             raise SpecError(f"a token named {name!r} exists already")
         plain = f"costopt_{secrets.token_hex(8)}_{secrets.token_hex(32)}"
-        self._tokens[plain] = Token(name, frozenset(scopes), at, who)
+        self._tokens[plain] = Token(name, frozenset(scopes), at, who, tenant)
         return plain
 
     def token_of(self, plain: str) -> Token | None:

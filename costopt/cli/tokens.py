@@ -13,6 +13,7 @@ from costopt.cli.server import connect, server_options
 COLUMNS = (
     Column("name", "Name"),
     Column("scopes", "May"),
+    Column("tenant", "Tenant"),
     Column("added_at", "Added", told_at),
     Column("added_by", "By"),
 )
@@ -36,13 +37,16 @@ def token() -> None:
     default=("read",),
     help="What its bearer may do; submit holds read, admin holds all.",
 )
+@click.option("--tenant", help="Bind it to this tenant's jobs; default: those of all.")
 @server_options
-def add(name: str, scopes: tuple[str, ...], server: str, token_file: Path | None) -> None:
+def add(
+    name: str, scopes: tuple[str, ...], tenant: str | None, server: str, token_file: Path | None
+) -> None:
     """Make a token and print it, this once."""
     told = connect(server, token_file).tell(
-        "POST", "tokens", body={"name": name, "scopes": list(scopes)}
+        "POST", "tokens", body={"name": name, "scopes": list(scopes), "tenant": tenant}
     )
-    rights = " and ".join(told["scopes"])
+    rights = " and ".join(told["scopes"]) + (f" of tenant {tenant}" if tenant else "")
     click.echo(told["token"])
     click.echo(f"note: {name} may {rights}; it cannot be told again", err=True)
 

@@ -62,10 +62,11 @@ class ModeBody:
 
 @dataclass(frozen=True, slots=True)
 class TokenBody:
-    """A name for a token, and what its bearer may do."""
+    """A name for a token, and what its bearer may do; with a ``tenant`` only with its jobs."""
 
     name: Annotated[str, WORD]
     scopes: tuple[Scope, ...]
+    tenant: Annotated[str, WORD] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +197,7 @@ class NewToken:
     name: str
     scopes: tuple[Scope, ...]
     token: str
+    tenant: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,9 +64,9 @@ def operations_of(reach: Reach) -> tuple[Operation, ...]:
     return (*job_operations(reach), *control_operations(reach), *token_operations(reach))
 
 
-async def caller(request: Request, scope: Scope) -> Caller:
+async def caller(request: Request, scope: Scope, *, by_tenants: bool = False) -> Caller:
     """Who asks, if allowed to. Raises RefusedError: 401 without a known token, 403 without the
-    scope."""
+    scope, or bound to a tenant where what is asked is of all tenants."""
     tokens = request.app.state.reach.tokens
     known = await to_thread.run_sync(
         caller_of, request.scope, request.headers, request.cookies, tokens
@@ -83,6 +83,12 @@ async def caller(request: Request, scope: Scope) -> Caller:
             403,
             f"token {known.name!r} may not do this: it needs the scope {scope.value}",
             hint="ask an admin for another token: costopt token add",
+        )
+    if known.tenant is not None and not by_tenants:
+        raise RefusedError(
+            403,
+            f"token {known.name!r} may not do this: it is bound to tenant {known.tenant!r}",
+            hint="ask about the tenant's own jobs: costopt list",
         )
     return known
 
@@ -133,7 +139,7 @@ class _Api:
     async def _answer(self, operation: Operation, request: Request) -> Response:
         known = Caller("anybody") if operation.scope is None else None
         if operation.scope is not None:
-            known = await caller(request, operation.scope)
+            known = await caller(request, operation.scope, by_tenants=operation.by_tenants)
         assert known is not None
         values = _values(operation, request)
         data = await _body(request) if operation.body else b""

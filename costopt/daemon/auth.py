@@ -29,6 +29,15 @@ class Caller:
         """Whether the caller came over the local socket."""
         return self.token is None
 
+    @property
+    def tenant(self) -> str | None:
+        """Whose jobs alone the caller sees and changes, None where all."""
+        return None if self.token is None else self.token.tenant
+
+    def sees(self, tenant: str) -> bool:
+        """Whether jobs of this tenant are the caller's to see."""
+        return self.tenant in (None, tenant)
+
     def allows(self, scope: Scope) -> bool:
         """Whether the caller may do what ``scope`` names."""
         return self.token is None or self.token.allows(scope)

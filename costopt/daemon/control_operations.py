@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from costopt.daemon.answers import (
     Alerts,
     Alive,
@@ -14,7 +16,7 @@ from costopt.daemon.answers import (
     Proposals,
     Ready,
 )
-from costopt.daemon.job_operations import AFTER
+from costopt.daemon.job_operations import AFTER, seen_by
 from costopt.daemon.operation import ID, Call, Operation, in_path, in_query
 from costopt.daemon.reach import Reach
 from costopt.daemon.views import FleetView, Health, MarketView
@@ -46,13 +48,26 @@ def _health(reach: Reach) -> tuple[Operation, ...]:
         ),
         Operation(
             "health", "GET", "/v1/health", Scope.READ, "How the daemon is, with its problems.",
-            Health, lambda _: service.health(),
+            Health, lambda _: service.health(), by_tenants=True,
         ),
     )  # fmt: skip
 
 
 def _looking(reach: Reach) -> tuple[Operation, ...]:
     service, read = reach.service, Scope.READ
+
+    def fleet(call: Call) -> FleetView:
+        whole = service.fleet()
+        if call.caller.tenant is None:
+            return whole
+        nodes = tuple(node for node in whole.nodes if call.caller.sees(node.tenant))
+        usd = sum(node.usd_per_hour for node in nodes)
+        return replace(whole, nodes=nodes, usd_per_hour=usd, orphans=())
+
+    def alerts(call: Call) -> Alerts:
+        sees = seen_by(call.caller, service)
+        told = service.alerts(call.values["after"])
+        return Alerts(tuple(alert for alert in told if sees(alert.job)))
 
     def changes(call: Call) -> Changes:
         told = service.changes(call.values["after"])
@@ -61,15 +76,15 @@ def _looking(reach: Reach) -> tuple[Operation, ...]:
     return (
         Operation(
             "fleet", "GET", "/v1/fleet", read, "List all living nodes.", FleetView,
-            lambda _: service.fleet(),
+            fleet, by_tenants=True,
         ),
         Operation(
             "market", "GET", "/v1/market", read, "List what the providers sell.", MarketView,
-            lambda _: service.market(),
+            lambda _: service.market(), by_tenants=True,
         ),
         Operation(
             "alerts", "GET", "/v1/alerts", read, "List what a person should hear of.", Alerts,
-            lambda call: Alerts(service.alerts(call.values["after"])), (AFTER,),
+            alerts, (AFTER,), by_tenants=True,
         ),
         Operation(
             "changes", "GET", "/v1/changes", read, "List what people told the daemon.", Changes,
@@ -89,7 +104,9 @@ def _proposals(reach: Reach) -> tuple[Operation, ...]:
 
     def proposals(call: Call) -> Proposals:
         state = call.values["state"]
-        return Proposals(service.proposals(() if state is None else (state,)))
+        sees = seen_by(call.caller, service)
+        told = service.proposals(() if state is None else (state,))
+        return Proposals(tuple(proposal for proposal in told if sees(proposal.job)))
 
     def approve(call: Call) -> Proposal:
         return service.approve(call.values["proposal"], call.caller.name)
@@ -100,7 +117,7 @@ def _proposals(reach: Reach) -> tuple[Operation, ...]:
     return (
         Operation(
             "proposals", "GET", "/v1/proposals", Scope.READ, "List what the daemon asked for.",
-            Proposals, proposals, (STATE,),
+            Proposals, proposals, (STATE,), by_tenants=True,
         ),
         Operation(
             "approve", "POST", "/v1/proposals/{proposal}/approve", Scope.ADMIN,
@@ -131,7 +148,7 @@ def _steering(reach: Reach) -> tuple[Operation, ...]:
     return (
         Operation(
             "halted", "GET", "/v1/halt", Scope.READ, "Whether all launches are stopped.",
-            HaltAnswer, lambda _: HaltAnswer(service.halted()),
+            HaltAnswer, lambda _: HaltAnswer(service.halted()), by_tenants=True,
         ),
         Operation(
             "halt", "PUT", "/v1/halt", admin, "Stop all launches at once.", HaltAnswer, halt,
@@ -142,7 +159,7 @@ def _steering(reach: Reach) -> tuple[Operation, ...]:
         ),
         Operation(
             "mode", "GET", "/v1/mode", Scope.READ, "How far the daemon goes by itself.",
-            ModeAnswer, lambda _: ModeAnswer(service.mode()),
+            ModeAnswer, lambda _: ModeAnswer(service.mode()), by_tenants=True,
         ),
         Operation(
             "setMode", "PUT", "/v1/mode", admin, "Set how far the daemon goes by itself.",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import islice
 from typing import Annotated
 
 from costopt.daemon.answers import (
@@ -19,6 +21,7 @@ from costopt.daemon.answers import (
     submitted,
     taken,
 )
+from costopt.daemon.auth import Caller
 from costopt.daemon.folders import check_folders
 from costopt.daemon.intake import admitted
 from costopt.daemon.json_schema import Bounds
@@ -34,7 +37,9 @@ from costopt.daemon.operation import (
     in_query,
 )
 from costopt.daemon.reach import Reach
-from costopt.daemon.views import DecisionRow, LogPiece
+from costopt.daemon.refusals import RefusedError
+from costopt.daemon.service import Service, no_decision, no_job
+from costopt.daemon.views import DecisionRow, JobStatus, LogPiece
 from costopt.domain.errors import InfeasibleError
 from costopt.domain.submission import Submission
 from costopt.domain.token import Scope
@@ -55,11 +60,25 @@ def job_operations(reach: Reach) -> tuple[Operation, ...]:
     return (*_looking(reach), _handing_in(reach), *_steering(reach))
 
 
+def _existing(service: Service) -> Callable[[Call], JobStatus]:
+    """Whether the path names a job that is the caller's to see; another tenant's is as unknown."""
+
+    def exists(call: Call) -> JobStatus:
+        status = service.job(call.values["job"])
+        if not call.caller.sees(status.submission.tenant):
+            raise no_job(call.values["job"])
+        return status
+
+    return exists
+
+
 def _looking(reach: Reach) -> tuple[Operation, ...]:
     service = reach.service
+    exists = _existing(service)
 
-    def exists(call: Call) -> object:
-        return service.job(call.values["job"])
+    def jobs(call: Call) -> Jobs:
+        seen = (s for s in service.jobs() if call.caller.sees(s.submission.tenant))
+        return Jobs(tuple(job_row(status) for status in seen))
 
     def events(call: Call) -> Events:
         return Events(service.events(call.values.get("job"), **_page(call)))
@@ -73,34 +92,46 @@ def _looking(reach: Reach) -> tuple[Operation, ...]:
         return service.logs(values["job"], values["node"], values["after"])
 
     def decisions(call: Call) -> Decisions:
-        return Decisions(service.decisions(call.values.get("job"), call.values["limit"]))
+        return Decisions(service.decisions(call.values["job"], call.values["limit"]))
+
+    def last_decisions(call: Call) -> Decisions:
+        sees = seen_by(call.caller, service)
+        rows = (row for row in service.decisions(None, LARGEST) if sees(row.decision.job))
+        return Decisions(tuple(islice(rows, call.values["limit"])))
+
+    def decision(call: Call) -> DecisionRow:
+        row = service.decision(call.values["decision"])
+        if not seen_by(call.caller, service)(row.decision.job):
+            raise no_decision(call.values["decision"])
+        return row
 
     read = Scope.READ
     return (
         Operation(
             "listJobs", "GET", "/v1/jobs", read, "List all jobs.", Jobs,
-            lambda _: Jobs(tuple(job_row(status) for status in service.jobs())),
+            jobs, by_tenants=True,
         ),
         Operation(
             "showJob", "GET", "/v1/jobs/{job}", read, "Show one job.", JobDetail,
             lambda call: job_detail(service.job(call.values["job"])), (NAME,), exists=exists,
+            by_tenants=True,
         ),
         Operation(
             "jobDocuments", "GET", "/v1/jobs/{job}/documents", Scope.SUBMIT,
             "Get the texts that a job was handed in with.", Documents, documents, (NAME,),
-            exists=exists,
+            exists=exists, by_tenants=True,
         ),
         Operation(
             "jobEvents", "GET", "/v1/jobs/{job}/events", read, "List a job's events.", Events,
-            events, (NAME, AFTER, most(1000)), exists=exists,
+            events, (NAME, AFTER, most(1000)), exists=exists, by_tenants=True,
         ),
         Operation(
             "jobDecisions", "GET", "/v1/jobs/{job}/decisions", read, "List a job's decisions.",
-            Decisions, decisions, (NAME, most(100)), exists=exists,
+            Decisions, decisions, (NAME, most(100)), exists=exists, by_tenants=True,
         ),
         Operation(
             "jobLogs", "GET", "/v1/jobs/{job}/logs", read, "Read a node's log.", LogPiece, logs,
-            (NAME, NODE, BYTE), exists=exists, refusal=404,
+            (NAME, NODE, BYTE), exists=exists, refusal=404, by_tenants=True,
         ),
         Operation(
             "events", "GET", "/v1/events", read, "List the events of all jobs.", Events, events,
@@ -108,12 +139,12 @@ def _looking(reach: Reach) -> tuple[Operation, ...]:
         ),
         Operation(
             "decisions", "GET", "/v1/decisions", read, "List the last decision of each job.",
-            Decisions, decisions, (most(100),),
+            Decisions, last_decisions, (most(100),), by_tenants=True,
         ),
         Operation(
             "decision", "GET", "/v1/decisions/{decision}", read, "Tell why a decision was made.",
-            DecisionRow, lambda call: service.decision(call.values["decision"]),
-            (in_path("decision", ID, "the decision's id"),), refusal=404,
+            DecisionRow, decision, (in_path("decision", ID, "the decision's id"),), refusal=404,
+            by_tenants=True,
         ),
     )  # fmt: skip
 
@@ -130,6 +161,12 @@ def _handing_in(reach: Reach) -> Operation:
             who=call.caller.name,
             priority=body.priority,
         )
+        if not call.caller.sees(submission.tenant):
+            raise RefusedError(
+                403,
+                f"token {call.caller.name!r} may not hand in a job of tenant {submission.tenant!r}",
+                hint=f"name tenant: {call.caller.tenant} in the job file",
+            )
         if not call.caller.local:
             check_folders(admitted(submission).job, reach.folders)
         return submission
@@ -147,14 +184,13 @@ def _handing_in(reach: Reach) -> Operation:
     return Operation(
         "submitJob", "POST", "/v1/jobs", Scope.SUBMIT, "Hand in a job.", Taken, submit,
         body=SubmitBody, status=201, check=seen, refusal=409,
+        by_tenants=True,
     )  # fmt: skip
 
 
 def _steering(reach: Reach) -> tuple[Operation, ...]:
     service = reach.service
-
-    def exists(call: Call) -> object:
-        return service.job(call.values["job"])
+    exists = _existing(service)
 
     def pause(call: Call) -> Submitted:
         return submitted(service.pause(call.values["job"], call.caller.name))
@@ -174,24 +210,32 @@ def _steering(reach: Reach) -> tuple[Operation, ...]:
         Operation(
             "pauseJob", "POST", "/v1/jobs/{job}/pause", told,
             "Save, give the nodes back, and keep the job for later.", Submitted, pause, (NAME,),
-            exists=exists, refusal=409,
+            exists=exists, refusal=409, by_tenants=True,
         ),
         Operation(
             "resumeJob", "POST", "/v1/jobs/{job}/resume", told,
             "Go on with a job that was paused, or that a guard stopped.", Submitted, resume,
-            (NAME,), exists=exists, refusal=409,
+            (NAME,), exists=exists, refusal=409, by_tenants=True,
         ),
         Operation(
             "cancelJob", "POST", "/v1/jobs/{job}/cancel", told,
             "Save, give the nodes back, and never run the job again.", Submitted, cancel, (NAME,),
-            exists=exists, refusal=409,
+            exists=exists, refusal=409, by_tenants=True,
         ),
         Operation(
             "reprioritizeJob", "PUT", "/v1/jobs/{job}/priority", told,
             "Serve a job before or after others.", Submitted, reprioritize, (NAME,),
-            PriorityBody, exists=exists, refusal=409,
+            PriorityBody, exists=exists, refusal=409, by_tenants=True,
         ),
     )  # fmt: skip
+
+
+def seen_by(who: Caller, service: Service) -> Callable[[str], bool]:
+    """Whether a job, by its name, is the caller's to see."""
+    if who.tenant is None:
+        return lambda _: True
+    submissions = (status.submission for status in service.jobs())
+    return frozenset(each.name for each in submissions if who.sees(each.tenant)).__contains__
 
 
 def _page(call: Call) -> dict[str, int]:

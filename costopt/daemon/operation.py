@@ -67,7 +67,8 @@ class Operation:
 
     ``exists`` looks whether the path names something: its SpecError is a 404. ``check`` looks
     whether the body makes sense: its SpecError is a 422. ``refusal`` is the HTTP status of a
-    SpecError of ``act``; ``failing`` that of an answer whose only member is false.
+    SpecError of ``act``; ``failing`` that of an answer whose only member is false. ``by_tenants``:
+    the caller may be bound to a tenant, and the operation keeps to what that may see.
     """
 
     id: str
@@ -84,6 +85,7 @@ class Operation:
     exists: Callable[[Call], object] | None = None
     check: Callable[[Call], object] | None = None
     failing: int | None = None
+    by_tenants: bool = False
 
 
 def in_path(name: str, shape: Shape, about: str) -> Parameter:

@@ -185,7 +185,7 @@ class Service:
             event = recorded.event
             if isinstance(event, DecisionMade) and event.decision_id == decision_id:
                 return DecisionRow(recorded.seq, event)
-        raise SpecError(f"there is no decision {decision_id!r}", hint="list those of its job")
+        raise no_decision(decision_id)
 
     def events(
         self, job: str | None = None, after: int = 0, limit: int = 1000
@@ -277,7 +277,7 @@ class Service:
     def _known(self, name: str) -> Submission:
         submission = self._registry.submission(name)
         if submission is None:
-            raise SpecError(f"there is no job {name!r}", hint="see `costopt list`")
+            raise no_job(name)
         return submission
 
     def _events_of(self, job: str) -> Iterable[Event]:
@@ -294,6 +294,16 @@ class Service:
             decision,
             seen.nodes_of.get(name, ()),
         )
+
+
+def no_job(name: str) -> SpecError:
+    """What is said of a job that is not there."""
+    return SpecError(f"there is no job {name!r}", hint="see `costopt list`")
+
+
+def no_decision(decision_id: str) -> SpecError:
+    """What is said of a decision that is not there."""
+    return SpecError(f"there is no decision {decision_id!r}", hint="list those of its job")
 
 
 def _fresh(name: str, now: datetime) -> JobSummary:

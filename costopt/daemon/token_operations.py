@@ -24,8 +24,9 @@ def token_operations(reach: Reach) -> tuple[Operation, ...]:
     def add(call: Call) -> NewToken:
         body: TokenBody = call.body
         scopes = tuple(sorted(set(body.scopes)))
-        plain = tokens.add(body.name, scopes, call.caller.name, reach.clock.now())
-        return NewToken(body.name, scopes, plain)
+        now = reach.clock.now()
+        plain = tokens.add(body.name, scopes, call.caller.name, now, body.tenant)
+        return NewToken(body.name, scopes, plain, body.tenant)
 
     def revoke(call: Call) -> Revoked:
         name = call.values["token"]

@@ -8,6 +8,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+from costopt.domain.errors import SpecError
+
 
 class Scope(StrEnum):
     """``read`` looks, ``submit`` hands in jobs and steers them, ``admin`` does everything else."""
@@ -19,12 +21,14 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A bearer's rights; the secret itself is kept nowhere."""
+    """A bearer's rights; the secret itself is kept nowhere. With a ``tenant`` its jobs alone are
+    seen and changed."""
 
     name: str
     scopes: frozenset[Scope]
     added_at: datetime
     added_by: str
+    tenant: str | None = None
 
     def allows(self, scope: Scope) -> bool:
         """Whether it may do what ``scope`` names; each scope holds those before it."""
@@ -32,13 +36,31 @@ class Token:
         return any(order.index(mine) >= order.index(scope) for mine in self.scopes)
 
 
+def check_rights(name: str, scopes: Collection[Scope], tenant: str | None) -> None:
+    """Raises SpecError where a token would allow nothing, or a tenant's what is not of jobs."""
+    if not scopes:
+        raise SpecError(f"token {name!r} allows nothing", hint="name read, submit or admin")
+    if tenant is not None and Scope.ADMIN in scopes:
+        raise SpecError(
+            f"token {name!r} cannot be an admin's and bound to tenant {tenant!r}",
+            hint="give it the scope read or submit",
+        )
+
+
 class Tokens(Protocol):
     """The tokens that a daemon accepts. Every method may raise LedgerError."""
 
-    def add(self, name: str, scopes: Collection[Scope], who: str, at: datetime) -> str:
+    def add(
+        self,
+        name: str,
+        scopes: Collection[Scope],
+        who: str,
+        at: datetime,
+        tenant: str | None = None,
+    ) -> str:
         """A new token's plain text, which cannot be had again.
 
-        Raises SpecError where the name is taken, or no scope is given.
+        Raises SpecError where the name is taken, or as ``check_rights``.
         """
         ...
 

@@ -77,6 +77,7 @@ MIGRATIONS: tuple[Step, ...] = (
         )
         """,
     ),
+    ("ALTER TABLE tokens ADD COLUMN tenant TEXT",),
 )
 
 STEPS = Steps("registry", MIGRATIONS)

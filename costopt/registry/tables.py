@@ -110,4 +110,5 @@ TOKENS = table(
     column("digest", String),
     column("added_at", UtcTime),
     column("added_by", String),
+    column("tenant", String),
 )

@@ -18,7 +18,7 @@ from sqlalchemy import Row, select
 
 from costopt.database.connection import Database
 from costopt.domain.errors import SpecError
-from costopt.domain.token import Scope, Token
+from costopt.domain.token import Scope, Token, check_rights
 from costopt.registry.changes import note
 from costopt.registry.tables import TOKENS
 
@@ -34,10 +34,17 @@ class SqlTokens:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, name: str, scopes: Collection[Scope], who: str, at: datetime) -> str:
-        """A new token's plain text. Raises SpecError where the name is taken or no scope given."""
-        if not scopes:
-            raise SpecError(f"token {name!r} allows nothing", hint="name read, submit or admin")
+    def add(
+        self,
+        name: str,
+        scopes: Collection[Scope],
+        who: str,
+        at: datetime,
+        tenant: str | None = None,
+    ) -> str:
+        """A new token's plain text. Raises SpecError where the name is taken, or as
+        ``check_rights``."""
+        check_rights(name, scopes, tenant)
         lookup = secrets.token_hex(LOOKUP_BYTES)
         secret = secrets.token_hex(SECRET_BYTES)
         told = " ".join(sorted(Scope(scope).value for scope in scopes))
@@ -54,9 +61,10 @@ class SqlTokens:
                     digest=_digest(secret),
                     added_at=at,
                     added_by=who,
+                    tenant=tenant,
                 )
             )
-            note(connection, at, who, "token", name, told)
+            note(connection, at, who, "token", name, _rights(told, tenant))
         return f"{PREFIX}_{lookup}_{secret}"
 
     def token_of(self, plain: str) -> Token | None:
@@ -85,7 +93,11 @@ class SqlTokens:
 
 def _token(row: Row[Any]) -> Token:
     scopes = frozenset(Scope(word) for word in row.scopes.split())
-    return Token(row.name, scopes, row.added_at, row.added_by)
+    return Token(row.name, scopes, row.added_at, row.added_by, row.tenant)
+
+
+def _rights(scopes: str, tenant: str | None) -> str:
+    return scopes if tenant is None else f"{scopes} of tenant {tenant}"
 
 
 def _digest(secret: str) -> str:

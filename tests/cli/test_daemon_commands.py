@@ -172,6 +172,20 @@ def test_a_token_is_made_used_listed_and_revoked(daemon: Served, tmp_path: Path)
     assert token not in gone.stderr + gone.stdout
 
 
+def test_a_token_of_a_tenant_lists_its_jobs_alone(daemon: Served) -> None:
+    daemon.submit("mine", tenant="blue")
+    made = local(daemon, "token", "add", "ci", "--scope", "submit", "--tenant", "blue")
+    assert "ci may submit of tenant blue" in made.stderr
+    token = made.stdout.strip()
+    assert (
+        json.loads(remote(daemon, token, "list", "-o", "json").stdout)["rows"][0]["name"] == "mine"
+    )
+    refused = remote(daemon, token, "show", "one")
+    assert refused.exit_code == 2
+    assert "there is no job 'one'" in refused.stderr
+    assert remote(daemon, token, "pause", "mine").exit_code == 0
+
+
 def test_a_log_is_printed(daemon: Served) -> None:
     assert local(daemon, "logs", "one").stdout == "step 1\nstep 2\n"
     assert local(daemon, "logs", "one", "--node", "i-1").stdout == "step 1\nstep 2\n"

@@ -13,6 +13,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate as validate_document
 
+from costopt.client.address import parse_address
 from costopt.client.client import Client
 from costopt.client.failure import RefusedError
 from costopt.daemon.api import MOST_BODY_BYTES, operations_of
@@ -181,6 +182,62 @@ def test_whatever_changes_something_needs_more_than_read(daemon: Served) -> None
                 assert status == 403, operation.id
                 assert operation.scope.value in answer["detail"]
     assert daemon.changes() == before
+
+
+def test_a_token_of_another_tenant_sees_and_changes_nothing_of_a_job(daemon: Served) -> None:
+    """``fill`` gave job one, of tenant default, a node, a decision, a log, a proposal, an alert."""
+    daemon.submit("mine", tenant="blue")
+    before = daemon.changes()
+    token = daemon.token(Scope.SUBMIT, tenant="blue")
+    for operation in operations(daemon):
+        if operation.scope in (None, Scope.ADMIN):
+            continue
+        status, answer, _ = request(
+            daemon, operation.method, target_of(operation), token=token, body=body_of(operation)
+        )
+        named = [p.name for p in operation.parameters if p.place is Place.PATH]
+        if operation.id == "submitJob":
+            assert (status, "of tenant 'default'" in answer["detail"]) == (403, True)
+        elif named:
+            assert status == 404, operation.id
+        elif operation.by_tenants:
+            assert status == 200, operation.id
+            told = json.dumps(answer)
+            assert not any(each in told for each in ('"one"', "i-1", "p-1", "job one")), (
+                operation.id
+            )
+        else:
+            assert (status, "bound to tenant 'blue'" in answer["detail"]) == (403, True)
+    assert daemon.changes() == before
+    for path in ("/metrics", "/v1/events", "/v1/changes"):
+        assert request(daemon, "GET", path, token=token)[0] == 403
+    told = request(daemon, "GET", "/v1/jobs", token=token)[1]
+    assert [row["submission"]["name"] for row in told["jobs"]] == ["mine"]
+
+
+def test_a_token_of_the_jobs_own_tenant_steers_it(daemon: Served) -> None:
+    client = Client(parse_address(daemon.url), daemon.token(Scope.SUBMIT, tenant="default"))
+    assert {row["submission"]["name"] for row in client.get("jobs")["jobs"]} == {"one", "two"}
+    assert client.get("jobs", "one")["nodes"][0]["node_id"] == "i-1"
+    assert client.get("jobs", "one", "logs")["text"] == "step 1\nstep 2\n"
+    assert client.get("decisions", "one-d1")["decision"]["job"] == "one"
+    assert [node["node_id"] for node in client.get("fleet")["nodes"]] == ["i-1"]
+    assert [each["id"] for each in client.get("proposals")["proposals"]] == ["p-1"]
+    assert [each["job"] for each in client.get("alerts")["alerts"]] == ["one"]
+    assert client.tell("POST", "jobs", "one", "pause")["intent"] == "paused"
+    assert client.tell("POST", "jobs", body={"job": JOB.format(name="new")})["name"] == "new"
+
+
+def test_a_token_of_a_tenant_is_no_admins_and_opens_no_page(daemon: Served) -> None:
+    body = {"name": "boss", "scopes": ["admin"], "tenant": "blue"}
+    with pytest.raises(RefusedError, match="cannot be an admin's") as refusal:
+        daemon.local.tell("POST", "tokens", body=body)
+    assert refusal.value.status == 409
+    made = daemon.local.tell("POST", "tokens", body=body | {"scopes": ["read"]})
+    assert made["tenant"] == "blue"
+    (listed,) = daemon.local.get("tokens")["tokens"]
+    assert (listed["name"], listed["tenant"]) == ("boss", "blue")
+    assert daemon.registry.changes()[-1][1].detail == "read of tenant blue"
 
 
 def test_a_browsers_cookie_looks_but_changes_nothing(daemon: Served) -> None:

@@ -11,12 +11,14 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from sqlalchemy import text
 
 from costopt.database.steps import Step, Steps
 from costopt.domain.control import Mode
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import RunStopped
 from costopt.domain.submission import JobIntent, Submission
+from costopt.domain.token import Scope
 from costopt.ledger import migrations, postgres_migrations
 from costopt.ledger.codec import encode
 from costopt.ledger.migrations import APPLICATION_ID
@@ -29,12 +31,16 @@ from costopt.registry.registry import open_registry
 from tests.postgres_server import PostgresServer
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
+TOKEN_OF_VERSION_1 = f"""
+    INSERT INTO tokens (name, scopes, lookup, digest, added_at, added_by)
+    VALUES ('old', 'read', 'l', 'd', '{AT.isoformat()}', 'ann')
+"""
 EVENT = RunStopped(at=AT, job="a", reason="before")
 
 RELEASED = {
     "ledger in SQLite": (migrations.MIGRATIONS, ["d1edcabebbd09785", "ae544ca6a208846c"]),
     "ledger on PostgreSQL": (postgres_migrations.MIGRATIONS, ["0845eab853b16ce3"]),
-    "registry": (registry_migrations.MIGRATIONS, ["3cbb9830eefb197b"]),
+    "registry": (registry_migrations.MIGRATIONS, ["3cbb9830eefb197b", "17223e40c07b4a6f"]),
 }
 
 
@@ -138,8 +144,15 @@ def test_a_registry_of_any_version_goes_on(
         with open_registry(place) as registry:
             registry.submit(Submission("a", "t", 0, "job", "policy", "/", AT, "ann"))
             registry.set_mode(Mode.ENFORCE, "ann", AT)
+            with registry._database.writing() as connection:
+                connection.execute(text(TOKEN_OF_VERSION_1))
     with open_registry(place) as registry:
         assert registry.mode() is Mode.ENFORCE
+        registry.tokens.add("new", [Scope.READ], "ann", AT, tenant="blue")
+        assert [(t.name, t.tenant) for t in registry.tokens.tokens()] == [
+            ("new", "blue"),
+            ("old", None),
+        ]
         assert registry.set_intent("a", JobIntent.PAUSED, "ann", AT).intent is JobIntent.PAUSED
 
 
@@ -151,7 +164,7 @@ def test_a_registry_of_a_newer_costopt_is_refused(
         later.setattr(registry_module, "STEPS", Steps("registry", newer))
         open_registry(place).close()
     with pytest.raises(
-        LedgerError, match="the registry has version 2, this costopt knows 1"
+        LedgerError, match="the registry has version 3, this costopt knows 2"
     ) as caught:
         open_registry(place)
     assert "upgrade costopt" in str(caught.value.hint)

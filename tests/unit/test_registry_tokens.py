@@ -42,6 +42,15 @@ def test_a_token_is_known_by_its_plain_text_alone(registry: SqlRegistry) -> None
     assert [registry.tokens.token_of(text) for text in wrong] == [None] * len(wrong)
 
 
+def test_a_token_is_bound_to_a_tenant_and_then_no_admins(registry: SqlRegistry) -> None:
+    plain = registry.tokens.add("ci", [Scope.SUBMIT], "ann", AT, "blue")
+    known = registry.tokens.token_of(plain)
+    assert known is not None
+    assert known.tenant == "blue"
+    with pytest.raises(SpecError, match="cannot be an admin's and bound to tenant 'blue'"):
+        registry.tokens.add("boss", [Scope.READ, Scope.ADMIN], "ann", AT, "blue")
+
+
 def test_a_secret_is_long_and_never_the_same(registry: SqlRegistry) -> None:
     plain = {registry.tokens.add(f"t{n}", [Scope.READ], "ann", AT) for n in range(20)}
     assert len({text.split("_")[2] for text in plain}) == 20
