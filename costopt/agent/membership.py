@@ -91,8 +91,7 @@ class Membership:
         self.generation = max(self.generation, standing.generation, hello.generation)
         self._members[name] = _Member(hello, standing, hello.ready, now, now)
         self.beat(name, standing, now)
-        if hello.ready:
-            self._announce(f"{name} came")
+        self._announce()
 
     def beat(self, name: str, standing: Standing, now: float) -> None:
         """A member lives, and is this far."""
@@ -113,7 +112,7 @@ class Membership:
         self.beat(name, letter.standing, now)
         member.ready = True
         if name not in self.gang:
-            self._announce(f"{name} came")
+            self._announce()
         elif letter.failed:
             self._end_gang(f"it broke at {name}", now)
         elif self._over_at is None:
@@ -169,10 +168,12 @@ class Membership:
         self._missing.discard(hello.member)
         return True
 
-    def _announce(self, why: str) -> None:
-        if self.gang and self._over_at is None and len(self.gang) < self._most():
+    def _announce(self) -> None:
+        """Tell the gang of who waits, where there is room."""
+        waiting = [name for name, member in self._members.items() if member.ready]
+        if waiting and self._over_at is None and len(self.gang) < self._most():
             for name in self.gang:
-                self._send(name, Waiting(why))
+                self._send(name, Waiting(f"{', '.join(waiting)} came"))
 
     def _end_gang(self, why: str, now: float) -> None:
         if self._over_at is None:

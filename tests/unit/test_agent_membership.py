@@ -212,6 +212,13 @@ def test_a_membership_that_starts_anew_adopts_the_gang_that_runs() -> None:
     assert (formed.generation, formed.members, formed.source) == (8, ("a", "c"), 0)
 
 
+def test_an_adopted_gang_hears_of_who_waited_before_it_came_back() -> None:
+    table = Table()
+    table.come("c", expected=2)
+    table.come("a", standing=Standing(7, 40), generation=7, gang=("a",))
+    assert table.letters() == {"a": [Waiting("c came")]}
+
+
 def test_an_adopted_gang_is_over_where_a_member_does_not_come_back() -> None:
     table = adopting("a")
     table.wait(1.75, "a")
