@@ -178,7 +178,7 @@ def test_a_token_of_a_tenant_lists_its_jobs_alone(daemon: Served) -> None:
     assert "ci may submit of tenant blue" in made.stderr
     token = made.stdout.strip()
     assert (
-        json.loads(remote(daemon, token, "list", "-o", "json").stdout)["rows"][0]["name"] == "mine"
+        json.loads(remote(daemon, token, "list", "-o", "json").stdout)["rows"][0]["job"] == "mine"
     )
     refused = remote(daemon, token, "show", "one")
     assert refused.exit_code == 2
