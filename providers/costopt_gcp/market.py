@@ -31,7 +31,7 @@ class GcpMarket:
         skus = SkuPrices(clients, self.regions, types)
         self.prices = Prices(clients, skus, options.list_prices, options.spot_prices)
         self._named = regions
-        scope = Scope(regions, options.instance_types)
+        scope = Scope(regions, options.instance_types, options.advised_nodes)
         self.reservations = Reservations(clients)
         self._offers = Offers(scope, clients, self.regions, types, self.prices, self.reservations)
         self._quotas = AccountQuotas(clients, self.regions)

@@ -11,6 +11,7 @@ from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.fan_out import fan_out
 from costopt.domain.kept import Kept
 from costopt.domain.market import CapacityType, Offer, Pool
+from costopt_gcp.capacity_advice import Advice, CapacityAdvice
 from costopt_gcp.capacity_history import CapacityHistory, PreemptionDay
 from costopt_gcp.clients import Clients
 from costopt_gcp.hazard import hazard_from_shares
@@ -29,10 +30,14 @@ ANY_ZONE = "*"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Regions and types to offer; ``instance_types`` may hold wildcards, () is all with GPUs."""
+    """Regions and types to offer; ``instance_types`` may hold wildcards, () is all with GPUs.
+
+    ``advised_nodes``: for how many nodes the likelihood of capacity is asked, None for not at all.
+    """
 
     regions: tuple[str, ...]
     instance_types: tuple[str, ...] = ()
+    advised_nodes: int | None = 1
 
 
 class Offers:
@@ -57,6 +62,7 @@ class Offers:
         self._prices = prices
         self._reservations = reservations
         self._history = CapacityHistory(clients)
+        self._advice = CapacityAdvice(clients, scope.advised_nodes)
         self._preempted: Kept[tuple[str, str], tuple[PreemptionDay, ...]] = Kept(DAY_S, 7 * DAY_S)
 
     def now(self, now: datetime) -> tuple[Offer, ...]:
@@ -105,15 +111,20 @@ class Offers:
         prices = fan_out(sold, lambda name: self._prices.spot(region, name, now))
         pools = [(name, zone) for name, zones in sold.items() for zone in zones]
         hazards = fan_out(pools, lambda pool: self._hazard(region, pool[1], pool[0], now))
+        advised = fan_out(pools, lambda pool: self._advice.of(region, pool[1], pool[0], now))
         for name, zone in pools:
             told = prices[name]
             price, why_not = (None, told.message) if isinstance(told, ProviderError) else told
-            hazard = hazards[name, zone]
+            hazard, said = hazards[name, zone], advised[name, zone]
+            advice = Advice() if isinstance(said, ProviderError) else said
+            if hazard is None or isinstance(hazard, ProviderError):
+                hazard = advice.hazard_per_hour
             yield Offer(
                 pool=Pool(NAME, region, zone, name, CapacityType.SPOT),
                 price_usd_per_hour=price,
-                hazard_per_hour=None if isinstance(hazard, ProviderError) else hazard,
+                hazard_per_hour=hazard,
                 nodes_available=None,
+                availability=advice.availability,
                 unknown_because=why_not,
             )
 

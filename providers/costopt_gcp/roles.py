@@ -4,6 +4,7 @@ from __future__ import annotations
 
 PROJECT = (
     "compute.acceleratorTypes.list",
+    "compute.advice.capacity",
     "compute.advice.capacityHistory",
     "compute.disks.create",
     "compute.disks.delete",

@@ -153,6 +153,8 @@ class Cloud:
         yield "GET", images, "images.get", place.image
         advice = f"{project}/regions/(?P<region>[^/]+)/advice/capacityHistory"
         yield "POST", advice, "advice.capacityHistory", place.capacity_history
+        advice = f"{project}/regions/(?P<region>[^/]+)/advice/capacity"
+        yield "POST", advice, "advice.capacity", place.capacity
         yield "GET", f"{project}/aggregated/disks", "disks.list", _scoped(things.disk_scopes)
         one = f"{zone}/disks/(?P<disk>[^/]+)"
         yield "DELETE", one, "disks.delete", things.delete_disk

@@ -29,6 +29,8 @@ class Place:
         self.regions: dict[str, list[str]] = {}
         self.spot: dict[tuple[str, str], list[tuple[datetime, datetime | None, float]]] = {}
         self.shares: dict[tuple[str, str], list[float]] = {}
+        self.advised: dict[tuple[str, str], Mapping[str, Any]] = {}
+        self.advised_sizes: set[int] = set()
         self.limits: dict[str, float] = {"NVIDIA_L4_GPUS": 8, "PREEMPTIBLE_NVIDIA_L4_GPUS": 16}
         self.project_limits: dict[str, float] = {"GPUS_ALL_REGIONS": 32}
         self.missing_types: set[tuple[str, str]] = set()
@@ -64,6 +66,20 @@ class Place:
         if "missing" in asked:
             raise missing("images", asked)
         return Reply({"name": f"{asked.rpartition('/')[2]}-v1", "diskSizeGb": "50"})
+
+    def capacity(self, call: Call) -> Reply:
+        """advice.capacity of one zone and type."""
+        (where,) = call.content["distributionPolicy"]["zones"]
+        zone = where["zone"].rpartition("/")[2]
+        ((selected),) = call.content["instanceFlexibilityPolicy"]["instanceSelections"].values()
+        (machine_type,) = selected["machineTypes"]
+        self.advised_sizes.add(int(call.content["size"]))
+        scores = self.advised.get((zone, machine_type))
+        if scores is None:
+            return Reply({})
+        shard = {"zone": f"{API}/projects/p/zones/{zone}", "machineType": machine_type}
+        shard |= {"instanceCount": call.content["size"], "provisioningModel": "SPOT"}
+        return Reply({"recommendations": [{"scores": scores, "shards": [shard]}]})
 
     def capacity_history(self, call: Call) -> Reply:
         """advice.capacityHistory of prices by region, or of preemptions by zone."""
