@@ -11,6 +11,7 @@ from costopt.cli.options import (
     account_option,
     begin_option,
     carbon_option,
+    duration_s,
     forecasts_option,
     notice_option,
     rented_option,
@@ -61,6 +62,20 @@ NEEDED = ("apscheduler", "jinja2", "prometheus_client", "sqlalchemy", "starlette
     help="Seconds after which another daemon on the same PostgreSQL takes over from a silent one.",
 )
 @click.option(
+    "--report-every",
+    "report_s",
+    callback=duration_s,
+    default="1d",
+    metavar="DURATION",
+    help="How often it writes what jobs came to into reports/ of the state directory.",
+)
+@click.option(
+    "--keep-reports",
+    type=click.IntRange(min=1),
+    default=30,
+    help="How many of these reports stay.",
+)
+@click.option(
     "--webhooks",
     type=click.Path(dir_okay=False),
     metavar="FILE",
@@ -87,6 +102,8 @@ def daemon(
     listen: str,
     database: str | None,
     lease_s: float,
+    report_s: float,
+    keep_reports: int,
     webhooks: str | None,
     log: str,
 ) -> None:
@@ -101,7 +118,7 @@ def daemon(
     from costopt.cli.run_cloud import Simulation, run_cloud
     from costopt.daemon.json_log import log_as_json
     from costopt.daemon.serve import serve
-    from costopt.daemon.settings import Settings
+    from costopt.daemon.settings import Interval, Schedule, Settings
     from costopt.daemon.telling import Voice
     from costopt.daemon.webhook_file import read_webhooks
     from costopt.daemon.webhooks import Webhooks
@@ -116,6 +133,8 @@ def daemon(
         tick_s=tick_s,
         database=database,
         lease_s=lease_s,
+        reports=keep_reports,
+        schedule=Schedule(report=Interval(report_s, report_s / 100)),
         listen=None if listen == "none" else listen,
     )
     told = Webhooks(read_webhooks(webhooks)) if webhooks else None

@@ -17,6 +17,7 @@ from costopt.daemon.control import Control
 from costopt.daemon.patient import PatientProvider, patient
 from costopt.daemon.price_cache import PriceCache
 from costopt.daemon.readiness import Readiness
+from costopt.daemon.reports import Reports
 from costopt.daemon.schedule import Task, TaskSchedule
 from costopt.daemon.service import Service
 from costopt.daemon.settings import Interval, Settings
@@ -30,11 +31,13 @@ from costopt.domain.errors import (
     LeadershipLostError,
     LedgerError,
     ProviderError,
+    StoreError,
 )
 from costopt.domain.quota import Quota
 from costopt.domain.registry import Registry
 from costopt.ledger.snapshot import keep_snapshots
 from costopt.ledger.stored import StoredLedger
+from costopt.session.live import LEDGER
 from costopt.session.told_quotas import told_quotas
 
 DEFAULT_GUARDS = AccountGuards(
@@ -85,6 +88,9 @@ class Daemon:
             self._providers, ledger, site.owner, settings.orphan_grace_s, self.board
         )  # fmt: skip
         self._backups = Backups(settings.state_dir, settings.backups)
+        self._reports = Reports(
+            settings.database or settings.state_dir / LEDGER, settings.state_dir, settings.reports
+        )
         self._watch = Watch(self.board)
         self.service = Service(
             registry, ledger, site.clock, self.board, settings, site.logs, self._account
@@ -170,6 +176,19 @@ class Daemon:
         except LedgerError as error:
             self._complain(error.message)
 
+    def report(self) -> None:
+        """Write what all jobs came to into the state directory."""
+        if not self.board.leads:
+            return
+        try:
+            self._reports.make(self._site.clock.now())
+        except StoreError as error:
+            self._complain(error.message)
+
+    def end_tasks(self) -> None:
+        """Give up what takes long and may be left: the daemon ends."""
+        self._reports.end()
+
     def tasks(self) -> tuple[Task, ...]:
         """What is to be done, and when."""
         schedule, settings = self._settings.schedule, self._settings
@@ -186,6 +205,7 @@ class Daemon:
             Task("quotas", schedule.quotas, self.refresh_quotas),
             Task("orphans", schedule.orphans, self.sweep, kept=True),
             Task("folds", schedule.backup, self.keep_folds, kept=True),
+            Task("report", schedule.report, self.report, kept=True),
             *(
                 [Task("backup", schedule.backup, self.back_up, kept=True)]
                 if settings.database is None

@@ -62,6 +62,7 @@ def serve(
         schedule = daemon.schedule(job_store_url(settings))
         schedule.start()
         held.callback(schedule.stop)
+        held.callback(daemon.end_tasks)
         places = held.enter_context(
             listening(daemon.service, registry.tokens, settings, voice.webhooks)
         )

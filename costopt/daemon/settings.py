@@ -44,7 +44,7 @@ class Settings:
     tenant waits before it goes before all others. ``reap_orphans`` counts where the daemon
     enforces. Of several daemons on one database one leads; ``lease_s`` after it was last heard of
     another one takes over. ``database`` is a URL, None for files in ``state_dir``. ``listen`` is
-    "host:port", "unix:PATH" or None.
+    "host:port", "unix:PATH" or None. So many ``backups`` and ``reports`` are kept.
     """
 
     state_dir: Path
@@ -58,6 +58,7 @@ class Settings:
     reap_orphans: bool = True
     patience_s: float = 3600.0
     backups: int = 24
+    reports: int = 30
     lease_s: float = 15.0
     database: str | None = None
     listen: str | None = None

@@ -6,12 +6,23 @@ from importlib.util import find_spec
 
 from costopt.domain.errors import MissingExtraError
 
+NEEDED = ("jinja2", "matplotlib")
+
+
+def has_report_extra() -> bool:
+    """Whether jinja2 and matplotlib are installed."""
+    return not _missing()
+
 
 def require_report_extra() -> None:
-    """Raises MissingExtraError unless jinja2 and matplotlib are installed."""
-    missing = [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]
+    """Raises MissingExtraError unless they are."""
+    missing = _missing()
     if missing:
         raise MissingExtraError(
             f"an HTML report needs {' and '.join(missing)}",
             hint='install the extra: pip install "costopt[report]"',
         )
+
+
+def _missing() -> list[str]:
+    return [name for name in NEEDED if find_spec(name) is None]
