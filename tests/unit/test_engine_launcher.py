@@ -1,0 +1,109 @@
+"""Many launches of one tick: announced together, checked and answered one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import pytest
+
+from costopt.domain.events import Event, GuardTripped, LaunchFailed, LaunchIntended
+from costopt.domain.fleet import Action
+from costopt.domain.policy import Limits
+from costopt.domain.view import Target
+from costopt.engine import launcher
+from costopt.engine.bounds import Bounds
+from costopt.engine.refusal import Refusal
+from costopt.engine.tick import Engine
+from costopt.ledger.memory import MemoryLedger
+from tests.engine_fixtures import SAFE, SPOT_A, SPOT_B, Follow, Scene, always, rules, task
+
+NAMES = ("one", "two", "three")
+
+
+class Appends(MemoryLedger):
+    """Remembers what was written at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[tuple[Event, ...]] = []
+
+    def append(self, *events: Event) -> None:
+        self.batches.append(events)
+        super().append(*events)
+
+
+class HaltedAfter:
+    """A gate that somebody shuts once so many launches were asked for."""
+
+    acts = True
+
+    def __init__(self, scene: Scene, most: int | None) -> None:
+        self._scene = scene
+        self.most = most
+
+    def permitted(
+        self, actions: Sequence[Action], bounds: Mapping[str, Bounds], now: datetime
+    ) -> tuple[Action, ...]:
+        return tuple(actions)
+
+    def halt(self) -> Refusal | None:
+        halted = self.most is not None and len(self._scene.cloud.requests) >= self.most
+        return Refusal("halt", "enough") if halted else None
+
+
+def _scene(limits: Limits | None = None) -> Scene:
+    return Scene(
+        always(SPOT_A, 4, 2.0),
+        always(SPOT_B, 4, 3.0),
+        always(SAFE, 9, 8.0),
+        jobs=[task(name=name) for name in NAMES],
+        strategy=Follow(Target(SPOT_A, 1), two=(Target(SPOT_B, 1),)),
+        policy=rules("greedy_spot", limits=limits or Limits()),
+    )
+
+
+def test_launches_are_announced_at_once_and_so_are_their_outcomes() -> None:
+    scene = _scene()
+    ledger = scene.ledger = Appends()
+    scene.restart()
+    scene.tick()
+    kinds = [[type(event).__name__ for event in batch] for batch in ledger.batches]
+    assert kinds.count(["LaunchIntended"] * 3) == 1
+    assert kinds.count(["NodeLaunched"] * 3) == 1
+    assert all(len(scene.living(name)) == 1 for name in NAMES)
+
+
+def test_a_pool_that_has_just_refused_is_not_asked_for_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(launcher, "TOGETHER", 1)
+    scene = _scene()
+    scene.cloud.refusing = {SPOT_A}
+    scene.tick()
+    assert [(r.job, r.pool) for r in scene.cloud.requests] == [("one", SPOT_A), ("two", SPOT_B)]
+    assert len(scene.events(LaunchFailed, "one")) == 1
+    assert scene.events(LaunchIntended, "three") == []
+
+
+def test_what_a_refused_launch_leaves_room_for_is_launched() -> None:
+    scene = _scene(limits=Limits(max_nodes=1))
+    scene.cloud.refusing = {SPOT_A}
+    scene.tick()
+    assert len(scene.living("two")) == 1
+    assert scene.events(GuardTripped, "two") == []
+
+
+def test_a_halt_stops_launches_that_were_announced() -> None:
+    scene = _scene()
+    gate = HaltedAfter(scene, most=1)
+    world, strategy = scene.engine.world, scene.strategy
+    assert strategy is not None
+    scene.engine = Engine(scene.jobs, scene.policy, strategy, world, scene.settings, gate)
+    scene.tick()
+    assert [r.job for r in scene.cloud.requests] == ["one"]
+    assert len(scene.events(LaunchIntended, "three")) == 1
+    gate.most = None
+    scene.tick()
+    assert [r.key for r in scene.cloud.requests] == ["one-0001", "two-0001", "three-0001"]
+    assert all(len(scene.living(name)) == 1 for name in NAMES)
