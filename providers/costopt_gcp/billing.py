@@ -62,8 +62,11 @@ def bill_of(node: Node, told: tuple[SpotPrice, ...]) -> NodeBill | None:
         source = "free: Google preempted it in its first minute"
         return NodeBill(((node.launched_at, 0.0),), 0.0, source)
     if node.pool.capacity_type is not CapacityType.SPOT:
-        listed = ((node.launched_at, node.usd_per_hour),)
-        return NodeBill(listed, LEAST_S, "the list price at launch, by the second")
+        reserved = node.pool.capacity_type is CapacityType.RESERVED
+        source = "paid for with its reservation" if reserved else "the list price at launch"
+        return NodeBill(
+            ((node.launched_at, node.usd_per_hour),), LEAST_S, f"{source}, by the second"
+        )
     assert node.ended_at is not None
     changes = [price.at for price in told if node.launched_at < price.at < node.ended_at]
     prices: list[tuple[datetime, float]] = []

@@ -80,7 +80,7 @@ class CapacityAdvice:
 def read_advice(scores: Sequence[Any], nodes: int, now: datetime) -> Advice:
     """Priors, from the first of the scores.
 
-    If most VMs run for t, the hazard that half of them outlive t is ln 2 / t.
+    "Most" is taken as half: where half of the VMs outlive t, their hazard is ln 2 / t.
     """
     if not scores:
         return Advice()

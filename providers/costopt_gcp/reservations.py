@@ -71,25 +71,22 @@ class Reservations:
                 yield held
 
     def _ask(self) -> tuple[Reservation, ...]:
-        booked = {
-            name: future
-            for item in self._items("future_reservations", "futureReservations")
-            if (future := _read_future(item)) is not None
-            for name in (item.name, *map(last, item.status.auto_created_reservations))
-        }
-        begun = [
-            _with_future(held, booked.get(held.name))
+        held = {
+            (reservation.pool.zone, reservation.name): reservation
             for item in self._items("reservations", "reservations")
-            if (held := _read(item)) is not None
-        ]
-        there = {held.name for held in begun}
-        begun_futures = {booked[name].name for name in there & booked.keys()}
-        to_come = [
-            future
-            for name, future in booked.items()
-            if name == future.name and name not in begun_futures
-        ]
-        return tuple(sorted((*begun, *to_come), key=lambda held: (held.from_at or EVER, held.name)))
+            if (reservation := _read(item)) is not None
+        }
+        for item in self._items("future_reservations", "futureReservations"):
+            future = _read_future(item)
+            if future is None:
+                continue
+            zone = future.pool.zone
+            made = {(zone, last(url)) for url in item.status.auto_created_reservations}
+            begun = made & held.keys()
+            held |= {key: _of_future(held[key], future) for key in begun}
+            if not begun:
+                held[zone, future.name] = future
+        return tuple(sorted(held.values(), key=lambda each: (each.from_at or EVER, each.name)))
 
     def _items(self, collection: str, resource: str) -> list[Any]:
         request = {"project": self._clients.project}
@@ -132,13 +129,10 @@ def _read_future(item: Any) -> Reservation | None:
     )
 
 
-def _with_future(held: Reservation, future: Reservation | None) -> Reservation:
+def _of_future(held: Reservation, future: Reservation) -> Reservation:
     """A reservation that has begun, with the time for which it was booked."""
-    if future is None:
-        return held
-    return replace(
-        held, from_at=future.from_at, until_at=held.until_at or future.until_at, bound=True
-    )
+    until_at = held.until_at or future.until_at
+    return replace(held, from_at=future.from_at, until_at=until_at, bound=True)
 
 
 def _pool(zone: str, instance_type: str) -> Pool:

@@ -24,7 +24,8 @@ DAY_S = 86400.0
 USABLE_S = 7 * DAY_S
 TERMS = {"OnDemand": CapacityType.ON_DEMAND, "Preemptible": CapacityType.SPOT}
 _DESCRIPTION = re.compile(
-    r"(spot preemptible )?(?P<part>.+?)( attached to (spot preemptible )?vms)?( running)?( in .+)?"
+    r"(spot (preemptible )?)?(?P<part>.+?)( attached to (spot (preemptible )?)?vms)?"
+    r"( running)?( in .+)?"
 )
 
 PartPrices = Mapping[tuple[str, CapacityType, str], float]

@@ -15,7 +15,7 @@ class Reserved:
 
     def __init__(self, used: Callable[[str], int]) -> None:
         self._used = used
-        self._held: dict[str, dict[str, Any]] = {}
+        self._held: list[dict[str, Any]] = []
         self._future: dict[str, dict[str, Any]] = {}
 
     def reset(self) -> None:
@@ -27,7 +27,7 @@ class Reserved:
         self, zone: str, name: str, machine_type: str, nodes: int, **more: object
     ) -> dict[str, Any]:
         """A reservation that must be named."""
-        self._held[name] = {
+        held: dict[str, Any] = {
             "name": name,
             "zone": f"{API}/projects/p/zones/{zone}",
             "status": "READY",
@@ -38,7 +38,8 @@ class Reserved:
             },
             **more,
         }
-        return self._held[name]
+        self._held.append(held)
+        return held
 
     def book(
         self, zone: str, machine_type: str, nodes: int, from_at: datetime, until_at: datetime
@@ -67,14 +68,15 @@ class Reserved:
 
     def free(self, name: str) -> int:
         """How many more instances may name it."""
-        held = self._held.get(name)
-        return 0 if held is None else int(held["specificReservation"]["count"]) - self._used(name)
+        counts = [h["specificReservation"]["count"] for h in self._held if h["name"] == name]
+        return sum(map(int, counts)) - self._used(name)
 
     def scopes(self, call: Call) -> Mapping[str, Any]:
         """reservations.aggregatedList."""
         told: dict[str, Any] = {}
-        for name, held in self._held.items():
-            specific = {**held["specificReservation"], "inUseCount": str(self._used(name))}
+        for held in self._held:
+            used = self._used(held["name"])
+            specific = {**held["specificReservation"], "inUseCount": str(used)}
             found = told.setdefault(_scope(held), {"reservations": []})
             found["reservations"].append({**held, "specificReservation": specific})
         return told

@@ -8,7 +8,7 @@ import pytest
 
 from costopt.domain.errors import NoCapacityError
 from costopt.domain.market import CapacityType, Offer, Pool
-from tests.gcp.account import SPOT, TYPE, NewAccount
+from tests.gcp.account import EMPTY, SPOT, TYPE, NewAccount
 from tests.gcp.faults import unauthorized
 
 RESERVED = SPOT.on(CapacityType.RESERVED)
@@ -83,6 +83,13 @@ def test_what_is_booked_by_the_calendar_is_dated_and_bound_to_its_end(
         assert scheduling["instanceTerminationAction"] == "DELETE"
     project.clock.sleep(2 * 86400)
     assert not reserved(project)
+
+
+def test_reservations_of_one_name_in_two_zones_are_told_apart(project: NewAccount) -> None:
+    project.cloud.reserved.hold(SPOT.zone, "r", TYPE, 1)
+    project.cloud.reserved.hold(EMPTY.zone, "r", TYPE, 2)
+    found = {pool.zone: offer.nodes_available for pool, offer in reserved(project).items()}
+    assert found == {SPOT.zone: 1, EMPTY.zone: 2}
 
 
 def test_what_cannot_be_used_by_naming_it_is_no_offer(project: NewAccount) -> None:

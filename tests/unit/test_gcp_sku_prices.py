@@ -109,6 +109,7 @@ def test_a_list_that_cannot_be_read_is_no_price(project: NewAccount) -> None:
         ("Nvidia Tesla T4 GPU attached to VMs running in Iowa", "nvidia tesla t4 gpu"),
         ("Nvidia Tesla A100 80GB GPU attached to Spot Preemptible VMs running in Iowa",
          "nvidia tesla a100 80gb gpu"),
+        ("NVIDIA L4 GPU attached to Spot VMs running in us-east1", "nvidia l4 gpu"),
         ("SSD backed Local Storage in Hong Kong", "ssd backed local storage"),
         ("Commitment v1: G2 Core in Iowa for 1 Year", "commitment v1: g2 core"),
         ("DWS Defined Duration A3 Instance Core running in Iowa",
