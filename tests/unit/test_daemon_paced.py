@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 from costopt.daemon.paced import PACE, Paced
 from costopt.domain.fleet import Node, NodeState
@@ -13,6 +14,7 @@ from costopt.strategies import build
 from costopt.strategies.learner import lifetimes_of
 from tests.engine_fixtures import SPOT_A, SPOT_B, rules, task
 from tests.market_fixtures import T0
+from tests.strategy_fixtures import offer
 
 
 class Slow:
@@ -81,3 +83,18 @@ def test_jobs_learn_together() -> None:
     inner = [lifetimes_of(each) for each in strategy._strategies.values()]
     assert len(inner) == 2
     assert all(each is strategy.lifetimes for each in inner)
+
+
+def test_asked_again_at_once_only_who_was_refused_decides_anew() -> None:
+    asked = list[str]()
+    strategy = Paced(lambda: Slow([0.0], asked), 60.0)
+    view = replace(_view(*(_job(name) for name in "ab")), offers=(offer(SPOT_A, 1.0),))
+    strategy.decide(view)
+    there = replace(view, jobs=(_job("a", _node("a")), view.jobs[1]))
+    strategy.decide(there)
+    assert asked == ["a", "b"]
+    full = replace(there, offers=(replace(view.offers[0], nodes_available=0),))
+    strategy.decide(full)
+    assert asked == ["a", "b", "b"]
+    strategy.decide(replace(full, now=T0 + timedelta(minutes=1)))
+    assert sorted(asked[3:]) == ["a", "b"]

@@ -13,6 +13,7 @@ from costopt.domain.policy import StrategyChoice
 from costopt.domain.view import Decision, Target
 from costopt.strategies import build
 from costopt.strategies.adaptive import Adaptive
+from costopt.strategies.learner import learn_with
 from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
 from tests.market_fixtures import after
 from tests.strategy_fixtures import look, nodes_in, offer, only
@@ -136,6 +137,17 @@ def test_the_program_is_solved_once_while_nothing_moves() -> None:
     assert len(programs) == 1
     _decide([offer(SPOT_A, 3.0)], now_h=1.0, strategy=strategy)
     assert id(strategy._programs["job"]) not in programs
+
+
+def test_jobs_that_are_alike_share_a_program() -> None:
+    first, alike, dearer = Adaptive(), Adaptive(), Adaptive()
+    _decide([offer(SPOT_A, 2.0)], done_h=1.0, strategy=first)
+    for other, usd_per_hour in ((alike, 2.0), (dearer, 3.0)):
+        learn_with(other, first)
+        _decide([offer(SPOT_A, usd_per_hour)], strategy=other)
+    program = first._programs["job"]
+    assert alike._programs["job"] is program, "with less time to spare"
+    assert dearer._programs["job"] is not program
 
 
 def test_every_alternative_is_told_with_its_value_and_estimates() -> None:
