@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.elastic_steps import Figure, Pauses
-from benchmarks.elastic_trainers import Trainers, measure
+from benchmarks.elastic_trainers import Trainers, environment, measure
 
-HEARTBEAT_TIMEOUT_MS = 1000
-JOIN_TIMEOUT_MS = 100
+LIGHTHOUSE = (sys.executable, "-m", "benchmarks.elastic_torchft_lighthouse")
 
 
 def run(folder: Path) -> Iterator[Figure]:
     """Nothing where torchft is missing: it is no dependency of costopt."""
-    try:
-        from torchft.coordination import LighthouseServer
-    except ImportError as error:
-        print(f"  torchft cannot be imported ({error}): not measured")
-        return
-    lighthouse = LighthouseServer(
-        bind="127.0.0.1:0",
-        min_replicas=1,
-        join_timeout_ms=JOIN_TIMEOUT_MS,
-        heartbeat_timeout_ms=HEARTBEAT_TIMEOUT_MS,
+    lighthouse = subprocess.Popen(
+        LIGHTHOUSE,
+        env=environment({}),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
-    env = {"TORCHFT_LIGHTHOUSE": lighthouse.address()}
+    assert lighthouse.stdout is not None
+    address = lighthouse.stdout.readline().strip()
     pauses = Pauses("torchft")
-    measure(Trainers("benchmarks.elastic_torchft_trainer", folder, env), pauses)
-    lighthouse.shutdown()
+    if address:
+        env = {"TORCHFT_LIGHTHOUSE": address}
+        measure(Trainers("benchmarks.elastic_torchft_trainer", folder, env), pauses)
+    else:
+        print("  torchft cannot be imported: not measured")
+    lighthouse.communicate()
     yield from pauses.figures()
