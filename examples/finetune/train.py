@@ -64,7 +64,7 @@ def main() -> None:
         scheduler,
         windows,
         global_batch=options.batch,
-        virtual_shards=4,
+        virtual_shards=2,
         clip_norm=1.0,
         seed=SEED,
     )
