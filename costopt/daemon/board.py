@@ -10,13 +10,17 @@ from threading import Lock
 
 from costopt.daemon.snapshot import Snapshot
 from costopt.daemon.views import Alert
+from costopt.domain.quota import Quota
 
 BUCKETS_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 KEPT_ALERTS = 1000
 
 
 class Board:
-    """Safe to share between threads. ``began`` is the daemon's clock when it was made."""
+    """Safe to share between threads. ``began`` is the daemon's clock when it was made.
+
+    ``quotas`` are what the clouds say that the account may have.
+    """
 
     def __init__(self, began: datetime) -> None:
         self._lock = Lock()
@@ -30,6 +34,7 @@ class Board:
         self.ticked_at: datetime | None = None
         self.tick_failure = ""
         self.orphans: tuple[str, ...] = ()
+        self.quotas: tuple[Quota, ...] = ()
         self.leads = True
         self._ticked_mono_s: float | None = None
         self._task_runs: Counter[tuple[str, str]] = Counter()

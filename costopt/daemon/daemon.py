@@ -33,7 +33,6 @@ from costopt.domain.errors import (
     ProviderError,
     StoreError,
 )
-from costopt.domain.quota import Quota
 from costopt.domain.registry import Registry
 from costopt.ledger.snapshot import keep_snapshots
 from costopt.ledger.stored import StoredLedger
@@ -73,7 +72,6 @@ class Daemon:
         self._settings = settings
         self._say = say
         self._said = ""
-        self._told: tuple[Quota, ...] = ()
         self._control: Control | None = None
         self._fence: int | None = None
         self._ticking = Lock()
@@ -138,7 +136,7 @@ class Daemon:
     def refresh_quotas(self) -> None:
         """Ask the clouds what the account may have. Raises ProviderError where one is silent."""
         quotas, failures = told_quotas(self._site.providers, self._site.clock.now())
-        self._told = quotas
+        self.board.quotas = quotas
         with self._ticking:
             if self._control is not None:
                 self._control.engine.hold_to(self._whole_account())
@@ -247,7 +245,7 @@ class Daemon:
 
     def _whole_account(self) -> Account:
         """With the quotas that the clouds told."""
-        return replace(self._account, quotas=(*self._account.quotas, *self._told))
+        return replace(self._account, quotas=(*self._account.quotas, *self.board.quotas))
 
     def _patient(self, caches: Sequence[PriceCache]) -> tuple[PatientProvider, ...]:
         answer_s, check = self._settings.answer_s, self._leadership.check

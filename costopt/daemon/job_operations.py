@@ -183,8 +183,7 @@ def _handing_in(reach: Reach) -> Operation:
 
     return Operation(
         "submitJob", "POST", "/v1/jobs", Scope.SUBMIT, "Hand in a job.", Taken, submit,
-        body=SubmitBody, status=201, check=seen, refusal=409,
-        by_tenants=True,
+        body=SubmitBody, status=201, check=seen, refusal=409, by_tenants=True,
     )  # fmt: skip
 
 

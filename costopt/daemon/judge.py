@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from threading import Lock
 
@@ -57,7 +57,9 @@ class Judge:
 
     def _planned(self, job: Job, policy: Policy) -> Verdict:
         seen = self._board.snapshot
-        request = request_of(job, policy, seen.offers, seen.now, self._account)
+        account = self._account
+        account = replace(account, quotas=(*account.quotas, *self._board.quotas))
+        request = request_of(job, policy, seen.offers, seen.now, account)
         made = plan(request, time_limit_s=PLAN_S, explain=False)
         refuse_infeasible(made, job)
         forecast = made.forecast_of(job.name)

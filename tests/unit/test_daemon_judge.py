@@ -13,6 +13,7 @@ from costopt.daemon.judge import Verdict
 from costopt.domain.account import Account, AccountGuards
 from costopt.domain.errors import InfeasibleError, SolverError
 from costopt.domain.plan import Plan
+from costopt.domain.quota import Quota
 from tests.daemon_fixtures import POLICY, DaemonScene, document
 
 
@@ -53,6 +54,13 @@ def test_a_job_that_cannot_is_refused_with_what_binds(
     scene.go(1)
     with pytest.raises(InfeasibleError, match=f"no plan finishes new by .*: {binds}"):
         verdict(scene, hours, nodes)
+
+
+def test_quotas_that_the_clouds_tell_bind(scene: DaemonScene) -> None:
+    scene.go(1)
+    scene.daemon.board.quotas = (Quota("told by the cloud", max_gpus=1),)
+    with pytest.raises(InfeasibleError, match="quota: told by the cloud"):
+        verdict(scene, nodes=2)
 
 
 def test_a_solver_that_fails_refuses_nothing(
