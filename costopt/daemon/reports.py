@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
+from contextlib import suppress
 from datetime import datetime
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -13,6 +13,7 @@ from threading import Event
 from costopt.daemon.report_folder import write_report
 from costopt.domain.errors import CostoptError, StoreError
 from costopt.ledger.stored import open_stored_ledger
+from costopt.replay.child import stay_a_child
 
 REPORTS = "reports"
 NICENESS = 10
@@ -62,8 +63,8 @@ def _told(answers: Connection) -> str:
 
 
 def _make(answers: Connection, place: Path | str, folder: Path, now: datetime, keep: int) -> None:
-    """Ctrl-C is the daemon's affair; what it does not answer to is ended by it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """In a process of its own, which ends with the daemon's."""
+    stay_a_child()
     os.nice(NICENESS)
     fault = ""
     try:
@@ -71,4 +72,5 @@ def _make(answers: Connection, place: Path | str, folder: Path, now: datetime, k
             write_report(ledger, folder, now, keep)
     except CostoptError as error:
         fault = error.message
-    answers.send(fault)
+    with suppress(BrokenPipeError):
+        answers.send(fault)

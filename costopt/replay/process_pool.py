@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
-import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 
 from costopt.domain.errors import CostoptError
+from costopt.replay.child import stay_a_child
 from costopt.replay.score import Score
 from costopt.replay.trial import Bench, Trial
 
@@ -44,18 +42,9 @@ def in_processes(bench: Bench, trials: Sequence[Trial], jobs: int) -> Iterator[t
 
 
 def _begin(bench: Bench) -> None:
-    """Ctrl-C is the parent's affair, and a process without its parent ends."""
     global _bench  # noqa: PLW0603 - a process's own bench, sent once and not with every trial
     _bench = bench
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    stay_a_child()
 
 
 def _score(trial: Trial) -> Score:
