@@ -15,9 +15,9 @@ from costopt.domain.errors import (
     NoCapacityError,
     ProviderError,
     ProviderUnavailableError,
-    ThrottledError,
 )
 from costopt.domain.fleet import LaunchRequest, Node
+from costopt.domain.launch_once import LaunchOnce
 from costopt.domain.market import CapacityType, Pool
 from costopt_aws import tags
 from costopt_aws.authorization import with_missing_action
@@ -79,8 +79,7 @@ class Launcher:
         self._price_of = price_of
         self._templates = LaunchTemplates(clients)
         self._groups = PlacementGroups(clients)
-        self._backoff = Backoff(_family, _size)
-        self._in_doubt: set[str] = set()
+        self._once = LaunchOnce(self._launched, self._start, Backoff(_family, _size))
 
     def launch(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
         """The nodes of this key, launched now or before.
@@ -88,17 +87,7 @@ class Launcher:
         Raises ProviderError; ProviderUnavailableError as long as it is not known whether the nodes
         exist.
         """
-        if request.nodes < 1:
-            raise BadRequestError(f"{request.pool}: a launch of {request.nodes} nodes")
-        try:
-            nodes = self._launched(request, now) or self._start(request, now)
-        except (ThrottledError, ForbiddenError) as error:
-            # EC2 says these before it looks at the token: an earlier call may have gone through.
-            if request.key in self._in_doubt:
-                raise ProviderUnavailableError(error.message, hint=error.hint) from error
-            raise
-        self._in_doubt.discard(request.key)
-        return tuple(sorted(nodes, key=lambda node: node.node_id))
+        return self._once.launch(request, now)
 
     def _launched(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
         """The nodes of the key, where all of them are known; () where none are or some may come."""
@@ -120,23 +109,9 @@ class Launcher:
             items = [i for page in pages for r in page["Reservations"] for i in r["Instances"]]
         return tuple(filter(None, (read_node(item) for item in items)))
 
-    def _start(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
-        if request.key not in self._in_doubt:
-            self._backoff.check(request, now)
-        order = self._order(request, now)
-        try:
-            answer = self._run(order)
-        except ProviderUnavailableError:
-            self._in_doubt.add(request.key)
-            raise
-        except ProviderError as error:
-            self._backoff.refused(request, error, now)
-            if not isinstance(error, (ThrottledError, ForbiddenError)):
-                self._in_doubt.discard(request.key)
-            raise
-        self._backoff.launched(request)
-        nodes = tuple(filter(None, (read_node(item) for item in answer["Instances"])))
-        return self._book.see(nodes, now)
+    def _start(self, request: LaunchRequest, now: datetime) -> None:
+        answer = self._run(self._order(request, now))
+        self._book.see(filter(None, (read_node(item) for item in answer["Instances"])), now)
 
     def _order(self, request: LaunchRequest, now: datetime) -> LaunchOrder:
         pool = request.pool

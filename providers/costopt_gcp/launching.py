@@ -11,13 +11,12 @@ from typing import Any
 from costopt.domain.backoff import Backoff
 from costopt.domain.errors import (
     BadRequestError,
-    ForbiddenError,
     NoCapacityError,
     ProviderError,
     ProviderUnavailableError,
-    ThrottledError,
 )
 from costopt.domain.fleet import LaunchRequest, Node, NodeState
+from costopt.domain.launch_once import LaunchOnce
 from costopt.domain.market import CapacityType, Pool
 from costopt_gcp import labels
 from costopt_gcp.clients import Clients
@@ -71,8 +70,8 @@ class Launcher:
         self._placement = placement
         self._reservations = reservations
         self._notice_s = notice_s
-        self._backoff = Backoff(kind=str, size=attrgetter("nodes"))
-        self._in_doubt: set[str] = set()
+        backoff = Backoff(kind=str, size=attrgetter("nodes"))
+        self._once = LaunchOnce(self._launched, self._start, backoff)
         self._failed: Counter[str] = Counter()
 
     def launch(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
@@ -81,18 +80,8 @@ class Launcher:
         Raises ProviderError; ProviderUnavailableError as long as it is not known whether the nodes
         exist.
         """
-        if request.nodes < 1:
-            raise BadRequestError(f"{request.pool}: a launch of {request.nodes} nodes")
         self._regions.check(request.pool, now)
-        try:
-            nodes = self._launched(request, now) or self._start(request, now)
-        except (ThrottledError, ForbiddenError) as error:
-            # These are said before the request id is looked at: an earlier call may have worked.
-            if request.key in self._in_doubt:
-                raise ProviderUnavailableError(error.message, hint=error.hint) from error
-            raise
-        self._in_doubt.discard(request.key)
-        return tuple(sorted(nodes, key=lambda node: node.node_id))
+        return self._once.launch(request, now)
 
     def _launched(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
         """The nodes of the key, where all of them are known; () where none are or some may come."""
@@ -147,23 +136,7 @@ class Launcher:
         ]
         return self._book.see(nodes, now)
 
-    def _start(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
-        if request.key not in self._in_doubt:
-            self._backoff.check(request, now)
-        try:
-            self._place(request, now)
-        except ProviderUnavailableError:
-            self._in_doubt.add(request.key)
-            raise
-        except ProviderError as error:
-            self._backoff.refused(request, error, now)
-            if not isinstance(error, (ThrottledError, ForbiddenError)):
-                self._in_doubt.discard(request.key)
-            raise
-        self._backoff.launched(request)
-        return self._made(request, now)
-
-    def _place(self, request: LaunchRequest, now: datetime) -> None:
+    def _start(self, request: LaunchRequest, now: datetime) -> None:
         """Close together where that is wanted and can be had."""
         order = self._order(request, now)
         try:
@@ -172,16 +145,6 @@ class Launcher:
             if order.placement is None or not self._placement.dispensable(request, error):
                 raise
             self._run(self._order(request, now))
-
-    def _made(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
-        """The nodes of an operation that is done, some of which may have ended since."""
-        self._in_doubt.add(request.key)
-        nodes = self._launched(request, now)
-        if not nodes:
-            raise ProviderUnavailableError(
-                f"{request.pool}: the nodes of launch {request.key} are made and not visible yet"
-            )
-        return nodes
 
     def _order(self, request: LaunchRequest, now: datetime) -> LaunchOrder:
         pool = request.pool
