@@ -165,7 +165,7 @@ class Launcher:
         if pool.capacity_type is not CapacityType.RESERVED:
             return None
         held = self._reservations.of(pool, now)
-        if held is None or (held.from_at is not None and held.from_at > now):
+        if held is None or not held.made:
             raise NoCapacityError(
                 f"{pool}: the project has no reservation there that has begun",
                 hint="make one that is used by naming it, or allow spot and on-demand",

@@ -7,7 +7,7 @@ becomes a reservation when it begins, and Google deletes its nodes when it ends.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -30,7 +30,9 @@ EVER = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """``nodes`` are those that are free. ``bound``: its nodes end with it."""
+    """``nodes`` are those that are free. ``bound``: its nodes end with it. ``made``: it is there,
+    to be named by a launch, and not only booked.
+    """
 
     name: str
     pool: Pool
@@ -38,6 +40,7 @@ class Reservation:
     from_at: datetime | None = None
     until_at: datetime | None = None
     bound: bool = False
+    made: bool = True
 
 
 class Reservations:
@@ -55,20 +58,18 @@ class Reservations:
         A node costs nothing more. Raises ProviderError.
         """
         offers: dict[Pool, Offer] = {}
-        for held in self._held(now):
+        for held in _open(self._kept.get(None, now, self._ask), now):
             pool = held.pool
             if pool.region == region and pool.instance_type in instance_types:
                 offers.setdefault(pool, _offer(held, now))
         return tuple(offers.values())
 
     def of(self, pool: Pool, now: datetime) -> Reservation | None:
-        """The reservation that a launch in ``pool`` must name. Raises ProviderError."""
-        return next((held for held in self._held(now) if held.pool == pool), None)
+        """The reservation that a launch in ``pool`` must name. Raises ProviderError.
 
-    def _held(self, now: datetime) -> Iterator[Reservation]:
-        for held in self._kept.get(None, now, self._ask):
-            if held.until_at is None or held.until_at > now:
-                yield held
+        Asked anew: one that begins gets a name that its booking does not tell before.
+        """
+        return next((held for held in _open(self._ask(), now) if held.pool == pool), None)
 
     def _ask(self) -> tuple[Reservation, ...]:
         held = {
@@ -95,6 +96,11 @@ class Reservations:
                 request=request, **self._clients.reading()
             )
             return [item for _, scoped in pages for item in getattr(scoped, collection)]
+
+
+def _open(held: Iterable[Reservation], now: datetime) -> Iterator[Reservation]:
+    """Those that have not ended."""
+    return (each for each in held if each.until_at is None or each.until_at > now)
 
 
 def _read(item: Any) -> Reservation | None:
@@ -126,6 +132,7 @@ def _read_future(item: Any) -> Reservation | None:
         from_at=time_of(item.time_window.start_time),
         until_at=time_of(item.time_window.end_time),
         bound=True,
+        made=False,
     )
 
 

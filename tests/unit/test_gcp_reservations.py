@@ -85,6 +85,21 @@ def test_what_is_booked_by_the_calendar_is_dated_and_bound_to_its_end(
     assert not reserved(project)
 
 
+def test_a_launch_at_the_very_beginning_names_what_the_booking_became(
+    project: NewAccount,
+) -> None:
+    begins_at = project.clock.now() + timedelta(minutes=1)
+    project.cloud.reserved.book(SPOT.zone, TYPE, 2, begins_at, begins_at + timedelta(days=2))
+    provider = project.connect()
+    provider.offers(project.clock.now())
+    project.clock.sleep(60)
+    with pytest.raises(NoCapacityError, match="has begun"):
+        provider.launch(project.request(2, pool=RESERVED))
+    project.cloud.reserved.begin(SPOT.zone, TYPE, 2)
+    project.clock.sleep(60)
+    assert len(provider.launch(project.request(2, "job-0002", RESERVED))) == 2
+
+
 def test_reservations_of_one_name_in_two_zones_are_told_apart(project: NewAccount) -> None:
     project.cloud.reserved.hold(SPOT.zone, "r", TYPE, 1)
     project.cloud.reserved.hold(EMPTY.zone, "r", TYPE, 2)
