@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 
 from costopt.agent.gang import Gang, Rendezvous
 from costopt.agent.mailbox import Mailbox
@@ -24,6 +25,13 @@ def meet(gang: Gang, node_id: str, host: str, mailbox: Mailbox) -> Rendezvous | 
 
 
 def _free_port(host: str) -> int:
+    """One that is free at this address; at any, where the machine has the address of another."""
+    with suppress(OSError):
+        return _taken(host)
+    return _taken("")
+
+
+def _taken(host: str) -> int:
     with socket.create_server((host, 0)) as probe:
         port: int = probe.getsockname()[1]
         return port

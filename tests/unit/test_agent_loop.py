@@ -134,6 +134,12 @@ def test_a_script_that_knows_nothing_of_costopt_saves_on_sigterm(node: Node) -> 
     assert beat.message == "left with 0 on SIGTERM, by its own means"
 
 
+def test_a_node_trains_though_it_does_not_know_the_address_that_reaches_it(make: Make) -> None:
+    node = make(host="203.0.113.7")
+    node.run("pass")
+    node.ends_as(NodeActivity.FINISHED)
+
+
 def test_its_children_hear_the_signal_too(node: Node) -> None:
     node.run(
         f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {OWN!r}]); "
