@@ -60,7 +60,7 @@ from costopt.ledger.work import WorkAccount
 
 class JobAccount:
     """The account of one job. Applying an event takes constant time per node that it names;
-    a summary takes time in the number of living nodes."""
+    a summary takes time in the number of living and lost nodes."""
 
     def __init__(self, job: str) -> None:
         self.job = job
@@ -187,8 +187,9 @@ class JobAccount:
         )
 
     def _bill(self, now_ms: int) -> Bill:
+        """Ends of lost nodes are guesses: these are added up anew each time, as living ones are."""
         bill = self._ended.copy()
-        for node in self._alive.values():
+        for node in (*self._alive.values(), *self._lost.values()):
             bill.add(node, now_ms)
         return bill
 
@@ -297,32 +298,28 @@ class JobAccount:
             node.measure(event)
 
     def _node_ended(self, event: NodeEnded) -> None:
-        node = self._alive.pop(event.node_id, None) or self._found(event.node_id)
+        node = self._alive.pop(event.node_id, None) or self._lost.pop(event.node_id, None)
         if node is None:
             return
         node.ended = event
-        self._ended.add(node, ms_of(event.ended_at))
         if event.cause is EndCause.LOST:
             self._lost[event.node_id] = node
+        else:
+            self._ended.add(node, ms_of(event.ended_at))
         if event.cause is EndCause.INTERRUPTED:
             self._interruptions += 1
 
     def _node_returned(self, event: NodeReturned) -> None:
-        node = self._found(event.node_id)
+        node = self._lost.pop(event.node_id, None)
         if node is not None:
-            self._alive[event.node_id] = node
-
-    def _found(self, node_id: str) -> NodeAccount | None:
-        """A lost node, whose guessed end counts no more."""
-        node = self._lost.pop(node_id, None)
-        if node is not None:
-            self._ended.take_back(node)
             node.ended = None
-        return node
+            self._alive[event.node_id] = node
 
     def _node_billed(self, event: NodeBilled) -> None:
         node = self._nodes.get(event.node_id)
-        if node is not None and node.ended is not None:
+        if event.node_id in self._lost:
+            self._lost[event.node_id].settle(event)
+        elif node is not None and node.ended is not None:
             self._ended.settle(node, event)
 
     def _finish(self, event: JobFinished) -> None:

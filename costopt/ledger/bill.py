@@ -48,23 +48,15 @@ class Bill:
 
     def add(self, node: NodeAccount, now_ms: int) -> None:
         """Charge a node until its end, or until now while it lives."""
-        self._count(node, now_ms, 1)
-
-    def take_back(self, node: NodeAccount) -> None:
-        """Undo the charge of a node that has ended."""
-        self._count(node, node.launched_ms, -1)
-
-    def _count(self, node: NodeAccount, now_ms: int, times: int) -> None:
         until_ms = node.until_ms(now_ms)
         idle_uwh, busy_uwh = node.uwh(until_ms)
         ugco2e = node.ugco2e(idle_uwh + busy_uwh)
-        self._charge(node, times * node.usd_micros(until_ms))
-        self.idle_uwh += times * idle_uwh
-        self.busy_uwh += times * busy_uwh
-        if self.ugco2e is not None:
-            self.ugco2e = None if ugco2e is None else self.ugco2e + times * ugco2e
-        self.node_ms += times * (until_ms - node.launched_ms)
-        self.measured_uwh += times * node.measured_uwh(until_ms)
+        self._charge(node, node.usd_micros(until_ms))
+        self.idle_uwh += idle_uwh
+        self.busy_uwh += busy_uwh
+        self.ugco2e = None if self.ugco2e is None or ugco2e is None else self.ugco2e + ugco2e
+        self.node_ms += until_ms - node.launched_ms
+        self.measured_uwh += node.measured_uwh(until_ms)
 
     def _charge(self, node: NodeAccount, usd_micros: int) -> None:
         self.usd_micros += usd_micros
