@@ -46,7 +46,8 @@ class Journal:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What is written inside is folded at once, and appended as a whole at the end.
+        """What is written inside is folded at once, and appended as a whole at the end, also where
+        an error or an impatient person ends it.
 
         So nothing may be done inside that must find its intent in the ledger. Raises LedgerError at
         the end; the folds are ahead of the ledger then, and of no more use.
@@ -54,7 +55,7 @@ class Journal:
         held = self._held = []
         try:
             yield
-        except Exception:
+        except (Exception, KeyboardInterrupt):
             self._append(held)
             raise
         self._append(held)

@@ -25,16 +25,17 @@ def test_what_is_written_together_is_folded_at_once_and_appended_at_the_end() ->
     assert len(ledger) == 2
 
 
-def test_what_was_seen_before_something_went_wrong_is_kept() -> None:
+@pytest.mark.parametrize("wrong", [StoreError("no answer"), KeyboardInterrupt()])
+def test_what_was_seen_before_something_went_wrong_is_kept(wrong: BaseException) -> None:
     ledger = MemoryLedger()
     journal = Journal(ledger, ["job"])
 
     def see_and_fail() -> None:
         with journal.together():
             journal.write(STOPPED)
-            raise StoreError("no answer")
+            raise wrong
 
-    with pytest.raises(StoreError):
+    with pytest.raises(type(wrong)):
         see_and_fail()
     assert len(ledger) == 1
     journal.write(STOPPED)
