@@ -26,8 +26,8 @@ class JobSummary:
     regions at list prices; reserved capacity is in ``usd_micros`` only. ``transfer_usd_micros`` is
     None where the price of a move is unknown; ``usd_micros`` holds the others then. Energy is watt-
     hours at the data centre's meter: ``busy_wh`` while the gang trained, ``idle_wh`` else;
-    ``measured_wh`` of it was measured on the nodes. ``guarantee`` is how exact the result is, as the
-    trainers told it, "" where they told nothing.
+    ``measured_wh`` of it was measured on the nodes. ``guarantee`` is how exact the result is, as
+    the trainers told it, "" where they told nothing.
     ``launches`` and ``failed_launches`` count launch requests, ``interruptions`` nodes that the
     provider took, ``pool_switches`` gangs that stood in other pools than the gang before.
     ``baseline_*`` is the whole job on the cheapest allowed on-demand pool, and savings compare what
