@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -11,6 +12,7 @@ from costopt.checkpoint.near.frame import send_frame
 from costopt.domain.errors import CostoptError
 
 MOST_AT_ONCE = 32
+PAUSE_S = 0.05
 
 
 class Acceptor:
@@ -30,21 +32,25 @@ class Acceptor:
         stall_s: float,
     ) -> None:
         self._listener, self._attend, self._stall_s = listener, attend, stall_s
+        self._closed = False
         self._room = threading.Semaphore(MOST_AT_ONCE)
         threading.Thread(target=self._accept, name=name, daemon=True).start()
 
     def close(self) -> None:
         """Accept nobody any more."""
+        self._closed = True
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def _accept(self) -> None:
-        while True:
+        while not self._closed:
             try:
                 link, _ = self._listener.accept()
             except OSError:
-                return
+                # Closed; or no descriptor is free, or who called is gone: others still come.
+                time.sleep(PAUSE_S)
+                continue
             self._room.acquire()
             threading.Thread(target=self._receive, args=(link,), daemon=True).start()
 
