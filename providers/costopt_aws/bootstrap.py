@@ -71,7 +71,7 @@ class NodeOptions:
         return cls(
             image=cast("str | Mapping[str, str]", image),
             instance_profile=str(options.get("instance_profile", INSTANCE_PROFILE)),
-            job_profiles=cast("Mapping[str, str]", _mapping(options, "job_profiles")),
+            job_profiles=_profiles(_mapping(options, "job_profiles")),
             security_groups=_groups(_mapping(options, "security_groups")),
             subnets=cast("Mapping[str, str]", _mapping(options, "subnets")),
             root_gib=root_gib,
@@ -137,6 +137,16 @@ def _mapping(options: ProviderOptions, name: str) -> Mapping[str, object]:
             hint="write it by region; subnets by zone id, job_profiles and payloads by job",
         )
     return value
+
+
+def _profiles(by_job: Mapping[str, object]) -> Mapping[str, str]:
+    for job, value in by_job.items():
+        if not isinstance(value, str) or not value:
+            raise BadRequestError(
+                f"costopt_aws: option job_profiles: {value!r} of job {job} is no instance profile",
+                hint="write the name of one, or leave the job out",
+            )
+    return cast("Mapping[str, str]", by_job)
 
 
 def _groups(by_region: Mapping[str, object]) -> Mapping[str, tuple[str, ...]]:

@@ -128,6 +128,7 @@ def test_a_missing_bucket_and_a_missing_payload_are_named(clients: Clients, imag
         ("security_groups", {REGION: "default"}),
         ("payloads", "job"),
         ("job_profiles", "job"),
+        ("job_profiles", {"job": None}),
     ],
 )
 def test_a_wrong_option_is_named(name: str, value: object) -> None:
