@@ -127,7 +127,7 @@ class JobAccount:
     def curves(self, now: datetime) -> Curves:
         """Spend and progress over time, until ``now``."""
         spend = spend_points(self._nodes.values(), self.transfers.moves, ms_of(now))
-        return Curves(spend, tuple(self.work.points))
+        return Curves(spend, tuple(self.work.curve))
 
     def usd_micros_between(self, start: datetime, end: datetime) -> int:
         """What the job cost from ``start`` to ``end``, for limits per hour or month."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from costopt.ledger.meter import time_of
 from costopt.ledger.node import NodeAccount
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,30 @@ class ProgressPoint:
     at: datetime
     done_units: float
     saved_units: float
+
+
+class ProgressCurve:
+    """Progress points in the order they were added, in columns: a job of months has many."""
+
+    def __init__(self) -> None:
+        self.at_us = array("q")
+        self.done_units = array("d")
+        self.saved_units = array("d")
+
+    def add(self, at: datetime, done_units: float, saved_units: float) -> None:
+        """Add a point; one like the last is left out."""
+        point = (at - _EPOCH) // _MICROSECOND, done_units, saved_units
+        if self.at_us and point == (self.at_us[-1], self.done_units[-1], self.saved_units[-1]):
+            return
+        self.at_us.append(point[0])
+        self.done_units.append(done_units)
+        self.saved_units.append(saved_units)
+
+    def __iter__(self) -> Iterator[ProgressPoint]:
+        columns = zip(self.at_us, self.done_units, self.saved_units, strict=True)
+        return (
+            ProgressPoint(_EPOCH + us * _MICROSECOND, done, saved) for us, done, saved in columns
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ A node that the account holds in two places is one object again.
 from __future__ import annotations
 
 import json
+from array import array
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -20,7 +22,7 @@ from costopt.domain.market import Pool
 from costopt.ledger.account import JobAccount
 from costopt.ledger.bill import Bill
 from costopt.ledger.codec import decode, encode
-from costopt.ledger.curve import ProgressPoint
+from costopt.ledger.curve import ProgressCurve
 from costopt.ledger.launch import LaunchAccount
 from costopt.ledger.measured import EnergyMeter, MeasuredAccount
 from costopt.ledger.meter import BusyMeter, CostMeter, PowerMeter
@@ -31,6 +33,7 @@ from costopt.ledger.work import WorkAccount
 _CLASSES: tuple[type[Any], ...] = (
     JobAccount,
     WorkAccount,
+    ProgressCurve,
     LaunchAccount,
     TransferAccount,
     MeasuredAccount,
@@ -83,12 +86,7 @@ class _Writer:
     def __init__(self) -> None:
         self._seen: dict[int, int] = {}
         self._by_type: dict[type[Any], Callable[[Any], list[Any]]] = {
-            ProgressPoint: lambda point: [
-                "c",
-                _micros(point.at),
-                point.done_units,
-                point.saved_units,
-            ],
+            array: lambda column: ["a", column.typecode, b64encode(column.tobytes()).decode()],
             datetime: lambda at: ["t", _micros(at)],
             Pool: lambda pool: ["p", str(pool)],
             dict: lambda items: ["d", [[self.pack(k), self.pack(v)] for k, v in items.items()]],
@@ -122,7 +120,7 @@ class _Reader:
     def __init__(self) -> None:
         self._made: list[Any] = []
         self._by_letter: dict[str, Callable[..., Any]] = {
-            "c": lambda at, done, saved: ProgressPoint(_time(at), done, saved),
+            "a": lambda typecode, text: array(typecode, b64decode(text)),
             "t": _time,
             "e": decode,
             "p": Pool.parse,

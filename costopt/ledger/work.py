@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from costopt.domain.events import CheckpointCommitted, ProgressReported, WorkLost
-from costopt.ledger.curve import ProgressPoint
+from costopt.ledger.curve import ProgressCurve
 
 
 class WorkAccount:
@@ -17,7 +17,7 @@ class WorkAccount:
         self.lost_units = 0.0
         self.units_per_s: float | None = None
         self.checkpoints = 0
-        self.points: list[ProgressPoint] = []
+        self.curve = ProgressCurve()
 
     def reach(self, at: datetime, done_units: float) -> None:
         """The gang starts or stops at ``done_units``; less than before is a step down at ``at``."""
@@ -51,6 +51,4 @@ class WorkAccount:
 
     def note(self, at: datetime) -> None:
         """Add the present figures to the curve."""
-        point = ProgressPoint(at, self.done_units, self.saved_units)
-        if not self.points or self.points[-1] != point:
-            self.points.append(point)
+        self.curve.add(at, self.done_units, self.saved_units)
