@@ -11,24 +11,24 @@ jobs/<job>/failures/<generation>.json       CommandFailure     agent → control
 
 Beside them ``jobs/<job>/logs/`` holds what trainers print (``costopt.agent.node_log``).
 
-Every letter carries a schema version. A letter that is missing, torn or of another version reads
-as None: the sender writes again, or a newer version is at work. All methods raise StoreError.
+Every letter carries a schema version. A letter that is missing, torn, wrong or of another version
+reads as None: the sender writes again, or a newer version is at work. All methods raise StoreError.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from costopt.agent.gang import Gang, Rendezvous
 from costopt.agent.heartbeat import CommandFailure, Heartbeat, NodeActivity
+from costopt.agent.letter import read_letter
 from costopt.agent.meter.reading import NodeReading
 from costopt.agent.status import RefusedCheckpoint, SavedCheckpoint
 from costopt.domain.ports import ObjectStore
 
 SCHEMA = 1
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,9 @@ class Mailbox:
             fields["command"] = tuple(fields["command"])
             fields["zones"] = tuple(fields.get("zones", ()))
             fields["env"] = tuple((name, value) for name, value in fields["env"])
-            return Gang(**fields)
         except (KeyError, TypeError, ValueError):
             return None
+        return read_letter(Gang, fields)
 
     def post_rendezvous(self, rendezvous: Rendezvous) -> None:
         """Tell the members where to meet."""
@@ -83,7 +83,7 @@ class Mailbox:
 
     def rendezvous(self, generation: int) -> Rendezvous | None:
         """Where the gang of this generation meets, once rank 0 has said so."""
-        return _build(Rendezvous, self._fields(f"rendezvous/{generation:09d}.json"))
+        return read_letter(Rendezvous, self._fields(f"rendezvous/{generation:09d}.json"))
 
     def post_membership(self, place: MembershipPlace) -> None:
         """Tell the members where their trainers form gangs by themselves."""
@@ -91,7 +91,7 @@ class Mailbox:
 
     def membership(self) -> MembershipPlace | None:
         """Where the trainers form gangs by themselves, once a member's agent has said so."""
-        return _build(MembershipPlace, self._fields("membership.json"))
+        return read_letter(MembershipPlace, self._fields("membership.json"))
 
     def post_heartbeat(self, heartbeat: Heartbeat) -> None:
         """Replace the node's heartbeat."""
@@ -101,11 +101,11 @@ class Mailbox:
     def heartbeat(self, node_id: str) -> Heartbeat | None:
         """The node's newest heartbeat."""
         fields = self._fields(f"nodes/{node_id}/heartbeat.json")
-        if fields is None or fields.get("state") not in set(NodeActivity):
+        if fields is None or fields.get("state") not in list(NodeActivity):
             return None
         fields["state"] = NodeActivity(fields["state"])
         fields["meters"] = _reading(fields.get("meters"))
-        return _build(Heartbeat, fields)
+        return read_letter(Heartbeat, fields)
 
     def ask_drain(self, node_id: str) -> None:
         """Ask the node to save and stop. Idempotent."""
@@ -131,7 +131,7 @@ class Mailbox:
 
     def checkpoints(self) -> tuple[SavedCheckpoint, ...]:
         """Every durable checkpoint that was told of, in order of name."""
-        letters = (_build(SavedCheckpoint, fields) for fields in self._all("checkpoints"))
+        letters = (read_letter(SavedCheckpoint, fields) for fields in self._all("checkpoints"))
         return tuple(letter for letter in letters if letter is not None)
 
     def post_refused(self, refused: RefusedCheckpoint) -> None:
@@ -140,7 +140,7 @@ class Mailbox:
 
     def refused(self) -> tuple[RefusedCheckpoint, ...]:
         """Every checkpoint that was passed over, in order of name."""
-        letters = (_build(RefusedCheckpoint, fields) for fields in self._all("refused"))
+        letters = (read_letter(RefusedCheckpoint, fields) for fields in self._all("refused"))
         return tuple(letter for letter in letters if letter is not None)
 
     def post_failure(self, failure: CommandFailure) -> None:
@@ -150,7 +150,7 @@ class Mailbox:
 
     def failures(self) -> tuple[CommandFailure, ...]:
         """Every failure of the command, by generation."""
-        letters = (_build(CommandFailure, fields) for fields in self._all("failures"))
+        letters = (read_letter(CommandFailure, fields) for fields in self._all("failures"))
         return tuple(letter for letter in letters if letter is not None)
 
     def forget_failures(self) -> None:
@@ -167,8 +167,8 @@ class Mailbox:
         if data is None:
             return None
         try:
-            fields = json.loads(data)
-        except ValueError:
+            fields = json.loads(data, parse_constant=lambda _: None)  # NaN: unknown
+        except (ValueError, RecursionError):
             return None
         if not isinstance(fields, dict) or fields.pop("schema", None) != SCHEMA:
             return None
@@ -181,14 +181,5 @@ def _encode(letter: Letter) -> bytes:
 
 def _reading(fields: dict[str, Any] | None) -> NodeReading | None:
     """A reading of another version is no reason to take the node for dead."""
-    reading = _build(NodeReading, fields)
+    reading = read_letter(NodeReading, fields)
     return None if reading is None else replace(reading, parts=tuple(reading.parts))
-
-
-def _build(kind: type[T], fields: dict[str, Any] | None) -> T | None:
-    if fields is None:
-        return None
-    try:
-        return kind(**fields)
-    except TypeError:
-        return None

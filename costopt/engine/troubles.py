@@ -28,14 +28,18 @@ class Troubles:
     @contextmanager
     def kept_to(self, job: str, now: datetime) -> Iterator[None]:
         """What fails inside is told in the job's ledger, once for as long as it goes on, and ends
-        nothing but this. Raises LedgerError."""
+        nothing but this; also where nodes told figures with which nothing can be reckoned. Raises
+        LedgerError."""
         try:
             yield
         except LedgerError:
             raise
         except CostoptError as error:
-            if job not in self._before and job not in self.told:
-                self._journal.write(
-                    SignalStale(at=now, job=job, source=SOURCE, message=error.message)
-                )
-            self.told[job] = error.message
+            self._tell(job, error.message, now)
+        except (ArithmeticError, ValueError) as error:
+            self._tell(job, f"{type(error).__name__}: {error}", now)
+
+    def _tell(self, job: str, message: str, now: datetime) -> None:
+        if job not in self._before and job not in self.told:
+            self._journal.write(SignalStale(at=now, job=job, source=SOURCE, message=message))
+        self.told[job] = message

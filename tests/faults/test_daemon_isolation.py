@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from costopt.daemon import roll
 from costopt.daemon.intake import Admitted, admitted
 from costopt.domain.errors import StoreError
 from costopt.domain.events import JobFinished, NodeLaunched, SignalStale, WorkLost
-from costopt.domain.job import Job
+from costopt.domain.job import Job, Progress
 from costopt.domain.submission import Submission
 from costopt.ledger.summary import JobState
 from tests.daemon_fixtures import DaemonScene
@@ -81,6 +82,27 @@ def test_a_store_that_refuses_one_job(
     assert scene.events(WorkLost, "two") == []
     assert len(scene.events(NodeLaunched, "two")) == 1
     assert scene.living() == []
+
+
+def test_what_a_node_says_that_cannot_be_reckoned_with(
+    scene: DaemonScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.submit("one", "two", hours=0.3)
+    scene.go(8)
+
+    answer = scene.cloud.runtime.progress
+
+    def overflow(job: Job, now: datetime) -> Progress:
+        return answer(job, now - timedelta(days=1e9 if job.name == "one" else 0))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scene.runtime, "progress", overflow, raising=False)
+        scene.go(3)
+    (told,) = scene.events(SignalStale)
+    assert told.message.startswith("OverflowError")
+    assert scene.daemon.board.tick_failure == ""
+    scene.go(35)
+    assert scene.job().summary.state is JobState.FINISHED
 
 
 def test_a_command_that_cannot_be_forgiven_yet_is_forgiven_later(scene: DaemonScene) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -215,6 +217,34 @@ def test_a_torn_letter_reads_as_none(desk: Desk, text: bytes) -> None:
     assert desk.mailbox.gang() is None
     assert desk.mailbox.heartbeat("n1") is None
     assert desk.mailbox.failures() == ()
+
+
+WRONG = [
+    ("generation", "1"), ("generation", True), ("state", []), ("at", "now"), ("done_units", None),
+    ("done_units", math.inf), ("saved_units", math.nan), ("units_per_s", "fast"), ("message", 3),
+    ("meters", {"since": "then", "at": 0.0}), ("strikes_at", [1.0]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_a_node_that_writes_nonsense_is_silent_at_the_worst(
+    desk: Desk, name: str, value: object
+) -> None:
+    desk.say(node_id="n1")
+    desk.say(node_id="n2")
+    key = "jobs/j/nodes/n1/heartbeat.json"
+    letter = json.loads(desk.mailbox.store.get(key) or b"") | {name: value}
+    desk.mailbox.store.put(key, json.dumps(letter).encode())
+    reports = [report.node_id for report in desk.runtime.node_reports(JOB)]
+    meters_only = name == "meters"
+    assert desk.state() is (GangState.TRAINING if meters_only else GangState.STARTING)
+    assert reports == (["n1", "n2"] if meters_only else ["n2"])
+
+
+def test_what_a_node_does_not_know_may_be_written_as_no_number(desk: Desk) -> None:
+    desk.say(node_id="n1", goodput=math.nan, data_wait_share=-math.inf)
+    desk.say(node_id="n2")
+    assert [r.goodput for r in desk.runtime.node_reports(JOB)] == [None, None]
 
 
 def test_a_power_cap_goes_to_the_gang_and_changes_within_its_generation(desk: Desk) -> None:
