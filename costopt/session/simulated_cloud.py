@@ -56,7 +56,7 @@ class SimulatedCloud:
         return job
 
     def check(self, job: Job) -> None:
-        """Raises MissingExtraError without PyTorch, StoreError without room for checkpoints."""
+        """Raises SpecError for a lacking folder, MissingExtraError for PyTorch, StoreError for room."""
         check_trainer(job)
         check_checkpoint_place(job)
 

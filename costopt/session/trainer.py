@@ -5,15 +5,20 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from costopt.domain.errors import MissingExtraError
+from costopt.domain.errors import MissingExtraError, SpecError
 from costopt.domain.job import Job
 
 
 def check_trainer(job: Job) -> None:
-    """Raises MissingExtraError where the command needs PyTorch and there is none.
+    """Raises SpecError without the command's folder, MissingExtraError where PyTorch is lacking.
 
     Nodes are processes of this machine, and a Python script is started under torchrun.
     """
+    if not Path(job.workdir).is_dir():
+        raise SpecError(
+            f"workdir of job {job.name!r}: {job.workdir} is no folder on this machine",
+            hint="correct workdir in the job file, or hand the job in from the folder of its code",
+        )
     program = Path(job.run[0]).name if job.run else ""
     if program.startswith(("python", "torchrun")) and find_spec("torch") is None:
         raise MissingExtraError(

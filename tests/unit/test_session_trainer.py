@@ -1,12 +1,13 @@
-"""A command that needs PyTorch is refused before a node is launched where there is none."""
+"""A command that cannot run here is refused before a node is launched."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from costopt.domain.errors import MissingExtraError
+from costopt.domain.errors import MissingExtraError, SpecError
 from costopt.session import trainer
 from costopt.session.trainer import check_trainer
 from tests.replay.cant_be_late import job
@@ -25,3 +26,9 @@ def test_python_needs_torch(monkeypatch: pytest.MonkeyPatch, program: str) -> No
 def test_other_commands_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "find_spec", lambda _: None)
     check_trainer(replace(job(60, 0.1), run=("sh", "-c", "true")))
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    absent = tmp_path / "absent"
+    with pytest.raises(SpecError, match=f"'.*': {absent} is no folder on this machine"):
+        check_trainer(replace(job(60, 0.1), workdir=str(absent)))
