@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from costopt.daemon.logs import StoreLogs
+from costopt.daemon.logs import StoreLogs, first_node
 from costopt.daemon.views import LogPiece
 from costopt.domain.errors import SpecError
 from costopt.store import open_store
@@ -20,7 +20,7 @@ FINISHED = ("finished", "failed")
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The living ``nodes`` of a job, the newest last; how it ended, "" while it goes on."""
+    """The living ``nodes`` of a job; how it ended, "" while it goes on."""
 
     nodes: tuple[str, ...]
     over: str
@@ -30,7 +30,7 @@ class LogSource(Protocol):
     """Logs of one job's nodes. Methods raise CostoptError."""
 
     def piece(self, node: str | None, after: int) -> LogPiece:
-        """What follows byte ``after`` of the node's log; without one of the newest's."""
+        """What follows byte ``after`` of the node's log; without one of the newest gang's first."""
         ...
 
     def standing(self) -> Standing:
@@ -53,8 +53,7 @@ class DaemonLogs:
     def standing(self) -> Standing:
         """As the daemon tells it."""
         detail = self._client.get("jobs", self._job)
-        nodes = sorted(detail["nodes"], key=lambda node: str(node["launched_at"]))
-        return Standing(tuple(node["node_id"] for node in nodes), _end(detail))
+        return Standing(tuple(node["node_id"] for node in detail["nodes"]), _end(detail))
 
 
 class RunLogs:
@@ -82,7 +81,8 @@ class RunLogs:
         if not had or (node is not None and node not in had):
             what = "no node yet" if node is None else f"no node {node!r}"
             raise SpecError(f"job {self._job!r} has had {what}", hint="see costopt events")
-        return self._logs.read(self._job, node or had[-1], after)
+        gang = () if account.gang is None else account.gang.node_ids
+        return self._logs.read(self._job, node or first_node(had, gang), after)
 
     def standing(self) -> Standing:
         """As the ledger tells it."""

@@ -19,7 +19,7 @@ PAUSE_S = 1.0
 
 @click.command()
 @click.argument("job")
-@click.option("--node", metavar="ID", help="A node of the job; default: the newest.")
+@click.option("--node", metavar="ID", help="A node of the job; default: rank 0 of its newest gang.")
 @click.option("--follow", "-f", is_flag=True, help="Go on as the log grows, until it ends.")
 @click.option(
     "--account",
@@ -39,8 +39,8 @@ def logs(
 ) -> None:
     """Print a node's log.
 
-    Nodes that are gone have one too. With --follow and no --node, the log of the next node follows
-    where one node gives way to another, until the job is over.
+    Nodes that are gone have one too. With --follow and no --node, the log of the next gang's rank 0
+    follows where one node gives way to another, until the job is over.
     """
     from costopt.cli.accounts import read_account
     from costopt.cli.log_source import DaemonLogs, RunLogs
@@ -54,7 +54,7 @@ def logs(
     elif node is not None:
         reading.follow(node)
     else:
-        reading.follow_newest()
+        reading.follow_gangs()
 
 
 class _Reading:
@@ -89,16 +89,16 @@ class _Reading:
             if not gone:
                 time.sleep(PAUSE_S)
 
-    def follow_newest(self) -> None:
-        """One node after another, until the job is over."""
+    def follow_gangs(self) -> None:
+        """The first node of one gang after another, until the job is over."""
         seen: set[str] = set()
         while True:
             standing = self._source.standing()
-            fresh = [node for node in standing.nodes if node not in seen]
-            if fresh:
-                seen |= set(fresh)
-                self._note(f"==> {fresh[-1]}")
-                self.follow(fresh[-1])
+            first = self._source.piece(None, 0).node_id if standing.nodes else ""
+            if first in standing.nodes and first not in seen:
+                seen.add(first)
+                self._note(f"==> {first}")
+                self.follow(first)
             elif standing.over:
                 self._note(f"{self._job} is {standing.over}")
                 return

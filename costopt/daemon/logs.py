@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +22,14 @@ class Logs(Protocol):
     def read(self, job: str, node_id: str, after: int) -> LogPiece:
         """What follows byte ``after``. Raises SpecError where there is no such log."""
         ...
+
+
+def first_node(had: Sequence[str], gang: Sequence[str]) -> str:
+    """Whose log is meant where no node is named: that of the newest gang's rank 0.
+
+    Scripts print there. Before the first gang it is the newest of the nodes that a job ``had``.
+    """
+    return gang[0] if gang else had[-1]
 
 
 class FolderLogs:

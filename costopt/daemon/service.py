@@ -15,7 +15,7 @@ from costopt import __version__
 from costopt.daemon.board import Board
 from costopt.daemon.intake import admitted, read_submission
 from costopt.daemon.judge import Judge, Verdict
-from costopt.daemon.logs import Logs
+from costopt.daemon.logs import Logs, first_node
 from costopt.daemon.settings import Settings
 from costopt.daemon.views import (
     Alert,
@@ -32,7 +32,7 @@ from costopt.daemon.views import (
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.control import Change, Halt, Mode, Proposal, ProposalState
 from costopt.domain.errors import SpecError
-from costopt.domain.events import DecisionMade, Event, NodeLaunched
+from costopt.domain.events import DecisionMade, Event, GangFormed, NodeLaunched
 from costopt.domain.ports import Clock, Ledger, RecordedEvent
 from costopt.domain.registry import Registry
 from costopt.domain.submission import JobIntent, Submission
@@ -215,17 +215,19 @@ class Service:
         return self._account
 
     def logs(self, job: str, node_id: str | None = None, after: int = 0) -> LogPiece:
-        """A node's log from byte ``after`` on; without a node that of the job's newest.
+        """A node's log from byte ``after`` on; without a node that of the newest gang's first.
 
         Raises SpecError where there is no such job, node or log.
         """
         self._known(job)
-        had = [e.node_id for e in self._events_of(job) if isinstance(e, NodeLaunched)]
+        events = tuple(self._events_of(job))
+        had = [e.node_id for e in events if isinstance(e, NodeLaunched)]
         if not had:
             raise SpecError(f"job {job!r} has had no node yet", hint="see its events")
         if node_id is not None and node_id not in had:
             raise SpecError(f"job {job!r} never had a node {node_id!r}", hint="see its events")
-        node_id = node_id or had[-1]
+        gangs = [e.node_ids for e in events if isinstance(e, GangFormed)]
+        node_id = node_id or first_node(had, gangs[-1] if gangs else ())
         return self._logs.read(job, node_id, after)
 
     def alerts(self, after: int = 0) -> tuple[Alert, ...]:

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 import costopt.cli.logs as logs_command
 from costopt.agent.node_log import NodeLog
 from costopt.cli.main import cli
-from costopt.domain.events import Event, NodeLaunched
+from costopt.domain.events import Event, GangFormed, NodeLaunched
 from costopt.ledger.sqlite import open_ledger
 from costopt.session.live import LEDGER
 from costopt.store.folder import FileStore
@@ -60,9 +60,10 @@ def test_the_log_of_a_node_that_is_gone_is_printed(run: Run) -> None:
     run.keep(had[0], "step 1\n")
     run.keep(had[0], "step 2\n")
     assert run.logs("--node", had[0]).stdout == "step 1\nstep 2\n"
-    newest = run.logs()
-    assert newest.stdout == ""
-    assert newest.stderr == f"nothing has come of {had[-1]}'s log\n"
+    unnamed = run.logs()
+    assert unnamed.stdout == ""
+    gangs = [event.node_ids for event in events if isinstance(event, GangFormed)]
+    assert unnamed.stderr == f"nothing has come of {gangs[-1][0]}'s log\n"
     wrong = run.logs("--node", "i-0")
     assert (wrong.exit_code, "has had no node 'i-0'" in wrong.stderr) == (2, True)
 
@@ -77,18 +78,18 @@ def test_a_run_is_followed_from_node_to_node_to_its_end(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = sample_events(JOB)
-    launches = [n for n, event in enumerate(events) if isinstance(event, NodeLaunched)]
-    run.tell(*events[: launches[1] + 1])
-    run.keep("i-0a2", "step 1\n")
+    gangs = [n for n, event in enumerate(events) if isinstance(event, GangFormed)]
+    run.tell(*events[: gangs[0] + 1])
+    run.keep("i-0a1", "step 1\n")
 
     def move() -> None:
-        run.keep("i-0a2", "step 2\n")
-        run.keep("i-0b2", "step 3\n")
-        run.tell(*events[launches[1] + 1 : launches[3] + 1])
+        run.keep("i-0a1", "step 2\n")
+        run.keep("i-0b1", "step 3\n")
+        run.tell(*events[gangs[0] + 1 : gangs[1] + 1])
 
     def finish() -> None:
-        run.keep("i-0b2", "step 4\n")
-        run.tell(*events[launches[3] + 1 :])
+        run.keep("i-0b1", "step 4\n")
+        run.tell(*events[gangs[1] + 1 :])
 
     happens = iter([move, finish])
     pausing = SimpleNamespace(sleep=lambda _: next(happens)())
@@ -96,4 +97,4 @@ def test_a_run_is_followed_from_node_to_node_to_its_end(
     done = run.logs("--follow")
     assert done.exit_code == 0, done.stderr
     assert done.stdout == "step 1\nstep 2\nstep 3\nstep 4\n"
-    assert done.stderr.splitlines() == ["==> i-0a2", "==> i-0b2", f"{JOB} is finished"]
+    assert done.stderr.splitlines() == ["==> i-0a1", "==> i-0b1", f"{JOB} is finished"]
