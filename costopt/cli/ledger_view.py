@@ -61,19 +61,24 @@ def summaries_in(state_dir: Path) -> list[JobSummary]:
     """Every job's figures, each at the present of its clock."""
     from costopt.ledger.snapshot import summaries
 
+    clocks = {path.parent.name: path for path in state_dir.glob("jobs/*/clock.json")}
     with open_existing(state_dir) as ledger:
-        return list(summaries(ledger, lambda job, last_at: _present(state_dir, job, last_at)))
+        return list(summaries(ledger, lambda job, last_at: _now(clocks.get(job), last_at)))
 
 
 def _present(state_dir: Path, job: str, last_at: datetime) -> datetime:
+    path = state_dir / "jobs" / job / "clock.json"
+    return _now(path if path.exists() else None, last_at)
+
+
+def _now(clock: Path | None, last_at: datetime) -> datetime:
     """The run's market time where it has its own clock, the wall's time else.
 
     Never before the last event.
     """
     from costopt.session.market_clock import market_clock
 
-    path = state_dir / "jobs" / job / "clock.json"
     now = datetime.now(UTC)
-    if path.exists():
-        now = market_clock(path, now, 1.0).now()
+    if clock is not None:
+        now = market_clock(clock, now, 1.0).now()
     return max(now, last_at)
