@@ -17,6 +17,8 @@ from costopt.domain.ports import ObjectStore
 
 MOST_PIECE_BYTES = 1 << 20
 AT_A_TIME = 16
+MOST_PIECES = 1024
+"""Read at once: of a trainer that prints a line now and then, thousands make up a little text."""
 NAME = re.compile(r"(\d{15})\.(\d{6,})\.(\d{15})")
 
 
@@ -52,13 +54,13 @@ class NodeLog:
         return LogEnd(end.offset + len(data), attempt, until)
 
     def read(self, after: int, most_bytes: int) -> tuple[int, bytes]:
-        """What is kept from byte ``after`` on, and where it begins: later, where the store has lost
-        what stood before."""
+        """What is kept from byte ``after`` on, as much as is read at once, and where it begins:
+        later, where the store has lost what stood before. Nothing where no more is kept."""
         pieces = self._pieces(max(0, after - MOST_PIECE_BYTES))
         before = [piece for piece in pieces if piece[0].offset <= after]
         behind = pieces[len(before) :]
         near = [piece for piece in behind if piece[0].offset < after + most_bytes]
-        wanted = before[-1:] + (near or behind[:1])
+        wanted = before[-1:] + (near[:MOST_PIECES] or behind[:1])
         with ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="log") as pool:
             found = pool.map(self._store.get, [key for _, key in wanted])
             begin, data = after, b""

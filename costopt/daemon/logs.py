@@ -64,7 +64,7 @@ class StoreLogs:
         text, used = _whole_characters(data)
         if begin > after:
             text = f"[costopt: {begin - after:,} bytes are no longer in the store]\n{text}"
-        return LogPiece(job, node_id, text, begin + used, ended=len(data) < PIECE_BYTES)
+        return LogPiece(job, node_id, text, begin + used, ended=not data)
 
 
 def _whole_characters(data: bytes) -> tuple[str, int]:

@@ -83,7 +83,10 @@ class DecisionRow:
 
 @dataclass(frozen=True, slots=True)
 class LogPiece:
-    """A part of a node's log; ask for what follows with ``after=next_byte``."""
+    """A part of a node's log; ask for what follows with ``after=next_byte``.
+
+    ``ended``: so far nothing follows.
+    """
 
     job: str
     node_id: str

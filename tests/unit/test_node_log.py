@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from costopt.agent import log_upload
+from costopt.agent import log_upload, node_log
 from costopt.agent.log_upload import LogUpload
 from costopt.agent.node_log import NodeLog
 from costopt.daemon import logs
@@ -232,6 +232,21 @@ def test_a_gap_wider_than_what_is_read_at_once_is_no_end(
     failing.store.delete(failing.store.keys("jobs/job/logs/")[1])
     monkeypatch.setattr(logs, "PIECE_BYTES", 8)
     assert failing.told() == "one\n[costopt: 36 bytes are no longer in the store]\nthree\n"
+
+
+def test_many_small_pieces_are_read_part_by_part(
+    failing: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = failing.store
+    assert isinstance(store, Failing)
+    monkeypatch.setattr(node_log, "MOST_PIECES", 3)
+    for number in range(8):
+        failing.kept(f"{number}\n")
+    store.read.clear()
+    first = StoreLogs(store).read("job", NODE, 0)
+    assert (first.text, first.ended, len(store.read)) == ("0\n1\n2\n3\n", False, 4)
+    assert failing.told() == "".join(f"{number}\n" for number in range(8))
+    assert StoreLogs(store).read("job", NODE, 16).ended
 
 
 def test_a_flood_without_lines_keeps_its_end(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
