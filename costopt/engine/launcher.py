@@ -32,6 +32,9 @@ TOGETHER = 50
 """Intents that are written at once; with a controller that dies as many launches may have to be
 asked for again."""
 
+WHATEVER_RUNS = frozenset({"halt", "max_launches_per_hour", "account_max_launches_per_hour"})
+"""Guards that do not look at nodes."""
+
 Answer = tuple[Node, ...] | None
 """The nodes that are new, () while it is unknown, None on a no."""
 
@@ -81,7 +84,7 @@ class Launcher:
         now: datetime,
     ) -> Launched:
         """``nodes`` are all that live, ``bounds`` by job; only in pools that have a price there
-        anything is launched. A pool that has refused is not asked for more."""
+        anything is launched. Nothing more is announced for a pool that has refused."""
         left, done = deque(launches), Launched()
         tally = self._guards.tally(nodes, now) if left else Tally()
         while left and not self.is_late(now):
@@ -162,14 +165,20 @@ class Launcher:
         done: Launched,
         now: datetime,
     ) -> None:
-        """What runs for the job is kept where a guard forbids the launch even without it."""
+        """What runs for the job is kept where the launch is in vain."""
         self._guards.trip(launch.job, refusal, now)
-        if tally.of_job(launch.job).nodes:
-            others = [n for n in tally.nodes if n.job != launch.job or n.pool == launch.pool]
-            freed, usd = self._guards.tally(others, now), mine.prices[launch.pool]
-            halted = self._gate.halt() is not None
-            if halted or self._guards.launch_refusal(launch, usd, freed, mine) is not None:
-                done.held.add(launch.job)
+        if tally.of_job(launch.job).nodes and self._is_in_vain(launch, refusal, tally, mine, now):
+            done.held.add(launch.job)
+
+    def _is_in_vain(
+        self, launch: Launch, refusal: Refusal, tally: Tally, mine: Bounds, now: datetime
+    ) -> bool:
+        """Whether it is refused even without what runs for the job elsewhere."""
+        if refusal.guard in WHATEVER_RUNS:
+            return True
+        others = [n for n in tally.nodes if n.job != launch.job or n.pool == launch.pool]
+        freed, usd = self._guards.tally(others, now), mine.prices[launch.pool]
+        return self._guards.launch_refusal(launch, usd, freed, mine) is not None
 
     def _intend(self, launch: Launch, usd: float, expected: Tally, now: datetime) -> LaunchIntended:
         """``expected`` counts the nodes in."""

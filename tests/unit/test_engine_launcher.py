@@ -7,13 +7,21 @@ from datetime import datetime
 
 import pytest
 
-from costopt.domain.events import Event, GuardTripped, LaunchFailed, LaunchIntended
-from costopt.domain.fleet import Action
+from costopt.domain.events import (
+    DrainIntended,
+    Event,
+    GuardTripped,
+    LaunchFailed,
+    LaunchIntended,
+)
+from costopt.domain.fleet import Action, Node
 from costopt.domain.policy import Limits
 from costopt.domain.view import Target
 from costopt.engine import launcher
 from costopt.engine.bounds import Bounds
+from costopt.engine.guards import Guards
 from costopt.engine.refusal import Refusal
+from costopt.engine.tally import Tally
 from costopt.engine.tick import Engine
 from costopt.ledger.memory import MemoryLedger
 from tests.engine_fixtures import SAFE, SPOT_A, SPOT_B, Follow, Scene, always, rules, task
@@ -107,3 +115,31 @@ def test_a_halt_stops_launches_that_were_announced() -> None:
     scene.tick()
     assert [r.key for r in scene.cloud.requests] == ["one-0001", "two-0001", "three-0001"]
     assert all(len(scene.living(name)) == 1 for name in NAMES)
+
+
+@pytest.mark.parametrize(
+    "limits", [Limits(), Limits(max_launches_per_hour=3)], ids=["halt", "rate"]
+)
+def test_what_is_refused_whatever_runs_is_not_reckoned_job_by_job(
+    monkeypatch: pytest.MonkeyPatch, limits: Limits
+) -> None:
+    scene, strategy = _scene(limits), Follow(Target(SPOT_A, 1))
+    gate = HaltedAfter(scene, most=3 if limits == Limits() else None)
+    world, settings = scene.engine.world, scene.settings
+    scene.engine = Engine(scene.jobs, scene.policy, strategy, world, settings, gate)
+    scene.tick()
+    strategy.targets = (Target(SAFE, 1),)
+    tallied: list[datetime] = []
+    tally = Guards.tally
+
+    def counted(guards: Guards, nodes: Sequence[Node], now: datetime) -> Tally:
+        tallied.append(now)
+        return tally(guards, nodes, now)
+
+    monkeypatch.setattr(Guards, "tally", counted)
+    scene.tick()
+    assert len(tallied) == 1
+    for name in NAMES:
+        assert len(scene.events(GuardTripped, name)) == 1
+        assert [node.pool for node in scene.living(name)] == [SPOT_A]
+        assert scene.events(DrainIntended, name) == []
