@@ -12,6 +12,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from costopt.agent.letter import read_letter
+
 BEAT_S = 0.25
 SILENT_S = 1.2
 
@@ -126,10 +128,13 @@ def decode(line: bytes) -> Any:
             if name in fields:
                 fields[name] = _tuples(fields[name])
         if "standing" in fields:
-            fields["standing"] = Standing(**fields["standing"])
-        return kind(**fields)
+            fields["standing"] = read_letter(Standing, fields["standing"])
+        letter = read_letter(kind, fields)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{line[:80]!r} is no letter: {error}") from error
+    if letter is None:
+        raise ValueError(f"{line[:80]!r} is no letter")
+    return letter
 
 
 def _tuples(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import time
 from collections.abc import Iterator
@@ -262,6 +263,22 @@ def test_a_gang_of_none_is_formed_like_the_first() -> None:
 def test_nonsense_is_no_letter(line: bytes) -> None:
     with pytest.raises(ValueError, match=r".*"):
         decode(line)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"member": ["a"]}, {"standing": {"generation": "x"}}, {"gang": 5}, {"most": None}],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_who_says_what_no_letter_holds_ends_no_membership(wrong: dict[str, Any]) -> None:
+    server = MembershipServer(Membership(settle_s=0.0)).start()
+    with knock(server) as link:
+        fields = json.loads(encode(Hello("a", "a:1", Standing(), most=8, expected=1)))
+        link.sendall(json.dumps({**fields, **wrong}).encode() + b"\n")
+        assert link.recv(10) == b""
+    with talk(server, "b") as link:
+        assert isinstance(decode(link.makefile("rb").readline()), Formed)
+    server.close()
 
 
 def test_a_letter_survives_the_way() -> None:
