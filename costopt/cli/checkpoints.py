@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +35,7 @@ COLUMNS = (
     Column("uri", "URI", detail=True),
     Column("problem", "Problem", fold_at=40),
 )
+SUFFIXES = (".yaml", ".yml")
 VERDICTS = (Column("name", "Checkpoint"), Column("verdict", "Verdict", fold_at=60))
 
 
@@ -55,7 +57,8 @@ def list_(job: str, state_dir: Path, output: str) -> None:
     history = _history(job, state_dir)
     rows = [_row(entry) for entry in history.list()]
     place = history.place.uri
-    show(Table("costopt.checkpoints/1", f"Checkpoints in {place}", COLUMNS, rows), output)
+    title = f"Checkpoints in {place}"
+    show(Table("costopt.checkpoints/1", title, COLUMNS, rows, notes=_notes(rows)), output)
 
 
 @checkpoints.command()
@@ -72,8 +75,8 @@ def verify(
     chosen = names or tuple(entry.name for entry in history.list())
     found = [(name, history.verify(name)) for name in chosen]
     rows = [{"name": name, "verdict": problem or "whole"} for name, problem in found]
-    table = Table("costopt.checkpoints.verify/1", f"In {history.place.uri}", VERDICTS, rows)
-    show(table, output)
+    title = f"Checkpoints in {history.place.uri}"
+    show(Table("costopt.checkpoints.verify/1", title, VERDICTS, rows, notes=_notes(rows)), output)
     if any(problem is not None for _, problem in found):
         context.exit(1)
 
@@ -167,12 +170,16 @@ def _history(job: str, state_dir: Path) -> CheckpointHistory:
 
 def _uri(job: str, state_dir: Path) -> str:
     """Where the checkpoints are. Raises SpecError, LedgerError."""
+    from costopt.domain.errors import SpecError
+
     if "://" in job or Path(job).is_dir():
         return job
     if Path(job).is_file():
         from costopt.spec.load import load_job
 
         return load_job(job, datetime.now(UTC)).checkpoint.uri
+    if "/" in job or Path(job).suffix in SUFFIXES:
+        raise SpecError(f"{job}: there is no such file or folder", hint="check the path")
     return _uri_in_ledger(job, state_dir)
 
 
@@ -189,6 +196,10 @@ def _uri_in_ledger(job: str, state_dir: Path) -> str:
             hint="name the job's file, or where its checkpoints are",
         )
     return saved[-1].rstrip("/").rpartition("/")[0]
+
+
+def _notes(rows: Sequence[object]) -> tuple[str, ...]:
+    return () if rows else ("There are none.",)
 
 
 def _row(entry: HistoryEntry) -> dict[str, object]:

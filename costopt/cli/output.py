@@ -197,7 +197,8 @@ def _print_rich(table: Table) -> None:
         highlight=False,
     )
     columns = fitting(table, console.width)
-    grid = RichTable(title=table.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    console.print(Text(table.title, style="italic"))
+    grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         grid.add_column(
             column.title,

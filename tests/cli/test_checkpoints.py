@@ -96,3 +96,14 @@ def test_a_job_is_named_by_its_file(folder: Path) -> None:
     assert asked("verify", path).exit_code == 0
     unknown = asked("list", "nobody", "--state-dir", folder / "state")
     assert (unknown.exit_code, "nothing has run" in unknown.stderr) == (1, True)
+
+
+def test_a_place_without_checkpoints_and_a_file_that_is_not_there_are_told_apart(
+    tmp_path: Path,
+) -> None:
+    for command in ("list", "verify"):
+        empty = asked(command, tmp_path)
+        assert (empty.exit_code, "There are none." in empty.stdout) == (0, True)
+        absent = asked(command, "nope.yaml")
+        assert absent.exit_code == 2
+        assert "nope.yaml: there is no such file or folder" in absent.stderr

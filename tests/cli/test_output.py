@@ -90,6 +90,14 @@ def test_a_table_off_a_terminal_is_plain_and_never_cut(capsys: pytest.CaptureFix
     assert all(line == line.rstrip() for line in told.splitlines())
 
 
+def test_a_title_that_is_wider_than_the_table_stays_on_its_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    title = "Checkpoints in /a/folder/with/a/long/[name]"
+    show(Table("costopt.example/1", title, (Column("a", "A"),), ({"a": 1},)), "table")
+    assert capsys.readouterr().out.splitlines()[0] == title
+
+
 def test_where_there_is_no_room_the_highest_rank_goes_first() -> None:
     columns = (
         Column("a", "A"),
