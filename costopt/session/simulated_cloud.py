@@ -56,7 +56,7 @@ class SimulatedCloud:
         return job
 
     def check(self, job: Job) -> None:
-        """Raises SpecError for a lacking folder, MissingExtraError for PyTorch, StoreError for room."""
+        """Raises SpecError, MissingExtraError or StoreError where a node could not run the job."""
         check_trainer(job)
         check_checkpoint_place(job)
 
