@@ -51,7 +51,7 @@ class Clients:
         """The project, as named or as the credentials say. Raises ForbiddenError."""
         if self._named_project is not None:
             return self._named_project
-        with self._lock:
+        with self._lock, asking("compute.*", "project"):
             found = self._opened()[1]
         if found is None:
             raise BadRequestError(

@@ -36,3 +36,21 @@ def test_spot_prices_of_every_zone_are_written_down(
     # Before the first price that Google tells nothing is known, and nothing is made up.
     prices = [None, 0.2, 0.3]
     assert spot == {"us-central1-a": prices, "us-central1-b": prices}
+
+
+def test_without_credentials_it_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("GOOGLE_CLOUD_PROJECT", "GOOGLE_APPLICATION_CREDENTIALS"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    out = tmp_path / "gcp.parquet"
+    asked = ["market", "record", "--provider", "gcp", "--regions", "us-central1"]
+    refused = CliRunner().invoke(cli, [*asked, "--out", str(out)])
+    assert refused.exit_code == 1
+    assert (
+        "project: compute.* needs Google Cloud credentials, and none were found" in refused.stderr
+    )
+    assert "gcloud auth application-default login" in refused.stderr
+    assert not out.exists()
