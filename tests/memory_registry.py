@@ -113,7 +113,9 @@ class MemoryRegistry:
         with self._lock:
             before = self._proposals.get(proposal_id)
             if before is None:
-                raise SpecError(f"there is no proposal {proposal_id!r}", hint="list the open ones")
+                raise SpecError(
+                    f"there is no proposal {proposal_id!r}", hint="see `costopt approve`"
+                )
             if state not in STILL_OPEN.get(before.state, frozenset()):
                 raise SpecError(f"proposal {proposal_id!r} is {before.state.value} already")
             after = replace(before, state=state, answered_by=who, answered_at=at)

@@ -38,7 +38,7 @@ def _doctor(name: str, regions: str | None, account: Account) -> Iterator[Accoun
     from costopt.replay.connect import connect
 
     options = {"machines": load_catalog(), **account.providers.get(name, {})}
-    asked = words(regions) if regions is not None else options.get("regions") or _usual_region()
+    asked = words(regions) if regions is not None else options.get("regions") or _usual_region(name)
     provider = connect(name, WallClock(), {**options, "regions": asked})
     try:
         if not isinstance(provider, AccountDoctor):
@@ -48,11 +48,12 @@ def _doctor(name: str, regions: str | None, account: Account) -> Iterator[Accoun
         provider.close()
 
 
-def _usual_region() -> tuple[str, ...]:
+def _usual_region(provider: str) -> tuple[str, ...]:
     for variable in REGION_VARIABLES:
         region = os.environ.get(variable)
         if region:
             return (region,)
     raise click.UsageError(
-        "which regions? Give --regions, or --account FILE with the provider's regions"
+        f"which regions of {provider}? Give --regions, or --account FILE that names the provider "
+        "with its regions"
     )

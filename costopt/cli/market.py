@@ -208,7 +208,8 @@ def _catalogue_prices(
     }
     if not prices:
         raise MarketError(
-            "the catalogue has no price of these machines there",
+            f"the catalogue has no price of {', '.join(sorted(name for _, name in asked))} in "
+            f"{', '.join(regions) or 'any region'}",
             hint="costopt catalog --gpu MODEL shows where they are for rent",
         )
     return prices

@@ -99,7 +99,7 @@ def _proposals(reach: Reach) -> tuple[Operation, ...]:
     def exists(call: Call) -> object:
         asked = call.values["proposal"]
         if not any(each.id == asked for each in service.proposals()):
-            raise SpecError(f"there is no proposal {asked!r}", hint="list the open ones")
+            raise SpecError(f"there is no proposal {asked!r}", hint="see `costopt approve`")
         return asked
 
     def proposals(call: Call) -> Proposals:

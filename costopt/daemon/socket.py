@@ -52,7 +52,10 @@ def bind_tcp(place: str) -> socket.socket:
         family = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, int(port)), family=family, backlog=128)
     except OSError as error:
-        raise SpecError(f"{place}: cannot listen there: {_reason(error)}") from None
+        raise SpecError(
+            f"{place}: cannot listen there: {_reason(error)}",
+            hint="stop what listens there, or give another address with --listen",
+        ) from None
 
 
 def _clear(path: Path) -> None:
@@ -75,4 +78,5 @@ def _clear(path: Path) -> None:
 
 
 def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
+    """What the system says; Python adds the address to it, which is told already."""
+    return (error.strerror or str(error)).partition(" (while ")[0].lower()

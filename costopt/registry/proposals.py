@@ -45,7 +45,7 @@ def answer(
     """Raises SpecError where there is none of that id, or this is no answer to it any more."""
     row = connection.execute(select(*_COLUMNS).where(PROPOSALS.c.id == proposal_id)).first()
     if row is None:
-        raise SpecError(f"there is no proposal {proposal_id!r}", hint="list the open ones")
+        raise SpecError(f"there is no proposal {proposal_id!r}", hint="see `costopt approve`")
     before = _proposal(row)
     if state not in _ANSWERS.get(before.state, frozenset()):
         raise SpecError(f"proposal {proposal_id!r} is {before.state.value} already")

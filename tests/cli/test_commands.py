@@ -151,7 +151,7 @@ def test_market_import_reads_gap_seconds_and_takes_prices_from_the_catalogue(
         (("generate", "--out", "x"), 2, "say which machines"),
         (("generate", "--out", "x", "--gpu", "H1000"), 2, "no GPU model 'H1000'"),
         (("generate", "--out", "x", "--instance-type", "p9.huge"), 2, "no instance type"),
-        (("generate", "--out", "x", "--gpu", "T4", "--region", "mars"), 1, "no price"),
+        (("generate", "--out", "x", "--gpu", "T4", "--region", "mars"), 1, "in mars"),
         (("generate", "--out", "x", "--gpu", "T4", "--start", "2024"), 2, "expected a time"),
         (("generate", "--out", "x", "--gpu", "T4", "--profile", "odd"), 1, "profile 'odd'"),
         (
