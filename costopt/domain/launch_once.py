@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Generic, TypeVar
 
 from costopt.domain.backoff import Backoff
 from costopt.domain.errors import (
@@ -18,20 +19,28 @@ from costopt.domain.fleet import LaunchRequest, Node
 Find = Callable[[LaunchRequest, datetime], tuple[Node, ...]]
 """The nodes of a request's key where all of them are known; () where none are or some may come."""
 
-Start = Callable[[LaunchRequest, datetime], None]
-"""Asks the cloud for the nodes. Raises ProviderError; ProviderUnavailableError where it is not
-known what came of it."""
+T = TypeVar("T")
 
 
-class LaunchOnce:
+class LaunchOnce(Generic[T]):
     """Looks for the nodes of a request's key before it asks for them, and after.
+
+    ``order`` puts together what ``start`` asks the cloud with, and asks for no node. Both raise
+    ProviderError; ``start`` ProviderUnavailableError where it is not known what came of it.
 
     A request is in doubt from an answer that was lost until its nodes are found or the cloud
     refuses it: meanwhile it is asked for again at once, under its key.
     """
 
-    def __init__(self, find: Find, start: Start, backoff: Backoff) -> None:
+    def __init__(
+        self,
+        find: Find,
+        order: Callable[[LaunchRequest, datetime], T],
+        start: Callable[[T, datetime], None],
+        backoff: Backoff,
+    ) -> None:
         self._find = find
+        self._order = order
         self._start = start
         self._backoff = backoff
         self._in_doubt: set[str] = set()
@@ -46,8 +55,7 @@ class LaunchOnce:
             raise BadRequestError(f"{request.pool}: a launch of {request.nodes} nodes")
         try:
             nodes = self._find(request, now) or self._launched(request, now)
-        except (ThrottledError, ForbiddenError) as error:
-            # Clouds say these before they look at the key: an earlier call may have gone through.
+        except ProviderError as error:
             if request.key in self._in_doubt:
                 raise ProviderUnavailableError(error.message, hint=error.hint) from error
             raise
@@ -67,13 +75,15 @@ class LaunchOnce:
     def _ask(self, request: LaunchRequest, now: datetime) -> None:
         if request.key not in self._in_doubt:
             self._backoff.check(request, now)
+        order = self._order(request, now)
         try:
-            self._start(request, now)
+            self._start(order, now)
         except ProviderUnavailableError:
             self._in_doubt.add(request.key)
             raise
         except ProviderError as error:
             self._backoff.refused(request, error, now)
+            # Clouds say these before they look at the key: an earlier call may have gone through.
             if not isinstance(error, (ThrottledError, ForbiddenError)):
                 self._in_doubt.discard(request.key)
             raise

@@ -79,7 +79,7 @@ class Launcher:
         self._price_of = price_of
         self._templates = LaunchTemplates(clients)
         self._groups = PlacementGroups(clients)
-        self._once = LaunchOnce(self._launched, self._start, Backoff(_family, _size))
+        self._once = LaunchOnce(self._launched, self._order, self._start, Backoff(_family, _size))
 
     def launch(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
         """The nodes of this key, launched now or before.
@@ -109,8 +109,8 @@ class Launcher:
             items = [i for page in pages for r in page["Reservations"] for i in r["Instances"]]
         return tuple(filter(None, (read_node(item) for item in items)))
 
-    def _start(self, request: LaunchRequest, now: datetime) -> None:
-        answer = self._run(self._order(request, now))
+    def _start(self, order: LaunchOrder, now: datetime) -> None:
+        answer = self._run(order)
         self._book.see(filter(None, (read_node(item) for item in answer["Instances"])), now)
 
     def _order(self, request: LaunchRequest, now: datetime) -> LaunchOrder:

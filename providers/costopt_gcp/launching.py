@@ -71,7 +71,7 @@ class Launcher:
         self._reservations = reservations
         self._notice_s = notice_s
         backoff = Backoff(kind=str, size=attrgetter("nodes"))
-        self._once = LaunchOnce(self._launched, self._start, backoff)
+        self._once = LaunchOnce(self._launched, self._order, self._start, backoff)
         self._failed: Counter[str] = Counter()
 
     def launch(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
@@ -136,15 +136,14 @@ class Launcher:
         ]
         return self._book.see(nodes, now)
 
-    def _start(self, request: LaunchRequest, now: datetime) -> None:
+    def _start(self, order: LaunchOrder, now: datetime) -> None:
         """Close together where that is wanted and can be had."""
-        order = self._order(request, now)
         try:
             self._run(order)
         except NoCapacityError as error:
-            if order.placement is None or not self._placement.dispensable(request, error):
+            if order.placement is None or not self._placement.dispensable(order.request, error):
                 raise
-            self._run(self._order(request, now))
+            self._run(self._order(order.request, now))
 
     def _order(self, request: LaunchRequest, now: datetime) -> LaunchOrder:
         pool = request.pool
