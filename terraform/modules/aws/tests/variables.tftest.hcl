@@ -200,7 +200,7 @@ run "job_with_a_long_name" {
 
 run "more_jobs_than_policies_can_name" {
   command = plan
-  variables { jobs = { for number in range(31) : "j${number}" => { document = "name: j${number}" } } }
+  variables { jobs = { for number in range(18) : "j${number}" => { document = "name: j${number}" } } }
   expect_failures = [var.jobs]
 }
 
