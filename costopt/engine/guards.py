@@ -165,7 +165,7 @@ class Guards:
 
     def _job_month_refusal(self, job: Job, now: datetime) -> Refusal | None:
         most = job.budget.max_usd_per_month
-        if most is None or self._spending.month_usd_of([job.name], now) < most:
+        if most is None or self._spending.month_usd_of(frozenset([job.name]), now) < most:
             return None
         return Refusal(
             "job_max_usd_per_month", f"job {job.name} has spent its ${most:.2f} of {now:%B %Y}"

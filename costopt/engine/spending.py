@@ -34,6 +34,7 @@ class Spending:
         self._summaries: dict[str, JobSummary] = {}
         self._months: dict[str, int] = {}
         self._totals: dict[tuple[str, str | None], int] = {}
+        self._together: dict[frozenset[str], int] = {}
 
     def close(self, job: str, now: datetime) -> None:
         """Keep what a job has cost, before the journal forgets it."""
@@ -82,9 +83,12 @@ class Spending:
             self._totals["month", tenant] = total
         return total / MICROS
 
-    def month_usd_of(self, jobs: Iterable[str], now: datetime) -> float:
-        """What these jobs cost since the month began."""
-        return sum(self._month_micros(job, now) for job in jobs) / MICROS
+    def month_usd_of(self, jobs: frozenset[str], now: datetime) -> float:
+        """What these jobs cost since the month began; added up once, as each of them may ask."""
+        self._turn_to(now)
+        if jobs not in self._together:
+            self._together[jobs] = sum(self._month_micros(job, now) for job in jobs)
+        return self._together[jobs] / MICROS
 
     def _month_micros(self, job: str, now: datetime) -> int:
         self._turn_to(now)
@@ -110,6 +114,7 @@ class Spending:
             self._summaries.clear()
             self._months.clear()
             self._totals.clear()
+            self._together.clear()
 
 
 def month_of(now: datetime) -> datetime:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
@@ -18,6 +19,7 @@ from costopt.domain.fleet import EndCause
 from costopt.domain.job import Budget
 from costopt.domain.policy import Limits, Rule, Trigger
 from costopt.domain.view import Target
+from costopt.engine.spending import Spending
 from costopt.ledger.summary import JobState
 from tests.engine_fixtures import (
     BIG_SAFE,
@@ -96,6 +98,24 @@ def test_the_month_counts_from_its_first_day() -> None:
     assert not scene.events(GuardTripped)
     scene.finish()
     assert scene.summary().state is JobState.FINISHED
+
+
+def test_what_jobs_of_a_policy_cost_this_month_is_added_up_once_a_tick(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = _scene(Limits(max_usd_per_month=100.0))
+    scene.jobs = [task(name=name) for name in ("one", "two", "three")]
+    scene.restart()
+    looked: list[str] = []
+    cost = Spending._month_micros
+
+    def counted(spending: Spending, job: str, now: datetime) -> int:
+        looked.append(job)
+        return cost(spending, job, now)
+
+    monkeypatch.setattr(Spending, "_month_micros", counted)
+    scene.tick()
+    assert sorted(looked) == ["one", "three", "two"]
 
 
 @pytest.mark.parametrize(
