@@ -27,6 +27,7 @@ from costopt.agent.membership_letters import (
     encode,
 )
 from costopt.agent.membership_server import MembershipServer
+from costopt.checkpoint.near import handshake
 from costopt.checkpoint.near.frame import receive_frame, send_frame
 from costopt.checkpoint.near.gang_key import GangKey
 from costopt.checkpoint.near.handshake import ask
@@ -383,6 +384,23 @@ def test_who_knows_no_secret_at_all_learns_nothing(guarded: MembershipServer) ->
         assert "refused" in receive_frame(link)
         assert_shut(link)
     assert guarded.members == ()
+
+
+def drip(link: socket.socket) -> None:
+    for _ in range(100):
+        link.sendall(b"x")
+        time.sleep(0.05)
+
+
+def test_who_dawdles_over_its_letter_is_hung_up_on(
+    guarded: MembershipServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshake, "LETTER_S", 0.2)
+    with knock(guarded) as link:
+        receive_frame(link)
+        link.sendall(b"\0\0\1\0")
+        with pytest.raises(OSError, match=r".*"):
+            drip(link)
 
 
 def test_an_answer_that_was_overheard_opens_nothing(guarded: MembershipServer) -> None:

@@ -7,11 +7,17 @@ which every answer is signed. Nothing is encrypted.
 from __future__ import annotations
 
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from costopt.checkpoint.near.frame import receive_frame, send_frame
 from costopt.checkpoint.near.gang_key import GangKey, fresh_nonce
+
+LETTER_S = 10.0
+"""For all of a request, so that strangers who send it byte by byte keep nobody waiting for long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +43,8 @@ def admit(link: socket.socket, key: GangKey | None) -> Caller | None:
     """
     nonce = fresh_nonce()
     send_frame(link, {"nonce": nonce})
-    letter = receive_frame(link)
+    with _hung_up_after(LETTER_S, link):
+        letter = receive_frame(link)
     if key is None or _is_later(letter, key):
         send_frame(link, {"later": True})
         return None
@@ -65,6 +72,23 @@ def answer_to(nonce: str, link: socket.socket, key: GangKey) -> dict[str, Any] |
     if "refused" in letter:
         raise ValueError(str(letter["refused"]))
     return key.opened(nonce, letter)
+
+
+@contextmanager
+def _hung_up_after(seconds: float, link: socket.socket) -> Iterator[None]:
+    """A socket's timeout is for each piece that comes, not for the whole."""
+
+    def hang_up() -> None:
+        with suppress(OSError):
+            link.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, hang_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _is_later(letter: dict[str, Any], key: GangKey) -> bool:
