@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
-from types import NoneType, UnionType
+from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+Check = Callable[[Any], bool]
 
 
 def read_letter(kind: Callable[..., T], fields: dict[str, Any] | None) -> T | None:
@@ -18,8 +19,8 @@ def read_letter(kind: Callable[..., T], fields: dict[str, Any] | None) -> T | No
     """
     if fields is None:
         return None
-    hints = _hints(kind)
-    if not all(name in hints and _fits(hints[name], value) for name, value in fields.items()):
+    checks = _checks(kind)
+    if not all(name in checks and checks[name](value) for name, value in fields.items()):
         return None
     try:
         return kind(**fields)
@@ -28,24 +29,32 @@ def read_letter(kind: Callable[..., T], fields: dict[str, Any] | None) -> T | No
 
 
 @cache
-def _hints(kind: Callable[..., Any]) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _checks(kind: Callable[..., Any]) -> dict[str, Check]:
+    return {name: _check(hint) for name, hint in get_type_hints(kind).items()}
 
 
-def _fits(hint: Any, value: Any) -> bool:
-    if isinstance(hint, UnionType):
-        return any(_fits(option, value) for option in get_args(hint))
-    if get_origin(hint) is tuple:
-        return isinstance(value, (list, tuple)) and _fit(get_args(hint), value)
-    if hint is NoneType:
-        return value is None
-    if hint in (int, float):
-        number = isinstance(value, (int, hint)) and not isinstance(value, bool)
-        return number and -math.inf < value < math.inf
-    return isinstance(value, hint)
+def _check(hint: Any) -> Check:
+    options = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    arrays = [_array(get_args(option)) for option in options if get_origin(option) is tuple]
+    kinds = {option for option in options if get_origin(option) is None}
+    if float in kinds:
+        kinds.add(int)
+
+    def fits(value: Any) -> bool:
+        if type(value) in kinds:
+            return type(value) is not float or math.isfinite(value)
+        return any(array(value) for array in arrays)
+
+    return fits
 
 
-def _fit(hints: tuple[Any, ...], values: list[Any] | tuple[Any, ...]) -> bool:
-    if hints[-1] is Ellipsis:
-        return all(_fits(hints[0], value) for value in values)
-    return len(hints) == len(values) and all(map(_fits, hints, values))
+def _array(items: tuple[Any, ...]) -> Check:
+    if items[-1] is Ellipsis:
+        each = _check(items[0])
+        return lambda value: isinstance(value, (list, tuple)) and all(map(each, value))
+    checks = tuple(map(_check, items))
+    return lambda value: (
+        isinstance(value, (list, tuple))
+        and len(value) == len(checks)
+        and all(check(item) for check, item in zip(checks, value, strict=True))
+    )
