@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from costopt.agent.membership import Membership
 from costopt.agent.membership_address import MembershipAddress
 from costopt.agent.membership_server import MembershipServer
 from costopt.agent.peers import Peers
+from costopt.domain.errors import StoreError
 
 SILENT_S = 3.0
 TAKEN_OVER_S = 10.0
@@ -69,7 +71,9 @@ class MembershipHost:
             return place.node_id == self.node_id
         return bool(heard) and heard[0] == self.node_id
 
-    def _serve(self, gang: Gang, place: MembershipPlace | None) -> MembershipPlace:
+    def _serve(self, gang: Gang, place: MembershipPlace | None) -> MembershipPlace | None:
+        """None where this node cannot: its trainers end for that and say so, as it goes on to be
+        heard of."""
         if self._server is not None:
             self._server.key = gang.key
             if place is not None and place.node_id == self.node_id:
@@ -78,7 +82,12 @@ class MembershipHost:
             started = Membership(generation=gang.generation * STEPS_PER_GANG)
             if place is not None:
                 started.settle_s = TAKEN_OVER_S
-            self._server = MembershipServer(started, host=self.host, key=gang.key).start()
+            try:
+                server = MembershipServer(started, host=self.host, key=gang.key)
+            except StoreError as error:
+                print(error, file=sys.stderr, flush=True)  # noqa: T201
+                return None
+            self._server = server.start()
         mine = MembershipPlace(self.node_id, self._server.address)
         self.mailbox.post_membership(mine)
         return mine

@@ -140,6 +140,15 @@ def test_a_node_trains_though_it_does_not_know_the_address_that_reaches_it(make:
     node.ends_as(NodeActivity.FINISHED)
 
 
+def test_a_node_that_cannot_serve_its_membership_is_heard_of_all_the_same(
+    make: Make, capfd: pytest.CaptureFixture[str]
+) -> None:
+    node = make(host="203.0.113.7")
+    node.run("import time; time.sleep(60)", elastic=True, secret="s")
+    node.until(lambda: node.state() is NodeActivity.STARTING)
+    assert "cannot serve a membership at 203.0.113.7" in capfd.readouterr().err
+
+
 def test_its_children_hear_the_signal_too(node: Node) -> None:
     node.run(
         f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {OWN!r}]); "
