@@ -48,7 +48,8 @@ def _health(reach: Reach) -> tuple[Operation, ...]:
         ),
         Operation(
             "health", "GET", "/v1/health", Scope.READ, "How the daemon is, with its problems.",
-            Health, lambda _: service.health(), by_tenants=True,
+            Health, lambda call: service.health(of_all=call.caller.tenant is None),
+            by_tenants=True,
         ),
     )  # fmt: skip
 

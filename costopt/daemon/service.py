@@ -234,15 +234,16 @@ class Service:
         """What a person should hear of, with a number above ``after``, oldest first."""
         return self._board.alerts(after)
 
-    def health(self) -> Health:
-        """Whether the loop goes on, and whether it can do its work."""
+    def health(self, *, of_all: bool = True) -> Health:
+        """Whether the loop goes on, and whether it can do its work; why a tick failed, which may
+        name any job, only where it is ``of_all``."""
         age_s = self._board.tick_age_s
         interval_s = self._settings.tick_s / getattr(self._clock, "speed", 1.0)
         most_s = FIRST_TICK_S + SILENT_TICKS * interval_s
         alive = age_s is not None and age_s <= most_s
         problems = [] if alive else ["no tick has ended well for a while"]
         if self._board.tick_failure:
-            problems.append(self._board.tick_failure)
+            problems.append(self._board.tick_failure if of_all else "the last tick failed")
         silent = self._board.snapshot.silent
         problems += [f"{name} does not answer: {why}" for name, why in silent.items()]
         if not self._board.leads:

@@ -187,6 +187,7 @@ def test_whatever_changes_something_needs_more_than_read(daemon: Served) -> None
 def test_a_token_of_another_tenant_sees_and_changes_nothing_of_a_job(daemon: Served) -> None:
     """``fill`` gave job one, of tenant default, a node, a decision, a log, a proposal, an alert."""
     daemon.submit("mine", tenant="blue")
+    daemon.board.tick_failure = "an event of job one cannot be read"
     before = daemon.changes()
     token = daemon.token(Scope.SUBMIT, tenant="blue")
     for operation in operations(daemon):
