@@ -132,7 +132,7 @@ def job_policy(store: str | None, job: str) -> Mapping[str, object]:
     bucket = _bucket(store)
     return _document(
         _find(bucket),
-        _list(bucket, own),
+        _list(bucket, [f"{folder}/*" for folder in own]),
         _allow("UseStore", OBJECTS, [f"{bucket}/{folder}/*" for folder in own]),
         _allow("FetchCode", ["s3:GetObject"], [f"{bucket}/{_within(store)}{PAYLOADS}/{job}/*"]),
     )
@@ -153,7 +153,7 @@ def _store_statements(store: str | None) -> list[Statement]:
     bucket, within = _bucket(store), _within(store)
     return [
         _find(bucket),
-        _list(bucket, [within.rstrip("/")] if within else []),
+        _list(bucket, [within.rstrip("/"), f"{within}*"] if within else []),
         _allow("UseStore", OBJECTS, [f"{bucket}/{within}*"]),
     ]
 
@@ -162,9 +162,9 @@ def _find(bucket: str) -> Statement:
     return _allow("FindBucket", ["s3:GetBucketLocation", "s3:GetBucketVersioning"], [bucket])
 
 
-def _list(bucket: str, folders: Sequence[str]) -> Statement:
-    """Of these folders; of the whole bucket where there are none."""
-    prefixes = [prefix for folder in folders for prefix in (folder, f"{folder}/*")]
+def _list(bucket: str, prefixes: Sequence[str]) -> Statement:
+    """Of these prefixes; of the whole bucket where there are none. One without a slash at its end
+    lists what else begins with it, too."""
     condition = {"StringLike": {"s3:prefix": prefixes}} if prefixes else None
     return _allow("ListStore", ["s3:ListBucket"], [bucket], condition)
 

@@ -99,7 +99,14 @@ def test_what_a_job_with_its_own_role_keeps_is_closed_to_the_others() -> None:
 
 @pytest.mark.parametrize(
     ("prefix", "may"),
-    [("team/a/jobs/a/nodes/", True), ("team/a/jobs/b/", False), ("team/a/", False), ("", False)],
+    [
+        ("team/a/jobs/a/nodes/", True),
+        ("team/a/jobs/a/", True),
+        ("team/a/jobs/a", False),  # lists the job ab as well
+        ("team/a/jobs/b/", False),
+        ("team/a/", False),
+        ("", False),
+    ],
 )
 def test_nodes_of_a_job_list_no_other_job(prefix: str, may: bool) -> None:
     context = {"s3:prefix": prefix} if prefix else {}

@@ -71,7 +71,7 @@ locals {
           Effect    = "Allow"
           Action    = ["s3:ListBucket"]
           Resource  = [aws_s3_bucket.store.arn]
-          Condition = { StringLike = { "s3:prefix" = flatten([for folder in folders : [folder, "${folder}/*"]]) } }
+          Condition = { StringLike = { "s3:prefix" = [for folder in folders : "${folder}/*"] } }
         },
         {
           Sid      = "UseStore"
