@@ -86,7 +86,7 @@ class Launcher:
         """``nodes`` are all that live, ``bounds`` by job; only in pools that have a price there
         anything is launched. Nothing more is announced for a pool that has refused."""
         left, done = deque(launches), Launched()
-        tally = self._guards.tally(nodes, now) if left else Tally()
+        tally = self._guards.tally((*nodes, *self._coming(nodes, now)), now) if left else Tally()
         while left and not self.is_late(now):
             intents = self._announce(left, done, tally, bounds, now)
             answers = self._ask(intents, bounds, now)
@@ -193,14 +193,25 @@ class Launcher:
         )
         self._journal.write(intent)
         expected.add(launch.job, Held(launched=launch.nodes))
-        self._guards.quotas.take(expected, _planned(intent, launch.pool, usd, now))
+        self._guards.quotas.take(expected, _planned(intent))
         return intent
 
     def _count(self, intent: LaunchIntended, answer: Answer, tally: Tally) -> None:
-        """What has become of a launch."""
-        if intent.key in self._journal.records[intent.job].launches:
+        """What has become of a launch, or may have."""
+        record = self._journal.records[intent.job]
+        if intent.key in record.launches:
             tally.add(intent.job, Held(launched=intent.nodes))
-        self._guards.quotas.take(tally, answer or ())
+        unknown = not answer and intent.key in record.intents
+        self._guards.quotas.take(tally, _planned(intent) if unknown else answer or ())
+
+    def _coming(self, nodes: Sequence[Node], now: datetime) -> Iterator[Node]:
+        """What launches of this tick may have brought whose answers were lost: the next listing
+        tells."""
+        seen = {node.key for node in nodes}
+        for record in self._journal.records.values():
+            for intent in record.intents.values():
+                if intent.at == now and intent.key not in seen:
+                    yield from _planned(intent)
 
     def _ask(
         self, intents: Sequence[LaunchIntended], bounds: Mapping[str, Bounds], now: datetime
@@ -266,16 +277,16 @@ class Launcher:
         return None
 
 
-def _planned(intent: LaunchIntended, pool: Pool, usd: float, now: datetime) -> Iterator[Node]:
+def _planned(intent: LaunchIntended) -> Iterator[Node]:
     """The nodes that the launch is to bring."""
     for number in range(intent.nodes):
         yield Node(
             node_id=f"{intent.key}/{number}",
             owner="",
             job=intent.job,
-            pool=pool,
+            pool=Pool.parse(intent.pool),
             key=intent.key,
             state=NodeState.PENDING,
-            launched_at=now,
-            usd_per_hour=usd,
+            launched_at=intent.at,
+            usd_per_hour=intent.planned_micros_per_hour / MICROS,
         )

@@ -7,6 +7,7 @@ from datetime import datetime
 
 import pytest
 
+from costopt.domain.errors import ProviderUnavailableError
 from costopt.domain.events import (
     DrainIntended,
     Event,
@@ -14,7 +15,7 @@ from costopt.domain.events import (
     LaunchFailed,
     LaunchIntended,
 )
-from costopt.domain.fleet import Action, Node
+from costopt.domain.fleet import Action, LaunchRequest, Node
 from costopt.domain.policy import Limits
 from costopt.domain.view import Target
 from costopt.engine import launcher
@@ -100,6 +101,36 @@ def test_what_a_refused_launch_leaves_room_for_is_launched() -> None:
     scene.tick()
     assert len(scene.living("two")) == 1
     assert scene.events(GuardTripped, "two") == []
+
+
+def test_what_a_lost_answer_may_have_brought_is_counted_in_until_the_next_listing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = _scene(limits=Limits(max_nodes=1))
+    launch = scene.cloud.launch
+
+    def lose(request: LaunchRequest) -> tuple[Node, ...]:
+        launch(request)
+        raise ProviderUnavailableError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(launcher, "TOGETHER", 1)
+        patch.setattr(scene.cloud, "launch", lose)
+        scene.tick()
+    assert sum(len(scene.living(name)) for name in NAMES) == 1
+    scene.tick()
+    assert [len(scene.living(name)) for name in NAMES] == [1, 0, 0]
+
+
+def test_a_launch_that_never_arrived_takes_no_room_for_long() -> None:
+    scene = _scene(limits=Limits(max_nodes=1))
+    scene.engine.stop("not now", "three")
+    scene.cloud.silent = {"launch"}
+    scene.tick()
+    scene.engine.stop("nor this", "one")
+    scene.cloud.silent = set()
+    scene.go(120)
+    assert [len(scene.living(name)) for name in NAMES] == [0, 1, 0]
 
 
 def test_a_halt_stops_launches_that_were_announced() -> None:
