@@ -132,7 +132,7 @@ speed_option = click.option(
     "--speed",
     type=click.FloatRange(min=0.001),
     default=1.0,
-    help="Seconds of market time that pass in one second.",
+    help="Seconds of market time that pass in one second; what once began keeps its speed.",
 )
 tick_option = click.option(
     "--tick",

@@ -12,7 +12,7 @@ from types import FrameType
 from costopt.daemon.account_site import account_site
 from costopt.daemon.backups import Backups
 from costopt.daemon.daemon import Daemon
-from costopt.daemon.listening import listening
+from costopt.daemon.listening import bound, listening
 from costopt.daemon.settings import Settings
 from costopt.daemon.simulated_site import process_site
 from costopt.daemon.site import Site
@@ -22,7 +22,7 @@ from costopt.domain.errors import SpecError, StoreError
 from costopt.ledger.stored import open_stored_ledger
 from costopt.registry.registry import REGISTRY, open_registry
 from costopt.session.account_cloud import AccountCloud
-from costopt.session.cloud import Cloud
+from costopt.session.cloud import Cloud, PacedClock
 from costopt.session.live import LEDGER
 from costopt.session.simulated_cloud import SimulatedCloud
 from costopt.session.state_lock import used_by_daemon
@@ -48,14 +48,14 @@ def serve(
         held.enter_context(_signals(ended))
         _make(settings.state_dir)
         held.enter_context(used_by_daemon(settings.state_dir))
+        listeners = held.enter_context(bound(settings))
         database = settings.database
         if database is None:
             Backups(settings.state_dir, settings.backups).check()
         registry = held.enter_context(open_registry(database or settings.state_dir / REGISTRY))
         ledger = held.enter_context(open_stored_ledger(database or settings.state_dir / LEDGER))
-        daemon = Daemon(
-            site_of(cloud, settings.state_dir), registry, ledger, account, settings, say
-        )
+        site = site_of(cloud, settings.state_dir)
+        daemon = Daemon(site, registry, ledger, account, settings, say)
         held.callback(daemon.close)
         known = max(ledger.last_seqs().values(), default=0)
         held.enter_context(telling(daemon.service, known, voice))
@@ -64,9 +64,13 @@ def serve(
         held.callback(schedule.stop)
         held.callback(daemon.end_tasks)
         places = held.enter_context(
-            listening(daemon.service, registry.tokens, settings, voice.webhooks)
+            listening(
+                listeners, daemon.service, registry.tokens, settings.state_dir, voice.webhooks
+            )
         )
         say(f"costopt daemon: mode {daemon.service.mode().value}, state in {settings.state_dir}")
+        if site.simulated:
+            say(f"costopt daemon: {_market_time(site.clock)}")
         for place in places:
             say(f"costopt daemon: answers at {place}")
         while not ended.wait(POLL_S):
@@ -85,6 +89,12 @@ def site_of(cloud: Cloud, state_dir: Path) -> Site:
         case AccountCloud():
             return account_site(cloud)
     raise SpecError(f"the daemon cannot run on {type(cloud).__name__}")
+
+
+def _market_time(clock: PacedClock) -> str:
+    """It may run otherwise than --speed says: a state directory keeps what it began with."""
+    at, speed = clock.now(), clock.speed
+    return f"the market is at {at:%Y-%m-%d %H:%MZ}, {speed:g} times as fast as the wall"
 
 
 def job_store_url(settings: Settings) -> str:

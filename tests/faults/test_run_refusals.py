@@ -100,6 +100,14 @@ def test_a_daemon_where_a_run_uses_the_state_directory(tmp_path: Path) -> None:
     assert "error: a costopt run uses the state directory" in done.stderr
 
 
+def test_a_daemon_that_cannot_listen_begins_nothing(tmp_path: Path) -> None:
+    place = Place(tmp_path).write()
+    asked = ["daemon", "--market", str(tmp_path / "market.parquet"), "--listen", "nowhere"]
+    refused = CliRunner().invoke(cli, [*asked, "--state-dir", str(place.state)])
+    assert (refused.exit_code, "is no place to listen at" in refused.stderr) == (2, True)
+    assert {path.suffix for path in place.state.iterdir()} == {".lock"}
+
+
 def test_a_job_that_is_finished(tmp_path: Path) -> None:
     place = Place(tmp_path, steps=2).write(CALM)
     first = place.finish()

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import pytest
 
-from costopt.daemon.listening import listening
+from costopt.daemon.listening import bound, listening
 from costopt.daemon.pages import story
 from costopt.daemon.pages.entry import own_path
 from costopt.daemon.pages.frame import PLACES
@@ -386,7 +386,10 @@ def test_guards_tell_mode_limits_and_what_people_said(daemon: Shown, cookie: str
 def test_a_running_daemon_serves_its_pages(tmp_path: Path) -> None:
     with shown(tmp_path) as daemon:
         settings = Settings(tmp_path, listen="127.0.0.1:0")
-        with listening(daemon.service, daemon.tokens, settings) as (local, url):
+        with (
+            bound(settings) as listeners,
+            listening(listeners, daemon.service, daemon.tokens, tmp_path) as (local, url),
+        ):
             assert get(replace(daemon, url=url), "/jobs").status == 303
             connection = http.client.HTTPConnection("localhost")
             connection.sock = socket.socket(socket.AF_UNIX)
