@@ -39,8 +39,8 @@ class Doctor:
         return {
             "daemon": daemon_policy(owner, store, nodes.profiles),
             "node": node_policy(store, nodes.job_profiles),
-            **{f"node-{job}": job_policy(store, job) for job in nodes.job_profiles},
             "node-trust": NODE_TRUST,
+            **{f"job-{job}": job_policy(store, job) for job in nodes.job_profiles},
         }
 
     def checks(self, owner: str, store: str | None, now: datetime) -> Iterator[Check]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from costopt.domain.errors import ProviderUnavailableError
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import asking
 
@@ -55,5 +56,7 @@ class WebApi:
             )
             if answer.status_code >= 400:
                 raise from_http_response(answer)
-            told: Mapping[str, Any] = answer.json()
+            told = answer.json()
+        if not isinstance(told, dict):
+            raise ProviderUnavailableError(f"{about}: {root}{path} answered what is no object")
         return told

@@ -27,7 +27,7 @@ class Call:
 class Reply:
     """What goes back over the wire."""
 
-    content: Mapping[str, Any] = field(default_factory=dict)
+    content: object = field(default_factory=dict)
     status: int = 200
 
     @property

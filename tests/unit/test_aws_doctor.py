@@ -29,11 +29,14 @@ class Account:
         self.cloud = cloud
         self.clients = clients
 
-    def look(self, store: str | None = STORE, **options: object) -> dict[str, Check]:
+    def doctor(self, **options: object) -> AccountDoctor:
         given = AwsOptions.parse({"regions": [REGION], "image": PARAMETER, **options})
         provider = AwsProvider(WallClock(), given, self.clients)
         assert isinstance(provider, AccountDoctor)
-        return {check.name: check for check in provider.checks("me", store)}
+        return provider
+
+    def look(self, store: str | None = STORE, **options: object) -> dict[str, Check]:
+        return {check.name: check for check in self.doctor(**options).checks("me", store)}
 
 
 @pytest.fixture
@@ -104,6 +107,12 @@ def test_what_is_missing_is_named_with_its_remedy(fit: Account) -> None:
 
 def test_each_job_s_own_role_is_looked_for(fit: Account) -> None:
     assert broken(fit.look(job_profiles={"a": "costopt-node-a"})) == ["node role costopt-node-a"]
+
+
+def test_each_job_s_own_policy_is_printed(fit: Account) -> None:
+    doctor = fit.doctor(job_profiles={"trust": "costopt-trust"})
+    printed = doctor.access_policies("me", STORE)
+    assert set(printed) == {"daemon", "node", "node-trust", "job-trust"}
 
 
 def test_a_store_far_from_nodes_and_one_of_versions_are_pointed_out(fit: Account) -> None:

@@ -14,6 +14,7 @@ from costopt_gcp.shape import Shape
 from costopt_gcp.sku_prices import node_usd_per_hour
 from costopt_gcp.skus import Skus, part_of, read_skus
 from tests.gcp.account import ELSEWHERE, REGION, SPOT, NewAccount
+from tests.gcp.answer import Reply
 from tests.gcp.faults import fail, refuse, unauthorized
 
 ON_DEMAND = SPOT.on(CapacityType.ON_DEMAND)
@@ -64,6 +65,13 @@ def test_a_part_without_a_price_leaves_the_whole_unknown(project: NewAccount, pa
     fallback = price(project)
     assert fallback is not None
     assert fallback.source == "a list"
+
+
+def test_a_list_that_is_none_is_an_answer_that_fails(project: NewAccount) -> None:
+    project.cloud.faults.on("skus.list", lambda *_: Reply(["no object"]), times=None)
+    found = price(project)
+    assert found is not None
+    assert found.source == "a list"
 
 
 def test_the_list_is_asked_for_once_a_day_and_used_for_a_week(project: NewAccount) -> None:
