@@ -17,6 +17,7 @@ from costopt.domain.events import (
 from costopt.domain.fleet import EndCause, Node, NodeState
 from costopt.domain.forgetful import Forgetful
 from costopt.domain.market import Interruption, Pool
+from costopt.domain.move import region_of
 from costopt.domain.partial import PartlySilent
 from costopt.domain.ports import Provider
 from costopt.engine.gate import Gate
@@ -61,6 +62,7 @@ class Fleet:
         that is not listed yet is there all the same.
         """
         living: list[Node] = []
+        unheard: set[str] = set()
         for provider in self._world.providers:
             if isinstance(provider, Forgetful):
                 provider.remind(self._known(provider))
@@ -69,17 +71,19 @@ class Fleet:
                 notices = provider.notices(self._settings.owner)
             except ProviderError as error:
                 living += self._known(provider)
+                unheard.update(provider.names)
                 self._silence.goes_on(provider, "nodes", error, now)
                 continue
             self._silence.ended(provider, "nodes")
             self._silence.of_parts(provider, now)
+            unheard |= _silent_regions(provider)
             living += self._take_in(provider, listed, now)
             self._note(notices, now)
             listed_ids = {n.node_id for n in listed}
             self._close_missing(provider, listed_ids, now)
             living += [n for n in self._known(provider) if n.node_id not in listed_ids]
         self._keep(n for n in living if n.job in self._journal.records)
-        self._give_up_lost_launches(now)
+        self._give_up_lost_launches(unheard, now)
 
     def _keep(self, nodes: Iterable[Node]) -> None:
         self._nodes = tuple(nodes)
@@ -143,14 +147,14 @@ class Fleet:
         Of a region that does not answer nothing is known. Until the provider tells more, a lost
         node counts as running until now: never too little is reckoned.
         """
-        silent = provider.silent_regions() if isinstance(provider, PartlySilent) else ()
+        silent = _silent_regions(provider)
         for record in self._journal.records.values():
             for node_id, event in list(record.live.items()):
                 pool = Pool.parse(event.pool)
                 age_s = (now - event.launched_at).total_seconds()
                 if node_id in listed or pool.provider not in provider.names:
                     continue
-                if pool.region in silent:
+                if region_of(pool) in silent:
                     continue
                 if age_s >= self._settings.grace_s:
                     self._journal.write(
@@ -164,9 +168,13 @@ class Fleet:
                         )
                     )
 
-    def _give_up_lost_launches(self, now: datetime) -> None:
+    def _give_up_lost_launches(self, unheard: set[str], now: datetime) -> None:
+        """Not where a provider or a region does not say what there is: it may have the nodes."""
         for record in self._journal.records.values():
             for key, intent in list(record.intents.items()):
+                pool = Pool.parse(intent.pool)
+                if not unheard.isdisjoint({pool.provider, region_of(pool)}):
+                    continue
                 if (now - intent.at).total_seconds() >= self._settings.grace_s:
                     self._journal.write(
                         LaunchFailed(
@@ -199,6 +207,14 @@ class Fleet:
             launched_at=event.launched_at,
             usd_per_hour=event.micros_per_hour / 1_000_000,
         )
+
+
+def _silent_regions(provider: Provider) -> frozenset[str]:
+    """As "provider/region"."""
+    if not isinstance(provider, PartlySilent):
+        return frozenset()
+    regions = provider.silent_regions()
+    return frozenset(f"{name}/{region}" for name in provider.names for region in regions)
 
 
 def _tells_end(node: Node, record: JobRecord) -> bool:

@@ -103,7 +103,9 @@ class Gangs:
         some_members_gone = bool(record.members) and any(
             m not in record.live for m in record.members
         )
-        return some_members_gone and not record.intents
+        pools = {str(target.pool) for target in decision.targets}
+        comes = any(intent.pool in pools for intent in record.intents.values())
+        return some_members_gone and not comes
 
     def _is_new(self, gang: _Gang) -> bool:
         """Also where the members are the same, yet they stopped: a command that failed is tried

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from costopt.domain.errors import ProviderUnavailableError
 from costopt.domain.events import (
     InterruptionNoticed,
     LaunchFailed,
     NodeEnded,
     NodeLaunched,
 )
-from costopt.domain.fleet import EndCause, LaunchRequest
+from costopt.domain.fleet import EndCause, LaunchRequest, Node
 from costopt.domain.job import Job
 from costopt.ledger.memory import MemoryLedger
 from tests.engine_fixtures import SAFE, SPOT_A, SPOT_B, Scene, always, changing, task
@@ -82,6 +83,26 @@ def test_a_launch_that_is_never_answered_is_given_up_after_the_grace_time() -> N
     scene.go(360)
     (failed,) = scene.events(LaunchFailed)
     assert (failed.key, failed.error) == ("job-0001", "lost")
+
+
+def test_a_launch_is_not_given_up_while_nobody_says_what_it_brought(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(always(SPOT_A, 9, 2.0), jobs=[task()])
+    launch = scene.cloud.launch
+
+    def lose(request: LaunchRequest) -> tuple[Node, ...]:
+        launch(request)
+        raise ProviderUnavailableError("no answer")
+
+    monkeypatch.setattr(scene.cloud, "launch", lose)
+    scene.cloud.silent = {"nodes"}
+    scene.go(1800)
+    assert len(scene.living()) == 1
+    assert scene.events(LaunchFailed) == []
+    scene.cloud.silent = set()
+    scene.go(60)
+    assert [event.key for event in scene.events(NodeLaunched)] == ["job-0001"]
 
 
 def test_nodes_of_others_are_not_touched() -> None:
