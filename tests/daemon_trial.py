@@ -29,7 +29,7 @@ from costopt.domain.events import Event, LaunchIntended, NodeEnded, NodeLaunched
 from costopt.domain.fleet import Node
 from costopt.domain.history import PoolHistory
 from costopt.domain.job import Job
-from costopt.domain.ports import Runtime
+from costopt.domain.runtime import Runtime
 from costopt.domain.submission import JobIntent
 from costopt.engine.clock import VirtualClock
 from costopt.ledger.account import JobAccount

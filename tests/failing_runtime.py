@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from costopt.domain.job import GangState, Job, Progress
-from costopt.domain.ports import Runtime
+from costopt.domain.runtime import Runtime
 
 
 class FailingRuntime:

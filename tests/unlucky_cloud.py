@@ -11,7 +11,8 @@ from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
-from costopt.domain.ports import Machines, Runtime, SimulatedProvider, Strategy
+from costopt.domain.ports import Machines, SimulatedProvider, Strategy
+from costopt.domain.runtime import Runtime
 from costopt.engine.clock import VirtualClock
 from costopt.engine.loop import run
 from costopt.engine.settings import Settings, counted_key

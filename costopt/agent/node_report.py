@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from costopt.agent.heartbeat import Heartbeat
 from costopt.agent.meter.reading import NodeReading
-from costopt.domain.ports import NodeReport
+from costopt.domain.runtime import NodeReport
 
 
 @dataclass(frozen=True, slots=True)

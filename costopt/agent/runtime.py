@@ -15,15 +15,9 @@ from costopt.agent.mailbox import Mailbox
 from costopt.agent.node_report import TimeScale, node_report
 from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Job, Progress
-from costopt.domain.ports import (
-    CheckpointRecord,
-    Clock,
-    NodeReport,
-    ObjectStore,
-    PowerLimitRecord,
-    RefusedRecord,
-)
+from costopt.domain.ports import Clock, ObjectStore
 from costopt.domain.power import PowerCap
+from costopt.domain.runtime import CheckpointRecord, NodeReport, PowerLimitRecord, RefusedRecord
 
 RETRIES = 2
 SILENT_S = 5.0

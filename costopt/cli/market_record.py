@@ -14,7 +14,8 @@ import click
 from costopt.cli.options import words
 
 if TYPE_CHECKING:
-    from costopt.domain.ports import PriceSeries, PriceSource, Provider
+    from costopt.domain.ports import Provider
+    from costopt.domain.price_source import PriceSeries, PriceSource
     from costopt.engine.clock import WallClock
     from costopt.market.recorder import PartDone, Recording
 
@@ -41,7 +42,7 @@ def record(provider: str, regions: str | None, types: str, days: int, out: Path)
     record as it is, and market fill models the capacity that backtest needs.
     """
     from costopt.cli.failure import tell
-    from costopt.domain.ports import PriceSource
+    from costopt.domain.price_source import PriceSource
     from costopt.engine.clock import WallClock
     from costopt.market.recorder import record_prices
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from costopt.daemon.logs import Logs
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
-from costopt.domain.ports import Forecasts, Provider, Runtime
+from costopt.domain.ports import Forecasts, Provider
+from costopt.domain.runtime import Runtime
 from costopt.market.hazard import LearnedHazard
 from costopt.session.cloud import PacedClock
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,10 +12,10 @@ from costopt.domain.bill import NodeBill, ProviderCharge
 from costopt.domain.estimate import Estimate
 from costopt.domain.events import Event
 from costopt.domain.fleet import LaunchRequest, Node
-from costopt.domain.job import Job, Progress
 from costopt.domain.market import InstanceType, Interruption, Offer, Pool
-from costopt.domain.power import NodePower, PowerCap
+from costopt.domain.power import NodePower
 from costopt.domain.quota import Quota
+from costopt.domain.runtime import Runtime
 from costopt.domain.series import Series
 from costopt.domain.view import Desired, View
 
@@ -80,55 +80,6 @@ class Provider(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class PriceChange:
-    """From ``at`` on a node of ``pool`` costs ``usd_per_hour``; None where it is not known."""
-
-    pool: Pool
-    at: datetime
-    usd_per_hour: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class PriceSeries:
-    """The past prices of an instance type in all zones of a region: what is asked for at once."""
-
-    provider: str
-    region: str
-    instance_type: str
-
-
-@runtime_checkable
-class PriceSource(Protocol):
-    """A provider that tells what its spot prices were, which ``costopt market record`` writes down.
-
-    Every method may raise ``ProviderError``; calls may come from several threads at a time.
-    """
-
-    def price_series(
-        self, region: str, instance_types: Collection[str], now: datetime
-    ) -> tuple[PriceSeries, ...]:
-        """What can be asked for in a region, in a fixed order.
-
-        ``instance_types`` may hold wildcards ("p5*"); a type that the region does not sell is left
-        out. Raises BadRequestError for a region that does not exist.
-        """
-        ...
-
-    def price_changes(
-        self, series: PriceSeries, since: datetime, until: datetime
-    ) -> tuple[PriceChange, ...]:
-        """Changes of the spot price of every zone in [since, until), ascending for each pool.
-
-        The price in force at ``since``, where one is known, comes as a change at or before it.
-        """
-        ...
-
-    def list_price(self, series: PriceSeries, now: datetime) -> Estimate | None:
-        """What a node costs on demand, or None where it is not known."""
-        ...
-
-
 @runtime_checkable
 class QuotaSource(Protocol):
     """A provider that tells what the account may have at a time."""
@@ -161,122 +112,6 @@ class ChargeSource(Protocol):
 
         Raises ProviderError.
         """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointRecord:
-    """A durable checkpoint, as the training runtime reported it."""
-
-    units: float
-    uri: str
-    committed_at: datetime
-    size_bytes: int | None = None
-    save_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedRecord:
-    """A checkpoint that the training runtime found torn or corrupt and passed over."""
-
-    uri: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class PowerLimitRecord:
-    """What a node says of the power limit that it was asked to set.
-
-    ``cap_w`` is what each GPU is limited to on our behalf, None where that came to nothing or was
-    taken back; ``message`` says how. ``asked_w`` is what was asked for, None once it no more is.
-    """
-
-    node_id: str
-    asked_w: float | None
-    cap_w: float | None
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class NodeReport:
-    """What a node says of itself: totals from ``from_at`` to ``until_at``; unknown is None.
-
-    ``metered_wh`` is what the meters of ``parts`` ("gpu", "cpu") read, over ``gpus`` GPUs;
-    ``training_wh`` of it in the ``training_s`` for which the trainer trained. ``final`` says that
-    nothing trains there any more. ``guarantee`` is how exact its trainer's result is, "" where it
-    says nothing. ``warning`` is what the provider says short of a notice, or ""; ``strikes_at``
-    when the provider takes the node, None while the node has heard of no notice.
-    Seconds are the job's time; shares are 0–1.
-    """
-
-    node_id: str
-    from_at: datetime
-    until_at: datetime
-    metered_wh: float | None = None
-    parts: tuple[str, ...] = ()
-    gpus: int = 0
-    training_wh: float = 0.0
-    training_s: float = 0.0
-    final: bool = False
-    gpu_utilization: float | None = None
-    gpu_memory_share: float | None = None
-    step_s: float | None = None
-    data_wait_share: float | None = None
-    goodput: float | None = None
-    interval_s: float | None = None
-    interval_reason: str = ""
-    guarantee: str = ""
-    warning: str = ""
-    strikes_at: datetime | None = None
-
-
-class Runtime(Protocol):
-    """The training runtime on the nodes, as the controller reaches it."""
-
-    def form(
-        self,
-        job: Job,
-        generation: int,
-        nodes: tuple[Node, ...],
-        checkpoint_interval_s: float,
-        power_cap: PowerCap | None = None,
-    ) -> None:
-        """Tell these nodes to train together. The first node is rank 0. Idempotent.
-
-        Their GPUs are limited to ``power_cap`` before training begins, and no more once it ends.
-        """
-        ...
-
-    def cap_power(self, job: Job, power_cap: PowerCap | None) -> None:
-        """Limit the GPUs of the gang that trains to this from now on, or no more. Idempotent."""
-        ...
-
-    def power_limits(self, job: Job) -> tuple[PowerLimitRecord, ...]:
-        """What the gang's nodes say of their power limits; none where none was asked for."""
-        ...
-
-    def node_reports(self, job: Job) -> tuple[NodeReport, ...]:
-        """What the gang's nodes say of themselves, by rank; none where nothing is measured."""
-        ...
-
-    def progress(self, job: Job, now: datetime) -> Progress:
-        """How far the job is, from the newest reports; a job never heard of has done nothing."""
-        ...
-
-    def checkpoints(self, job: Job, after_units: float) -> tuple[CheckpointRecord, ...]:
-        """Durable checkpoints beyond ``after_units``, ascending."""
-        ...
-
-    def refused(self, job: Job) -> tuple[RefusedRecord, ...]:
-        """Every checkpoint that was ever refused, in a fixed order."""
-        ...
-
-    def drain(self, job: Job, node_ids: Iterable[str]) -> None:
-        """Ask these nodes to checkpoint and stop training. Idempotent."""
-        ...
-
-    def drained(self, job: Job) -> frozenset[str]:
-        """Nodes that have stopped training after a drain and may be released."""
         ...
 
 

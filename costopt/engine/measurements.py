@@ -17,8 +17,8 @@ from costopt.domain.events import (
 )
 from costopt.domain.job import Job
 from costopt.domain.market import Pool
-from costopt.domain.ports import NodeReport
 from costopt.domain.power import NodePower
+from costopt.domain.runtime import NodeReport
 from costopt.engine.journal import Journal
 from costopt.engine.world import World
 

@@ -8,8 +8,8 @@ from costopt.domain.events import NodeLaunched, PowerLimitReported
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job
 from costopt.domain.market import Pool
-from costopt.domain.ports import PowerLimitRecord
 from costopt.domain.power import PowerCap
+from costopt.domain.runtime import PowerLimitRecord
 from costopt.domain.view import Decision
 from costopt.engine.journal import Journal
 from costopt.engine.record import JobRecord

@@ -15,9 +15,9 @@ from costopt.domain.ports import (
     Machines,
     PowerModel,
     Provider,
-    Runtime,
 )
 from costopt.domain.power import NodePower
+from costopt.domain.runtime import Runtime
 from costopt.domain.transfer import TransferPrices
 
 

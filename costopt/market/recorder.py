@@ -20,7 +20,7 @@ from costopt.domain.errors import MarketError, ProviderError
 from costopt.domain.estimate import Estimate
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import CapacityType, Pool
-from costopt.domain.ports import PriceChange, PriceSeries, PriceSource
+from costopt.domain.price_source import PriceChange, PriceSeries, PriceSource
 from costopt.market.history_file import read_history, write_history
 from costopt.market.runs import UNLIMITED_NODES, states_of
 

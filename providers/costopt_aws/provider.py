@@ -12,7 +12,8 @@ from costopt.domain.estimate import Estimate
 from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.leftover import Leftover
 from costopt.domain.market import Interruption, Offer
-from costopt.domain.ports import Clock, PriceChange, PriceSeries
+from costopt.domain.ports import Clock
+from costopt.domain.price_source import PriceChange, PriceSeries
 from costopt.domain.quota import Quota
 from costopt_aws.billing import Billing
 from costopt_aws.bootstrap import AwsBootstrap

@@ -9,7 +9,7 @@ from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Estimate
 from costopt.domain.fan_out import fan_out
 from costopt.domain.market import CapacityType, Offer, Pool
-from costopt.domain.ports import PriceChange, PriceSeries
+from costopt.domain.price_source import PriceChange, PriceSeries
 from costopt.domain.quota import Quota
 from costopt_gcp.clients import Clients
 from costopt_gcp.machine_types import MachineTypes

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import cast
 
 from costopt.domain.errors import BadRequestError, CostoptError
-from costopt.domain.ports import Clock, Runtime
+from costopt.domain.ports import Clock
+from costopt.domain.runtime import Runtime
 from costopt_sim.fleet import SimFleet
 from costopt_sim.options import SimOptions
 from costopt_sim.process_host import ProcessHost

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.market import Interruption, Offer, Pool
-from costopt.domain.ports import Clock, Runtime
+from costopt.domain.ports import Clock
+from costopt.domain.runtime import Runtime
 from costopt_sim.cursor import PoolCursor
 from costopt_sim.fleet import SimFleet
 

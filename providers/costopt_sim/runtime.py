@@ -10,15 +10,9 @@ from costopt.domain.fleet import Node
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import InstanceType
 from costopt.domain.move import fetching, moves_of_start
-from costopt.domain.ports import (
-    CheckpointRecord,
-    Clock,
-    Machines,
-    NodeReport,
-    PowerLimitRecord,
-    RefusedRecord,
-)
+from costopt.domain.ports import Clock, Machines
 from costopt.domain.power import PowerCap
+from costopt.domain.runtime import CheckpointRecord, NodeReport, PowerLimitRecord, RefusedRecord
 from costopt.domain.transfer import TransferPrices
 from costopt_sim.cursor import DAWN
 from costopt_sim.fleet import SimFleet

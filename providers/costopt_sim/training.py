@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from costopt.domain.job import GangState, Job, Progress
-from costopt.domain.ports import CheckpointRecord
+from costopt.domain.runtime import CheckpointRecord
 from costopt_sim.cursor import NEVER
 from costopt_sim.fleet import SimFleet
 from costopt_sim.gang import Gang

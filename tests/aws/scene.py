@@ -11,14 +11,9 @@ from costopt.domain.events import Event
 from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.market import InstanceType, Pool
-from costopt.domain.ports import (
-    CheckpointRecord,
-    Ledger,
-    NodeReport,
-    PowerLimitRecord,
-    RefusedRecord,
-)
+from costopt.domain.ports import Ledger
 from costopt.domain.power import PowerCap
+from costopt.domain.runtime import CheckpointRecord, NodeReport, PowerLimitRecord, RefusedRecord
 from costopt.domain.view import Target
 from costopt.engine.settings import Settings, counted_key
 from costopt.engine.tick import Engine

@@ -13,7 +13,7 @@ import pytest
 from costopt.domain.bucket import InterruptionBucket
 from costopt.domain.history import PoolHistory
 from costopt.domain.market import CapacityType, Pool
-from costopt.domain.ports import PriceChange
+from costopt.domain.price_source import PriceChange
 from costopt.market.recorder import extended
 from costopt.market.wide_csv import import_wide_csv
 from costopt_aws.advisor import read_buckets

@@ -28,8 +28,8 @@ from costopt.domain.job import (
     WorkUnit,
 )
 from costopt.domain.market import Pool
-from costopt.domain.ports import PowerLimitRecord
 from costopt.domain.power import PowerCap
+from costopt.domain.runtime import PowerLimitRecord
 from costopt.store.folder import FileStore
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -10,7 +10,8 @@ from costopt.domain.errors import BadRequestError, ForbiddenError, ProviderUnava
 from costopt.domain.estimate import Basis
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.policy import Policy
-from costopt.domain.ports import PriceSeries, PriceSource, QuotaSource
+from costopt.domain.ports import QuotaSource
+from costopt.domain.price_source import PriceSeries, PriceSource
 from costopt.engine.clock import ScaledClock
 from costopt.market.hazard import LearnedHazard
 from costopt.market.screen import screen_offers

@@ -18,8 +18,8 @@ from costopt.domain.events import (
 )
 from costopt.domain.job import Job
 from costopt.domain.market import Pool
-from costopt.domain.ports import NodeReport
 from costopt.domain.power import NodePower, PowerCap
+from costopt.domain.runtime import NodeReport
 from costopt.domain.view import Target
 from tests import engine_fixtures
 from tests.engine_fixtures import HOUR_S, SPOT_A, Follow, Scene, always, task

@@ -12,8 +12,8 @@ from costopt.domain.events import GangFormed, GuardTripped, PowerLimitReported
 from costopt.domain.job import Job
 from costopt.domain.market import Pool
 from costopt.domain.policy import Limits
-from costopt.domain.ports import PowerLimitRecord
 from costopt.domain.power import NodePower, PowerCap
+from costopt.domain.runtime import PowerLimitRecord
 from costopt.domain.view import Target
 from tests import engine_fixtures
 from tests.engine_fixtures import HOUR_S, SPOT_A, Follow, Scene, always, rules, task

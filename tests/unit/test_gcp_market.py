@@ -9,7 +9,7 @@ import pytest
 from costopt.domain.errors import BadRequestError, ForbiddenError, ProviderError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import CapacityType, Offer, Pool
-from costopt.domain.ports import PriceSeries
+from costopt.domain.price_source import PriceSeries
 from costopt_gcp.capacity_history import PreemptionDay
 from costopt_gcp.hazard import hazard_from_shares
 from costopt_gcp.shape import Shape

@@ -15,7 +15,7 @@ from costopt.domain.errors import ForbiddenError, MarketError, ProviderUnavailab
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.history import MarketState
 from costopt.domain.market import CapacityType, Pool
-from costopt.domain.ports import PriceChange, PriceSeries
+from costopt.domain.price_source import PriceChange, PriceSeries
 from costopt.market.history_file import read_history
 from costopt.market.recorder import Recording, extended, parts_folder, record_prices
 from costopt.market.runs import UNLIMITED_NODES

@@ -13,8 +13,8 @@ from costopt.domain.errors import BadRequestError, CatalogError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.market import Pool
-from costopt.domain.ports import PowerLimitRecord
 from costopt.domain.power import PowerCap
+from costopt.domain.runtime import PowerLimitRecord
 from costopt.market.spot_traces import import_spot_trace
 from tests.market_fixtures import (
     ELSEWHERE,
