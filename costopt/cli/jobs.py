@@ -86,6 +86,7 @@ def _figures(answer: dict[str, Any]) -> list[Row]:
     summary, submission, decision = answer["summary"], answer["submission"], answer["decision"]
     told = {
         "State": summary["state"],
+        "Failed because": summary["failure"] or None,
         "Wanted": submission["intent"],
         "Held because": answer["held_because"] or None,
         "Tenant": submission["tenant"],

@@ -37,7 +37,7 @@ from costopt.domain.ports import Clock, Ledger, RecordedEvent
 from costopt.domain.registry import Registry
 from costopt.domain.submission import JobIntent, Submission
 from costopt.ledger.account import JobAccount
-from costopt.ledger.summary import JobSummary
+from costopt.ledger.summary import JobState, JobSummary
 
 SILENT_TICKS = 5.0
 """A daemon whose last good tick is older than so many intervals is not alive."""
@@ -101,16 +101,25 @@ class Service:
         return self._status(self._known(name))
 
     def pause(self, name: str, who: str) -> Submission:
-        """Checkpoint, give the nodes back, and keep the job for later. Raises SpecError."""
-        return self._registry.set_intent(name, JobIntent.PAUSED, who, self._clock.now())
+        """Checkpoint, give the nodes back, and keep the job for later.
+
+        Raises SpecError, also for a job that has finished.
+        """
+        return self._intend(name, JobIntent.PAUSED, who)
 
     def resume(self, name: str, who: str) -> Submission:
-        """Go on with a paused job, or one that a guard stopped. Raises SpecError."""
-        return self._registry.set_intent(name, JobIntent.RUN, who, self._clock.now())
+        """Go on with a paused job, or one that a guard stopped.
+
+        Raises SpecError, also for a job that has finished.
+        """
+        return self._intend(name, JobIntent.RUN, who)
 
     def cancel(self, name: str, who: str) -> Submission:
-        """Checkpoint, give the nodes back, and never run it again. Raises SpecError."""
-        return self._registry.set_intent(name, JobIntent.CANCELLED, who, self._clock.now())
+        """Checkpoint, give the nodes back, and never run it again.
+
+        Raises SpecError, also for a job that has finished.
+        """
+        return self._intend(name, JobIntent.CANCELLED, who)
 
     def reprioritize(self, name: str, priority: int, who: str) -> Submission:
         """Serve the job before or after others. Raises SpecError."""
@@ -276,6 +285,13 @@ class Service:
             task_runs=board.task_runs(),
             open_proposals=len(self.proposals([ProposalState.OPEN])),
         )
+
+    def _intend(self, name: str, intent: JobIntent, who: str) -> Submission:
+        if self.job(name).summary.state is JobState.FINISHED:
+            raise SpecError(
+                f"job {name!r} has finished", hint=f"costopt show {name} says what it came to"
+            )
+        return self._registry.set_intent(name, intent, who, self._clock.now())
 
     def _known(self, name: str) -> Submission:
         submission = self._registry.submission(name)

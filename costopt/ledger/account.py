@@ -170,6 +170,7 @@ class JobAccount:
             energy_basis=self._energy_basis(bill),
             measured_wh=bill.measured_uwh / 1e6,
             guarantee=self.measured.guarantee,
+            failure=self.failure or "",
             node_seconds=bill.node_ms / 1000,
             nodes_alive=len(self._alive),
             nodes_launched=len(self._nodes),

@@ -27,7 +27,7 @@ class JobSummary:
     None where the price of a move is unknown; ``usd_micros`` holds the others then. Energy is watt-
     hours at the data centre's meter: ``busy_wh`` while the gang trained, ``idle_wh`` else;
     ``measured_wh`` of it was measured on the nodes. ``guarantee`` is how exact the result is, as
-    the trainers told it, "" where they told nothing.
+    the trainers told it, "" where they told nothing; ``failure`` why the job failed, "" else.
     ``launches`` and ``failed_launches`` count launch requests, ``interruptions`` nodes that the
     provider took, ``pool_switches`` gangs that stood in other pools than the gang before.
     ``baseline_*`` is the whole job on the cheapest allowed on-demand pool, and savings compare what
@@ -75,6 +75,7 @@ class JobSummary:
     baseline_gco2e: float | None
     measured_wh: float = 0.0
     guarantee: str = ""
+    failure: str = ""
 
     @property
     def usd(self) -> float:

@@ -69,6 +69,17 @@ def test_a_paused_job_has_no_nodes_and_goes_on_when_it_is_resumed(scene: DaemonS
     assert scene.events(WorkLost) == []
 
 
+def test_a_job_that_has_finished_is_neither_paused_nor_cancelled(scene: DaemonScene) -> None:
+    scene.submit("one")
+    scene.go(300)
+    assert scene.job().summary.state is JobState.FINISHED
+    service = scene.daemon.service
+    for change in (service.pause, service.resume, service.cancel):
+        with pytest.raises(SpecError, match="job 'one' has finished"):
+            change("one", "me")
+    assert scene.job().submission.intent is JobIntent.RUN
+
+
 def test_a_cancelled_job_drains_and_never_runs_again(scene: DaemonScene) -> None:
     scene.submit("one")
     scene.go(60)
@@ -88,6 +99,7 @@ def test_a_job_that_failed_tries_again_when_it_is_resumed(scene: DaemonScene, mi
     scene.runtime.failing.add("one")
     scene.go(1)
     assert scene.job().summary.state is JobState.FAILED
+    assert scene.job().summary.failure
     assert scene.daemon.service.alerts()[-1].kind == "failed"
     scene.go(minutes)
     scene.runtime.failing.clear()
