@@ -14,10 +14,10 @@ from costopt.agent.status import (
     TrainerState,
     TrainerStatus,
 )
+from costopt.train.pace import Pace
 from costopt.train.time_use import TimeUse
 
 LEAST_INTERVAL_S = 0.2
-SPEED_WINDOW_S = 10.0
 CHECKPOINTS_KEPT = 64
 
 
@@ -29,7 +29,7 @@ class Reporter:
         self._path = path
         self._status = TrainerStatus(generation, TrainerState.STARTING, at=time.time())
         self._checkpoints: deque[SavedCheckpoint] = deque(maxlen=CHECKPOINTS_KEPT)
-        self._steps: deque[tuple[float, int]] = deque()
+        self._pace = Pace()
         self._written_at = 0.0
         self._trouble = ""
         self._time = TimeUse()
@@ -72,20 +72,19 @@ class Reporter:
     def went_back(self, step: int) -> None:
         """Training goes on after ``step`` steps, whatever was done beyond."""
         self._time.go_back(step)
+        self._pace.broke_off()
 
     def stepped(self, step: int) -> None:
         """``step`` steps are done."""
         now = time.monotonic()
         self._time.end_step(step, now)
-        self._steps.append((now, step))
-        while now - self._steps[0][0] > SPEED_WINDOW_S:
-            self._steps.popleft()
+        self._pace.stepped(now)
         if now - self._written_at >= LEAST_INTERVAL_S:
             self._tell(
                 state=TrainerState.TRAINING,
                 done_units=step * self.units_per_step,
                 units_per_s=self._speed(),
-                step_s=self._step_s(),
+                step_s=self._pace.step_s,
                 **self._shares(),
             )
 
@@ -130,15 +129,9 @@ class Reporter:
         units = checkpoint.units * self.units_per_step
         self._checkpoints.append(replace(checkpoint, units=units))
 
-    def _step_s(self) -> float | None:
-        (first_at, first), (last_at, last) = self._steps[0], self._steps[-1]
-        return (last_at - first_at) / (last - first) if last > first else None
-
     def _speed(self) -> float | None:
-        (first_at, first), (last_at, last) = self._steps[0], self._steps[-1]
-        if last_at <= first_at:
-            return None
-        return (last - first) * self.units_per_step / (last_at - first_at)
+        step_s = self._pace.step_s
+        return self.units_per_step / step_s if step_s else None
 
     def _tell(self, **changes: object) -> None:
         self._status = replace(
