@@ -41,6 +41,7 @@ class CheckpointPlace:
         self.store = store
         self.uri = uri.rstrip("/")
         self._folder = store.root if isinstance(store, FileStore) else None
+        self._numbers: dict[tuple[CheckpointName, str], float | None] = {}
 
     @classmethod
     def open(cls, uri: str) -> CheckpointPlace:
@@ -102,13 +103,18 @@ class CheckpointPlace:
         """The finite number in a label of a checkpoint; None where it has none, or is not valid.
 
         A store that refuses raises CheckpointError: what it holds may be the best there is.
+        Manifests never change, so each is read once.
         """
-        with refusing():
-            data = self.store.get(f"{name}/{MANIFEST}")
-        try:
-            return None if data is None else Manifest.decode(data).number(label)
-        except ValueError:
-            return None
+        if (name, label) not in self._numbers:
+            with refusing():
+                data = self.store.get(f"{name}/{MANIFEST}")
+            if data is None:
+                return None
+            try:
+                self._numbers[name, label] = Manifest.decode(data).number(label)
+            except ValueError:
+                return None
+        return self._numbers[name, label]
 
     def read(self, name: CheckpointName, part: Part) -> bytes:
         """The verified bytes of a part. Raises ValueError saying why they are not valid."""
