@@ -237,7 +237,7 @@ class Membership:
         return standing.step is not None and standing.generation >= self._trained
 
     def _most(self) -> int:
-        return min(member.hello.most for member in self._members.values())
+        return max(1, min(member.hello.most for member in self._members.values()))
 
     def _send(self, name: str, letter: ToTrainer) -> None:
         self.outbox.append((name, letter))

@@ -173,6 +173,13 @@ def test_who_leaves_by_agreement_disturbs_nobody() -> None:
     assert formed.aligned
 
 
+def test_a_trainer_that_says_none_may_train_ends_no_membership() -> None:
+    table = Table()
+    table.come("a", most=0, expected=1)
+    table.wait(1.0, "a")
+    assert table.formed().members == ("a",)
+
+
 def test_more_than_fit_are_spares_and_take_the_place_of_who_goes() -> None:
     table = Table()
     table.come("a", "b", "c", most=2, expected=3)
