@@ -142,6 +142,8 @@ class Agent:
             if attempt is not None and not attempt.hand_over():
                 return
             self._power.take_off()
+            if self._log is not None:
+                self._log.flush()
             attempt = self._attempt = self._attempt_for(gang)
         elif gang.generation == attempt.gang.generation:
             self._heed_power(attempt, gang)

@@ -73,7 +73,8 @@ def test_a_store_that_refuses_one_job(
         scene.go(25)
         assert scene.job("two").summary.state is JobState.FINISHED
         assert scene.daemon.board.tick_failure == ""
-    scene.daemon.service.resume("one", "me")
+    if call.startswith("drain"):
+        scene.daemon.service.resume("one", "me")
     scene.go(35)
     assert scene.job().summary.state is JobState.FINISHED
     assert scene.job().held_because == ""

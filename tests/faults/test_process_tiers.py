@@ -119,6 +119,12 @@ class Fleet:
         path = self.folder / f"{name}.step"
         return int((path.read_text().split() or ["0"])[0]) if path.exists() else 0
 
+    def trainer(self, name: str) -> int:
+        """Its process, which the file holds but for the moment in which it is written."""
+        path = self.folder / f"{name}.step"
+        self.until(lambda: len(path.read_text().split()) > 1, "the trainer's process")
+        return int(path.read_text().split()[1])
+
     def near_step(self, name: str) -> int:
         """The newest that the node's memory holds."""
         held = self.agents[name]._snapshots._tiers.memory.held()
@@ -162,7 +168,7 @@ def test_a_crash_a_short_notice_and_other_nodes(fleet: Fleet) -> None:
     fleet.until(lambda: fleet.near_step("n2") > durable + 5, "the peer has it too")
 
     near = fleet.near_step("n1")
-    os.kill(int((fleet.folder / "n1.step").read_text().split()[1]), signal.SIGKILL)
+    os.kill(fleet.trainer("n1"), signal.SIGKILL)
     fleet.until(lambda: fleet.beat("n1").state is NodeActivity.FAILED, "the trainer is gone")
     assert fleet.beat("n1").saved_units < near
     fleet.form(2, "n1", "n2")

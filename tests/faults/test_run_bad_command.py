@@ -18,7 +18,6 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for proce
     [
         (["sh", "-c", "echo no such corpus >&2; exit 1"], "", "exited with 1 on node sim-0001"),
         (["nosuchcommand"], "", "cannot run nosuchcommand: No such file or directory"),
-        (["true"], "workdir: nowhere\n", "cannot start in"),
     ],
 )
 def test_a_command_that_fails_is_named_with_its_node_and_log(
