@@ -95,7 +95,7 @@ class Served:
 
     def submit(self, name: str, tenant: str = "default") -> None:
         text = JOB.format(name=name) + f"tenant: {tenant}\n"
-        self.service.submit(text, workdir="/", who="test")
+        self.service.take(self.service.read(text, "cheapest", workdir="/", who="test"))
 
     def fill(self) -> None:
         """Two jobs, one of them with a node, a decision and a log; a proposal; an alert."""

@@ -104,7 +104,9 @@ class DaemonScene:
         """Hand jobs in."""
         for name in names:
             text = document(name, tenant, hours)
-            self.daemon.service.submit(text, POLICY, workdir=str(self.folder), who="me")
+            service = self.daemon.service
+            service.take(service.read(text, POLICY, workdir=str(self.folder), who="me"))
+            )
 
     def go(self, minutes: int) -> None:
         """Ticks for this long, with all that the schedule does between them."""

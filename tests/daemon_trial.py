@@ -172,7 +172,9 @@ class Trial:
         """The jobs' whole life."""
         for name, nodes in JOBS.items():
             text = job_document(name, nodes)
-            self.daemon.service.submit(text, POLICY, workdir=str(self.folder), who="me")
+            service = self.daemon.service
+            service.take(service.read(text, POLICY, workdir=str(self.folder), who="me"))
+            )
         for ticks in range(MOST_TICKS):
             if ticks in self.happenings:
                 self.happenings[ticks](self)

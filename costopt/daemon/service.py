@@ -61,15 +61,6 @@ class Service:
         self._account = account
         self._judge = Judge(board, account)
 
-    def submit(
-        self, job_document: str, policy_document: str = "cheapest", *, workdir: str, who: str,
-        priority: int = 0,
-    ) -> Submission:  # fmt: skip
-        """Read a job and take it in, whatever its verdict would be."""
-        return self.take(
-            self.read(job_document, policy_document, workdir=workdir, who=who, priority=priority)
-        )
-
     def take(self, submission: Submission) -> Submission:
         """Take a job in; the next tick begins it. Raises SpecError where the name is taken."""
         self._registry.submit(submission)
@@ -81,7 +72,7 @@ class Service:
         return self._judge.verdict(known.job, known.policy)
 
     def read(
-        self, job_document: str, policy_document: str, *, workdir: str, who: str, priority: int
+        self, job_document: str, policy_document: str, *, workdir: str, who: str, priority: int = 0
     ) -> Submission:
         """Check a job that is handed in.
 

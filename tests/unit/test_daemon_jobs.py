@@ -144,7 +144,9 @@ def test_what_cannot_be_read_is_refused(
     scene: DaemonScene, text: str, policy: str, said: str
 ) -> None:
     with pytest.raises(SpecError, match=said):
-        scene.daemon.service.submit(text, policy, workdir=str(scene.folder), who="me")
+        scene.daemon.service.take(
+            scene.daemon.service.read(text, policy, workdir=str(scene.folder), who="me")
+        )
     assert scene.daemon.service.jobs() == ()
 
 
@@ -224,7 +226,9 @@ def test_orphans_are_given_back_where_the_daemon_enforces(scene: DaemonScene) ->
 def test_a_guard_is_on_where_the_account_names_none(scene: DaemonScene) -> None:
     for number in range(4):
         text = document(f"job{number}", nodes=20)
-        scene.daemon.service.submit(text, POLICY, workdir=str(scene.folder), who="me")
+        scene.daemon.service.take(
+            scene.daemon.service.read(text, POLICY, workdir=str(scene.folder), who="me")
+        )
     scene.cloud.silent.add("launch")
     scene.go(3)
     held = [s.held_because for s in scene.daemon.service.jobs()]
