@@ -106,7 +106,6 @@ class DaemonScene:
             text = document(name, tenant, hours)
             service = self.daemon.service
             service.take(service.read(text, POLICY, workdir=str(self.folder), who="me"))
-            )
 
     def go(self, minutes: int) -> None:
         """Ticks for this long, with all that the schedule does between them."""

@@ -174,7 +174,6 @@ class Trial:
             text = job_document(name, nodes)
             service = self.daemon.service
             service.take(service.read(text, POLICY, workdir=str(self.folder), who="me"))
-            )
         for ticks in range(MOST_TICKS):
             if ticks in self.happenings:
                 self.happenings[ticks](self)
