@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.elastic_steps import LIMIT_S, Figure, NotRecoveredError, Pauses, StepFiles
-from benchmarks.elastic_trainers import TRIALS, environment
+from benchmarks.elastic_trainers import environment, trials
 from costopt.agent.gang import Gang
 from costopt.agent.mailbox import Mailbox
 from costopt.store.folder import FileStore
@@ -21,16 +21,7 @@ INTERVAL_S = 1.0
 
 def run(folder: Path) -> Iterator[Figure]:
     """Each trial begins with a job of its own."""
-    pauses = Pauses(f"costopt, agents of {SIZE} nodes")
-    for trial in range(TRIALS):
-        job = _Job(folder / str(trial))
-        try:
-            _trial(job, pauses)
-        except NotRecoveredError:
-            continue
-        finally:
-            job.close()
-    yield from pauses.figures()
+    return trials(f"costopt, agents of {SIZE} nodes", folder, _Job, _trial)
 
 
 def _trial(job: _Job, pauses: Pauses) -> None:

@@ -15,8 +15,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.elastic_steps import Figure, NotRecoveredError, Pauses, StepFiles
-from benchmarks.elastic_trainers import SETTLED_S, SIZE, TRIALS, environment
+from benchmarks.elastic_steps import Figure, Pauses, StepFiles
+from benchmarks.elastic_trainers import SETTLED_S, SIZE, environment, trials
 from costopt.agent.launcher import tied
 
 HOST = "127.0.0.1"
@@ -30,16 +30,7 @@ RENDEZVOUS = (
 
 def run(folder: Path) -> Iterator[Figure]:
     """Each trial begins with a job of its own."""
-    pauses = Pauses("torchrun + DDP, tuned")
-    for trial in range(TRIALS):
-        job = _Job(folder / str(trial))
-        try:
-            _trial(job, pauses)
-        except NotRecoveredError:
-            continue
-        finally:
-            job.close()
-    yield from pauses.figures()
+    return trials("torchrun + DDP, tuned", folder, _Job, _trial)
 
 
 def _trial(job: _Job, pauses: Pauses) -> None:

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, suppress
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from typing import Protocol, TypeVar
 
-from benchmarks.elastic_steps import NotRecoveredError, Pauses, StepFiles
+from benchmarks.elastic_steps import Figure, NotRecoveredError, Pauses, StepFiles
 
 SIZE = 3
 TRIALS = 3
@@ -60,6 +62,28 @@ class Trainers:
         for process in (*self.running, *self._waiting):
             process.kill()
             process.communicate()
+
+
+class Job(Protocol):
+    """Nodes that train one job."""
+
+    def close(self) -> None:
+        """End every node."""
+        ...
+
+
+J = TypeVar("J", bound=Job)
+
+
+def trials(
+    who: str, folder: Path, job_of: Callable[[Path], J], trial: Callable[[J, Pauses], None]
+) -> Iterator[Figure]:
+    """Each trial begins with a job of its own, in a folder of its own, and ends it."""
+    pauses = Pauses(who)
+    for number in range(TRIALS):
+        with closing(job_of(folder / str(number))) as job, suppress(NotRecoveredError):
+            trial(job, pauses)
+    yield from pauses.figures()
 
 
 def measure(trainers: Trainers, pauses: Pauses) -> None:
