@@ -1,0 +1,166 @@
+"""Nodes from the intent to launch them to the provider's last bill; what they say of themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from costopt.domain.events.event import Event
+from costopt.domain.fleet import EndCause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchIntended(Event):
+    """Written before the provider is called; ``key`` makes the call idempotent."""
+
+    key: str
+    pool: str
+    nodes: int
+    planned_micros_per_hour: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLaunched(Event):
+    """The provider confirms a node. It is billed from ``launched_at``."""
+
+    key: str
+    node_id: str
+    pool: str
+    launched_at: datetime
+    micros_per_hour: int
+    idle_w: float
+    busy_w: float
+    pue: float
+    gco2e_per_kwh: float | None
+    energy_basis: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchFailed(Event):
+    """The launch of ``key`` came to nothing; no node of it exists."""
+
+    key: str
+    pool: str
+    error: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceChanged(Event):
+    """From ``at`` on, every node of ``pool`` that runs for the job costs this much."""
+
+    pool: str
+    micros_per_hour: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerLimitReported(Event):
+    """What a node says of the power limit that its GPUs were asked to keep.
+
+    ``cap_w`` is the limit of each GPU in force from ``at`` on, None where there is none; ``busy_w``
+    what the whole node draws under it while it trains. ``message`` says how it came about. Where
+    ``asked_w`` was asked for and there is no limit, the node could not set it.
+    """
+
+    node_id: str
+    cap_w: float | None
+    busy_w: float
+    message: str
+    asked_w: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeMeasured(Event):
+    """What a node has measured of itself from ``from_at`` until ``until_at``; unknown is None.
+
+    A later event with the same ``from_at`` holds all that this one does. ``wh`` is what the node
+    drew at its plug: what the meters of ``parts`` ("gpu", "cpu") read, the other parts as modelled,
+    before PUE. ``busy_w`` is the mean at the plug while the trainer trained. ``gpu_utilization``,
+    ``gpu_memory_share``, ``data_wait_share`` and ``goodput`` are shares of 0–1, ``step_s`` the mean
+    time of a step in the job's time.
+    """
+
+    node_id: str
+    from_at: datetime
+    until_at: datetime
+    wh: float | None = None
+    parts: tuple[str, ...] = ()
+    busy_w: float | None = None
+    gpu_utilization: float | None = None
+    gpu_memory_share: float | None = None
+    step_s: float | None = None
+    data_wait_share: float | None = None
+    goodput: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptionExpected(Event):
+    """The provider says that the node is likely to be taken, short of announcing it.
+
+    ``message`` is "" once it says so no more.
+    """
+
+    node_id: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptionNoticed(Event):
+    """The provider announced that it takes the node."""
+
+    node_id: str
+    pool: str
+    strikes_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainIntended(Event):
+    """The node is asked to checkpoint; it is released when it has."""
+
+    node_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TerminateIntended(Event):
+    """Written before the provider is asked to release the node."""
+
+    node_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEnded(Event):
+    """The node is gone, and is billed until ``ended_at``.
+
+    Where the cause is "lost", ``ended_at`` is a guess: an end that the provider tells later follows
+    as another NodeEnded, which replaces this one.
+    """
+
+    node_id: str
+    pool: str
+    ended_at: datetime
+    cause: EndCause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReturned(Event):
+    """The provider lists a lost node again: it never ended, and is billed as if it had not."""
+
+    node_id: str
+    pool: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeBilled(Event):
+    """What the provider charges for a node that has ended; replaces what was reckoned so far.
+
+    ``prices`` are (from when, micro-dollars per hour), the first from the launch on. The node is
+    charged for ``least_s`` seconds at least, at the last price.
+    """
+
+    node_id: str
+    pool: str
+    prices: tuple[tuple[datetime, int], ...]
+    least_s: float
+    source: str

@@ -1,0 +1,58 @@
+"""Gangs, the work that they do, and the work that is lost with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from costopt.domain.events.event import Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangFormed(Event):
+    """These nodes train together under this generation number."""
+
+    generation: int
+    node_ids: tuple[str, ...]
+    checkpoint_interval_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingStarted(Event):
+    """The gang does new work from here on, beginning at ``units``."""
+
+    generation: int
+    units: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingStopped(Event):
+    """The gang does no more work, having reached ``units``."""
+
+    generation: int
+    units: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressReported(Event):
+    """How far the job is."""
+
+    done_units: float
+    saved_units: float
+    units_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkLost(Event):
+    """Work done but not saved when the gang broke."""
+
+    units: float
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuaranteeChanged(Event):
+    """From now on the job's weights are what an undisturbed run computes, bit for bit ("exact"), or
+    only nearly so ("close: " and everything that voided it)."""
+
+    guarantee: str
