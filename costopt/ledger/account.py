@@ -9,7 +9,7 @@ measured its energy, that counts. Moves of data between regions cost what their 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -45,14 +45,13 @@ from costopt.domain.events import (
     TrainingStopped,
     WorkLost,
 )
-from costopt.domain.fleet import EndCause
 from costopt.domain.market import Pool
-from costopt.ledger.bill import Bill
 from costopt.ledger.curve import Curves, spend_points
+from costopt.ledger.fleet import FleetAccount
 from costopt.ledger.launch import LaunchAccount
 from costopt.ledger.measured import MeasuredAccount
 from costopt.ledger.meter import ms_of
-from costopt.ledger.node import NodeAccount, NodeInterval, energy_basis
+from costopt.ledger.node import NodeAccount, NodeInterval
 from costopt.ledger.summary import JobState, JobSummary
 from costopt.ledger.transfers import TransferAccount
 from costopt.ledger.work import WorkAccount
@@ -71,17 +70,12 @@ class JobAccount:
         self.finished_at: datetime | None = None
         self.work = WorkAccount()
         self.launches = LaunchAccount()
+        self.fleet = FleetAccount()
         self.transfers = TransferAccount()
         self.measured = MeasuredAccount()
         self._stopped = False
         self._training = False
-        self._nodes: dict[str, NodeAccount] = {}
-        self._alive: dict[str, NodeAccount] = {}
-        self._lost: dict[str, NodeAccount] = {}
-        self._ended = Bill()
-        self._prices: dict[str, list[tuple[int, int]]] = {}
         self._gang_pools: frozenset[Pool] = frozenset()
-        self._interruptions = 0
         self._checkpoints_refused = 0
         self._pool_switches = 0
 
@@ -112,36 +106,33 @@ class JobAccount:
 
     def live_nodes(self) -> Mapping[str, NodeAccount]:
         """By id, the nodes that were launched and have not ended."""
-        return dict(self._alive)
+        return dict(self.fleet.alive)
 
     def node(self, node_id: str) -> NodeAccount | None:
         """A node that the job ever had, or None."""
-        return self._nodes.get(node_id)
+        return self.fleet.nodes.get(node_id)
 
     def intervals(self, now: datetime) -> tuple[NodeInterval, ...]:
         """Every node's row in the timeline, in the order of launch."""
         now_ms = ms_of(now)
-        ordered = sorted(self._nodes.values(), key=lambda node: (node.launched_ms, node.node_id))
+        nodes = self.fleet.nodes.values()
+        ordered = sorted(nodes, key=lambda node: (node.launched_ms, node.node_id))
         return tuple(node.interval(now_ms) for node in ordered)
 
     def curves(self, now: datetime) -> Curves:
         """Spend and progress over time, until ``now``."""
-        spend = spend_points(self._nodes.values(), self.transfers.moves, ms_of(now))
+        spend = spend_points(self.fleet.nodes.values(), self.transfers.moves, ms_of(now))
         return Curves(spend, tuple(self.work.curve))
 
     def usd_micros_between(self, start: datetime, end: datetime) -> int:
         """What the job cost from ``start`` to ``end``, for limits per hour or month."""
         start_ms, end_ms = ms_of(start), ms_of(end)
         moved = self.transfers.usd_micros_until(end_ms) - self.transfers.usd_micros_until(start_ms)
-        return moved + sum(
-            node.usd_micros(end_ms) - node.usd_micros(start_ms)
-            for node in self._nodes.values()
-            if node.launched_ms < end_ms
-        )
+        return moved + self.fleet.usd_micros_between(start_ms, end_ms)
 
     def summary(self, now: datetime) -> JobSummary:
         """The figures at ``now``, which no event may lie after."""
-        bill = self._bill(ms_of(now))
+        bill = self.fleet.bill(ms_of(now))
         terms = self.submitted
         return JobSummary(
             job=self.job,
@@ -167,16 +158,16 @@ class JobAccount:
             idle_wh=bill.idle_uwh / 1e6,
             busy_wh=bill.busy_uwh / 1e6,
             gco2e=None if bill.ugco2e is None else bill.ugco2e / 1e6,
-            energy_basis=self._energy_basis(bill),
+            energy_basis=self.fleet.energy_basis(bill),
             measured_wh=bill.measured_uwh / 1e6,
             guarantee=self.measured.guarantee,
             failure=self.failure or "",
             node_seconds=bill.node_ms / 1000,
-            nodes_alive=len(self._alive),
-            nodes_launched=len(self._nodes),
+            nodes_alive=len(self.fleet.alive),
+            nodes_launched=len(self.fleet.nodes),
             launches=self.launches.confirmed,
             failed_launches=self.launches.failed,
-            interruptions=self._interruptions,
+            interruptions=self.fleet.interruptions,
             checkpoints=self.work.checkpoints,
             checkpoints_refused=self._checkpoints_refused,
             pool_switches=self._pool_switches,
@@ -187,18 +178,6 @@ class JobAccount:
             baseline_gco2e=None if terms is None else terms.baseline_gco2e,
         )
 
-    def _bill(self, now_ms: int) -> Bill:
-        """Ends of lost nodes are guesses: these are added up anew each time, as living ones are."""
-        bill = self._ended.copy()
-        for node in (*self._alive.values(), *self._lost.values()):
-            bill.add(node, now_ms)
-        return bill
-
-    def _energy_basis(self, bill: Bill) -> str | None:
-        bases = {node.launched.energy_basis for node in self._nodes.values()}
-        basis = " and ".join(sorted(bases))
-        return energy_basis(basis, bill.measured_uwh, bill.idle_uwh + bill.busy_uwh) or None
-
     @property
     def state(self) -> JobState:
         """What the job is doing."""
@@ -208,9 +187,9 @@ class JobAccount:
             return JobState.FINISHED
         if self._stopped:
             return JobState.STOPPED
-        if self._training and self._alive:
+        if self._training and self.fleet.alive:
             return JobState.TRAINING
-        return JobState.STARTING if self._alive else JobState.WAITING
+        return JobState.STARTING if self.fleet.alive else JobState.WAITING
 
     def _on_time(self, now: datetime) -> bool | None:
         if self.submitted is None:
@@ -237,27 +216,15 @@ class JobAccount:
         self._stopped = False
 
     def _node_launched(self, event: NodeLaunched) -> None:
-        if event.node_id in self._nodes:
-            return
-        node = NodeAccount(event)
-        for at_ms, micros_per_hour in self._prices.get(event.pool, ()):
-            if at_ms > node.launched_ms:
-                node.cost.change(at_ms, micros_per_hour)
-        self._nodes[event.node_id] = self._alive[event.node_id] = node
-        self.launches.confirm(event)
-
-    def _price_changed(self, event: PriceChanged) -> None:
-        at_ms = ms_of(event.at)
-        self._prices.setdefault(event.pool, []).append((at_ms, event.micros_per_hour))
-        for node in (*self._alive.values(), *self._lost.values()):
-            if node.launched.pool == event.pool:
-                node.cost.change(at_ms, event.micros_per_hour)
+        if self.fleet.launch(event):
+            self.launches.confirm(event)
 
     def _gang_formed(self, event: GangFormed) -> None:
         if self._training and event.generation != self.generation:
             self._stop_training(event.at)
         self.gang = event
-        pools = frozenset(self._nodes[i].pool for i in event.node_ids if i in self._nodes)
+        nodes = self.fleet.nodes
+        pools = frozenset(nodes[i].pool for i in event.node_ids if i in nodes)
         if self._gang_pools and pools and pools != self._gang_pools:
             self._pool_switches += 1
         self._gang_pools = pools or self._gang_pools
@@ -283,45 +250,15 @@ class JobAccount:
         for node in self._gang_nodes():
             node.busy.stop(ms_of(at))
 
-    def _gang_nodes(self) -> Iterable[NodeAccount]:
-        """Lost ones among them, which may yet turn out to have gone on."""
-        members = () if self.gang is None else self.gang.node_ids
-        found = (self._alive.get(node_id) or self._lost.get(node_id) for node_id in members)
-        return [node for node in found if node is not None]
+    def _gang_nodes(self) -> list[NodeAccount]:
+        return [] if self.gang is None else self.fleet.unsettled(self.gang.node_ids)
 
     def _checkpoint_refused(self, _: CheckpointRefused) -> None:
         self._checkpoints_refused += 1
 
     def _node_measured(self, event: NodeMeasured) -> None:
         self.measured.measure(event)
-        node = self._alive.get(event.node_id)
-        if node is not None:
-            node.measure(event)
-
-    def _node_ended(self, event: NodeEnded) -> None:
-        node = self._alive.pop(event.node_id, None) or self._lost.pop(event.node_id, None)
-        if node is None:
-            return
-        node.ended = event
-        if event.cause is EndCause.LOST:
-            self._lost[event.node_id] = node
-        else:
-            self._ended.add(node, ms_of(event.ended_at))
-        if event.cause is EndCause.INTERRUPTED:
-            self._interruptions += 1
-
-    def _node_returned(self, event: NodeReturned) -> None:
-        node = self._lost.pop(event.node_id, None)
-        if node is not None:
-            node.ended = None
-            self._alive[event.node_id] = node
-
-    def _node_billed(self, event: NodeBilled) -> None:
-        node = self._nodes.get(event.node_id)
-        if event.node_id in self._lost:
-            self._lost[event.node_id].settle(event)
-        elif node is not None and node.ended is not None:
-            self._ended.settle(node, event)
+        self.fleet.measure(event)
 
     def _finish(self, event: JobFinished) -> None:
         self._stop_training(event.at)
@@ -353,7 +290,7 @@ _FOLDS: dict[type[Event], Callable[[JobAccount, Any], None]] = {
     LaunchIntended: JobAccount._intend_launch,
     LaunchFailed: lambda account, event: account.launches.fail(event),
     NodeLaunched: JobAccount._node_launched,
-    PriceChanged: JobAccount._price_changed,
+    PriceChanged: lambda account, event: account.fleet.change_price(event),
     GangFormed: JobAccount._gang_formed,
     TrainingStarted: JobAccount._training_started,
     TrainingStopped: JobAccount._training_stopped,
@@ -370,9 +307,9 @@ _FOLDS: dict[type[Event], Callable[[JobAccount, Any], None]] = {
     InterruptionNoticed: _of_node(NodeAccount.note),
     DrainIntended: _of_node(NodeAccount.drain),
     TerminateIntended: _of_node(NodeAccount.terminate),
-    NodeEnded: JobAccount._node_ended,
-    NodeReturned: JobAccount._node_returned,
-    NodeBilled: JobAccount._node_billed,
+    NodeEnded: lambda account, event: account.fleet.end(event),
+    NodeReturned: lambda account, event: account.fleet.come_back(event),
+    NodeBilled: lambda account, event: account.fleet.settle(event),
     JobFinished: JobAccount._finish,
     JobFailed: JobAccount._fail,
     RunStopped: JobAccount._run_stopped,

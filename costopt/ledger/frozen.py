@@ -23,6 +23,7 @@ from costopt.ledger.account import JobAccount
 from costopt.ledger.bill import Bill
 from costopt.ledger.codec import decode, encode
 from costopt.ledger.curve import ProgressCurve
+from costopt.ledger.fleet import FleetAccount
 from costopt.ledger.launch import LaunchAccount
 from costopt.ledger.measured import EnergyMeter, MeasuredAccount
 from costopt.ledger.meter import BusyMeter, CostMeter, PowerMeter
@@ -35,6 +36,7 @@ _CLASSES: tuple[type[Any], ...] = (
     WorkAccount,
     ProgressCurve,
     LaunchAccount,
+    FleetAccount,
     TransferAccount,
     MeasuredAccount,
     Bill,
@@ -47,7 +49,7 @@ _CLASSES: tuple[type[Any], ...] = (
 _NUMBERS = {kind: number for number, kind in enumerate(_CLASSES)}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_FOLDING = ("costopt.ledger", "costopt.domain")
+_FOLDING = ("costopt.ledger", "costopt.domain", "costopt.domain.events")
 
 
 def freeze(account: JobAccount) -> str:

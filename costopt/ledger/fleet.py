@@ -1,0 +1,113 @@
+"""The nodes that a job has had: which live, which were lost, and what all of them came to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from costopt.domain.events import (
+    NodeBilled,
+    NodeEnded,
+    NodeLaunched,
+    NodeMeasured,
+    NodeReturned,
+    PriceChanged,
+)
+from costopt.domain.fleet import EndCause
+from costopt.ledger.bill import Bill
+from costopt.ledger.meter import ms_of
+from costopt.ledger.node import NodeAccount, energy_basis
+
+
+class FleetAccount:
+    """The accounts of a job's nodes by id. The end of a lost node is a guess, and may be taken
+    back; ``interruptions`` are the nodes that their provider took."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, NodeAccount] = {}
+        self.alive: dict[str, NodeAccount] = {}
+        self.interruptions = 0
+        self._lost: dict[str, NodeAccount] = {}
+        self._ended = Bill()
+        self._prices: dict[str, list[tuple[int, int]]] = {}
+
+    def launch(self, event: NodeLaunched) -> bool:
+        """A node lives; False where it was known already."""
+        if event.node_id in self.nodes:
+            return False
+        node = NodeAccount(event)
+        for at_ms, micros_per_hour in self._prices.get(event.pool, ()):
+            if at_ms > node.launched_ms:
+                node.cost.change(at_ms, micros_per_hour)
+        self.nodes[event.node_id] = self.alive[event.node_id] = node
+        return True
+
+    def change_price(self, event: PriceChanged) -> None:
+        """The pool's nodes cost this from here on, also those whose launch is told later."""
+        at_ms = ms_of(event.at)
+        self._prices.setdefault(event.pool, []).append((at_ms, event.micros_per_hour))
+        for node in self._unsettled():
+            if node.launched.pool == event.pool:
+                node.cost.change(at_ms, event.micros_per_hour)
+
+    def measure(self, event: NodeMeasured) -> None:
+        """A living node measured its energy."""
+        node = self.alive.get(event.node_id)
+        if node is not None:
+            node.measure(event)
+
+    def end(self, event: NodeEnded) -> None:
+        """A node is gone, or a lost one's end is known."""
+        node = self.alive.pop(event.node_id, None) or self._lost.pop(event.node_id, None)
+        if node is None:
+            return
+        node.ended = event
+        if event.cause is EndCause.LOST:
+            self._lost[event.node_id] = node
+        else:
+            self._ended.add(node, ms_of(event.ended_at))
+        if event.cause is EndCause.INTERRUPTED:
+            self.interruptions += 1
+
+    def come_back(self, event: NodeReturned) -> None:
+        """A lost node never ended."""
+        node = self._lost.pop(event.node_id, None)
+        if node is not None:
+            node.ended = None
+            self.alive[event.node_id] = node
+
+    def settle(self, event: NodeBilled) -> None:
+        """A node that has ended costs what its provider charges."""
+        node = self.nodes.get(event.node_id)
+        if event.node_id in self._lost:
+            self._lost[event.node_id].settle(event)
+        elif node is not None and node.ended is not None:
+            self._ended.settle(node, event)
+
+    def unsettled(self, node_ids: Iterable[str]) -> list[NodeAccount]:
+        """Those of the nodes that live, or are lost and may yet turn out to have gone on."""
+        found = (self.alive.get(node_id) or self._lost.get(node_id) for node_id in node_ids)
+        return [node for node in found if node is not None]
+
+    def bill(self, now_ms: int) -> Bill:
+        """What all nodes came to. Living and lost ones are added up anew each time."""
+        bill = self._ended.copy()
+        for node in self._unsettled():
+            bill.add(node, now_ms)
+        return bill
+
+    def energy_basis(self, bill: Bill) -> str | None:
+        """On what the energy of ``bill`` rests; None before the first node."""
+        bases = {node.launched.energy_basis for node in self.nodes.values()}
+        basis = " and ".join(sorted(bases))
+        return energy_basis(basis, bill.measured_uwh, bill.idle_uwh + bill.busy_uwh) or None
+
+    def usd_micros_between(self, start_ms: int, end_ms: int) -> int:
+        """What the nodes cost from one instant to another."""
+        return sum(
+            node.usd_micros(end_ms) - node.usd_micros(start_ms)
+            for node in self.nodes.values()
+            if node.launched_ms < end_ms
+        )
+
+    def _unsettled(self) -> tuple[NodeAccount, ...]:
+        return (*self.alive.values(), *self._lost.values())
