@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from costopt.domain.policy import Objective
 from costopt.optimize.configuration import ConfigurationTable
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.layout import Segment
-from costopt.optimize.model import JobPart
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from costopt.domain.errors import SolverError
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.layout import Segment, verify
-from costopt.optimize.model import JobPart, units_per_hour
-from costopt.optimize.prune import alone_held_h, alone_score, fits_stage, usable_h
+from costopt.optimize.prune import Option, alone_held_h, alone_score, fits_stage, usable_h
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.shared import total_limits
 from costopt.optimize.slots import BELIEF_H
@@ -62,7 +62,7 @@ def alone_segments(part: JobPart, row: int) -> tuple[Segment, ...]:
     start_h = min(demand.starting_h, whole_h) if table.running[row] else whole_h
     segments: list[Segment] = []
     for number, stage in enumerate(demand.stages):
-        hours = stage.units / units_per_hour(part, number, row)
+        hours = stage.units / part.units_per_hour(Option(number, row))
         share = start_h / max(whole_h, 1e-12)
         end_h = begin_h + start_h + hours * float(table.calendar[row])
         segments.append(

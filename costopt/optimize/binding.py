@@ -10,7 +10,7 @@ import numpy as np
 
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import Limits
-from costopt.optimize.model import JobPart
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.prune import alone_held_h, fits_stage
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest

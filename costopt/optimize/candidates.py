@@ -14,8 +14,8 @@ from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
 from costopt.optimize.entering import Entering
 from costopt.optimize.expected_prices import at_expected_prices
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.layout import Segment
-from costopt.optimize.model import JobPart
 from costopt.optimize.prune import alone_held_h, alone_score, fits_stage, usable_h
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.risk import forecast_rows

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from costopt.domain.plan import Constraint
 from costopt.optimize.fleet.budget import Budget, budgets_of
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.layout import peak_loads
-from costopt.optimize.model import JobPart
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.shared import SharedLimit, TotalLimit, shared_limits, total_limits
 from costopt.optimize.solve import Answer

@@ -13,11 +13,13 @@ import numpy as np
 from costopt.domain.errors import SolverError
 from costopt.domain.plan import Allocation
 from costopt.optimize.fleet.schedule import Schedule
-from costopt.optimize.model import JobPart, Use, units_per_hour
+from costopt.optimize.job_part import JobPart
+from costopt.optimize.prune import Option
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.shared import LimitIndex, SharedLimit
 from costopt.optimize.slots import BELIEF_H, Slot
 from costopt.optimize.tariff import Tariff
+from costopt.optimize.uses import Use
 
 TOLERANCE = 1e-5
 """Relative slip allowed when a plan is checked outside the solver."""
@@ -171,7 +173,7 @@ def _segment(
 
 def _works(part: JobPart, use: Use) -> bool:
     """Whether a use is more than the solver's dust; of a tiny job a tiny use may be the whole."""
-    units = use.hours * units_per_hour(part, use.option.stage, use.option.row)
+    units = use.hours * part.units_per_hour(use.option)
     return use.hours > 1e-9 or units > TOLERANCE * part.demand.stages[use.option.stage].units
 
 
@@ -212,7 +214,7 @@ def verify(part: JobPart, segments: Sequence[Segment]) -> None:
     name = demand.job.name
     for number, stage in enumerate(demand.stages):
         own = [s for s in segments if s.stage == number]
-        done = sum(s.hours * units_per_hour(part, s.stage, s.row) for s in own)
+        done = sum(s.hours * part.units_per_hour(Option(s.stage, s.row)) for s in own)
         if not done >= stage.units * (1 - TOLERANCE):
             raise SolverError(f"job {name!r}: the plan does {done:g} of {stage.units:g} units")
         if any(not stage.min_nodes <= table.nodes[s.row] <= stage.max_nodes for s in own):

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 from costopt.domain.policy import Aim, Objective
 from costopt.optimize.aims import aimed, aimed_part, objective_of
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.layout import Segment
-from costopt.optimize.model import JobPart
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.solve import Answer, Settings, solve_parts
 

@@ -28,14 +28,12 @@ that the solver sees numbers near 1 whatever the units.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import numpy as np
 
 from costopt.optimize.cells import Cells, Group
-from costopt.optimize.configuration import ConfigurationTable
-from costopt.optimize.demand import Demand
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.no_pause import add_no_pause
 from costopt.optimize.prune import Option
 from costopt.optimize.rates import Array
@@ -44,30 +42,10 @@ from costopt.optimize.shared import SharedLimit, total_limits
 from costopt.optimize.slots import Slot
 from costopt.optimize.solver import LinearModel, Solution
 from costopt.optimize.tariff import Outlook, Tariff
+from costopt.optimize.uses import Use, uses_of
 
 WORK_MARGIN = 2e-6
 """The share of the work planned on top, so that the solver's tolerance never leaves work undone."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobPart:
-    """One job of the model. ``cells`` are the (option number, slot) to consider, None for all."""
-
-    demand: Demand
-    table: ConfigurationTable
-    options: list[Option]
-    cells: Collection[tuple[int, int]] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """An option in a slot, as solved: hours of work, whether its gang starts there or runs on."""
-
-    option: Option
-    slot: int
-    hours: float
-    carried_in: bool
-    carried_out: bool
 
 
 class PlanModel:
@@ -108,34 +86,10 @@ class PlanModel:
 
     def uses(self, solution: Solution) -> list[list[Use]]:
         """What each job runs, by slot and option."""
-        values = solution.values
-        found: list[list[Use]] = []
-        for part, cells in zip(self._parts, self._cells, strict=True):
-            uses: list[Use] = []
-            for o, t in sorted(cells.x, key=lambda key: (key[1], key[0])):
-                group = _group(part, part.options[o])
-                if values[cells.u[group, t]] < 0.5:
-                    continue
-                hours = max(0.0, values[cells.x[o, t]]) * cells.hours[o, t]
-                if hours <= 0 and not _stands_for_gang(values, cells, group, o, t):
-                    continue
-                carried_in = _on(values, cells.k.get((group, t)))
-                uses.append(
-                    Use(
-                        part.options[o],
-                        t,
-                        hours,
-                        carried_in,
-                        self._runs_on(cells, values, group, t),
-                    )
-                )
-            found.append(uses)
-        return found
-
-    def _runs_on(self, cells: Cells, values: tuple[float, ...], group: Group, t: int) -> bool:
-        """Whether the gang goes on into the next slot, in its stage or the next one."""
-        stage, gang = group
-        return any(_on(values, cells.k.get(((s, gang), t + 1))) for s in (stage, stage + 1))
+        return [
+            uses_of(part, cells, solution.values)
+            for part, cells in zip(self._parts, self._cells, strict=True)
+        ]
 
     def _add_cells(self, part: JobPart, tariff: Tariff) -> Cells:
         cells = Cells()
@@ -149,7 +103,7 @@ class PlanModel:
                 hours = _most_hours(part, option, slot)
                 cells.hours[o, t] = hours
                 cells.x[o, t] = self._model.variable(1, cost=hours * float(score[t, o]))
-                cells.members.setdefault((_group(part, option), t), []).append(o)
+                cells.members.setdefault((part.group(option), t), []).append(o)
         self._add_gangs(part, tariff, cells)
         return cells
 
@@ -164,7 +118,7 @@ class PlanModel:
             living = t == 0 and self._slots[0].start_h <= 0 and bool(part.table.running[row])
             if before or living:
                 # A gang that lives now pays only what is left of its start-up.
-                paid = 1 - _left_share(part, row) if living else 1.0
+                paid = 1 - part.left_share(row) if living else 1.0
                 cells.k[group, t] = self._model.variable(1, cost=-start * paid, integer=True)
                 if living:
                     cells.living.add((group, t))
@@ -172,7 +126,7 @@ class PlanModel:
     def _add_work(self, part: JobPart, cells: Cells) -> None:
         for number, stage in enumerate(part.demand.stages):
             terms = {
-                x: cells.hours[o, t] * _units_per_hour(part, part.options[o]) / stage.units
+                x: cells.hours[o, t] * part.units_per_hour(part.options[o]) / stage.units
                 for (o, t), x in cells.x.items()
                 if part.options[o].stage == number
             }
@@ -258,7 +212,7 @@ class PlanModel:
         """The share of a stage's work that is done by the end of slot t, as a sum."""
         units = part.demand.stages[stage].units
         return {
-            x: cells.hours[o, at] * _units_per_hour(part, part.options[o]) / units
+            x: cells.hours[o, at] * part.units_per_hour(part.options[o]) / units
             for (o, at), x in cells.x.items()
             if at <= t and part.options[o].stage == stage
         }
@@ -301,7 +255,7 @@ class PlanModel:
             terms[u] = float(per_start[t, first])
             if (group, t) in cells.k:
                 living = (group, t) in cells.living
-                left = _left_share(part, part.options[first].row) if living else 0.0
+                left = part.left_share(part.options[first].row) if living else 0.0
                 terms[cells.k[group, t]] = -terms[u] * (1 - left)
         return terms
 
@@ -324,41 +278,11 @@ class PlanModel:
                     self._at_most(terms, max(0.0, limit.most))
 
 
-def _group(part: JobPart, option: Option) -> Group:
-    return option.stage, int(part.table.gang[option.row])
-
-
-def _stands_for_gang(
-    values: tuple[float, ...], cells: Cells, group: Group, option: int, t: int
-) -> bool:
-    """Whether no power cap of the gang works in the slot, and this is the first one."""
-    members = cells.members[group, t]
-    return option == members[0] and not any(values[cells.x[o, t]] > 0 for o in members)
-
-
-def _on(values: tuple[float, ...], variable: int | None) -> bool:
-    return variable is not None and values[variable] > 0.5
-
-
-def units_per_hour(part: JobPart, stage: int, row: int) -> float:
-    """Expected work of a paid hour of the row in the stage."""
-    return float(part.table.paid_units_per_hour[row] * part.table.pace[stage, row])
-
-
-def _units_per_hour(part: JobPart, option: Option) -> float:
-    return units_per_hour(part, option.stage, option.row)
-
-
 def _most_hours(part: JobPart, option: Option, slot: Slot) -> float:
     """The paid hours that fit the slot, or that the stage needs where that is less."""
-    needed = part.demand.stages[option.stage].units / _units_per_hour(part, option)
+    needed = part.demand.stages[option.stage].units / part.units_per_hour(option)
     fits = slot.hours_of(part.demand) / float(part.table.stretch[option.row])
     return min(fits, needed * (1 + 2 * WORK_MARGIN))
-
-
-def _left_share(part: JobPart, row: int) -> float:
-    """What is left of the living gang's start."""
-    return min(1.0, part.demand.starting_h / max(float(part.table.start_h[row]), 1e-12))
 
 
 def _unit_usd(parts: list[JobPart]) -> float:

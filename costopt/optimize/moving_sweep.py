@@ -20,8 +20,8 @@ from costopt.optimize.fleet.handover import cheapest_in_stages
 from costopt.optimize.fleet.menus import Menus
 from costopt.optimize.fleet.response import better, cheapest
 from costopt.optimize.fleet.solve import fleet_slots
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.layout import Segment, segments_of, verify
-from costopt.optimize.model import JobPart
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.shared import shared_limits
 from costopt.optimize.tariff import Outlook, Tariff

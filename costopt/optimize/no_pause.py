@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from costopt.optimize.cells import Cells
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.slots import Slot
 from costopt.optimize.solver import LinearModel
-
-if TYPE_CHECKING:
-    from costopt.optimize.model import JobPart
 
 
 def add_no_pause(model: LinearModel, part: JobPart, cells: Cells, slots: Sequence[Slot]) -> None:

@@ -14,8 +14,8 @@ from costopt.optimize.constraints import constraints_of
 from costopt.optimize.demand import demand_of
 from costopt.optimize.enumerate import Enumeration
 from costopt.optimize.fleet.warm import Warm
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.layout import allocations_of
-from costopt.optimize.model import JobPart
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.risk import (
     done_forecast,

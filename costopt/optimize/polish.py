@@ -13,8 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from costopt.optimize.fleet.solve import FleetPlan
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.layout import Segment, lay_out, verify
-from costopt.optimize.model import JobPart, PlanModel
+from costopt.optimize.model import PlanModel
 from costopt.optimize.prune import Option
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.shared import shared_limits

@@ -12,8 +12,9 @@ from costopt.domain.errors import SolverError
 from costopt.optimize.fleet.schedule import Schedule
 from costopt.optimize.fleet.solve import FleetPlan, solve_fleet
 from costopt.optimize.fleet.warm import Warm
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.layout import Segment, broken_limits, lay_out, segments_of, verify
-from costopt.optimize.model import JobPart, PlanModel
+from costopt.optimize.model import PlanModel
 from costopt.optimize.polish import polished_plan
 from costopt.optimize.prune import options_of
 from costopt.optimize.request import PlanRequest

@@ -9,9 +9,9 @@ from costopt.domain.plan import Forecast
 from costopt.optimize.alone import alone_plans
 from costopt.optimize.fallback import fallback_row
 from costopt.optimize.fleet.warm import Warm
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.layout import Segment
 from costopt.optimize.lexicographic import solve_in_order
-from costopt.optimize.model import JobPart
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.risk import forecast_segments, mean_score_usd, with_margin
 from costopt.optimize.solve import Answer, Settings

@@ -26,8 +26,8 @@ from costopt.optimize.aims import aimed, aimed_part, narrowed, slim
 from costopt.optimize.alone import alone_plans
 from costopt.optimize.fallback import fallback_row
 from costopt.optimize.frontier_point import FrontierPoint
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.layout import Segment, allocations_of
-from costopt.optimize.model import JobPart
 from costopt.optimize.moving_sweep import MovingSweep, moves
 from costopt.optimize.prune import Option, alone_held_h, options_of
 from costopt.optimize.request import PlanRequest

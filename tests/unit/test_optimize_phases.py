@@ -17,7 +17,7 @@ from costopt.optimize.candidates import Made, candidates_of
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand, demand_of
 from costopt.optimize.enumerate import enumerate_configurations
-from costopt.optimize.model import JobPart
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.prune import alone_held_h, alone_units, options_of
 from costopt.optimize.rates import base_units
 from costopt.optimize.request import PlanRequest

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from costopt.optimize.fleet.schedule import Schedule
-from costopt.optimize.model import JobPart
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.shared import total_limits
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from costopt.optimize.fleet.menu import Menu
 from costopt.optimize.fleet.schedule import Schedule
-from costopt.optimize.model import JobPart
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.shared import LimitIndex, SharedLimit

@@ -24,7 +24,7 @@ from costopt.optimize.fleet.menus import Menus
 from costopt.optimize.fleet.path import Prices, best_path
 from costopt.optimize.fleet.response import better, cheapest
 from costopt.optimize.fleet.schedule import Schedule, schedule_of
-from costopt.optimize.model import JobPart
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.rates import Array
 
 SMOOTHING = 0.7

@@ -26,7 +26,7 @@ from costopt.optimize.fleet.budget import Budget
 from costopt.optimize.fleet.capacity import Capacity
 from costopt.optimize.fleet.schedule import Schedule
 from costopt.optimize.fleet.shared_rows import SharedRows
-from costopt.optimize.model import JobPart
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.rates import Array
 from costopt.optimize.solver import GrowingProgram
 

@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from costopt.optimize.model import JobPart
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.rates import Array
 from costopt.optimize.slots import Slot
 from costopt.optimize.spreads import Spreads

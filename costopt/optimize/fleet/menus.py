@@ -12,7 +12,7 @@ from costopt.optimize.fleet.capacity import Capacity, NodePrices
 from costopt.optimize.fleet.menu import Menu, units_per_held_hour
 from costopt.optimize.fleet.path import Prices, can_compile
 from costopt.optimize.fleet.shortlist import best_of_groups, groups_of, shortlist
-from costopt.optimize.model import JobPart
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.tariff import Outlook, Tariff

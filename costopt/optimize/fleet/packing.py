@@ -15,7 +15,7 @@ from costopt.optimize.fleet.master import Duals
 from costopt.optimize.fleet.menus import Menus
 from costopt.optimize.fleet.response import Response, better, cheapest
 from costopt.optimize.fleet.schedule import Schedule
-from costopt.optimize.model import JobPart
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.rates import Array
 
 DEARER = 4.0

@@ -19,7 +19,7 @@ from costopt.optimize.fleet.menus import Menus
 from costopt.optimize.fleet.packing import Packing
 from costopt.optimize.fleet.response import cheapest
 from costopt.optimize.fleet.schedule import Schedule
-from costopt.optimize.model import JobPart
+from costopt.optimize.job_part import JobPart
 
 SEED = 20260302
 GUIDES = (1.0, 0.6, 0.3, 0.0)

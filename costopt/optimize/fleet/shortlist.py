@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from costopt.optimize.fleet.menu import Menu, units_per_held_hour
 from costopt.optimize.fleet.path import Prices
-from costopt.optimize.model import JobPart
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.tariff import Tariff

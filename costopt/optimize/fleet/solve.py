@@ -22,7 +22,7 @@ from costopt.optimize.fleet.packing import Packing
 from costopt.optimize.fleet.rounding import Rounding
 from costopt.optimize.fleet.schedule import Schedule
 from costopt.optimize.fleet.warm import Warm
-from costopt.optimize.model import JobPart
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.shared import shared_limits
 from costopt.optimize.slots import Slot, grid_of

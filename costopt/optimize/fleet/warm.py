@@ -18,7 +18,7 @@ from costopt.optimize.fleet.menus import Menus
 from costopt.optimize.fleet.packing import Packing
 from costopt.optimize.fleet.path import Path
 from costopt.optimize.fleet.schedule import Schedule, schedule_of, trimmed
-from costopt.optimize.model import JobPart
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.slots import Slot
