@@ -11,6 +11,7 @@ from costopt.agent.data_cache import GIB
 from costopt.agent.launcher import Launcher
 from costopt.agent.meter.node import open_node_meter
 from costopt.agent.notices.named import KINDS, notice_source
+from costopt.agent.quantity import gib, length_s, pause_s
 from costopt.agent.settings import AgentSettings, quarter_of_memory
 from costopt.store import open_store
 
@@ -75,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"where the provider announces that it takes the node: {KINDS}",
     )
     parser.add_argument(
-        "--notice-poll-s", type=float, default=1.0, help="seconds between questions about notices"
+        "--notice-poll-s", type=pause_s, default=1.0, help="seconds between questions about notices"
     )
     parser.add_argument(
         "--meter",
@@ -95,15 +96,15 @@ def _parser() -> argparse.ArgumentParser:
         help="keep a warm process that takes a failed elastic trainer's place",
     )
     parser.add_argument("--data-folder", type=Path, help="keeps the job's data on this disk")
-    parser.add_argument("--data-gib", type=float, default=100.0, help="at most so much of them")
+    parser.add_argument("--data-gib", type=gib, default=100.0, help="at most so much of them")
     parser.add_argument(
         "--snapshot-gib",
-        type=float,
+        type=gib,
         help="memory for snapshots of this node and a peer: a quarter of the machine's; 0 for none",
     )
     parser.add_argument("--snapshot-folder", type=Path, help="keeps snapshots on this fast disk")
     parser.add_argument(
-        "--snapshot-disk-gib", type=float, default=100.0, help="at most so much of them"
+        "--snapshot-disk-gib", type=gib, default=100.0, help="at most so much of them"
     )
     parser.add_argument(
         "--host", default="127.0.0.1", help="address under which the other nodes reach this one"
@@ -114,18 +115,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--processes", type=int, default=1, help="trainer processes on this node")
     parser.add_argument(
         "--poll-s",
-        type=float,
+        type=pause_s,
         help="seconds between looks: 0.1, or 1 where the store is paid by the request",
     )
     parser.add_argument(
-        "--heartbeat-s", type=float, help="seconds between heartbeats: 0.5, or 2 over the network"
+        "--heartbeat-s", type=pause_s, help="seconds between heartbeats: 0.5, or 2 over the network"
     )
     parser.add_argument(
         "--logs-s",
-        type=float,
+        type=pause_s,
         help="keep what trainers print in the store, sent every so many seconds; else not at all",
     )
-    parser.add_argument("--grace-s", type=float, default=120.0, help="to save and stop in")
+    parser.add_argument("--grace-s", type=length_s, default=120.0, help="to save and stop in")
     return parser
 
 

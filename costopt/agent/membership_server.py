@@ -25,6 +25,7 @@ from costopt.agent.membership_letters import (
     decode,
     encode,
 )
+from costopt.agent.quantity import pause_s
 from costopt.checkpoint.near.acceptor import Acceptor
 from costopt.checkpoint.near.gang_key import GangKey
 from costopt.checkpoint.near.handshake import admit
@@ -243,7 +244,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--generation", type=int, default=0, help="gangs are numbered from here")
     parser.add_argument(
-        "--silent-s", type=float, default=SILENT_S, help="a trainer silent for so long is lost"
+        "--silent-s", type=pause_s, default=SILENT_S, help="a trainer silent for so long is lost"
     )
     parser.add_argument(
         "--address-file",

@@ -8,11 +8,13 @@ from pathlib import Path
 import click
 
 from costopt.cli.options import (
+    DAY_S,
+    Number,
     account_option,
     begin_option,
     carbon_option,
-    duration_s,
     forecasts_option,
+    interval_s,
     notice_option,
     rented_option,
     speed_option,
@@ -57,14 +59,14 @@ NEEDED = ("apscheduler", "jinja2", "prometheus_client", "sqlalchemy", "starlette
 @click.option(
     "--lease",
     "lease_s",
-    type=click.FloatRange(min=0.5),
+    type=Number(0.5, DAY_S),
     default=15.0,
     help="Seconds after which another daemon on the same PostgreSQL takes over from a silent one.",
 )
 @click.option(
     "--report-every",
     "report_s",
-    callback=duration_s,
+    callback=interval_s,
     default="1d",
     metavar="DURATION",
     help="How often it writes what jobs came to into reports/ of the state directory.",

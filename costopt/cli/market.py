@@ -11,7 +11,7 @@ import click
 from costopt.cli.figures import length, number, percent, pool_name, usd
 from costopt.cli.market_fill import fill
 from costopt.cli.market_record import record
-from costopt.cli.options import complete_gpu, instant
+from costopt.cli.options import DAY_S, Number, complete_gpu, instant
 from costopt.cli.options import pool as pool_option
 from costopt.cli.output import Column, Row, Table, output_option, show
 from costopt.domain.errors import MarketError
@@ -52,9 +52,9 @@ def market() -> None:
 @click.option("--region", "regions", multiple=True, metavar="NAME", help="Only these regions.")
 @click.option("--zones", type=click.IntRange(1, len(ZONE_LETTERS)), default=3,
               help="Zones in each region.")  # fmt: skip
-@click.option("--hours", type=click.FloatRange(min=0, max=24 * 366, min_open=True), default=168.0,
+@click.option("--hours", type=Number(0, 24 * 366, min_open=True), default=168.0,
               help="Length of the history.")  # fmt: skip
-@click.option("--tick", type=click.FloatRange(min=10, max=86400), default=300.0,
+@click.option("--tick", type=Number(10, DAY_S), default=300.0,
               help="Seconds between two samples.")  # fmt: skip
 @click.option("--profile", default="typical", help="calm, typical or harsh.")
 @click.option("--seed", type=int, default=0, help="Another seed gives another market.")

@@ -17,6 +17,23 @@ from costopt.spec.instant import parse_instant
 
 Value = TypeVar("Value")
 
+MOST_SPEED = 1e6
+DAY_S = 86_400.0
+LEAST_INTERVAL_S = 60.0
+
+
+class Number(click.FloatRange):
+    """A number within bounds; click takes nan for one that is."""
+
+    def convert(
+        self, value: float, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Refuses what is outside the bounds, and what is no number."""
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is no number", param, ctx)
+        return number
+
 
 def instant(context: click.Context, option: click.Parameter, text: str | None) -> datetime | None:
     """A time in ISO 8601 with its zone, as aware UTC."""
@@ -26,6 +43,14 @@ def instant(context: click.Context, option: click.Parameter, text: str | None) -
 def duration_s(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
     """A duration such as 90m or 1d 12h, in seconds."""
     return None if text is None else _parsed(parse_duration_s, context, option, text)
+
+
+def interval_s(context: click.Context, option: click.Parameter, text: str) -> float:
+    """A duration of a minute or more, in seconds: something is done again that often."""
+    seconds = _parsed(parse_duration_s, context, option, text)
+    if seconds < LEAST_INTERVAL_S:
+        raise click.BadParameter(f"expected a minute or more, got {text!r}", context, option)
+    return seconds
 
 
 def past_s(context: click.Context, option: click.Parameter, text: str) -> float:
@@ -130,21 +155,21 @@ begin_option = click.option(
 )
 speed_option = click.option(
     "--speed",
-    type=click.FloatRange(min=0.001),
+    type=Number(0.001, MOST_SPEED),
     default=1.0,
     help="Seconds of market time that pass in one second; what once began keeps its speed.",
 )
 tick_option = click.option(
     "--tick",
     "tick_s",
-    type=click.FloatRange(min=1),
+    type=Number(1, DAY_S),
     default=60.0,
     help="Seconds between decisions.",
 )
 notice_option = click.option(
     "--notice",
     "notice_s",
-    type=click.FloatRange(min=0),
+    type=Number(0, DAY_S),
     default=120.0,
     help="Seconds from an interruption's notice to its strike.",
 )
