@@ -5,12 +5,13 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from costopt.agent.gang import Gang
-from costopt.agent.heartbeat import CommandFailure, Heartbeat, NodeActivity
+from costopt.agent.gang_state import Member, judged
+from costopt.agent.heartbeat import Heartbeat
 from costopt.agent.mailbox import Mailbox
 from costopt.agent.node_report import TimeScale, node_report
 from costopt.domain.fleet import Node
@@ -21,16 +22,8 @@ from costopt.domain.runtime import CheckpointRecord, NodeReport, PowerLimitRecor
 
 RETRIES = 2
 SILENT_S = 5.0
-TOLERANCE = 1e-9
 
 GangHazard = Callable[[Job, tuple[Node, ...]], float | None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Member:
-    node_id: str
-    heartbeat: Heartbeat | None
-    silent: bool
 
 
 class MailboxRuntime:
@@ -154,7 +147,7 @@ class MailboxRuntime:
         members = [self._member(mailbox, gang, node_id) for node_id in gang.members]
         beats = [m.heartbeat for m in members if m.heartbeat is not None]
         saved = _saved_units(mailbox, beats)
-        state, message = self._judge(mailbox, job, gang, members, saved)
+        state, message = judged(mailbox, job, gang, members, saved, self._retries)
         if state is GangState.FINISHED:  # also where the command reported nothing of itself
             saved = max(saved, job.work.amount)
         working = state in (GangState.TRAINING, GangState.STOPPING)
@@ -223,12 +216,12 @@ class MailboxRuntime:
             return False
         return not beat.state.trains or self._is_silent(mailbox.job, beat)
 
-    def _member(self, mailbox: Mailbox, gang: Gang, node_id: str) -> _Member:
+    def _member(self, mailbox: Mailbox, gang: Gang, node_id: str) -> Member:
         beat = mailbox.heartbeat(node_id)
         if beat is None:
-            return _Member(node_id, None, silent=False)
+            return Member(node_id, None, silent=False)
         silent = self._is_silent(gang.job, beat)
-        return _Member(node_id, beat if beat.generation == gang.generation else None, silent)
+        return Member(node_id, beat if beat.generation == gang.generation else None, silent)
 
     def _is_silent(self, job: str, beat: Heartbeat) -> bool:
         seen_at = time.monotonic()
@@ -238,40 +231,6 @@ class MailboxRuntime:
             self._last_change[key] = (beat.beat, seen_at)
             return False
         return seen_at - changed_at > self._silent_s
-
-    def _judge(
-        self, mailbox: Mailbox, job: Job, gang: Gang, members: list[_Member], saved: float
-    ) -> tuple[GangState, str]:
-        states = {m.heartbeat.state for m in members if m.heartbeat is not None}
-        if NodeActivity.FINISHED in states and _is_complete(job, members, saved):
-            return GangState.FINISHED, ""
-        failure = self._final_failure(mailbox, gang)
-        if failure is not None:
-            return GangState.FAILED, _failure_text(failure, self._retries)
-        if NodeActivity.FAILED in states:
-            return GangState.IDLE, "the command failed; a new generation is the next attempt"
-        if gang.elastic and NodeActivity.TRAINING in _states_heard(members):
-            return GangState.TRAINING, _absent(members)
-        stopped = _first(members, NodeActivity.BROKEN, NodeActivity.STOPPED, NodeActivity.GONE)
-        if NodeActivity.STOPPING in states:
-            return GangState.STOPPING, "saving before a node leaves"
-        if stopped is not None:
-            return GangState.IDLE, stopped.message or f"{stopped.node_id} {stopped.state.value}"
-        silent = [m.node_id for m in members if m.silent]
-        if silent:
-            return GangState.IDLE, f"no heartbeat from {', '.join(silent)}"
-        if len(states) == 1 and NodeActivity.TRAINING in states and _all_heard(members):
-            return GangState.TRAINING, _message(members)
-        return GangState.STARTING, _message(members)
-
-    def _final_failure(self, mailbox: Mailbox, gang: Gang) -> CommandFailure | None:
-        """The newest failure, if it is one too many at the same point of the work."""
-        failures = mailbox.failures()
-        if not failures or failures[-1].generation != gang.generation:
-            return None
-        last = failures[-1]
-        alike = [f for f in failures if f.saved_units == last.saved_units]
-        return last if len(alike) > self._retries else None
 
     def _reported_at(self, beats: list[Heartbeat], now: datetime) -> datetime | None:
         if not beats:
@@ -300,47 +259,3 @@ def _saved_units(mailbox: Mailbox, beats: list[Heartbeat]) -> float:
     refused = {letter.name for letter in mailbox.refused()}
     units = [c.units for c in mailbox.checkpoints() if c.name not in refused]
     return max(units, default=0.0)
-
-
-def _is_complete(job: Job, members: list[_Member], saved: float) -> bool:
-    """A trainer that reports nothing is believed when it ends well on every node."""
-    beats = [m.heartbeat for m in members if m.heartbeat is not None]
-    if any(beat.reported for beat in beats):
-        return saved >= job.work.amount * (1 - TOLERANCE)
-    return len(beats) == len(members) and all(b.state is NodeActivity.FINISHED for b in beats)
-
-
-def _first(members: list[_Member], *states: NodeActivity) -> Heartbeat | None:
-    beats = (m.heartbeat for m in members if m.heartbeat is not None)
-    return next((beat for beat in beats if beat.state in states), None)
-
-
-def _states_heard(members: list[_Member]) -> set[NodeActivity]:
-    """Of the members that beat."""
-    return {m.heartbeat.state for m in members if m.heartbeat is not None and not m.silent}
-
-
-def _absent(members: list[_Member]) -> str:
-    """Who of an elastic gang does not train while the others do."""
-    absent = [
-        m.node_id
-        for m in members
-        if m.silent or m.heartbeat is None or m.heartbeat.state is not NodeActivity.TRAINING
-    ]
-    return f"without {', '.join(absent)}" if absent else _message(members)
-
-
-def _all_heard(members: list[_Member]) -> bool:
-    return all(member.heartbeat is not None for member in members)
-
-
-def _message(members: list[_Member]) -> str:
-    return next((m.heartbeat.message for m in members if m.heartbeat and m.heartbeat.message), "")
-
-
-def _failure_text(failure: CommandFailure, retries: int) -> str:
-    return (
-        f"the command exited with {failure.exit_code} on node {failure.node_id}, "
-        f"{retries + 1} times at the same point: {failure.message or 'it printed nothing'} "
-        f"(log: {failure.log_path})"
-    )

@@ -1,0 +1,107 @@
+"""What a gang is doing, judged by what its members report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from costopt.agent.gang import Gang
+from costopt.agent.heartbeat import CommandFailure, Heartbeat, NodeActivity
+from costopt.agent.mailbox import Mailbox
+from costopt.domain.job import GangState, Job
+
+TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node of the gang with its newest heartbeat, None where it sent none in this generation."""
+
+    node_id: str
+    heartbeat: Heartbeat | None
+    silent: bool
+
+
+def judged(
+    mailbox: Mailbox, job: Job, gang: Gang, members: Sequence[Member], saved: float, retries: int
+) -> tuple[GangState, str]:
+    """What the gang is doing, and a message. ``saved`` are the units of work that are durable.
+
+    A command that fails by itself ``retries`` times beyond the first, with nothing saved in
+    between, has failed for good.
+    """
+    states = {m.heartbeat.state for m in members if m.heartbeat is not None}
+    if NodeActivity.FINISHED in states and _is_complete(job, members, saved):
+        return GangState.FINISHED, ""
+    failure = _final_failure(mailbox, gang, retries)
+    if failure is not None:
+        return GangState.FAILED, _failure_text(failure, retries)
+    if NodeActivity.FAILED in states:
+        return GangState.IDLE, "the command failed; a new generation is the next attempt"
+    if gang.elastic and NodeActivity.TRAINING in _states_heard(members):
+        return GangState.TRAINING, _absent(members)
+    stopped = _first(members, NodeActivity.BROKEN, NodeActivity.STOPPED, NodeActivity.GONE)
+    if NodeActivity.STOPPING in states:
+        return GangState.STOPPING, "saving before a node leaves"
+    if stopped is not None:
+        return GangState.IDLE, stopped.message or f"{stopped.node_id} {stopped.state.value}"
+    silent = [m.node_id for m in members if m.silent]
+    if silent:
+        return GangState.IDLE, f"no heartbeat from {', '.join(silent)}"
+    if len(states) == 1 and NodeActivity.TRAINING in states and _all_heard(members):
+        return GangState.TRAINING, _message(members)
+    return GangState.STARTING, _message(members)
+
+
+def _is_complete(job: Job, members: Sequence[Member], saved: float) -> bool:
+    """A trainer that reports nothing is believed when it ends well on every node."""
+    beats = [m.heartbeat for m in members if m.heartbeat is not None]
+    if any(beat.reported for beat in beats):
+        return saved >= job.work.amount * (1 - TOLERANCE)
+    return len(beats) == len(members) and all(b.state is NodeActivity.FINISHED for b in beats)
+
+
+def _final_failure(mailbox: Mailbox, gang: Gang, retries: int) -> CommandFailure | None:
+    """The newest failure, if it is one too many at the same point of the work."""
+    failures = mailbox.failures()
+    if not failures or failures[-1].generation != gang.generation:
+        return None
+    last = failures[-1]
+    alike = [f for f in failures if f.saved_units == last.saved_units]
+    return last if len(alike) > retries else None
+
+
+def _first(members: Sequence[Member], *states: NodeActivity) -> Heartbeat | None:
+    beats = (m.heartbeat for m in members if m.heartbeat is not None)
+    return next((beat for beat in beats if beat.state in states), None)
+
+
+def _states_heard(members: Sequence[Member]) -> set[NodeActivity]:
+    """Of the members that beat."""
+    return {m.heartbeat.state for m in members if m.heartbeat is not None and not m.silent}
+
+
+def _absent(members: Sequence[Member]) -> str:
+    """Who of an elastic gang does not train while the others do."""
+    absent = [
+        m.node_id
+        for m in members
+        if m.silent or m.heartbeat is None or m.heartbeat.state is not NodeActivity.TRAINING
+    ]
+    return f"without {', '.join(absent)}" if absent else _message(members)
+
+
+def _all_heard(members: Sequence[Member]) -> bool:
+    return all(member.heartbeat is not None for member in members)
+
+
+def _message(members: Sequence[Member]) -> str:
+    return next((m.heartbeat.message for m in members if m.heartbeat and m.heartbeat.message), "")
+
+
+def _failure_text(failure: CommandFailure, retries: int) -> str:
+    return (
+        f"the command exited with {failure.exit_code} on node {failure.node_id}, "
+        f"{retries + 1} times at the same point: {failure.message or 'it printed nothing'} "
+        f"(log: {failure.log_path})"
+    )
