@@ -69,9 +69,9 @@ class MemoryRegistry:
             return self._submissions[name]
 
     def halt(self, reason: str, who: str, at: datetime) -> Halt:
-        """Stop all launches; a halt that stands is kept and given."""
+        """Stop all launches; of a halt that stands this is the reason from now on."""
         with self._lock:
-            if self._halt is None:
+            if self._halt is None or (self._halt.reason, self._halt.who) != (reason, who):
                 self._halt = Halt(reason, who, at)
                 self._note(at, who, "halt", "", reason)
             return self._halt

@@ -11,7 +11,7 @@ from costopt.daemon.intake import admitted
 from costopt.daemon.readiness import Readiness
 from costopt.daemon.site import Site
 from costopt.daemon.strategies import Strategies
-from costopt.domain.control import Mode
+from costopt.domain.control import Halt, Mode
 from costopt.domain.errors import CostoptError, LedgerError, SpecError
 from costopt.domain.events import Event, LaunchesAllowed, LaunchesHalted, ModeChanged
 from costopt.domain.registry import Registry
@@ -75,9 +75,9 @@ class Roll:
         for name, record in self._engine.journal.records.items():
             if record.mode != mode.value:
                 news.append(ModeChanged(at=now, job=name, mode=mode.value))
-            if halt is not None and not record.halted:
+            if halt is not None and not _is_told(halt, record.halted):
                 news.append(LaunchesHalted(at=now, job=name, reason=halt.reason, who=halt.who))
-            if halt is None and record.halted:
+            if halt is None and record.halted is not None:
                 news.append(LaunchesAllowed(at=now, job=name))
         self._engine.journal.write(*news)
 
@@ -185,6 +185,10 @@ class Roll:
             self._site.retry(self._engine.jobs[name])
             self._engine.retry(name)
             self._readiness.want(self._engine.jobs[name])
+
+
+def _is_told(halt: Halt, told: LaunchesHalted | None) -> bool:
+    return told is not None and (told.reason, told.who) == (halt.reason, halt.who)
 
 
 _ENDED = (JobState.FINISHED, JobState.FAILED)

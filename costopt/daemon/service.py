@@ -131,8 +131,11 @@ class Service:
         return self._registry.answer(proposal_id, ProposalState.REJECTED, who, now)
 
     def halt(self, reason: str, who: str) -> Halt:
-        """Stop all launches at once; what runs goes on and saves."""
+        """Stop all launches at once; what runs goes on and saves. A new reason is told as news."""
+        before = self._registry.halted()
         halt = self._registry.halt(reason, who, self._clock.now())
+        if halt != before:
+            self._board.settled("halt", "")
         self._board.alert(halt.at, "halt", "", f"{halt.who} stopped all launches: {halt.reason}")
         return halt
 

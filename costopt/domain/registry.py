@@ -37,7 +37,10 @@ class Registry(Protocol):
         ...
 
     def halt(self, reason: str, who: str, at: datetime) -> Halt:
-        """Stop all launches; a halt that stands is kept and given."""
+        """Stop all launches; of a halt that stands this is the reason from now on.
+
+        The same person's same reason again is no change.
+        """
         ...
 
     def unhalt(self, who: str, at: datetime) -> None:

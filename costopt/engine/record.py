@@ -59,7 +59,7 @@ class JobRecord:
     unbilled: dict[str, tuple[ev.NodeLaunched, ev.NodeEnded]] = field(default_factory=dict)
     uncappable: set[Pool] = field(default_factory=set)
     mode: str | None = None
-    halted: bool = False
+    halted: ev.LaunchesHalted | None = None
     proposal_count: int = 0
 
     def apply(self, event: ev.Event) -> None:
@@ -217,12 +217,12 @@ def _mode_changed(record: JobRecord, event: ev.ModeChanged) -> None:
     record.mode = event.mode
 
 
-def _halted(record: JobRecord, _: ev.LaunchesHalted) -> None:
-    record.halted = True
+def _halted(record: JobRecord, event: ev.LaunchesHalted) -> None:
+    record.halted = event
 
 
 def _allowed(record: JobRecord, _: ev.LaunchesAllowed) -> None:
-    record.halted = False
+    record.halted = None
 
 
 def _proposed(record: JobRecord, _: ev.ActionProposed) -> None:

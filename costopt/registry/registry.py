@@ -105,11 +105,12 @@ class SqlRegistry:
         return after
 
     def halt(self, reason: str, who: str, at: datetime) -> Halt:
-        """Stop all launches; a halt that stands is kept and given."""
+        """Stop all launches; of a halt that stands this is the reason from now on."""
         with self._database.writing() as connection:
             standing = _standing_halt(connection)
-            if standing is not None:
+            if standing is not None and (standing.reason, standing.who) == (reason, who):
                 return standing
+            connection.execute(HALTS.delete())
             connection.execute(HALTS.insert().values(id=1, reason=reason, who=who, at=at))
             note(connection, at, who, "halt", "", reason)
         return Halt(reason, who, at)
@@ -161,6 +162,10 @@ class SqlRegistry:
             return changes_after(connection, after)
 
 
+_STANDING = select(HALTS)
+"""Asked before each launch, so it is not put together anew each time."""
+
+
 def _standing_halt(connection: Connection) -> Halt | None:
-    row = connection.execute(select(HALTS)).first()
+    row = connection.execute(_STANDING).first()
     return None if row is None else Halt(row.reason, row.who, row.at)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from costopt.domain.control import ActionKind, Mode, Proposal, ProposalState
+from costopt.domain.control import ActionKind, Halt, Mode, Proposal, ProposalState
 from costopt.domain.errors import SpecError
 from costopt.domain.registry import Registry
 from costopt.domain.submission import JobIntent, Submission
@@ -80,14 +80,18 @@ def test_what_is_wanted_of_a_job_can_change(registry: Registry) -> None:
         registry.set_priority("x", 1, "ann", AT)
 
 
-def test_the_first_halt_stands_until_it_is_lifted(registry: Registry) -> None:
+def test_a_halt_stands_for_the_newest_reason_until_it_is_lifted(registry: Registry) -> None:
     assert registry.halted() is None
     halt = registry.halt("prices look wrong", "ann", AT)
-    assert registry.halt("me too", "bob", AT + timedelta(1)) == halt == registry.halted()
+    assert registry.halt("prices look wrong", "ann", AT + timedelta(1)) == halt
+    newer = registry.halt("the account is stolen", "bob", AT + timedelta(1))
+    assert newer == registry.halted() == Halt("the account is stolen", "bob", AT + timedelta(1))
     registry.unhalt("ann", AT)
     registry.unhalt("ann", AT)
     assert registry.halted() is None
-    assert [c.what for _, c in registry.changes()] == ["halt", "unhalt"]
+    assert [(c.what, c.who) for _, c in registry.changes()] == [
+        ("halt", "ann"), ("halt", "bob"), ("unhalt", "ann"),
+    ]  # fmt: skip
 
 
 def test_the_mode_is_unknown_until_it_is_set(registry: Registry) -> None:

@@ -110,6 +110,21 @@ def test_nothing_is_done_to_what_runs_once_it_only_observes(scene: DaemonScene) 
     assert len(scene.events(NodeEnded)) == 1
 
 
+def test_a_halt_that_is_given_another_reason_tells_it(scene: DaemonScene) -> None:
+    for reason, who in [("too dear", "ann"), ("too dear", "ann"), ("keys are stolen", "bob")]:
+        scene.daemon.service.halt(reason, who)
+        scene.go(2)
+    assert [e.reason for e in scene.events(LaunchesHalted)] == ["too dear", "keys are stolen"]
+    assert scene.daemon.service.fleet().halt == scene.daemon.service.halted()
+    assert [a.message for a in scene.daemon.service.alerts()] == [
+        "ann stopped all launches: too dear",
+        "bob stopped all launches: keys are stolen",
+    ]
+    scene.daemon.service.unhalt("ann")
+    scene.go(2)
+    assert len(scene.events(LaunchesAllowed)) == 1
+
+
 def test_a_halt_stops_launches_at_once_and_nothing_else(scene: DaemonScene) -> None:
     _mode(scene, Mode.ENFORCE)
     scene.go(20)

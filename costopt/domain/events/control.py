@@ -25,7 +25,7 @@ class ModeChanged(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchesHalted(Event):
-    """A person stopped all launches."""
+    """A person stopped all launches, or gave the halt that stands another reason."""
 
     reason: str
     who: str
