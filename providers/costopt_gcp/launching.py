@@ -157,14 +157,15 @@ class Launcher:
             notice_s=self._notice_s,
             attempt=attempt,
             placement=self._placement.policy(request, attempt),
-            reservation=self._reservation(pool, now),
+            reservation=self._reservation(request, now),
         )
 
-    def _reservation(self, pool: Pool, now: datetime) -> Reservation | None:
+    def _reservation(self, request: LaunchRequest, now: datetime) -> Reservation | None:
+        pool = request.pool
         if pool.capacity_type is not CapacityType.RESERVED:
             return None
-        held = self._reservations.of(pool, now)
-        if held is None or not held.made:
+        held = self._reservations.of(pool, request.nodes, now)
+        if held is None:
             raise NoCapacityError(
                 f"{pool}: the project has no reservation there that has begun",
                 hint="make one that is used by naming it, or allow spot and on-demand",

@@ -3,11 +3,14 @@
 Only those that a launch must name: others are used by on-demand nodes unasked. A future reservation
 in calendar mode (https://cloud.google.com/compute/docs/instances/future-reservations-calendar-mode)
 becomes a reservation when it begins, and Google deletes its nodes when it ends.
+
+A pool may have several, and has one offer, of what holds for a launch and for nodes that run. A
+launch takes all its nodes from one reservation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -26,21 +29,29 @@ HELD = frozenset({"APPROVED", "COMMITTED", "FULFILLED", "PROVISIONING"})
 CALENDAR = "CALENDAR"
 NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "reserved nodes are held until its end")
 EVER = datetime.min.replace(tzinfo=UTC)
+ENDLESS = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """``nodes`` are those that are free. ``bound``: its nodes end with it. ``made``: it is there,
-    to be named by a launch, and not only booked.
+    """``nodes`` are those that are free. ``used``: some are not, be they ours or others'.
+    ``bound``: its nodes end with it. ``made``: it is there, to be named by a launch, and not only
+    booked.
     """
 
     name: str
     pool: Pool
     nodes: int
+    used: bool = False
     from_at: datetime | None = None
     until_at: datetime | None = None
     bound: bool = False
     made: bool = True
+
+    @property
+    def end_at(self) -> datetime:
+        """``until_at``, for comparing."""
+        return self.until_at or ENDLESS
 
 
 class Reservations:
@@ -53,23 +64,27 @@ class Reservations:
     def offers(
         self, region: str, instance_types: Collection[str], now: datetime
     ) -> tuple[Offer, ...]:
-        """A reserved offer for each pool, of its earliest reservation that has not ended.
+        """A reserved offer for each pool that has a reservation which has not ended.
 
         A node costs nothing more. Raises ProviderError.
         """
-        offers: dict[Pool, Offer] = {}
-        for held in _open(self._kept.get(None, now, self._ask), now):
-            pool = held.pool
-            if pool.region == region and pool.instance_type in instance_types:
-                offers.setdefault(pool, _offer(held, now))
-        return tuple(offers.values())
+        held: dict[Pool, list[Reservation]] = {}
+        for each in self._kept.get(None, now, self._ask):
+            pool = each.pool
+            if pool.region == region and pool.instance_type in instance_types and now < each.end_at:
+                held.setdefault(pool, []).append(each)
+        return tuple(_offer(each, now) for each in held.values())
 
-    def of(self, pool: Pool, now: datetime) -> Reservation | None:
-        """The reservation that a launch in ``pool`` must name. Raises ProviderError.
+    def of(self, pool: Pool, nodes: int, now: datetime) -> Reservation | None:
+        """The reservation that a launch of so many nodes must name: of those with room for all the
+        one that lasts longest, and of these the fullest. Raises ProviderError.
 
-        Asked anew: one that begins gets a name that its booking does not tell before.
+        Where none has room one is named all the same, for the launch may be the repetition of one
+        that took the room. Asked anew: a reservation that begins gets a name that its booking does
+        not tell before.
         """
-        return next((held for held in _open(self._ask(), now) if held.pool == pool), None)
+        there = [held for held in self._ask() if held.pool == pool and _usable(held, now)]
+        return max(there, key=lambda h: (h.nodes >= nodes, h.end_at, -h.nodes), default=None)
 
     def _ask(self) -> tuple[Reservation, ...]:
         held = {
@@ -98,9 +113,9 @@ class Reservations:
             return [item for _, scoped in pages for item in getattr(scoped, collection)]
 
 
-def _open(held: Iterable[Reservation], now: datetime) -> Iterator[Reservation]:
-    """Those that have not ended."""
-    return (each for each in held if each.until_at is None or each.until_at > now)
+def _usable(held: Reservation, now: datetime) -> bool:
+    begun = held.from_at is None or held.from_at <= now
+    return held.made and begun and now < held.end_at
 
 
 def _read(item: Any) -> Reservation | None:
@@ -114,6 +129,7 @@ def _read(item: Any) -> Reservation | None:
         name=item.name,
         pool=_pool(last(item.zone), instance_type),
         nodes=max(0, specific.count - specific.in_use_count),
+        used=specific.in_use_count > 0,
         until_at=time_of(item.delete_at_time),
     )
 
@@ -146,14 +162,23 @@ def _pool(zone: str, instance_type: str) -> Pool:
     return Pool("gcp", region_of(zone), zone, instance_type, CapacityType.RESERVED)
 
 
-def _offer(held: Reservation, now: datetime) -> Offer:
+def _offer(held: Sequence[Reservation], now: datetime) -> Offer:
+    """Of a pool's reservations, sorted by their beginning.
+
+    The one with the most room of those that can be used now, else the first; but only until the
+    first of them that has nodes ends, as ours may be in it.
+    """
+    usable = [each for each in held if _usable(each, now)]
+    told = max(usable, key=lambda each: (each.nodes, each.end_at), default=held[0])
+    ends_at = min((each.end_at for each in usable if each.used), default=ENDLESS)
+    until_at = min(told.end_at, ends_at)
     return Offer(
-        pool=held.pool,
+        pool=told.pool,
         price_usd_per_hour=Estimate.exact(
-            0.0, Basis.LISTED, f"reservation {held.name}: paid for whether it is used or not", now
+            0.0, Basis.LISTED, f"reservation {told.name}: paid for whether it is used or not", now
         ),
         hazard_per_hour=NEVER_INTERRUPTED,
-        nodes_available=held.nodes,
-        from_at=held.from_at,
-        until_at=held.until_at,
+        nodes_available=told.nodes,
+        from_at=told.from_at,
+        until_at=None if until_at == ENDLESS else until_at,
     )

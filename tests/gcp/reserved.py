@@ -42,11 +42,17 @@ class Reserved:
         return held
 
     def book(
-        self, zone: str, machine_type: str, nodes: int, from_at: datetime, until_at: datetime
+        self,
+        zone: str,
+        machine_type: str,
+        nodes: int,
+        from_at: datetime,
+        until_at: datetime,
+        name: str = "booked",
     ) -> dict[str, Any]:
         """A future reservation in calendar mode, approved."""
-        self._future["booked"] = {
-            "name": "booked",
+        self._future[name] = {
+            "name": name,
             "zone": f"{API}/projects/p/zones/{zone}",
             "reservationMode": "CALENDAR",
             "specificSkuProperties": {
@@ -56,14 +62,14 @@ class Reserved:
             "timeWindow": {"startTime": from_at.isoformat(), "endTime": until_at.isoformat()},
             "status": {"procurementStatus": "APPROVED"},
         }
-        return self._future["booked"]
+        return self._future[name]
 
-    def begin(self, zone: str, machine_type: str, nodes: int) -> None:
+    def begin(self, zone: str, machine_type: str, nodes: int, name: str = "booked") -> None:
         """What was booked is there."""
-        self.hold(zone, "booked-1", machine_type, nodes)
-        self._future["booked"]["status"] = {
+        self.hold(zone, f"{name}-1", machine_type, nodes)
+        self._future[name]["status"] = {
             "procurementStatus": "FULFILLED",
-            "autoCreatedReservations": [f"{API}/projects/p/zones/{zone}/reservations/booked-1"],
+            "autoCreatedReservations": [f"{API}/projects/p/zones/{zone}/reservations/{name}-1"],
         }
 
     def free(self, name: str) -> int:
@@ -83,7 +89,11 @@ class Reserved:
 
     def future_scopes(self, call: Call) -> Mapping[str, Any]:
         """futureReservations.aggregatedList."""
-        return {_scope(item): {"futureReservations": [item]} for item in self._future.values()}
+        told: dict[str, Any] = {}
+        for item in self._future.values():
+            told.setdefault(_scope(item), {"futureReservations": []})
+            told[_scope(item)]["futureReservations"].append(item)
+        return told
 
 
 def _scope(item: Mapping[str, Any]) -> str:
