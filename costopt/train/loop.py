@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from costopt.agent.status import TrainerState
 from costopt.agent.trainer_env import STATUS_FILE
+from costopt.checkpoint.commit import SupersededError
 from costopt.domain.errors import CostoptError
 from costopt.train.elastic_group import ElasticGroup
 from costopt.train.group import Group, PeerLostError
@@ -256,7 +257,10 @@ class TrainingLoop:
         )
 
     def _form(self, group: ElasticGroup, why: str | None, *, failed: bool) -> str:
-        """Until a gang has formed and all its members have one state; says why it had to."""
+        """Until a gang has formed and all its members have one state; says why it had to.
+
+        Who slept while it restored may find that a later gang has saved since: it joins that.
+        """
         self._saving.copied()
         while True:
             try:
@@ -271,6 +275,10 @@ class TrainingLoop:
                 self._reporter.went_back(self.step)
             except PeerLostError as error:
                 why, failed = str(error), True
+            except SupersededError:
+                why, failed = group.why_over(), True
+                if why is None:
+                    raise
             else:
                 return why or "the first"
 

@@ -144,6 +144,33 @@ def test_who_stands_still_is_left_behind_and_corrupts_nothing(
     assert first["regrouped"][0][3] < SILENT_S + 0.5
 
 
+def test_who_sleeps_while_it_restores_joins_who_saved_meanwhile(
+    gang: Gang, undisturbed: dict[str, Any]
+) -> None:
+    place = str(gang.folder / "place")
+    gang.start(checkpoint=place, pace_s=0.05)
+    gang.reached(0, 4)
+    os.kill(gang.pids[0], signal.SIGTERM)
+    assert gang.nursery.wait(gang.pids[0]) == 143
+    head = Path(place, "HEAD")
+    before = head.read_bytes()
+    head.unlink()
+    os.mkfifo(head)
+    gang.start(checkpoint=place)
+    gang.until(lambda: gang.server.generation == 2)
+    with head.open("wb", buffering=0) as answer:
+        os.kill(gang.pids[1], signal.SIGSTOP)
+        head.unlink()
+        head.write_bytes(before)
+        gang.until(lambda: not gang.server.gang)
+        gang.start(checkpoint=place, pace_s=0.1, interval_s=0.01)
+        gang.until(lambda: head.read_bytes() != before)
+        answer.write(before)
+    os.kill(gang.pids[1], signal.SIGCONT)
+    for found in gang.finish(1, 2):
+        assert found["weights"] == undisturbed["weights"]
+
+
 def test_who_has_a_notice_leaves_after_a_step_and_the_others_go_on(
     gang: Gang, undisturbed: dict[str, Any]
 ) -> None:
