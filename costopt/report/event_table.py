@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -45,7 +45,6 @@ from costopt.domain.events import (
     WorkLost,
 )
 from costopt.report.figure import UNKNOWN, duration, energy, instant, usd
-from costopt.report.table import Table
 
 ROUTINE = (
     ProgressReported,
@@ -76,16 +75,6 @@ def event_row(event: Event) -> EventRow:
     if isinstance(event, NodeEnded) and event.cause.unwanted:
         label, tone = f"Node {event.cause.value}", "bad"
     return EventRow(event.at, label, detail(event), tone, isinstance(event, ROUTINE))
-
-
-def events_table(events: Iterable[Event]) -> Table:
-    """Every event in a row."""
-    rows = (event_row(event) for event in events)
-    return Table(
-        "Events",
-        ("time (UTC)", "event", "detail"),
-        tuple((instant(row.at), row.what, row.detail) for row in rows),
-    )
 
 
 def _submitted(event: JobSubmitted) -> str:
