@@ -62,8 +62,7 @@ class Roll:
         for submission in self._submissions:
             if submission.name in self.closed or self._was_over(submission, now):
                 continue
-            unreadable = self._unreadable.get(submission.name) == submission
-            if submission.name not in self._engine.jobs and not unreadable:
+            if submission.name not in self._engine.jobs and not self._is_unreadable(submission):
                 self._add(submission, now)
             if submission.name in self._engine.jobs:
                 self._follow(submission)
@@ -133,6 +132,8 @@ class Roll:
             self._troubles[submission.name] = error.message
             if isinstance(error, SpecError):
                 self._unreadable[submission.name] = submission
+            if submission.intent is JobIntent.CANCELLED:
+                self._give_up(submission, now)
             return
         self._troubles.pop(submission.name, None)
         document, priority = submission.policy_document, submission.priority
@@ -140,6 +141,24 @@ class Roll:
         self._priorities[job.name] = priority
         if not self._engine.journal.records[job.name].over:
             self._readiness.want(job)
+
+    def _is_unreadable(self, submission: Submission) -> bool:
+        """Whether it is still as it was when it could not be read."""
+        return self._unreadable.get(submission.name) == submission
+
+    def _give_up(self, submission: Submission, now: datetime) -> None:
+        """Close a job that was cancelled and cannot be read, unless there may be nodes of it."""
+        name, journal = submission.name, self._engine.journal
+        journal.open(name)
+        record, summary = journal.records[name], journal.accounts[name].summary(now)
+        journal.close(name)
+        if record.live or record.intents:
+            nodes = ", ".join(record.live) or "those of a launch without an answer"
+            self._troubles[name] += f"; give its nodes back by hand: {nodes}"
+            return
+        self._engine.spending.remember(name, submission.tenant, summary.usd_micros, now)
+        del self._troubles[name]
+        self.closed[name] = summary
 
     def _follow(self, submission: Submission) -> None:
         name, stops = submission.name, self._engine.stops

@@ -153,3 +153,19 @@ def test_what_cannot_be_read_is_read_once_until_it_changes(
     scene.go(10)
     assert read.count("old") == 2
     assert len(scene.living("one")) == len(scene.living("two")) == 1
+
+
+def test_a_job_that_cannot_be_read_is_in_trouble_until_it_is_cancelled(scene: DaemonScene) -> None:
+    scene.submit("one")
+    known = scene.registry.submission("one")
+    assert known is not None
+    scene.registry.submit(replace(known, name="old", job_document="kind: other"))
+    scene.go(2)
+    assert scene.daemon._controlled().troubles().keys() == {"old"}
+    scene.daemon.service.cancel("old", "me")
+    for _ in ("the same daemon", "the next one"):
+        scene.go(2)
+        assert scene.daemon._controlled().troubles() == {}
+        assert scene.job("old").held_because == ""
+        assert scene.job("old").summary.state is JobState.WAITING
+        scene.restart()
