@@ -65,9 +65,9 @@ class Shown:
     tokens: MemoryTokens
     url: str
 
-    def token(self, scope: Scope = Scope.READ) -> str:
+    def token(self, scope: Scope = Scope.READ, tenant: str | None = None) -> str:
         name = f"t{len(self.tokens.tokens())}"
-        return self.tokens.add(name, [scope], "test", datetime.now(UTC))
+        return self.tokens.add(name, [scope], "test", datetime.now(UTC), tenant)
 
     def fill(self) -> None:
         """A fleet of four jobs: one trains, one has finished, one is late, one is hostile."""

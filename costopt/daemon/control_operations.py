@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from costopt.daemon.answers import (
     Alerts,
     Alive,
@@ -16,7 +14,7 @@ from costopt.daemon.answers import (
     Proposals,
     Ready,
 )
-from costopt.daemon.job_operations import AFTER, seen_by
+from costopt.daemon.job_operations import AFTER
 from costopt.daemon.operation import ID, Call, Operation, in_path, in_query
 from costopt.daemon.reach import Reach
 from costopt.daemon.views import FleetView, Health, MarketView
@@ -48,8 +46,7 @@ def _health(reach: Reach) -> tuple[Operation, ...]:
         ),
         Operation(
             "health", "GET", "/v1/health", Scope.READ, "How the daemon is, with its problems.",
-            Health, lambda call: service.health(of_all=call.caller.tenant is None),
-            by_tenants=True,
+            Health, lambda call: reach.reader(call.caller).health(), by_tenants=True,
         ),
     )  # fmt: skip
 
@@ -57,18 +54,8 @@ def _health(reach: Reach) -> tuple[Operation, ...]:
 def _looking(reach: Reach) -> tuple[Operation, ...]:
     service, read = reach.service, Scope.READ
 
-    def fleet(call: Call) -> FleetView:
-        whole = service.fleet()
-        if call.caller.tenant is None:
-            return whole
-        nodes = tuple(node for node in whole.nodes if call.caller.sees(node.tenant))
-        usd = sum(node.usd_per_hour for node in nodes)
-        return replace(whole, nodes=nodes, usd_per_hour=usd, orphans=())
-
     def alerts(call: Call) -> Alerts:
-        sees = seen_by(call.caller, service)
-        told = service.alerts(call.values["after"])
-        return Alerts(tuple(alert for alert in told if sees(alert.job)))
+        return Alerts(reach.reader(call.caller).alerts(call.values["after"]))
 
     def changes(call: Call) -> Changes:
         told = service.changes(call.values["after"])
@@ -77,7 +64,7 @@ def _looking(reach: Reach) -> tuple[Operation, ...]:
     return (
         Operation(
             "fleet", "GET", "/v1/fleet", read, "List all living nodes.", FleetView,
-            fleet, by_tenants=True,
+            lambda call: reach.reader(call.caller).fleet(), by_tenants=True,
         ),
         Operation(
             "market", "GET", "/v1/market", read, "List what the providers sell.", MarketView,
@@ -105,9 +92,7 @@ def _proposals(reach: Reach) -> tuple[Operation, ...]:
 
     def proposals(call: Call) -> Proposals:
         state = call.values["state"]
-        sees = seen_by(call.caller, service)
-        told = service.proposals(() if state is None else (state,))
-        return Proposals(tuple(proposal for proposal in told if sees(proposal.job)))
+        return Proposals(reach.reader(call.caller).proposals(() if state is None else (state,)))
 
     def approve(call: Call) -> Proposal:
         return service.approve(call.values["proposal"], call.caller.name)

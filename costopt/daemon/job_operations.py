@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 from typing import Annotated
 
 from costopt.daemon.answers import (
@@ -21,7 +20,6 @@ from costopt.daemon.answers import (
     submitted,
     taken,
 )
-from costopt.daemon.auth import Caller
 from costopt.daemon.folders import check_folders
 from costopt.daemon.intake import admitted
 from costopt.daemon.json_schema import Bounds
@@ -38,7 +36,6 @@ from costopt.daemon.operation import (
 )
 from costopt.daemon.reach import Reach
 from costopt.daemon.refusals import RefusedError
-from costopt.daemon.service import Service, no_decision, no_job
 from costopt.daemon.views import DecisionRow, JobStatus, LogPiece
 from costopt.domain.errors import InfeasibleError
 from costopt.domain.submission import Submission
@@ -60,25 +57,17 @@ def job_operations(reach: Reach) -> tuple[Operation, ...]:
     return (*_looking(reach), _handing_in(reach), *_steering(reach))
 
 
-def _existing(service: Service) -> Callable[[Call], JobStatus]:
-    """Whether the path names a job that is the caller's to see; another tenant's is as unknown."""
-
-    def exists(call: Call) -> JobStatus:
-        status = service.job(call.values["job"])
-        if not call.caller.sees(status.submission.tenant):
-            raise no_job(call.values["job"])
-        return status
-
-    return exists
+def _existing(reach: Reach) -> Callable[[Call], JobStatus]:
+    """Whether the path names a job that is the caller's to see."""
+    return lambda call: reach.reader(call.caller).job(call.values["job"])
 
 
 def _looking(reach: Reach) -> tuple[Operation, ...]:
     service = reach.service
-    exists = _existing(service)
+    exists = _existing(reach)
 
     def jobs(call: Call) -> Jobs:
-        seen = (s for s in service.jobs() if call.caller.sees(s.submission.tenant))
-        return Jobs(tuple(job_row(status) for status in seen))
+        return Jobs(tuple(job_row(status) for status in reach.reader(call.caller).jobs()))
 
     def events(call: Call) -> Events:
         return Events(service.events(call.values.get("job"), **_page(call)))
@@ -92,18 +81,11 @@ def _looking(reach: Reach) -> tuple[Operation, ...]:
         return service.logs(values["job"], values["node"], values["after"])
 
     def decisions(call: Call) -> Decisions:
-        return Decisions(service.decisions(call.values["job"], call.values["limit"]))
-
-    def last_decisions(call: Call) -> Decisions:
-        sees = seen_by(call.caller, service)
-        rows = (row for row in service.decisions(None, LARGEST) if sees(row.decision.job))
-        return Decisions(tuple(islice(rows, call.values["limit"])))
+        job, limit = call.values.get("job"), call.values["limit"]
+        return Decisions(reach.reader(call.caller).decisions(job, limit))
 
     def decision(call: Call) -> DecisionRow:
-        row = service.decision(call.values["decision"])
-        if not seen_by(call.caller, service)(row.decision.job):
-            raise no_decision(call.values["decision"])
-        return row
+        return reach.reader(call.caller).decision(call.values["decision"])
 
     read = Scope.READ
     return (
@@ -139,7 +121,7 @@ def _looking(reach: Reach) -> tuple[Operation, ...]:
         ),
         Operation(
             "decisions", "GET", "/v1/decisions", read, "List the last decision of each job.",
-            Decisions, last_decisions, (most(100),), by_tenants=True,
+            Decisions, decisions, (most(100),), by_tenants=True,
         ),
         Operation(
             "decision", "GET", "/v1/decisions/{decision}", read, "Tell why a decision was made.",
@@ -188,8 +170,7 @@ def _handing_in(reach: Reach) -> Operation:
 
 
 def _steering(reach: Reach) -> tuple[Operation, ...]:
-    service = reach.service
-    exists = _existing(service)
+    service, exists = reach.service, _existing(reach)
 
     def pause(call: Call) -> Submitted:
         return submitted(service.pause(call.values["job"], call.caller.name))
@@ -227,14 +208,6 @@ def _steering(reach: Reach) -> tuple[Operation, ...]:
             PriorityBody, exists=exists, refusal=409, by_tenants=True,
         ),
     )  # fmt: skip
-
-
-def seen_by(who: Caller, service: Service) -> Callable[[str], bool]:
-    """Whether a job, by its name, is the caller's to see."""
-    if who.tenant is None:
-        return lambda _: True
-    submissions = (status.submission for status in service.jobs())
-    return frozenset(each.name for each in submissions if who.sees(each.tenant)).__contains__
 
 
 def _page(call: Call) -> dict[str, int]:

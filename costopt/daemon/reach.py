@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from costopt.daemon.auth import Caller
+from costopt.daemon.reader import Reader
 from costopt.daemon.service import Service
 from costopt.domain.ports import Clock
 from costopt.domain.token import Tokens
@@ -19,6 +21,10 @@ class Reach:
     tokens: Tokens
     clock: Clock
     folders: tuple[Path, ...]
+
+    def reader(self, caller: Caller) -> Reader:
+        """What the caller may see."""
+        return Reader(self.service, caller.tenant)
 
     def workdir(self, named: str) -> str:
         """The folder that a job names, else the first."""

@@ -229,7 +229,7 @@ def test_a_token_of_the_jobs_own_tenant_steers_it(daemon: Served) -> None:
     assert client.tell("POST", "jobs", body={"job": JOB.format(name="new")})["name"] == "new"
 
 
-def test_a_token_of_a_tenant_is_no_admins_and_opens_no_page(daemon: Served) -> None:
+def test_a_token_of_a_tenant_is_no_admins(daemon: Served) -> None:
     body = {"name": "boss", "scopes": ["admin"], "tenant": "blue"}
     with pytest.raises(RefusedError, match="cannot be an admin's") as refusal:
         daemon.local.tell("POST", "tokens", body=body)

@@ -13,7 +13,7 @@ from costopt.daemon.pages.block import (
     job_cell,
 )
 from costopt.daemon.pages.words import choice, clock, slack_cell
-from costopt.daemon.service import Service
+from costopt.daemon.reader import Reader
 from costopt.daemon.views import DecisionRow
 from costopt.domain.events import DecisionMade
 from costopt.report.event_table import event_row
@@ -25,9 +25,9 @@ LOOKED_AT = 500
 COLUMNS = columns("decision", "time", "choice", "rule", "#slack", "reason")
 
 
-def decisions_page(service: Service, asked: Asked) -> Page:
+def decisions_page(reader: Reader, asked: Asked) -> Page:
     """The last decision of each job; every one of a job is on the job's page."""
-    made = [row.decision for row in service.decisions(limit=SHOWN)]
+    made = [row.decision for row in reader.decisions(limit=SHOWN)]
     wanted = (d for d in made if asked.wants(d.job, choice(d), d.reason, d.rule or ""))
     rows, left_out = first(wanted, SHOWN)
     grid = Grid(
@@ -65,9 +65,9 @@ def last_decisions(rows: tuple[tuple[Cell, ...], ...], lead: str) -> Grid:
     return Grid("decisions", "Decisions", COLUMNS, rows, lead, "No decision was made yet.")
 
 
-def decision_page(service: Service, decision_id: str) -> Page:
+def decision_page(reader: Reader, decision_id: str) -> Page:
     """One decision. Raises SpecError where there is none of that id."""
-    row = service.decision(decision_id)
+    row = reader.decision(decision_id)
     made = row.decision
     slack = slack_cell(made.slack_s)
     facts = (
@@ -84,7 +84,7 @@ def decision_page(service: Service, decision_id: str) -> Page:
         blocks=(
             Facts("decision", "The decision", facts),
             _alternatives(made),
-            _followed(service, row),
+            _followed(reader, row),
         ),
         over_href=job_cell(made.job).href,
     )
@@ -113,10 +113,10 @@ def _alternatives(made: DecisionMade) -> Grid:
     )
 
 
-def _followed(service: Service, row: DecisionRow) -> Grid:
+def _followed(reader: Reader, row: DecisionRow) -> Grid:
     """The events up to the next decision: what was launched, refused or stopped by a guard."""
     events = []
-    for recorded in service.events(row.decision.job, row.seq, LOOKED_AT):
+    for recorded in reader.events(row.decision.job, row.seq, LOOKED_AT):
         if isinstance(recorded.event, DecisionMade):
             break
         events.append(event_row(recorded.event))

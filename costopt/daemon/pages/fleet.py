@@ -7,7 +7,7 @@ from collections import defaultdict
 from costopt.daemon.pages.asked import Asked, first
 from costopt.daemon.pages.block import Cell, Grid, Page, Tiles, columns, job_cell
 from costopt.daemon.pages.words import ago, clock, over, pool_words, usd_per_hour
-from costopt.daemon.service import Service
+from costopt.daemon.reader import Reader
 from costopt.daemon.views import Alert, FleetNode, FleetView
 from costopt.domain.submission import JobIntent
 from costopt.ledger.summary import JobState
@@ -18,33 +18,34 @@ NODES_SHOWN = 500
 ALERTS_SHOWN = 20
 
 
-def fleet_page(service: Service, asked: Asked) -> Page:
+def fleet_page(reader: Reader, asked: Asked) -> Page:
     """Nodes, what they cost, and what a person should hear of."""
-    fleet = service.fleet()
-    ticked = service.health().last_tick_at
+    fleet = reader.fleet()
+    ticked = reader.health().last_tick_at
     lead = "No tick has ended yet." if ticked is None else f"As of the tick at {clock(ticked)}."
     return Page(
         title="Fleet",
         over="What runs now",
         lead=lead,
         blocks=(
-            _tiles(service, fleet),
-            _alerts(service.alerts()),
+            _tiles(reader, fleet),
+            _alerts(reader.alerts()),
             _nodes(fleet, asked),
-            _tenants(fleet),
-            _orphans(fleet),
+            *(() if reader.whole is None else (_tenants(fleet), _orphans(fleet))),
         ),
         filter_label="Nodes of which job, tenant or pool?",
     )
 
 
-def _tiles(service: Service, fleet: FleetView) -> Tiles:
-    every = service.jobs()
+def _tiles(reader: Reader, fleet: FleetView) -> Tiles:
+    every = reader.jobs()
     jobs = [status for status in every if not over(status)]
     training = sum(status.summary.state is JobState.TRAINING for status in jobs)
     held = sum(bool(s.held_because) for s in jobs if s.submission.intent is JobIntent.RUN)
     spent = sum(status.summary.usd_micros for status in every)
     draining = sum(node.draining for node in fleet.nodes)
+    note = "nodes that no job answers for"
+    orphans = Tile("Orphans", str(len(fleet.orphans)), "measured", note)
     return Tiles(
         (
             Tile("Nodes", str(len(fleet.nodes)), "measured", f"{draining} draining"),
@@ -54,10 +55,7 @@ def _tiles(service: Service, fleet: FleetView) -> Tiles:
                 "Open jobs", str(len(jobs)), "measured",
                 f"{training} training, {held} held back",
             ),
-            Tile(
-                "Orphans", str(len(fleet.orphans)), "measured",
-                "nodes that no job answers for",
-            ),
+            *(() if reader.whole is None else (orphans,)),
         )
     )  # fmt: skip
 

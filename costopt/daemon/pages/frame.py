@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlencode
 
-from costopt.daemon.service import Service
+from costopt.daemon.reader import Reader
 from costopt.daemon.views import Health
 from costopt.domain.control import Halt, Mode, ProposalState
 
@@ -64,10 +64,10 @@ class Frame:
 
 
 def frame_of(
-    service: Service, path: str, words: str, who: str, *, signed_in: bool, refreshes: bool
+    reader: Reader, path: str, words: str, who: str, *, signed_in: bool, refreshes: bool
 ) -> Frame:
     """May raise LedgerError."""
-    fleet = service.fleet()
+    fleet = reader.fleet()
     return Frame(
         path=path,
         words=words,
@@ -77,6 +77,6 @@ def frame_of(
         now=fleet.now,
         mode=fleet.mode,
         halt=fleet.halt,
-        health=service.health(),
-        open_proposals=len(service.proposals([ProposalState.OPEN])),
+        health=reader.health(),
+        open_proposals=len(reader.proposals([ProposalState.OPEN])),
     )

@@ -6,6 +6,7 @@ from costopt.daemon.pages.asked import Asked, first
 from costopt.daemon.pages.block import Cell, Facts, Grid, Page, Tiles, columns, job_cell
 from costopt.daemon.pages.limits import count, dollars
 from costopt.daemon.pages.words import clock, over
+from costopt.daemon.reader import Reader
 from costopt.daemon.service import Service
 from costopt.daemon.views import FleetView, Health
 from costopt.domain.control import Mode
@@ -20,23 +21,22 @@ MODES = {
 }
 
 
-def guards_page(service: Service, asked: Asked) -> Page:
-    """Everything that may say no."""
-    fleet, health = service.fleet(), service.health()
+def guards_page(reader: Reader, asked: Asked) -> Page:
+    """Everything that may say no; what tells of all tenants only to those who see them all."""
+    fleet, health, whole = reader.fleet(), reader.health(), reader.whole
     return Page(
         title="Guards",
         over="What keeps it in bounds",
         lead="Guards stop launches, not checkpoints.",
         blocks=(
             _tiles(fleet, health),
-            _guards(service, fleet),
-            _tenants(service),
-            _held(service),
+            *(() if whole is None else (_guards(whole, fleet),)),
+            _tenants(reader),
+            _held(reader),
             _problems(health),
-            _changes(service, asked),
-            _tasks(service),
+            *(() if whole is None else (_changes(whole, asked), _tasks(whole))),
         ),
-        filter_label="What people told, by whom or of what?",
+        filter_label="" if whole is None else "What people told, by whom or of what?",
     )
 
 
@@ -87,7 +87,7 @@ def _guards(service: Service, fleet: FleetView) -> Grid:
     )
 
 
-def _tenants(service: Service) -> Grid:
+def _tenants(reader: Reader) -> Grid:
     return Grid(
         "tenants",
         "Of tenants",
@@ -101,14 +101,14 @@ def _tenants(service: Service) -> Grid:
                 Cell(dollars(tenant.max_usd_per_hour)),
                 Cell(count(tenant.max_nodes)),
             )
-            for _, tenant in sorted(service.account_limits().tenants.items())
+            for tenant in reader.tenants()
         ),
-        empty="The account names no tenant: each has weight 1 and no limit of its own.",
+        empty="A tenant that the account does not name has weight 1 and no limit of its own.",
     )
 
 
-def _held(service: Service) -> Grid:
-    held = (s for s in service.jobs() if s.held_because and not over(s))
+def _held(reader: Reader) -> Grid:
+    held = (s for s in reader.jobs() if s.held_because and not over(s))
     rows, left_out = first(held, CHANGES_SHOWN)
     return Grid(
         "held",

@@ -18,7 +18,7 @@ from costopt.daemon.pages.decisions import decision_row, last_decisions
 from costopt.daemon.pages.limits import limits_grid
 from costopt.daemon.pages.story import Story
 from costopt.daemon.pages.words import choice, clock, over, pool_words
-from costopt.daemon.service import Service
+from costopt.daemon.reader import Reader
 from costopt.daemon.views import JobStatus
 from costopt.domain.submission import JobIntent
 from costopt.ledger.node import NodeInterval
@@ -34,16 +34,16 @@ EVENTS_SHOWN = 50
 DECISIONS_SHOWN = 10
 
 
-def job_page(service: Service, name: str, story: Story) -> Page:
+def job_page(reader: Reader, name: str, story: Story) -> Page:
     """Raises SpecError where there is no such job."""
-    status = service.job(name)
+    status = reader.job(name)
     run = story.run
     blocks: list[Block] = [Tiles((*_standing(status), *_came_to(run)))]
     blocks += [_forecast(status), *story.plots]
     if run is not None:
         blocks += [_nodes(run), _events(run)]
     blocks += [
-        _decisions(service, name),
+        _decisions(reader, name),
         _facts(status, story),
         limits_grid(status.submission),
     ]
@@ -171,8 +171,8 @@ def _events(run: Run) -> Grid:
     )
 
 
-def _decisions(service: Service, name: str) -> Grid:
-    rows = service.decisions(name, DECISIONS_SHOWN)
+def _decisions(reader: Reader, name: str) -> Grid:
+    rows = reader.decisions(name, DECISIONS_SHOWN)
     return last_decisions(tuple(decision_row(row.decision) for row in rows), "The last ones.")
 
 

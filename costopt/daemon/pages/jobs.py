@@ -5,7 +5,7 @@ from __future__ import annotations
 from costopt.daemon.pages.asked import Asked, first
 from costopt.daemon.pages.block import Cell, Grid, Page, columns, job_cell
 from costopt.daemon.pages.words import clock, over, slack_cell, state_cell
-from costopt.daemon.service import Service
+from costopt.daemon.reader import Reader
 from costopt.daemon.views import JobStatus
 from costopt.report.figure import energy, share, usd
 from costopt.report.tile import counted
@@ -17,9 +17,9 @@ COLUMNS = columns(
 )  # fmt: skip
 
 
-def jobs_page(service: Service, asked: Asked) -> Page:
+def jobs_page(reader: Reader, asked: Asked) -> Page:
     """Open jobs, those with the least slack first, then those that are over."""
-    every = [s for s in service.jobs() if asked.wants(s.submission.name, s.submission.tenant)]
+    every = [s for s in reader.jobs() if asked.wants(s.submission.name, s.submission.tenant)]
     running = sorted((s for s in every if not over(s)), key=_urgency)
     ended = [s for s in reversed(every) if over(s)]
     return Page(

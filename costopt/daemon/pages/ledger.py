@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from costopt.daemon.pages.asked import Asked, first
 from costopt.daemon.pages.block import Cell, Grid, Page, Tiles, columns, job_cell
-from costopt.daemon.service import Service
+from costopt.daemon.reader import Reader
 from costopt.ledger.summary import JobSummary
 from costopt.report.figure import UNKNOWN, carbon, energy, share, usd
 from costopt.report.tile import Tile, counted
@@ -61,9 +61,9 @@ class Sums:
         return None if saved is None or not self.due_usd_micros else saved / self.due_usd_micros
 
 
-def ledger_page(service: Service, asked: Asked) -> Page:
+def ledger_page(reader: Reader, asked: Asked) -> Page:
     """Totals, then by tenant, then by job, the dearest first."""
-    statuses = [s for s in service.jobs() if asked.wants(s.submission.name, s.submission.tenant)]
+    statuses = [s for s in reader.jobs() if asked.wants(s.submission.name, s.submission.tenant)]
     tenants: dict[str, list[JobSummary]] = defaultdict(list)
     for status in statuses:
         tenants[status.submission.tenant].append(status.summary)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from costopt.daemon.pages.asked import Asked, first
 from costopt.daemon.pages.block import Cell, Grid, Page, columns
 from costopt.daemon.pages.words import clock, pool_words
-from costopt.daemon.service import Service
+from costopt.daemon.reader import Reader
 from costopt.daemon.views import MarketRow, MarketView
 from costopt.domain.estimate import Estimate
 from costopt.domain.policy import Limits
@@ -16,9 +16,9 @@ OFFERS_SHOWN = 400
 OLD_S = Limits().max_price_age_s
 
 
-def market_page(service: Service, asked: Asked) -> Page:
+def market_page(reader: Reader, asked: Asked) -> Page:
     """Offers with prices, hazards and how old they are, the cheapest first."""
-    market = service.market()
+    market = reader.market()
     wanted = [row for row in market.rows if asked.wants(str(row.offer.pool))]
     rows, left_out = first(sorted(wanted, key=_by_price), OFFERS_SHOWN)
     grid = Grid(

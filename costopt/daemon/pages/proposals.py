@@ -5,7 +5,7 @@ from __future__ import annotations
 from costopt.daemon.pages.asked import Asked, first
 from costopt.daemon.pages.block import Cell, Column, Grid, Page, columns, job_cell
 from costopt.daemon.pages.words import clock, pool_words, usd_per_hour
-from costopt.daemon.service import Service
+from costopt.daemon.reader import Reader
 from costopt.domain.control import ActionKind, Mode, Proposal, ProposalState
 
 SHOWN = 200
@@ -13,15 +13,15 @@ ASKED = ("proposal", "job", "action", "what", "#price", "reason", "asked at")
 TONES = {ProposalState.EXECUTED: "good", ProposalState.REJECTED: "bad"}
 
 
-def proposals_page(service: Service, asked: Asked) -> Page:
+def proposals_page(reader: Reader, asked: Asked) -> Page:
     """Open ones, then those that were answered or withdrawn."""
-    every = [p for p in service.proposals() if asked.wants(p.id, p.job, p.pool, p.reason)]
+    every = [p for p in reader.proposals() if asked.wants(p.id, p.job, p.pool, p.reason)]
     waiting = [p for p in every if p.state is ProposalState.OPEN]
     answered = [p for p in reversed(every) if p.state is not ProposalState.OPEN]
     return Page(
         title="Proposals",
         over="What the daemon asks for",
-        lead=_lead(service.mode(), len(waiting)),
+        lead=_lead(reader.mode(), len(waiting)),
         blocks=(
             _grid(
                 "open", "Open", columns(*ASKED), [_row(p) for p in waiting],

@@ -34,6 +34,7 @@ from costopt.daemon.pages.render import (
     style,
 )
 from costopt.daemon.pages.story import Stories
+from costopt.daemon.reader import Reader
 from costopt.daemon.refusals import RefusedError
 from costopt.daemon.service import Service
 from costopt.domain.errors import CostoptError, SpecError
@@ -53,14 +54,15 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 KEPT_HEADERS = {**HEADERS, "Cache-Control": "max-age=3600"}
-Making = Callable[[Service, Asked], Page]
+Making = Callable[[Reader, Asked], Page]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 log = logging.getLogger("costopt.daemon.pages")
 
 
 def page_routes(service: Service) -> list[BaseRoute]:
-    """Every page under /, for ``build_app(reach, pages)``; reading them takes a token."""
+    """Every page under /, for ``build_app(reach, pages)``; reading them takes a token, and a
+    tenant's shows what is the tenant's."""
     return _Pages(service).routes()
 
 
@@ -80,7 +82,7 @@ class _Pages:
             "/jobs/{name}": self._job,
             "/market": market_page,
             "/decisions": decisions_page,
-            "/decisions/{name}": lambda service, asked: decision_page(service, asked.name),
+            "/decisions/{name}": lambda reader, asked: decision_page(reader, asked.name),
             "/ledger": ledger_page,
             "/guards": guards_page,
             "/proposals": proposals_page,
@@ -94,14 +96,14 @@ class _Pages:
             Route("/logout", _guarded(leave), methods=["POST"]),
         ]
 
-    def _job(self, service: Service, asked: Asked) -> Page:
-        service.job(asked.name)
-        return job_page(service, asked.name, self._stories.of(asked.name))
+    def _job(self, reader: Reader, asked: Asked) -> Page:
+        reader.job(asked.name)
+        return job_page(reader, asked.name, self._stories.of(asked.name))
 
     def _endpoint(self, make: Making) -> Endpoint:
         async def endpoint(request: Request) -> Response:
             try:
-                who = await caller(request, Scope.READ)
+                who = await caller(request, Scope.READ, by_tenants=True)
             except RefusedError as error:
                 if error.status == 401:
                     return entry_of(_path(request))
@@ -115,11 +117,11 @@ class _Pages:
     def _answer(self, make: Making, request: Request, who: Caller) -> Response:
         words = request.query_params.get("q", "")[:MOST_FILTER]
         asked = Asked(request.path_params.get("name", ""), words)
-        refreshes = _refreshes(request)
+        refreshes, reader = _refreshes(request), Reader(self._service, who.tenant)
         try:
-            page = make(self._service, asked)
+            page = make(reader, asked)
             frame = frame_of(
-                self._service, _path(request), words, who.name,
+                reader, _path(request), words, _named(who),
                 signed_in=COOKIE in request.cookies, refreshes=refreshes,
             )  # fmt: skip
             answer = HTMLResponse(render(page, frame))
@@ -131,6 +133,10 @@ class _Pages:
         if REFRESH in request.query_params:
             _keep_refresh(answer, refreshes)
         return answer
+
+
+def _named(who: Caller) -> str:
+    return who.name if who.tenant is None else f"{who.name} of tenant {who.tenant}"
 
 
 def _path(request: Request) -> str:

@@ -1,0 +1,234 @@
+"""Tenants of one daemon: whatever is asked over HTTP, nothing of another tenant is told."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from costopt.daemon.api import operations_of
+from costopt.daemon.operation import Operation
+from costopt.daemon.pages.frame import PLACES
+from costopt.daemon.reach import Reach
+from costopt.daemon.snapshot import Snapshot
+from costopt.daemon.views import FleetNode
+from costopt.domain.control import ActionKind, Proposal
+from costopt.domain.events import DecisionMade, GuardTripped, NodeLaunched
+from costopt.domain.fleet import NodeState
+from costopt.domain.submission import Submission
+from costopt.domain.token import Scope
+from costopt.engine.clock import WallClock
+from costopt.ledger.account import JobAccount
+from tests.daemon_api import JOB
+from tests.daemon_pages import NOW, POLICY, Shown, shown
+from tests.sample_run import SPOT_A
+
+OURS, THEIRS = "blue", "crimson"
+USD_PER_HOUR = {OURS: 7.0, THEIRS: 31.337}
+HOURS = 2
+NAMES = {"job": "{}-llm", "decision": "{}-llm-d1", "proposal": "{}-llm-p1", "node": "i-{}"}
+SPENT_USD = {tenant: HOURS * usd for tenant, usd in USD_PER_HOUR.items()}
+MARKS = (
+    THEIRS,
+    "31.337", "31.34", "31337000", f"{SPENT_USD[THEIRS]:.2f}", f"{SPENT_USD[THEIRS]:.3f}",
+    f"{sum(USD_PER_HOUR.values()):.2f}", f"{sum(SPENT_USD.values()):.2f}",
+    "storm over all", "i-0orphan", "research",
+)  # fmt: skip
+"""What stands nowhere else: names, ids, a tenant of the account, dollars alone and summed."""
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+    with shared(tmp_path_factory.mktemp("tenants")) as each:
+        yield each
+
+
+@contextmanager
+def shared(folder: Path) -> Iterator[Shown]:
+    """A daemon with a job of each tenant."""
+    with shown(folder, fill=False) as each:
+        for tenant in USD_PER_HOUR:
+            _hand_in(each, tenant)
+        _publish(each)
+        each.board.alert(NOW, "interruptions", "", "a storm over all: 31.337 nodes")
+        each.board.orphans = ("i-0orphan",)
+        each.board.tick_failure = f"an event of {THEIRS}-llm cannot be read"
+        yield each
+
+
+@pytest.fixture(scope="module")
+def token(daemon: Shown) -> str:
+    return daemon.token(Scope.SUBMIT, tenant=OURS)
+
+
+def _hand_in(daemon: Shown, tenant: str) -> None:
+    """A job that trains and is held to its guards, with one of everything that tells of it."""
+    job, node, usd = f"{tenant}-llm", f"i-{tenant}", USD_PER_HOUR[tenant]
+    text = JOB.format(name=job) + f"tenant: {tenant}\n"
+    began = NOW - timedelta(hours=HOURS)
+    daemon.registry.submit(Submission(job, tenant, 0, text, POLICY, "/srv", began, f"{tenant}-ci"))
+    decision = DecisionMade(
+        at=NOW, job=job, decision_id=f"{job}-d1", targets=((SPOT_A, 1),), reason=f"for {tenant}",
+        slack_s=60.0, alternatives=((f"1 × {SPOT_A}", usd, tenant),),
+    )  # fmt: skip
+    launched = NodeLaunched(
+        at=began, job=job, key="k", node_id=node, pool=SPOT_A, launched_at=began,
+        micros_per_hour=round(usd * 1e6), idle_w=1, busy_w=2, pue=1, gco2e_per_kwh=None,
+        energy_basis="modelled",
+    )  # fmt: skip
+    tripped = GuardTripped(at=NOW, job=job, guard="budget", message=f"{tenant} spent ${usd}")
+    daemon.ledger.append(launched, decision, tripped)
+    daemon.registry.propose(
+        Proposal(f"{job}-p1", job, ActionKind.LAUNCH, SPOT_A, 1, tenant, NOW, usd_per_hour=usd)
+    )
+    daemon.registry.set_priority(job, 1, f"{tenant}-ci", NOW)
+    daemon.board.alert(NOW, "budget", job, f"{job} has spent ${usd}")
+
+
+def _publish(daemon: Shown) -> None:
+    accounts = {}
+    for submission in daemon.registry.submissions():
+        account = accounts[submission.name] = JobAccount(submission.name)
+        for recorded in daemon.ledger.events(submission.name):
+            account.apply(recorded.event)
+    nodes = tuple(
+        FleetNode(
+            f"i-{tenant}", f"{tenant}-llm", tenant, SPOT_A, NodeState.RUNNING, NOW, usd, False, None
+        )
+        for tenant, usd in USD_PER_HOUR.items()
+    )
+    daemon.board.publish(
+        Snapshot(
+            NOW,
+            nodes=nodes,
+            nodes_of={node.job: (node,) for node in nodes},
+            summaries={name: account.summary(NOW) for name, account in accounts.items()},
+            decisions={n: a.last_decision for n, a in accounts.items() if a.last_decision},
+            held={node.job: f"{node.tenant} waits" for node in nodes},
+        ),
+        0.02,
+    )
+
+
+def ask(
+    daemon: Shown, token: str, method: str, target: str, body: object = None
+) -> tuple[int, str]:
+    """Status, and head and body as they came."""
+    connection = http.client.HTTPConnection(daemon.url.removeprefix("http://"), timeout=20)
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    try:
+        data = None if body is None else json.dumps(body).encode()
+        connection.request(method, target, data, headers)
+        response = connection.getresponse()
+        return response.status, f"{response.headers}{response.read().decode()}"
+    finally:
+        connection.close()
+
+
+def operations(daemon: Shown) -> tuple[Operation, ...]:
+    clock = WallClock()
+    return operations_of(Reach(daemon.service, daemon.tokens, clock, (Path("/srv"),)))
+
+
+def pages(whose: str) -> list[str]:
+    """Every page, as it comes and narrowed to ``whose``."""
+    alone = [f"/jobs/{whose}-llm", f"/decisions/{whose}-llm-d1"]
+    return [*(path for path, _ in PLACES), *alone]
+
+
+def routes(daemon: Shown, whose: str) -> Iterator[tuple[str, str, object]]:
+    """Method, target and body of everything that can be asked, with the names of ``whose``."""
+    names = {part: name.format(whose) for part, name in NAMES.items()} | {"token": f"{whose}-ci"}
+    text = JOB.format(name=f"{whose}-new") + f"tenant: {whose}\n"
+    bodies = {"submitJob": {"job": text}, "reprioritizeJob": {"priority": 7}}
+    for operation in operations(daemon):
+        body = bodies.get(operation.id) if operation.body else None
+        yield operation.method, operation.path.format(**names), body
+        if operation.id == "jobLogs":
+            yield "GET", f"{operation.path.format(**names)}?node={names['node']}", None
+    for path in (*pages(whose), "/openapi.json", "/metrics", "/login", "/nowhere"):
+        yield "GET", path, None
+
+
+def test_an_admin_sees_the_marks(daemon: Shown) -> None:
+    """Else the search below would find nothing to hide."""
+    admin = daemon.token(Scope.ADMIN)
+    told = "".join(ask(daemon, admin, "GET", page)[1] for page in pages(THEIRS))
+    told += "".join(
+        ask(daemon, admin, method, target)[1]
+        for method, target, _ in routes(daemon, THEIRS)
+        if method == "GET"
+    )
+    assert not [mark for mark in MARKS if mark not in told]
+
+
+def test_nothing_of_another_tenant_is_told_anywhere(tmp_path: Path) -> None:
+    with shared(tmp_path) as daemon:
+        token, answered = daemon.token(Scope.SUBMIT, tenant=OURS), Counter[int]()
+        for method, target, body in routes(daemon, OURS):
+            status, told = ask(daemon, token, method, target, body)
+            answered[status] += 1
+            assert not [mark for mark in MARKS if mark in told], (method, target)
+    assert answered[200] + answered[201] > 30
+    assert set(answered) == {200, 201, 403, 404, 503}
+
+
+def test_another_tenants_names_are_as_unknown_as_any(daemon: Shown, token: str) -> None:
+    """Word for word, on every route, so that nobody finds out which names there are."""
+    for theirs, nobodys in zip(routes(daemon, THEIRS), routes(daemon, "nobody7"), strict=True):
+        foreign, unknown = (ask(daemon, token, *each) for each in (theirs, nobodys))
+        assert _plain(foreign, THEIRS) == _plain(unknown, "nobody7"), theirs
+        if f"{THEIRS}-llm" in theirs[1]:
+            assert foreign[0] in (403, 404)
+
+
+def _plain(answer: tuple[int, str], name: str) -> tuple[int, str]:
+    status, told = answer
+    undated = re.sub(r"(?m)^(date|content-length): .*$|age_s\": [0-9.]+", "", told)
+    return status, undated.replace(name, "…")
+
+
+def test_filters_find_nothing_of_others(daemon: Shown, token: str) -> None:
+    for path, _ in PLACES:
+        status, told = ask(daemon, token, "GET", f"{path}?q={THEIRS}")
+        assert status == 200
+        assert THEIRS not in told.replace(f'value="{THEIRS}"', "").replace(f"q={THEIRS}", "")
+
+
+def test_a_tenant_sees_all_of_its_own(daemon: Shown, token: str) -> None:
+    shown_on = {path: ask(daemon, token, "GET", path)[1] for path in pages(OURS)}
+    for path, said in (
+        ("/", ["i-blue", "blue-llm", "$7.00/h", "has spent $7.0", "$14.00"]),
+        ("/jobs", ["blue-llm", "blue waits", "$14.00", "1 open job, 0 over."]),
+        ("/jobs/blue-llm", ["i-blue", "$14.00", "blue spent"]),
+        ("/decisions", ["blue-llm-d1"]),
+        ("/decisions/blue-llm-d1", ["for blue", "$7.00"]),
+        ("/ledger", ["$14.00", "of 1 in all"]),
+        ("/guards", ["blue waits", "the last tick failed"]),
+        ("/proposals", ["blue-llm-p1", "1<span"]),
+    ):
+        for words in said:
+            assert words in shown_on[path], (path, words)
+    assert all("of tenant blue" in told for told in shown_on.values())
+
+
+def test_nothing_was_changed_by_looking(daemon: Shown, token: str) -> None:
+    before = daemon.registry.changes()
+    for method, target, body in routes(daemon, THEIRS):
+        ask(daemon, token, method, target, body)
+    assert daemon.registry.changes() == before
+
+
+def test_a_tenant_without_jobs_has_empty_pages(daemon: Shown) -> None:
+    token = daemon.token(Scope.READ, tenant="green")
+    for path, _ in PLACES:
+        status, told = ask(daemon, token, "GET", path)
+        assert status == 200
+        assert not [mark for mark in (*MARKS, OURS, "$14.00") if mark in told], path
