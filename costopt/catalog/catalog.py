@@ -11,7 +11,6 @@ from costopt.catalog.power_cap import MeasuredCap, read_power_caps
 from costopt.catalog.price import PriceKey, SpotQuote, read_list_prices, read_spot_quotes
 from costopt.catalog.region import read_regions
 from costopt.catalog.transfer_price import read_transfer_prices, transfer_of
-from costopt.domain.bucket import InterruptionBucket
 from costopt.domain.errors import CatalogError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import CapacityType, InstanceType, Offer, Pool, Region
@@ -114,13 +113,6 @@ class Catalog:
         """The spot price of one node, listed or modelled, or None where it is not known."""
         quote = self._spot_quotes.get((provider, region, instance_type))
         return None if quote is None else quote.price_usd_per_hour
-
-    def interruption_bucket(
-        self, provider: str, region: str, instance_type: str
-    ) -> InterruptionBucket | None:
-        """The published bucket of monthly interruptions, or None where there is none."""
-        quote = self._spot_quotes.get((provider, region, instance_type))
-        return None if quote is None else quote.bucket
 
     def offers(self) -> tuple[Offer, ...]:
         """The built-in snapshot of the market: an offer per known price, any zone of the region.

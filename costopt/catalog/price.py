@@ -23,11 +23,10 @@ SPOT_SPREAD = 0.25
 
 @dataclass(frozen=True, slots=True)
 class SpotQuote:
-    """A region's spot price, the hazard to assume and the bucket (None: not published)."""
+    """A region's spot price and the hazard to assume."""
 
     price_usd_per_hour: Estimate
     hazard_per_hour: Estimate | None
-    bucket: InterruptionBucket | None
 
 
 def read_list_prices() -> dict[PriceKey, Estimate]:
@@ -46,7 +45,6 @@ def read_spot_quotes(list_prices: Mapping[PriceKey, Estimate]) -> dict[PriceKey,
         _key(row): SpotQuote(
             price_usd_per_hour=_spot_price(row, list_prices.get(_key(row))),
             hazard_per_hour=_hazard(row),
-            bucket=_bucket(row),
         )
         for row in read_table("spot_quotes")
     }
@@ -69,13 +67,8 @@ def _spot_price(row: Row, list_price: Estimate | None) -> Estimate:
     )
 
 
-def _bucket(row: Row) -> InterruptionBucket | None:
-    cell = row["interruption_bucket"]
-    return InterruptionBucket(int(cell)) if cell else None
-
-
 def _hazard(row: Row) -> Estimate | None:
-    bucket, observed_at = _bucket(row), day(row["observed_on"])
-    if bucket is not None:
-        return hazard_from_bucket(bucket, observed_at)
+    bucket, observed_at = row["interruption_bucket"], day(row["observed_on"])
+    if bucket:
+        return hazard_from_bucket(InterruptionBucket(int(bucket)), observed_at)
     return hazard_of_google_spot(observed_at) if row["provider"] == "gcp" else None

@@ -30,22 +30,8 @@ Rejections = tuple[Rejection, ...]
 T = TypeVar("T")
 
 
-def enumerate_configurations(
-    request: PlanRequest, demand: Demand
-) -> tuple[ConfigurationTable, Rejections]:
-    """Every configuration that the job, the policy and the quotas allow, alone, at any time.
-
-    Rejection codes besides those of ``costopt.market.screen``: ``hazard_unknown``,
-    ``hazard_invalid``, ``hazard_too_high``, ``power_unknown``, ``power_invalid``,
-    ``carbon_unknown``, ``transfer_unknown``, ``dated`` (its time is over, or does not meet the
-    job's), ``gang_size``, ``capacity`` (a reservation too small), ``zone_share``, ``quota`` and
-    ``limit``.
-    """
-    return Enumeration(request).table(demand)
-
-
 class Enumeration:
-    """The tables of the jobs of one request, each as ``enumerate_configurations`` gives it.
+    """The tables of the jobs of one request.
 
     What jobs have in common is worked out once, and their tables share those columns: none may be
     written to.
@@ -58,7 +44,15 @@ class Enumeration:
         self._known: dict[Hashable, object] = {}
 
     def table(self, demand: Demand) -> tuple[ConfigurationTable, Rejections]:
-        """The job's table and the offers left out."""
+        """Every configuration that the job, the policy and the quotas allow, alone, at any time,
+        and the offers left out.
+
+        Rejection codes besides those of ``costopt.market.screen``: ``hazard_unknown``,
+        ``hazard_invalid``, ``hazard_too_high``, ``power_unknown``, ``power_invalid``,
+        ``carbon_unknown``, ``transfer_unknown``, ``dated`` (its time is over, or does not meet the
+        job's), ``gang_size``, ``capacity`` (a reservation too small), ``zone_share``, ``quota`` and
+        ``limit``.
+        """
         request, job = self._request, demand.job
         screened = self._screening.screen(demand)
         usable = screened.usable.tobytes()

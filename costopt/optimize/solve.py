@@ -56,7 +56,6 @@ class Answer:
     objective_usd: float = 0.0
     bound_usd: float = 0.0
     solver: str = ""
-    blocked: tuple[str, ...] = ()
     unserved: tuple[str, ...] = ()
     build_s: float = 0.0
     fleet: FleetPlan | None = None
@@ -75,20 +74,14 @@ def solve_parts(request: PlanRequest, parts: Sequence[JobPart], settings: Settin
     Raises SolverError.
     """
     started = time.perf_counter()
-    moving = _moving(request, parts)
-    blocked: tuple[str, ...] = ()
-    if not moving:
+    if not _moving(request, parts):
         apart = _together([_solve_alone(request, part, settings) for part in parts])
         if not apart.solved and len(parts) == 1:
             return apart
-        if apart.solved:
-            blocked = _blocked(request, parts, apart)
-            if not blocked:
-                return _within(apart, settings.gap)
+        if apart.solved and not _compete(request, parts, apart):
+            return _within(apart, settings.gap)
     left_s = max(0.1, settings.time_limit_s - (time.perf_counter() - started))
-    return replace(
-        _solve_over_slots(request, parts, replace(settings, time_limit_s=left_s)), blocked=blocked
-    )
+    return _solve_over_slots(request, parts, replace(settings, time_limit_s=left_s))
 
 
 def _moving(request: PlanRequest, parts: Sequence[JobPart]) -> bool:
@@ -103,12 +96,13 @@ def _moving(request: PlanRequest, parts: Sequence[JobPart]) -> bool:
     return weighs and not regions.isdisjoint(request.carbon_forecasts)
 
 
-def _blocked(request: PlanRequest, parts: Sequence[JobPart], apart: Answer) -> tuple[str, ...]:
-    """The shared limits that the jobs' own plans break together."""
+def _compete(request: PlanRequest, parts: Sequence[JobPart], apart: Answer) -> bool:
+    """Whether the jobs' own plans break a shared limit together."""
     if len(parts) == 1:
-        return ()
+        return False
     planned = list(zip(parts, apart.segments, strict=True))
-    broken = broken_limits(request, shared_limits(request), planned)
+    if broken_limits(request, shared_limits(request), planned):
+        return True
     for total in total_limits(request):
         spent = sum(
             segment.usd
@@ -117,8 +111,8 @@ def _blocked(request: PlanRequest, parts: Sequence[JobPart], apart: Answer) -> t
             for segment in segments
         )
         if spent > total.most_usd:
-            broken.append(total.name)
-    return tuple(broken)
+            return True
+    return False
 
 
 def _solve_alone(request: PlanRequest, part: JobPart, settings: Settings) -> Answer:

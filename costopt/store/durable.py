@@ -86,11 +86,6 @@ def replace_quickly(path: Path, data: bytes, *, private: bool = False) -> None:
     temporary.replace(path)
 
 
-def is_temporary(name: str) -> bool:
-    """Whether a file name is that of a write under way or cut short."""
-    return name.startswith(".") and name.endswith(".tmp")
-
-
 def _write_beside(path: Path, pieces: Iterable[Buffer]) -> Path:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:

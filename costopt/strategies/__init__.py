@@ -13,8 +13,6 @@ from costopt.strategies.shield import Shielded
 
 __all__ = ["STRATEGIES", "build", "check"]
 
-Parameters = Mapping[str, float | int | str | bool]
-
 
 def _adaptive(step_s: float = 600.0, pools: float = 6, memory_h: float = 72.0) -> Strategy:
     from costopt.strategies.adaptive import Adaptive

@@ -69,11 +69,6 @@ class ProcessProvider(SimProvider):
         self._closed.set()
         self._watch.join()
 
-    def kill_all(self) -> None:
-        """Release every node that runs: nothing of this fleet is left behind."""
-        for node_id in self.host.running():
-            self.terminate(node_id)
-
     def _move(self) -> None:
         """A notice may be a fraction of a second of the wall long: it cannot wait for a tick."""
         while not self._closed.wait(WATCH_S):

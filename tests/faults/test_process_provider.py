@@ -82,7 +82,8 @@ def controller(clock: Hand, folder: Path) -> Iterator[ProcessProvider]:
 def folder(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
     with controller(Hand(), tmp_path) as provider:
-        provider.kill_all()
+        for node_id in provider.host.running():
+            provider.terminate(node_id)
 
 
 def launch(provider: ProcessProvider, nodes: int, key: str = "k1") -> tuple[Node, ...]:

@@ -16,7 +16,7 @@ from costopt.domain.job import Resources
 from costopt.domain.market import Offer
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand, demand_of
-from costopt.optimize.enumerate import Enumeration, enumerate_configurations
+from costopt.optimize.enumerate import Enumeration
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest, Quota
 from costopt.optimize.spreads import Parts, Spreads
@@ -76,7 +76,7 @@ def test_jobs_that_share_an_enumeration_have_the_tables_that_they_have_alone(
     together = Enumeration(request)
     for demand in demands(request):
         shared, refused = together.table(demand)
-        alone, refused_alone = enumerate_configurations(request, demand)
+        alone, refused_alone = Enumeration(request).table(demand)
         assert refused == refused_alone
         assert_same(shared, alone)
 
@@ -85,7 +85,7 @@ def test_jobs_that_share_an_enumeration_have_the_tables_that_they_have_alone(
 @given(requests())
 def test_every_row_is_what_its_nodes_come_to_one_by_one(request: PlanRequest) -> None:
     for demand in demands(request):
-        table, _ = enumerate_configurations(request, demand)
+        table, _ = Enumeration(request).table(demand)
         for row in range(len(table)):
             assert_row(request, demand, table, row)
 
@@ -97,7 +97,7 @@ def test_the_rows_are_all_pools_and_all_even_spreads_that_may_be(request: PlanRe
     plain = replace(request.policy.limits, power_caps=False)
     asked = replace(request, quotas=(), policy=replace(request.policy, limits=plain))
     for demand in demands(asked):
-        table, _ = enumerate_configurations(asked, demand)
+        table, _ = Enumeration(asked).table(demand)
         sizes = range(1, demand.job.resources.max_nodes + 1)
         found = [numbered(table, row) for row in range(len(table))]
         stages = [range(s.min_nodes, s.max_nodes + 1) for s in demand.stages]

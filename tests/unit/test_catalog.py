@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from costopt.catalog import Catalog, InterruptionBucket, load_catalog
+from costopt.catalog import Catalog, load_catalog
 from costopt.domain.errors import CatalogError
 from costopt.domain.estimate import Basis
 from costopt.domain.market import CapacityType, Offer, Pool
@@ -95,11 +95,10 @@ def test_the_vendor_publishes_no_power_for_trainium(catalog: Catalog) -> None:
     assert gpu.idle_w is None
 
 
-def test_unknown_prices_and_buckets_are_none(catalog: Catalog) -> None:
+def test_unknown_prices_are_none(catalog: Catalog) -> None:
     assert catalog.list_price_usd_per_hour("aws", "us-east-1", "p5e.48xlarge") is None
     assert catalog.list_price_usd_per_hour("aws", "eu-west-9", "p5.48xlarge") is None
     assert catalog.spot_price_usd_per_hour("aws", "us-east-1", "p5e.48xlarge") is None
-    assert catalog.interruption_bucket("gcp", "us-central1", "a2-highgpu-1g") is None
     assert catalog.region("aws", "eu-west-9") is None
 
 
@@ -196,10 +195,11 @@ def test_an_unpublished_intensity_is_none(catalog: Catalog) -> None:
     assert region.electricity_maps_zone is None
 
 
-def test_buckets_carry_the_labels_of_the_advisor(catalog: Catalog) -> None:
-    bucket = catalog.interruption_bucket("aws", "us-east-1", "p5.48xlarge")
-    assert bucket is InterruptionBucket.OVER_20_PERCENT
-    assert bucket.label == ">20 %"
+def test_hazards_carry_the_labels_of_the_advisor(catalog: Catalog) -> None:
+    found = offer(catalog, "aws/us-east-1/us-east-1*/p5.48xlarge/spot")
+    assert found is not None
+    assert found.hazard_per_hour is not None
+    assert ">20 %" in found.hazard_per_hour.source
 
 
 def test_the_catalogue_is_read_once() -> None:

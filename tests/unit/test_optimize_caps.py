@@ -18,7 +18,7 @@ from costopt.domain.power import NodePower, PowerCap
 from costopt.domain.view import JobView
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import demand_of
-from costopt.optimize.enumerate import enumerate_configurations
+from costopt.optimize.enumerate import Enumeration
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota
 from costopt.optimize.shared import shared_limits
@@ -42,7 +42,7 @@ def table(
     asked = request(offers, limits, powers, nodes, quotas)
     demand = demand_of(asked.jobs[0], NOW, 0.0)
     assert demand is not None
-    return enumerate_configurations(asked, demand)[0]
+    return Enumeration(asked).table(demand)[0]
 
 
 def request(
@@ -206,6 +206,6 @@ def test_what_a_capped_gang_was_measured_to_do_is_not_slowed_twice() -> None:
     )
     demand = demand_of(running, NOW, 0.0)
     assert demand is not None
-    found, _ = enumerate_configurations(asked, demand)
+    found, _ = Enumeration(asked).table(demand)
     speeds = dict(zip(np.nan_to_num(found.cap_w).tolist(), found.speed.tolist(), strict=True))
     assert speeds == pytest.approx({0.0: 0.8, 300.0: 0.76, 200.0: 0.64})

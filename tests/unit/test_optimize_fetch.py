@@ -14,7 +14,7 @@ from costopt.domain.transfer import GIGABITS_PER_GIB, Transfer
 from costopt.domain.view import JobView
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import demand_of
-from costopt.optimize.enumerate import enumerate_configurations
+from costopt.optimize.enumerate import Enumeration
 from costopt.optimize.fetch import fetch_to
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
@@ -59,7 +59,7 @@ def request_of(
 def table_of(request: PlanRequest) -> ConfigurationTable:
     demand = demand_of(request.jobs[0], NOW, 0.0)
     assert demand is not None
-    return enumerate_configurations(request, demand)[0]
+    return Enumeration(request).table(demand)[0]
 
 
 def row_of(table: ConfigurationTable, where: Pool) -> int:

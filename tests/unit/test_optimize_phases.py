@@ -16,7 +16,7 @@ from costopt.domain.view import JobView
 from costopt.optimize.candidates import Made, candidates_of
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand, demand_of
-from costopt.optimize.enumerate import enumerate_configurations
+from costopt.optimize.enumerate import Enumeration
 from costopt.optimize.job_part import JobPart
 from costopt.optimize.prune import alone_held_h, alone_units, options_of
 from costopt.optimize.rates import base_units
@@ -68,14 +68,14 @@ def request_of(one: Job) -> PlanRequest:
 
 
 def table_of(one: Job) -> tuple[ConfigurationTable, dict[str, int]]:
-    table, _ = enumerate_configurations(request_of(one), demand_at(one))
+    table, _ = Enumeration(request_of(one)).table(demand_at(one))
     rows = {table.parts(row)[0][0].instance_type: row for row in reversed(range(len(table)))}
     return table, rows
 
 
 def candidates(one: Job) -> dict[str, Candidate]:
     request, demand = request_of(one), demand_at(one)
-    table, _ = enumerate_configurations(request, demand)
+    table, _ = Enumeration(request).table(demand)
     part = JobPart(demand, table, [])
     found = candidates_of(request, part, Made(part, (), 0.0, None))
     return {c.pool.instance_type: c for c in found}
@@ -161,7 +161,7 @@ def test_a_candidate_that_cannot_do_a_phase_says_so() -> None:
 def test_a_machine_that_no_stage_knows_is_out() -> None:
     phases = [Phase(n, 0.5, 1, 1, throughput=points(H100=s)) for n, s in (("a", 3.0), ("b", 2.0))]
     request = request_of(job_of(*phases))
-    table, rejections = enumerate_configurations(request, demand_at(request.jobs[0].job))
+    table, rejections = Enumeration(request).table(demand_at(request.jobs[0].job))
     assert {o.instance_type for row in range(len(table)) for o, _ in table.parts(row)} == {"h100"}
     assert {r.code for r in rejections} == {"throughput_unknown"}
 
@@ -170,7 +170,7 @@ def test_a_machine_that_only_a_phase_that_is_over_knows_is_out() -> None:
     one = job_of(
         Phase("a", 0.5, 1, 1, throughput=points(H100=3.0)), Phase("b", 0.5, 1, 1), A100=1.0
     )
-    table, rejections = enumerate_configurations(request_of(one), demand_at(one, 18000.0))
+    table, rejections = Enumeration(request_of(one)).table(demand_at(one, 18000.0))
     assert {o.instance_type for row in range(len(table)) for o, _ in table.parts(row)} == {"a100"}
     assert [(r.pool, r.code) for r in rejections] == [(H100, "throughput_unknown")]
 
@@ -186,7 +186,7 @@ def test_a_measured_gang_is_as_fast_in_its_phase_as_its_nodes_report() -> None:
     one = job_of(*SLOW_START)
     request = request_of(one)
     demand = replace(demand_at(one), running={A100: 1}, measured_units_per_s=0.4)
-    table, _ = enumerate_configurations(request, demand)
+    table, _ = Enumeration(request).table(demand)
     (row,) = np.flatnonzero(table.running)
     assert table.speed[row] * table.pace[0, row] == pytest.approx(0.4)
     assert table.speed[row] * table.pace[1, row] == pytest.approx(0.8)

@@ -13,7 +13,7 @@ from costopt.domain.tenant import Tenant
 from costopt.domain.view import JobView
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand, demand_of
-from costopt.optimize.enumerate import enumerate_configurations
+from costopt.optimize.enumerate import Enumeration
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota
 from costopt.optimize.shared import SharedLimit, TotalLimit, shared_limits, total_limits
@@ -45,7 +45,7 @@ def request_of(
 def table_of(request: PlanRequest, tenant: str = "blue") -> tuple[ConfigurationTable, Demand]:
     demand = demand_of(JobView(job_of(tenant), Progress()), NOW, 0.0)
     assert demand is not None
-    return enumerate_configurations(request, demand)[0], demand
+    return Enumeration(request).table(demand)[0], demand
 
 
 def sizes(request: PlanRequest, tenant: str = "blue") -> dict[str, int]:

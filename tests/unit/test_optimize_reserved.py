@@ -16,7 +16,7 @@ from costopt.domain.policy import Limits, Policy
 from costopt.domain.view import JobView
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import demand_of
-from costopt.optimize.enumerate import enumerate_configurations
+from costopt.optimize.enumerate import Enumeration
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.shared import room_nodes, shared_limits
@@ -52,7 +52,7 @@ def request_of(
 def table_of(request: PlanRequest) -> ConfigurationTable:
     demand = demand_of(request.jobs[0], NOW, 0.0)
     assert demand is not None
-    return enumerate_configurations(request, demand)[0]
+    return Enumeration(request).table(demand)[0]
 
 
 def test_a_reservation_comes_first_because_it_is_free() -> None:
@@ -117,7 +117,7 @@ def test_nodes_that_other_jobs_hold_come_free_again() -> None:
         demand = demand_of(view, NOW, 0.0)
         assert demand is not None
         assert room_nodes(request.offers[0], request, demand) == 1
-        table, _ = enumerate_configurations(request, demand)
+        table, _ = Enumeration(request).table(demand)
         loads = {
             table.parts(row)[0][0]: limit.load(request, demand, table, row)
             for row in range(len(table))
