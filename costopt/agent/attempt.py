@@ -57,6 +57,7 @@ class Attempt:
         self._news = news
         self._failed_at: float | None = None
         self._brought_units: float | None = None
+        self._found_units = 0.0
         self._tag = f"{gang.generation:06d}"
         self._revivals = Revivals(settings)
 
@@ -86,10 +87,14 @@ class Attempt:
 
     @property
     def resumed_units(self) -> float | None:
-        """What the trainer had when it became part of this gang; None before."""
-        if self._brought_units is None and self.status is not None:
-            return self.status.resumed_units
-        return self._brought_units
+        """What the trainer had when it became part of this gang; None before.
+
+        One that does not tell is taken to begin with the newest checkpoint that lay there.
+        """
+        if self._brought_units is not None or self.status is None:
+            return self._brought_units
+        told, began = self.status.resumed_units, self.status.state is not TrainerState.STARTING
+        return self._found_units if told is None and began else told
 
     def ask_stop(self, notice: StopNotice) -> None:
         """Let the trainer save and stop; where there is none yet, none will be started."""
@@ -114,6 +119,7 @@ class Attempt:
         rendezvous = meet(self.gang, settings.node_id, settings.host, self._mailbox)
         if rendezvous is None:
             return
+        self._found_units = self._mailbox.saved_units()
         try:
             self.trainer = self._started(rendezvous, data_dir, membership, snapshots)
         except OSError as error:

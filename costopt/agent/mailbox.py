@@ -143,6 +143,11 @@ class Mailbox:
         letters = (read_letter(RefusedCheckpoint, fields) for fields in self._all("refused"))
         return tuple(letter for letter in letters if letter is not None)
 
+    def saved_units(self) -> float:
+        """The work in the newest checkpoint that nobody passed over; 0 where there is none."""
+        refused = {letter.name for letter in self.refused()}
+        return max((c.units for c in self.checkpoints() if c.name not in refused), default=0.0)
+
     def post_failure(self, failure: CommandFailure) -> None:
         """Tell that the command failed by itself; the first to say so in a generation counts."""
         key = f"{self.prefix}/failures/{failure.generation:09d}.json"

@@ -254,8 +254,4 @@ def _absolute(uri: str, workdir: str) -> str:
 def _saved_units(mailbox: Mailbox, beats: list[Heartbeat]) -> float:
     """What this generation reports, else the newest checkpoint that nobody refused."""
     reported = [beat.saved_units for beat in beats if beat.reported]
-    if reported:
-        return max(reported)
-    refused = {letter.name for letter in mailbox.refused()}
-    units = [c.units for c in mailbox.checkpoints() if c.name not in refused]
-    return max(units, default=0.0)
+    return max(reported) if reported else mailbox.saved_units()

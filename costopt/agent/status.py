@@ -52,7 +52,7 @@ class TrainerStatus:
     wall time of a step, ``data_wait_share`` the share of it spent waiting for data, ``goodput`` the
     share of the wall since this process began that went into steps that still count.
     ``saved_units`` are in the object store; near tiers do not count. ``resumed_units`` is what this
-    process began with, None before it began.
+    process began with, None before it began or where it does not tell.
     """
 
     generation: int

@@ -171,10 +171,15 @@ def test_a_script_that_ignores_sigterm_is_killed_when_its_grace_is_over(
     assert beat.message == "left with -9 before it had saved"
 
 
-def reporting(*checkpoints: SavedCheckpoint) -> str:
+def reporting(*checkpoints: SavedCheckpoint, resumed_units: float | None = 5.0) -> str:
     """A trainer that reports itself, and copies its notice to where the test finds it."""
     status = TrainerStatus(
-        1, TrainerState.TRAINING, time.time(), 9.0, checkpoints=checkpoints, resumed_units=5.0
+        1,
+        TrainerState.TRAINING,
+        time.time(),
+        9.0,
+        checkpoints=checkpoints,
+        resumed_units=resumed_units,
     )
     return f"""
 import os, pathlib, time
@@ -251,6 +256,17 @@ def test_an_elastic_trainer_that_fails_at_once_is_not_started_for_ever(node: Nod
 def test_a_trainer_that_is_not_elastic_is_not_started_again(node: Node) -> None:
     node.run("raise ValueError('no such corpus')")
     assert node.ends_as(NodeActivity.FAILED).restarts == 0
+
+
+def test_a_trainer_that_does_not_tell_began_with_the_newest_checkpoint_there_was(
+    node: Node,
+) -> None:
+    for units in (3.0, 4.0):
+        node.mailbox.post_checkpoint(SavedCheckpoint(f"step-{units:g}", units, "there", 0.0, 1))
+    mine = SavedCheckpoint("step-8", 8.0, "there", 0.0, 1)
+    node.run(reporting(mine, resumed_units=None))
+    node.until(lambda: node.beat().state is NodeActivity.TRAINING)
+    assert node.beat().resumed_units == 4.0
 
 
 def test_an_elastic_trainer_goes_on_in_a_newer_gang_and_another_is_handed_over(node: Node) -> None:
