@@ -67,9 +67,15 @@ class NodePowerModel:
         self._catalog = catalog
         self._carbon_signal = carbon_signal
         self._cooling = cooling
+        self._powers: dict[Pool, NodePower | None] = {}
 
     def node_power(self, pool: Pool) -> NodePower | None:
         """None where the instance type, its GPU's power or any PUE of the provider is unknown."""
+        if pool not in self._powers:
+            self._powers[pool] = self._modelled(pool)
+        return self._powers[pool]
+
+    def _modelled(self, pool: Pool) -> NodePower | None:
         machine = self._catalog.machine(pool)
         if machine is None:
             return None

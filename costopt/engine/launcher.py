@@ -1,6 +1,8 @@
 """Launches nodes: intents first, then the calls, then what came of them.
 
 Each of the three is one write to the ledger for many launches, as a write takes as long for one.
+Each time twice as many are announced, so that what a slow provider leaves unanswered when it is
+too late is never much more than what it has answered.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from costopt.engine.tally import Held, Tally
 from costopt.engine.world import World
 
 TOGETHER = 50
-"""Intents that are written at once; with a controller that dies as many launches may have to be
+"""Intents of a tick's first write; with a controller that dies as many launches may have to be
 asked for again."""
 
 WHATEVER_RUNS = frozenset({"halt", "max_launches_per_hour", "account_max_launches_per_hour"})
@@ -85,11 +87,12 @@ class Launcher:
     ) -> Launched:
         """``nodes`` are all that live, ``bounds`` by job; only in pools that have a price there
         anything is launched. Nothing more is announced for a pool that has refused."""
-        left, done = deque(launches), Launched()
+        left, done, together = deque(launches), Launched(), TOGETHER
         tally = self._guards.tally((*nodes, *self._coming(nodes, now)), now) if left else Tally()
         while left and not self.is_late(now):
-            intents = self._announce(left, done, tally, bounds, now)
-            answers = self._ask(intents, bounds, now)
+            intents = self._announce(left, together, done, tally, bounds, now)
+            answers = self._ask(intents, bounds, now, fresh=True)
+            together *= 2
             for intent in intents:
                 self._count(intent, answers.get(intent.key), tally)
                 if intent.key in answers:
@@ -114,7 +117,7 @@ class Launcher:
         ]
         for first in range(0, len(intents), TOGETHER):
             asked = intents[first : first + TOGETHER]
-            answers = self._ask(asked, bounds, now)
+            answers = self._ask(asked, bounds, now, fresh=False)
             for intent in asked:
                 if intent.key in answers:
                     done.take(intent.job, Pool.parse(intent.pool), answers[intent.key])
@@ -130,19 +133,21 @@ class Launcher:
     def _announce(
         self,
         left: deque[Launch],
+        most: int,
         done: Launched,
         tally: Tally,
         bounds: Mapping[str, Bounds],
         now: datetime,
     ) -> list[LaunchIntended]:
-        """Intents of the next launches, checked as if those before them came to pass.
+        """Intents of the next launches, ``most`` at once, checked as if those before them came to
+        pass.
 
         Ends before one that a guard refuses then: it is checked again once that is known.
         """
         intents: list[LaunchIntended] = []
         expected, halt = tally.copy(), self._gate.halt()
         with self._journal.together():
-            while left and len(intents) < TOGETHER:
+            while left and len(intents) < most:
                 launch, mine = left[0], bounds[left[0].job]
                 usd = mine.prices.get(launch.pool)
                 if usd is None or launch.pool in done.refusing:
@@ -214,22 +219,39 @@ class Launcher:
                     yield from _planned(intent)
 
     def _ask(
-        self, intents: Sequence[LaunchIntended], bounds: Mapping[str, Bounds], now: datetime
+        self,
+        intents: Sequence[LaunchIntended],
+        bounds: Mapping[str, Bounds],
+        now: datetime,
+        *,
+        fresh: bool,
     ) -> dict[str, Answer]:
-        """Answers by key; none of those for which it is too late, or that a halt came before."""
+        """Answers by key; none of those for which it is too late, or that a halt came before.
+
+        A pool that refuses is asked for nothing more, unless launches are not ``fresh``: they may
+        have happened when they were asked for first.
+        """
         answers: dict[str, Answer] = {}
+        refusals: dict[str, ProviderError] = {}
         with self._journal.together():
             for intent in intents:
                 if self.is_late(now) or self._gate.halt() is not None:
                     break
-                answers[intent.key] = self._call(intent, now)
+                if fresh and (refusal := refusals.get(intent.pool)) is not None:
+                    message = f"not asked for, as its pool has just refused: {refusal.message}"
+                    self._record_failure(intent, refusal, message, now)
+                    answers[intent.key] = None
+                else:
+                    answers[intent.key] = self._call(intent, refusals, now)
         for intent in intents:
             if started := answers.get(intent.key):
                 limits = bounds[intent.job].limits
                 answers[intent.key] = self._at_realized_price(started, intent, limits, now)
         return answers
 
-    def _call(self, intent: LaunchIntended, now: datetime) -> Answer:
+    def _call(
+        self, intent: LaunchIntended, refusals: dict[str, ProviderError], now: datetime
+    ) -> Answer:
         if self._began is None or self._began[0] != now:
             self._began = now, time.monotonic()
         pool = Pool.parse(intent.pool)
@@ -239,14 +261,17 @@ class Launcher:
         except ProviderUnavailableError:
             return ()
         except ProviderError as error:
-            self._record_failure(intent, error, now)
+            refusals[intent.pool] = error
+            self._record_failure(intent, error, error.message, now)
             return None
         known = self._journal.records[intent.job].known
         fresh = tuple(node for node in started if node.node_id not in known)
         self._journal.write(*(launched(self._world, node, now) for node in fresh))
         return fresh
 
-    def _record_failure(self, intent: LaunchIntended, error: ProviderError, now: datetime) -> None:
+    def _record_failure(
+        self, intent: LaunchIntended, error: ProviderError, message: str, now: datetime
+    ) -> None:
         self._journal.write(
             LaunchFailed(
                 at=now,
@@ -254,7 +279,7 @@ class Launcher:
                 key=intent.key,
                 pool=intent.pool,
                 error=type(error).__name__.removesuffix("Error"),
-                message=error.message,
+                message=message,
             )
         )
 

@@ -48,7 +48,7 @@ def encode(event: Event) -> str:
     for field in _fields(kind):
         body[field.name] = getattr(event, field.name)
     try:
-        return json.dumps(body, default=_jsonable, allow_nan=False, separators=(",", ":"))
+        return _ENCODER.encode(body)
     except (TypeError, ValueError) as error:
         raise LedgerError(
             f"{kind} of job {event.job!r} cannot be recorded: {error}",
@@ -112,6 +112,9 @@ def _jsonable(value: object) -> object:
             raise ValueError(f"the time {value.isoformat()} has no zone")
         return value.astimezone(UTC).isoformat()
     raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+_ENCODER = json.JSONEncoder(default=_jsonable, allow_nan=False, separators=(",", ":"))
 
 
 @cache

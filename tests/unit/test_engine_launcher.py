@@ -95,6 +95,38 @@ def test_a_pool_that_has_just_refused_is_not_asked_for_more(
     assert scene.events(LaunchIntended, "three") == []
 
 
+def test_a_pool_that_refuses_is_asked_for_nothing_more_that_was_announced() -> None:
+    scene = _scene()
+    scene.cloud.refusing = {SPOT_A}
+    scene.tick()
+    assert [(r.job, r.pool) for r in scene.cloud.requests] == [("one", SPOT_A), ("two", SPOT_B)]
+    assert len(scene.events(LaunchIntended, "three")) == 1
+    (failed,) = scene.events(LaunchFailed, "three")
+    assert failed.message.startswith("not asked for")
+    assert scene.engine.journal.records["three"].intents == {}
+
+
+def test_a_launch_that_may_have_happened_is_asked_for_again_where_its_pool_refuses_others() -> None:
+    scene = _scene()
+    scene.cloud.silent = {"launch"}
+    scene.tick()
+    scene.cloud.silent, scene.cloud.refusing = set(), {SPOT_A}
+    scene.cloud.requests.clear()
+    scene.tick()
+    assert [r.key for r in scene.cloud.requests] == ["one-0001", "two-0001", "three-0001"]
+
+
+def test_each_time_twice_as_many_launches_are_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "TOGETHER", 1)
+    scene = _scene()
+    ledger = scene.ledger = Appends()
+    scene.restart()
+    scene.tick()
+    kinds = [[type(event).__name__ for event in batch] for batch in ledger.batches]
+    announced = [len(batch) for batch in kinds if batch[0] == "LaunchIntended"]
+    assert announced == [1, 2]
+
+
 def test_what_a_refused_launch_leaves_room_for_is_launched() -> None:
     scene = _scene(limits=Limits(max_nodes=1))
     scene.cloud.refusing = {SPOT_A}
