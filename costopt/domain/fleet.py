@@ -10,8 +10,9 @@ from costopt.domain.market import Pool
 
 
 class NodeState(StrEnum):
-    """A node's life as the provider tells it."""
+    """A node's life as the provider tells it. WAITING: for capacity; it costs nothing yet."""
 
+    WAITING = "waiting"
     PENDING = "pending"
     RUNNING = "running"
     STOPPING = "stopping"
@@ -24,12 +25,16 @@ class NodeState(StrEnum):
 
 
 class EndCause(StrEnum):
-    """Why a node is gone. LOST is a guess: its provider lists it no more, and tells no end."""
+    """Why a node is gone. LOST is a guess: its provider lists it no more, and tells no end.
+
+    NO_CAPACITY: it waited, and never ran.
+    """
 
     INTERRUPTED = "interrupted"
     RELEASED = "released"
     FAILED = "failed"
     LOST = "lost"
+    NO_CAPACITY = "no_capacity"
 
     @property
     def unwanted(self) -> bool:
@@ -41,7 +46,8 @@ class EndCause(StrEnum):
 class Node:
     """One machine that the provider confirms. ``key`` is the idempotency key of its launch.
 
-    ``usd_per_hour`` is the price at launch. ``ended_at`` and ``end_cause`` are set when ENDED.
+    ``usd_per_hour`` is the price at launch. ``launched_at`` is when it began to run, where it had
+    to wait for capacity. ``ended_at`` and ``end_cause`` are set when ENDED.
     """
 
     node_id: str

@@ -15,11 +15,20 @@ class CapacityType(StrEnum):
     SPOT = "spot"
     ON_DEMAND = "on_demand"
     RESERVED = "reserved"
+    FLEX_START = "flex_start"
 
     @property
     def interruptible(self) -> bool:
         """Whether the provider may take the node away."""
         return self is CapacityType.SPOT
+
+    @property
+    def firm(self) -> bool:
+        """Whether a launch that is accepted gives nodes at once that stay: what deadlines rest on.
+
+        A flex-start launch is accepted and waits, and may come to nothing.
+        """
+        return self in (CapacityType.ON_DEMAND, CapacityType.RESERVED)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -120,7 +129,8 @@ class Offer:
     ``hazard_per_hour`` counts interruptions per node-hour; None where nothing is known, and an
     exact 0 for capacity that is never interrupted. ``from_at`` and ``until_at`` bound the time in
     which dated capacity (a reserved block) can be used; None is no bound. ``unknown_because`` tells
-    a user why a figure is missing, empty where there is nothing to tell.
+    a user why a figure is missing, empty where there is nothing to tell. ``wait_s`` is for how long
+    at most a launch waits for capacity, at no cost, before it is refused.
     """
 
     pool: Pool
@@ -131,6 +141,7 @@ class Offer:
     from_at: datetime | None = None
     until_at: datetime | None = None
     unknown_because: str = ""
+    wait_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

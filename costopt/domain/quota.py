@@ -17,7 +17,8 @@ class Quota:
     ``gpu_model`` matches as a job's request does ("H100" means every H100); ``families`` are the
     leading letters of instance types, by which AWS counts ("p", "g", "vt"), in any case, or these
     with a generation ("p5" is p5, p5e and p5en, and no p4d); with a ``tenant`` only its jobs
-    count. ``max_kw`` is at the meter: the power cap of a site.
+    count. Nodes on flex-start count as spot ones too. ``max_kw`` is at the meter: the power cap of
+    a site.
     """
 
     name: str
@@ -38,10 +39,18 @@ class Quota:
         return (
             self.provider in (None, pool.provider)
             and self.region in (None, pool.region)
-            and self.capacity_type in (None, pool.capacity_type)
+            and self.capacity_type in (None, pool.capacity_type, _shared_with(pool.capacity_type))
             and (self.gpu_model is None or machine.gpu.answers_to(self.gpu_model))
             and (not self.families or bool(_counted_as(pool.instance_type) & _lower(self.families)))
         )
+
+
+def _shared_with(capacity_type: CapacityType) -> CapacityType:
+    """Flex-start takes from the preemptible quota.
+
+    https://docs.cloud.google.com/compute/docs/instances/about-flex-start-vms
+    """
+    return CapacityType.SPOT if capacity_type is CapacityType.FLEX_START else capacity_type
 
 
 def _counted_as(instance_type: str) -> frozenset[str]:

@@ -25,6 +25,7 @@ class JobView:
     ``speed_factor`` is the job's measured speed over the speed that its spec predicts, 1.0 until
     the nodes have reported. ``capped_speed`` is the share of the speed without power limits that
     those in force leave; ``progress.measured_units_per_s`` is under them, ``speed_factor`` without.
+    ``nodes`` holds none of those ``waiting`` for capacity, which may never come.
     """
 
     job: Job
@@ -32,6 +33,7 @@ class JobView:
     nodes: tuple[Node, ...] = ()
     speed_factor: float = 1.0
     capped_speed: float = 1.0
+    waiting: tuple[Node, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ class Fleet:
             record = self._journal.records.get(node.job)
             if record is None:
                 continue
-            if node.node_id not in record.known:
+            if node.node_id not in record.known or _has_run(node, record):
                 self._journal.write(launched(self._world, node, now))
             if node.state is NodeState.ENDED:
                 if node.node_id in record.live or _tells_end(node, record):
@@ -203,7 +203,7 @@ class Fleet:
             job=event.job,
             pool=Pool.parse(event.pool),
             key=event.key,
-            state=NodeState.RUNNING,
+            state=NodeState.WAITING if event.waiting else NodeState.RUNNING,
             launched_at=event.launched_at,
             usd_per_hour=event.micros_per_hour / 1_000_000,
         )
@@ -221,6 +221,18 @@ def _tells_end(node: Node, record: JobRecord) -> bool:
     """Whether the provider tells the end of a node that was lost."""
     told = node.ended_at is not None and node.end_cause is not EndCause.LOST
     return told and node.node_id in record.lost
+
+
+def _has_run(node: Node, record: JobRecord) -> bool:
+    """Whether a node that waited for capacity runs, or has ended and may have run.
+
+    Nothing is told of the start of one that ran and ended unseen: it counts from its launch.
+    """
+    known = record.live.get(node.node_id)
+    if known is None or not known.waiting or node.state is NodeState.WAITING:
+        return False
+    ended_waiting = node.end_cause is EndCause.NO_CAPACITY or node.node_id in record.releasing
+    return node.state is not NodeState.ENDED or not ended_waiting
 
 
 def _put_down(provider: Provider, node: Node) -> None:
@@ -247,4 +259,5 @@ def launched(world: World, node: Node, now: datetime) -> NodeLaunched:
         pue=power.pue,
         gco2e_per_kwh=power.gco2e_per_kwh,
         energy_basis=power.basis.value,
+        waiting=node.state is NodeState.WAITING or node.end_cause is EndCause.NO_CAPACITY,
     )

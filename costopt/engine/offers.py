@@ -141,8 +141,8 @@ class Offers:
     def _last_resorts(
         self, offers: Iterable[Offer], left_alone: frozenset[Pool]
     ) -> frozenset[Pool]:
-        """Uninterrupted pools, short of capacity, of jobs that have none with room besides."""
-        firm = [offer for offer in offers if not offer.pool.capacity_type.interruptible]
+        """Firm pools, short of capacity, of jobs that have none with room besides."""
+        firm = [offer for offer in offers if offer.pool.capacity_type.firm]
         closed = left_alone.intersection(offer.pool for offer in firm)
         short = {pool for pool in closed if self._is_short(pool)}
         if not short:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from costopt.domain.errors import ProviderError
+from costopt.domain.fleet import NodeState
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.policy import Limits, Policy, Trigger
@@ -126,13 +127,14 @@ class Outlook:
     def _job_view(self, name: str) -> JobView:
         record, job = self._journal.records[name], self._jobs[name]
         leaving = record.draining.keys() | record.noticed.keys()
-        nodes = tuple(n for n in self._fleet.nodes_of(name) if n.node_id not in leaving)
+        staying = [n for n in self._fleet.nodes_of(name) if n.node_id not in leaving]
         return JobView(
             job,
             self._training.progress.get(name, Progress()),
-            nodes,
+            tuple(n for n in staying if n.state is not NodeState.WAITING),
             self._training.speed_factor.get(name, 1.0),
             self._training.capped_speed(job),
+            tuple(n for n in staying if n.state is NodeState.WAITING),
         )
 
     def _cappable_powers(self) -> Mapping[Pool, NodePower]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from costopt.domain.fleet import Action, Drain, Launch, Node, Terminate
+from costopt.domain.fleet import Action, Drain, Launch, Node, NodeState, Terminate
 from costopt.domain.market import Pool
 from costopt.domain.view import Decision, Desired
 
@@ -38,8 +38,8 @@ def reconcile(desired: Desired, actual: Actual) -> tuple[Action, ...]:
     """The actions that turn ``actual`` into ``desired``; none where they agree.
 
     Jobs with a decision get what they lack launched and then what they do not want drained,
-    newest nodes first, so that a launch that is refused leaves what runs as it is. Nodes of jobs
-    without a decision are terminated.
+    newest nodes first, so that a launch that is refused leaves what runs as it is. So does one that
+    waits for capacity, until its nodes run. Nodes of jobs without a decision are terminated.
     """
     actions: list[Action] = []
     decided = {decision.job for decision in desired.decisions}
@@ -83,8 +83,14 @@ def _surplus(
     coming: Counter[Pool],
     wanted: Counter[Pool],
 ) -> Iterable[Drain]:
+    waits = any(_waits(node) for pool in wanted for node in staying.get(pool, ()))
     for pool, nodes in staying.items():
         too_many = len(nodes) + coming[pool] - wanted[pool]
         newest_first = sorted(nodes, key=lambda n: (n.launched_at, n.node_id), reverse=True)
         for node in newest_first[: max(0, too_many)]:
-            yield Drain(decision.job, node.node_id, decision.reason)
+            if _waits(node) or not waits:
+                yield Drain(decision.job, node.node_id, decision.reason)
+
+
+def _waits(node: Node) -> bool:
+    return node.state is NodeState.WAITING

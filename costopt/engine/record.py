@@ -141,15 +141,18 @@ def _noticed(record: JobRecord, event: ev.InterruptionNoticed) -> None:
 def _ended(record: JobRecord, event: ev.NodeEnded) -> None:
     launched = record.live.pop(event.node_id, None) or record.lost.pop(event.node_id, None)
     if launched is not None:
-        record.unbilled[event.node_id] = (launched, event)
+        if not launched.waiting:
+            record.unbilled[event.node_id] = (launched, event)
         if event.cause is EndCause.LOST:
             record.lost[event.node_id] = launched
     record.draining.pop(event.node_id, None)
     record.releasing.discard(event.node_id)
     record.noticed.pop(event.node_id, None)
     record.power_limits.pop(event.node_id, None)
-    if event.cause is EndCause.INTERRUPTED:
+    if event.cause in (EndCause.INTERRUPTED, EndCause.NO_CAPACITY):
         record.cooldown_from[Pool.parse(event.pool)] = event.ended_at
+    if event.cause is EndCause.NO_CAPACITY:
+        record.short_of_capacity.add(Pool.parse(event.pool))
 
 
 def _returned(record: JobRecord, event: ev.NodeReturned) -> None:

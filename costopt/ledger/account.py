@@ -216,7 +216,9 @@ class JobAccount:
         self._stopped = False
 
     def _node_launched(self, event: NodeLaunched) -> None:
-        if self.fleet.launch(event):
+        if event.waiting:
+            self.launches.wait(event)
+        elif self.fleet.launch(event):
             self.launches.confirm(event)
 
     def _gang_formed(self, event: GangFormed) -> None:

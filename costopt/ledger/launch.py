@@ -23,6 +23,10 @@ class LaunchAccount:
         if self._nodes.get(event.key, 0) < event.nodes:
             self.open[event.key] = event
 
+    def wait(self, event: NodeLaunched) -> None:
+        """The launch was answered, and its nodes wait for capacity: there is none of them yet."""
+        self.open.pop(event.key, None)
+
     def confirm(self, event: NodeLaunched) -> None:
         """One more node of the key; the caller passes each node once."""
         self._nodes[event.key] = self._nodes.get(event.key, 0) + 1

@@ -34,11 +34,13 @@ class ConfigurationTable:
 
     ``gang`` numbers what must be started: rows with the same gang differ only in ``cap_w``, the
     power limit of each GPU (NaN: none), and change without a start. ``start_h`` are the hours from
-    a launch until new work is done: start-up, restore and the transfer of data; ``transfer_usd``
-    the dollars of that transfer at each start. ``from_h`` and ``until_h`` bound the hours from now
-    in which the gang can be used (−∞, ∞: no bound), which ``now`` does not regard. ``steady`` tells
-    that what is available now is so over the whole horizon, as in reserved pools. ``pace`` has
-    shape (stages, rows): the speed in a stage over ``speed``, 0 where the row cannot run it.
+    a launch until new work is done: start-up, restore and the transfer of data, and before them the
+    longest wait for capacity, ``wait_h``, which costs nothing; ``transfer_usd`` the dollars of that
+    transfer at each start. ``firm`` rows are those that a deadline may rest on. ``from_h`` and
+    ``until_h`` bound the hours from now in which the gang can be used (−∞, ∞: no bound), which
+    ``now`` does not regard. ``steady`` tells that what is available now is so over the whole
+    horizon, as in reserved pools. ``pace`` has shape (stages, rows): the speed in a stage over
+    ``speed``, 0 where the row cannot run it.
     """
 
     offers: tuple[Offer, ...]
@@ -58,7 +60,7 @@ class ConfigurationTable:
     speed_high: Array
     interval_s: Array
     availability: Array
-    interruptible: NDArray[np.bool_]
+    firm: NDArray[np.bool_]
     now: NDArray[np.bool_]
     running: NDArray[np.bool_]
     paid_units_per_hour: Array
@@ -72,6 +74,7 @@ class ConfigurationTable:
     gang: NDArray[np.int64]
     cap_w: Array
     start_h: Array
+    wait_h: Array
     transfer_usd: Array
     moving_usd_per_hour: Array
     from_h: Array
@@ -81,6 +84,11 @@ class ConfigurationTable:
 
     def __len__(self) -> int:
         return len(self.nodes)
+
+    @property
+    def paid_start_h(self) -> Array:
+        """``start_h`` without the wait."""
+        return self.start_h - self.wait_h
 
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Self:
         """The table of these rows, in this order."""

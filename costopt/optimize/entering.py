@@ -1,9 +1,9 @@
 """At which node price a pool that was not chosen would enter the plan.
 
 A plan that uses the pool's configuration q for x hours costs A·p + B, where p is its node price and
-A = w_usd · nodes · (x + start_h). It is as good as the plan that was made at p = p0 + (plan − cost
-at p0) / A. Looked at are q by itself, where that ends in time, and q with one other configuration j
-so that both the work and the time are used up:
+A = w_usd · nodes · (x + paid_start_h). It is as good as the plan that was made at
+p = p0 + (plan − cost at p0) / A. Looked at are q by itself, where that ends in time, and q with one
+other configuration j so that both the work and the time are used up:
     units_q·x_q + units_j·x_j = W,   stretch_q·x_q + stretch_j·x_j = L − δ_q − δ_j
 At constant prices the cheapest plan of one stage without budgets is of one of these two kinds (a
 linear program of two rows has two basic variables), so that the highest such p is where the reduced
@@ -118,6 +118,6 @@ class Entering:
 
     def _more(self, rows: Rows, hours: Array, cost: Array) -> Array:
         table = self.table
-        slope = self.objective.usd * table.nodes[rows] * (hours + table.start_h[rows])
+        slope = self.objective.usd * table.nodes[rows] * (hours + table.paid_start_h[rows])
         more: Array = (self.plan_score_usd - cost) / np.maximum(slope, 1e-300)
         return more

@@ -24,7 +24,7 @@ def fallback_row(table: ConfigurationTable, demand: Demand) -> int | None:
     """The uninterrupted configuration held back: the cheapest in time alone, else the fastest."""
     lasting = (table.from_h <= demand.release_h) & (table.until_h >= demand.due_h)
     whole = np.isfinite(alone_units(table, demand))
-    safe = np.flatnonzero(~table.interruptible & table.now & lasting & whole)
+    safe = np.flatnonzero(table.firm & table.now & lasting & whole)
     if not len(safe):
         return None
     held_h = alone_held_h(table, demand)[safe]
@@ -63,7 +63,7 @@ def _fallback_rows(table: ConfigurationTable, demand: Demand) -> list[int]:
     held = fallback_row(table, demand)
     if held is None:
         return []
-    safe = np.flatnonzero(~table.interruptible & table.now & (usable_h(table, demand) > 0))
+    safe = np.flatnonzero(table.firm & table.now & (usable_h(table, demand) > 0))
     hull = safe[lower_hull(table.paid_units_per_hour[safe], table.score_per_hour[safe])]
     faster = hull[table.paid_units_per_hour[hull] > table.paid_units_per_hour[held]]
     return [held, *faster[:FALLBACKS].tolist()]

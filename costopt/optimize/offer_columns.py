@@ -51,9 +51,10 @@ class OfferColumns:
     caps: NDArray[np.int64]
     gco2e_per_kwh: Array
     power_error: Array
-    interruptible: NDArray[np.bool_]
+    firm: NDArray[np.bool_]
     reserved: NDArray[np.bool_]
     room_nodes: Array
+    wait_h: Array
     from_h: Array
     until_h: Array
 
@@ -91,9 +92,10 @@ class OfferColumns:
             caps=np.array([len(each) for each in caps], dtype=np.int64),
             gco2e_per_kwh=carbon,
             power_error=_column(math.nan if p is None else p.relative_error for p in powers),
-            interruptible=_flags(o.pool.capacity_type.interruptible for o in offers),
+            firm=_flags(o.pool.capacity_type.firm for o in offers),
             reserved=_flags(is_reserved(o.pool) for o in offers),
             room_nodes=_room_nodes(offers, request),
+            wait_h=_column(o.wait_s / 3600 for o in offers),
             from_h=_column(_hours_to(o.from_at, request.now, -math.inf) for o in offers),
             until_h=_column(_hours_to(o.until_at, request.now, math.inf) for o in offers),
         )

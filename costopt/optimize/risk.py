@@ -56,7 +56,7 @@ def forecast_rows(
         samples.gco2e,
         samples.changed,
     )
-    held = fall_back(table, shifted, table.interruptible[rows], begin_h, demand, draws)
+    held = fall_back(table, shifted, ~table.firm[rows], begin_h, demand, draws)
     return _forecasts(held, table.power_error[rows], demand, now)
 
 
@@ -88,7 +88,7 @@ def forecast_segments(
         samples.changed.max(axis=0, keepdims=True),
     )
     begin_h = np.array([segments[0].begin_h])
-    shaky = np.array([bool(table.interruptible[rows].any())])
+    shaky = np.array([not table.firm[rows].all()])
     held = fall_back(table, whole, shaky, begin_h, demand, draws)
     error = np.array([float(table.power_error[rows].max())])
     return _forecasts(held, error, demand, now)[0], held
@@ -165,11 +165,13 @@ def _simulate(
     lost_h = np.maximum(0.0, each_h * (hits + ragged * np.sqrt(hits) * draws.loss[None, :]))
     paid_h = calm_h + lost_h
     away_h = _waits_h(table.calendar[rows], mean_h, expected, hits, draws)
-    idle_h = np.minimum(hits * restart_s / 3600, lost_h) + start_h[:, None]
-    all_h = paid_h + start_h[:, None]
+    wait_h = _share_of_start(table, rows, start_h) * table.wait_h[rows]
+    paid_start_h = start_h - wait_h
+    idle_h = np.minimum(hits * restart_s / 3600, lost_h) + paid_start_h[:, None]
+    all_h = paid_h + paid_start_h[:, None]
     kwh = table.busy_kw[rows][:, None] * (all_h - idle_h) + table.idle_kw[rows][:, None] * idle_h
     return Samples(
-        all_h + away_h,
+        all_h + away_h + wait_h[:, None],
         _usd(table, rows, paid_h, start_h),
         kwh,
         hits,
@@ -183,10 +185,16 @@ def _usd(
 ) -> Array:
     """Dollars of paid hours and of a start, of which a living gang may have only a part left."""
     node_usd = table.usd_per_hour[rows] - table.moving_usd_per_hour[rows]
-    starts = start_h / np.maximum(table.start_h[rows], 1e-12)
-    start_usd = node_usd * start_h + table.transfer_usd[rows] * starts
+    starts = _share_of_start(table, rows, start_h)
+    paid_start_h = start_h - starts * table.wait_h[rows]
+    start_usd = node_usd * paid_start_h + table.transfer_usd[rows] * starts
     usd: Array = table.usd_per_hour[rows][:, None] * paid_h + start_usd[:, None]
     return usd
+
+
+def _share_of_start(table: ConfigurationTable, rows: NDArray[np.int64], start_h: Array) -> Array:
+    share: Array = start_h / np.maximum(table.start_h[rows], 1e-12)
+    return share
 
 
 def _waits_h(calendar: Array, mean_h: Array, expected: Array, hits: Array, draws: Draws) -> Array:

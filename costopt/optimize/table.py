@@ -33,6 +33,8 @@ def table_of(terms: Terms, demand: Demand, policy: Policy) -> ConfigurationTable
     columns = {name: getattr(terms, name) for name in _SHARED}
     if demand.running:
         columns["now"] = _startable(terms, demand)
+        columns["wait_h"] = np.where(running, 0.0, terms.wait_h)
+        columns["start_h"] = terms.start_h - terms.wait_h + columns["wait_h"]
     return ConfigurationTable(
         **columns,
         offers=terms.columns.offers,

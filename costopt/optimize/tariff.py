@@ -107,7 +107,7 @@ class Tariff:
 
     def usd_per_start(self, rows: Rows) -> Array:
         """(T, rows): dollars of a start."""
-        more = self._usd_more(rows) * self.table.start_h[rows]
+        more = self._usd_more(rows) * self.table.paid_start_h[rows]
         return self._flat(self.table.usd_per_start[rows]) + more
 
     def gco2e_per_kwh(self, rows: Rows) -> Array:
@@ -137,7 +137,7 @@ class Tariff:
         """(T, rows): the objective of a start."""
         table = self.table
         return self._flat(table.start_score[rows]) + self._score_more(
-            rows, table.start_h[rows], table.kwh_per_start[rows]
+            rows, table.paid_start_h[rows], table.kwh_per_start[rows]
         )
 
     def usd_at(self, slots: Rows, rows: Rows) -> tuple[Array, Array]:
@@ -151,7 +151,7 @@ class Tariff:
             spread = table.spread.take(rows[places])
             held = np.repeat(slots[places], spread.counts)
             more[places] = spread.total(by_offer[held, self.column[spread.offer]] * spread.nodes)
-        start_usd: Array = table.usd_per_start[rows] + more * table.start_h[rows]
+        start_usd: Array = table.usd_per_start[rows] + more * table.paid_start_h[rows]
         return table.usd_per_hour[rows] + more, start_usd
 
     def score_at(self, slots: Rows, rows: Rows) -> tuple[Array, Array]:
@@ -161,7 +161,7 @@ class Tariff:
         if self.outlook.usd_more is not None and objective.usd:
             usd_per_hour, _ = self.usd_at(slots, rows)
             more = objective.usd * (usd_per_hour - table.usd_per_hour[rows])
-            hour, start = hour + more, start + more * table.start_h[rows]
+            hour, start = hour + more, start + more * table.paid_start_h[rows]
         if self.outlook.gco2e_more is not None and objective.usd_per_tonne_co2e:
             grams = self.gco2e_at(slots, rows) - table.gco2e_per_kwh[rows]
             usd = objective.usd_per_tonne_co2e * grams / 1e6

@@ -61,7 +61,7 @@ class Terms:
     hazard_high: Array
     interval_s: Array
     availability: Array
-    interruptible: Mask
+    firm: Mask
     now: Mask
     calendar: Array
     score_per_hour: Array
@@ -71,6 +71,7 @@ class Terms:
     start_score: Array
     cap_w: Array
     start_h: Array
+    wait_h: Array
     transfer_usd: Array
     moving_usd_per_hour: Array
     from_h: Array
@@ -113,14 +114,15 @@ def terms_of(
     availability_low = -most_of(rows, -columns.availability_low)
     interval, save_s = intervals_s(hazard, checkpoint), checkpoint.save_s
 
-    start_h = starts.overhead_s / 3600 + starts.hours[first]
+    paid_start_h, wait_h = starts.overhead_s / 3600 + starts.hours[first], columns.wait_h[first]
+    start_h = wait_h + paid_start_h
     transfer_usd = starts.usd[first]
     restart_s = 3600 * start_h
     idle_share = np.minimum(1.0, hazard * restart_s / 3600)
     kwh_per_hour = busy_kw * (1 - idle_share) + idle_kw * idle_share
     saves_per_hour = 3600 / (interval + save_s)
     moving_usd = hazard * transfer_usd + saves_per_hour * starts.save_usd[first]
-    usd_per_start = usd * start_h + transfer_usd
+    usd_per_start = usd * paid_start_h + transfer_usd
 
     weight = quantile_weight(policy.risk.on_time)
     risky = np.maximum(towards(hazard, hazard_high, weight), 0.0)
@@ -138,16 +140,17 @@ def terms_of(
         hazard_high=hazard_high,
         interval_s=interval,
         availability=availability,
-        interruptible=columns.interruptible[first],
+        firm=columns.firm[first],
         now=fits_room(rows, columns.room_nodes),
         calendar=1 / np.clip(availability, 1e-3, 1.0),
         score_per_hour=_score(policy.objective, usd + moving_usd, kwh_per_hour, carbon),
         usd_per_start=usd_per_start,
         kwh_per_hour=kwh_per_hour,
-        kwh_per_start=idle_kw * start_h,
-        start_score=_score(policy.objective, usd_per_start, idle_kw * start_h, carbon),
+        kwh_per_start=idle_kw * paid_start_h,
+        start_score=_score(policy.objective, usd_per_start, idle_kw * paid_start_h, carbon),
         cap_w=cap_w(rows, columns),
         start_h=start_h,
+        wait_h=wait_h,
         transfer_usd=transfer_usd,
         moving_usd_per_hour=moving_usd,
         from_h=most_of(rows, columns.from_h),

@@ -94,7 +94,7 @@ class WhyNot:
             return "risk", f"{sure}{_saved_in_vain(forecast)}"
         if self._held_too_short(row):
             return "dated", f"can be used for {max(0.0, self.usable_h[row]):,.1f} h only"
-        saved = self.has_fallback and bool(self.table.interruptible[row])
+        saved = self.has_fallback and not self.table.firm[row]
         if saved and self._expected_h(row) > self.demand.hours_left:
             return "risk", "too slow: on time only by changing to uninterrupted capacity"
         if not saved and self.held_h[row] > self.demand.hours_left:

@@ -72,8 +72,10 @@ class EventRow:
 def event_row(event: Event) -> EventRow:
     """The event in words."""
     label, tone, detail = _WORDS[type(event)]
+    if isinstance(event, NodeLaunched) and event.waiting:
+        label, tone = "Node waits for capacity", "note"
     if isinstance(event, NodeEnded) and event.cause.unwanted:
-        label, tone = f"Node {event.cause.value}", "bad"
+        label, tone = f"Node {event.cause.value.replace('_', ' ')}", "bad"
     return EventRow(event.at, label, detail(event), tone, isinstance(event, ROUTINE))
 
 

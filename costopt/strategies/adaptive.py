@@ -22,7 +22,7 @@ from costopt.domain.view import Decision, Desired, JobView, View
 from costopt.market.lifetime import Lifetimes
 from costopt.strategies.believed_speed import BelievedSpeed
 from costopt.strategies.candidate import Candidate, key, look
-from costopt.strategies.cant_be_late import Mode, keep_or_cheapest, present_mode
+from costopt.strategies.cant_be_late import Mode, present_mode
 from costopt.strategies.choice import alternatives, choices, why
 from costopt.strategies.deadline_program import Program
 from costopt.strategies.lanes import moved, terms
@@ -75,8 +75,8 @@ class Adaptive:
 
     def _decide(self, view: View, job_view: JobView) -> Decision:
         job, all_options = job_view.job, options(view, job_view)
-        gangs = [o for o in all_options if o.pool.capacity_type.interruptible]
-        for option in gangs:
+        gangs = [o for o in all_options if not o.firm]
+        for option in (o for o in gangs if o.pool.capacity_type.interruptible):
             self.lifetimes.look(
                 key(job.name, option),
                 f"{option.pool.provider}/{option.pool.region}",
@@ -136,9 +136,19 @@ def _without_program(
     running = next((o for o in all_options if o.running), None)
     if units <= 0 and running is not None:
         return Decision(name, running.targets, "all the work is done; the command has still to end")
-    on_spot = keep_or_cheapest(all_options)
-    chosen = on_spot if on_spot is not None else fallback
+    chosen = _keep_or_soonest(all_options) or fallback
     if chosen is None:
         return Decision(name, (), "no capacity to be had: wait")
     why = "all the work is done; only to end the command" if units <= 0 else "no safe capacity"
     return Decision(name, chosen.targets, f"{why}: {chosen.pool}")
+
+
+def _keep_or_soonest(all_options: tuple[Option, ...]) -> Option | None:
+    """The spot or flex-start gang that runs, else the cheapest to be had at once or waited for."""
+
+    def order(option: Option) -> tuple[bool, bool, float, str, int]:
+        waits, price = option.wait_s is not None, option.score_usd_per_unit
+        return not option.running, waits, price, str(option.pool), option.nodes
+
+    free = (o for o in all_options if not o.pool.capacity_type.firm and o.free)
+    return min(free, key=order, default=None)

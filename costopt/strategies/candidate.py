@@ -1,11 +1,11 @@
-"""The spot gangs that a job's program weighs, with what is known of their pools."""
+"""The spot and flex-start gangs that a job's program weighs, with what is known of their pools."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from costopt.domain.market import Pool
+from costopt.domain.market import CapacityType, Pool
 from costopt.domain.view import JobView
 from costopt.market.lifetime import Lifetimes, Rates
 from costopt.strategies.learner import gang_key
@@ -25,12 +25,16 @@ FASTER = 1.8
 """How much faster than the first size another is that is weighed to get ahead with. The fastest
 that pays cost 6 to 20 % more on generated harsh markets: it loses more with each interruption."""
 
+NEVER_PER_HOUR = 1e-6
+"""How often the capacity of a flex-start gang goes: the program takes logarithms of rates."""
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A spot gang with what is known of its pool; ``share`` of the time there is capacity.
+    """A spot or flex-start gang with what is known of its pool.
 
-    ``present`` says that it is exactly what the job runs on now.
+    ``share`` of the time there is capacity. ``present`` says that it is exactly what the job runs
+    on now.
     """
 
     option: Option
@@ -79,7 +83,7 @@ def look(
     """
     by_pool: dict[Pool, list[_Gang]] = {}
     for option in gangs:
-        share = lifetimes.share(key(job_view.job.name, option))
+        share = _share(job_view, option, lifetimes)
         by_pool.setdefault(option.pool, []).append(_Gang(option, share))
     sizes = sorted((_sizes(each, fallback) for each in by_pool.values()), key=_price)[:most]
     chosen = {each[0].identity: each[0].option for each in sizes}
@@ -96,14 +100,26 @@ def key(job: str, option: Option) -> tuple[str, str, int]:
 
 def _candidate(job_view: JobView, option: Option, lifetimes: Lifetimes) -> Candidate:
     known = key(job_view.job.name, option)
+    flex_start = option.pool.capacity_type is CapacityType.FLEX_START
     return Candidate(
         option=option,
         up=option.free or option.running,
         present=is_running(job_view, option.targets),
-        age_h=lifetimes.age_h(known),
-        share=lifetimes.share(known),
-        rates=lifetimes.rates(known),
+        age_h=0.0 if flex_start else lifetimes.age_h(known),
+        share=_share(job_view, option, lifetimes),
+        rates=_lasting(lifetimes.prior) if flex_start else lifetimes.rates(known),
     )
+
+
+def _share(job_view: JobView, option: Option, lifetimes: Lifetimes) -> float:
+    """Flex-start can be asked for at any time: that it may not come is in its start."""
+    if option.pool.capacity_type is CapacityType.FLEX_START:
+        return 1.0
+    return lifetimes.share(key(job_view.job.name, option))
+
+
+def _lasting(rates: Rates) -> Rates:
+    return replace(rates, up_per_hour=(NEVER_PER_HOUR,) * len(rates.from_h))
 
 
 def _sizes(gangs: Sequence[_Gang], fallback: Option) -> list[_Gang]:

@@ -109,6 +109,9 @@ def _spot_choice(situation: Situation, program: Program, candidate: Candidate, l
     else:
         cost += program.on_spot(situation.steps - 1, spare, lane, of_age)
     verb = "stay on" if candidate.present else "launch on"
+    if option.wait_s is not None:
+        verb = "wait for"
+        cost -= option.score_usd_per_hour * option.wait_s / 3600
     return Choice(cost, option.targets, f"{verb} {option.pool}", _estimates(candidate))
 
 

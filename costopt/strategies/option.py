@@ -43,7 +43,8 @@ class Option:
     as is known, has the missing nodes. ``stretches`` are all phases of the job in this pool: the
     present one with this gang, the others with the gang nearest to it that they allow.
     ``start_s`` is from a launch until new work is done: start-up, restore and the transfer of data
-    from another region. ``lasting`` tells that the pool can be used until the job's deadline.
+    from another region, and ``wait_s`` of waiting for capacity at most, None where a launch does
+    not wait or the gang runs. ``lasting`` tells that the pool can be used until the deadline.
     """
 
     pool: Pool
@@ -56,6 +57,7 @@ class Option:
     stretches: tuple[Stretch, ...]
     start_s: float
     lasting: bool
+    wait_s: float | None = None
 
     def work_left(self, done_units: float) -> Iterable[tuple[int, float]]:
         """Nodes and seconds of training, phase by phase, from ``done_units`` to the end."""
@@ -63,6 +65,15 @@ class Option:
             if stretch.until_units > done_units:
                 yield stretch.nodes, (stretch.until_units - done_units) / stretch.units_per_s
                 done_units = stretch.until_units
+
+    @property
+    def firm(self) -> bool:
+        """Whether a deadline may rest on it: nobody takes it away, and it comes when launched.
+
+        A flex-start gang that runs already is as good as any.
+        """
+        capacity_type = self.pool.capacity_type
+        return capacity_type.firm or (self.running and not capacity_type.interruptible)
 
     @property
     def score_usd_per_unit(self) -> float:
@@ -136,6 +147,7 @@ def _option(
         return None
     missing = max(0, nodes - running)
     available = offer.nodes_available
+    wait_s = _wait_s(offer, job_view, view.now) if missing else None
     return Option(
         pool=offer.pool,
         nodes=nodes,
@@ -146,9 +158,19 @@ def _option(
         free=available is None or available >= missing,
         running=running >= nodes,
         stretches=pace.stretches,
-        start_s=job.overhead_s + 3600 * fetch.hours,
+        start_s=job.overhead_s + 3600 * fetch.hours + (wait_s or 0.0),
         lasting=offer.until_at is None or offer.until_at >= job.deadline_at,
+        wait_s=wait_s,
     )
+
+
+def _wait_s(offer: Offer, job_view: JobView, now: datetime) -> float | None:
+    """What is left of the longest wait, which may have begun; None where there is none."""
+    if offer.wait_s <= 0:
+        return None
+    since = [node.launched_at for node in job_view.waiting if node.pool == offer.pool]
+    waited_s = (now - max(since)).total_seconds() if since else 0.0
+    return max(0.0, offer.wait_s - waited_s)
 
 
 def _open(offer: Offer, now: datetime) -> bool:
@@ -220,10 +242,8 @@ def _moving_usd_per_hour(
 
 
 def safe(all_options: Iterable[Option]) -> list[Option]:
-    """Options that no provider takes away, cheapest work first."""
-    chosen = [
-        o for o in all_options if not o.pool.capacity_type.interruptible and o.free and o.lasting
-    ]
+    """Options that a deadline may rest on, cheapest work first."""
+    chosen = [o for o in all_options if o.firm and o.free and o.lasting]
     return sorted(chosen, key=lambda o: (o.score_usd_per_unit, str(o.pool), o.nodes))
 
 

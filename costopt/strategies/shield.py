@@ -1,7 +1,7 @@
 """The deadline guarantee that every strategy shares.
 
-A decision for spot or for waiting stands only if, after the tick for which it holds, the rest of
-the job can still be finished in time on capacity that no provider takes away:
+A decision for spot, for flex-start or for waiting stands only if, after the tick for which it
+holds, the rest of the job can still be finished in time on capacity that no provider takes away:
 
     w′ / v + d ≤ D − (t + tick) − reserve
 
@@ -12,6 +12,9 @@ the tick adds nothing and unsaved work is lost, unless what runs is known to sur
 (``view.firm_s``) and a save takes no time; then its progress counts. On a recorded market this is
 the exact rule of the "Can't Be Late" benchmark (NSDI'24), where it costs nothing. Since the safe
 gang is the cheapest one still in time, waiting never silently escalates to a dearer one.
+
+What a flex-start launch waits for may never come, so a tick on it adds nothing. Once it runs nobody
+takes it away: until shortly before its end it is as safe as on-demand.
 
 The policy's reserve is what safe capacity may be late by. The deadline holds on every market where
 
@@ -74,7 +77,7 @@ def _shield(view: View, job_view: JobView, decision: Decision) -> Decision:
     slack_s = left_s - _seconds_from_now(view, job_view, fallback, units_left)
     if _is_safe(view, job_view, decision, candidates):
         return _with_slack(decision, slack_s)
-    if decision.targets and not _interruptible(decision):
+    if decision.targets and not _is_shaky(decision):
         return _replace_slow(decision, fallback, slack_s, view.policy.risk.reserve_s)
     waits_too_long = not decision.targets and not may_pause(job_view)
     if not waits_too_long and _holds(view, job_view, decision, all_options, fallback):
@@ -173,8 +176,8 @@ def _is_firm(view: View, job_view: JobView) -> bool:
     return view.firm_s >= view.tick_s - ROUNDING_S and job_view.job.checkpoint.save_s == 0
 
 
-def _interruptible(decision: Decision) -> bool:
-    return any(t.pool.capacity_type.interruptible for t in decision.targets)
+def _is_shaky(decision: Decision) -> bool:
+    return any(not t.pool.capacity_type.firm for t in decision.targets)
 
 
 def _is_safe(view: View, job_view: JobView, decision: Decision, candidates: list[Option]) -> bool:
@@ -198,7 +201,7 @@ def _like(decision: Decision, candidates: list[Option]) -> Option | None:
     wanted = uncapped(decision.targets)
     same = next((o for o in candidates if o.targets == wanted), None)
     machines = {_machine(target.pool) for target in decision.targets}
-    if same is not None or len(machines) != 1 or _interruptible(decision):
+    if same is not None or len(machines) != 1 or _is_shaky(decision):
         return same
     nodes = sum(target.nodes for target in decision.targets)
     return next((o for o in candidates if o.nodes == nodes and _machine(o.pool) in machines), None)
@@ -235,7 +238,7 @@ def _holds(
     job, left_s = job_view.job, seconds_left(view, job_view)
     wanted = uncapped(decision.targets)
     chosen = next((o for o in all_options if o.targets == wanted), None)
-    if chosen is None or not _is_firm(view, job_view):
+    if chosen is None or chosen.wait_s is not None or not _is_firm(view, job_view):
         units_after = _worst_units_now(view, job_view)
     else:
         running = is_running(job_view, decision.targets)

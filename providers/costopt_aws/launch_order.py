@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.market import CapacityType
 from costopt_aws.node_setup import NodeSetup
@@ -84,6 +85,8 @@ class LaunchOrder:
                 }
             case CapacityType.ON_DEMAND:
                 return {}
+            case CapacityType.FLEX_START:
+                raise BadRequestError(f"{self.request.pool}: AWS rents nothing on flex-start")
 
     def _network(self) -> dict[str, Any]:
         subnet = {} if self.subnet_id is None else {"SubnetId": self.subnet_id}

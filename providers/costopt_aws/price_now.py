@@ -29,6 +29,8 @@ class PriceNow:
                 series = PriceSeries(pool.provider, pool.region, pool.instance_type)
                 listed = self._market.list_price(series, now)
                 return None if listed is None else listed.value
+            case CapacityType.FLEX_START:
+                return None
 
     def _spot_price(self, pool: Pool, now: datetime) -> float | None:
         prices = self._spot.current(pool.region, [pool.instance_type], now)

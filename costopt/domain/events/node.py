@@ -21,7 +21,11 @@ class LaunchIntended(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLaunched(Event):
-    """The provider confirms a node. It is billed from ``launched_at``."""
+    """The provider confirms a node. It is billed from ``launched_at``.
+
+    While it is ``waiting`` for capacity it costs and draws nothing; once it runs, another event
+    tells from when.
+    """
 
     key: str
     node_id: str
@@ -33,6 +37,7 @@ class NodeLaunched(Event):
     pue: float
     gco2e_per_kwh: float | None
     energy_basis: str
+    waiting: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
