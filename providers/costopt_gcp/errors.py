@@ -26,21 +26,24 @@ NO_CAPACITY = (
     "REGION_RESOURCE_POOL_EXHAUSTED",
     "STOCKOUT",
     "IP_SPACE_EXHAUSTED",
-    "UNSUPPORTED_OPERATION_FOR_STOCKOUT",
+    "IP_SPACE_EXHAUSTED_WITH_DETAILS",
     "VM_MIN_COUNT_NOT_REACHED",
 )
 """The last says only that a gang was refused, so whatever is told beside it comes first."""
-QUOTA = frozenset({"QUOTA_EXCEEDED", "CPUS_ALL_REGIONS_QUOTA_EXCEEDED", "quotaExceeded"})
+QUOTA = frozenset({"QUOTA_EXCEEDED", "quotaExceeded"})
 THROTTLED = frozenset(
     {
         "rateLimitExceeded",
         "userRateLimitExceeded",
         "RATE_LIMIT_EXCEEDED",
         "RESOURCE_OPERATION_RATE_EXCEEDED",
+        "CONCURRENT_OPERATIONS_QUOTA_EXCEEDED",
         "operationRateExceeded",
     }
 )
-NOT_READY = frozenset({"RESOURCE_NOT_READY", "resourceNotReady", "RESOURCE_IN_USE_BY_ANOTHER"})
+NOT_READY = frozenset(
+    {"RESOURCE_NOT_READY", "resourceNotReady", "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"}
+)
 FORBIDDEN = frozenset({"PERMISSIONS_ERROR", "PERMISSION_DENIED", "forbidden"})
 NOT_ENABLED = frozenset({"accessNotConfigured", "SERVICE_DISABLED"})
 UNKNOWN_OUTCOME = frozenset({"INTERNAL_ERROR", "TIMEOUT", "backendError", "internalError"})
@@ -50,6 +53,7 @@ MISSING = frozenset({"RESOURCE_NOT_FOUND", "notFound"})
 HINTS = {
     "RESOURCE_NOT_FOUND": "the zone, machine type, image or network it names does not exist",
     "notFound": "the zone, machine type, image or network it names does not exist",
+    "SERVICE_ACCOUNT_ACCESS_DENIED": "grant iam.serviceAccounts.actAs on the nodes' account",
     "INVALID_USAGE": "the zone does not offer this machine type with these accelerators",
 }
 QUOTA_HINT = (

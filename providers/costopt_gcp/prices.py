@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
 
 from costopt.domain.errors import BadRequestError, ProviderError
 from costopt.domain.estimate import Basis, Estimate
@@ -16,6 +17,18 @@ from costopt_gcp.sku_prices import SkuPrices
 
 MINUTES_10_S = 600.0
 USABLE_S = 2 * 3600.0
+
+NOT_ON_DEMAND = (
+    "a3-highgpu-1g",
+    "a3-highgpu-2g",
+    "a3-highgpu-4g",
+    "a3-ultragpu-*",
+    "a4-*",
+    "a4x-*",
+)
+"""What Google rents as Spot, by reservation or Flex-start alone, though Cloud Billing lists prices
+(cloud.google.com/compute/docs/accelerator-optimized-machines, "Consumption option availability by
+machine type"; as read in github.com/dstackai/gpuhunt/pull/176)."""
 
 ListPrices = Callable[[str, str, str], Estimate | None]
 """A dated list of (provider, region, instance type), such as the catalogue's."""
@@ -61,7 +74,9 @@ class Prices:
     def on_demand(
         self, region: str, instance_type: str, now: datetime
     ) -> tuple[Estimate | None, str]:
-        """The list price, and why it is not known ("" where it is)."""
+        """The list price, and why there is none ("" where there is)."""
+        if any(fnmatchcase(instance_type, pattern) for pattern in NOT_ON_DEMAND):
+            return None, f"Google does not rent {instance_type} on demand"
         return self._listed(region, instance_type, CapacityType.ON_DEMAND, now)
 
     def _listed(

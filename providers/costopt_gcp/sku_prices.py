@@ -22,25 +22,31 @@ MACHINES = {
     "n1-highmem": "n1 predefined instance",
     "n1-standard": "n1 predefined instance",
 }
-"""How SKUs call machines that are not called by their series ("g2 instance")."""
+"""How SKUs call machines that are not called by their series ("g2 instance"). These names and those
+of GPUs are from others who read the list: Cyclenerd/google-cloud-pricing-cost-calculator
+(build/mapping.csv @08440e7) and dstackai/gpuhunt (src/gpuhunt/providers/gcp.py), on GitHub."""
 GPUS = {
     "nvidia-a100-80gb": ("nvidia tesla a100 80gb gpu",),
-    "nvidia-b200": ("nvidia b200 (1 gpu slice)",),
+    "nvidia-b200": ("a4 nvidia b200 (1 gpu slice)",),
     "nvidia-h100-80gb": ("nvidia h100 80gb gpu",),
     "nvidia-h100-mega-80gb": (
         "nvidia h100 80gb mega gpu",
         "nvidia h100 mega 80gb gpu",
         "nvidia h100 80gb plus gpu",
     ),
-    "nvidia-h200-141gb": ("nvidia h200 141gb gpu",),
+    "nvidia-h200-141gb": ("h200 141gb gpu", "nvidia h200 141gb gpu"),
     "nvidia-l4": ("nvidia l4 gpu",),
+    "nvidia-rtx-pro-6000": ("rtx 6000 96gb",),
     "nvidia-tesla-a100": ("nvidia tesla a100 gpu",),
     "nvidia-tesla-p100": ("nvidia tesla p100 gpu",),
     "nvidia-tesla-p4": ("nvidia tesla p4 gpu",),
     "nvidia-tesla-t4": ("nvidia tesla t4 gpu",),
     "nvidia-tesla-v100": ("nvidia tesla v100 gpu",),
 }
-"""How SKUs call GPUs; one is called differently from region to region."""
+"""How SKUs call GPUs; some are called differently from region to region."""
+SLICED = frozenset({"nvidia-b200"})
+"""GPUs whose price is that of their part of the whole machine: there are no SKUs of A4's vCPUs and
+memory (github.com/dstackai/gpuhunt/pull/176)."""
 LOCAL_SSD = ("ssd backed local storage",)
 SSD_GIB = 375.0
 MONTH_H = 730.0
@@ -96,6 +102,9 @@ def node_usd_per_hour(
 
 def parts(shape: Shape, facts: TypeFacts) -> Iterator[Part]:
     """Everything that a machine is charged for by the hour; its other disks are charged apart."""
+    if facts.accelerator in SLICED:
+        yield GPUS[facts.accelerator], facts.accelerators
+        return
     kind = shape.machine_type.rpartition("-")[0]
     machine = MACHINES.get(kind, f"{family(shape.machine_type)} instance")
     yield (f"{machine} core",), facts.vcpus

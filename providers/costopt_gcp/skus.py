@@ -61,7 +61,7 @@ def read_skus(items: Iterable[Mapping[str, Any]]) -> PartPrices:
     """Prices on demand and on spot; what has two different prices is left out."""
     found: dict[tuple[str, CapacityType, str], set[float]] = {}
     for item in items:
-        terms = TERMS.get(item["category"]["usageType"])
+        terms = _terms(item)
         usd = _usd(item)
         if terms is None or usd is None:
             continue
@@ -69,6 +69,15 @@ def read_skus(items: Iterable[Mapping[str, Any]]) -> PartPrices:
         for region in item["serviceRegions"]:
             found.setdefault((part, terms, region), set()).add(usd)
     return {key: usd.pop() for key, usd in found.items() if len(usd) == 1}
+
+
+def _terms(item: Mapping[str, Any]) -> CapacityType | None:
+    """None for commitments. That A4's spot price is one is said in its description alone
+    (github.com/dstackai/gpuhunt/pull/176).
+    """
+    terms = TERMS.get(item["category"]["usageType"])
+    spot = item["description"].lower().startswith("spot ")
+    return CapacityType.SPOT if spot and terms is not None else terms
 
 
 def part_of(description: str) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from costopt.domain.errors import ForbiddenError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import CapacityType
+from costopt_gcp.clients import Clients
 from costopt_gcp.machine_types import TypeFacts
+from costopt_gcp.prices import Prices
 from costopt_gcp.shape import Shape
 from costopt_gcp.sku_prices import node_usd_per_hour
 from costopt_gcp.skus import Skus, part_of, read_skus
@@ -20,6 +24,7 @@ from tests.gcp.faults import fail, refuse, unauthorized
 ON_DEMAND = SPOT.on(CapacityType.ON_DEMAND)
 """0.02 × 4 vCPUs + 0.005 × 16 GiB + 1.56 for the L4; spot costs a quarter."""
 G2_USD_PER_HOUR = 1.72
+B200 = "A4 Nvidia B200 (1 gpu slice)"
 
 
 def price(project: NewAccount, pool: object = ON_DEMAND, **options: object) -> Estimate | None:
@@ -136,11 +141,35 @@ def test_only_one_price_in_dollars_counts(project: NewAccount) -> None:
     skus.add("A2 Instance Ram running in Iowa", "OnDemand", 0.0, REGION)
     skus.add("Nvidia L4 GPU running in Iowa", "OnDemand", 0.5, REGION, currency="EUR")
     skus.add("G2 Instance Core running in Iowa", "Commit1Yr", 0.01, REGION)
-    skus.add("Nvidia B200 (1 gpu slice) running in Iowa", "OnDemand", 12.5, REGION)
+    skus.add("A4 Nvidia B200 (1 gpu slice) running in Iowa", "OnDemand", 16.11, REGION)
+    skus.add(f"Spot Preemptible {B200} running in Iowa", "OnDemand", 4.95, REGION)
+    skus.add(f"Spot Preemptible {B200} running in Iowa", "Commit1Yr", 4.0, REGION)
     skus.add("G2 Instance Ram running in Iowa", "OnDemand", 0.01, REGION)
     skus.all[-1]["pricingInfo"][0]["pricingExpression"]["tieredRates"] *= 2
     found = read_skus(skus.all)
-    assert found == {("nvidia b200 (1 gpu slice)", CapacityType.ON_DEMAND, REGION): 12.5}
+    assert found == {
+        (B200.lower(), CapacityType.ON_DEMAND, REGION): 16.11,
+        (B200.lower(), CapacityType.SPOT, REGION): 4.95,
+    }
+
+
+def test_b200_is_priced_by_its_part_of_the_whole_machine() -> None:
+    prices = {(B200.lower(), CapacityType.SPOT, REGION): 4.95}
+    a4 = TypeFacts("a4-highgpu-8g", 224, 3968, "nvidia-b200", 8, ssd_partitions=32)
+    shape = Shape.parse(a4.name)
+    assert node_usd_per_hour(prices, REGION, shape, a4, CapacityType.SPOT) == (39.6, "")
+
+
+@pytest.mark.parametrize("name", ["a3-highgpu-1g", "a3-ultragpu-8g", "a4-highgpu-8g"])
+def test_what_google_rents_on_other_terms_alone_has_no_price_on_demand(name: str) -> None:
+    listed = Estimate.exact(9.0, Basis.LISTED, "a list")
+    skus: Any = SimpleNamespace(node=lambda *_: (listed, ""))
+    prices = Prices(cast("Clients", None), skus, None, None)
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    price, why_not = prices.on_demand(REGION, name, now)
+    assert price is None
+    assert "does not rent" in why_not
+    assert prices.on_demand(REGION, "a3-highgpu-8g", now) == (listed, "")
 
 
 def test_attached_gpus_and_bundled_disks_are_charged_for() -> None:
