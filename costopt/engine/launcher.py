@@ -44,7 +44,8 @@ Answer = tuple[Node, ...] | None
 @dataclass(slots=True)
 class Launched:
     """Nodes that are new, pools that refused, and jobs that drain nothing now: a launch of theirs
-    was refused or put off, so they decide again first, or a guard would refuse it in any case."""
+    was refused or put off, so they decide again first, or waits for capacity, or a guard would
+    refuse it in any case."""
 
     nodes: list[Node] = field(default_factory=list)
     refusing: set[Pool] = field(default_factory=set)
@@ -53,6 +54,8 @@ class Launched:
     def take(self, job: str, pool: Pool, answer: Answer) -> None:
         """One more launch was answered."""
         self.nodes += answer or ()
+        if any(node.state is NodeState.WAITING for node in answer or ()):
+            self.held.add(job)
         if answer is None:
             self.refusing.add(pool)
             self.held.add(job)
