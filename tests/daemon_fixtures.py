@@ -46,12 +46,17 @@ class PacedVirtualClock(VirtualClock):
 
 
 def document(
-    name: str = "one", tenant: str = "default", hours: float = 4.0, nodes: int = 1, more: str = ""
+    name: str = "one",
+    tenant: str = "default",
+    hours: float = 4.0,
+    nodes: int = 1,
+    more: str = "",
+    deadline: str = "100h",
 ) -> str:
     """A job of so many hours on one V100 per node."""
     return (
         f"kind: job\nversion: 1\nname: {name}\ntenant: {tenant}\n"
-        f"work: {{amount: {hours * 3600 * nodes:.0f}, unit: steps}}\ndeadline: 100h\n"
+        f"work: {{amount: {hours * 3600 * nodes:.0f}, unit: steps}}\ndeadline: {deadline}\n"
         f"resources: {{gpu_models: [V100], min_nodes: {nodes}, max_nodes: {nodes}}}\n"
         f"throughput: {{points: [{{gpu: V100, gpus: {nodes}, units_per_s: {nodes}}}]}}\n"
         "checkpoint: {uri: saves, size_gib: 1, save: 10s, restore: 1m, interval: 10m}\n"
@@ -100,12 +105,19 @@ class DaemonScene:
         for each in self._open:
             each.close()
 
-    def submit(self, *names: str, tenant: str = "default", hours: float = 4.0) -> None:
+    def submit(
+        self,
+        *names: str,
+        tenant: str = "default",
+        hours: float = 4.0,
+        deadline: str = "100h",
+        policy: str = POLICY,
+    ) -> None:
         """Hand jobs in."""
         for name in names:
-            text = document(name, tenant, hours)
+            text = document(name, tenant, hours, deadline=deadline)
             service = self.daemon.service
-            service.take(service.read(text, POLICY, workdir=str(self.folder), who="me"))
+            service.take(service.read(text, policy, workdir=str(self.folder), who="me"))
 
     def go(self, minutes: int) -> None:
         """Ticks for this long, with all that the schedule does between them."""

@@ -14,8 +14,9 @@ from datetime import datetime
 
 from costopt.domain.market import Pool
 from costopt.domain.ports import Strategy
-from costopt.domain.view import Decision, Desired, JobView, Target, View
+from costopt.domain.view import Decision, Desired, JobView, View
 from costopt.market.lifetime import Lifetimes
+from costopt.strategies.kept import kept
 from costopt.strategies.learner import learn_with, lifetimes_of
 
 PACE = "pace"
@@ -97,10 +98,8 @@ class Paced:
         last = self._last.get(job_view.job.name)
         if last is not None:
             return last
-        there = Counter(node.pool for node in job_view.nodes)
-        targets = tuple(Target(pool, nodes) for pool, nodes in there.items())
         why = "keeps what it has until it is its turn"
-        return Decision(job_view.job.name, targets, why, PACE)
+        return Decision(job_view.job.name, kept(job_view), why, PACE)
 
     def _forget(self, wanted: set[str]) -> None:
         for known in (self._strategies, self._last, self._had, self._turns, self._decided_at):

@@ -14,6 +14,7 @@ from costopt.engine.cohort import Terms
 from costopt.market.hazard import LearnedHazard
 from costopt.session.learned import Learned
 from costopt.strategies import build
+from costopt.strategies.steady import Steady
 
 FOLDER = "learned"
 HAZARDS = "hazards.json"
@@ -46,8 +47,8 @@ class Strategies:
 
     def _strategy(self, policy: Policy, document: str, now: datetime) -> Strategy:
         if policy.strategy.name in JOINT:
-            return build(policy.strategy)
-        paced = Paced(lambda: build(policy.strategy), self._decide_s)
+            return Steady(lambda: build(policy.strategy))
+        paced = Paced(lambda: Steady(lambda: build(policy.strategy)), self._decide_s)
         if paced.lifetimes is not None:
             name = hashlib.sha256(document.encode()).hexdigest()[:16]
             path = self._folder / f"{name}.json"

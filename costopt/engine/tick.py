@@ -37,8 +37,9 @@ from costopt.engine.silence import Silence
 from costopt.engine.spending import Spending
 from costopt.engine.stops import Stops, stopped
 from costopt.engine.training import Training
-from costopt.engine.troubles import Troubles
+from costopt.engine.troubles import STRATEGY, Troubles
 from costopt.engine.world import World
+from costopt.strategies.steady import FAILED
 
 ATTEMPTS_PER_TICK = 4
 
@@ -258,6 +259,9 @@ class Engine:
             if sight.view.jobs
             for decision in sight.cohort.strategy.decide(sight.view).decisions
         ]
+        for decision in wanted:
+            if decision.rule == FAILED:
+                self.troubles.tell(decision.job, STRATEGY, decision.reason, now)
         wanted.sort(key=lambda decision: -self._terms[decision.job].priority)
         decisions = [stopped(d.job) if d.job in self.stops else d for d in wanted]
         decisions = self._admission.admit(decisions, sights, self._terms, now)

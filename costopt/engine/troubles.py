@@ -1,4 +1,4 @@
-"""What goes wrong with one job's own store or runtime, kept to that job."""
+"""What goes wrong with one job's own store, runtime or strategy, kept to that job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from costopt.domain.errors import CostoptError, LedgerError
 from costopt.domain.events import SignalStale
 from costopt.engine.journal import Journal
 
-SOURCE = "the job's runtime"
+RUNTIME = "the job's runtime"
+STRATEGY = "the job's strategy"
 
 
 class Troubles:
@@ -35,11 +36,13 @@ class Troubles:
         except LedgerError:
             raise
         except CostoptError as error:
-            self._tell(job, error.message, now)
+            self.tell(job, RUNTIME, error.message, now)
         except (ArithmeticError, ValueError) as error:
-            self._tell(job, f"{type(error).__name__}: {error}", now)
+            self.tell(job, RUNTIME, f"{type(error).__name__}: {error}", now)
 
-    def _tell(self, job: str, message: str, now: datetime) -> None:
+    def tell(self, job: str, source: str, message: str, now: datetime) -> None:
+        """The job is in trouble: news, unless it was so at this tick or the one before. Raises
+        LedgerError."""
         if job not in self._before and job not in self.told:
-            self._journal.write(SignalStale(at=now, job=job, source=SOURCE, message=message))
+            self._journal.write(SignalStale(at=now, job=job, source=source, message=message))
         self.told[job] = message

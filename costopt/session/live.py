@@ -34,6 +34,7 @@ from costopt.session.stop_signals import StopSignals, WakefulClock
 from costopt.session.told_quotas import told_quotas
 from costopt.strategies import build
 from costopt.strategies.learner import lifetimes_of
+from costopt.strategies.steady import Steady
 
 LEDGER = "ledger.sqlite"
 LEARNED = "learned.json"
@@ -178,7 +179,7 @@ def open_run(
             account=replace(options.account, quotas=(*options.account.quotas, *quotas)),
             explain=options.explain,
         )
-        strategy = build(policy.strategy)
+        strategy = Steady(lambda: build(policy.strategy))
         learned = Learned(folder / LEARNED, lifetimes_of(strategy), hazards)
         learned_anew = learned.forget() if submitted is None else learned.recall(clock.now())
         engine = Engine([job], policy, strategy, world, settings)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from costopt.domain.market import Pool
 from costopt.domain.ports import Strategy
 from costopt.strategies.shield import Shielded
+from costopt.strategies.steady import Steady
 
 if TYPE_CHECKING:
     from costopt.market.lifetime import Lifetimes
@@ -22,20 +23,22 @@ class Learner(Protocol):
 
 
 def lifetimes_of(strategy: Strategy) -> Lifetimes | None:
-    """What a strategy, shielded or not, has learned; None for one that learns nothing."""
+    """What a strategy, wrapped or not, has learned; None for one that learns nothing."""
     inner = _inner(strategy)
     return inner.lifetimes if isinstance(inner, Learner) else None
 
 
 def learn_with(strategy: Strategy, other: Strategy) -> None:
-    """Let a strategy, shielded or not, learn and solve together with another of its kind."""
+    """Let a strategy, wrapped or not, learn and solve together with another of its kind."""
     mine, its = _inner(strategy), _inner(other)
     if isinstance(mine, Learner) and isinstance(its, Learner):
         mine.lifetimes, mine.programs = its.lifetimes, its.programs
 
 
 def _inner(strategy: Strategy) -> Strategy:
-    return strategy.inner if isinstance(strategy, Shielded) else strategy
+    while isinstance(strategy, (Shielded, Steady)):
+        strategy = strategy.inner
+    return strategy
 
 
 def gang_key(job: str, pool: Pool, nodes: int) -> tuple[str, str, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from costopt.domain.errors import InfeasibleError, SolverError
 from costopt.domain.plan import Plan, PlanStatus
 from costopt.domain.view import Decision, Desired, JobView, Target, View
+from costopt.strategies.kept import kept
 from costopt.strategies.option import options
 
 if TYPE_CHECKING:
@@ -126,10 +126,10 @@ def _follow(plan: Plan | None, view: View, job_view: JobView) -> Decision:
     if job_view.progress.done_units >= job_view.job.work.amount:
         return _finish(view, job_view)
     if plan is None:
-        return Decision(name, _present(job_view), "the optimizer failed: what runs is kept")
+        return Decision(name, kept(job_view), "the optimizer failed: what runs is kept")
     if plan.status in (PlanStatus.INFEASIBLE, PlanStatus.EMPTY):
         why = plan.binding or plan.status.value
-        return Decision(name, _present(job_view), f"no plan, so what runs is kept: {why}")
+        return Decision(name, kept(job_view), f"no plan, so what runs is kept: {why}")
     targets = _targets_at(plan, name, view.now)
     made_at = f"{plan.made_at:%H:%M} UTC"
     if targets:
@@ -139,7 +139,7 @@ def _follow(plan: Plan | None, view: View, job_view: JobView) -> Decision:
 
 def _finish(view: View, job_view: JobView) -> Decision:
     """All the work is done: what runs saves it and ends; if it was taken, another gang ends it."""
-    name, present = job_view.job.name, _present(job_view)
+    name, present = job_view.job.name, kept(job_view)
     if present:
         return Decision(name, present, "all the work is done; the command has still to end")
     free = [option for option in options(view, job_view) if option.free]
@@ -147,13 +147,6 @@ def _finish(view: View, job_view: JobView) -> Decision:
         return Decision(name, (), "all the work is done; nothing to be had to end the command on")
     cheapest = min(free, key=lambda option: option.score_usd_per_hour)
     return Decision(name, cheapest.targets, "all the work is done; only to end the command")
-
-
-def _present(job_view: JobView) -> tuple[Target, ...]:
-    """What runs now, as a wish."""
-    return tuple(
-        Target(pool, nodes) for pool, nodes in Counter(n.pool for n in job_view.nodes).items()
-    )
 
 
 def _targets_at(plan: Plan, job: str, now: datetime) -> tuple[Target, ...]:

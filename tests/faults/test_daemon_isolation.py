@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,12 @@ from costopt.domain.errors import StoreError
 from costopt.domain.events import JobFinished, NodeLaunched, SignalStale, WorkLost
 from costopt.domain.job import Job, Progress
 from costopt.domain.submission import Submission
+from costopt.domain.view import Desired, View
 from costopt.ledger.summary import JobState
-from tests.daemon_fixtures import DaemonScene
+from costopt.strategies.greedy_spot import GreedySpot
+from costopt.strategies.milp import Milp
+from tests.daemon_fixtures import POLICY, DaemonScene
+from tests.engine_fixtures import SAFE
 
 CALLS = (
     "form",
@@ -83,6 +88,61 @@ def test_a_store_that_refuses_one_job(
     assert scene.events(WorkLost, "two") == []
     assert len(scene.events(NodeLaunched, "two")) == 1
     assert scene.living() == []
+
+
+PACED_AND_JOINT: dict[str, type[GreedySpot | Milp]] = {"greedy_spot": GreedySpot, "milp": Milp}
+
+
+@pytest.mark.parametrize("name", PACED_AND_JOINT)
+def test_a_strategy_that_raises_for_one_job(
+    scene: DaemonScene, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    kind = PACED_AND_JOINT[name]
+    decide = kind.decide
+
+    def fail(self: Any, view: View) -> Desired:
+        if any(job_view.job.name == "one" for job_view in view.jobs):
+            raise RuntimeError("no such luck")
+        return decide(self, view)
+
+    policy = POLICY.replace("greedy_spot", name)
+    scene.submit("one", "two", "three", hours=0.3, policy=policy)
+    scene.go(8)
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "decide", fail)
+        scene.go(4)
+        assert scene.daemon.board.tick_failure == ""
+        (told,) = scene.events(SignalStale)
+        assert told.source == "the job's strategy"
+        assert "no such luck" in told.message
+        assert [(a.job, a.kind) for a in scene.daemon.service.alerts()] == [("one", "trouble")]
+        assert "no such luck" in scene.job().held_because
+        assert len(scene.living()) == 1, "what runs goes on"
+        scene.restart()
+        scene.go(26)
+        for other in ("two", "three"):
+            assert scene.job(other).summary.state is JobState.FINISHED
+            assert scene.events(SignalStale, other) == []
+    scene.go(35)
+    assert scene.job().summary.state is JobState.FINISHED
+    assert scene.job().held_because == ""
+    assert scene.living() == []
+
+
+def test_a_job_whose_strategy_never_works_is_in_time(
+    scene: DaemonScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Any, view: View) -> Desired:
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr(GreedySpot, "decide", fail)
+    scene.submit("one", hours=1.0, deadline="3h")
+    scene.go(30)
+    assert scene.living() == [], "there is time yet"
+    scene.go(150)
+    assert scene.job().summary.state is JobState.FINISHED
+    assert scene.job().summary.on_time
+    assert [e.pool for e in scene.events(NodeLaunched)] == [str(SAFE)]
 
 
 def test_what_a_node_says_that_cannot_be_reckoned_with(

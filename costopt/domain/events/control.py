@@ -57,7 +57,7 @@ class ActionProposed(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalStale(Event):
     """A price or signal is missing or too old, so its offers are excluded; or a job's own nodes
-    cannot be heard or told, so that it keeps what it has."""
+    cannot be heard or told, or its strategy fails, so that it keeps what it has."""
 
     source: str
     message: str

@@ -1,0 +1,95 @@
+"""Keeps what goes wrong in a strategy to the jobs for which it goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from costopt.domain.errors import CostoptError
+from costopt.domain.ports import Strategy
+from costopt.domain.view import Decision, Desired, JobView, View
+from costopt.strategies.kept import kept
+from costopt.strategies.shield import Shielded
+
+FAILED = "failed"
+"""The rule of a decision for a job whose strategy failed; its reason says how."""
+
+
+class Steady:
+    """A strategy of ``make``; where it raises for a job, or leaves it out, the shield decides.
+
+    Such a job keeps what it has for as long as its deadline allows that. A strategy that raises for
+    many jobs is asked for half of them, and so on, until it is known for which it does; these are
+    asked for apart, each of a strategy of its own, until that raises no more.
+    """
+
+    def __init__(self, make: Callable[[], Strategy]) -> None:
+        self._make = make
+        self._apart: dict[str, Strategy] = {}
+        self.inner = make()
+
+    def decide(self, view: View) -> Desired:
+        """One decision per job, whatever the strategy does."""
+        names = {job_view.job.name for job_view in view.jobs}
+        self._apart = {job: s for job, s in self._apart.items() if job in names}
+        together = [jv for jv in view.jobs if jv.job.name not in self._apart]
+        decisions = self._together(view, together)
+        for job_view in view.jobs:
+            if job_view.job.name not in decisions:
+                decisions[job_view.job.name] = self._alone(view, job_view)
+        return Desired(tuple(decisions[job_view.job.name] for job_view in view.jobs))
+
+    def _together(self, view: View, jobs: Sequence[JobView]) -> dict[str, Decision]:
+        """Without those for which it raises; where that is news, they are apart from now on."""
+        if not jobs:
+            return {}
+        try:
+            return _asked(self.inner, view, jobs)
+        except Exception as error:  # noqa: BLE001 - a strategy may raise anything
+            if len(view.jobs) == 1:
+                return {jobs[0].job.name: _shielded(view, jobs[0], error)}
+            if len(jobs) == 1:
+                self._apart[jobs[0].job.name] = self._make()
+                return {}
+        half = len(jobs) // 2
+        return self._together(view, jobs[:half]) | self._together(view, jobs[half:])
+
+    def _alone(self, view: View, job_view: JobView) -> Decision:
+        name = job_view.job.name
+        try:
+            decision = _asked(self._apart[name], view, [job_view])[name]
+        except Exception as error:  # noqa: BLE001
+            return _shielded(view, job_view, error)
+        del self._apart[name]
+        return decision
+
+
+def _asked(strategy: Strategy, view: View, jobs: Sequence[JobView]) -> dict[str, Decision]:
+    """Raises whatever the strategy raises, and KeyError for a job that it leaves out."""
+    seen = view if len(jobs) == len(view.jobs) else replace(view, jobs=tuple(jobs))
+    decisions = {decision.job: decision for decision in strategy.decide(seen).decisions}
+    return {job_view.job.name: decisions[job_view.job.name] for job_view in jobs}
+
+
+def _shielded(view: View, job_view: JobView, error: Exception) -> Decision:
+    """What runs is kept, unless the shield must act; where that fails too, it is kept all the
+    same."""
+    why = error.message if isinstance(error, CostoptError) else f"{type(error).__name__}: {error}"
+    failed = f"the strategy failed ({why})"
+    plain = Decision(job_view.job.name, kept(job_view), "what runs is kept")
+    try:
+        alone = replace(view, jobs=(job_view,))
+        (decision,) = Shielded(_Keep()).decide(alone).decisions
+    except Exception:  # noqa: BLE001
+        decision = plain
+    return replace(decision, reason=f"{failed}: {decision.reason}", rule=FAILED)
+
+
+class _Keep:
+    """What runs is kept."""
+
+    def decide(self, view: View) -> Desired:
+        """For every job."""
+        return Desired(
+            tuple(Decision(jv.job.name, kept(jv), "what runs is kept") for jv in view.jobs)
+        )
