@@ -65,10 +65,6 @@ class ElasticGroup(Group):
         """The state of this process is that after ``step`` steps in the present gang."""
         self.member.standing = Standing(self.generation or 0, step)
 
-    def why_over(self) -> str | None:
-        """Why the gang cannot go on, or None."""
-        return self.member.why_over(self.generation or 0)
-
     def fence(self) -> None:
         """Raises PeerLostError where this process stood still so long that the gang may be over, or
         is alone in one that is: no collective would say so."""
@@ -112,7 +108,7 @@ class ElasticGroup(Group):
                 return
 
     def _check(self) -> None:
-        why = self.why_over()
+        why = self.member.why_over(self.generation or 0)
         if why is not None:
             raise PeerLostError(why)
 

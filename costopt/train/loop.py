@@ -259,7 +259,8 @@ class TrainingLoop:
     def _form(self, group: ElasticGroup, why: str | None, *, failed: bool) -> str:
         """Until a gang has formed and all its members have one state; says why it had to.
 
-        Who slept while it restored may find that a later gang has saved since: it joins that.
+        Who slept may find in what it restores that a later gang has saved since, before it hears
+        that its own is over.
         """
         self._saving.copied()
         while True:
@@ -275,10 +276,8 @@ class TrainingLoop:
                 self._reporter.went_back(self.step)
             except PeerLostError as error:
                 why, failed = str(error), True
-            except SupersededError:
-                why, failed = group.why_over(), True
-                if why is None:
-                    raise
+            except SupersededError as error:
+                why, failed = error.message, True
             else:
                 return why or "the first"
 
