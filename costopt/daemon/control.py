@@ -104,18 +104,6 @@ class Control:
         """Keep what was learned for the daemon after this one."""
         self._strategies.keep(self._clock.now())
 
-    def guarded(self) -> dict[str, str]:
-        """Jobs that a guard has stopped, with what it said."""
-        return {
-            name: self.engine.stops.reason(name)
-            for name in self.engine.jobs
-            if self.engine.stops.is_by_guard(name)
-        }
-
-    def troubles(self) -> dict[str, str]:
-        """Jobs that are in trouble of their own, with what it is."""
-        return self._roll.troubles()
-
     def _snapshot(self, result: TickResult) -> Snapshot:
         engine = self.engine
         accounts = engine.journal.accounts
@@ -135,9 +123,15 @@ class Control:
             },
             decisions={name: decision for name, decision in last.items() if decision is not None},
             held=held | self._roll.held(),
+            troubles=self._roll.troubles(),
+            guarded=self._guarded(),
             offers=engine.told,
             silent=engine.silent,
         )
+
+    def _guarded(self) -> dict[str, str]:
+        stops = self.engine.stops
+        return {name: stops.reason(name) for name in self.engine.jobs if stops.is_by_guard(name)}
 
     def _fleet_node(self, node: Node) -> FleetNode:
         record = self.engine.journal.records[node.job]

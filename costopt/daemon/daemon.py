@@ -130,8 +130,7 @@ class Daemon:
                 self.board.publish(seen, time.monotonic() - began_s)
                 self.board.settled("tick", "")
                 self._said = ""
-                if self._control is not None:
-                    self._watch.look(seen, self._control.guarded(), self._control.troubles())
+                self._watch.look(seen)
 
     def refresh_quotas(self) -> None:
         """Ask the clouds what the account may have. Raises ProviderError where one is silent."""

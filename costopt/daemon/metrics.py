@@ -142,6 +142,8 @@ def _job_gauges(seen: Metrics) -> Iterator[Metric]:
     )
     done = GaugeMetricFamily("costopt_done_ratio", "Work done, 0 to 1.", labels=JOB)
     nodes = GaugeMetricFamily("costopt_nodes", "Living nodes.", labels=JOB)
+    about = "1 while a job's own store, file or strategy fails."
+    troubled = GaugeMetricFamily("costopt_job_in_trouble", about, labels=JOB)
     for job in seen.jobs:
         labels = (job.job, job.tenant)
         if job.deadline_slack_s is not None:
@@ -149,7 +151,8 @@ def _job_gauges(seen: Metrics) -> Iterator[Metric]:
         if job.done_share is not None:
             done.add_metric(labels, job.done_share)
         nodes.add_metric(labels, job.nodes)
-    yield from (slack, done, nodes)
+        troubled.add_metric(labels, float(job.troubled))
+    yield from (slack, done, nodes, troubled)
 
 
 def _daemon_gauges(seen: Metrics) -> Iterator[Metric]:

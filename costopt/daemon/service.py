@@ -266,7 +266,7 @@ class Service:
             mode=self.mode(),
             halted=self.halted() is not None,
             leads=board.leads,
-            jobs=tuple(_figures(status) for status in statuses),
+            jobs=tuple(_figures(s, s.submission.name in seen.troubles) for s in statuses),
             launches={
                 "ok": sum(s.summary.launches for s in statuses),
                 "failed": sum(s.summary.failed_launches for s in statuses),
@@ -324,7 +324,7 @@ def _fresh(name: str, now: datetime) -> JobSummary:
     return JobAccount(name).summary(now)
 
 
-def _figures(status: JobStatus) -> JobFigures:
+def _figures(status: JobStatus, troubled: bool) -> JobFigures:
     summary = status.summary
     return JobFigures(
         summary.job,
@@ -338,6 +338,7 @@ def _figures(status: JobStatus) -> JobFigures:
         summary.nodes_alive,
     )
 
+        troubled,
 
 def _price_ages(market: MarketView) -> dict[str, float]:
     """The age of the oldest price of each provider."""

@@ -16,7 +16,8 @@ from costopt.ledger.summary import JobSummary
 class Snapshot:
     """The state after a tick, by job where it is of jobs.
 
-    ``held`` says why a job gets no nodes. ``silent`` says why a provider does not answer.
+    ``held`` says why a job gets no nodes, ``troubles`` what is wrong with one by itself, ``guarded``
+    why a guard has stopped it. ``silent`` says why a provider does not answer.
     """
 
     now: datetime
@@ -25,5 +26,7 @@ class Snapshot:
     summaries: Mapping[str, JobSummary] = field(default_factory=dict)
     decisions: Mapping[str, DecisionMade] = field(default_factory=dict)
     held: Mapping[str, str] = field(default_factory=dict)
+    troubles: Mapping[str, str] = field(default_factory=dict)
+    guarded: Mapping[str, str] = field(default_factory=dict)
     offers: tuple[Offer, ...] = ()
     silent: Mapping[str, str] = field(default_factory=dict)

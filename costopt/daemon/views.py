@@ -138,6 +138,7 @@ class JobFigures:
     interruptions: int
     deadline_slack_s: float | None
     nodes: int
+    troubled: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,26 +24,25 @@ class Watch:
         self._interruptions: dict[str, int] = {}
         self._recent: deque[tuple[datetime, int]] = deque()
 
-    def look(self, seen: Snapshot, tripped: dict[str, str], troubles: dict[str, str]) -> None:
-        """``tripped`` are jobs that a guard has stopped, with what it said, ``troubles`` those that
-        are in trouble of their own."""
+    def look(self, seen: Snapshot) -> None:
+        """What the newest tick left."""
         for name, summary in seen.summaries.items():
             self._look_at_deadline(seen, summary)
-            if name in tripped:
-                self._board.alert(seen.now, "budget", name, f"{name}: {tripped[name]}")
+            if name in seen.guarded:
+                self._board.alert(seen.now, "budget", name, f"{name}: {seen.guarded[name]}")
             else:
                 self._board.settled("budget", name)
             if summary.state is JobState.FAILED:
                 self._board.alert(seen.now, "failed", name, f"{name} failed")
-        self._look_for_troubles(seen, troubles)
+        self._look_for_troubles(seen)
         self._look_for_storm(seen)
 
-    def _look_for_troubles(self, seen: Snapshot, troubles: dict[str, str]) -> None:
-        for name in self._troubled - troubles.keys():
+    def _look_for_troubles(self, seen: Snapshot) -> None:
+        for name in self._troubled - seen.troubles.keys():
             self._board.settled("trouble", name)
-        for name, why in troubles.items():
+        for name, why in seen.troubles.items():
             self._board.alert(seen.now, "trouble", name, f"{name}: {why}")
-        self._troubled = set(troubles)
+        self._troubled = set(seen.troubles)
 
     def _look_at_deadline(self, seen: Snapshot, summary: JobSummary) -> None:
         name = summary.job

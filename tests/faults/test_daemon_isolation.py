@@ -117,6 +117,10 @@ def test_a_strategy_that_raises_for_one_job(
         assert "no such luck" in told.message
         assert [(a.job, a.kind) for a in scene.daemon.service.alerts()] == [("one", "trouble")]
         assert "no such luck" in scene.job().held_because
+        figures = scene.daemon.service.metrics_snapshot().jobs
+        assert {job.job: job.troubled for job in figures} == {
+            "one": True, "two": False, "three": False,
+        }  # fmt: skip
         assert len(scene.living()) == 1, "what runs goes on"
         scene.restart()
         scene.go(26)
@@ -221,11 +225,11 @@ def test_a_job_that_cannot_be_read_is_in_trouble_until_it_is_cancelled(scene: Da
     assert known is not None
     scene.registry.submit(replace(known, name="old", job_document="kind: other"))
     scene.go(2)
-    assert scene.daemon._controlled().troubles().keys() == {"old"}
+    assert scene.daemon.board.snapshot.troubles.keys() == {"old"}
     scene.daemon.service.cancel("old", "me")
     for _ in ("the same daemon", "the next one"):
         scene.go(2)
-        assert scene.daemon._controlled().troubles() == {}
+        assert scene.daemon.board.snapshot.troubles == {}
         assert scene.job("old").held_because == ""
         assert scene.job("old").summary.state is JobState.WAITING
         scene.restart()

@@ -31,24 +31,24 @@ def test_a_deadline_at_risk_is_told_once_for_as_long_as_it_is() -> None:
     board = Board(T0)
     watch = Watch(board)
     for slack_s in (60.0, -10.0, -20.0, 30.0, -5.0):
-        watch.look(_seen(slack_s=slack_s), {}, {})
+        watch.look(_seen(slack_s=slack_s))
     assert _kinds(board) == [("deadline", "one"), ("deadline", "one")]
     assert "short of 10 s" in board.alerts(0)[0].message
 
 
 def test_a_missed_deadline_is_told_and_a_kept_one_is_not() -> None:
     board = Board(T0)
-    Watch(board).look(_seen(slack_s=-5.0, on_time=True, state=JobState.FINISHED), {}, {})
+    Watch(board).look(_seen(slack_s=-5.0, on_time=True, state=JobState.FINISHED))
     assert _kinds(board) == []
-    Watch(board).look(_seen(on_time=False), {}, {})
+    Watch(board).look(_seen(on_time=False))
     assert "misses its deadline" in board.alerts(0)[0].message
 
 
 def test_a_guard_that_stops_a_job_is_told() -> None:
     board = Board(T0)
     watch = Watch(board)
-    watch.look(_seen(), {"one": "spent $5.00 of $5.00"}, {})
-    watch.look(_seen(), {"one": "spent $5.01 of $5.00"}, {})
+    for said in ("spent $5.00 of $5.00", "spent $5.01 of $5.00"):
+        watch.look(replace(_seen(), guarded={"one": said}))
     assert [alert.message for alert in board.alerts(0)] == ["one: spent $5.00 of $5.00"]
 
 
@@ -56,7 +56,7 @@ def test_trouble_of_a_job_is_told_again_once_it_was_over() -> None:
     board = Board(T0)
     watch = Watch(board)
     for troubles in ({"one": "the store refuses"}, {"one": "it still does"}, {}, {"one": "again"}):
-        watch.look(_seen(), {}, troubles)
+        watch.look(replace(_seen(), troubles=troubles))
     assert [a.message for a in board.alerts(0)] == ["one: the store refuses", "one: again"]
     assert {a.kind for a in board.alerts(0)} == {"trouble"}
 
@@ -64,14 +64,14 @@ def test_trouble_of_a_job_is_told_again_once_it_was_over() -> None:
 def test_many_interruptions_within_an_hour_are_a_storm() -> None:
     board = Board(T0)
     watch = Watch(board)
-    watch.look(_seen(0, interruptions=100), {}, {})
-    watch.look(_seen(10, interruptions=100 + STORM - 1), {}, {})
+    watch.look(_seen(0, interruptions=100))
+    watch.look(_seen(10, interruptions=100 + STORM - 1))
     assert _kinds(board) == []
-    watch.look(_seen(20, interruptions=100 + STORM), {}, {})
-    watch.look(_seen(30, interruptions=100 + STORM), {}, {})
+    watch.look(_seen(20, interruptions=100 + STORM))
+    watch.look(_seen(30, interruptions=100 + STORM))
     assert _kinds(board) == [("interruptions", "")]
-    watch.look(_seen(90, interruptions=100 + STORM), {}, {})
-    watch.look(_seen(91, interruptions=100 + 2 * STORM), {}, {})
+    watch.look(_seen(90, interruptions=100 + STORM))
+    watch.look(_seen(91, interruptions=100 + 2 * STORM))
     assert len(board.alerts(1)) == 1
 
 
