@@ -336,9 +336,9 @@ def _figures(status: JobStatus, troubled: bool) -> JobFigures:
         summary.interruptions,
         status.slack_s,
         summary.nodes_alive,
+        troubled,
     )
 
-        troubled,
 
 def _price_ages(market: MarketView) -> dict[str, float]:
     """The age of the oldest price of each provider."""
