@@ -16,7 +16,7 @@ from costopt.ledger.summary import JobSummary
 class Snapshot:
     """The state after a tick, by job where it is of jobs.
 
-    ``held`` says why a job gets no nodes, ``troubles`` what is wrong with one by itself, ``guarded``
+    ``held`` says why a job gets no nodes, ``troubles`` what is wrong with it alone, ``guarded``
     why a guard has stopped it. ``silent`` says why a provider does not answer.
     """
 
