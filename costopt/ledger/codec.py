@@ -144,7 +144,7 @@ def _reader(hint: Any) -> _Read:
         return _tuple_reader(get_args(hint))
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint
-    return {datetime: _time, float: _float, int: _int, str: _str}[hint]
+    return {datetime: _time, float: _float, int: _int, bool: _bool, str: _str}[hint]
 
 
 def _optional(read: _Read) -> _Read:
@@ -181,6 +181,12 @@ def _float(raw: Any) -> float:
 def _int(raw: Any) -> int:
     if isinstance(raw, bool) or not isinstance(raw, int):
         raise TypeError(f"{raw!r} is no whole number")
+    return raw
+
+
+def _bool(raw: Any) -> bool:
+    if not isinstance(raw, bool):
+        raise TypeError(f"{raw!r} is neither true nor false")
     return raw
 
 
