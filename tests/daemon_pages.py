@@ -43,6 +43,7 @@ FINISHED = "llama-7b-finetune"
 PAUSED = "vision-sweep-2026-03"
 STRANGE = "a\"><img src=x onerror=document.title='owned'>"
 GUARDS = AccountGuards(max_usd_per_month=10_000.0, max_usd_per_hour=200.0, max_nodes=64)
+ACCOUNT = Account(tenants={"research": Tenant("research", 2.0, max_nodes=16)}, guards=GUARDS)
 POLICY = "kind: policy\nversion: 1\nname: cheapest\nlimits: {max_usd: 500}\n"
 JOB = """\
 name: trains
@@ -176,13 +177,11 @@ def _offers() -> tuple[Offer, ...]:
 
 
 @contextmanager
-def shown(folder: Path, *, fill: bool = True) -> Iterator[Shown]:
+def shown(folder: Path, *, fill: bool = True, account: Account = ACCOUNT) -> Iterator[Shown]:
     """The pages, until the block ends."""
     registry, ledger, tokens = MemoryRegistry(), MemoryLedger(), MemoryTokens()
     clock = WallClock()
     board = Board(NOW)
-    tenants = {"research": Tenant("research", 2.0, max_nodes=16)}
-    account = Account(tenants=tenants, guards=GUARDS)
     service = Service(registry, ledger, clock, board, Settings(folder), TextLogs(), account)
     app = build_app(Reach(service, tokens, clock, (folder,)), page_routes(service))
     daemon = Shown(service, registry, ledger, board, tokens, "")

@@ -33,6 +33,7 @@ from costopt.domain.errors import (
     ProviderError,
     StoreError,
 )
+from costopt.domain.job import Job
 from costopt.domain.registry import Registry
 from costopt.ledger.snapshot import keep_snapshots
 from costopt.ledger.stored import StoredLedger
@@ -81,7 +82,7 @@ class Daemon:
         caches = [] if site.simulated else [PriceCache(p, site.clock) for p in site.providers]
         self._caches = caches
         self._providers = self._patient(caches)
-        self.readiness = Readiness(site.receive)
+        self.readiness = Readiness(self._receive)
         self._sweep = Sweep(
             self._providers, ledger, site.owner, settings.orphan_grace_s, self.board
         )  # fmt: skip
@@ -241,6 +242,14 @@ class Daemon:
                 self._settings, self.readiness,
             )  # fmt: skip
         return self._control
+
+    def _receive(self, job: Job) -> None:
+        """Put a job's files where its nodes fetch them, unless it names places that are none of its
+        tenant's by now: the account file may have changed. Raises CostoptError."""
+        submission = self._registry.submission(job.name) if self._account.tenants else None
+        if submission is not None:
+            self.service.admitted(submission)
+        self._site.receive(job)
 
     def _whole_account(self) -> Account:
         """With the quotas that the clouds told."""

@@ -7,6 +7,8 @@ from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 
+from costopt.daemon.addresses import check_addresses
+from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import SpecError
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
@@ -41,22 +43,26 @@ def read_submission(
     Raises SpecFileError with every problem and its place, SpecError.
     """
     policy_text = _policy_text(policy_document)
-    job = _job(job_document, workdir, now)
+    job = _job(job_document, workdir, now, UNLIMITED)
     _policy(policy_text, workdir)
     return Submission(job.name, job.tenant, priority, job_document, policy_text, workdir, now, who)
 
 
-def admitted(submission: Submission) -> Admitted:
+def admitted(submission: Submission, account: Account = UNLIMITED) -> Admitted:
     """The job and policy of a submission, with times that count from when it was handed in.
 
-    Raises SpecError where this costopt cannot read them any more.
+    Raises SpecError where this costopt cannot read them any more, or the job names places that are
+    none of its tenant's in ``account``.
     """
-    job = _job(submission.job_document, submission.workdir, submission.submitted_at)
+    job = _job(submission.job_document, submission.workdir, submission.submitted_at, account)
     return Admitted(submission, job, _policy(submission.policy_document, submission.workdir))
 
 
-def _job(text: str, workdir: str, now: datetime) -> Job:
-    return job_in(parse_document(text, str(Path(workdir, JOB_FILE))), now)
+def _job(text: str, workdir: str, now: datetime, account: Account) -> Job:
+    document = parse_document(text, str(Path(workdir, JOB_FILE)))
+    job = job_in(document, now)
+    check_addresses(job, document, account)
+    return job
 
 
 @lru_cache(maxsize=256)

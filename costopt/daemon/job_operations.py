@@ -21,7 +21,6 @@ from costopt.daemon.answers import (
     taken,
 )
 from costopt.daemon.folders import check_folders
-from costopt.daemon.intake import admitted
 from costopt.daemon.json_schema import Bounds
 from costopt.daemon.judge import Verdict
 from costopt.daemon.operation import (
@@ -149,8 +148,9 @@ def _handing_in(reach: Reach) -> Operation:
                 f"token {call.caller.name!r} may not hand in a job of tenant {submission.tenant!r}",
                 hint=f"name tenant: {call.caller.tenant} in the job file",
             )
+        job = service.admitted(submission).job
         if not call.caller.local:
-            check_folders(admitted(submission).job, reach.folders)
+            check_folders(job, reach.folders)
         return submission
 
     def submit(call: Call) -> Taken:

@@ -13,7 +13,7 @@ from itertools import islice
 
 from costopt import __version__
 from costopt.daemon.board import Board
-from costopt.daemon.intake import admitted, read_submission
+from costopt.daemon.intake import Admitted, admitted, read_submission
 from costopt.daemon.judge import Judge, Verdict
 from costopt.daemon.logs import Logs, first_node
 from costopt.daemon.settings import Settings
@@ -66,9 +66,14 @@ class Service:
         self._registry.submit(submission)
         return submission
 
+    def admitted(self, submission: Submission) -> Admitted:
+        """The job and policy of a submission. Raises SpecError, also where the job names places
+        that are none of its tenant's."""
+        return admitted(submission, self._account)
+
     def verdict(self, submission: Submission) -> Verdict:
         """Whether the job could end in time; takes seconds. Raises InfeasibleError, SpecError."""
-        known = admitted(submission)
+        known = self.admitted(submission)
         return self._judge.verdict(known.job, known.policy)
 
     def read(

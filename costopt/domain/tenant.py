@@ -11,7 +11,8 @@ class Tenant:
 
     Where capacity is short, each tenant is served its fair share, ``weight`` over the sum of the
     weights of those with unfinished jobs, before any is served more. Limits that are None do not
-    limit.
+    limit. ``prefixes`` are addresses in object stores below which its jobs' checkpoints and data
+    may lie.
     """
 
     name: str
@@ -20,3 +21,4 @@ class Tenant:
     max_usd_per_month: float | None = None
     max_usd_per_hour: float | None = None
     max_nodes: int | None = None
+    prefixes: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from costopt.domain.account import Account, AccountGuards
+from costopt.domain.errors import StoreError
 from costopt.domain.market import CapacityType
 from costopt.domain.quota import Quota
 from costopt.domain.tenant import Tenant
@@ -16,6 +17,7 @@ from costopt.spec.gpu_models import unknown_gpu_model
 from costopt.spec.nearest import suggestion
 from costopt.spec.problem import Problem, SpecFileError
 from costopt.spec.section import Count, Name, Positive, Section, Word
+from costopt.store.address import REMOTE_SCHEMES, StoreAddress
 
 Family = Annotated[str, Field(pattern=r"^[A-Za-z]+$", max_length=16)]
 Many = Annotated[int, Field(ge=1, le=10_000_000)]
@@ -58,6 +60,11 @@ class TenantSection(Section):
     max_usd_per_month: Positive | None = Field(default=None, description="default: no limit")
     max_usd_per_hour: Positive | None = Field(default=None, description="default: no limit")
     max_nodes: Count | None = Field(default=None, description="at once; default: no limit")
+    prefixes: list[Word] = Field(
+        default_factory=list,
+        description="where its jobs' checkpoints and data may lie, such as s3://bucket/research; "
+        "default: each job's folder in the account's store alone",
+    )
 
 
 class GuardsSection(Section):
@@ -111,12 +118,18 @@ def account_of(file: AccountFile, document: Document) -> Account:
             for index, quota in enumerate(file.quotas)
             for problem in _contradictions(document, index, quota, file)
         ),
+        *(
+            document.problem(("tenants", index, "prefixes", place), refusal)
+            for index, tenant in enumerate(file.tenants)
+            for place, prefix in enumerate(tenant.prefixes)
+            if (refusal := _no_prefix(prefix, file.store))
+        ),
     ]
     if problems:
         raise SpecFileError(problems)
     return Account(
         quotas=tuple(_quota(quota) for quota in file.quotas),
-        tenants={each.name: Tenant(**each.model_dump()) for each in file.tenants},
+        tenants={each.name: _tenant(each) for each in file.tenants},
         owner=file.owner,
         store=file.store,
         providers=file.providers,
@@ -128,6 +141,24 @@ def account_of(file: AccountFile, document: Document) -> Account:
 
 def _quota(said: QuotaSection) -> Quota:
     return Quota(**(said.model_dump() | {"families": tuple(said.families)}))
+
+
+def _tenant(said: TenantSection) -> Tenant:
+    return Tenant(**(said.model_dump() | {"prefixes": tuple(said.prefixes)}))
+
+
+def _no_prefix(prefix: str, store: str | None) -> str | None:
+    """Why this may be no tenant's prefix, or None where it may."""
+    try:
+        place = StoreAddress.parse(prefix)
+        whole = None if store is None else StoreAddress.parse(store)
+    except StoreError as error:
+        return error.message
+    if place.scheme not in REMOTE_SCHEMES:
+        return f"expected s3://bucket/prefix or gs://bucket/prefix, got {prefix!r}"
+    if whole is not None and place.holds(whole):
+        return f"{prefix} holds the account's store, in which other tenants' jobs lie too"
+    return None
 
 
 def _repeated(document: Document, section: str, names: list[str]) -> Iterable[Problem]:

@@ -32,6 +32,11 @@ class StoreAddress:
             return self.path
         return f"{self.scheme}://{self.bucket}/{self.path}".rstrip("/")
 
+    def holds(self, other: StoreAddress) -> bool:
+        """Whether the other is this place or lies below it; by what endpoint does not count."""
+        same = (self.scheme, self.bucket) == (other.scheme, other.bucket)
+        return same and f"{other.path}/".startswith(f"{self.path}/" if self.path else "")
+
     @classmethod
     def parse(cls, uri: str) -> StoreAddress:
         """Raises StoreError where the URI names no store."""

@@ -19,10 +19,12 @@ from costopt.daemon.pages.frame import PLACES
 from costopt.daemon.reach import Reach
 from costopt.daemon.snapshot import Snapshot
 from costopt.daemon.views import FleetNode
+from costopt.domain.account import Account
 from costopt.domain.control import ActionKind, Proposal
 from costopt.domain.events import DecisionMade, GuardTripped, NodeLaunched
 from costopt.domain.fleet import NodeState
 from costopt.domain.submission import Submission
+from costopt.domain.tenant import Tenant
 from costopt.domain.token import Scope
 from costopt.engine.clock import WallClock
 from costopt.ledger.account import JobAccount
@@ -39,9 +41,15 @@ MARKS = (
     THEIRS,
     "31.337", "31.34", "31337000", f"{SPENT_USD[THEIRS]:.2f}", f"{SPENT_USD[THEIRS]:.3f}",
     f"{sum(USD_PER_HOUR.values()):.2f}", f"{sum(SPENT_USD.values()):.2f}",
-    "storm over all", "i-0orphan", "research",
+    "storm over all", "i-0orphan",
 )  # fmt: skip
 """What stands nowhere else: names, ids, a tenant of the account, dollars alone and summed."""
+ACCOUNT = Account(
+    tenants={
+        OURS: Tenant(OURS, prefixes=("s3://bucket",)),
+        THEIRS: Tenant(THEIRS, max_usd=31.337, prefixes=("s3://crimson",)),
+    }
+)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +61,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
 @contextmanager
 def shared(folder: Path) -> Iterator[Shown]:
     """A daemon with a job of each tenant."""
-    with shown(folder, fill=False) as each:
+    with shown(folder, fill=False, account=ACCOUNT) as each:
         for tenant in USD_PER_HOUR:
             _hand_in(each, tenant)
         _publish(each)

@@ -108,3 +108,24 @@ def test_the_schema_describes_every_field() -> None:
     for section in ("QuotaSection", "TenantSection"):
         fields = schema["$defs"][section]["properties"].values()
         assert all(field["description"] for field in fields)
+
+
+def test_a_tenants_prefixes_are_places_in_object_stores(tmp_path: Path) -> None:
+    text = "tenants: [{name: red, prefixes: ['s3://data/red', 'gs://data/red']}]\n"
+    assert load(tmp_path, text).tenants["red"].prefixes == ("s3://data/red", "gs://data/red")
+
+
+@pytest.mark.parametrize(
+    ("prefix", "said"),
+    [
+        ("/srv/red", "expected s3://bucket/prefix or gs://bucket/prefix, got '/srv/red'"),
+        ("ftp://x/red", "'ftp://x/red' is at no known kind of store"),
+        ("s3://b/../red", "'../red' is no key"),
+        ("s3://b", "s3://b holds the account's store, in which other tenants' jobs lie too"),
+        ("s3://b/costopt", "s3://b/costopt holds the account's store"),
+    ],
+)
+def test_a_prefix_that_parts_nobody_is_refused(tmp_path: Path, prefix: str, said: str) -> None:
+    text = f"store: s3://b/costopt\ntenants: [{{name: red, prefixes: [s3://c, '{prefix}']}}]\n"
+    (problem,) = refusal(tmp_path, text)
+    assert problem.startswith(f"tenants[0].prefixes[1]: {said}")

@@ -152,3 +152,21 @@ def test_a_profile_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     with pytest.raises(StoreError, match="nobody"):
         open_store("s3://bucket/x")
+
+
+@pytest.mark.parametrize(
+    ("place", "other", "holds"),
+    [
+        ("s3://b/red", "s3://b/red", True),
+        ("s3://b/red/", "s3://b/red/llm", True),
+        ("s3://b", "s3://b/red", True),
+        ("s3://b/red", "S3://b/%72ed/llm?endpoint=https://elsewhere.example", True),
+        ("s3://b/red", "s3://b/red-team/llm", False),
+        ("s3://b/red/llm", "s3://b/red", False),
+        ("s3://b/red", "gs://b/red", False),
+        ("s3://b/red", "s3://b/blue", False),
+        ("s3://b/red", "s3://c/red", False),
+    ],
+)
+def test_a_place_holds_what_lies_below_it(place: str, other: str, holds: bool) -> None:
+    assert StoreAddress.parse(place).holds(StoreAddress.parse(other)) is holds

@@ -1,0 +1,136 @@
+"""Tenants of one account: a job names its own tenant's places in object stores, or is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from costopt.client.address import parse_address
+from costopt.client.client import Client
+from costopt.client.failure import RefusedError
+from costopt.daemon.intake import admitted, read_submission
+from costopt.domain.account import Account
+from costopt.domain.submission import Submission
+from costopt.domain.tenant import Tenant
+from costopt.domain.token import Scope
+from costopt.spec.problem import SpecFileError
+from tests.daemon_api import JOB
+from tests.daemon_fixtures import POLICY, DaemonScene
+from tests.daemon_pages import shown
+from tests.market_fixtures import T0
+
+TENANTS = {
+    "red": Tenant("red", prefixes=("s3://data/red", "gs://data/red")),
+    "blue": Tenant("blue", prefixes=("s3://data/blue",)),
+    "poor": Tenant("poor"),
+}
+ACCOUNT = Account(tenants=TENANTS, store="s3://costopt/main")
+
+
+def job(checkpoint: str, data: str = "", tenant: str = "red") -> str:
+    text = JOB.format(name="llm").replace("s3://bucket/llm", checkpoint)
+    return f"{text}tenant: {tenant}\n" + (f"data: {{uri: '{data}'}}\n" if data else "")
+
+
+def read(text: str, account: Account = ACCOUNT) -> Submission:
+    submission = read_submission(text, "cheapest", "/srv", "me", 0, T0)
+    return admitted(submission, account).submission
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "data"),
+    [
+        ("s3://data/red/llm", "s3://data/red"),
+        ("gs://data/red/llm", "/mnt/data"),
+        ("s3://data/red?region=eu-west-1", ""),
+        ("s3://costopt/main/checkpoints/llm", ""),
+        ("saves", ""),
+        ("file:///srv/saves", ""),
+    ],
+)
+def test_a_job_names_places_of_its_tenant(checkpoint: str, data: str) -> None:
+    assert read(job(checkpoint, data)).name == "llm"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "s3://data/blue/llm",
+        "s3://data/red-team/llm",
+        "s3://data",
+        "s3://data/red/../blue",
+        "s3://data/%62lue/llm",
+        "S3://data/blue",
+        "s3://data/blue?endpoint=https://s3.us-east-1.amazonaws.com",
+        "gs://data/blue",
+        "s3://elsewhere/llm",
+        "s3://costopt/main",
+        "s3://costopt/main/checkpoints",
+        "s3://costopt/main/checkpoints/other",
+        "s3://costopt/main/checkpoints/llm-2",
+        "s3://costopt/main/payloads/llm",
+        "s3://costopt/main/jobs/other",
+    ],
+)
+def test_a_place_of_others_is_refused_with_file_field_and_hint(place: str) -> None:
+    with pytest.raises(SpecFileError) as caught:
+        read(job("saves", place))
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.line, problem.field) == ("/srv/job.yaml", 12, "data.uri")
+    assert caught.value.hint == "use a place below s3://data/red or gs://data/red"
+
+
+def test_every_place_of_others_is_named_at_once() -> None:
+    with pytest.raises(SpecFileError) as caught:
+        read(job("s3://data/blue", "s3://data/blue"))
+    assert [p.field for p in caught.value.problems] == ["checkpoint.uri", "data.uri"]
+    assert caught.value.problems[0].message == "s3://data/blue is in no place of tenant red"
+
+
+@pytest.mark.parametrize("tenant", ["poor", "unnamed"])
+def test_a_tenant_without_prefixes_has_its_folder_in_the_store_alone(tenant: str) -> None:
+    assert read(job("s3://costopt/main/checkpoints/llm", tenant=tenant)).tenant == tenant
+    with pytest.raises(SpecFileError, match="is in no place of tenant") as caught:
+        read(job("s3://anywhere/llm", tenant=tenant))
+    hint = caught.value.hint
+    assert hint is not None
+    assert hint.startswith(f"add prefixes: to tenant {tenant} in the account file")
+    assert "red" not in hint
+
+
+def test_an_account_without_tenants_parts_nobody() -> None:
+    assert read(job("s3://anywhere/llm"), Account()).name == "llm"
+
+
+def test_it_is_refused_over_http_whoever_hands_it_in(tmp_path: Path) -> None:
+    with shown(tmp_path, fill=False, account=ACCOUNT) as daemon:
+        for token in (daemon.token(Scope.SUBMIT, tenant="red"), daemon.token(Scope.ADMIN)):
+            client = Client(parse_address(daemon.url), token)
+            with pytest.raises(RefusedError) as caught:
+                client.tell("POST", "jobs", body={"job": job("s3://data/blue/llm")})
+            assert caught.value.status == 422
+            said = f"{tmp_path}/job.yaml:8:19: checkpoint.uri: s3://data/blue/llm is in no place"
+            assert said in caught.value.message
+        taken = client.tell("POST", "jobs", body={"job": job("s3://data/red/llm")})
+        assert taken["name"] == "llm"
+
+
+def test_what_was_taken_before_the_account_named_tenants_gets_no_new_nodes(tmp_path: Path) -> None:
+    scene = DaemonScene(tmp_path)
+    try:
+        text = job("s3://data/blue/llm")
+        submission = read_submission(text, POLICY, str(tmp_path), "me", 0, T0)
+        scene.daemon.service.take(submission)
+        scene.account = replace(ACCOUNT, store=None)
+        scene.restart()
+        scene.go(3)
+        assert scene.living("llm") == []
+        assert "is in no place of tenant red" in scene.job("llm").held_because
+        scene.account = Account()
+        scene.restart()
+        scene.go(3)
+        assert len(scene.living("llm")) == 1
+    finally:
+        scene.close()
