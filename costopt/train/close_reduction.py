@@ -42,17 +42,13 @@ class CloseReduction:
         """The loss of one shard, for the mean that all will know."""
         self._losses.append(loss)
 
-    def forget(self) -> None:
-        """Drop what was taken."""
+    def salvage(self) -> None:
+        """After a reduction that broke: the shards must be computed anew."""
+        self._flat = self._vector()
         self._layout.forget()
         self._layout.drop_gradients()
         self._taken.clear()
         self._losses.clear()
-
-    def salvage(self) -> None:
-        """After a reduction that broke: the shards must be computed anew."""
-        self._flat = self._vector()
-        self.forget()
 
     def reduce(self, vote: Vote) -> Decision:
         """Collective. Raises PeerLostError."""

@@ -26,12 +26,8 @@ class Reduction(Protocol):
         """The loss of one shard, for the mean that all will know."""
         ...
 
-    def forget(self) -> None:
-        """Drop what was taken."""
-        ...
-
     def salvage(self) -> None:
-        """Drop what was taken after a reduction that broke."""
+        """Drop what was taken, as after a reduction that broke."""
         ...
 
     def reduce(self, vote: Vote) -> Decision:

@@ -80,11 +80,6 @@ class ShardWork:
         self._handed.clear()
         return decision
 
-    def forget(self) -> None:
-        """Drop what was computed of this step."""
-        self._handed.clear()
-        self._reduction.forget()
-
     def salvage(self) -> None:
         """Drop what was computed of a step whose reduction broke."""
         self._handed.clear()

@@ -28,6 +28,7 @@ class TreeReduction:
         self._tree = Tree(shards)
         self._sums: PartialSums[_Vector] = PartialSums(self._tree, self._add)
         self._spare: list[_Vector] = []
+        self._buffers: dict[str, Tensor] = {}
         self._room = layout.length + max(shards, group.size)
         self._taken: set[int] = set()
         self._tail = _Tail(layout.slots, shards)
@@ -59,12 +60,6 @@ class TreeReduction:
         """The loss of one shard, for the mean that all will know."""
         self._tail.losses[shard] = loss
 
-    def forget(self) -> None:
-        """Drop what was taken."""
-        self._layout.forget()
-        self._layout.drop_gradients()
-        self._clear()
-
     def reduce(self, vote: Vote) -> Decision:
         """Collective. Raises PeerLostError; what was taken is still there then."""
         own = self._tail.tensor(vote, self._layout)
@@ -85,8 +80,11 @@ class TreeReduction:
     def salvage(self) -> None:
         """After a reduction that broke: drop what was taken, and the memory that it lay in. A peer
         that was only cut off may still be sent it; it must not be sent what comes next."""
-        self.forget()
+        self._layout.forget()
+        self._layout.drop_gradients()
+        self._clear()
         self._spare.clear()
+        self._buffers.clear()
 
     def _clear(self) -> None:
         self._spare += [vector for _, vector in self._sums.in_order()]
@@ -102,7 +100,7 @@ class TreeReduction:
         piece = math.ceil(self._layout.length / group.size)
         nodes = [nodes_of(self._tree, self._owned(rank)) for rank in range(group.size)]
         sent = self._packed(piece)
-        received = self._layout.vector(0).new_empty(piece * sum(map(len, nodes)))
+        received = self._buffer("received", piece * sum(map(len, nodes)))
         sent_sizes = [piece * len(nodes[group.rank])] * group.size
         group.settle(
             collecting,
@@ -119,9 +117,18 @@ class TreeReduction:
         flats = [vector.flat[: piece * size] for _, vector in self._sums.in_order()]
         if len(flats) == 1:
             return flats[0]
-        if not flats:
-            return self._layout.vector(0).new_empty(0)
-        return torch.stack([flat.view(size, piece) for flat in flats], dim=1).flatten()
+        sent = self._buffer("sent", piece * size * len(flats))
+        for number, flat in enumerate(flats):
+            sent.view(size, -1, piece)[:, number].copy_(flat.view(size, piece))
+        return sent
+
+    def _buffer(self, name: str, length: int) -> Tensor:
+        """The same memory in each step: pages that are touched for the first time cost several
+        times what is done with them."""
+        found = self._buffers.get(name)
+        if found is None or len(found) < length:
+            found = self._buffers[name] = self._layout.vector(length)
+        return found[:length]
 
     def _added(self, received: Tensor, nodes: list[Node], piece: int) -> Tensor:
         sums: PartialSums[Tensor] = PartialSums(self._tree, lambda left, right: left.add_(right))

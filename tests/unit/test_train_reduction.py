@@ -71,7 +71,7 @@ def test_what_was_not_used_does_not_count(
         shards.reduce(Vote())
     shards.salvage()
     compute(model, shards, 0, most=3)
-    shards.forget()
+    shards.salvage()
     compute(model, shards, 0)
     shards.reduce(Vote())
     assert torch.equal(outcome(model), outcome(plain))
