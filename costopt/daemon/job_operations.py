@@ -135,10 +135,11 @@ def _handing_in(reach: Reach) -> Operation:
 
     def seen(call: Call) -> Submission:
         body: SubmitBody = call.body
+        folders = reach.folders_for(call.caller)
         submission = service.read(
             body.job,
             body.policy,
-            workdir=reach.workdir(body.workdir),
+            workdir=body.workdir or str(folders[0]),
             who=call.caller.name,
             priority=body.priority,
         )
@@ -150,7 +151,7 @@ def _handing_in(reach: Reach) -> Operation:
             )
         job = service.admitted(submission).job
         if not call.caller.local:
-            check_folders(job, reach.folders)
+            check_folders(job, folders)
         return submission
 
     def submit(call: Call) -> Taken:

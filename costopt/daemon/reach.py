@@ -8,6 +8,7 @@ from pathlib import Path
 from costopt.daemon.auth import Caller
 from costopt.daemon.reader import Reader
 from costopt.daemon.service import Service
+from costopt.domain.errors import StoreError
 from costopt.domain.ports import Clock
 from costopt.domain.token import Tokens
 
@@ -26,6 +27,17 @@ class Reach:
         """What the caller may see."""
         return Reader(self.service, caller.tenant)
 
-    def workdir(self, named: str) -> str:
-        """The folder that a job names, else the first."""
-        return named or str(self.folders[0])
+    def folders_for(self, caller: Caller) -> tuple[Path, ...]:
+        """Those of ``folders`` that the caller's jobs may use; a tenant's token has one below each.
+
+        Raises StoreError where these are missing and cannot be made.
+        """
+        if caller.tenant is None:
+            return self.folders
+        folders = tuple(folder / caller.tenant for folder in self.folders)
+        for folder in folders:
+            try:
+                folder.mkdir(exist_ok=True)
+            except OSError as error:
+                raise StoreError(f"cannot make {folder}: {error.strerror}") from error
+        return folders

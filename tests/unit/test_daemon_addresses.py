@@ -111,10 +111,29 @@ def test_it_is_refused_over_http_whoever_hands_it_in(tmp_path: Path) -> None:
             with pytest.raises(RefusedError) as caught:
                 client.tell("POST", "jobs", body={"job": job("s3://data/blue/llm")})
             assert caught.value.status == 422
-            said = f"{tmp_path}/job.yaml:8:19: checkpoint.uri: s3://data/blue/llm is in no place"
+            said = "/job.yaml:8:19: checkpoint.uri: s3://data/blue/llm is in no place of tenant red"
             assert said in caught.value.message
         taken = client.tell("POST", "jobs", body={"job": job("s3://data/red/llm")})
         assert taken["name"] == "llm"
+
+
+def test_a_tenants_code_lies_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    """Else one tenant's job would bundle another's code and read it on its nodes."""
+    with shown(tmp_path, fill=False, account=ACCOUNT) as daemon:
+        (tmp_path / "red" / "code").mkdir(parents=True)
+        red = Client(parse_address(daemon.url), daemon.token(Scope.SUBMIT, tenant="red"))
+        poor = Client(parse_address(daemon.url), daemon.token(Scope.SUBMIT, tenant="poor"))
+        for named in (tmp_path, tmp_path / "red" / "code", tmp_path / "poor" / ".." / "red"):
+            body = {"job": job("saves", tenant="poor"), "workdir": str(named)}
+            with pytest.raises(RefusedError, match="is not in a folder that jobs from") as caught:
+                poor.tell("POST", "jobs", body=body)
+            assert caught.value.hint is not None
+            assert f"{tmp_path}/poor" in caught.value.hint
+        assert poor.tell("POST", "jobs", body={"job": job("saves", tenant="poor")})["workdir"] == (
+            f"{tmp_path}/poor"
+        )
+        body = {"job": job("saves", tenant="red").replace("llm", "own"), "workdir": ""}
+        assert red.tell("POST", "jobs", body=body)["workdir"] == f"{tmp_path}/red"
 
 
 def test_what_was_taken_before_the_account_named_tenants_gets_no_new_nodes(tmp_path: Path) -> None:
