@@ -119,7 +119,7 @@ class Control:
             nodes_of={name: tuple(nodes) for name, nodes in nodes_of.items()},
             summaries={
                 **self._roll.closed,
-                **{name: account.summary(result.now) for name, account in accounts.items()},
+                **{name: engine.journal.summary(name, result.now) for name in accounts},
             },
             decisions={name: decision for name, decision in last.items() if decision is not None},
             held=held | self._roll.held(),

@@ -150,12 +150,12 @@ class Fleet:
         silent = _silent_regions(provider)
         for record in self._journal.records.values():
             for node_id, event in list(record.live.items()):
+                if node_id in listed:
+                    continue
                 pool = Pool.parse(event.pool)
+                if pool.provider not in provider.names or region_of(pool) in silent:
+                    continue
                 age_s = (now - event.launched_at).total_seconds()
-                if node_id in listed or pool.provider not in provider.names:
-                    continue
-                if region_of(pool) in silent:
-                    continue
                 if age_s >= self._settings.grace_s:
                     self._journal.write(
                         NodeEnded(

@@ -152,7 +152,7 @@ class Guards:
         caps = [cap for cap in (job.budget.max_usd, limits.max_usd) if cap is not None]
         if not caps and job.budget.max_kwh is None:
             return None
-        summary = self._spending.summary(job.name, now)
+        summary = self._journal.summary(job.name, now)
         spent = summary.usd_micros / MICROS
         if caps and spent >= min(caps):
             return Refusal("max_usd", f"spent ${spent:.2f} of a budget of ${min(caps):.2f}")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 
 from costopt.domain.events import Event
 from costopt.domain.ports import Ledger
 from costopt.engine.record import JobRecord
 from costopt.ledger.account import JobAccount
+from costopt.ledger.summary import JobSummary
 
 
 class Journal:
@@ -18,6 +20,7 @@ class Journal:
         self._ledger = ledger
         self.records: dict[str, JobRecord] = {}
         self.accounts: dict[str, JobAccount] = {}
+        self._summaries: dict[str, JobSummary] = {}
         self._held: list[Event] | None = None
         for job in jobs:
             self.open(job)
@@ -34,6 +37,14 @@ class Journal:
         """Forget a job; the ledger keeps what it holds of it."""
         self.records.pop(job, None)
         self.accounts.pop(job, None)
+        self._summaries.pop(job, None)
+
+    def summary(self, job: str, now: datetime) -> JobSummary:
+        """The figures of a job's account at ``now``, not reckoned anew before something changes."""
+        known = self._summaries.get(job)
+        if known is None or known.now != now:
+            known = self._summaries[job] = self.accounts[job].summary(now)
+        return known
 
     def write(self, *events: Event) -> None:
         """Append, all or none, then fold. Raises LedgerError, and folds nothing then."""
@@ -69,3 +80,4 @@ class Journal:
         if event.job in self.records:
             self.records[event.job].apply(event)
             self.accounts[event.job].apply(event)
+            self._summaries.pop(event.job, None)

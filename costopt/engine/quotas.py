@@ -34,7 +34,7 @@ class Quotas:
     def hold_to(self, account: Account) -> None:
         """From now on these quotas and tenants' limits count."""
         self._quotas = account.limits
-        self._matching: dict[tuple[Quota, Pool], bool] = {}
+        self._of_pool: dict[Pool, tuple[Quota, ...]] = {}
 
     @property
     def bind(self) -> bool:
@@ -48,12 +48,11 @@ class Quotas:
 
     def load(self, job: str, target: Target, usd_per_hour: float) -> Iterator[tuple[Limit, float]]:
         """By quota and unit, how much of it the target holds."""
-        for quota in self._quotas:
-            if self._counts(quota, target.pool, job):
-                machine = self._machines.machine(target.pool)
-                for unit, _ in _limits(quota):
-                    each = self._load_of_one(unit, target, machine, usd_per_hour)
-                    yield (quota.name, unit), target.nodes * each
+        machine = self._machines.machine(target.pool)
+        for quota in self._counting(target.pool, job):
+            for unit, _ in _limits(quota):
+                each = self._load_of_one(unit, target, machine, usd_per_hour)
+                yield (quota.name, unit), target.nodes * each
 
     def _load_of_one(
         self, unit: str, target: Target, machine: InstanceType | None, usd_per_hour: float
@@ -104,17 +103,20 @@ class Quotas:
         return None
 
     def _counted(self, quota: Quota, tally: Tally) -> list[Node]:
-        return [node for node in tally.nodes if self._counts(quota, node.pool, node.job)]
+        return [node for node in tally.nodes if quota in self._counting(node.pool, node.job)]
 
-    def _counts(self, quota: Quota, pool: Pool, job: str) -> bool:
-        """A machine that the catalogue does not hold counts wherever its job does."""
-        if quota.tenant not in (None, self._jobs[job].tenant):
-            return False
-        key = quota, pool
-        if key not in self._matching:
+    def _counting(self, pool: Pool, job: str) -> list[Quota]:
+        """The quotas that nodes of the job in this pool count against.
+
+        A machine that the catalogue does not hold counts wherever its job does.
+        """
+        if pool not in self._of_pool:
             machine = self._machines.machine(pool)
-            self._matching[key] = machine is None or quota.matches(pool, machine)
-        return self._matching[key]
+            self._of_pool[pool] = tuple(
+                q for q in self._quotas if machine is None or q.matches(pool, machine)
+            )
+        tenant = self._jobs[job].tenant
+        return [q for q in self._of_pool[pool] if q.tenant in (None, tenant)]
 
 
 def _limits(quota: Quota) -> Iterator[tuple[str, float]]:

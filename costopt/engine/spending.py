@@ -8,7 +8,6 @@ from datetime import datetime
 
 from costopt.domain.job import Job
 from costopt.engine.journal import Journal
-from costopt.ledger.summary import JobSummary
 
 MICROS = 1_000_000
 
@@ -31,7 +30,6 @@ class Spending:
         self._jobs = jobs
         self._closed: dict[str, ClosedBill] = {}
         self._now: datetime | None = None
-        self._summaries: dict[str, JobSummary] = {}
         self._months: dict[str, int] = {}
         self._totals: dict[tuple[str, str | None], int] = {}
         self._together: dict[frozenset[str], int] = {}
@@ -41,7 +39,7 @@ class Spending:
         account, month_at = self._journal.accounts[job], month_of(now)
         self._closed[job] = ClosedBill(
             self._jobs[job].tenant,
-            account.summary(now).usd_micros,
+            self._journal.summary(job, now).usd_micros,
             month_at,
             account.usd_micros_between(month_at, now),
         )
@@ -54,19 +52,13 @@ class Spending:
         """The journal knows the job again."""
         self._closed.pop(job, None)
 
-    def summary(self, job: str, now: datetime) -> JobSummary:
-        """The job's account at ``now``; asked again at the same instant, it is not made anew."""
-        self._turn_to(now)
-        if job not in self._summaries:
-            self._summaries[job] = self._journal.accounts[job].summary(now)
-        return self._summaries[job]
-
     def usd(self, now: datetime, tenant: str | None = None) -> float:
         """What all jobs have cost, or those of a tenant."""
         self._turn_to(now)
         total = self._totals.get(("all", tenant))
         if total is None:
-            total = sum(self.summary(job, now).usd_micros for job in self._open(tenant))
+            jobs = self._open(tenant)
+            total = sum(self._journal.summary(job, now).usd_micros for job in jobs)
             total += sum(bill.usd_micros for bill in self._bills(tenant))
             self._totals["all", tenant] = total
         return total / MICROS
@@ -96,7 +88,7 @@ class Spending:
             account, month_at = self._journal.accounts[job], month_of(now)
             began = account.submitted
             if began is not None and began.at >= month_at and began.start_at >= month_at:
-                self._months[job] = self.summary(job, now).usd_micros
+                self._months[job] = self._journal.summary(job, now).usd_micros
             else:
                 self._months[job] = account.usd_micros_between(month_at, now)
         return self._months[job]
@@ -111,7 +103,6 @@ class Spending:
     def _turn_to(self, now: datetime) -> None:
         if now != self._now:
             self._now = now
-            self._summaries.clear()
             self._months.clear()
             self._totals.clear()
             self._together.clear()

@@ -54,4 +54,6 @@ class EnergyMeter:
 
     def stretches(self) -> tuple[tuple[int, int, int], ...]:
         """(from, until, micro-watt-hours), ascending."""
+        if not self._stretches:
+            return ()
         return tuple((start, end, uwh) for start, (end, uwh) in sorted(self._stretches.items()))

@@ -132,6 +132,8 @@ class PowerMeter:
 
     def busy_w_ms(self, busy: BusyMeter, until_ms: int) -> float:
         """Watts times milliseconds of training before ``until_ms``."""
+        if len(self._watts) == 1:
+            return self._watts[0] * busy.ms_until(until_ms)
         ends = [*self._starts[1:], until_ms]
         total = 0.0
         trained_ms = 0

@@ -26,6 +26,9 @@ class Fetch:
     save_usd: float = 0.0
 
 
+NOTHING = Fetch()
+
+
 def fetch_to(pool: Pool, machine: InstanceType, job: Job, transfers: Transfers) -> Fetch | None:
     """Moving the job's data and its checkpoint to ``pool``; None where a price is unknown.
 
@@ -33,6 +36,8 @@ def fetch_to(pool: Pool, machine: InstanceType, job: Job, transfers: Transfers) 
     fetches them once over one node's network, at the transfer's or the node's gbps, whichever is
     less; where neither is known the time is unknown and none is counted.
     """
+    if job.checkpoint.region is None and job.data is None:
+        return NOTHING
     here = f"{pool.provider}/{pool.region}"
     hours = usd = save_usd = 0.0
     for region, size_gib, saved in stored(job):

@@ -109,7 +109,8 @@ def _options(view: View, job_view: JobView) -> Iterable[Option]:
         if id(machine) not in paces:
             paces[id(machine)] = tuple(_paces(job_view, phase, machine))
         for pace in paces[id(machine)]:
-            option = _option(view, job_view, offer, pace, mine.get(offer.pool, 0))
+            running = mine.get(offer.pool, 0) if mine else 0
+            option = _option(view, job_view, offer, machine, pace, running)
             if option is not None:
                 yield option
 
@@ -136,10 +137,15 @@ def _paces(job_view: JobView, phase: Phase, machine: InstanceType) -> Iterable[_
 
 
 def _option(
-    view: View, job_view: JobView, offer: Offer, pace: _Pace, running: int
+    view: View,
+    job_view: JobView,
+    offer: Offer,
+    machine: InstanceType,
+    pace: _Pace,
+    running: int,
 ) -> Option | None:
     job, nodes, speed = job_view.job, pace.nodes, pace.units_per_s
-    fetch = fetch_to(offer.pool, view.machines[offer.pool], job, view.transfers)
+    fetch = fetch_to(offer.pool, machine, job, view.transfers)
     if fetch is None or offer.price_usd_per_hour is None:
         return None
     usd = offer.price_usd_per_hour.value * nodes
