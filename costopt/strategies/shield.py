@@ -59,11 +59,14 @@ class Shielded:
         by_job = {decision.job: decision for decision in desired.decisions}
         return Desired(
             tuple(
-                _cooled(view, jv, _shield(view, jv, by_job[jv.job.name]))
-                for jv in view.jobs
-                if jv.job.name in by_job
+                shielded(view, jv, by_job[jv.job.name]) for jv in view.jobs if jv.job.name in by_job
             )
         )
+
+
+def shielded(view: View, job_view: JobView, decision: Decision) -> Decision:
+    """The decision, or what keeps the deadline where following it for a tick might not."""
+    return _cooled(view, job_view, _shield(view, job_view, decision))
 
 
 def _shield(view: View, job_view: JobView, decision: Decision) -> Decision:

@@ -9,7 +9,7 @@ from costopt.domain.errors import CostoptError
 from costopt.domain.ports import Strategy
 from costopt.domain.view import Decision, Desired, JobView, View
 from costopt.strategies.kept import kept
-from costopt.strategies.shield import Shielded
+from costopt.strategies.shield import shielded
 
 FAILED = "failed"
 """The rule of a decision for a job whose strategy failed; its reason says how."""
@@ -47,7 +47,7 @@ class Steady:
             return _asked(self.inner, view, jobs)
         except Exception as error:  # noqa: BLE001 - a strategy may raise anything
             if len(view.jobs) == 1:
-                return {jobs[0].job.name: _shielded(view, jobs[0], error)}
+                return {jobs[0].job.name: _without(view, jobs[0], error)}
             if len(jobs) == 1:
                 self._apart[jobs[0].job.name] = self._make()
                 return {}
@@ -59,7 +59,7 @@ class Steady:
         try:
             decision = _asked(self._apart[name], view, [job_view])[name]
         except Exception as error:  # noqa: BLE001
-            return _shielded(view, job_view, error)
+            return _without(view, job_view, error)
         del self._apart[name]
         return decision
 
@@ -71,25 +71,17 @@ def _asked(strategy: Strategy, view: View, jobs: Sequence[JobView]) -> dict[str,
     return {job_view.job.name: decisions[job_view.job.name] for job_view in jobs}
 
 
-def _shielded(view: View, job_view: JobView, error: Exception) -> Decision:
-    """What runs is kept, unless the shield must act; where that fails too, it is kept all the
-    same."""
-    why = error.message if isinstance(error, CostoptError) else f"{type(error).__name__}: {error}"
-    failed = f"the strategy failed ({why})"
-    plain = Decision(job_view.job.name, kept(job_view), "what runs is kept")
+def held_safe(view: View, job_view: JobView, decision: Decision) -> Decision:
+    """What the shield makes of a decision; the same where nothing can be reckoned for the job."""
     try:
-        alone = replace(view, jobs=(job_view,))
-        (decision,) = Shielded(_Keep()).decide(alone).decisions
-    except Exception:  # noqa: BLE001
-        decision = plain
-    return replace(decision, reason=f"{failed}: {decision.reason}", rule=FAILED)
+        return shielded(view, job_view, decision)
+    except Exception:  # noqa: BLE001 - told by whoever decides for the job
+        return decision
 
 
-class _Keep:
-    """What runs is kept."""
-
-    def decide(self, view: View) -> Desired:
-        """For every job."""
-        return Desired(
-            tuple(Decision(jv.job.name, kept(jv), "what runs is kept") for jv in view.jobs)
-        )
+def _without(view: View, job_view: JobView, error: Exception) -> Decision:
+    """What is done without the strategy."""
+    why = error.message if isinstance(error, CostoptError) else f"{type(error).__name__}: {error}"
+    stays = Decision(job_view.job.name, kept(job_view), "what runs is kept")
+    held = held_safe(view, job_view, stays)
+    return replace(held, reason=f"the strategy failed ({why}): {held.reason}", rule=FAILED)

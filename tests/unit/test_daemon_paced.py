@@ -12,9 +12,10 @@ from costopt.domain.policy import StrategyChoice
 from costopt.domain.view import Decision, Desired, JobView, Target, View
 from costopt.strategies import build
 from costopt.strategies.learner import lifetimes_of
-from tests.engine_fixtures import SPOT_A, SPOT_B, rules, task
+from costopt.strategies.shield import Shielded, slack_s
+from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, rules, task
 from tests.market_fixtures import T0
-from tests.strategy_fixtures import offer
+from tests.strategy_fixtures import look, offer
 
 
 class Slow:
@@ -55,6 +56,43 @@ def test_every_job_has_its_turn_and_keeps_what_it_has_until_then() -> None:
     strategy.decide(view)
     strategy.decide(view)
     assert set(asked) == set("abcde")
+
+
+def _market(*jobs: JobView, minutes: int = 0) -> View:
+    """With on-demand nodes to be had, so that jobs have slack."""
+    seen = look(task(), (offer(SPOT_A, 1.0), offer(SAFE, 3.0)), now_s=60.0 * minutes)
+    return replace(seen, tick_s=60.0, jobs=jobs)
+
+
+def _due(name: str, slack_h: float, *nodes: Node) -> JobView:
+    """A job of four hours."""
+    return JobView(task(name=name, deadline_s=(4.0 + slack_h) * HOUR_S), Progress(), nodes)
+
+
+def test_who_is_near_the_deadline_does_not_wait_behind_those_with_slack() -> None:
+    watch, asked = [0.0], list[str]()
+    strategy = Paced(lambda: Shielded(Slow(watch, asked)), 2.0, lambda: watch[0])
+    jobs = [_due(f"far{n}", 40.0 + n) for n in range(20)] + [_due("near", 1.0), _due("next", 2.0)]
+    strategy.decide(_market(*jobs))
+    assert asked == ["near", "next"]
+    soon = _due("soon", 0.3)
+    strategy.decide(_market(*jobs, soon, minutes=1))
+    assert asked[2:] == ["soon", "far0"], "those with slack have turns as well"
+
+
+def test_none_is_late_for_having_waited() -> None:
+    """Forty jobs, two decisions a tick: all are on the safe side before their slack ends."""
+    watch = [0.0]
+    strategy = Paced(lambda: Shielded(Slow(watch, [])), 2.0, lambda: watch[0])
+    jobs = [_due(f"{n}", 0.1 + 0.05 * (n * 17 % 40)) for n in range(40)]
+    slacks = {jv.job.name: slack_s(_market(jv), jv) or 0.0 for jv in jobs}
+    moved = set[str]()
+    for minute in range(130):
+        for decision in strategy.decide(_market(*jobs, minutes=minute)).decisions:
+            if decision.targets == (Target(SAFE, 1),):
+                moved.add(decision.job)
+        assert {name for name, slack in slacks.items() if slack < 60.0 * minute} <= moved, minute
+    assert len(moved) == len(jobs)
 
 
 def test_who_lost_nodes_goes_first() -> None:
