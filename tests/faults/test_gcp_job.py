@@ -2,51 +2,30 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from costopt.daemon.logs import StoreLogs
 from costopt.domain import events as ev
 from costopt.domain.fleet import EndCause
-from costopt.ledger.sqlite import open_ledger
 from costopt.store import open_store
-from tests.aws import s3_trainer
+from tests.cloud_run import PATIENCE_S, CloudRun, write_example, write_job
 from tests.fake_gcs import FakeGcs
 from tests.gcp.bodies import Bodies
 from tests.gcp.cloud import Cloud
-from tests.live_run import no_traceback, wait_until
+from tests.live_run import no_traceback
 from tests.object_stores import served
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
 TYPE = "g2-standard-4"
 STEPS = 60
-PATIENCE_S = 120.0
-ROOT = Path(__file__).parents[2]
-EXAMPLE = ROOT / "examples" / "finetune"
 EXAMPLE_TYPE = "n1-standard-8+1xT4"
 EXAMPLE_STEPS = 60
-JOB = """
-kind: job
-version: 1
-name: tiny
-work: {{amount: {steps}, unit: steps}}
-deadline: 8h
-resources: {{gpu_models: [L4]}}
-throughput: {{points: [{{gpu: L4, gpus: 1, units_per_s: 0.05}}]}}
-checkpoint: {{uri: saves, size_gib: 0.004, save: 1s, restore: 2m, interval: auto}}
-startup: 3m
-run: [sh, -c, "exec {python} train.py {steps} 0.1"]
-"""
 ACCOUNT = """
 kind: account
 version: 1
@@ -60,75 +39,18 @@ providers:
     endpoint: {endpoint}
     service_account: nodes@project-1.iam.gserviceaccount.com
 """
-POLICY = """
-kind: policy
-version: 1
-name: eager
-risk: {reserve: 10m}
-strategy: greedy_spot
-limits: {max_price_age: 1h, capacity_types: [spot, on_demand]}
-"""
 
 
 @dataclass(frozen=True)
-class Run:
-    """``costopt run`` in a folder of its own, on the test cloud."""
+class Run(CloudRun):
+    """The test cloud and the bodies of its nodes."""
 
-    folder: Path
     cloud: Cloud
     bodies: Bodies
-    storage: str
-
-    @contextmanager
-    def controlled(self) -> Iterator[subprocess.Popen[str]]:
-        """The command as a user starts it, killed at the end."""
-        command = [sys.executable, "-m", "costopt", "run", "job/job.yaml"]
-        command += ["--account", "account.yaml", "--policy", "policy.yaml"]
-        command += ["--state-dir", "state", "--tick", "1", "--apply"]
-        environment = {
-            **os.environ,
-            "PYTHONPATH": f"{ROOT}:{ROOT / 'providers'}",
-            "NO_COLOR": "1",
-            "STORAGE_EMULATOR_HOST": self.storage,
-        }
-        process = subprocess.Popen(
-            command,
-            cwd=self.folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.communicate()
-
-    def of(self, kind: type[Any]) -> list[Any]:
-        """The job's events of one kind."""
-        path = self.folder / "state" / "ledger.sqlite"
-        if not path.exists():
-            return []
-        with open_ledger(path, create=False) as ledger:
-            return [r.event for r in ledger.events() if isinstance(r.event, kind)]
 
     def saves(self) -> list[str]:
         """The checkpoints that lie in the bucket."""
         return list(open_store("gs://runs/costopt/checkpoints/tiny").keys("step-"))
-
-    def wait(self, holds: Callable[[], bool], what: str) -> None:
-        """Poll; what the nodes said when time is up."""
-        try:
-            wait_until(holds, what, PATIENCE_S)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.log()}") from None
-
-    def log(self) -> str:
-        """What the nodes had to say."""
-        logs = sorted(self.folder.glob("disks/*/boot.log"))
-        logs += sorted(self.folder.glob("disks/*/units/*.log"))
-        return "\n".join(f"{path}:\n{path.read_text()}" for path in logs)
 
 
 @pytest.fixture
@@ -136,17 +58,14 @@ def run(gcp_cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     gcp_cloud.region("us-central1", "us-central1-a", "us-central1-b")
     gcp_cloud.price("us-central1", TYPE, 0.25)
     gcp_cloud.instances.looks = 0
-    job = tmp_path / "job"
-    job.mkdir()
-    (job / "job.yaml").write_text(JOB.format(steps=STEPS, python=sys.executable))
-    shutil.copy(s3_trainer.__file__, job / "train.py")
-    (tmp_path / "policy.yaml").write_text(POLICY)
+    write_job(tmp_path / "job", "L4", STEPS)
     account = ACCOUNT.format(types=f"{TYPE}, {EXAMPLE_TYPE}", endpoint=gcp_cloud.endpoint)
     (tmp_path / "account.yaml").write_text(account)
     with served(FakeGcs(("runs",))) as storage:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage)
         bodies = Bodies(gcp_cloud, tmp_path / "disks", storage)
-        yield Run(tmp_path, gcp_cloud, bodies, storage)
+        environment = {"STORAGE_EMULATOR_HOST": storage}
+        yield Run(tmp_path, gcp_cloud, bodies, environment=environment)
         bodies.close()
 
 
@@ -181,12 +100,7 @@ def test_a_job_finishes_through_a_preemption_and_a_killed_controller(run: Run) -
 
 def test_the_example_trains_on_through_the_loss_of_a_node(run: Run) -> None:
     """Two nodes of real training, priced by Cloud Billing: both save and move when one is taken."""
-    job = run.folder / "job"
-    shutil.rmtree(job)
-    shutil.copytree(EXAMPLE, job, ignore=shutil.ignore_patterns("output", "__pycache__"))
-    steps = str(EXAMPLE_STEPS)
-    text = (job / "job.yaml").read_text().replace("amount: 1500", f"amount: {steps}")
-    (job / "job.yaml").write_text(text.replace("1500", steps))
+    write_example(run.folder / "job", EXAMPLE_STEPS)
     run.cloud.skus.n1_with_t4("us-central1")
     with run.controlled() as process:
         run.wait(lambda: bool(run.of(ev.TrainingStarted)) or process.poll() is not None, "training")

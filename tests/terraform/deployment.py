@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.aws import s3_trainer
 from tests.aws.cloud import KEYS, Cloud, served_cloud
+from tests.cloud_run import write_job
 from tests.terraform.bucket_policies import BucketPolicies
 from tests.terraform.file_backups import FileBackups
 from tests.terraform.workspace import Workspace
@@ -36,26 +36,6 @@ MODULE = """
       folder   = "{job}"
     }}
   }}
-"""
-JOB = """
-kind: job
-version: 1
-name: tiny
-work: {{amount: {steps}, unit: steps}}
-deadline: 8h
-resources: {{gpu_models: [T4]}}
-throughput: {{points: [{{gpu: T4, gpus: 1, units_per_s: 0.05}}]}}
-checkpoint: {{uri: saves, size_gib: 0.004, save: 10s, restore: 2m, interval: auto}}
-startup: 3m
-run: [sh, -c, "exec {python} train.py {steps} 0.05"]
-"""
-POLICY = """
-kind: policy
-version: 1
-name: eager
-risk: {reserve: 10m}
-strategy: greedy_spot
-limits: {max_price_age: 1h, capacity_types: [spot, on_demand]}
 """
 
 
@@ -168,10 +148,7 @@ def applied(copy: Path) -> Iterator[Deployment]:
     """The example with one job, applied in a cloud of its own; Terraform runs in ``copy``."""
     short = Path(tempfile.mkdtemp(prefix="costopt-"))  # a socket's path must be short
     job = short / "job"
-    job.mkdir()
-    (job / "job.yaml").write_text(JOB.format(steps=STEPS, python=sys.executable))
-    (job / "policy.yaml").write_text(POLICY)
-    shutil.copy(s3_trainer.__file__, job / "train.py")
+    write_job(job, "T4", STEPS, pace_s=0.05)
     with served_cloud() as cloud:
         cloud.reset()
         cloud.overlay.add(FileBackups())
