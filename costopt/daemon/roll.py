@@ -136,9 +136,8 @@ class Roll:
                 self._give_up(submission, now)
             return
         self._troubles.pop(submission.name, None)
-        document, priority = submission.policy_document, submission.priority
-        self._engine.add(job, self._strategies.terms(known.policy, document, priority, now))
-        self._priorities[job.name] = priority
+        self._engine.add(job, self._strategies.terms(known.policy, submission, now))
+        self._priorities[job.name] = submission.priority
         if not self._engine.journal.records[job.name].over:
             self._readiness.want(job)
 

@@ -1,4 +1,4 @@
-"""One strategy for all jobs that follow the same policy, with what it has learned."""
+"""One strategy for all jobs of a tenant that follow the same policy, with what it has learned."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from costopt.daemon.paced import Paced
 from costopt.domain.policy import Policy
 from costopt.domain.ports import Strategy
+from costopt.domain.submission import Submission
 from costopt.engine.cohort import Terms
 from costopt.market.hazard import LearnedHazard
 from costopt.session.learned import Learned
@@ -23,34 +24,34 @@ JOINT = ("milp",)
 
 
 class Strategies:
-    """Keeps what was learned in files of ``folder``, one of hazards and one for each policy."""
+    """Keeps what was learned in files of ``folder``: one of hazards, one for each strategy."""
 
     def __init__(
         self, folder: Path, hazards: LearnedHazard, now: datetime, decide_s: float
     ) -> None:  # fmt: skip
-        """``decide_s``: how long, by the wall, a tick may decide on jobs of one policy."""
+        """``decide_s``: how long, by the wall, a tick may decide on jobs of one strategy."""
         self._folder = folder / FOLDER
         self._folder.mkdir(parents=True, exist_ok=True)
         self._decide_s = decide_s
         self._kept_s: float | None = None
-        self._by_text: dict[str, Terms] = {}
+        self._terms: dict[tuple[str, str], Terms] = {}
         self._learned = [Learned(self._folder / HAZARDS, None, hazards)]
         self._learned[0].recall(now)
 
-    def terms(self, policy: Policy, document: str, priority: int, now: datetime) -> Terms:
-        """What a job with this policy, whose text is ``document``, follows."""
-        known = self._by_text.get(document)
+    def terms(self, policy: Policy, submission: Submission, now: datetime) -> Terms:
+        """What a job with this policy follows. The limits bind no other tenant's jobs."""
+        key = submission.tenant, submission.policy_document
+        known = self._terms.get(key)
         if known is None:
-            known = Terms(policy, self._strategy(policy, document, now))
-            self._by_text[document] = known
-        return Terms(known.policy, known.strategy, priority)
+            name = hashlib.sha256("\n".join(key).encode()).hexdigest()[:16]
+            known = self._terms[key] = Terms(policy, self._strategy(policy, name, now))
+        return Terms(known.policy, known.strategy, submission.priority)
 
-    def _strategy(self, policy: Policy, document: str, now: datetime) -> Strategy:
+    def _strategy(self, policy: Policy, name: str, now: datetime) -> Strategy:
         if policy.strategy.name in JOINT:
             return Steady(lambda: build(policy.strategy))
         paced = Paced(lambda: Steady(lambda: build(policy.strategy)), self._decide_s)
         if paced.lifetimes is not None:
-            name = hashlib.sha256(document.encode()).hexdigest()[:16]
             path = self._folder / f"{name}.json"
             learned = Learned(path, paced.lifetimes, LearnedHazard({}))
             learned.recall(now)

@@ -140,12 +140,11 @@ class Guards:
         most = self.account.guards.max_launches_per_hour
         if most is None:
             return None
-        recent = tally.whole.launched
-        if recent + launch.nodes <= most:
+        if tally.whole.launched + launch.nodes <= most:
             return None
         return Refusal(
             "account_max_launches_per_hour",
-            f"{recent} nodes were launched in the last hour, and the account allows {most}",
+            f"the account allows {most} launches an hour; {launch.nodes} more would exceed them",
         )
 
     def _job_refusal(self, job: Job, limits: Limits, now: datetime) -> Refusal | None:
@@ -195,13 +194,16 @@ class Guards:
         return None
 
     def _account_refusal(self, now: datetime) -> Refusal | None:
-        """Whether all jobs together have spent what the account allows."""
+        """Whether all jobs together have spent what the account allows.
+
+        No figure of others is told: the job's tenant reads it.
+        """
         whole, month = self.account.guards.max_usd, self.account.guards.max_usd_per_month
-        if whole is not None and (spent := self._spending.usd(now)) >= whole:
-            return Refusal("account_max_usd", f"all jobs have spent ${spent:.2f} of ${whole:.2f}")
-        if month is not None and (spent := self._spending.month_usd(now)) >= month:
+        if whole is not None and self._spending.usd(now) >= whole:
+            return Refusal("account_max_usd", f"the account's ${whole:.2f} are spent")
+        if month is not None and self._spending.month_usd(now) >= month:
             return Refusal(
                 "account_max_usd_per_month",
-                f"all jobs have spent ${spent:.2f} of ${month:.2f} in {now:%B %Y}",
+                f"the account's ${month:.2f} of {now:%B %Y} are spent",
             )
         return None

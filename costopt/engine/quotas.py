@@ -98,8 +98,9 @@ class Quotas:
                 if unit == "kW":
                     load = self._draw.kw(launch, self._counted(quota, tally))
                 if load - ROUNDING.get(unit, 0.0) > most:
-                    there = f"{launch.nodes} × {launch.pool} would make it {load:g} {unit}"
-                    return Refusal("quota", f"quota {quota.name} allows {most:g} {unit}: {there}")
+                    # What others hold of it is not the job's tenant's to know.
+                    more = f"{launch.nodes} × {launch.pool} would add {wanted[limit]:g} {unit}"
+                    return Refusal("quota", f"quota {quota.name} allows {most:g} {unit}: {more}")
         return None
 
     def _counted(self, quota: Quota, tally: Tally) -> list[Node]:

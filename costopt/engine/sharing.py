@@ -32,7 +32,7 @@ def share(
     tenant with the least weighted dominant share: its largest part of any limit, over its weight
     (Ghodsi et al., Dominant Resource Fairness, NSDI 2011), ``overdue`` tenants before all others.
     Within a tenant higher priorities go first, then what runs already. A job that no limit would
-    ever leave room for is not held here: the guards tell it why.
+    ever leave room for is not held here: the guards tell it why. A reason tells nothing of others.
     """
     used = dict.fromkeys(most, 0.0)
     if _fits(_sum(wishes), used, most) is None:
@@ -55,8 +55,8 @@ def share(
         elif _fits(wish.load, {}, most) is None:
             name, unit = full
             held[wish.job] = (
-                f"waits for room: quota {name} has {most[full] - used[full]:g} of {most[full]:g} "
-                f"{unit} left for it, and it needs {wish.load[full]:g}"
+                f"waits for room: quota {name} allows {most[full]:g} {unit} to all that share it, "
+                f"and it needs {wish.load[full]:g}"
             )
     return held
 

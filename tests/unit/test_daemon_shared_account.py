@@ -1,0 +1,87 @@
+"""Tenants that share an account's room and dollars: neither spends the other's, nor reads of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from costopt.daemon.json_form import json_form
+from costopt.daemon.reader import Reader
+from costopt.domain.account import Account, AccountGuards
+from costopt.domain.events import GuardTripped
+from costopt.domain.quota import Quota
+from costopt.domain.tenant import Tenant
+from tests.daemon_fixtures import POLICY, DaemonScene
+
+OURS, THEIRS = "cobalt", "crimson"
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[DaemonScene]:
+    tenants = {OURS: Tenant(OURS), THEIRS: Tenant(THEIRS, weight=3.0)}
+    made = DaemonScene(tmp_path, Account(tenants=tenants))
+    yield made
+    made.close()
+
+
+def hold_to(scene: DaemonScene, *quotas: Quota, **guards: float) -> None:
+    scene.account = Account(
+        quotas=quotas,
+        tenants=scene.account.tenants,
+        guards=AccountGuards(**guards),  # type: ignore[arg-type]
+    )
+    scene.restart()
+
+
+def told(scene: DaemonScene, tenant: str) -> str:
+    """Everything that a tenant reads of its jobs."""
+    reader = Reader(scene.daemon.service, tenant)
+    events = [reader.events(status.submission.name) for status in reader.jobs()]
+    held = [status.held_because for status in reader.jobs()]
+    return json.dumps([json_form(events), json_form(reader.alerts()), held])
+
+
+@pytest.mark.parametrize(
+    ("quota", "guards", "said"),
+    [
+        (Quota("all", max_nodes=1), {}, "quota all allows 1 nodes to all that share it"),
+        (None, {"max_nodes": 1}, "guards allows 1 nodes to all that share it, and it needs 1"),
+        (None, {"max_usd_per_hour": 1.5}, "guards allows 1.5 $/h to all that share it"),
+        (None, {"max_usd": 0.5}, "the account's $0.50 are spent"),
+        (None, {"max_usd_per_month": 0.5}, "the account's $0.50 of February 2023 are spent"),
+        (None, {"max_launches_per_hour": 1}, "allows 1 launches an hour; 1 more would exceed them"),
+    ],
+    ids=["quota", "nodes", "per hour", "in all", "per month", "launches"],
+)
+def test_what_stops_one_tells_nothing_of_the_other(
+    scene: DaemonScene, quota: Quota | None, guards: dict[str, float], said: str
+) -> None:
+    hold_to(scene, *([] if quota is None else [quota]), **guards)
+    for tenant in (THEIRS, OURS):
+        scene.submit(f"{tenant}-a", f"{tenant}-b", tenant=tenant)
+    scene.go(20)
+    nodes = {tenant: _nodes(scene, tenant) for tenant in (OURS, THEIRS)}
+    both = [told(scene, tenant) for tenant in (OURS, THEIRS)]
+    assert said in "".join(both)
+    for text, other in zip(both, (THEIRS, OURS), strict=True):
+        assert other not in text
+        assert not [node for node in nodes[other] if f'"{node}"' in text]
+
+
+def _nodes(scene: DaemonScene, tenant: str) -> set[str]:
+    nodes = scene.cloud.inner.nodes("costopt")
+    return {node.node_id for node in nodes if node.job.startswith(tenant)}
+
+
+def test_a_policys_limits_bind_each_tenant_by_itself(scene: DaemonScene) -> None:
+    policy = f"{POLICY}limits: {{max_nodes: 1}}\n"
+    for tenant in (OURS, THEIRS):
+        scene.submit(f"{tenant}-a", f"{tenant}-b", tenant=tenant, policy=policy)
+    scene.go(10)
+    living = [len(scene.living(f"{tenant}-{job}")) for tenant in (OURS, THEIRS) for job in "ab"]
+    assert living == [1, 0, 1, 0]
+    (tripped,) = scene.events(GuardTripped, f"{OURS}-b")
+    assert tripped.message == "1 nodes run and 1 more would exceed 1"
