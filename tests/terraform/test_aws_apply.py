@@ -20,6 +20,7 @@ from costopt_aws.iam import NODE_TRUST, daemon_policy, job_policy, node_policy
 from costopt_aws.options import AwsOptions
 from tests.aws.bodies import Bodies
 from tests.live_run import no_traceback, wait_until
+from tests.terraform.complete_example import Started
 from tests.terraform.deployment import Deployment, applied
 from tests.terraform.enforcement import (
     Enforcement,
@@ -42,8 +43,10 @@ PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """Applied once for all tests here; the last one destroys it."""
+def deployed(
+    tmp_path_factory: pytest.TempPathFactory, complete_example: Started
+) -> Iterator[Deployment]:
+    """Applied once for all tests here, while the other example waits, too; the last destroys it."""
     with applied(tmp_path_factory.mktemp("terraform") / "copy") as deployment:
         yield deployment
 

@@ -1,67 +1,19 @@
-"""The complete example, applied and destroyed: EC2, PostgreSQL, two regions, jobs from files."""
+"""The complete example comes and goes while the minimal one is looked at."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from costopt.spec import load_account
-from tests.aws.cloud import served_cloud
-from tests.terraform.bucket_policies import BucketPolicies
-from tests.terraform.file_backups import FileBackups
-from tests.terraform.workspace import Workspace, missing
+from tests.terraform.complete_example import Started
+from tests.terraform.workspace import missing
 
-PLACE = "examples/aws-complete"
-WEST = """
-provider "aws" {
-  alias                   = "west"
-  max_retries             = 2
-  skip_metadata_api_check = true
-}
-"""
+PATIENCE_S = 900.0
 pytestmark = [
     pytest.mark.skipif(missing() is not None, reason=str(missing())),
-    # Its minutes are spent waiting, so it may run beside the minimal example.
-    pytest.mark.xdist_group("terraform-complete"),
+    pytest.mark.xdist_group("terraform"),
 ]
 
 
-def test_the_complete_example_comes_and_goes(tmp_path: Path) -> None:
-    with served_cloud() as cloud:
-        cloud.reset()
-        cloud.overlay.add(FileBackups())
-        cloud.overlay.add(BucketPolicies())
-        image = cloud.client("ec2").register_image(Name="linux", RootDeviceName="/dev/xvda")
-        workspace = Workspace.copy(tmp_path / "copy", **cloud.environment())
-        workspace.override(PLACE)
-        override = workspace.folder / PLACE / "provider_override.tf"
-        override.write_text(override.read_text() + WEST)
-        variables = {
-            "image": "costopt:0.1.0",
-            "instance_image_id": image["ImageId"],
-            "force_destroy": True,
-        }
-        values = workspace.folder / PLACE / "test.auto.tfvars.json"
-        values.write_text(json.dumps(variables))
-        workspace.init(PLACE)
-        workspace.run(PLACE, "apply", "-auto-approve", "-parallelism=30")
-        told = workspace.outputs(PLACE)["costopt"]
-        (tmp_path / "account.yaml").write_text(told["account_document"])
-        account = load_account(str(tmp_path / "account.yaml"))
-        assert account.owner == "research"
-        assert set(told["job_role_arns"]) == {"finetune"}
-        assert account.guards.max_usd_per_month == 2000
-        options: Any = account.providers["aws"]
-        assert options["regions"] == ["us-east-1", "us-west-2"]
-        assert set(options["queues"]) == {"us-east-1", "us-west-2"}
-        assert told["command"][-1] == told["database_url"]
-        groups = cloud.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
-        assert [group["DesiredCapacity"] for group in groups] == [1]
-        listed = cloud.client("s3").list_objects_v2(Bucket=told["bucket"], Prefix="deployed/")
-        keys = {each["Key"] for each in listed["Contents"]}
-        assert "deployed/finetune/files/train.py" in keys
-        workspace.run(PLACE, "destroy", "-auto-approve", "-refresh=false", "-parallelism=30")
-        assert "values" not in json.loads(workspace.run(PLACE, "show", "-json"))
+def test_the_complete_example_comes_and_goes(complete_example: Started) -> None:
+    code = complete_example.process.wait(PATIENCE_S)
+    assert code == 0, complete_example.log.read_text(encoding="utf-8")

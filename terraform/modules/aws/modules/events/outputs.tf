@@ -2,8 +2,8 @@ output "queue_url" {
   description = "For the option queues of the account file, under this region."
   value       = aws_sqs_queue.events.url
 
-  # A daemon that reads the queue before its policy is there would hear nothing and say nothing.
-  depends_on = [aws_sqs_queue_policy.events, aws_cloudwatch_event_target.queue]
+  # A daemon that reads the queue before it is filled would hear nothing and say nothing.
+  depends_on = [aws_cloudwatch_event_target.queue]
 }
 
 output "queue_arn" {
