@@ -15,6 +15,14 @@ locals {
     }
   }
 
+  # What ECS Exec starts in the container writes here, and the root file system is read-only
+  # (github.com/aws/containers-roadmap/issues/1359).
+  agent_folders = !var.remote_commands ? {} : {
+    agents      = "/managed-agents"
+    agent-state = "/var/lib/amazon/ssm"
+    agent-log   = "/var/log/amazon/ssm"
+  }
+
   others_alone = {
     dependsOn = [{ containerName = "daemon", condition = "HEALTHY" }]
   }
@@ -33,10 +41,16 @@ locals {
         linuxParameters        = { initProcessEnabled = true }
         # SIGTERM finishes the tick; a call to AWS may take this long.
         stopTimeout = 120
-        mountPoints = [
-          { sourceVolume = "run", containerPath = local.run_dir, readOnly = false },
-          { sourceVolume = "state", containerPath = local.state_dir, readOnly = false },
-        ]
+        mountPoints = concat(
+          [
+            { sourceVolume = "run", containerPath = local.run_dir, readOnly = false },
+            { sourceVolume = "state", containerPath = local.state_dir, readOnly = false },
+          ],
+          [
+            for volume, path in local.agent_folders :
+            { sourceVolume = volume, containerPath = path, readOnly = false } if name == "daemon"
+          ],
+        )
         logConfiguration = {
           logDriver = "awslogs"
           options = {
@@ -84,6 +98,14 @@ resource "aws_ecs_task_definition" "daemon" {
 
   volume {
     name = "run"
+  }
+
+  dynamic "volume" {
+    for_each = local.agent_folders
+
+    content {
+      name = volume.key
+    }
   }
 
   volume {

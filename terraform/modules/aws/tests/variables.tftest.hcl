@@ -83,6 +83,25 @@ run "defaults" {
     condition     = aws_ecs_service.daemon[0].deployment_maximum_percent == 100
     error_message = "two daemons must never share a file on EFS"
   }
+
+  assert {
+    condition = [
+      for container in jsondecode(aws_ecs_task_definition.daemon[0].container_definitions) :
+      length(container.mountPoints) if container.readonlyRootFilesystem
+    ] == [5, 2]
+    error_message = "remote commands need folders to write to in the daemon's container, and in no other"
+  }
+}
+
+run "without_remote_commands" {
+  variables {
+    remote_commands = false
+  }
+
+  assert {
+    condition     = length(aws_ecs_task_definition.daemon[0].volume) == 2 && output.shell == null
+    error_message = "nobody gets in, and nothing is made for it"
+  }
 }
 
 run "enforce_with_a_budget" {
