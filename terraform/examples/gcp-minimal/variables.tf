@@ -10,6 +10,6 @@ variable "region" {
 }
 
 variable "image" {
-  description = "The daemon's container image, built from deploy/Dockerfile."
+  description = "The daemon's container image, built from deploy/Dockerfile with EXTRAS=daemon,report,gcp."
   type        = string
 }

@@ -68,6 +68,8 @@ resource "google_compute_resource_policy" "backups" {
       max_retention_days = 14
     }
   }
+
+  depends_on = [google_project_service.needed]
 }
 
 resource "google_compute_disk_resource_policy_attachment" "backups" {
@@ -147,6 +149,7 @@ resource "google_compute_instance" "daemon" {
   }
 
   depends_on = [
+    google_artifact_registry_repository_iam_member.daemon,
     google_compute_router_nat.out,
     google_project_iam_member.daemon,
     google_service_account_iam_member.daemon,

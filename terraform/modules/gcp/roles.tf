@@ -55,6 +55,9 @@ locals {
   act_as_permissions = ["iam.serviceAccounts.actAs"]
 
   role_id = replace(var.name, "-", "_")
+
+  # LOCATION-docker.pkg.dev/PROJECT/REPOSITORY, where the image is in Artifact Registry.
+  image_repositories = regexall("^[a-z0-9-]+-docker\\.pkg\\.dev/[^/]+/[^/]+", var.image)
 }
 
 resource "google_service_account" "daemon" {
@@ -79,6 +82,8 @@ resource "google_project_iam_custom_role" "daemon" {
   title       = "${var.name} daemon"
   description = "Starts, lists and deletes nodes"
   permissions = local.daemon_permissions
+
+  depends_on = [google_project_service.needed]
 }
 
 resource "google_project_iam_custom_role" "store" {
@@ -87,6 +92,8 @@ resource "google_project_iam_custom_role" "store" {
   title       = "${var.name} store"
   description = "Reads and writes the store; granted on its bucket alone"
   permissions = local.store_permissions
+
+  depends_on = [google_project_service.needed]
 }
 
 resource "google_project_iam_custom_role" "find" {
@@ -95,6 +102,8 @@ resource "google_project_iam_custom_role" "find" {
   title       = "${var.name} finds its store"
   description = "Granted on the store's bucket alone"
   permissions = local.find_permissions
+
+  depends_on = [google_project_service.needed]
 }
 
 resource "google_project_iam_custom_role" "act_as" {
@@ -103,6 +112,8 @@ resource "google_project_iam_custom_role" "act_as" {
   title       = "${var.name} gives nodes their account"
   description = "Granted on the nodes' service account alone"
   permissions = local.act_as_permissions
+
+  depends_on = [google_project_service.needed]
 }
 
 resource "google_project_iam_member" "daemon" {
@@ -144,4 +155,15 @@ resource "google_storage_bucket_iam_member" "node" {
     title      = "store-prefix"
     expression = "resource.type != 'storage.googleapis.com/Object' || resource.name.startsWith('projects/_/buckets/${google_storage_bucket.store.name}/objects/${var.store_prefix}/')"
   }
+}
+
+# A machine fetches the daemon's image as the daemon; Cloud Run has an agent of its own for that.
+resource "google_artifact_registry_repository_iam_member" "daemon" {
+  for_each = toset(local.vm ? local.image_repositories : [])
+
+  project    = split("/", each.value)[1]
+  location   = trimsuffix(split("/", each.value)[0], "-docker.pkg.dev")
+  repository = split("/", each.value)[2]
+  role       = "roles/artifactregistry.reader"
+  member     = google_service_account.daemon.member
 }
