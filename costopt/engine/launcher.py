@@ -15,6 +15,7 @@ from datetime import datetime
 
 from costopt.domain.errors import ProviderError, ProviderUnavailableError
 from costopt.domain.events import LaunchFailed, LaunchIntended
+from costopt.domain.events.node import NOT_SENT
 from costopt.domain.fleet import Launch, LaunchRequest, Node, NodeState
 from costopt.domain.market import Pool
 from costopt.domain.policy import Limits
@@ -80,6 +81,7 @@ class Launcher:
         self._gate = gate
         self._releases = releases
         self._began: tuple[datetime, float] | None = None
+        self._unsent: set[str] = set()
 
     def launch(
         self,
@@ -109,15 +111,17 @@ class Launcher:
         """Repeat the launches that were never answered and are still wanted, under their own keys.
 
         A launch that did happen gives the same nodes; one that did not, happens now. While launches
-        are halted none is repeated.
+        are halted none is repeated. One that was never sent, and is wanted no more, is over.
         """
         done = Launched()
-        intents = [
-            intent
-            for decision in desired.decisions
-            for intent in self._journal.records[decision.job].intents.values()
-            if intent.pool in {str(target.pool) for target in decision.targets}
-        ]
+        intents: list[LaunchIntended] = []
+        for decision in desired.decisions:
+            pools = {str(target.pool) for target in decision.targets}
+            for intent in tuple(self._journal.records[decision.job].intents.values()):
+                if intent.pool in pools:
+                    intents.append(intent)
+                else:
+                    self._take_back(intent, "it was wanted no more before it was sent", now)
         for first in range(0, len(intents), TOGETHER):
             asked = intents[first : first + TOGETHER]
             answers = self._ask(asked, bounds, now, fresh=False)
@@ -200,6 +204,7 @@ class Launcher:
             planned_micros_per_hour=round(usd * MICROS),
         )
         self._journal.write(intent)
+        self._unsent.add(intent.key)
         expected.add(launch.job, Held(launched=launch.nodes))
         self._guards.quotas.take(expected, _planned(intent))
         return intent
@@ -238,11 +243,14 @@ class Launcher:
         refusals: dict[str, ProviderError] = {}
         with self._journal.together():
             for intent in intents:
-                if self.is_late(now) or self._gate.halt() is not None:
+                if self.is_late(now):
                     break
+                if (halt := self._gate.halt()) is not None:
+                    self._take_back(intent, f"{halt.message}, before it was sent", now)
+                    continue
                 if fresh and (refusal := refusals.get(intent.pool)) is not None:
                     message = f"not asked for, as its pool has just refused: {refusal.message}"
-                    self._record_failure(intent, refusal, message, now)
+                    self._record_failure(intent, _name(refusal), message, now)
                     answers[intent.key] = None
                 else:
                     answers[intent.key] = self._call(intent, refusals, now)
@@ -257,6 +265,7 @@ class Launcher:
     ) -> Answer:
         if self._began is None or self._began[0] != now:
             self._began = now, time.monotonic()
+        self._unsent.discard(intent.key)
         pool = Pool.parse(intent.pool)
         request = LaunchRequest(self._settings.owner, intent.job, pool, intent.nodes, intent.key)
         try:
@@ -265,23 +274,29 @@ class Launcher:
             return ()
         except ProviderError as error:
             refusals[intent.pool] = error
-            self._record_failure(intent, error, error.message, now)
+            self._record_failure(intent, _name(error), error.message, now)
             return None
         known = self._journal.records[intent.job].known
         fresh = tuple(node for node in started if node.node_id not in known)
         self._journal.write(*(launched(self._world, node, now) for node in fresh))
         return fresh
 
+    def _take_back(self, intent: LaunchIntended, why: str, now: datetime) -> None:
+        """What is known never to have been sent is not waited for, and no pool is to blame."""
+        if intent.key in self._unsent:
+            self._record_failure(intent, NOT_SENT, why, now)
+
     def _record_failure(
-        self, intent: LaunchIntended, error: ProviderError, message: str, now: datetime
+        self, intent: LaunchIntended, error: str, message: str, now: datetime
     ) -> None:
+        self._unsent.discard(intent.key)
         self._journal.write(
             LaunchFailed(
                 at=now,
                 job=intent.job,
                 key=intent.key,
                 pool=intent.pool,
-                error=type(error).__name__.removesuffix("Error"),
+                error=error,
                 message=message,
             )
         )
@@ -303,6 +318,10 @@ class Launcher:
         reasons = {node.node_id: "dearer than planned" for node in started}
         self._releases.release(intent.job, reasons, now)
         return None
+
+
+def _name(error: ProviderError) -> str:
+    return type(error).__name__.removesuffix("Error")
 
 
 def _planned(intent: LaunchIntended) -> Iterator[Node]:

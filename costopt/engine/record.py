@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from costopt.domain import events as ev
+from costopt.domain.events.node import NOT_SENT
 from costopt.domain.fleet import EndCause
 from costopt.domain.market import Pool
 
@@ -112,6 +113,8 @@ def _launched(record: JobRecord, event: ev.NodeLaunched) -> None:
 def _launch_failed(record: JobRecord, event: ev.LaunchFailed) -> None:
     record.intents.pop(event.key, None)
     record.launches.pop(event.key, None)
+    if event.error == NOT_SENT:
+        return
     pool = Pool.parse(event.pool)
     record.cooldown_from[pool] = event.at
     if event.error == NO_CAPACITY:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from costopt.domain.events import LaunchFailed, LaunchIntended, NodeLaunched
+from costopt.domain.events.node import NOT_SENT
 
 
 class LaunchAccount:
@@ -36,5 +37,5 @@ class LaunchAccount:
 
     def fail(self, event: LaunchFailed) -> None:
         """The launch came to nothing."""
-        self.failed += 1
+        self.failed += event.error != NOT_SENT
         self.open.pop(event.key, None)

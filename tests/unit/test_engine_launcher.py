@@ -21,6 +21,7 @@ from costopt.domain.view import Target
 from costopt.engine import launcher
 from costopt.engine.bounds import Bounds
 from costopt.engine.guards import Guards
+from costopt.engine.launcher import Launcher
 from costopt.engine.refusal import Refusal
 from costopt.engine.tally import Tally
 from costopt.engine.tick import Engine
@@ -173,11 +174,47 @@ def test_a_halt_stops_launches_that_were_announced() -> None:
     scene.engine = Engine(scene.jobs, scene.policy, strategy, world, scene.settings, gate)
     scene.tick()
     assert [r.job for r in scene.cloud.requests] == ["one"]
+    for name in ("two", "three"):
+        (unsent,) = scene.events(LaunchFailed, name)
+        assert (unsent.key, unsent.error) == (f"{name}-0001", "NotSent")
+        assert unsent.message == "enough, before it was sent"
+        assert not scene.engine.journal.records[name].intents
+        assert scene.engine.journal.accounts[name].launches.failed == 0
+    scene.go(600)
     assert len(scene.events(LaunchIntended, "three")) == 1
     gate.most = None
     scene.tick()
-    assert [r.key for r in scene.cloud.requests] == ["one-0001", "two-0001", "three-0001"]
-    assert all(len(scene.living(name)) == 1 for name in NAMES)
+    assert [r.key for r in scene.cloud.requests] == ["one-0001", "two-0002", "three-0002"]
+    assert all(len(scene.living(name)) == 1 for name in NAMES), "no pool was to blame"
+
+
+def test_a_halt_leaves_what_was_sent_in_doubt() -> None:
+    scene = _scene()
+    gate = HaltedAfter(scene, most=None)
+    world, strategy = scene.engine.world, scene.strategy
+    assert strategy is not None
+    scene.engine = Engine(scene.jobs, scene.policy, strategy, world, scene.settings, gate)
+    scene.cloud.silent = {"launch"}
+    scene.tick()
+    gate.most = 0
+    scene.tick()
+    assert scene.events(LaunchFailed, "one") == []
+    scene.go(600)
+    assert [e.error for e in scene.events(LaunchFailed, "one")] == ["lost"]
+
+
+def test_what_was_not_sent_in_time_and_is_wanted_no_more_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = _scene()
+    monkeypatch.setattr(Launcher, "is_late", lambda self, _: bool(self._unsent))
+    scene.tick()
+    assert scene.cloud.requests == []
+    scene.engine.stop("not any more", "one")
+    monkeypatch.undo()
+    scene.tick()
+    assert [e.error for e in scene.events(LaunchFailed, "one")] == ["NotSent"]
+    assert [r.key for r in scene.cloud.requests] == ["two-0001", "three-0001"]
 
 
 @pytest.mark.parametrize(

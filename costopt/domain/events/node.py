@@ -8,6 +8,9 @@ from datetime import datetime
 from costopt.domain.events.event import Event
 from costopt.domain.fleet import EndCause
 
+NOT_SENT = "NotSent"
+"""The error of a launch that was announced, and that the provider was never asked for."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchIntended(Event):
@@ -42,7 +45,10 @@ class NodeLaunched(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchFailed(Event):
-    """The launch of ``key`` came to nothing; no node of it exists."""
+    """The launch of ``key`` came to nothing; no node of it exists.
+
+    ``error`` names what the provider said, or is ``NOT_SENT`` or "lost".
+    """
 
     key: str
     pool: str
