@@ -16,8 +16,9 @@ from typing import Protocol
 from costopt.domain.errors import BadRequestError, NoCapacityError
 from costopt.domain.fleet import EndCause, LaunchRequest, Node, NodeState
 from costopt.domain.history import MarketHistory, MarketState
-from costopt.domain.market import Interruption, Pool
+from costopt.domain.market import CapacityType, Interruption, Pool
 from costopt_sim.cursor import NEVER, PoolCursor
+from costopt_sim.flex_start import FlexStart
 
 CUT_SHORT = "its launch was cut short"
 KEEP_ENDED = timedelta(hours=2)
@@ -68,10 +69,14 @@ class SimFleet:
         self._listed: dict[str, tuple[int, datetime, tuple[Node, ...]]] = {}
         self._scan_from: dict[Pool, datetime] = {}
         self._next_scan = self._next_strike = NEVER
+        self._flex = FlexStart(market, self.running)
 
     def advance(self, now: datetime) -> None:
-        """Play the record up to ``now``: announce what is due, strike what is due."""
+        """Play the record up to ``now``: announce, strike, start and end what is due."""
         with self._lock:
+            for node_id, ends_at in self._flex.over(now):
+                self._end(node_id, ends_at, EndCause.RELEASED, "its longest run is over")
+            self._serve(now)
             horizon = now + self._notice
             if horizon >= self._next_scan:
                 self._announce(horizon)
@@ -86,8 +91,20 @@ class SimFleet:
                 if len(known) >= request.nodes:
                     return tuple(self._nodes[node_id] for node_id in known)
                 self._undo(known, now)
-            price_usd_per_hour = self._admit(request, now)
-            nodes = self._create(request, price_usd_per_hour, now)
+            nodes = self._planned(request, self._price(request, now), now)
+            if request.nodes <= self._free(request.pool, now):
+                self._start(nodes)
+            elif request.pool.capacity_type is CapacityType.FLEX_START:
+                nodes = tuple(replace(node, state=NodeState.WAITING) for node in nodes)
+                self._flex.wait(tuple(node.node_id for node in nodes), request.pool, now)
+            else:
+                raise NoCapacityError(
+                    f"{request.pool}: {request.nodes} nodes wanted, "
+                    f"{self._free(request.pool, now)} free at {now:%Y-%m-%d %H:%M:%S} UTC"
+                )
+            self._nodes |= {node.node_id: node for node in nodes}
+            self._by_key[request.key] = tuple(node.node_id for node in nodes)
+            self.version += 1
             self._scan_again(request.pool, now)
             return nodes
 
@@ -150,8 +167,12 @@ class SimFleet:
         """How many nodes live in ``pool``."""
         return len(self._alive.get(pool, ()))
 
-    def _admit(self, request: LaunchRequest, now: datetime) -> float:
-        """The price at which the pool takes the launch; raises where it does not."""
+    def living(self, pool: Pool) -> list[Node]:
+        """The nodes that run in ``pool``."""
+        return [self._nodes[node_id] for node_id in self._alive.get(pool, ())]
+
+    def _price(self, request: LaunchRequest, now: datetime) -> float:
+        """Of one node now; raises where nothing can be launched at all."""
         pool = request.pool
         if pool not in self.cursors:
             raise BadRequestError(
@@ -167,19 +188,20 @@ class SimFleet:
                 f"{now:%Y-%m-%d %H:%M:%S} UTC",
                 hint="a gap in the record is not guessed over; try another pool or later",
             )
-        free = state.nodes_available - self.running(pool)
-        if request.nodes > free:
-            raise NoCapacityError(
-                f"{pool}: {request.nodes} nodes wanted, {max(free, 0)} free at "
-                f"{now:%Y-%m-%d %H:%M:%S} UTC"
-            )
         return state.price_usd_per_hour
 
-    def _create(
+    def _free(self, pool: Pool, now: datetime) -> int:
+        """How many more nodes the pool carries, where the record tells."""
+        state = self.cursors[pool].at(now)
+        available = 0 if state is None else state.nodes_available or 0
+        return max(available - self.running(pool), 0)
+
+    def _planned(
         self, request: LaunchRequest, price_usd_per_hour: float, now: datetime
     ) -> tuple[Node, ...]:
+        """The nodes as they are if they start at once."""
         first = len(self._nodes) + 1
-        nodes = tuple(
+        return tuple(
             Node(
                 node_id=f"sim-{number:04d}",
                 owner=request.owner,
@@ -192,12 +214,36 @@ class SimFleet:
             )
             for number in range(first, first + request.nodes)
         )
+
+    def _serve(self, now: datetime) -> None:
+        """Start the nodes that have waited for room, at the price of then; let the others go."""
+        for served in self._flex.served(now):
+            if not served.starts:
+                for node_id in served.node_ids:
+                    self._end(node_id, served.at, EndCause.NO_CAPACITY, "no room came in time")
+                continue
+            waited = [self._nodes[node_id] for node_id in served.node_ids]
+            state = self.cursors[waited[0].pool].at(served.at)
+            usd = None if state is None else state.price_usd_per_hour
+            nodes = tuple(
+                replace(
+                    node,
+                    state=NodeState.RUNNING,
+                    launched_at=served.at,
+                    usd_per_hour=node.usd_per_hour if usd is None else usd,
+                )
+                for node in waited
+            )
+            self._start(nodes)
+            self._nodes |= {node.node_id: node for node in nodes}
+            self.version += 1
+
+    def _start(self, nodes: tuple[Node, ...]) -> None:
         self._start_bodies(nodes)
-        self._nodes |= {node.node_id: node for node in nodes}
-        self._by_key[request.key] = tuple(node.node_id for node in nodes)
-        self._alive.setdefault(request.pool, []).extend(node.node_id for node in nodes)
-        self.version += 1
-        return nodes
+        pool, node_ids = nodes[0].pool, tuple(node.node_id for node in nodes)
+        self._alive.setdefault(pool, []).extend(node_ids)
+        if pool.capacity_type is CapacityType.FLEX_START:
+            self._flex.start(node_ids, nodes[0].launched_at)
 
     def _start_bodies(self, nodes: tuple[Node, ...]) -> None:
         if self._host is None:
@@ -286,13 +332,16 @@ class SimFleet:
             end_cause=cause,
             message=message,
         )
+        waited = self._nodes[node_id].state is NodeState.WAITING
         self._nodes[node_id] = node
-        self._alive[node.pool].remove(node_id)
+        self._flex.forget(node_id)
+        if not waited:
+            self._alive[node.pool].remove(node_id)
         doom = self._doomed.pop(node_id, None)
         struck = doom if cause is EndCause.INTERRUPTED else None
         self._endings[node_id] = Ending(at, _notice_of(struck) if struck else None)
         self.version += 1
-        if self._host is not None:
+        if self._host is not None and not waited:
             self._host.stop(node)
 
     def _list(self, owner: str, now: datetime) -> tuple[Node, ...]:

@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.fleet import LaunchRequest, Node
-from costopt.domain.market import Interruption, Offer, Pool
+from costopt.domain.flex_start import LONGEST_WAIT, usable_until
+from costopt.domain.market import CapacityType, Interruption, Offer, Pool
 from costopt.domain.ports import Clock
 from costopt.domain.runtime import Runtime
 from costopt_sim.cursor import PoolCursor
@@ -20,7 +21,7 @@ class SimProvider:
 
     A node runs, and is billed, from the instant of its launch at the recorded price. Where the
     record has a gap, capacity or price are None and nothing can be launched, but what runs there
-    keeps running.
+    keeps running. A launch on flex-start waits until the record has room for it.
     """
 
     def __init__(self, clock: Clock, fleet: SimFleet, runtime: Runtime) -> None:
@@ -87,5 +88,9 @@ class SimProvider:
         estimate = None
         if price is not None:
             estimate = Estimate.exact(price, Basis.MEASURED, self.fleet.market.name, now)
+        if pool.capacity_type is CapacityType.FLEX_START:
+            until_at = usable_until(self.fleet.living(pool), now)
+            wait_s = LONGEST_WAIT.total_seconds()
+            return Offer(pool, estimate, hazard, None, until_at=until_at, wait_s=wait_s)
         free = None if capacity is None else max(capacity - self.fleet.running(pool), 0)
         return Offer(pool, estimate, hazard, free)

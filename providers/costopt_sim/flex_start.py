@@ -1,0 +1,80 @@
+"""Flex-start: launches that wait for room in their pool, and nodes that run for days at most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from costopt.domain.flex_start import LONGEST_RUN, LONGEST_WAIT
+from costopt.domain.history import MarketHistory
+from costopt.domain.market import Pool
+
+
+@dataclass(slots=True)
+class _Waiting:
+    node_ids: list[str]
+    pool: Pool
+    expires_at: datetime
+    seen_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What came of a launch: its nodes start at this instant, or have waited in vain until then."""
+
+    node_ids: tuple[str, ...]
+    at: datetime
+    starts: bool
+
+
+class FlexStart:
+    """First come, first served. ``running`` tells how many nodes live in a pool."""
+
+    def __init__(self, market: MarketHistory, running: Callable[[Pool], int]) -> None:
+        self._market = market
+        self._running = running
+        self._waiting: list[_Waiting] = []
+        self._ends_at: dict[str, datetime] = {}
+
+    def wait(self, node_ids: tuple[str, ...], pool: Pool, now: datetime) -> None:
+        """A launch begins to wait."""
+        self._waiting.append(_Waiting(list(node_ids), pool, now + LONGEST_WAIT, now))
+
+    def start(self, node_ids: tuple[str, ...], at: datetime) -> None:
+        """Nodes begin to run."""
+        self._ends_at |= dict.fromkeys(node_ids, at + LONGEST_RUN)
+
+    def forget(self, node_id: str) -> None:
+        """A node has ended, or is no longer waited for."""
+        self._ends_at.pop(node_id, None)
+        for launch in self._waiting:
+            if node_id in launch.node_ids:
+                launch.node_ids.remove(node_id)
+        self._waiting = [launch for launch in self._waiting if launch.node_ids]
+
+    def over(self, now: datetime) -> list[tuple[str, datetime]]:
+        """The nodes whose longest run is over by ``now``, and since when."""
+        return [(node_id, at) for node_id, at in self._ends_at.items() if at <= now]
+
+    def served(self, now: datetime) -> Iterator[Served]:
+        """Whose waiting is over by ``now``. Each is to be acted on before the next is asked for."""
+        for launch in tuple(self._waiting):
+            starts_at = self._room_at(launch, min(now, launch.expires_at))
+            launch.seen_at = now
+            if starts_at is not None or now >= launch.expires_at:
+                self._waiting.remove(launch)
+                at = launch.expires_at if starts_at is None else starts_at
+                yield Served(tuple(launch.node_ids), at, starts_at is not None)
+
+    def _room_at(self, launch: _Waiting, until: datetime) -> datetime | None:
+        """The first instant since it was last looked at at which the pool has room for it."""
+        history = self._market.pools[launch.pool]
+        present = history.at(launch.seen_at)
+        states = [] if present is None else [(launch.seen_at, present.nodes_available)]
+        states += [(s.starts_at, s.nodes_available) for s in history.between(launch.seen_at, until)]
+        taken = self._running(launch.pool)
+        for at, available in states:
+            if available is not None and available - taken >= len(launch.node_ids):
+                return at
+        return None
