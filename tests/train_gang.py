@@ -33,7 +33,7 @@ def train(options: dict[str, Any]) -> None:
 
     import costopt.train
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(options.get("threads", 1))
     torch.manual_seed(os.getpid())
     model = nn.Sequential(
         nn.Linear(12, 24),

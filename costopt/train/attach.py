@@ -16,7 +16,7 @@ from costopt.domain.errors import CostoptError
 from costopt.train.cadence import Cadence
 from costopt.train.checkpointer import Checkpointer
 from costopt.train.close_reduction import CloseReduction
-from costopt.train.conditions import Guarantee, conditions, unordered_kernels
+from costopt.train.conditions import Guarantee, conditions, told, unordered_kernels
 from costopt.train.elastic_group import ElasticGroup
 from costopt.train.group import Group
 from costopt.train.layout import Layout
@@ -87,9 +87,9 @@ def attach(
     )
     env = TrainerEnv.read()
     found = conditions()
-    group = _group(env, virtual_shards, found)
     found |= {"mode": mode, "seed": str(seed), "global batch": str(global_batch)}
     found["virtual shards"] = str(virtual_shards)
+    group = _group(env, virtual_shards, found)
     state = RunState(
         Parts(model, optimizer, scheduler),
         group=group,
@@ -138,7 +138,6 @@ def _group(env: TrainerEnv, shards: int, found: dict[str, str]) -> Group:
     membership = env.membership
     if membership is None:
         return Group()
-    texts = tuple(f"{name}={value}" for name, value in found.items())
     expected = os.environ.get("WORLD_SIZE")
 
     def join(store_at: Callable[[str], str]) -> Member:
@@ -147,7 +146,7 @@ def _group(env: TrainerEnv, shards: int, found: dict[str, str]) -> Group:
             store_at=store_at,
             most=shards,
             expected=None if expected is None else int(expected),
-            conditions=texts,
+            conditions=told(found),
         )
 
     return ElasticGroup(join)

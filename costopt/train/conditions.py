@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 
@@ -18,6 +20,7 @@ def conditions() -> dict[str, str]:
         found["CUDA"] = str(torch.version.cuda)
         found["cuDNN"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
         found["TF32"] = str(torch.backends.cuda.matmul.allow_tf32)
+        found["ordered kernels"] = str(torch.are_deterministic_algorithms_enabled())
     return found
 
 
@@ -36,6 +39,21 @@ def changes(before: dict[str, str], now: dict[str, str]) -> list[str]:
         for name in names
         if before.get(name) != now.get(name)
     ]
+
+
+def told(conditions: dict[str, str]) -> tuple[str, ...]:
+    """As ranks tell them to each other."""
+    return tuple(f"{name}={value}" for name, value in conditions.items())
+
+
+def differences(members: Sequence[tuple[str, ...]]) -> list[str]:
+    """Where ranks that train together, of whom each has told its own, do not compute the same
+    bits."""
+    if len(set(members)) <= 1:
+        return []
+    common = set(members[0]).intersection(*members)
+    other = sorted({condition for each in members for condition in each} - common)
+    return [f"members differ: {', '.join(other)}"]
 
 
 class Guarantee:

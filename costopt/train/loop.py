@@ -90,6 +90,7 @@ class TrainingLoop:
         if isinstance(group, ElasticGroup):
             self._form(group, None, failed=False)
         else:
+            self._state.compare_ranks()
             self._restore()
 
     @property
@@ -267,7 +268,7 @@ class TrainingLoop:
             try:
                 formed = group.form(failed=failed)
                 self._on_formed(formed.generation)
-                self._state.guarantee.void(*_differences(formed.conditions))
+                self._state.compare(formed.conditions)
                 if formed.source is None:
                     self._restore()
                 elif not formed.aligned:
@@ -308,12 +309,3 @@ class TrainingLoop:
         self._group.stand(self.step)
         self._reporter.went_back(self.step)
         self._saving.complain(f"step {bad}: {wrong}: back to step {self.step}, other data")
-
-
-def _differences(conditions: tuple[tuple[str, ...], ...]) -> list[str]:
-    """Where members of one gang do not compute the same bits."""
-    if len(set(conditions)) <= 1:
-        return []
-    common = set(conditions[0]).intersection(*conditions)
-    other = sorted({c for each in conditions for c in each} - common)
-    return [f"members differ: {', '.join(other)}"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from costopt.train.conditions import Guarantee, changes
+from costopt.train.conditions import Guarantee, changes, differences, told
 from costopt.train.group import Group
 from costopt.train.state import Parts
 from costopt.train.transfer import transfer
@@ -51,6 +51,15 @@ class RunState:
         state = transfer(self._group, own, source)
         if self._group.rank != source:
             self._take_shared(state, "a peer")
+
+    def compare(self, members: Sequence[tuple[str, ...]]) -> None:
+        """Void what ranks whose conditions differ cannot hold."""
+        self.guarantee.void(*differences(members))
+
+    def compare_ranks(self) -> None:
+        """As ``compare``, with what each rank of a fixed group is asked for. Collective."""
+        own = told(self._conditions)
+        self.compare([self._group.broadcast(own, rank) for rank in range(self._group.size)])
 
     def _shared(self) -> dict[str, Any]:
         return {

@@ -190,21 +190,33 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None
         Run(**options)
 
 
-@pytest.mark.xdist_group("processes")
-def test_a_fixed_group_stops_at_the_same_step_and_goes_on_at_another_size(tmp_path: Path) -> None:
+def fixed_group() -> list[dict[str, str]]:
+    """The variables that torchrun would set for each of two processes."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     fixed = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    return [fixed | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
+
+
+@pytest.mark.xdist_group("processes")
+def test_ranks_of_a_fixed_group_that_differ_are_not_exact(tmp_path: Path) -> None:
+    with Nursery() as nursery:
+        pids = [
+            nursery.start(env, output=tmp_path / f"{rank}", initial=True, threads=rank + 1)
+            for rank, env in enumerate(fixed_group())
+        ]
+        assert [nursery.wait(pid) for pid in pids] == [0, 0]
+    guarantees = [result(tmp_path / f"{rank}")["guarantee"] for rank in range(2)]
+    assert guarantees == ["close: members differ: threads=1, threads=2"] * 2
+
+
+@pytest.mark.xdist_group("processes")
+def test_a_fixed_group_stops_at_the_same_step_and_goes_on_at_another_size(tmp_path: Path) -> None:
     options = {"initial": True, "checkpoint": str(tmp_path / "checkpoints")}
     with Nursery() as nursery:
         pids = [
-            nursery.start(
-                fixed | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-                output=tmp_path / f"first-{rank}",
-                pace_s=0.1,
-                **options,
-            )
-            for rank in range(2)
+            nursery.start(env, output=tmp_path / f"first-{rank}", pace_s=0.1, **options)
+            for rank, env in enumerate(fixed_group())
         ]
         while not (tmp_path / "first-1.step").exists():
             assert nursery.status(pids[1]) is None, (tmp_path / "first-1.log").read_text()
