@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from costopt.domain.events import (
-    Event,
     InterruptionNoticed,
     LaunchFailed,
     NodeEnded,
@@ -15,13 +12,12 @@ from costopt.domain.events import (
     SignalStale,
 )
 from costopt.domain.fleet import EndCause
-from costopt.domain.ports import RecordedEvent
 from costopt.domain.view import Target
-from costopt.ledger.memory import MemoryLedger
 from costopt.session.orphans import find_orphans
 from tests.aws.account import ELSEWHERE, SPOT, NewAccount
 from tests.aws.overlay.faults import Fault, drop, drop_after, fail, refuse, throttle, unauthorized
-from tests.aws.scene import AwsScene
+from tests.cloud_scene import CloudScene
+from tests.crashing_ledger import Crash, CrashingLedger
 
 FAULTS: dict[str, Fault] = {
     "throttled": throttle,
@@ -33,7 +29,7 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-def _check(scene: AwsScene, nodes: int) -> None:
+def _check(scene: CloudScene[NewAccount], nodes: int) -> None:
     """The ledger says what runs, and what runs is what is wanted; then all is given back."""
     account = scene.account
     running = {*account.cloud.alive("us-east-1"), *account.cloud.alive("us-west-2")}
@@ -57,14 +53,14 @@ def test_a_call_that_fails_twice_costs_nothing_but_time(
     account: NewAccount, call: str, fault: str
 ) -> None:
     account.cloud.faults.on("ec2", call, FAULTS[fault], times=2)
-    scene = AwsScene(account, Target(SPOT, 2))
+    scene = CloudScene(account, Target(SPOT, 2))
     scene.go(6)
     _check(scene, 2)
 
 
 @pytest.mark.parametrize("fault", ["dropped", "lost", "throttled"])
 def test_the_queue_may_fail_too(account: NewAccount, fault: str) -> None:
-    scene = AwsScene(account, Target(SPOT, 1))
+    scene = CloudScene(account, Target(SPOT, 1))
     scene.go(2)
     for action in ("ReceiveMessage", "DeleteMessageBatch"):
         account.cloud.faults.on("sqs", action, FAULTS[fault], times=2)
@@ -77,34 +73,12 @@ def test_the_queue_may_fail_too(account: NewAccount, fault: str) -> None:
     _check(scene, 1)
 
 
-class Crash(BaseException):
-    """The controller is gone."""
-
-
-class CrashingLedger:
-    """Dies at its n-th append, before or after the events are durable."""
-
-    def __init__(self, nth: int, durable: bool) -> None:
-        self.inner = MemoryLedger()
-        self._left, self._durable = nth, durable
-
-    def append(self, *events: Event) -> None:
-        self._left -= 1
-        if self._left or self._durable:
-            self.inner.append(*events)
-        if not self._left:
-            raise Crash
-
-    def events(self, job: str | None = None, after: int = 0) -> Iterator[RecordedEvent]:
-        return self.inner.events(job, after)
-
-
 @pytest.mark.parametrize("durable", [False, True])
 @pytest.mark.parametrize("nth", range(1, 10))
 def test_a_controller_that_dies_at_any_write_adopts_its_nodes(
     account: NewAccount, nth: int, durable: bool
 ) -> None:
-    scene = AwsScene(account, Target(SPOT, 2), ledger=CrashingLedger(nth, durable))
+    scene = CloudScene(account, Target(SPOT, 2), ledger=CrashingLedger(nth, durable))
     crashed = False
     for step in range(8):
         if step == 4:
@@ -123,7 +97,7 @@ def test_a_controller_that_dies_at_any_write_adopts_its_nodes(
 
 
 def test_one_region_down_and_the_other_goes_on(account: NewAccount) -> None:
-    scene = AwsScene(account, Target(SPOT, 2), Target(ELSEWHERE, 1))
+    scene = CloudScene(account, Target(SPOT, 2), Target(ELSEWHERE, 1))
     scene.go(2)
     there = set(account.cloud.alive("us-west-2"))
     account.cloud.faults.on("ec2", "*", drop, region="us-west-2")
@@ -145,7 +119,7 @@ def test_one_region_down_and_the_other_goes_on(account: NewAccount) -> None:
 def test_a_controller_that_starts_while_a_region_is_down_keeps_its_nodes(
     account: NewAccount,
 ) -> None:
-    scene = AwsScene(account, Target(SPOT, 1), Target(ELSEWHERE, 1))
+    scene = CloudScene(account, Target(SPOT, 1), Target(ELSEWHERE, 1))
     scene.go(2)
     account.cloud.faults.on("ec2", "*", drop, region="us-west-2")
     scene.restart()
@@ -157,7 +131,7 @@ def test_a_controller_that_starts_while_a_region_is_down_keeps_its_nodes(
 
 
 def test_expired_credentials_end_nothing_and_are_told_once(account: NewAccount) -> None:
-    scene = AwsScene(account, Target(SPOT, 2))
+    scene = CloudScene(account, Target(SPOT, 2))
     scene.go(2)
     expired = refuse("ExpiredToken", "The security token included in the request is expired")
     for service in ("ec2", "sqs", "pricing"):
@@ -173,7 +147,7 @@ def test_expired_credentials_end_nothing_and_are_told_once(account: NewAccount) 
 
 def test_a_missing_permission_is_on_the_ledger_by_name(account: NewAccount) -> None:
     account.cloud.faults.on("ec2", "RunInstances", unauthorized)
-    scene = AwsScene(account, Target(SPOT, 2))
+    scene = CloudScene(account, Target(SPOT, 2))
     scene.go(2)
     (failed, *_) = scene.events(LaunchFailed)
     assert failed.error == "Forbidden"

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from costopt.domain.events import Event, InterruptionNoticed, NodeEnded, NodeLaunched
+from costopt.domain.events import InterruptionNoticed, NodeEnded, NodeLaunched
 from costopt.domain.fleet import EndCause
-from costopt.domain.ports import RecordedEvent
 from costopt.domain.view import Target
-from costopt.ledger.memory import MemoryLedger
 from costopt.session.orphans import find_orphans
+from tests.cloud_scene import CloudScene
+from tests.crashing_ledger import Crash, CrashingLedger
 from tests.gcp.account import ELSEWHERE, REGION, SPOT, TYPE, NewAccount
 from tests.gcp.faults import Fault, drop, drop_after, fail, throttle, unauthorized
-from tests.gcp.scene import GcpScene
 
 FAULTS: dict[str, Fault] = {
     "throttled": throttle,
@@ -25,9 +22,9 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-def _check(scene: GcpScene, nodes: int) -> None:
+def _check(scene: CloudScene[NewAccount], nodes: int) -> None:
     """The ledger says what runs, and what runs is what is wanted; then all is given back."""
-    project = scene.project
+    project = scene.account
     running = set(project.cloud.instances.alive())
     assert scene.live() == running
     assert len(running) == nodes
@@ -57,7 +54,7 @@ def test_a_call_that_fails_twice_costs_nothing_but_time(
     project: NewAccount, call: str, fault: str
 ) -> None:
     project.cloud.faults.on(call, FAULTS[fault], times=2)
-    scene = GcpScene(project, Target(SPOT, 2))
+    scene = CloudScene(project, Target(SPOT, 2))
     scene.go(6)
     _check(scene, 2)
 
@@ -65,7 +62,7 @@ def test_a_call_that_fails_twice_costs_nothing_but_time(
 def test_a_preempted_node_is_noticed_replaced_and_billed_to_its_strike(
     project: NewAccount,
 ) -> None:
-    scene = GcpScene(project, Target(SPOT, 1), Target(ELSEWHERE, 1))
+    scene = CloudScene(project, Target(SPOT, 1), Target(ELSEWHERE, 1))
     scene.go(2)
     first = min(scene.live())
     strikes_at = project.cloud.interrupt(first)
@@ -82,9 +79,9 @@ def test_a_preempted_node_is_noticed_replaced_and_billed_to_its_strike(
     _check(scene, 2)
 
 
-def _spent_micros(scene: GcpScene) -> int:
+def _spent_micros(scene: CloudScene[NewAccount]) -> int:
     """What the ledger says that the job's nodes cost until now."""
-    rows = scene.engine.journal.accounts["job"].intervals(scene.project.clock.now())
+    rows = scene.engine.journal.accounts["job"].intervals(scene.account.clock.now())
     return sum(row.usd_micros for row in rows)
 
 
@@ -94,7 +91,7 @@ def test_what_ended_while_no_controller_ran_is_billed_to_its_true_end(
     project: NewAccount, how: str, hours: int
 ) -> None:
     """Google lists a deleted instance no more; its zone's operations still tell when it ended."""
-    scene = GcpScene(project, Target(SPOT, 1))
+    scene = CloudScene(project, Target(SPOT, 1))
     scene.go(10)
     (name,) = project.cloud.instances.alive()
     began_at = scene.engine.journal.records["job"].live[name].launched_at
@@ -120,7 +117,7 @@ def test_what_ended_while_no_controller_ran_is_billed_to_its_true_end(
 
 
 def test_a_zone_whose_operations_are_silent_ends_nothing(project: NewAccount) -> None:
-    scene = GcpScene(project, Target(SPOT, 1))
+    scene = CloudScene(project, Target(SPOT, 1))
     scene.go(10)
     strikes_at = project.cloud.interrupt(min(scene.live()))
     project.clock.sleep(3600)
@@ -134,34 +131,12 @@ def test_a_zone_whose_operations_are_silent_ends_nothing(project: NewAccount) ->
     assert ended.ended_at == strikes_at
 
 
-class Crash(BaseException):
-    """The controller is gone."""
-
-
-class CrashingLedger:
-    """Dies at its n-th append, before or after the events are durable."""
-
-    def __init__(self, nth: int, durable: bool) -> None:
-        self.inner = MemoryLedger()
-        self._left, self._durable = nth, durable
-
-    def append(self, *events: Event) -> None:
-        self._left -= 1
-        if self._left or self._durable:
-            self.inner.append(*events)
-        if not self._left:
-            raise Crash
-
-    def events(self, job: str | None = None, after: int = 0) -> Iterator[RecordedEvent]:
-        return self.inner.events(job, after)
-
-
 @pytest.mark.parametrize("durable", [False, True])
 @pytest.mark.parametrize("nth", range(1, 10))
 def test_a_controller_that_dies_at_any_write_adopts_its_nodes(
     project: NewAccount, nth: int, durable: bool
 ) -> None:
-    scene = GcpScene(project, Target(SPOT, 2), ledger=CrashingLedger(nth, durable))
+    scene = CloudScene(project, Target(SPOT, 2), ledger=CrashingLedger(nth, durable))
     crashed = False
     for step in range(8):
         if step == 4:

@@ -1,11 +1,11 @@
-"""The engine over EC2: whoever trains is not of interest, who runs is."""
+"""The engine over a test cloud: whoever trains is not of interest, who runs is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from costopt.domain.events import Event
 from costopt.domain.fleet import Node
@@ -19,13 +19,23 @@ from costopt.engine.settings import Settings, counted_key
 from costopt.engine.tick import Engine
 from costopt.engine.world import World
 from costopt.ledger.memory import MemoryLedger
-from costopt_aws.clients import Clients
-from tests.aws.account import NewAccount
 from tests.engine_fixtures import Follow, Powers, rules, task
 from tests.market_fixtures import P3
 from tests.replay.cant_be_late import NoHazard
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
+
+
+class CloudAccount(Protocol):
+    """An account on a test cloud; whoever connects anew remembers nothing."""
+
+    clock: Any
+    provider: Any
+
+    def connect(self) -> Any: ...
+
+
+AnyAccount = TypeVar("AnyAccount", bound=CloudAccount)
 
 
 class Machines:
@@ -77,10 +87,10 @@ class Endless:
         return frozenset(self._asked)
 
 
-class AwsScene:
+class CloudScene(Generic[AnyAccount]):
     """One job that wants ``targets``, a ledger and an account that outlive controllers."""
 
-    def __init__(self, account: NewAccount, *targets: Target, ledger: Ledger | None = None) -> None:
+    def __init__(self, account: AnyAccount, *targets: Target, ledger: Ledger | None = None) -> None:
         self.account = account
         self.ledger = ledger or MemoryLedger()
         self.runtime = Endless()
@@ -93,9 +103,9 @@ class AwsScene:
         )
         self.engine = self.restart()
 
-    def restart(self, clients: Clients | None = None) -> Engine:
+    def restart(self) -> Engine:
         """A new controller, which knows only what the ledger and the account hold."""
-        provider = self.account.provider = self.account.connect(clients)
+        provider = self.account.provider = self.account.connect()
         world = World(
             (provider,),
             self.runtime,
