@@ -12,6 +12,7 @@ from typing import Any
 from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -28,7 +29,8 @@ from costopt.daemon.operation import Call, Operation, Parameter, Place
 from costopt.daemon.reach import Reach
 from costopt.daemon.refusals import RefusedError, failed, refused, status_of
 from costopt.daemon.token_operations import token_operations
-from costopt.domain.errors import CostoptError, SpecError
+from costopt.daemon.unkept import Unkept
+from costopt.domain.errors import CostoptError, LedgerError, SpecError
 from costopt.domain.token import Scope
 from costopt.spec.problem import SpecFileError
 
@@ -48,6 +50,7 @@ def build_app(
     api = _Api(reach, hooks)
     app = Starlette(
         routes=[*api.routes(), *pages],
+        middleware=[Middleware(Unkept)],
         exception_handlers={
             HTTPException: _http_error,
             RefusedError: _refused,
@@ -66,11 +69,16 @@ def operations_of(reach: Reach) -> tuple[Operation, ...]:
 
 async def caller(request: Request, scope: Scope, *, by_tenants: bool = False) -> Caller:
     """Who asks, if allowed to. Raises RefusedError: 401 without a known token, 403 without the
-    scope, or bound to a tenant where what is asked is of all tenants."""
+    scope, or bound to a tenant where what is asked is of all tenants; 503 where the tokens cannot
+    be read, the particulars of which are nobody's who is not known."""
     tokens = request.app.state.reach.tokens
-    known = await to_thread.run_sync(
-        caller_of, request.scope, request.headers, request.cookies, tokens
-    )
+    try:
+        known = await to_thread.run_sync(
+            caller_of, request.scope, request.headers, request.cookies, tokens
+        )
+    except LedgerError as error:
+        log.error("%s", error.message, exc_info=error)
+        raise RefusedError(503, "the daemon's database cannot be read now") from error
     if known is None:
         raise RefusedError(
             401,

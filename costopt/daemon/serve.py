@@ -109,7 +109,7 @@ def job_store_url(settings: Settings) -> str:
 
 def _make(state_dir: Path) -> None:
     try:
-        state_dir.mkdir(parents=True, exist_ok=True)
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(
             f"cannot make {state_dir}: {error.strerror}",

@@ -454,6 +454,26 @@ def test_a_database_that_is_away_is_a_503_and_an_accident_a_500_without_particul
     assert "secret" not in json.dumps(answer)
 
 
+def test_who_is_not_known_hears_nothing_of_the_database(
+    daemon: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(plain: str) -> None:
+        raise LedgerError(f"postgresql://secret@host does not know {plain}")
+
+    monkeypatch.setattr(daemon.reach.tokens, "token_of", away)
+    status, answer, _ = request(daemon, "GET", "/v1/halt", token="costopt_0_0")
+    assert (status, answer["detail"]) == (503, "the daemon's database cannot be read now")
+    assert "secret" not in json.dumps(answer)
+
+
+def test_no_cache_keeps_an_answer_and_no_browser_guesses_what_it_is(daemon: Served) -> None:
+    token = daemon.token(Scope.ADMIN)
+    for target in ("/v1/jobs", "/v1/jobs/nope", "/nowhere", "/metrics", "/healthz"):
+        _, _, response = request(daemon, "GET", target, token=token)
+        assert response.headers["Cache-Control"] == "no-store"
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+
+
 def test_health_says_whether_the_loop_goes_on(tmp_path: Path) -> None:
     with served(tmp_path, fill=False) as daemon:
         assert request(daemon, "GET", "/healthz")[:2] == (503, {"alive": False})

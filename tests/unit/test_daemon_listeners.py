@@ -116,6 +116,21 @@ def test_a_client_that_never_finishes_a_head_is_let_go(
         assert received.startswith(b"HTTP/1.1 200" if sent.endswith(b"\r\n\r\n") else b"")
 
 
+def test_a_client_that_never_takes_its_answers_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(impatient, "READ_WITHIN_S", 0.2)
+    asks = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 500_000
+    with served(tmp_path) as daemon:
+        host, _, port = daemon.url.removeprefix("http://").partition(":")
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.settimeout(4)
+            client.connect((host, int(port)))
+            with pytest.raises(ConnectionError):
+                client.sendall(asks)
+
+
 def test_an_answer_that_takes_long_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

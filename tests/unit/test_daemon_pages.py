@@ -196,6 +196,16 @@ def test_a_wrong_token_is_refused(daemon: Shown, body: str, status: int) -> None
     assert enter(daemon, "token=x", Content_Type="text/plain").status == 400
 
 
+def test_another_sites_form_neither_brings_a_token_nor_forgets_one(daemon: Shown) -> None:
+    for site in ("cross-site", "same-site"):
+        got = enter(daemon, f"token={daemon.token()}", Sec_Fetch_Site=site)
+        assert (got.status, got.headers["Set-Cookie"]) == (400, None)
+        left = ask(daemon, "POST", "/logout", "", Sec_Fetch_Site=site)
+        assert left.headers["Set-Cookie"] is None
+    for site in ("same-origin", "none"):
+        assert enter(daemon, f"token={daemon.token()}", Sec_Fetch_Site=site).status == 303
+
+
 def test_a_token_is_never_repeated(daemon: Shown) -> None:
     plain = daemon.token()
     page = get(daemon, "/", f"costopt_token={plain}")

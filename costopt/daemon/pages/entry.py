@@ -34,7 +34,7 @@ async def show_entry(request: Request) -> Response:
 
 async def enter(request: Request) -> Response:
     """Take the token that the form brings; keep it in a cookie where it may look."""
-    form = await _form(request)
+    form = None if _from_elsewhere(request) else await _form(request)
     if form is None:
         return HTMLResponse(render_login("/", "This is not the form that was asked for."), 400)
     then = own_path(form.get("then", "/"))
@@ -48,9 +48,11 @@ async def enter(request: Request) -> Response:
     return answer
 
 
-async def leave(request: Request) -> Response:  # noqa: ARG001 - Starlette's signature
-    """Forget the token."""
+async def leave(request: Request) -> Response:
+    """Forget the token, unless another site says so."""
     answer = RedirectResponse(LOGIN, 303)
+    if _from_elsewhere(request):
+        return answer
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer
 
@@ -58,6 +60,11 @@ async def leave(request: Request) -> Response:  # noqa: ARG001 - Starlette's sig
 def own_path(path: str) -> str:
     """The path where it is one of ours, else that of the first page: nobody is sent elsewhere."""
     return path if OWN_PATH.fullmatch(path) else "/"
+
+
+def _from_elsewhere(request: Request) -> bool:
+    """Whether a page of another site sent the form, as browsers tell (W3C, Fetch Metadata)."""
+    return request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
 
 
 def _over_tls(request: Request) -> bool:

@@ -48,7 +48,6 @@ HEADERS = {
         "default-src 'none'; img-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
-    "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -163,11 +162,11 @@ def _notice(status: int, message: str, hint: str | None) -> Response:
 
 
 def _guarded(endpoint: Endpoint) -> Endpoint:
-    """The endpoint, whose answers no cache keeps and no other site frames."""
+    """The endpoint, whose answers no other site frames."""
 
     async def answer(request: Request) -> Response:
         response = await endpoint(request)
-        response.headers.update({**HEADERS, "Cache-Control": "no-store"})
+        response.headers.update(HEADERS)
         return response
 
     return answer
