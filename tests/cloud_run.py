@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -14,7 +13,8 @@ from typing import Any
 
 from costopt.ledger.sqlite import open_ledger
 from tests.aws import s3_trainer
-from tests.live_run import ROOT, wait_until
+from tests.live_run import wait_until
+from tests.node_folder import ROOT, variables
 
 PATIENCE_S = 120.0
 EXAMPLE = ROOT / "examples" / "finetune"
@@ -71,7 +71,7 @@ class CloudRun:
         process = subprocess.Popen(
             [*command, "--tick", "1", "--apply"],
             cwd=self.folder,
-            env=self._variables(),
+            env=variables(**self.environment),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -87,7 +87,7 @@ class CloudRun:
         done = subprocess.run(
             self.command("logs", job, "--node", node_id),
             cwd=self.folder,
-            env=self._variables(),
+            env=variables(**self.environment),
             capture_output=True,
             text=True,
             timeout=60,
@@ -120,7 +120,3 @@ class CloudRun:
         logs = sorted(self.folder.glob("disks/*/boot.log"))
         logs += sorted(self.folder.glob("disks/*/units/*.log"))
         return "\n".join(f"{path}:\n{path.read_text()}" for path in logs)
-
-    def _variables(self) -> dict[str, str]:
-        path = f"{ROOT}:{ROOT / 'providers'}"
-        return {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", **self.environment}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,17 +16,17 @@ from costopt.domain.submission import JobIntent
 from costopt.ledger.stored import open_stored_ledger
 from costopt.market.history_file import write_history
 from costopt.registry.registry import REGISTRY, open_registry
-from costopt_sim.process_group import FOLDER_VARIABLE
-from tests.live_run import CALM, FIRM, ROOT, SPEED, STEPPER, T0, States, history
+from tests.live_run import CALM, FIRM, SPEED, STEPPER, T0, States, history
+from tests.node_folder import NodeFolder, variables
 
 TICK_S = 60
+COSTOPT = ("-m", "costopt")
 
 
 @dataclass
-class DaemonPlace:
+class DaemonPlace(NodeFolder):
     """A folder with a market and the daemon's state, or a part of it in ``database``."""
 
-    folder: Path
     database: str | None = None
 
     @property
@@ -41,19 +39,18 @@ class DaemonPlace:
         write_history(history(pools or CALM | FIRM, hours), self.folder / "market.parquet")
         return self
 
-    def start(self, *more: str) -> subprocess.Popen[str]:
+    def start(self, *more: str, program: Sequence[str] = COSTOPT) -> subprocess.Popen[str]:
         """Start the daemon in a process group of its own."""
-        path = os.pathsep.join([str(ROOT), str(ROOT / "providers")])
         return subprocess.Popen(
             [
-                *(sys.executable, "-m", "costopt", "daemon", "--market", "market.parquet"),
+                *(sys.executable, *program, "daemon", "--market", "market.parquet"),
                 *("--speed", str(SPEED), "--notice", "300", "--tick", str(TICK_S)),
                 *("--state-dir", "state", "--mode", "enforce", "--listen", "none"),
                 *(() if self.database is None else ("--database", self.database)),
                 *more,
             ],
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": path, "NO_COLOR": "1"},
+            env=variables(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -97,16 +94,6 @@ class DaemonPlace:
         """The events of one kind."""
         return [event for event in self.events(job) if isinstance(event, kind)]
 
-    def processes(self) -> list[int]:
-        """Processes of the nodes of this place."""
-        mark = f"{FOLDER_VARIABLE}={self.folder}".encode()
-        found = []
-        for environ in Path("/proc").glob("[0-9]*/environ"):
-            with suppress(OSError):
-                if mark in environ.read_bytes():
-                    found.append(int(environ.parent.name))
-        return found
-
 
 @contextmanager
 def running(place: DaemonPlace, *more: str, clears: bool = True) -> Iterator[subprocess.Popen[str]]:
@@ -119,6 +106,4 @@ def running(place: DaemonPlace, *more: str, clears: bool = True) -> Iterator[sub
             process.kill()
         process.communicate()
         if clears:
-            for pid in place.processes():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            place.clear()

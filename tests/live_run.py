@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -20,9 +18,8 @@ from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import Pool
 from costopt.ledger.sqlite import open_ledger
 from costopt.market.history_file import write_history
-from costopt_sim.process_group import FOLDER_VARIABLE
+from tests.node_folder import ROOT, NodeFolder, variables
 
-ROOT = Path(__file__).parents[1]
 STEPPER = ROOT / "tests" / "stepper.py"
 T0 = datetime(2026, 1, 5, tzinfo=UTC)
 SPEED = 300
@@ -45,10 +42,9 @@ def history(pools: Mapping[str, States], hours: float = 24.0) -> MarketHistory:
 
 
 @dataclass
-class Place:
+class Place(NodeFolder):
     """A folder with a job, a market and a state directory."""
 
-    folder: Path
     nodes: int = 1
     steps: int = 60
     deadline: str = "8h"
@@ -103,7 +99,7 @@ class Place:
         return subprocess.Popen(
             self.run_command(*more),
             cwd=self.folder,
-            env=self.variables(),
+            env=variables(**self.environment),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -121,16 +117,12 @@ class Place:
         return subprocess.run(
             self.command(*arguments),
             cwd=self.folder,
-            env=self.variables(),
+            env=variables(**self.environment),
             capture_output=True,
             text=True,
             timeout=timeout_s,
             check=False,
         )
-
-    def variables(self) -> dict[str, str]:
-        path = os.pathsep.join([str(ROOT), str(ROOT / "providers")])
-        return {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", **self.environment}
 
     def events(self) -> list[ev.Event]:
         """The job's events so far."""
@@ -150,16 +142,6 @@ class Place:
         assert told.returncode == 0, told.stderr
         (row,) = json.loads(told.stdout)["rows"]
         return dict(row)
-
-    def processes(self) -> list[int]:
-        """Processes of the nodes of this place."""
-        mark = f"{FOLDER_VARIABLE}={self.folder}".encode()
-        found = []
-        for environ in Path("/proc").glob("[0-9]*/environ"):
-            with suppress(OSError):
-                if mark in environ.read_bytes():
-                    found.append(int(environ.parent.name))
-        return found
 
 
 def wait_until(holds: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
@@ -181,14 +163,7 @@ def controlled(place: Place, *more: str, clears: bool = True) -> Iterator[subpro
             process.kill()
         process.communicate()
         if clears:
-            clear(place)
-
-
-def clear(place: Place) -> None:
-    """Kill the nodes that are left: a test that failed leaves none running."""
-    for pid in place.processes():
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            place.clear()
 
 
 def no_traceback(text: str) -> bool:

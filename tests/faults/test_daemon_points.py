@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from costopt.domain import events as ev
-from tests.live_daemon import TICK_S, DaemonPlace, running
-from tests.live_run import ROOT, SPEED, no_traceback, wait_until
+from tests.live_daemon import DaemonPlace, running
+from tests.live_run import no_traceback, wait_until
+from tests.node_folder import ROOT
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
@@ -33,33 +31,12 @@ MORTAL = ROOT / "tests" / "mortal_daemon.py"
 DIES_WITHIN_S = 60.0
 
 
-@dataclass
-class MortalPlace(DaemonPlace):
-    """Where daemons are started that kill themselves."""
-
-    def start_mortal(self, point: str) -> subprocess.Popen[str]:
-        path = os.pathsep.join([str(ROOT), str(ROOT / "providers")])
-        return subprocess.Popen(
-            [
-                *(sys.executable, str(MORTAL), point, "daemon", "--market", "market.parquet"),
-                *("--speed", str(SPEED), "--notice", "300", "--tick", str(TICK_S)),
-                *("--state-dir", "state", "--mode", "enforce", "--listen", "none"),
-            ],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": path, "NO_COLOR": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            process_group=0,
-        )
-
-
 def test_killed_at_one_point_after_another(tmp_path: Path) -> None:
-    place = MortalPlace(tmp_path)
+    place = DaemonPlace(tmp_path)
     place.write()
     place.submit("one", steps=100)
     for point in POINTS:
-        with place.start_mortal(point) as process:
+        with place.start(program=(str(MORTAL), point)) as process:
             try:
                 _, said = process.communicate(timeout=DIES_WITHIN_S)
             finally:

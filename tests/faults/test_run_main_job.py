@@ -10,7 +10,8 @@ import pytest
 
 from costopt.domain import events as ev
 from costopt.domain.fleet import EndCause
-from tests.live_run import FIRM, ROOT, Place, clear
+from tests.live_run import FIRM, Place
+from tests.node_folder import ROOT, variables
 
 EXAMPLE = ROOT / "examples" / "finetune"
 STEPS = 80
@@ -48,7 +49,7 @@ def undisturbed(place: Place, script: Path) -> None:
             *("--batch", "4", "--output", str(place.folder / "whole")),
         ],
         cwd=place.folder,
-        env=place.variables(),
+        env=variables(**place.environment),
         capture_output=True,
         text=True,
         timeout=120,
@@ -70,7 +71,7 @@ def test_the_main_job_ends_in_time_with_the_same_weights(tmp_path: Path) -> None
         run = place.finish(timeout_s=150)
         assert run.returncode == 0, run.stderr
     finally:
-        clear(place)
+        place.clear()
     undisturbed(place, paced)
     assert (tmp_path / "broken").read_text() == (tmp_path / "whole").read_text()
 

@@ -12,7 +12,8 @@ import pytest
 
 from costopt.domain import events as ev
 from costopt.domain.fleet import EndCause
-from tests.live_run import FIRM, ROOT, Place
+from tests.live_run import FIRM, Place
+from tests.node_folder import ROOT
 
 EXAMPLE = ROOT / "examples" / "own_checkpoints" / "train.py"
 TAKEN = {"a/g4dn.xlarge/spot": ((0, 1, 0.05), (1800, 0, 0.05), (2100, 1, 0.05))}

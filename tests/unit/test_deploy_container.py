@@ -22,7 +22,8 @@ import pytest
 
 from costopt.cli.main import cli
 from costopt.market.history_file import write_history
-from tests.live_run import CALM, FIRM, ROOT, history
+from tests.live_run import CALM, FIRM, history
+from tests.node_folder import ROOT
 
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 STATE = "/var/lib/costopt"

@@ -1,0 +1,42 @@
+"""The folder under which a test's controller starts its nodes, which are processes here."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from costopt_sim.process_group import FOLDER_VARIABLE
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass
+class NodeFolder:
+    """Finds the nodes' processes by the folder that their environment names."""
+
+    folder: Path
+
+    def processes(self) -> list[int]:
+        """Processes of the nodes under this folder."""
+        mark = f"{FOLDER_VARIABLE}={self.folder}".encode()
+        found = []
+        for environ in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):
+                if mark in environ.read_bytes():
+                    found.append(int(environ.parent.name))
+        return found
+
+    def clear(self) -> None:
+        """Kill the nodes that are left: a test that failed leaves none running."""
+        for pid in self.processes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def variables(**more: str) -> dict[str, str]:
+    """The environment in which a user calls costopt from this checkout."""
+    path = os.pathsep.join([str(ROOT), str(ROOT / "providers")])
+    return {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", **more}
