@@ -72,7 +72,7 @@ class Endless:
         return ()
 
     def progress(self, job: Job, now: datetime) -> Progress:
-        return Progress(state=GangState.TRAINING, generation=self.generation, reported_at=now)
+        return Progress(state=GangState.TRAINING, generation=self.generation)
 
     def checkpoints(self, job: Job, after_units: float) -> tuple[CheckpointRecord, ...]:
         return ()

@@ -159,7 +159,6 @@ class MailboxRuntime:
             saved_units=saved,
             state=state,
             generation=gang.generation,
-            reported_at=self._reported_at(beats, now),
             starting_until=self._starting_until(job, gang, now, state),
             measured_units_per_s=min(rates) / self._speed if rates and working else None,
             resumed_units=max(begun, default=None),
@@ -231,12 +230,6 @@ class MailboxRuntime:
             self._last_change[key] = (beat.beat, seen_at)
             return False
         return seen_at - changed_at > self._silent_s
-
-    def _reported_at(self, beats: list[Heartbeat], now: datetime) -> datetime | None:
-        if not beats:
-            return None
-        scale = TimeScale(now, time.time(), self._speed)
-        return scale.job_time(max(beat.at for beat in beats))
 
     def _starting_until(
         self, job: Job, gang: Gang, now: datetime, state: GangState

@@ -287,7 +287,6 @@ class Progress:
     saved_units: float = 0.0
     state: GangState = GangState.IDLE
     generation: int = 0
-    reported_at: datetime | None = None
     starting_until: datetime | None = None
     measured_units_per_s: float | None = None
     lost_units: float = 0.0

@@ -110,7 +110,7 @@ class VirtualRuntime:
         """How far the job is at ``now``; a job that never had a gang has done nothing."""
         training = self._trainings.get(job.name)
         if training is None:
-            return Progress(reported_at=now)
+            return Progress()
         self._fleet.advance(now)
         training.settle(now)
         return training.progress(now)

@@ -111,7 +111,6 @@ class Training:
                 saved_units=self._saved_units,
                 state=GangState.FINISHED if self.finished else GangState.IDLE,
                 generation=self.generation,
-                reported_at=now,
                 lost_units=self._lost_units,
                 message=self._message,
             )
@@ -123,7 +122,6 @@ class Training:
             saved_units=gang.saved_at(trained_until),
             state=state,
             generation=self.generation,
-            reported_at=now,
             starting_until=gang.trains_at if state is GangState.STARTING else None,
             measured_units_per_s=gang.speed_at(done_units) if state is GangState.TRAINING else None,
             lost_units=self._lost_units,

@@ -46,7 +46,7 @@ def at(sim: Sim, job: Job, seconds: float) -> Progress:
 
 def test_a_job_never_heard_of_has_done_nothing() -> None:
     sim = world()
-    assert at(sim, training_job(), 5) == Progress(reported_at=after(5))
+    assert at(sim, training_job(), 5) == Progress()
     assert sim.provider.runtime.drained(training_job()) == frozenset()
 
 
