@@ -100,11 +100,6 @@ class InstanceType:
     cpu_max_w_per_vcpu: float
     source: str
 
-    @property
-    def gpu_memory_gib(self) -> float:
-        """Memory of all GPUs together."""
-        return self.gpu.memory_gib * self.gpu_count
-
 
 @dataclass(frozen=True, slots=True)
 class Region:

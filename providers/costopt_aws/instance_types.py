@@ -42,7 +42,6 @@ class TypeFacts:
     memory_gib: float
     gpus: float
     gpu_model: str | None
-    gpu_memory_gib: float | None
     network_gbps: float | None
     efa_interfaces: int
 
@@ -60,7 +59,6 @@ class TypeFacts:
             memory_gib=item["MemoryInfo"]["SizeInMiB"] / 1024,
             gpus=0.0 if gpu is None else _count(gpu),
             gpu_model=None if gpu is None else _model(name, gpu),
-            gpu_memory_gib=None if gpu is None else _gib(gpu),
             network_gbps=_gbps(network),
             efa_interfaces=int(network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0)),
         )
@@ -115,11 +113,6 @@ def _model(name: str, gpu: Mapping[str, Any]) -> str | None:
     if told and told != gpu.get("Manufacturer") and told != "NVIDIA":
         return told
     return UNNAMED_GPUS.get(name.partition(".")[0])
-
-
-def _gib(gpu: Mapping[str, Any]) -> float | None:
-    size_mib = gpu.get("MemoryInfo", {}).get("SizeInMiB")
-    return None if size_mib is None else size_mib / 1024
 
 
 def _gbps(network: Mapping[str, Any]) -> float | None:

@@ -93,7 +93,7 @@ def test_types_are_told_with_gpus_network_and_terms(cloud: Cloud) -> None:
     types = InstanceTypes(shared_clients()).matching("us-east-1", (), NOW)
     assert {"p5.48xlarge", "p5en.48xlarge", "g6e.xlarge", "g6f.2xlarge"} <= set(types)
     p5 = types["p5.48xlarge"]
-    assert (p5.gpu_model, p5.gpus, p5.gpu_memory_gib) == ("H100", 8, 80)
+    assert (p5.gpu_model, p5.gpus) == ("H100", 8)
     assert (p5.vcpus, p5.memory_gib, p5.network_gbps) == (192, 2048, 3200)
     assert p5.efa_interfaces == 32
     assert p5.terms == frozenset(CapacityType)
