@@ -13,7 +13,9 @@ from costopt.domain.submission import JobIntent, Submission
 
 STILL_OPEN = {
     ProposalState.OPEN: frozenset(ProposalState),
-    ProposalState.APPROVED: frozenset({ProposalState.EXECUTED, ProposalState.WITHDRAWN}),
+    ProposalState.APPROVED: frozenset(
+        {ProposalState.EXECUTED, ProposalState.REFUSED, ProposalState.WITHDRAWN}
+    ),
 }
 
 
@@ -108,7 +110,9 @@ class MemoryRegistry:
             known = tuple(self._proposals.values())
         return tuple(p for p in known if not states or p.state in states)
 
-    def answer(self, proposal_id: str, state: ProposalState, who: str, at: datetime) -> Proposal:
+    def answer(
+        self, proposal_id: str, state: ProposalState, who: str, at: datetime, outcome: str = ""
+    ) -> Proposal:
         """Raises SpecError where there is none of that id, or it is no longer open."""
         with self._lock:
             before = self._proposals.get(proposal_id)
@@ -118,9 +122,9 @@ class MemoryRegistry:
                 )
             if state not in STILL_OPEN.get(before.state, frozenset()):
                 raise SpecError(f"proposal {proposal_id!r} is {before.state.value} already")
-            after = replace(before, state=state, answered_by=who, answered_at=at)
+            after = replace(before, state=state, answered_by=who, answered_at=at, outcome=outcome)
             self._proposals[proposal_id] = after
-            self._note(at, who, state.value, proposal_id)
+            self._note(at, who, state.value, proposal_id, outcome)
             return after
 
     def changes(self, after: int = 0) -> tuple[tuple[int, Change], ...]:

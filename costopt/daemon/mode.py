@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from costopt.domain.control import ActionKind, Mode, Proposal, ProposalState
-from costopt.domain.events import ActionProposed
+from costopt.domain.events import ActionProposed, LaunchIntended, NodeLaunched
 from costopt.domain.fleet import Action, Drain, Launch, Terminate
 from costopt.domain.registry import Registry
 from costopt.engine.bounds import Bounds
@@ -35,6 +35,7 @@ class ModeGate:
         self._ready = ready
         self._engine: Engine | None = None
         self._observed: frozenset[Key] = frozenset()
+        self._granted: list[Proposal] = []
         self.mode = mode
 
     def serve(self, engine: Engine) -> None:
@@ -74,6 +75,18 @@ class ModeGate:
             case Mode.RECOMMEND:
                 return self._recommend(actions, bounds, now)
 
+    def settle(self, refused: Mapping[Launch, str], now: datetime) -> None:
+        """Tell what became of the proposals that were approved and taken up."""
+        why = {_key(launch, str(launch.pool)): reason for launch, reason in refused.items()}
+        for proposal in self._granted:
+            reason = why.get(_key_of(proposal))
+            if reason is not None:
+                state = ProposalState.REFUSED
+                self._registry.answer(proposal.id, state, DAEMON, now, reason)
+            elif self._is_done(proposal):
+                self._registry.answer(proposal.id, ProposalState.EXECUTED, DAEMON, now)
+        self._granted.clear()
+
     def _observe(
         self, actions: Sequence[Action], bounds: Mapping[str, Bounds], now: datetime
     ) -> None:
@@ -102,7 +115,7 @@ class ModeGate:
                 self._record(proposal)
                 self._registry.propose(proposal)
             elif standing.state is ProposalState.APPROVED:
-                self._registry.answer(standing.id, ProposalState.EXECUTED, DAEMON, now)
+                self._granted.append(standing)
                 done.append(action)
         self._withdraw(frozenset(wanted), now)
         return tuple(done)
@@ -118,8 +131,24 @@ class ModeGate:
     def _withdraw(self, wanted: frozenset[Key], now: datetime) -> None:
         for proposal in self._registry.proposals([ProposalState.OPEN, ProposalState.APPROVED]):
             if _key_of(proposal) not in wanted:
-                withdrawn = ProposalState.WITHDRAWN
-                self._registry.answer(proposal.id, withdrawn, DAEMON, now)
+                done = proposal.state is ProposalState.APPROVED and self._is_done(proposal)
+                state = ProposalState.EXECUTED if done else ProposalState.WITHDRAWN
+                self._registry.answer(proposal.id, state, DAEMON, now)
+
+    def _is_done(self, proposal: Proposal) -> bool:
+        """Whether it has begun since it was approved, also by a daemon that died before it could
+        say so."""
+        assert self._engine is not None
+        record = self._engine.journal.records.get(proposal.job)
+        if record is None or proposal.answered_at is None:
+            return False
+        if proposal.kind is not ActionKind.LAUNCH:
+            return proposal.node_id in record.draining
+        begun: tuple[LaunchIntended | NodeLaunched, ...] = (
+            *record.intents.values(),
+            *record.live.values(),
+        )
+        return any(e.pool == proposal.pool and e.at >= proposal.answered_at for e in begun)
 
     def _proposal(self, action: Action, bounds: Mapping[str, Bounds], now: datetime) -> Proposal:
         assert self._engine is not None

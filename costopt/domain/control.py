@@ -33,13 +33,17 @@ class ActionKind(StrEnum):
 
 
 class ProposalState(StrEnum):
-    """An open proposal waits for an answer; a withdrawn one is no longer what is wanted."""
+    """An open proposal waits for an answer; a withdrawn one is no longer what is wanted.
+
+    An approved one is executed once it is done, or refused: by a guard, or by the provider.
+    """
 
     OPEN = "open"
     APPROVED = "approved"
     REJECTED = "rejected"
     WITHDRAWN = "withdrawn"
     EXECUTED = "executed"
+    REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class Proposal:
     """One action that the daemon would take. A launch has ``nodes`` and a price, others a node.
 
     ``usd_per_hour`` is of one node, None where no price belongs to the action or none is known.
+    ``outcome`` says of a refused one who refused it and why.
     """
 
     id: str
@@ -61,6 +66,7 @@ class Proposal:
     state: ProposalState = ProposalState.OPEN
     answered_by: str | None = None
     answered_at: datetime | None = None
+    outcome: str = ""
 
 
 @dataclass(frozen=True, slots=True)

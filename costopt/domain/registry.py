@@ -67,10 +67,12 @@ class Registry(Protocol):
         """Those in one of these states, all where none is named, in order of proposal."""
         ...
 
-    def answer(self, proposal_id: str, state: ProposalState, who: str, at: datetime) -> Proposal:
+    def answer(
+        self, proposal_id: str, state: ProposalState, who: str, at: datetime, outcome: str = ""
+    ) -> Proposal:
         """Raises SpecError where there is none of that id, or it is no longer open.
 
-        An approved one may still become executed or withdrawn.
+        An approved one may still become executed, refused or withdrawn.
         """
         ...
 

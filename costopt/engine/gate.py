@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from costopt.domain.fleet import Action
+from costopt.domain.fleet import Action, Launch
 from costopt.engine.bounds import Bounds
 from costopt.engine.refusal import Refusal
 
@@ -23,6 +23,11 @@ class Gate(Protocol):
         self, actions: Sequence[Action], bounds: Mapping[str, Bounds], now: datetime
     ) -> tuple[Action, ...]:
         """Those of the actions that may be done now, in their order."""
+        ...
+
+    def settle(self, refused: Mapping[Launch, str], now: datetime) -> None:
+        """What was permitted last has been done, but for the launches that were refused: by whom,
+        and why. What was put off is in neither."""
         ...
 
     def halt(self) -> Refusal | None:
@@ -43,6 +48,9 @@ class OpenGate:
     ) -> tuple[Action, ...]:
         """All of them."""
         return tuple(actions)
+
+    def settle(self, refused: Mapping[Launch, str], now: datetime) -> None:
+        """Nobody was asked."""
 
     def halt(self) -> None:
         """Never."""

@@ -51,6 +51,7 @@ class Launched:
     nodes: list[Node] = field(default_factory=list)
     refusing: set[Pool] = field(default_factory=set)
     held: set[str] = field(default_factory=set)
+    refused: dict[Launch, str] = field(default_factory=dict)
 
     def take(self, job: str, pool: Pool, answer: Answer) -> None:
         """One more launch was answered."""
@@ -82,6 +83,7 @@ class Launcher:
         self._releases = releases
         self._began: tuple[datetime, float] | None = None
         self._unsent: set[str] = set()
+        self._failures: dict[str, str] = {}
 
     def launch(
         self,
@@ -93,13 +95,16 @@ class Launcher:
         """``nodes`` are all that live, ``bounds`` by job; only in pools that have a price there
         anything is launched. Nothing more is announced for a pool that has refused."""
         left, done, together = deque(launches), Launched(), TOGETHER
+        self._failures.clear()
         tally = self._guards.tally((*nodes, *self._coming(nodes, now)), now) if left else Tally()
         while left and not self.is_late(now):
-            intents = self._announce(left, together, done, tally, bounds, now)
-            answers = self._ask(intents, bounds, now, fresh=True)
+            announced = self._announce(left, together, done, tally, bounds, now)
+            answers = self._ask(list(announced), bounds, now, fresh=True)
             together *= 2
-            for intent in intents:
+            for intent, launch in announced.items():
                 self._count(intent, answers.get(intent.key), tally)
+                if intent.key in self._failures:
+                    done.refused[launch] = self._failures.pop(intent.key)
                 if intent.key in answers:
                     done.take(intent.job, Pool.parse(intent.pool), answers[intent.key])
                 else:
@@ -145,28 +150,29 @@ class Launcher:
         tally: Tally,
         bounds: Mapping[str, Bounds],
         now: datetime,
-    ) -> list[LaunchIntended]:
+    ) -> dict[LaunchIntended, Launch]:
         """Intents of the next launches, ``most`` at once, checked as if those before them came to
         pass.
 
         Ends before one that a guard refuses then: it is checked again once that is known.
         """
-        intents: list[LaunchIntended] = []
+        announced: dict[LaunchIntended, Launch] = {}
         expected, halt = tally.copy(), self._gate.halt()
         with self._journal.together():
-            while left and len(intents) < most:
+            while left and len(announced) < most:
                 launch, mine = left[0], bounds[left[0].job]
                 usd = mine.prices.get(launch.pool)
                 if usd is None or launch.pool in done.refusing:
                     done.take(launch.job, launch.pool, None)
+                    done.refused[launch] = "its pool has no price, or has just refused"
                 elif refusal := halt or self._guards.launch_refusal(launch, usd, expected, mine):
-                    if intents:
+                    if announced:
                         break
                     self._refuse(launch, refusal, tally, mine, done, now)
                 else:
-                    intents.append(self._intend(launch, usd, expected, now))
+                    announced[self._intend(launch, usd, expected, now)] = launch
                 left.popleft()
-        return intents
+        return announced
 
     def _refuse(
         self,
@@ -179,6 +185,7 @@ class Launcher:
     ) -> None:
         """What runs for the job is kept where the launch is in vain."""
         self._guards.trip(launch.job, refusal, now)
+        done.refused[launch] = f"guard {refusal.guard}: {refusal.message}"
         if tally.of_job(launch.job).nodes and self._is_in_vain(launch, refusal, tally, mine, now):
             done.held.add(launch.job)
 
@@ -290,6 +297,7 @@ class Launcher:
         self, intent: LaunchIntended, error: str, message: str, now: datetime
     ) -> None:
         self._unsent.discard(intent.key)
+        self._failures[intent.key] = f"{error}: {message}"
         self._journal.write(
             LaunchFailed(
                 at=now,
@@ -315,6 +323,7 @@ class Launcher:
             f"${dear[0].usd_per_hour:.4f}/h; its nodes are given back"
         )
         self._guards.trip(intent.job, Refusal("max_price_ratio", message, intent.pool), now)
+        self._failures[intent.key] = f"guard max_price_ratio: {message}"
         reasons = {node.node_id: "dearer than planned" for node in started}
         self._releases.release(intent.job, reasons, now)
         return None

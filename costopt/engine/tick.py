@@ -228,6 +228,7 @@ class Engine:
                 return frozenset(again.refusing)
         actions = self._gate.permitted(reconcile(desired, self._actual()), bounds, now)
         done = self._executor.execute(actions, self._fleet.nodes, bounds, now)
+        self._gate.settle(done.refused, now)
         self._fleet.add(done.nodes)
         return frozenset(done.refusing)
 

@@ -78,6 +78,7 @@ MIGRATIONS: tuple[Step, ...] = (
         """,
     ),
     ("ALTER TABLE tokens ADD COLUMN tenant TEXT",),
+    ("ALTER TABLE proposals ADD COLUMN outcome TEXT NOT NULL DEFAULT ''",),
 )
 
 STEPS = Steps("registry", MIGRATIONS)

@@ -17,7 +17,9 @@ _FIELDS = [field.name for field in fields(Proposal)]
 _COLUMNS = [PROPOSALS.c[name] for name in _FIELDS]
 _ANSWERS = {
     ProposalState.OPEN: frozenset(ProposalState),
-    ProposalState.APPROVED: frozenset({ProposalState.EXECUTED, ProposalState.WITHDRAWN}),
+    ProposalState.APPROVED: frozenset(
+        {ProposalState.EXECUTED, ProposalState.REFUSED, ProposalState.WITHDRAWN}
+    ),
 }
 
 
@@ -40,7 +42,12 @@ def in_states(connection: Connection, states: Collection[ProposalState]) -> tupl
 
 
 def answer(
-    connection: Connection, proposal_id: str, state: ProposalState, who: str, at: datetime
+    connection: Connection,
+    proposal_id: str,
+    state: ProposalState,
+    who: str,
+    at: datetime,
+    outcome: str,
 ) -> Proposal:
     """Raises SpecError where there is none of that id, or this is no answer to it any more."""
     row = connection.execute(select(*_COLUMNS).where(PROPOSALS.c.id == proposal_id)).first()
@@ -49,7 +56,7 @@ def answer(
     before = _proposal(row)
     if state not in _ANSWERS.get(before.state, frozenset()):
         raise SpecError(f"proposal {proposal_id!r} is {before.state.value} already")
-    after = replace(before, state=state, answered_by=who, answered_at=at)
+    after = replace(before, state=state, answered_by=who, answered_at=at, outcome=outcome)
     keep(connection, after)
     return after
 

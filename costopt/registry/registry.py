@@ -149,11 +149,13 @@ class SqlRegistry:
         with self._database.reading() as connection:
             return proposals.in_states(connection, states)
 
-    def answer(self, proposal_id: str, state: ProposalState, who: str, at: datetime) -> Proposal:
+    def answer(
+        self, proposal_id: str, state: ProposalState, who: str, at: datetime, outcome: str = ""
+    ) -> Proposal:
         """Raises SpecError where there is none of that id, or it is no longer open."""
         with self._database.writing() as connection:
-            after = proposals.answer(connection, proposal_id, state, who, at)
-            note(connection, at, who, state.value, proposal_id)
+            after = proposals.answer(connection, proposal_id, state, who, at, outcome)
+            note(connection, at, who, state.value, proposal_id, outcome)
         return after
 
     def changes(self, after: int = 0) -> tuple[tuple[int, Change], ...]:

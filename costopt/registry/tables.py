@@ -80,6 +80,7 @@ PROPOSALS = table(
     column("state", Word(ProposalState)),
     column("answered_by", String),
     column("answered_at", UtcTime),
+    column("outcome", String),
 )
 
 CHANGES = table(

@@ -115,8 +115,10 @@ def test_proposals_are_answered_once(registry: Registry) -> None:
     assert registry.proposals([ProposalState.APPROVED]) == (approved,)
     with pytest.raises(SpecError, match="approved already"):
         registry.answer("p1", ProposalState.REJECTED, "bob", later)
-    registry.answer("p1", ProposalState.EXECUTED, "costopt", later)
-    with pytest.raises(SpecError, match="executed already"):
+    refused = registry.answer("p1", ProposalState.REFUSED, "costopt", later, "guard halt: so")
+    assert refused.outcome == "guard halt: so"
+    assert registry.proposals([ProposalState.REFUSED]) == (refused,)
+    with pytest.raises(SpecError, match="refused already"):
         registry.answer("p1", ProposalState.WITHDRAWN, "costopt", later)
     with pytest.raises(SpecError, match="no proposal 'p9'"):
         registry.answer("p9", ProposalState.APPROVED, "ann", later)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from costopt.daemon.mode import ModeGate
 from costopt.domain.control import ActionKind, Mode, ProposalState
 from costopt.domain.events import (
     ActionProposed,
@@ -20,6 +21,7 @@ from costopt.domain.events import (
     NodeEnded,
 )
 from tests.daemon_fixtures import DaemonScene
+from tests.engine_fixtures import SPOT_A
 
 
 @pytest.fixture
@@ -70,6 +72,72 @@ def test_what_is_recommended_happens_once_it_is_approved(scene: DaemonScene) -> 
     scene.go(300)
     assert len(scene.events(JobFinished)) == 1
     assert scene.living() == [], "that the nodes of a job that is over are given back needs no yes"
+
+
+def test_an_approval_that_a_guard_refuses_says_so(scene: DaemonScene) -> None:
+    _mode(scene, Mode.RECOMMEND)
+    scene.go(2)
+    (asked,) = scene.daemon.service.proposals([ProposalState.OPEN])
+    scene.daemon.service.approve(asked.id, "me")
+    scene.daemon.service.halt("too dear", "ann")
+    scene.go(2)
+    (refused,) = scene.daemon.service.proposals([ProposalState.REFUSED])
+    assert (refused.id, refused.answered_by) == (asked.id, "costopt")
+    assert refused.outcome == "guard halt: ann stopped all launches: too dear"
+    assert scene.cloud.requests == []
+    (again,) = scene.daemon.service.proposals([ProposalState.OPEN])
+    scene.daemon.service.unhalt("ann")
+    scene.go(2)
+    assert scene.cloud.requests == [], "the old approval is used up"
+    scene.daemon.service.approve(again.id, "me")
+    scene.go(2)
+    assert [p.id for p in scene.daemon.service.proposals([ProposalState.EXECUTED])] == [again.id]
+
+
+def test_an_approval_that_the_provider_refuses_says_so(scene: DaemonScene) -> None:
+    _mode(scene, Mode.RECOMMEND)
+    scene.go(2)
+    (asked,) = scene.daemon.service.proposals([ProposalState.OPEN])
+    scene.cloud.refusing.add(SPOT_A)
+    scene.daemon.service.approve(asked.id, "me")
+    scene.go(1)
+    (refused,) = scene.daemon.service.proposals([ProposalState.REFUSED])
+    assert (refused.id, refused.outcome) == (asked.id, f"NoCapacity: {SPOT_A}: none left")
+
+
+def test_an_approval_whose_answer_was_lost_is_executed(scene: DaemonScene) -> None:
+    _mode(scene, Mode.RECOMMEND)
+    scene.go(2)
+    (asked,) = scene.daemon.service.proposals([ProposalState.OPEN])
+    scene.daemon.service.approve(asked.id, "me")
+    scene.cloud.silent.add("launch")
+    scene.go(1)
+    assert [p.state for p in scene.daemon.service.proposals()] == [ProposalState.EXECUTED]
+    scene.cloud.silent.clear()
+    scene.go(2)
+    assert len(scene.living()) == 1
+    assert [p.state for p in scene.daemon.service.proposals()] == [ProposalState.EXECUTED]
+
+
+def test_an_approval_of_which_a_daemon_died_is_executed_once(
+    scene: DaemonScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _mode(scene, Mode.RECOMMEND)
+    scene.go(2)
+    (asked,) = scene.daemon.service.proposals([ProposalState.OPEN])
+    scene.daemon.service.approve(asked.id, "me")
+    with monkeypatch.context() as patch:
+        patch.setattr(ModeGate, "settle", _die)
+        with pytest.raises(SystemExit):
+            scene.go(1)
+    scene.restart()
+    scene.go(3)
+    assert [p.state for p in scene.daemon.service.proposals()] == [ProposalState.EXECUTED]
+    assert len(scene.cloud.requests) == 1
+
+
+def _die(*_: object) -> None:
+    raise SystemExit
 
 
 def test_what_was_rejected_is_not_asked_again_for_a_while(scene: DaemonScene) -> None:

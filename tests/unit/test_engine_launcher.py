@@ -15,7 +15,7 @@ from costopt.domain.events import (
     LaunchFailed,
     LaunchIntended,
 )
-from costopt.domain.fleet import Action, LaunchRequest, Node
+from costopt.domain.fleet import Action, Launch, LaunchRequest, Node
 from costopt.domain.policy import Limits
 from costopt.domain.view import Target
 from costopt.engine import launcher
@@ -56,6 +56,9 @@ class HaltedAfter:
         self, actions: Sequence[Action], bounds: Mapping[str, Bounds], now: datetime
     ) -> tuple[Action, ...]:
         return tuple(actions)
+
+    def settle(self, refused: Mapping[Launch, str], now: datetime) -> None:
+        """Nobody was asked."""
 
     def halt(self) -> Refusal | None:
         halted = self.most is not None and len(self._scene.cloud.requests) >= self.most

@@ -40,7 +40,10 @@ EVENT = RunStopped(at=AT, job="a", reason="before")
 RELEASED = {
     "ledger in SQLite": (migrations.MIGRATIONS, ["d1edcabebbd09785", "ae544ca6a208846c"]),
     "ledger on PostgreSQL": (postgres_migrations.MIGRATIONS, ["0845eab853b16ce3"]),
-    "registry": (registry_migrations.MIGRATIONS, ["3cbb9830eefb197b", "17223e40c07b4a6f"]),
+    "registry": (
+        registry_migrations.MIGRATIONS,
+        ["3cbb9830eefb197b", "17223e40c07b4a6f", "93e128239eddf3d1"],
+    ),
 }
 
 
@@ -164,7 +167,7 @@ def test_a_registry_of_a_newer_costopt_is_refused(
         later.setattr(registry_module, "STEPS", Steps("registry", newer))
         open_registry(place).close()
     with pytest.raises(
-        LedgerError, match="the registry has version 3, this costopt knows 2"
+        LedgerError, match="the registry has version 4, this costopt knows 3"
     ) as caught:
         open_registry(place)
     assert "upgrade costopt" in str(caught.value.hint)

@@ -10,7 +10,11 @@ from costopt.domain.control import ActionKind, Mode, Proposal, ProposalState
 
 SHOWN = 200
 ASKED = ("proposal", "job", "action", "what", "#price", "reason", "asked at")
-TONES = {ProposalState.EXECUTED: "good", ProposalState.REJECTED: "bad"}
+TONES = {
+    ProposalState.EXECUTED: "good",
+    ProposalState.REJECTED: "bad",
+    ProposalState.REFUSED: "bad",
+}
 
 
 def proposals_page(reader: Reader, asked: Asked) -> Page:
@@ -33,7 +37,7 @@ def proposals_page(reader: Reader, asked: Asked) -> Page:
                     (
                         *_row(p),
                         Cell(p.state.value, tone=TONES.get(p.state, "plain")),
-                        Cell(p.answered_by or "—"),
+                        Cell(f"{p.answered_by or '—'}{p.outcome and ': '}{p.outcome}"),
                         Cell(clock(p.answered_at) or "—"),
                     )
                     for p in answered
