@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from costopt.daemon.api import build_app
+from costopt.daemon.auth import COOKIE
 from costopt.daemon.board import Board
 from costopt.daemon.pages.routes import page_routes
 from costopt.daemon.reach import Reach
@@ -69,6 +70,10 @@ class Shown:
     def token(self, scope: Scope = Scope.READ, tenant: str | None = None) -> str:
         name = f"t{len(self.tokens.tokens())}"
         return self.tokens.add(name, [scope], "test", datetime.now(UTC), tenant)
+
+    def cookie(self, plain: str | None = None) -> str:
+        """A browser's, which has handed this token over, or one that may look."""
+        return f"{COOKIE}={self.tokens.badge_of(plain or self.token())}"
 
     def fill(self) -> None:
         """A fleet of four jobs: one trains, one has finished, one is late, one is hostile."""

@@ -34,6 +34,12 @@ class MemoryTokens:
     def token_of(self, plain: str) -> Token | None:
         return self._tokens.get(plain)
 
+    def badge_of(self, plain: str) -> str:
+        return plain[::-1]
+
+    def token_of_badge(self, badge: str) -> Token | None:
+        return self.token_of(badge[::-1])
+
     def tokens(self) -> tuple[Token, ...]:
         return tuple(sorted(self._tokens.values(), key=lambda each: each.name))
 

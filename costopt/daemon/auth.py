@@ -11,8 +11,8 @@ from costopt.domain.token import Scope, Token, Tokens
 
 LOCAL = "costopt.local"
 """The key of an ASGI scope that only our own listener on the local socket sets."""
-COOKIE = "costopt_token"
-"""A browser's copy of a token; counts for looking only, so no other site can tell us anything."""
+COOKIE = "costopt_badge"
+"""A browser's badge counts for looking only, whoever has it; no token can be had from it."""
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 
 
@@ -54,8 +54,9 @@ def caller_of(
         return Caller(f"local:{getpass.getuser()}" if _named() else "local")
     plain = _bearer(headers.get("authorization", ""))
     if plain is None and scope.get("method") in SAFE_METHODS:
-        plain = cookies.get(COOKIE)
-    token = tokens.token_of(plain) if plain else None
+        token = tokens.token_of_badge(cookies.get(COOKIE, ""))
+    else:
+        token = tokens.token_of(plain or "")
     return None if token is None else Caller(token.name, token)
 
 

@@ -68,6 +68,14 @@ class Tokens(Protocol):
         """The token with this plain text; takes as long for a wrong one as for a right one."""
         ...
 
+    def badge_of(self, plain: str) -> str:
+        """What a browser keeps of a token's plain text, which cannot be had from it."""
+        ...
+
+    def token_of_badge(self, badge: str) -> Token | None:
+        """The token that a browser's badge is of; as ``token_of``."""
+        ...
+
     def tokens(self) -> tuple[Token, ...]:
         """All of them, by name."""
         ...

@@ -1,7 +1,8 @@
 """Bearer tokens. Only digests of them are at rest.
 
 A token is ``costopt_LOOKUP_SECRET``: LOOKUP finds its row, SECRET (256 random bits, so that a fast
-digest cannot be searched) is compared as SHA-256, in constant time.
+digest cannot be searched) is compared as SHA-256, in constant time. A browser's badge has the same
+form, with an HMAC under that digest in the place of SECRET.
 """
 
 from __future__ import annotations
@@ -69,12 +70,21 @@ class SqlTokens:
 
     def token_of(self, plain: str) -> Token | None:
         """The token with this plain text."""
-        shape = _SHAPE.fullmatch(plain)
-        lookup, secret = ("", "") if shape is None else shape.groups()
-        with self._database.reading() as connection:
-            row = connection.execute(select(TOKENS).where(TOKENS.c.lookup == lookup)).first()
-        known = _digest("") if row is None else row.digest
-        same = hmac.compare_digest(known, _digest(secret))
+        lookup, secret = _parts(plain)
+        row = self._row(lookup)
+        same = hmac.compare_digest(_known(row), _digest(secret))
+        return _token(row) if same and row is not None else None
+
+    def badge_of(self, plain: str) -> str:
+        """What a browser keeps."""
+        lookup, secret = _parts(plain)
+        return f"{PREFIX}_{lookup}_{_looks(_digest(secret))}"
+
+    def token_of_badge(self, badge: str) -> Token | None:
+        """The token with this badge."""
+        lookup, looks = _parts(badge)
+        row = self._row(lookup)
+        same = hmac.compare_digest(_looks(_known(row)), looks)
         return _token(row) if same and row is not None else None
 
     def tokens(self) -> tuple[Token, ...]:
@@ -89,6 +99,24 @@ class SqlTokens:
             if not connection.execute(TOKENS.delete().where(TOKENS.c.name == name)).rowcount:
                 raise SpecError(f"there is no token {name!r}", hint="see `costopt token list`")
             note(connection, at, who, "revoke", name)
+
+    def _row(self, lookup: str) -> Row[Any] | None:
+        with self._database.reading() as connection:
+            return connection.execute(select(TOKENS).where(TOKENS.c.lookup == lookup)).first()
+
+
+def _parts(text: str) -> tuple[str, str]:
+    """Lookup and secret, empty where the text has another form."""
+    shape = _SHAPE.fullmatch(text)
+    return ("", "") if shape is None else (shape[1], shape[2])
+
+
+def _known(row: Row[Any] | None) -> str:
+    return _digest("") if row is None else str(row.digest)
+
+
+def _looks(digest: str) -> str:
+    return hmac.new(digest.encode(), b"looks", sha256).hexdigest()
 
 
 def _token(row: Row[Any]) -> Token:

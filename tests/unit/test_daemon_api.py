@@ -17,6 +17,7 @@ from costopt.client.address import parse_address
 from costopt.client.client import Client
 from costopt.client.failure import RefusedError
 from costopt.daemon.api import MOST_BODY_BYTES, operations_of
+from costopt.daemon.auth import COOKIE
 from costopt.daemon.operation import Operation, Place
 from costopt.domain.control import Mode
 from costopt.domain.errors import LedgerError
@@ -242,10 +243,15 @@ def test_a_token_of_a_tenant_is_no_admins(daemon: Served) -> None:
 
 
 def test_a_browsers_cookie_looks_but_changes_nothing(daemon: Served) -> None:
-    cookie = {"Cookie": f"costopt_token={daemon.token(Scope.ADMIN)}"}
-    assert request(daemon, "GET", "/v1/mode", headers=cookie)[0] == 200
+    plain = daemon.token(Scope.ADMIN)
+    badge = daemon.tokens.badge_of(plain)
+    assert request(daemon, "GET", "/v1/mode", headers={"Cookie": f"{COOKIE}={badge}"})[0] == 200
     body = b'{"mode": "enforce"}'
-    assert request(daemon, "PUT", "/v1/mode", headers=cookie, body=body)[0] == 401
+    for known in (badge, plain):
+        cookie = {"Cookie": f"{COOKIE}={known}"}
+        assert request(daemon, "PUT", "/v1/mode", headers=cookie, body=body)[0] == 401
+    assert request(daemon, "PUT", "/v1/mode", token=badge, body=body)[0] == 401
+    assert request(daemon, "GET", "/v1/mode", headers={"Cookie": f"{COOKIE}={plain}"})[0] == 401
     assert daemon.service.mode() is Mode.OBSERVE
 
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import pytest
 
+from costopt.daemon.auth import COOKIE
 from costopt.daemon.listening import bound, listening
 from costopt.daemon.pages import story
 from costopt.daemon.pages.entry import own_path
@@ -55,7 +56,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
 
 @pytest.fixture(scope="module")
 def cookie(daemon: Shown) -> str:
-    return f"costopt_token={daemon.token()}"
+    return daemon.cookie()
 
 
 class Got:
@@ -118,7 +119,7 @@ def text_of(daemon: Shown, target: str, cookie: str) -> str:
 
 @pytest.mark.parametrize("path", PAGES)
 def test_without_a_token_every_page_leads_to_the_form_for_one(daemon: Shown, path: str) -> None:
-    for given in ("", "costopt_token=wrong"):
+    for given in ("", f"{COOKIE}=wrong"):
         got = get(daemon, path, given)
         assert (got.status, got.headers["Location"]) == (303, f"/login?then={quote(path)}")
         assert not got.text
@@ -208,15 +209,16 @@ def test_another_sites_form_neither_brings_a_token_nor_forgets_one(daemon: Shown
 
 def test_a_token_is_never_repeated(daemon: Shown) -> None:
     plain = daemon.token()
-    page = get(daemon, "/", f"costopt_token={plain}")
+    page = get(daemon, "/", daemon.cookie(plain))
     assert page.status == 200
     assert plain not in page.text
+    assert plain not in enter(daemon, f"token={plain}").headers["Set-Cookie"]
     assert "SECRET" not in enter(daemon, "token=SECRET").text
 
 
 def test_a_revoked_token_shows_nothing_and_forgetting_removes_the_cookie(daemon: Shown) -> None:
     plain = daemon.tokens.add("gone", [Scope.READ], "test", NOW)
-    kept = f"costopt_token={plain}"
+    kept = daemon.cookie(plain)
     assert get(daemon, "/", kept).status == 200
     daemon.tokens.revoke("gone", "test", NOW)
     assert get(daemon, "/", kept).status == 303
@@ -346,7 +348,7 @@ def test_a_policy_that_cannot_be_read_is_told_as_that(tmp_path: Path) -> None:
         known = daemon.registry.submission(RUNNING)
         assert known is not None
         daemon.registry.submit(replace(known, name="old", policy_document="kind: other"))
-        assert "policy.yaml" in text_of(daemon, "/jobs/old", f"costopt_token={daemon.token()}")
+        assert "policy.yaml" in text_of(daemon, "/jobs/old", daemon.cookie())
 
 
 def test_documents_are_not_told_to_those_who_may_only_look(daemon: Shown, cookie: str) -> None:
@@ -414,14 +416,14 @@ def test_a_running_daemon_serves_its_pages(tmp_path: Path) -> None:
 def test_a_halt_stands_on_every_page(tmp_path: Path) -> None:
     with shown(tmp_path) as daemon:
         daemon.service.halt(HOSTILE, "mara")
-        cookie = f"costopt_token={daemon.token()}"
+        cookie = daemon.cookie()
         for path, _ in PLACES:
             assert "Launches are halted. mara" in text_of(daemon, path, cookie)
 
 
 def test_a_daemon_without_jobs_has_pages(tmp_path: Path) -> None:
     with shown(tmp_path, fill=False) as daemon:
-        cookie = f"costopt_token={daemon.token()}"
+        cookie = daemon.cookie()
         for path, _ in PLACES:
             text_of(daemon, path, cookie)
         assert "No tick has ended yet." in text_of(daemon, "/", cookie)
@@ -433,7 +435,7 @@ def test_a_job_that_no_tick_has_seen_has_a_page(tmp_path: Path) -> None:
         fresh = daemon.registry.submission(RUNNING)
         assert fresh is not None
         daemon.registry.submit(replace(fresh, name="fresh"))
-        cookie = f"costopt_token={daemon.token()}"
+        cookie = daemon.cookie()
         text = text_of(daemon, "/jobs/fresh", cookie)
         assert "Nothing has happened to this job yet." in text
         assert "fresh" in text_of(daemon, "/jobs", cookie)
@@ -466,7 +468,7 @@ def test_without_what_draws_a_job_is_told_in_tables(
 ) -> None:
     monkeypatch.setattr(story, "find_spec", lambda name: None)
     with shown(tmp_path) as daemon:
-        text = text_of(daemon, f"/jobs/{RUNNING}", f"costopt_token={daemon.token()}")
+        text = text_of(daemon, f"/jobs/{RUNNING}", daemon.cookie())
     assert "costopt[report]" in text
     assert "Spent measured $153.56" in text
 
@@ -476,6 +478,6 @@ def test_a_job_of_too_many_events_is_told_without_curves(
 ) -> None:
     monkeypatch.setattr(story, "MOST_EVENTS", 50)
     with shown(tmp_path) as daemon:
-        text = text_of(daemon, f"/jobs/{RUNNING}", f"costopt_token={daemon.token()}")
+        text = text_of(daemon, f"/jobs/{RUNNING}", daemon.cookie())
     assert "it has over 50 events" in text
     assert "Slack modelled 1 h 30 min" in text

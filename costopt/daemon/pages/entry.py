@@ -1,6 +1,6 @@
-"""How a browser gets in: it hands its token over once and keeps it in a cookie.
+"""How a browser gets in: it hands its token over once and keeps a badge of it in a cookie.
 
-The cookie counts for looking only, and no script can read it. No other site can send it.
+The badge counts for looking only, and no script can read it. No other site can send it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ async def show_entry(request: Request) -> Response:
 
 
 async def enter(request: Request) -> Response:
-    """Take the token that the form brings; keep it in a cookie where it may look."""
+    """Take the token that the form brings; give a badge for it where it may look."""
     form = None if _from_elsewhere(request) else await _form(request)
     if form is None:
         return HTMLResponse(render_login("/", "This is not the form that was asked for."), 400)
@@ -44,12 +44,13 @@ async def enter(request: Request) -> Response:
     if token is None or not token.allows(Scope.READ):
         return HTMLResponse(render_login(then, "The daemon knows no such token."), 401)
     answer = RedirectResponse(then, 303)
-    answer.set_cookie(COOKIE, plain, httponly=True, samesite="strict", secure=_over_tls(request))
+    badge = tokens.badge_of(plain)
+    answer.set_cookie(COOKIE, badge, httponly=True, samesite="strict", secure=_over_tls(request))
     return answer
 
 
 async def leave(request: Request) -> Response:
-    """Forget the token, unless another site says so."""
+    """Forget the badge, unless another site says so."""
     answer = RedirectResponse(LOGIN, 303)
     if _from_elsewhere(request):
         return answer
