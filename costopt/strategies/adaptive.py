@@ -75,7 +75,7 @@ class Adaptive:
 
     def _decide(self, view: View, job_view: JobView) -> Decision:
         job, all_options = job_view.job, options(view, job_view)
-        gangs = [o for o in all_options if not o.firm]
+        gangs = [option for option in all_options if _is_weighed(option)]
         for option in (o for o in gangs if o.pool.capacity_type.interruptible):
             self.lifetimes.look(
                 key(job.name, option),
@@ -141,6 +141,11 @@ def _without_program(
         return Decision(name, (), "no capacity to be had: wait")
     why = "all the work is done; only to end the command" if units <= 0 else "no safe capacity"
     return Decision(name, chosen.targets, f"{why}: {chosen.pool}")
+
+
+def _is_weighed(option: Option) -> bool:
+    """Whether it is spot or flex-start, and not so firm that the job may fall back on it."""
+    return not option.pool.capacity_type.firm and not (option.firm and option.lasting)
 
 
 def _keep_or_soonest(all_options: tuple[Option, ...]) -> Option | None:

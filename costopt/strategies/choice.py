@@ -94,7 +94,7 @@ def _tariffs(program: Program) -> Iterator[Tariff]:
 def _spot_choice(situation: Situation, program: Program, candidate: Candidate, lane: int) -> Choice:
     option = candidate.option
     of_age = candidate.rates.class_at(candidate.age_h)
-    start_s = situation.start_left_s if candidate.present else option.start_s
+    start_s = situation.start_left_s if candidate.present else option.start_s - option.waited_s
     speed = option.units_per_s / situation.fallback.units_per_s
     spare = situation.spare - start_s / situation.step_s + speed - 1.0
     cost = option.score_usd_per_hour * situation.step_s / 3600
@@ -111,7 +111,7 @@ def _spot_choice(situation: Situation, program: Program, candidate: Candidate, l
     verb = "stay on" if candidate.present else "launch on"
     if option.wait_s is not None:
         verb = "wait for"
-        cost -= option.score_usd_per_hour * option.wait_s / 3600
+        cost -= option.score_usd_per_hour * (option.wait_s - option.waited_s) / 3600
     return Choice(cost, option.targets, f"{verb} {option.pool}", _estimates(candidate))
 
 

@@ -44,7 +44,8 @@ class Option:
     present one with this gang, the others with the gang nearest to it that they allow.
     ``start_s`` is from a launch until new work is done: start-up, restore and the transfer of data
     from another region, and ``wait_s`` of waiting for capacity at most, None where a launch does
-    not wait or the gang runs. ``lasting`` tells that the pool can be used until the deadline.
+    not wait or the gang runs; ``waited_s`` of it are behind a launch that waits now. ``lasting``
+    tells that the pool can be used until the deadline.
     """
 
     pool: Pool
@@ -58,6 +59,7 @@ class Option:
     start_s: float
     lasting: bool
     wait_s: float | None = None
+    waited_s: float = 0.0
 
     def work_left(self, done_units: float) -> Iterable[tuple[int, float]]:
         """Nodes and seconds of training, phase by phase, from ``done_units`` to the end."""
@@ -153,7 +155,7 @@ def _option(
         return None
     missing = max(0, nodes - running)
     available = offer.nodes_available
-    wait_s = _wait_s(offer, job_view, view.now) if missing else None
+    wait_s = offer.wait_s if missing and offer.wait_s > 0 else None
     return Option(
         pool=offer.pool,
         nodes=nodes,
@@ -167,16 +169,13 @@ def _option(
         start_s=job.overhead_s + 3600 * fetch.hours + (wait_s or 0.0),
         lasting=offer.until_at is None or offer.until_at >= job.deadline_at,
         wait_s=wait_s,
+        waited_s=_waited_s(offer, job_view, view.now),
     )
 
 
-def _wait_s(offer: Offer, job_view: JobView, now: datetime) -> float | None:
-    """What is left of the longest wait, which may have begun; None where there is none."""
-    if offer.wait_s <= 0:
-        return None
+def _waited_s(offer: Offer, job_view: JobView, now: datetime) -> float:
     since = [node.launched_at for node in job_view.waiting if node.pool == offer.pool]
-    waited_s = (now - max(since)).total_seconds() if since else 0.0
-    return max(0.0, offer.wait_s - waited_s)
+    return min((now - max(since)).total_seconds(), offer.wait_s) if since else 0.0
 
 
 def _open(offer: Offer, now: datetime) -> bool:

@@ -1,4 +1,5 @@
-"""Markets made to hurt: spot that goes at the worst time, on-demand that is short when asked for.
+"""Markets made to hurt: spot that goes at the worst time, on-demand that is short when asked for,
+flex-start that never comes.
 
 COSTOPT_TRACES says how many markets are tried (``make soak``: 100,000).
 """
@@ -14,11 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costopt.domain.history import MarketHistory, MarketState
+from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.job import Job
+from costopt.domain.market import CapacityType
+from costopt.domain.policy import Limits
 from costopt.domain.ports import Strategy
+from costopt.domain.view import Decision, Desired, View
 from costopt.replay.rehearsal import Rehearsal, rehearse
 from costopt.strategies import build
+from costopt.strategies.option import options
 from costopt.strategies.shield import Shielded
 from tests.properties.test_shield import GAP_S, Reckless
 from tests.replay.cant_be_late import EPOCH, NoHazard, OneMachine, OnePower, job, market, policy
@@ -52,8 +57,36 @@ def _market(spot: list[int], on_demand: list[int]) -> MarketHistory:
     return replace(made, pools={**made.pools, firm: replace(made.pools[firm], states=short)})
 
 
+def _with_flex_start(history: MarketHistory, comes: list[int]) -> MarketHistory:
+    """Flex-start has room where ``comes`` says so, and is cheaper than all else."""
+    (firm,) = (pool for pool in history.pools if not pool.capacity_type.interruptible)
+    flex_start = firm.on(CapacityType.FLEX_START)
+    states = tuple(
+        MarketState(EPOCH + timedelta(seconds=GAP_S * tick), up, 0.5)
+        for tick, up in enumerate(comes)
+    )
+    waits = PoolHistory(flex_start, states, history.pools[firm].ends_at)
+    return replace(history, pools={**history.pools, flex_start: waits})
+
+
+class WaitsForEver:
+    """Flex-start or nothing, without any thought of the deadline."""
+
+    def decide(self, view: View) -> Desired:
+        decisions = []
+        for job_view in view.jobs:
+            wanted = [
+                option
+                for option in options(view, job_view)
+                if option.pool.capacity_type is CapacityType.FLEX_START
+            ]
+            targets = wanted[0].targets if wanted else ()
+            decisions.append(Decision(job_view.job.name, targets, "patient"))
+        return Desired(tuple(decisions))
+
+
 def _run(task: Job, history: MarketHistory, strategy: Strategy, reserve_ticks: int) -> Rehearsal:
-    rules = policy("greedy_spot")
+    rules = replace(policy("greedy_spot"), limits=Limits(capacity_types=tuple(CapacityType)))
     return rehearse(
         task,
         replace(rules, risk=replace(rules.risk, reserve_s=reserve_ticks * GAP_S)),
@@ -82,6 +115,30 @@ def test_no_market_makes_a_shielded_strategy_late(
     task = job(TASK_H + OVERHEAD_H + spare_s / 3600, OVERHEAD_H, TASK_H)
     strategy = Shielded(Reckless()) if name == "reckless" else build(policy(name).strategy)
     run = _run(task, _market(_ticks(spot), _ticks(on_demand)), strategy, RESERVE_TICKS)
+    assert run.summary.on_time is True
+    assert run.summary.done_units == pytest.approx(task.work.amount)
+
+
+@settings(max_examples=TRACES, deadline=None)
+@given(
+    spot=runs,
+    on_demand=shortages,
+    flex_start=st.lists(st.tuples(st.integers(0, 4), st.integers(1, 30)), min_size=1, max_size=6),
+    slack_ticks=st.integers(1, 40),
+    name=st.sampled_from(["patient", "adaptive"]),
+)
+def test_waiting_for_what_may_never_come_makes_no_shielded_strategy_late(
+    spot: list[tuple[int, int]],
+    on_demand: list[tuple[int, int]],
+    flex_start: list[tuple[int, int]],
+    slack_ticks: int,
+    name: str,
+) -> None:
+    spare_s = (RESERVE_TICKS + slack_ticks) * GAP_S
+    task = job(TASK_H + OVERHEAD_H + spare_s / 3600, OVERHEAD_H, TASK_H)
+    strategy = Shielded(WaitsForEver()) if name == "patient" else build(policy(name).strategy)
+    history = _with_flex_start(_market(_ticks(spot), _ticks(on_demand)), _ticks(flex_start))
+    run = _run(task, history, strategy, RESERVE_TICKS)
     assert run.summary.on_time is True
     assert run.summary.done_units == pytest.approx(task.work.amount)
 
