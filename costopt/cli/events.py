@@ -24,7 +24,7 @@ def events(job: str | None, state_dir: Path, after: int, output: str) -> None:
     from costopt.cli.ledger_view import check_known, open_existing
     from costopt.cli.output import Column, Row, Table, show
     from costopt.ledger.codec import encode
-    from costopt.report.event_table import event_row
+    from costopt.report.event_row import event_row
 
     rows: list[Row] = []
     with open_existing(state_dir) as ledger:

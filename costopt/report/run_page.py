@@ -12,7 +12,7 @@ from costopt.domain.events import Event, JobFailed
 from costopt.ledger.node import NodeInterval
 from costopt.ledger.summary import JobState, JobSummary
 from costopt.report.drift import drift
-from costopt.report.event_table import EventRow, event_row
+from costopt.report.event_row import EventRow, event_row
 from costopt.report.extra import require_report_extra
 from costopt.report.figure import (
     UNKNOWN,

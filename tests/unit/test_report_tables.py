@@ -9,7 +9,7 @@ import pytest
 
 from costopt.domain.events import EVENT_TYPES, Event, JobFailed, JobSubmitted
 from costopt.ledger.account import JobAccount
-from costopt.report import event_table, figure
+from costopt.report import event_row, figure
 from costopt.report.backtest_table import COLUMNS, BacktestRow, backtest_table
 from costopt.report.summary import run_table, verdict
 from tests.sample_run import DEADLINE_AT, finished_at, sample_events
@@ -104,8 +104,8 @@ def test_the_verdict_tells_late_from_failed_from_running() -> None:
 
 
 def test_every_kind_of_event_has_words() -> None:
-    assert set(event_table._WORDS) == set(EVENT_TYPES)
-    rows = [event_table.event_row(event) for event in sample_events()]
+    assert set(event_row._WORDS) == set(EVENT_TYPES)
+    rows = [event_row.event_row(event) for event in sample_events()]
     assert ("Work lost", "1,680 units: i-0a2 interrupted") in [(r.what, r.detail) for r in rows]
     assert all(row.what and row.detail for row in rows)
 

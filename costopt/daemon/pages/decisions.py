@@ -16,7 +16,7 @@ from costopt.daemon.pages.words import choice, clock, slack_cell
 from costopt.daemon.reader import Reader
 from costopt.daemon.views import DecisionRow
 from costopt.domain.events import DecisionMade
-from costopt.report.event_table import event_row
+from costopt.report.event_row import event_row
 from costopt.report.figure import UNKNOWN, usd
 
 SHOWN = 300

@@ -23,7 +23,7 @@ from costopt.daemon.views import JobStatus
 from costopt.domain.submission import JobIntent
 from costopt.ledger.node import NodeInterval
 from costopt.ledger.summary import JobState, JobSummary
-from costopt.report.event_table import event_row
+from costopt.report.event_row import event_row
 from costopt.report.figure import UNKNOWN, duration, energy, usd
 from costopt.report.run import Run
 from costopt.report.summary import verdict
