@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from costopt.daemon.pages.frame import PLACES
 from tests.chromium import CONTRAST, CUT_OFF, OVERLAPS, SHOWN, chromium, needs_chromium, show
-from tests.daemon_pages import RUNNING, Shown, shown
+from tests.daemon_pages import PAUSED, RUNNING, Shown, shown
 from tests.unit.test_daemon_pages import PAGES
 
 pytestmark = needs_chromium
@@ -136,6 +137,30 @@ def test_a_keyboard_reaches_everything_and_shows_where_it_is(
     assert len(seen) == stops
     press(browser, "TAB")
     assert browser.execute_script(FOCUSED)[0] in ("BODY", "HTML", "A")
+
+
+def test_a_tenant_looks_at_its_part_on_any_screen(
+    tmp_path_factory: pytest.TempPathFactory, daemon: Shown
+) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    with chromium(tmp_path_factory.mktemp("tenant")) as each:
+        show(each, f"{daemon.url}/guards", 1280)
+        token = daemon.token(tenant="research")
+        each.find_element("id", "token").send_keys(token + Keys.ENTER)
+        until(each, lambda: each.current_url == f"{daemon.url}/guards")
+        for path in (*(path for path, _ in PLACES), f"/jobs/{RUNNING}"):
+            for width in (360, 1280):
+                show(each, daemon.url + path, width)
+                assert each.title.endswith(" · costopt"), path
+                assert each.execute_script(CUT_OFF) == [0, []]
+                assert PAUSED not in each.page_source
+        (badge,) = each.get_cookies()
+        assert (badge["httpOnly"], badge["sameSite"]) == (True, "Strict")
+        assert badge["value"] != token
+        each.find_element("xpath", "//button[text()='Forget my token']").click()
+        until(each, lambda: each.current_url == f"{daemon.url}/login")
+        assert each.get_cookies() == []
 
 
 def test_the_refreshing_can_be_switched_off(browser: Any, daemon: Shown) -> None:
