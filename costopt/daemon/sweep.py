@@ -9,7 +9,7 @@ from costopt.daemon.board import Board
 from costopt.domain.errors import ProviderError
 from costopt.domain.fleet import Node
 from costopt.domain.ports import Ledger, Provider
-from costopt.engine.record import JobRecord
+from costopt.ledger.record import JobRecord
 from costopt.session.orphans import why_orphan
 
 

@@ -22,10 +22,10 @@ from costopt.domain.partial import PartlySilent
 from costopt.domain.ports import Provider
 from costopt.engine.gate import Gate
 from costopt.engine.journal import Journal
-from costopt.engine.record import JobRecord
 from costopt.engine.settings import Settings
 from costopt.engine.silence import Silence
 from costopt.engine.world import World
+from costopt.ledger.record import JobRecord
 
 
 class Fleet:

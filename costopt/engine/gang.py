@@ -15,11 +15,11 @@ from costopt.engine.fleet import Fleet
 from costopt.engine.journal import Journal
 from costopt.engine.moves import start_moves
 from costopt.engine.power import PowerLimits
-from costopt.engine.record import JobRecord
 from costopt.engine.settings import Settings
 from costopt.engine.training import Training
 from costopt.engine.troubles import Troubles
 from costopt.engine.world import World
+from costopt.ledger.record import JobRecord
 
 
 @dataclass(frozen=True, slots=True)

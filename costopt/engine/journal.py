@@ -8,8 +8,9 @@ from datetime import datetime
 
 from costopt.domain.events import Event
 from costopt.domain.ports import Ledger
-from costopt.engine.record import JobRecord
 from costopt.ledger.account import JobAccount
+from costopt.ledger.record import JobRecord
+from costopt.ledger.snapshot import resumed
 from costopt.ledger.summary import JobSummary
 
 
@@ -26,12 +27,10 @@ class Journal:
             self.open(job)
 
     def open(self, job: str) -> None:
-        """Fold what the ledger holds of one more job. Raises LedgerError."""
-        record, account = JobRecord(job), JobAccount(job)
-        for recorded in self._ledger.events(job):
-            record.apply(recorded.event)
-            account.apply(recorded.event)
-        self.records[job], self.accounts[job] = record, account
+        """Take up what the ledger holds of one more job. Raises LedgerError."""
+        known = resumed(self._ledger, job)
+        self.records[job] = JobRecord(job) if known is None else known.record
+        self.accounts[job] = JobAccount(job) if known is None else known.account
 
     def close(self, job: str) -> None:
         """Forget a job; the ledger keeps what it holds of it."""

@@ -12,8 +12,8 @@ from costopt.domain.power import PowerCap
 from costopt.domain.runtime import PowerLimitRecord
 from costopt.domain.view import Decision
 from costopt.engine.journal import Journal
-from costopt.engine.record import JobRecord
 from costopt.engine.world import World
+from costopt.ledger.record import JobRecord
 
 
 class PowerLimits:

@@ -23,9 +23,9 @@ from costopt.engine.journal import Journal
 from costopt.engine.measurements import Measurements
 from costopt.engine.moves import save_moves
 from costopt.engine.power import PowerLimits
-from costopt.engine.record import JobRecord
 from costopt.engine.troubles import Troubles
 from costopt.engine.world import World
+from costopt.ledger.record import JobRecord
 
 REPORTED_SHARE = 0.01
 NEWEST_SHARE = 0.3

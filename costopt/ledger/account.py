@@ -45,10 +45,10 @@ from costopt.domain.events import (
     TrainingStopped,
     WorkLost,
 )
+from costopt.domain.events.node import NOT_SENT
 from costopt.domain.market import Pool
 from costopt.ledger.curve import Curves, spend_points
 from costopt.ledger.fleet import FleetAccount
-from costopt.ledger.launch import LaunchAccount
 from costopt.ledger.measured import MeasuredAccount
 from costopt.ledger.meter import ms_of
 from costopt.ledger.node import NodeAccount, NodeInterval
@@ -69,7 +69,8 @@ class JobAccount:
         self.failure: str | None = None
         self.finished_at: datetime | None = None
         self.work = WorkAccount()
-        self.launches = LaunchAccount()
+        self._launches: set[str] = set()
+        self._failed_launches = 0
         self.fleet = FleetAccount()
         self.transfers = TransferAccount()
         self.measured = MeasuredAccount()
@@ -99,10 +100,6 @@ class JobAccount:
         fold = _FOLDS.get(type(event))
         if fold is not None:
             fold(self, event)
-
-    def open_intents(self) -> Mapping[str, LaunchIntended]:
-        """By key, the launches whose outcome the ledger does not hold yet: crashed in between."""
-        return dict(self.launches.open)
 
     def live_nodes(self) -> Mapping[str, NodeAccount]:
         """By id, the nodes that were launched and have not ended."""
@@ -165,8 +162,8 @@ class JobAccount:
             node_seconds=bill.node_ms / 1000,
             nodes_alive=len(self.fleet.alive),
             nodes_launched=len(self.fleet.nodes),
-            launches=self.launches.confirmed,
-            failed_launches=self.launches.failed,
+            launches=len(self._launches),
+            failed_launches=self._failed_launches,
             interruptions=self.fleet.interruptions,
             checkpoints=self.work.checkpoints,
             checkpoints_refused=self._checkpoints_refused,
@@ -211,15 +208,15 @@ class JobAccount:
         self.last_decision = event
         self._stopped = False
 
-    def _intend_launch(self, event: LaunchIntended) -> None:
-        self.launches.intend(event)
+    def _intend_launch(self, _: LaunchIntended) -> None:
         self._stopped = False
 
+    def _launch_failed(self, event: LaunchFailed) -> None:
+        self._failed_launches += event.error != NOT_SENT
+
     def _node_launched(self, event: NodeLaunched) -> None:
-        if event.waiting:
-            self.launches.wait(event)
-        elif self.fleet.launch(event):
-            self.launches.confirm(event)
+        if not event.waiting and self.fleet.launch(event):
+            self._launches.add(event.key)
 
     def _gang_formed(self, event: GangFormed) -> None:
         if self._training and event.generation != self.generation:
@@ -290,7 +287,7 @@ _FOLDS: dict[type[Event], Callable[[JobAccount, Any], None]] = {
     JobSubmitted: JobAccount._submit,
     DecisionMade: JobAccount._decide,
     LaunchIntended: JobAccount._intend_launch,
-    LaunchFailed: lambda account, event: account.launches.fail(event),
+    LaunchFailed: JobAccount._launch_failed,
     NodeLaunched: JobAccount._node_launched,
     PriceChanged: lambda account, event: account.fleet.change_price(event),
     GangFormed: JobAccount._gang_formed,

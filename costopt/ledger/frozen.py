@@ -1,7 +1,7 @@
-"""A job's account as JSON, and back: what its fold has come to, to go on from.
+"""A job's account and record as JSON, and back: what its folds have come to, to go on from.
 
 Only the classes named here are read back, so that a damaged or forged text makes no other object.
-A node that the account holds in two places is one object again.
+What they hold in two places is one object again.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from costopt.ledger.bill import Bill
 from costopt.ledger.codec import decode, encode
 from costopt.ledger.curve import ProgressCurve
 from costopt.ledger.fleet import FleetAccount
-from costopt.ledger.launch import LaunchAccount
 from costopt.ledger.measured import EnergyMeter, MeasuredAccount
 from costopt.ledger.meter import BusyMeter, CostMeter, PowerMeter
 from costopt.ledger.node import NodeAccount
+from costopt.ledger.record import JobRecord
 from costopt.ledger.transfers import TransferAccount
 from costopt.ledger.work import WorkAccount
 
@@ -35,7 +35,6 @@ _CLASSES: tuple[type[Any], ...] = (
     JobAccount,
     WorkAccount,
     ProgressCurve,
-    LaunchAccount,
     FleetAccount,
     TransferAccount,
     MeasuredAccount,
@@ -45,6 +44,7 @@ _CLASSES: tuple[type[Any], ...] = (
     BusyMeter,
     EnergyMeter,
     PowerMeter,
+    JobRecord,
 )
 _NUMBERS = {kind: number for number, kind in enumerate(_CLASSES)}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -52,23 +52,24 @@ _MICROSECOND = timedelta(microseconds=1)
 _FOLDING = ("costopt.ledger", "costopt.domain", "costopt.domain.events")
 
 
-def freeze(account: JobAccount) -> str:
-    """The account as JSON. Raises LedgerError for one that cannot be kept."""
+def freeze(account: JobAccount, record: JobRecord) -> str:
+    """Both as JSON. Raises LedgerError for what cannot be kept."""
     try:
-        return json.dumps(_Writer().pack(account), separators=(",", ":"), allow_nan=False)
+        packed = _Writer().pack((account, record))
+        return json.dumps(packed, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise LedgerError(f"the account of {account.job!r} cannot be kept: {error}") from error
 
 
-def thaw(text: str) -> JobAccount:
-    """The account that ``freeze`` wrote, by the same code. Raises LedgerError for another text."""
+def thaw(text: str) -> tuple[JobAccount, JobRecord]:
+    """What ``freeze`` wrote, by the same code. Raises LedgerError for another text."""
     try:
-        account = _Reader().unpack(json.loads(text))
+        account, record = _Reader().unpack(json.loads(text))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise LedgerError("a kept account cannot be read", hint="it is folded anew") from error
-    if not isinstance(account, JobAccount):
+    if not (isinstance(account, JobAccount) and isinstance(record, JobRecord)):
         raise LedgerError("a kept account is none", hint="it is folded anew")
-    return account
+    return account, record
 
 
 @cache
@@ -94,6 +95,7 @@ class _Writer:
             dict: lambda items: ["d", [[self.pack(k), self.pack(v)] for k, v in items.items()]],
             list: lambda items: ["l", [self.pack(item) for item in items]],
             tuple: lambda items: ["u", [self.pack(item) for item in items]],
+            set: lambda items: ["m", sorted(self.pack(item) for item in items)],
             frozenset: lambda items: ["s", sorted(self.pack(item) for item in items)],
             **dict.fromkeys(_CLASSES, self._object),
         }
@@ -102,15 +104,21 @@ class _Writer:
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
         if isinstance(value, Event):
-            return ["e", encode(value)]
+            return self._once(value) or ["e", encode(value)]
         if type(value) not in self._by_type:
             raise TypeError(f"no JSON for {type(value).__name__}")
         return self._by_type[type(value)](value)
 
-    def _object(self, value: Any) -> list[Any]:
+    def _once(self, value: Any) -> list[Any] | None:
+        """Where the value stands already; None where it is the first time."""
         if id(value) in self._seen:
             return ["r", self._seen[id(value)]]
         self._seen[id(value)] = len(self._seen)
+        return None
+
+    def _object(self, value: Any) -> list[Any]:
+        if (standing := self._once(value)) is not None:
+            return standing
         kind = type(value)
         values = [self.pack(getattr(value, name)) for name in _names()[kind]]
         return ["o", _NUMBERS[kind], values]
@@ -124,11 +132,12 @@ class _Reader:
         self._by_letter: dict[str, Callable[..., Any]] = {
             "a": lambda typecode, text: array(typecode, b64decode(text)),
             "t": _time,
-            "e": decode,
+            "e": self._event,
             "p": Pool.parse,
             "d": lambda items: {self.unpack(key): self.unpack(item) for key, item in items},
             "l": lambda items: [self.unpack(item) for item in items],
             "u": lambda items: tuple(self.unpack(item) for item in items),
+            "m": lambda items: {self.unpack(item) for item in items},
             "s": lambda items: frozenset(self.unpack(item) for item in items),
             "r": lambda number: self._made[number],
             "o": self._object,
@@ -138,6 +147,11 @@ class _Reader:
         if not isinstance(value, list):
             return value
         return self._by_letter[value[0]](*value[1:])
+
+    def _event(self, text: str) -> Event:
+        event = decode(text)
+        self._made.append(event)
+        return event
 
     def _object(self, number: int, values: list[Any]) -> Any:
         kind = _CLASSES[number]

@@ -6,6 +6,7 @@ It saves time only: all that it holds can be folded from the events again.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 # Hops from name to name in the index: a plain GROUP BY would read every event.
 LAST_SEQS = """
@@ -36,6 +37,15 @@ class Fold:
     seq: int
     code: str
     body: bytes
+
+
+@runtime_checkable
+class KeepsFolds(Protocol):
+    """A ledger that keeps folds beside its events."""
+
+    def folds(self, part: str, job: str | None = None) -> dict[str, Fold]:
+        """What was kept of one job or of all, by job. Raises LedgerError."""
+        ...
 
 
 def fold_row(part: str, job: str, fold: Fold) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """Folds that go on from where the last ones were kept, so that old events need not be read again.
 
-Kept are a job's account and, while it has no nodes and awaits none, its summary. What another
-version of the code has kept is folded anew.
+Kept are a job's account and record and, while it has no nodes and awaits none, its summary. What
+another version of the code has kept is folded anew.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
 from costopt.domain.errors import LedgerError
+from costopt.domain.ports import Ledger
 from costopt.ledger.account import JobAccount
 from costopt.ledger.frozen import code_digest, freeze, thaw
-from costopt.ledger.kept_folds import Fold
+from costopt.ledger.kept_folds import Fold, KeepsFolds
+from costopt.ledger.record import JobRecord
 from costopt.ledger.stored import StoredLedger
 from costopt.ledger.summary import JobState, JobSummary
 
@@ -29,32 +31,44 @@ NowOf = Callable[[str, datetime], datetime]
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A job's account after event ``seq``; ``last_at`` is the latest time of any of its events.
-
-    ``fresh`` events were read, the others had been folded before.
+    """A job's account and record after event ``seq``; ``last_at`` is the latest time of any of its
+    events. ``fresh`` events were read, the others had been folded before.
     """
 
     account: JobAccount
+    record: JobRecord
     seq: int
     last_at: datetime
     fresh: int
 
 
-def folded(ledger: StoredLedger, job: str) -> Folded:
-    """The account of a job. Raises LedgerError, also where the ledger holds nothing of it."""
-    kept = _kept(ledger, ACCOUNT, job).get(job)
-    before = None if kept is None else _thawed(kept)
-    account = JobAccount(job) if before is None else before.account
-    seq = 0 if before is None else before.seq
-    last_at = None if before is None else before.last_at
+def resumed(ledger: Ledger, job: str) -> Folded | None:
+    """What the events of a job come to, None where the ledger holds none. Raises LedgerError.
+
+    Goes on from what was kept, where the ledger keeps folds.
+    """
+    kept = _kept(ledger, ACCOUNT, job).get(job) if isinstance(ledger, KeepsFolds) else None
+    known = None if kept is None else _thawed(kept)
+    account = JobAccount(job) if known is None else known.account
+    record = JobRecord(job) if known is None else known.record
+    seq = 0 if known is None else known.seq
+    last_at = None if known is None else known.last_at
     fresh = 0
     for recorded in ledger.events(job, seq):
-        account.apply(recorded.event)
-        seq, at, fresh = recorded.seq, recorded.event.at, fresh + 1
-        last_at = at if last_at is None else max(last_at, at)
-    if last_at is None:
+        event = recorded.event
+        account.apply(event)
+        record.apply(event)
+        seq, fresh = recorded.seq, fresh + 1
+        last_at = event.at if last_at is None else max(last_at, event.at)
+    return None if last_at is None else Folded(account, record, seq, last_at, fresh)
+
+
+def folded(ledger: StoredLedger, job: str) -> Folded:
+    """The same. Raises LedgerError also where the ledger holds nothing of the job."""
+    known = resumed(ledger, job)
+    if known is None:
         raise LedgerError(f"the ledger holds nothing of job {job!r}", hint="check the job's name")
-    return Folded(account, seq, last_at, fresh)
+    return known
 
 
 def summaries(ledger: StoredLedger, now_of: NowOf) -> Iterator[JobSummary]:
@@ -94,12 +108,13 @@ def keep_snapshots(ledger: StoredLedger) -> int:
 
 
 def _keep(ledger: StoredLedger, known: Folded) -> bool:
-    rests = not (known.account.live_nodes() or known.account.open_intents())
+    rests = not (known.record.live or known.record.intents)
     if not rests and known.fresh < LEAST_EVENTS:
         return False
     job, code = known.account.job, code_digest()
     if known.fresh:
-        text = f"{known.last_at.astimezone(UTC).isoformat()}\n{freeze(known.account)}"
+        frozen = freeze(known.account, known.record)
+        text = f"{known.last_at.astimezone(UTC).isoformat()}\n{frozen}"
         body = zlib.compress(text.encode("ascii"), 1)
         ledger.keep_folds(ACCOUNT, {job: Fold(known.seq, code, body)})
     if rests:
@@ -108,7 +123,7 @@ def _keep(ledger: StoredLedger, known: Folded) -> bool:
     return True
 
 
-def _kept(ledger: StoredLedger, part: str, job: str | None = None) -> dict[str, Fold]:
+def _kept(ledger: KeepsFolds, part: str, job: str | None = None) -> dict[str, Fold]:
     code = code_digest()
     try:
         folds = ledger.folds(part, job)
@@ -120,8 +135,9 @@ def _kept(ledger: StoredLedger, part: str, job: str | None = None) -> dict[str, 
 
 def _thawed(fold: Fold) -> Folded | None:
     try:
-        last_at, _, account = zlib.decompress(fold.body).decode("ascii").partition("\n")
-        return Folded(thaw(account), fold.seq, datetime.fromisoformat(last_at), 0)
+        last_at, _, frozen = zlib.decompress(fold.body).decode("ascii").partition("\n")
+        account, record = thaw(frozen)
+        return Folded(account, record, fold.seq, datetime.fromisoformat(last_at), 0)
     except (zlib.error, ValueError, LedgerError):
         return None
 

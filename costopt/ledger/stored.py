@@ -9,7 +9,7 @@ from typing import Protocol, Self
 
 from costopt.database.place import is_url
 from costopt.domain.ports import Ledger
-from costopt.ledger.kept_folds import Fold
+from costopt.ledger.kept_folds import Fold, KeepsFolds
 
 
 class Leadership(Protocol):
@@ -58,7 +58,7 @@ class Leadership(Protocol):
         ...
 
 
-class StoredLedger(Ledger, Protocol):
+class StoredLedger(Ledger, KeepsFolds, Protocol):
     """Safe to share between threads; close it, or use it in a ``with``."""
 
     def __enter__(self) -> Self: ...
@@ -75,10 +75,6 @@ class StoredLedger(Ledger, Protocol):
 
     def last_seqs(self) -> dict[str, int]:
         """The number of each job's last event, in the order of their first. Raises LedgerError."""
-        ...
-
-    def folds(self, part: str, job: str | None = None) -> dict[str, Fold]:
-        """What was kept of one job or of all, by job. Raises LedgerError."""
         ...
 
     def keep_folds(self, part: str, folds: Mapping[str, Fold]) -> None:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from costopt.domain.fleet import Node
 from costopt.domain.leftover import Cleanable, Leftover
 from costopt.domain.ports import Ledger, Provider
-from costopt.engine.record import JobRecord
+from costopt.ledger.record import JobRecord
 
 
 @dataclass(frozen=True, slots=True)

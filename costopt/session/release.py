@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from costopt.domain.errors import ProviderError
 from costopt.domain.market import Pool
 from costopt.domain.ports import Provider
-from costopt.engine.record import JobRecord
+from costopt.ledger.record import JobRecord
 
 
 def release_all(

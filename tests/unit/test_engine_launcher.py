@@ -182,7 +182,7 @@ def test_a_halt_stops_launches_that_were_announced() -> None:
         assert (unsent.key, unsent.error) == (f"{name}-0001", "NotSent")
         assert unsent.message == "enough, before it was sent"
         assert not scene.engine.journal.records[name].intents
-        assert scene.engine.journal.accounts[name].launches.failed == 0
+        assert scene.engine.journal.summary(name, scene.clock.now()).failed_launches == 0
     scene.go(600)
     assert len(scene.events(LaunchIntended, "three")) == 1
     gate.most = None

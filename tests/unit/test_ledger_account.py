@@ -324,21 +324,10 @@ def test_dollars_are_split_by_capacity_type() -> None:
     assert (summary.spot_usd_micros, summary.on_demand_usd_micros) == (3_600_000, 9_000_000)
 
 
-def test_an_intent_is_open_until_all_its_nodes_are_there() -> None:
-    folded = account([intended(nodes=2)])
-    assert list(folded.open_intents()) == ["k1"]
-    folded.apply(launched("n1"))
-    assert list(folded.open_intents()) == ["k1"]
-    folded.apply(launched("n1"))
-    assert list(folded.open_intents()) == ["k1"], "one node told twice is one node"
-    folded.apply(launched("n2"))
-    assert not folded.open_intents()
-
-
-def test_a_failed_launch_closes_its_intent() -> None:
-    failed = LaunchFailed(at=START, job="job", key="k1", pool=SPOT_A, error="E", message="none")
-    folded = account([intended(), failed])
-    assert not folded.open_intents()
+def test_launches_are_counted_once_however_many_nodes_they_bring() -> None:
+    failed = LaunchFailed(at=START, job="job", key="k2", pool=SPOT_A, error="E", message="none")
+    folded = account([intended(nodes=2), launched("n1"), launched("n2"), failed])
+    assert folded.summary(START).launches == 1
     assert folded.summary(START).failed_launches == 1
 
 

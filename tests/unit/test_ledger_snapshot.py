@@ -17,6 +17,7 @@ from costopt.ledger import snapshot
 from costopt.ledger.account import JobAccount
 from costopt.ledger.frozen import code_digest, freeze, thaw
 from costopt.ledger.kept_folds import Fold
+from costopt.ledger.record import JobRecord
 from costopt.ledger.snapshot import ACCOUNT, SUMMARY, folded, keep_snapshots, summaries
 from costopt.ledger.stored import StoredLedger, open_stored_ledger
 from tests.sample_run import sample_events
@@ -26,6 +27,13 @@ LATER = timedelta(days=300)
 
 def account(job: str, events: tuple[Event, ...]) -> JobAccount:
     made = JobAccount(job)
+    for event in events:
+        made.apply(event)
+    return made
+
+
+def record(job: str, events: tuple[Event, ...]) -> JobRecord:
+    made = JobRecord(job)
     for event in events:
         made.apply(event)
     return made
@@ -49,15 +57,16 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoredLed
 def test_a_frozen_account_goes_on_as_if_nothing_had_happened(cut: int) -> None:
     events = sample_events("a")
     whole = account("a", events)
-    anew = thaw(freeze(account("a", events[:cut])))
+    anew, record_anew = thaw(freeze(account("a", events[:cut]), record("a", events[:cut])))
     for event in events[cut:]:
         anew.apply(event)
+        record_anew.apply(event)
     now = max(event.at for event in events)
     assert anew.summary(now) == whole.summary(now)
     assert anew.intervals(now) == whole.intervals(now)
     assert anew.curves(now) == whole.curves(now)
-    assert anew.open_intents() == whole.open_intents()
-    assert freeze(anew) == freeze(whole)
+    assert record_anew == record("a", events)
+    assert freeze(anew, record_anew) == freeze(whole, record("a", events))
 
 
 def test_summaries_are_the_same_with_and_without_snapshots(ledger: StoredLedger) -> None:
@@ -120,13 +129,13 @@ def test_a_snapshot_of_other_code_or_none_is_folded_anew(
     ledger: StoredLedger, harm: Callable[[Fold], Fold]
 ) -> None:
     ledger.append(*sample_events("a"))
-    whole = folded(ledger, "a").account
+    whole = folded(ledger, "a")
     keep_snapshots(ledger)
     fold = ledger.folds(ACCOUNT)["a"]
     ledger.keep_folds(ACCOUNT, {"a": harm(replace(fold, seq=fold.seq + 1))})
     known = folded(ledger, "a")
     assert known.fresh == len(sample_events())
-    assert freeze(known.account) == freeze(whole)
+    assert freeze(known.account, known.record) == freeze(whole.account, whole.record)
 
 
 def test_an_older_snapshot_never_replaces_a_newer(ledger: StoredLedger) -> None:
@@ -137,14 +146,14 @@ def test_an_older_snapshot_never_replaces_a_newer(ledger: StoredLedger) -> None:
     assert ledger.folds(ACCOUNT, "b") == {}
 
 
-def test_only_accounts_are_thawed() -> None:
-    text = freeze(account("a", sample_events("a")))
-    forged = json.loads(text)
-    forged[1] = 12345
+def test_only_accounts_and_records_are_thawed() -> None:
+    events = sample_events("a")
+    forged = json.loads(freeze(account("a", events), record("a", events)))
+    forged[1][0][1] = 12345
     with pytest.raises(LedgerError, match="cannot be read"):
         thaw(json.dumps(forged))
     with pytest.raises(LedgerError, match="is none"):
-        thaw('["t",0]')
+        thaw('["u",[["t",0],["t",0]]]')
 
 
 def test_a_job_without_events_is_no_job(ledger: StoredLedger) -> None:

@@ -1,0 +1,69 @@
+"""An account and a record that were kept go on as if they had never been put away."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, get_type_hints
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from costopt.domain.events import EVENT_TYPES, Event, NodeEnded, NodeLaunched
+from costopt.ledger.account import JobAccount
+from costopt.ledger.frozen import freeze, thaw
+from costopt.ledger.record import JobRecord
+
+POOLS = st.sampled_from(["aws/r/a/t/spot", "aws/r/b/t/on_demand", "gcp/s/c/u/spot"])
+NAMES = st.sampled_from(["1", "2", "3"])
+TIMES = st.integers(0, 10**6).map(lambda s: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=s))
+FLOATS = st.floats(0, 1e6)
+TYPES: dict[Any, st.SearchStrategy[Any]] = {
+    datetime: TIMES,
+    float: FLOATS,
+    float | None: st.none() | FLOATS,
+}
+FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    "job": st.just("job"),
+    "pool": POOLS,
+    "node_id": NAMES,
+    "node_ids": st.lists(NAMES, unique=True).map(tuple),
+    "key": NAMES,
+    "nodes": st.integers(1, 3),
+    "generation": st.integers(0, 3),
+    "micros_per_hour": st.integers(0, 10**9),
+    "prices": st.lists(st.tuples(TIMES, st.integers(0, 10**9)), min_size=1).map(tuple),
+    "interval_s": st.floats(1, 1e6),
+}
+"""Few of each, so that events speak of the same nodes."""
+
+
+def kind(event_type: type[Event]) -> st.SearchStrategy[Event]:
+    drawn = {
+        name: FIELDS[name] if name in FIELDS else TYPES[hint]
+        for name, hint in get_type_hints(event_type).items()
+        if name in FIELDS or hint in TYPES
+    }
+    return st.builds(event_type, **drawn)
+
+
+KINDS = st.sampled_from((NodeLaunched, NodeEnded)) | st.sampled_from(EVENT_TYPES)
+HISTORIES = st.lists(KINDS.flatmap(kind), max_size=30)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(HISTORIES, st.integers(0, 30))
+def test_a_kept_fold_goes_on_like_the_whole(events: list[Event], cut: int) -> None:
+    account, record = folded(JobAccount("job"), JobRecord("job"), events)
+    kept = freeze(*folded(JobAccount("job"), JobRecord("job"), events[:cut]))
+    account_anew, record_anew = folded(*thaw(kept), events[cut:])
+    assert record_anew == record
+    assert freeze(account_anew, record_anew) == freeze(account, record)
+
+
+def folded(
+    account: JobAccount, record: JobRecord, events: list[Event]
+) -> tuple[JobAccount, JobRecord]:
+    for event in events:
+        account.apply(event)
+        record.apply(event)
+    return account, record
