@@ -1,0 +1,104 @@
+"""What strategies make of launches that wait: nothing until they run, and safe from then on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from costopt.domain.fleet import Node, NodeState
+from costopt.domain.market import CapacityType, Offer
+from costopt.domain.view import Target, View
+from costopt.strategies import build
+from costopt.strategies.option import options, safe
+from costopt.strategies.shield import Shielded
+from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, rules, task
+from tests.market_fixtures import after
+from tests.strategy_fixtures import TICK_S, Wants, look, nodes_in, offer, only
+
+FLEX = SPOT_A.on(CapacityType.FLEX_START)
+WAIT_S = 2 * HOUR_S
+NEEDED_S = 150 + 4 * HOUR_S * (1 + 10 / 1800) + 10
+"""Start, 4 h of work with their saves, and the last save."""
+SAFE_OFFER = offer(SAFE, 8.0)
+
+
+def _flex(wait_s: float = WAIT_S, until_at: datetime | None = None) -> Offer:
+    return replace(offer(FLEX, 2.0), wait_s=wait_s, until_at=until_at)
+
+
+def _waiting(since_s: float = 0.0) -> tuple[Node, ...]:
+    (node,) = nodes_in(FLEX)
+    return (replace(node, state=NodeState.WAITING, launched_at=after(since_s)),)
+
+
+def _with_waiting(view: View, since_s: float) -> View:
+    return replace(view, jobs=(replace(view.jobs[0], waiting=_waiting(since_s)),))
+
+
+def test_no_deadline_rests_on_it_before_it_runs() -> None:
+    view = look(task(deadline_s=40 * HOUR_S), [_flex(), SAFE_OFFER])
+    assert [option.pool for option in safe(options(view, view.jobs[0]))] == [SAFE]
+    waits = _with_waiting(view, -600)
+    assert [option.pool for option in safe(options(waits, waits.jobs[0]))] == [SAFE]
+    decision = only(Shielded(Wants(Target(FLEX, 1))).decide(view))
+    assert decision.slack_s == pytest.approx(40 * HOUR_S - NEEDED_S)
+
+
+def test_one_that_runs_until_the_deadline_is_as_safe_as_on_demand() -> None:
+    view = look(task(deadline_s=NEEDED_S - 100), [_flex(), SAFE_OFFER], nodes=nodes_in(FLEX))
+    decision = only(Shielded(Wants(Target(FLEX, 1))).decide(view))
+    assert (decision.targets, decision.rule) == ((Target(FLEX, 1),), None)
+    ends = _flex(until_at=after(NEEDED_S - 200))
+    short = look(task(deadline_s=NEEDED_S - 100), [ends, SAFE_OFFER], nodes=nodes_in(FLEX))
+    assert only(Shielded(Wants(Target(FLEX, 1))).decide(short)).targets == (Target(SAFE, 1),)
+
+
+@pytest.mark.parametrize("waited_s", [0.0, WAIT_S - 60])
+@pytest.mark.parametrize(("spare_s", "stands"), [(TICK_S + 1, True), (TICK_S - 1, False)])
+def test_on_demand_takes_over_at_the_latest_safe_moment_also_while_it_waits(
+    spare_s: float, stands: bool, waited_s: float
+) -> None:
+    view = look(task(deadline_s=NEEDED_S + spare_s), [_flex(), SAFE_OFFER])
+    waits = _with_waiting(view, -waited_s)
+    decision = only(Shielded(Wants(Target(FLEX, 1))).decide(waits))
+    expected = (Target(FLEX, 1),) if stands else (Target(SAFE, 1),)
+    assert decision.targets == expected
+
+
+def test_a_tick_of_waiting_adds_nothing_even_where_a_tick_on_spot_would() -> None:
+    """On a grid with free saves; the wait could be over at once."""
+    job = replace(task(deadline_s=4 * HOUR_S + 10, save_s=0), startup_s=0)
+    job = replace(job, checkpoint=replace(job.checkpoint, restore_s=0))
+    wants = Shielded(Wants(Target(FLEX, 1)))
+    view = look(job, [_flex(wait_s=1.0), SAFE_OFFER], firm_s=TICK_S)
+    assert only(wants.decide(view)).rule == "shield"
+
+
+def test_the_longer_one_has_waited_the_less_is_still_to_wait() -> None:
+    """The default strategy goes on with the launch that waits, and makes no other."""
+    elsewhere = replace(FLEX, zone="us-east-1b")
+    other = replace(offer(elsewhere, 1.99), wait_s=WAIT_S)
+    view = look(task(deadline_s=12 * HOUR_S), [_flex(), other, SAFE_OFFER])
+    strategy = build(rules("adaptive").strategy)
+    (chosen,) = only(strategy.decide(view)).targets
+    assert chosen.pool == elsewhere
+    later = replace(view, now=view.now + timedelta(hours=1))
+    assert only(strategy.decide(later)).targets == (chosen,)
+    (option,) = [o for o in options(view, view.jobs[0]) if o.pool == FLEX]
+    assert option.start_s == WAIT_S + 150
+    waits = _with_waiting(later, 0.0)
+    (option,) = [o for o in options(waits, waits.jobs[0]) if o.pool == FLEX]
+    assert option.waited_s == HOUR_S
+
+
+def test_with_nothing_safe_to_be_had_it_is_waited_for_where_there_is_no_spot() -> None:
+    strategy = build(rules("adaptive").strategy)
+    for offers, pool in [
+        ([_flex()], FLEX),
+        ([_flex(), offer(SPOT_A, 9.0)], SPOT_A),
+        ([_flex(), offer(SPOT_A, 9.0, 0)], FLEX),
+    ]:
+        (target,) = only(strategy.decide(look(task(), offers))).targets
+        assert target.pool == pool
