@@ -26,6 +26,8 @@ from importlib.resources import files
 from itertools import chain
 from typing import Any
 
+from costopt.domain.market import Pool
+
 LONGEST_LOOK_H = 1.0
 """Between looks further apart than this a period may have ended and begun unseen."""
 
@@ -215,6 +217,11 @@ class Lifetimes:
         of_age = self.prior.class_at(record.age_h)
         record.hours[record.up][of_age] += apart_h
         record.endings[record.up][of_age] += up != record.up
+
+
+def gang_key(job: str, pool: Pool, nodes: int) -> tuple[str, str, int]:
+    """Under what a gang's capacity is learned: other jobs' nodes take from the same pool."""
+    return job, str(pool), nodes
 
 
 def _pool_and_nodes(key: Hashable) -> tuple[Hashable, int]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from costopt.optimize.fleet.solve import FleetPlan
+from costopt.optimize.fleet.plan import FleetPlan
 from costopt.optimize.job_part import JobPart
 from costopt.optimize.layout import Segment, lay_out, verify
 from costopt.optimize.model import PlanModel

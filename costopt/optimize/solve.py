@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from costopt.domain.errors import SolverError
+from costopt.optimize.fleet.plan import FleetPlan
 from costopt.optimize.fleet.schedule import Schedule
-from costopt.optimize.fleet.solve import FleetPlan, solve_fleet
+from costopt.optimize.fleet.solve import solve_fleet
 from costopt.optimize.fleet.warm import Warm
 from costopt.optimize.job_part import JobPart
 from costopt.optimize.layout import Segment, broken_limits, lay_out, segments_of, verify

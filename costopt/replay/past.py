@@ -10,8 +10,8 @@ from costopt.domain.job import Job
 from costopt.domain.market import Offer, Pool
 from costopt.domain.policy import Policy
 from costopt.domain.ports import HazardModel, Machines, Strategy
-from costopt.market.lifetime import Lifetimes
-from costopt.strategies.learner import gang_key, lifetimes_of
+from costopt.market.lifetime import Lifetimes, gang_key
+from costopt.strategies.learner import lifetimes_of
 
 LOOK_S = 300.0
 """Between two looks at a record without a grid."""

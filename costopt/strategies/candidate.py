@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.view import JobView
-from costopt.market.lifetime import Lifetimes, Rates
-from costopt.strategies.learner import gang_key
+from costopt.market.lifetime import Lifetimes, Rates, gang_key
 from costopt.strategies.option import Option
 from costopt.strategies.reserve import is_running
 

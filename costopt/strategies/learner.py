@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from costopt.domain.market import Pool
 from costopt.domain.ports import Strategy
 from costopt.strategies.shield import Shielded
 from costopt.strategies.steady import Steady
@@ -39,8 +38,3 @@ def _inner(strategy: Strategy) -> Strategy:
     while isinstance(strategy, (Shielded, Steady)):
         strategy = strategy.inner
     return strategy
-
-
-def gang_key(job: str, pool: Pool, nodes: int) -> tuple[str, str, int]:
-    """Under what a gang's capacity is learned: other jobs' nodes take from the same pool."""
-    return job, str(pool), nodes

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costopt.optimize.fleet.menu import Menu
-from costopt.optimize.fleet.path import Path, Prices, best_path
+from costopt.optimize.fleet.path import Path, best_path
+from costopt.optimize.fleet.prices import Prices
 from costopt.optimize.planner import prepare
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.slots import Slot

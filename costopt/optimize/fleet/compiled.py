@@ -7,15 +7,13 @@ user's cache). ``path`` does the same with NumPy alone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numba import njit
 
 from costopt.optimize.fleet.menu import NEVER, Menu
-
-if TYPE_CHECKING:
-    from costopt.optimize.fleet.path import Prices
+from costopt.optimize.fleet.prices import Prices
 
 NOTHING = np.zeros((1, 1))
 

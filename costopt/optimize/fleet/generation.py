@@ -21,7 +21,8 @@ from costopt.optimize.fleet.handover import cheapest_in_stages
 from costopt.optimize.fleet.master import UNSERVED, Column, Duals, Master
 from costopt.optimize.fleet.menu import Menu
 from costopt.optimize.fleet.menus import Menus
-from costopt.optimize.fleet.path import Prices, best_path
+from costopt.optimize.fleet.path import best_path
+from costopt.optimize.fleet.prices import Prices
 from costopt.optimize.fleet.response import better, cheapest
 from costopt.optimize.fleet.schedule import Schedule, schedule_of
 from costopt.optimize.job_part import JobPart

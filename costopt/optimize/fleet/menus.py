@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from costopt.optimize.fleet.capacity import Capacity, NodePrices
 from costopt.optimize.fleet.menu import Menu, units_per_held_hour
-from costopt.optimize.fleet.path import Prices, can_compile
+from costopt.optimize.fleet.path import can_compile
+from costopt.optimize.fleet.prices import Prices
 from costopt.optimize.fleet.shortlist import best_of_groups, groups_of, shortlist
 from costopt.optimize.job_part import JobPart
 from costopt.optimize.rates import Array

@@ -19,19 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costopt.optimize.fleet.menu import NEVER, Menu
+from costopt.optimize.fleet.prices import Prices
 from costopt.optimize.rates import Array
-
-
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """Of work, (Q,), and of what is shared: ``shared`` (T, N) per slot and row of the menu, None
-    for free; ``usd`` and ``kwh`` on top of the objective, for budgets.
-    """
-
-    work: Array
-    shared: Array | None = None
-    usd: float = 0.0
-    kwh: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from costopt.optimize.fleet.menu import Menu
-from costopt.optimize.fleet.path import Prices, best_path
+from costopt.optimize.fleet.path import best_path
+from costopt.optimize.fleet.prices import Prices
 from costopt.optimize.fleet.schedule import Schedule, schedule_of, trimmed
 from costopt.optimize.rates import Array
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costopt.optimize.fleet.menu import Menu, units_per_held_hour
-from costopt.optimize.fleet.path import Prices
+from costopt.optimize.fleet.prices import Prices
 from costopt.optimize.job_part import JobPart
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from costopt.optimize.demand import Demand
 from costopt.optimize.fleet.budget import Budget, budgets_of
@@ -19,6 +18,7 @@ from costopt.optimize.fleet.generation import Generation, Relaxation, free_price
 from costopt.optimize.fleet.master import Duals
 from costopt.optimize.fleet.menus import Menus
 from costopt.optimize.fleet.packing import Packing
+from costopt.optimize.fleet.plan import FleetPlan
 from costopt.optimize.fleet.rounding import Rounding
 from costopt.optimize.fleet.schedule import Schedule
 from costopt.optimize.fleet.warm import Warm
@@ -40,31 +40,6 @@ AGAIN_SHARE = 0.2
 
 FIRST_SHARE, BOUND_SHARE = 0.15, 0.7
 """Of the time: until the first packing is left as it is, until the bound is."""
-
-
-@dataclass(frozen=True, slots=True)
-class FleetPlan:
-    """``schedules`` by job, None for those not served; ``bound_usd`` holds on ``slots``."""
-
-    slots: tuple[Slot, ...]
-    outlook: Outlook
-    schedules: tuple[Schedule | None, ...]
-    bound_usd: float
-    duals: Duals
-    capacity: Capacity
-    columns: tuple[tuple[int, Schedule], ...]
-    menus: Menus
-    build_s: float = 0.0
-
-    @property
-    def score(self) -> float:
-        """The objective in dollars."""
-        return sum(s.total_score for s in self.schedules if s is not None)
-
-    @property
-    def gap(self) -> float:
-        """How far the plan may be from the best one, in shares of it."""
-        return max(0.0, self.score - self.bound_usd) / max(abs(self.score), 1e-9)
 
 
 def solve_fleet(

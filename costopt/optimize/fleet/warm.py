@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +16,12 @@ from costopt.optimize.fleet.menu import Menu
 from costopt.optimize.fleet.menus import Menus
 from costopt.optimize.fleet.packing import Packing
 from costopt.optimize.fleet.path import Path
+from costopt.optimize.fleet.plan import FleetPlan
 from costopt.optimize.fleet.schedule import Schedule, schedule_of, trimmed
 from costopt.optimize.job_part import JobPart
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.slots import Slot
-
-if TYPE_CHECKING:
-    from costopt.optimize.fleet.solve import FleetPlan
 
 Gang = tuple[tuple[tuple[Pool, int], ...], float]
 """(pool, nodes) of each part, and the power cap; 0 where there is none."""
