@@ -12,12 +12,14 @@ jobs/<job>/failures/<generation>.json       CommandFailure     agent → control
 Beside them ``jobs/<job>/logs/`` holds what trainers print (``costopt.agent.node_log``).
 
 Every letter carries a schema version. A letter that is missing, torn, wrong or of another version
-reads as None: the sender writes again, or a newer version is at work. All methods raise StoreError.
+reads as None: the sender writes again, or a newer version is at work. All methods raise StoreError,
+also for a letter that is larger than any of ours: a job's own command may write here too.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -26,9 +28,16 @@ from costopt.agent.heartbeat import CommandFailure, Heartbeat, NodeActivity
 from costopt.agent.letter import read_letter
 from costopt.agent.meter.reading import NodeReading
 from costopt.agent.status import RefusedCheckpoint, SavedCheckpoint
+from costopt.domain.errors import StoreError
 from costopt.domain.ports import ObjectStore
 
 SCHEMA = 1
+MOST_GANG_BYTES = 8 << 20
+"""A gang names the job's command and environment, of a job file of at most 2 MiB."""
+MOST_LETTER_BYTES = 64 << 10
+MOST_LETTERS = 5_000
+"""Of one kind that are read, the newest by name: a month of a checkpoint every ten minutes."""
+MOST_KEYS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +73,7 @@ class Mailbox:
 
     def gang(self) -> Gang | None:
         """The newest gang."""
-        fields = self._fields("gang.json")
+        fields = self._fields("gang.json", MOST_GANG_BYTES)
         if fields is None:
             return None
         try:
@@ -117,7 +126,7 @@ class Mailbox:
 
     def draining(self) -> tuple[str, ...]:
         """Nodes that are asked to save and stop."""
-        keys = self.store.keys(f"{self.prefix}/nodes/")
+        keys = self._keys("nodes")
         return tuple(key.split("/")[-2] for key in keys if key.endswith("/drain"))
 
     def withdraw_drain(self, node_id: str) -> None:
@@ -160,15 +169,24 @@ class Mailbox:
 
     def forget_failures(self) -> None:
         """What failed has been mended."""
-        for key in self.store.keys(f"{self.prefix}/failures/"):
+        for key in self._keys("failures"):
             self.store.delete(key)
 
     def _all(self, folder: str) -> list[dict[str, Any] | None]:
-        keys = self.store.keys(f"{self.prefix}/{folder}/")
-        return [self._fields(key.removeprefix(f"{self.prefix}/")) for key in keys]
+        newest = self._keys(folder)[-MOST_LETTERS:]
+        return [self._fields(key.removeprefix(f"{self.prefix}/")) for key in newest]
 
-    def _fields(self, name: str) -> dict[str, Any] | None:
-        data = self.store.get(f"{self.prefix}/{name}")
+    def _keys(self, folder: str) -> Sequence[str]:
+        keys = self.store.keys(f"{self.prefix}/{folder}/", most=MOST_KEYS + 1)
+        if len(keys) > MOST_KEYS:
+            raise StoreError(
+                f"{self.prefix}/{folder}/ holds more than {MOST_KEYS:,} letters",
+                hint="see what the job's command writes there, and remove it",
+            )
+        return keys
+
+    def _fields(self, name: str, most_bytes: int = MOST_LETTER_BYTES) -> dict[str, Any] | None:
+        data = self.store.get(f"{self.prefix}/{name}", most_bytes)
         if data is None:
             return None
         try:

@@ -10,6 +10,7 @@ goes on where it was. Methods raise StoreError.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ MOST_PIECE_BYTES = 1 << 20
 AT_A_TIME = 16
 MOST_PIECES = 1024
 """Read at once: of a trainer that prints a line now and then, thousands make up a little text."""
+MOST_LISTED = 100_000
 NAME = re.compile(r"(\d{15})\.(\d{6,})\.(\d{15})")
 
 
@@ -44,7 +46,7 @@ class NodeLog:
         if not pieces:
             return LogEnd()
         last, key = pieces[-1]
-        size_bytes = len(self._store.get(key) or b"")
+        size_bytes = len(self._text(key))
         return LogEnd(last.offset + size_bytes, last.attempt, last.until)
 
     def append(self, end: LogEnd, data: bytes, attempt: int, until: int) -> LogEnd:
@@ -56,24 +58,35 @@ class NodeLog:
     def read(self, after: int, most_bytes: int) -> tuple[int, bytes]:
         """What is kept from byte ``after`` on, as much as is read at once, and where it begins:
         later, where the store has lost what stood before. Nothing where no more is kept."""
-        pieces = self._pieces(max(0, after - MOST_PIECE_BYTES))
+        pieces = self._pieces(max(0, after - MOST_PIECE_BYTES), MOST_LISTED)
         before = [piece for piece in pieces if piece[0].offset <= after]
         behind = pieces[len(before) :]
         near = [piece for piece in behind if piece[0].offset < after + most_bytes]
         wanted = before[-1:] + (near[:MOST_PIECES] or behind[:1])
-        with ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="log") as pool:
-            found = pool.map(self._store.get, [key for _, key in wanted])
-            begin, data = after, b""
-            for (piece, _), text in zip(wanted, found, strict=True):
-                if piece.offset > begin + len(data):
-                    if data:
-                        break
-                    begin = piece.offset
-                data += (text or b"")[begin + len(data) - piece.offset :]
+        begin, data = after, b""
+        for piece, text in self._texts(wanted):
+            if piece.offset > begin + len(data):
+                if data:
+                    break
+                begin = piece.offset
+            data += text[begin + len(data) - piece.offset :]
+            if len(data) >= most_bytes:
+                break
         return begin, data[:most_bytes]
 
-    def _pieces(self, from_offset: int) -> list[tuple[LogEnd, str]]:
+    def _texts(self, pieces: Sequence[tuple[LogEnd, str]]) -> Iterator[tuple[LogEnd, bytes]]:
+        """Never more of them in memory than are read at a time."""
+        with ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="log") as pool:
+            for first in range(0, len(pieces), AT_A_TIME):
+                some = pieces[first : first + AT_A_TIME]
+                found = pool.map(self._text, [key for _, key in some])
+                yield from ((piece, text) for (piece, _), text in zip(some, found, strict=True))
+
+    def _text(self, key: str) -> bytes:
+        return self._store.get(key, MOST_PIECE_BYTES) or b""
+
+    def _pieces(self, from_offset: int, most: int | None = None) -> list[tuple[LogEnd, str]]:
         """Where each piece begins and up to where it tells, with its key, in order."""
-        keys = self._store.keys(self._prefix, f"{self._prefix}{from_offset:015d}")
+        keys = self._store.keys(self._prefix, f"{self._prefix}{from_offset:015d}", most)
         named = ((NAME.fullmatch(key.removeprefix(self._prefix)), key) for key in keys)
         return [(LogEnd(*map(int, name.groups())), key) for name, key in named if name]

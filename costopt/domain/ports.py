@@ -244,8 +244,12 @@ class ObjectStore(Protocol):
         """Write unless the key exists; False where it does."""
         ...
 
-    def get(self, key: str) -> bytes | None:
-        """The bytes, or None where the key is missing."""
+    def get(self, key: str, most_bytes: int | None = None) -> bytes | None:
+        """The bytes, or None where the key is missing.
+
+        What others may have written is read with ``most_bytes``: StoreError where it is larger,
+        without reading on.
+        """
         ...
 
     def get_tagged(self, key: str) -> Tagged | None:
@@ -268,8 +272,8 @@ class ObjectStore(Protocol):
         """Write the bytes to ``path``, whole or not at all; False where the key is missing."""
         ...
 
-    def keys(self, prefix: str, after: str = "") -> Sequence[str]:
-        """Keys that begin with ``prefix`` and come after ``after``, sorted."""
+    def keys(self, prefix: str, after: str = "", most: int | None = None) -> Sequence[str]:
+        """Keys that begin with ``prefix`` and come after ``after``, sorted; the first ``most``."""
         ...
 
     def delete(self, key: str) -> None:

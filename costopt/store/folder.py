@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import heapq
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +14,7 @@ from costopt.domain.errors import StoreError
 from costopt.domain.ports import Tagged
 from costopt.store import durable
 from costopt.store.key import checked_parts
-from costopt.store.refusal import checked_size_bytes
+from costopt.store.refusal import checked_size_bytes, too_large
 
 
 class FileStore:
@@ -45,15 +47,20 @@ class FileStore:
         except OSError as error:
             raise _refused("write", path, error) from error
 
-    def get(self, key: str) -> bytes | None:
+    def get(self, key: str, most_bytes: int | None = None) -> bytes | None:
         """The bytes, or None where the key is missing."""
         path = self._path(key)
         try:
-            return path.read_bytes()
+            with path.open("rb") as file:
+                data = file.read() if most_bytes is None else file.read(most_bytes + 1)
+                size_bytes = max(len(data), os.fstat(file.fileno()).st_size)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise _refused("read", path, error) from error
+        if most_bytes is not None and size_bytes > most_bytes:
+            raise too_large(key, str(self.root), size_bytes, most_bytes)
+        return data
 
     def get_tagged(self, key: str) -> Tagged | None:
         """The bytes with their digest, or None where the key is missing."""
@@ -96,19 +103,20 @@ class FileStore:
             raise _refused("write", path, error) from error
         return True
 
-    def keys(self, prefix: str, after: str = "") -> Sequence[str]:
-        """Keys that begin with ``prefix`` and come after ``after``, sorted."""
+    def keys(self, prefix: str, after: str = "", most: int | None = None) -> Sequence[str]:
+        """Keys that begin with ``prefix`` and come after ``after``, sorted; the first ``most``."""
         folder = prefix.rpartition("/")[0]
         start = self._path(folder) if folder else self.root
+        found = (
+            path.relative_to(self.root).as_posix()
+            for path in start.rglob("*")
+            if not path.name.startswith(".") and path.is_file()
+        )
+        wanted = (key for key in found if key.startswith(prefix) and key > after)
         try:
-            found = [
-                path.relative_to(self.root).as_posix()
-                for path in start.rglob("*")
-                if not path.name.startswith(".") and path.is_file()
-            ]
+            return sorted(wanted) if most is None else heapq.nsmallest(most, wanted)
         except OSError as error:
             raise _refused("list", start, error) from error
-        return sorted(key for key in found if key.startswith(prefix) and key > after)
 
     def delete(self, key: str) -> None:
         """Remove; a missing key is no error."""

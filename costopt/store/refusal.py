@@ -56,6 +56,14 @@ def refused(verb: str, key: str, where: str, error: BaseException) -> StoreError
     return StoreError(f"cannot {verb} {key!r} in {where}: {reason}", hint=hint)
 
 
+def too_large(key: str, where: str, size_bytes: int, most_bytes: int) -> StoreError:
+    """Something was written that nobody of us writes, and is not read."""
+    return StoreError(
+        f"{key!r} in {where} has {size_bytes:,} bytes or more: at most {most_bytes:,} are read",
+        hint="see what the job's command writes there, and remove it",
+    )
+
+
 def checked_size_bytes(path: Path) -> int:
     """The size in bytes of a file that is to be put. Raises StoreError where it cannot be read."""
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from costopt.domain.errors import StoreError
 from costopt.domain.ports import Tagged
 from costopt.store import durable
 from costopt.store.key import checked_parts
-from costopt.store.refusal import checked_size_bytes, refused
+from costopt.store.refusal import checked_size_bytes, refused, too_large
 
 if TYPE_CHECKING:
     from obstore import GetResult, PutMode
@@ -53,10 +54,17 @@ class RemoteStore:
         """Write unless the key exists; False where it does. One winner among many writers."""
         return self._put_on(key, data, "create")
 
-    def get(self, key: str) -> bytes | None:
+    def get(self, key: str, most_bytes: int | None = None) -> bytes | None:
         """The bytes, or None where the key is missing."""
-        found = self.get_tagged(key)
-        return None if found is None else found.data
+        found = self._found(key)
+        if found is None:
+            return None
+        try:
+            if most_bytes is None:
+                return found.bytes().to_bytes()
+            return self._bounded(key, found, most_bytes)
+        except (OSError, obstore.exceptions.BaseError) as error:
+            raise refused("read", key, self._where, error) from error
 
     def get_tagged(self, key: str) -> Tagged | None:
         """The bytes with their tag, or None where the key is missing."""
@@ -97,16 +105,20 @@ class RemoteStore:
             ) from error
         return True
 
-    def keys(self, prefix: str, after: str = "") -> Sequence[str]:
-        """Keys that begin with ``prefix`` and come after ``after``, sorted."""
+    def keys(self, prefix: str, after: str = "", most: int | None = None) -> Sequence[str]:
+        """Keys that begin with ``prefix`` and come after ``after``, sorted; the first ``most``.
+
+        Buckets list their keys in order: https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html
+        """
         folder = prefix.rpartition("/")[0]
+        listed = obstore.list(self._bucket, folder or None, offset=after or None)
+        found = (meta["path"] for chunk in listed for meta in chunk)
+        # Some services that speak S3 begin at the front whatever they are told.
+        wanted = (key for key in found if key.startswith(prefix) and key > after)
         try:
-            listed = obstore.list(self._bucket, folder or None, offset=after or None).collect()
+            return sorted(islice(wanted, most))
         except (OSError, obstore.exceptions.BaseError) as error:
             raise refused("list", prefix, self._where, error) from error
-        # Some services that speak S3 begin at the front whatever they are told.
-        found = (meta["path"] for meta in listed)
-        return sorted(key for key in found if key.startswith(prefix) and key > after)
 
     def delete(self, key: str) -> None:
         """Remove; a missing key is no error."""
@@ -146,6 +158,19 @@ class RemoteStore:
         """The mark of the write that the key holds; empty where it has none, None if missing."""
         found = self._found(key)
         return None if found is None else str(found.attributes.get(WRITE_MARK, ""))
+
+    def _bounded(self, key: str, found: GetResult, most_bytes: int) -> bytes:
+        """Counted as it comes: what a service tells as the size may be that of packed bytes."""
+        data, told_bytes = bytearray(), found.meta["size"]
+        if told_bytes <= most_bytes:
+            for piece in found.stream():
+                data += memoryview(piece)
+                if len(data) > most_bytes:
+                    break
+        size_bytes = max(told_bytes, len(data))
+        if size_bytes > most_bytes:
+            raise too_large(key, self._where, size_bytes, most_bytes)
+        return bytes(data)
 
     def _found(self, key: str) -> GetResult | None:
         try:

@@ -108,6 +108,22 @@ def test_keys_are_listed_from_one_on(store: ObjectStore) -> None:
     assert store.keys("logs/", "logs/4") == []
 
 
+def test_only_so_many_keys_are_listed(store: ObjectStore) -> None:
+    for number in range(5):
+        store.put(f"a/{number}", b"")
+    assert store.keys("a/", most=3) == ["a/0", "a/1", "a/2"]
+    assert store.keys("a/", "a/1", most=2) == ["a/2", "a/3"]
+    assert len(store.keys("a/", most=9)) == 5
+
+
+def test_no_more_is_read_than_was_said(store: ObjectStore) -> None:
+    store.put("a/big", bytes(3 << 20))
+    assert len(store.get("a/big", 3 << 20) or b"") == 3 << 20
+    assert store.get("a/none", 1) is None
+    with pytest.raises(StoreError, match=r"'a/big' in .* has 3,145,728 bytes or more: at most 1,0"):
+        store.get("a/big", 1000)
+
+
 def test_two_stores_of_a_bucket_do_not_meet(place: Place) -> None:
     place.open("one").put("key", b"1")
     place.open("two").put("key", b"2")

@@ -44,17 +44,17 @@ class Failing(FileStore):
         inner = super().put_if_absent
         return self._ask("put_if_absent", key, lambda: inner(key, data))
 
-    def get(self, key: str) -> bytes | None:
+    def get(self, key: str, most_bytes: int | None = None) -> bytes | None:
         inner = super().get
-        return self._ask("get", key, lambda: inner(key))
+        return self._ask("get", key, lambda: inner(key, most_bytes))
 
     def replace(self, key: str, data: bytes, tag: str | None) -> bool:
         inner = super().replace
         return self._ask("replace", key, lambda: inner(key, data, tag))
 
-    def keys(self, prefix: str, after: str = "") -> Sequence[str]:
+    def keys(self, prefix: str, after: str = "", most: int | None = None) -> Sequence[str]:
         inner = super().keys
-        return self._ask("list", prefix, lambda: inner(prefix, after))
+        return self._ask("list", prefix, lambda: inner(prefix, after, most))
 
     def delete(self, key: str) -> None:
         inner = super().delete

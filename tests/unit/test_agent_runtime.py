@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+import costopt.agent.mailbox as mailbox_module
 from costopt.agent.heartbeat import CommandFailure, Heartbeat, NodeActivity
 from costopt.agent.mailbox import Mailbox
 from costopt.agent.meter.reading import NodeReading
 from costopt.agent.runtime import MailboxRuntime
 from costopt.agent.status import RefusedCheckpoint, SavedCheckpoint
+from costopt.domain.errors import StoreError
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.job import (
     CheckpointSpec,
@@ -311,3 +313,26 @@ def test_an_elastic_gang_trains_on_without_who_is_gone(tmp_path: Path) -> None:
         assert (progress.state, progress.done_units) == (GangState.TRAINING, 300.0)
     time.sleep(0.35)
     assert desk.runtime.progress(JOB, NOW).state is not GangState.TRAINING, "nobody is heard"
+
+
+@pytest.mark.parametrize("letter", ["gang.json", "nodes/n1/heartbeat.json", "checkpoints/x.json"])
+def test_what_no_agent_writes_is_not_read(desk: Desk, tmp_path: Path, letter: str) -> None:
+    path = tmp_path / "jobs" / "j" / letter
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.truncate(10 << 30)
+    with pytest.raises(StoreError, match=f"{letter}.* has 10,737,418,240 bytes or more"):
+        desk.runtime.progress(JOB, NOW)
+
+
+def test_of_very_many_letters_the_newest_are_read(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in range(1, 6):
+        saved = SavedCheckpoint(f"step-{step:09d}.1.0", float(step), "/c", time.time())
+        desk.mailbox.post_checkpoint(saved)
+    monkeypatch.setattr(mailbox_module, "MOST_LETTERS", 2)
+    assert [c.units for c in desk.runtime.checkpoints(JOB, 0.0)] == [4.0, 5.0]
+    monkeypatch.setattr(mailbox_module, "MOST_KEYS", 4)
+    with pytest.raises(StoreError, match="jobs/j/checkpoints/ holds more than 4 letters"):
+        desk.runtime.checkpoints(JOB, 0.0)

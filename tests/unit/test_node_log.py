@@ -10,7 +10,7 @@ import pytest
 
 from costopt.agent import log_upload, node_log
 from costopt.agent.log_upload import LogUpload
-from costopt.agent.node_log import NodeLog
+from costopt.agent.node_log import MOST_PIECE_BYTES, NodeLog
 from costopt.daemon import logs
 from costopt.daemon.logs import StoreLogs
 from costopt.domain.errors import StoreError
@@ -38,9 +38,9 @@ class Failing(FileStore):
         if self.down or self.late:
             raise StoreError("the store is down")
 
-    def get(self, key: str) -> bytes | None:
+    def get(self, key: str, most_bytes: int | None = None) -> bytes | None:
         self.read.append(key)
-        return super().get(key)
+        return super().get(key, most_bytes)
 
 
 @dataclass
@@ -277,3 +277,11 @@ def test_it_is_sent_by_itself_after_a_while(tmp_path: Path) -> None:
     wait_until(lambda: bool(store.keys("jobs/job/logs/")), "the first piece", 10.0)
     upload.close(10.0)
     assert StoreLogs(store).read("job", NODE, 0).text == "hello\n"
+
+
+def test_a_piece_that_no_agent_writes_is_not_read(node: Node) -> None:
+    node.kept("begins\n")
+    name = f"jobs/job/logs/{NODE}/{7:015d}.{1:06d}.{9:015d}"
+    node.store.put(name, bytes(MOST_PIECE_BYTES + 1))
+    with pytest.raises(StoreError, match=rf"logs/{NODE}/.* has 1,048,577 bytes or more"):
+        node.told()
