@@ -26,6 +26,15 @@ def fan_out(
         return dict(zip(asked, pool.map(lambda key: _answer(ask, key), asked), strict=True))
 
 
+def ask_all(keys: Iterable[K], ask: Callable[[K], V]) -> dict[K, V | ProviderError]:
+    """As ``fan_out``. Raises the first ProviderError where no key has an answer."""
+    answers = fan_out(keys, ask)
+    errors = [answer for answer in answers.values() if isinstance(answer, ProviderError)]
+    if errors and len(errors) == len(answers):
+        raise errors[0]
+    return answers
+
+
 def _answer(ask: Callable[[K], V], key: K) -> V | ProviderError:
     try:
         return ask(key)

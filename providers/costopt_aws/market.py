@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Estimate
-from costopt.domain.fan_out import fan_out
+from costopt.domain.fan_out import ask_all
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.price_source import PriceChange, PriceSeries
 from costopt.domain.quota import Quota
@@ -62,11 +62,8 @@ class AwsMarket:
 
     def quotas(self, now: datetime) -> tuple[Quota, ...]:
         """The quotas of vCPUs of all regions that tell them; raises where none does."""
-        answers = fan_out(self._regions, lambda region: self._quotas.of(region, now))
+        answers = ask_all(self._regions, lambda region: self._quotas.of(region, now))
         told = [answer for answer in answers.values() if not isinstance(answer, ProviderError)]
-        failed = [answer for answer in answers.values() if isinstance(answer, ProviderError)]
-        if failed and not told:
-            raise failed[0]
         return tuple(quota for quotas in told for quota in quotas)
 
     def price_series(

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.fan_out import fan_out
+from costopt.domain.fan_out import ask_all
 from costopt.domain.kept import Kept
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt_aws.advisor import SpotAdvisor
@@ -73,10 +73,7 @@ class Offers:
 
         Raises ProviderError where no region answers.
         """
-        answers = fan_out(self._scope.regions, lambda region: self._region(region, now))
-        errors = [answer for answer in answers.values() if isinstance(answer, ProviderError)]
-        if len(errors) == len(answers):
-            raise errors[0]
+        answers = ask_all(self._scope.regions, lambda region: self._region(region, now))
         return tuple(
             offer
             for region, answer in answers.items()

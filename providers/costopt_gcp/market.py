@@ -7,7 +7,7 @@ from datetime import datetime
 
 from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Estimate
-from costopt.domain.fan_out import fan_out
+from costopt.domain.fan_out import ask_all
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.price_source import PriceChange, PriceSeries
 from costopt.domain.quota import Quota
@@ -42,11 +42,8 @@ class GcpMarket:
 
     def quotas(self, now: datetime) -> tuple[Quota, ...]:
         """The quotas of GPUs that can be asked for; raises where none can."""
-        answers = fan_out(self._named, lambda region: self._quotas.of(region, now))
+        answers = ask_all(self._named, lambda region: self._quotas.of(region, now))
         told = [answer for answer in answers.values() if not isinstance(answer, ProviderError)]
-        failed = [answer for answer in answers.values() if isinstance(answer, ProviderError)]
-        if failed and not told:
-            raise failed[0]
         regional = tuple(quota for quotas in told for quota in quotas)
         try:
             return (*regional, *self._quotas.everywhere(now))
