@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from urllib.parse import urlsplit
 
 from costopt.domain.check import Check, Verdict
 from costopt.domain.errors import BadRequestError, ForbiddenError, ProviderError
 from costopt.domain.market import CapacityType
 from costopt_aws.ami import Images
-from costopt_aws.bucket import bucket_region
+from costopt_aws.bucket import bucket_region, ends_old_versions
 from costopt_aws.clients import Clients
 from costopt_aws.errors import asking
 from costopt_aws.iam import NODE_TRUST, actions, daemon_policy, job_policy, node_policy
@@ -185,10 +186,18 @@ class Doctor:
         hint: str | None = None
         if region not in self._options.regions:
             hint = f"no node is to run in {region}: what they save crosses regions, which costs"
-        elif versioned:
+        elif versioned and not self._versions_end(region, store):
             hint = "versions of replaced objects are kept, and paid for: add a lifecycle rule"
         detail = f"{bucket} in {region}, {'versioned' if versioned else 'not versioned'}"
         yield Check("store", Verdict.OK, detail, hint)
+
+    def _versions_end(self, region: str, store: str) -> bool:
+        """Not known to whoever may not ask, as the daemon's role."""
+        prefix = urlsplit(store).path.strip("/") + "/"
+        try:
+            return ends_old_versions(self._clients, region, bucket_of(store), prefix)
+        except ProviderError:
+            return False
 
 
 def _broken(name: str, error: ProviderError) -> Check:

@@ -150,7 +150,7 @@ class Doctor:
                 f"no node is to run in {bucket.location}: what they save crosses regions, which "
                 "costs"
             )
-        if bucket.versioned:
+        if bucket.versioned and not bucket.ends_versions:
             advice.append("versions of replaced objects are paid for: add a lifecycle rule")
         if bucket.keeps_deleted_s:
             days = bucket.keeps_deleted_s / 86400

@@ -128,6 +128,38 @@ def test_a_store_far_from_nodes_and_one_of_versions_are_pointed_out(fit: Account
     assert fit.look("/a/folder")["store"].verdict is Verdict.BROKEN
 
 
+@pytest.mark.parametrize(
+    ("rule", "enough"),
+    [
+        ({"Filter": {}}, True),
+        ({"Filter": {"Prefix": "a/"}}, True),
+        ({"Filter": {"Prefix": "b/"}}, False),
+        ({"Filter": {"Tag": {"Key": "old", "Value": "yes"}}}, False),
+        ({"Filter": {}, "Status": "Disabled"}, False),
+    ],
+)
+def test_old_versions_that_a_lifecycle_rule_ends_need_no_other(
+    fit: Account, rule: dict[str, object], enough: bool
+) -> None:
+    s3 = fit.cloud.client("s3")
+    s3.put_bucket_versioning(Bucket="runs", VersioningConfiguration={"Status": "Enabled"})
+    ends = {"NoncurrentVersionExpiration": {"NoncurrentDays": 1}}
+    s3.put_bucket_lifecycle_configuration(
+        Bucket="runs",
+        LifecycleConfiguration={"Rules": [{"ID": "old", "Status": "Enabled", **ends, **rule}]},
+    )
+    assert ("lifecycle" not in (fit.look()["store"].hint or "")) == enough
+
+
+def test_whoever_may_not_see_the_lifecycle_rules_is_told_of_them(fit: Account) -> None:
+    versioned = {"Status": "Enabled"}
+    fit.cloud.client("s3").put_bucket_versioning(Bucket="runs", VersioningConfiguration=versioned)
+    fit.cloud.faults.on("s3", "GetBucketLifecycleConfiguration", unauthorized)
+    found = fit.look()["store"]
+    assert found.verdict is Verdict.OK
+    assert "lifecycle" in (found.hint or "")
+
+
 def test_a_region_that_is_wrong_or_refuses_does_not_hide_the_others(fit: Account) -> None:
     found = fit.look(regions=[REGION, "us-esat-1"])
     assert broken(found) == ["region us-esat-1"]

@@ -133,11 +133,12 @@ def test_the_bucket_is_looked_at(project: NewAccount) -> None:
         "runs in us-central1, not versioned",
         None,
     )
-    project.cloud.access.buckets["runs"] = {
+    europe = {
         "location": "EU",
         "versioning": {"enabled": True},
         "softDeletePolicy": {"retentionDurationSeconds": "604800"},
     }
+    project.cloud.access.buckets["runs"] = europe
     found = look(project)["store"]
     assert found.detail == "runs in eu, versioned"
     for advice in ("in eu: what they save crosses", "lifecycle", "7 days", "uniform access"):
@@ -147,6 +148,27 @@ def test_the_bucket_is_looked_at(project: NewAccount) -> None:
     assert "nothing" in absent.detail
     project.cloud.faults.on("buckets.get", unauthorized)
     assert look(project)["store"].verdict is Verdict.MISSING
+
+
+@pytest.mark.parametrize(
+    ("condition", "enough"),
+    [
+        ({"daysSinceNoncurrentTime": 3}, True),
+        ({"numNewerVersions": 1, "isLive": False}, True),
+        ({"age": 3}, False),
+        ({"daysSinceNoncurrentTime": 3, "matchesPrefix": ["elsewhere/"]}, False),
+    ],
+)
+def test_old_versions_that_a_lifecycle_rule_ends_need_no_other(
+    project: NewAccount, condition: dict[str, object], enough: bool
+) -> None:
+    rules = [{"action": {"type": "Delete"}, "condition": condition}]
+    project.cloud.access.buckets["runs"] = {
+        "location": "EU",
+        "versioning": {"enabled": True},
+        "lifecycle": {"rule": rules},
+    }
+    assert ("lifecycle" not in str(look(project)["store"].hint)) == enough
 
 
 @pytest.fixture

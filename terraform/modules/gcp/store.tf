@@ -14,6 +14,11 @@ resource "google_storage_bucket" "store" {
     enabled = true
   }
 
+  # Versions keep what was deleted. Google would keep these, too, for a week more, and charge for it.
+  soft_delete_policy {
+    retention_duration_seconds = 0
+  }
+
   lifecycle_rule {
     condition {
       days_since_noncurrent_time = var.keep_old_versions_days
