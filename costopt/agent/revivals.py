@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import deque
 
@@ -14,23 +15,35 @@ from costopt.agent.trainer import Trainer
 MOST = 3
 WITHIN_S = 60.0
 """A command that fails more often than this fails by itself."""
+MOST_STANDBYS_LOST = 5
+STANDBY_PAUSE_S = 1.0
+"""After the first that was lost; twice as long after each further one."""
 
 
 class Revivals:
-    """Of one trainer. ``close`` ends what stands ready."""
+    """Of one trainer. ``close`` it at the end."""
 
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
         self._times: deque[float] = deque(maxlen=MOST)
         self._standby: Standby | None = None
+        self._standbys_lost = 0
+        self._standby_from = 0.0
 
     def get_ready(self, gang: Gang) -> None:
-        """Have a warm process wait, where the settings ask for one and the node can start it."""
-        if self._settings.standby and self._standby is None:
+        """Have a warm process wait, where the settings ask for one and the node can start it.
+
+        One that dies is replaced after a pause. Where several die in a row, none of which took a
+        trainer's place, there are no more.
+        """
+        if self._standby is not None and not self._standby.is_alive():
+            self._lose_standby("died")
+        may_start = self._settings.standby and self._standbys_lost < MOST_STANDBYS_LOST
+        if may_start and self._standby is None and time.monotonic() >= self._standby_from:
             try:
                 self._standby = Standby(dict(gang.env), os.getpid())
-            except OSError:
-                return
+            except OSError as error:
+                self._lose_standby(f"could not be started: {error}")
 
     def revive(self, trainer: Trainer) -> bool:
         """Start again what failed; False where it failed too often of late, or cannot start."""
@@ -40,13 +53,22 @@ class Revivals:
         self._times.append(now)
         try:
             if trainer.revive(self._standby):
-                self._standby = None
+                self._standby, self._standbys_lost = None, 0
         except OSError:
             return False
         return True
 
     def close(self) -> None:
-        """No more revivals."""
+        """End what stands ready."""
         if self._standby is not None:
             self._standby.close()
             self._standby = None
+
+    def _lose_standby(self, why: str) -> None:
+        self.close()
+        pause_s = STANDBY_PAUSE_S * 2**self._standbys_lost
+        self._standbys_lost += 1
+        self._standby_from = time.monotonic() + pause_s
+        more = self._standbys_lost < MOST_STANDBYS_LOST
+        then = f"the next one comes in {pause_s:g} s" if more else "no other will be started"
+        print(f"a standby {why}; {then}", file=sys.stderr, flush=True)  # noqa: T201

@@ -36,9 +36,13 @@ class Standby:
             process_group=0,
         )
 
+    def is_alive(self) -> bool:
+        """Whether it waits, or is on its way to."""
+        return self._process.poll() is None
+
     def is_warm(self) -> bool:
         """Whether it has imported everything, and lives."""
-        if self._process.poll() is not None:
+        if not self.is_alive():
             return False
         assert self._process.stdout is not None
         readable, _, _ = select.select([self._process.stdout], [], [], 0)

@@ -89,6 +89,16 @@ class Fleet:
         assert attempt.trainer is not None
         return attempt.trainer._processes[0].pid
 
+    def warm_standby(self, name: str) -> int:
+        """The pid of the one that waits there, once it is warm."""
+        attempt = self.agents[name]._attempt
+        assert attempt is not None
+        found = attempt._revivals
+        self.until(lambda: (s := found._standby) is not None and s.is_warm(), "a warm standby")
+        standby = found._standby
+        assert standby is not None
+        return standby._process.pid
+
     def until(self, holds: Callable[[], bool], what: str) -> None:
         end = time.monotonic() + 180
         while not holds():
@@ -126,15 +136,15 @@ def test_the_others_train_on_and_the_weights_are_the_same(fleet: Fleet, tmp_path
     fleet.until(lambda: fleet.trains_with("n1", 2, 2), "two train")
     first = fleet.pid("n1")
 
-    attempt = fleet.agents["n2"]._attempt
-    assert attempt is not None
-    fleet.until(
-        lambda: (s := attempt._revivals._standby) is not None and s.is_warm(), "a warm standby"
-    )
+    lost = fleet.warm_standby("n2")
+    os.kill(lost, signal.SIGKILL)
+    fleet.until(lambda: fleet.warm_standby("n2") != lost, "another standby")
+    standby = fleet.warm_standby("n2")
     os.kill(fleet.pid("n2"), signal.SIGKILL)
     at_step = fleet.step("n1")
     fleet.until(lambda: fleet.trains_with("n1", 2, at_step + 3), "the lost one is back")
     fleet.until(lambda: (b := fleet.beat("n2")) is not None and b.restarts == 1, "it is told")
+    assert fleet.pid("n2") == standby
 
     fleet.launch("n3")
     fleet.form(2, "n1", "n2", "n3")
