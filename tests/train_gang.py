@@ -181,6 +181,7 @@ def _serve() -> None:
         child = os.fork()
         if child == 0:
             _run(question)
+        ended.pop(child, None)  # numbers of processes come again
         _say(child)
 
 
