@@ -18,7 +18,7 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value with a 90 % interval [low, high], its basis, source, age and observations.
+    """A value with a 90 % interval [low, high], its basis, source and age.
 
     The unit is that of the field that holds the estimate. ``low == high == value`` states a
     known figure. ``observed_at`` is None only where the figure does not age (a physical model).
@@ -30,7 +30,6 @@ class Estimate:
     basis: Basis
     source: str
     observed_at: datetime | None = None
-    observations: int = 0
 
     def __post_init__(self) -> None:
         if not self.low <= self.value <= self.high:

@@ -204,7 +204,6 @@ def posterior(
         basis=Basis.MEASURED if seen else Basis.PRIOR,
         source=f"{interruptions} interruptions in {up_h:.1f} h, {source}" if seen else source,
         observed_at=observed_at,
-        observations=interruptions,
     )
 
 

@@ -112,7 +112,6 @@ def _availability(
         basis=Basis.MEASURED,
         source="the record",
         observed_at=recorded.ends_at,
-        observations=n,
     )
 
 

@@ -41,5 +41,4 @@ def hazard_from_shares(days: Sequence[PreemptionDay], now: datetime) -> Estimate
         basis=Basis.PRIOR,
         source=f"Google Cloud: {mean:.0%} of stopped Spot VMs were preempted, {len(days)} days",
         observed_at=now,
-        observations=0,
     )

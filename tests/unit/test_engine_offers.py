@@ -37,7 +37,6 @@ for name, value in (
     ("basis", Basis.MEASURED),
     ("source", "broken"),
     ("observed_at", T0),
-    ("observations", 0),
 ):
     object.__setattr__(NOT_A_NUMBER, name, value)
 UNUSABLE = [

@@ -52,7 +52,7 @@ def test_the_uptime_is_a_hazard_where_the_history_tells_none(project: NewAccount
     hazard, told = found[SPOT].hazard_per_hour, found[EMPTY].hazard_per_hour
     assert hazard is not None
     assert hazard.value == pytest.approx(log(2) / 2)
-    assert (hazard.basis, hazard.observations) == (Basis.PRIOR, 0)
+    assert hazard.basis is Basis.PRIOR
     assert hazard.low < hazard.value / 3
     assert hazard.high > hazard.value * 3
     assert told is not None

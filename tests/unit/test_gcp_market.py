@@ -110,7 +110,6 @@ def test_the_share_of_stops_becomes_a_wide_prior(project: NewAccount) -> None:
     hazard = hazard_from_shares(days(project, *[0.5] * 30), now)
     assert hazard is not None
     assert hazard.basis is Basis.PRIOR
-    assert hazard.observations == 0
     assert hazard.low == pytest.approx(0.5 / 168)
     assert hazard.value == pytest.approx(0.5 / (2 * 168) ** 0.5)
     assert hazard.high == pytest.approx(0.5 / 2)

@@ -81,7 +81,7 @@ def test_time_up_and_losses_move_the_estimate() -> None:
     model.observe([offer(0)], after(3600 * 102))
     lost = known(model)
     assert lost.value == pytest.approx(1.5 / 101)
-    assert lost.observations == 1
+    assert lost.source.startswith("1 interruptions in ")
     assert lost.observed_at == after(3600 * 102)
     assert lost.low < lost.value < lost.high
 
@@ -92,10 +92,10 @@ def test_our_own_loss_and_the_pool_going_down_are_one_interruption() -> None:
     model.interrupted(SPOT, after(195))
     model.interrupted(SPOT, after(195))
     model.observe([offer(0)], after(195))
-    assert known(model).observations == 1
+    assert known(model).source.startswith("1 interruptions in ")
     assert known(model) is known(model)
     model.observe([offer(0)], after(390))
-    assert known(model).observations == 1
+    assert known(model).source.startswith("1 interruptions in ")
 
 
 def test_taking_the_last_node_is_no_interruption() -> None:
@@ -104,7 +104,7 @@ def test_taking_the_last_node_is_no_interruption() -> None:
     model.observe([offer(0)], after(600), running=[SPOT])
     model.observe([offer(1)], after(1200))
     estimate = known(model)
-    assert estimate.observations == 0
+    assert estimate.source.startswith("0 interruptions in ")
     assert estimate.value == pytest.approx(0.5 / (1200 / 3600))
 
 
@@ -131,10 +131,10 @@ def test_watching_a_market_learns_what_its_record_says() -> None:
     for tick in range(ticks):
         now = sim.go(300 * tick)
         model.observe(sim.provider.offers(now), now)
-    recorded = history_statistics(history)[SPOT].hazard_per_hour
-    assert recorded is not None
-    assert known(model).value == pytest.approx(recorded.value, rel=0.02)
-    assert known(model).observations == recorded.observations
+    recorded = history_statistics(history)[SPOT]
+    assert recorded.hazard_per_hour is not None
+    assert known(model).value == pytest.approx(recorded.hazard_per_hour.value, rel=0.02)
+    assert known(model).source.startswith(f"{recorded.interruptions} interruptions in ")
 
 
 def test_statistics_of_a_hand_written_record() -> None:
