@@ -45,11 +45,16 @@ class MemoryRegistry:
         """One job, or None."""
         return self._submissions.get(name)
 
-    def submissions(self, intents: Collection[JobIntent] = ()) -> tuple[Submission, ...]:
-        """Those with one of these intents, all where none is named, in order of submission."""
+    def submissions(
+        self, intents: Collection[JobIntent] = (), tenant: str | None = None
+    ) -> tuple[Submission, ...]:
+        """Those with one of these intents, all where none is named, in order of submission; of one
+        tenant where one is named."""
         with self._lock:
             known = tuple(self._submissions.values())
-        return tuple(s for s in known if not intents or s.intent in intents)
+        return tuple(
+            s for s in known if (not intents or s.intent in intents) and tenant in (None, s.tenant)
+        )
 
     def set_intent(self, name: str, intent: JobIntent, who: str, at: datetime) -> Submission:
         """Raises SpecError for an unknown job, and for a cancelled one that is to run again."""

@@ -24,8 +24,8 @@ from costopt.domain.tenant import Tenant
 class Reader:
     """One who looks, once. With a ``tenant`` nothing of others is told, counted or added up.
 
-    Another tenant's job is as unknown as one that is not there: it gets the same words after the
-    same look-up. Every method may raise LedgerError.
+    Another tenant's job is as unknown as one that is not there: it is looked for among theirs
+    alone, so it gets the same words after the same time. Every method may raise LedgerError.
     """
 
     def __init__(self, service: Service, tenant: str | None = None) -> None:
@@ -39,14 +39,13 @@ class Reader:
 
     def jobs(self) -> tuple[JobStatus, ...]:
         """Theirs, in the order of submission."""
-        return tuple(s for s in self._service.jobs() if self._sees(s.submission.tenant))
+        return self._service.jobs(self._tenant)
 
     def job(self, name: str) -> JobStatus:
         """One of theirs. Raises SpecError where there is none of that name."""
-        status = self._service.job(name)
-        if not self._sees(status.submission.tenant):
+        if not self._sees_job(name):
             raise no_job(name)
-        return status
+        return self._service.job(name)
 
     def events(self, job: str, after: int = 0, limit: int = 1000) -> tuple[RecordedEvent, ...]:
         """At most ``limit`` events of a job that follow number ``after``. Raises SpecError."""

@@ -88,9 +88,10 @@ class Service:
         now = self._clock.now()
         return read_submission(job_document, policy_document, workdir, who, priority, now)
 
-    def jobs(self) -> tuple[JobStatus, ...]:
-        """Every job that was ever handed in, in the order of submission."""
-        return tuple(self._status(s) for s in self._registry.submissions())
+    def jobs(self, tenant: str | None = None) -> tuple[JobStatus, ...]:
+        """Every job that was ever handed in, in the order of submission; of one tenant where one
+        is named."""
+        return tuple(self._status(s) for s in self._registry.submissions(tenant=tenant))
 
     def job(self, name: str) -> JobStatus:
         """One job. Raises SpecError where there is none of that name."""

@@ -50,7 +50,10 @@ def bind_tcp(place: str) -> socket.socket:
         )
     try:
         family = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, int(port)), family=family, backlog=128)
+        listener = socket.create_server((host, int(port)), family=family, backlog=128)
+        # Else a body waits 40 ms for the head's acknowledgement; connections inherit it (tcp(7)).
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
     except OSError as error:
         raise SpecError(
             f"{place}: cannot listen there: {_reason(error)}",

@@ -24,8 +24,11 @@ class Registry(Protocol):
         """One job, or None."""
         ...
 
-    def submissions(self, intents: Collection[JobIntent] = ()) -> tuple[Submission, ...]:
-        """Those with one of these intents, all where none is named, in order of submission."""
+    def submissions(
+        self, intents: Collection[JobIntent] = (), tenant: str | None = None
+    ) -> tuple[Submission, ...]:
+        """Those with one of these intents, all where none is named, in order of submission; of one
+        tenant where one is named."""
         ...
 
     def set_intent(self, name: str, intent: JobIntent, who: str, at: datetime) -> Submission:

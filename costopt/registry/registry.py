@@ -78,10 +78,13 @@ class SqlRegistry:
         with self._database.reading() as connection:
             return submissions.find(connection, name)
 
-    def submissions(self, intents: Collection[JobIntent] = ()) -> tuple[Submission, ...]:
-        """Those with one of these intents, all where none is named, in order of submission."""
+    def submissions(
+        self, intents: Collection[JobIntent] = (), tenant: str | None = None
+    ) -> tuple[Submission, ...]:
+        """Those with one of these intents, all where none is named, in order of submission; of one
+        tenant where one is named."""
         with self._database.reading() as connection:
-            return submissions.with_intents(connection, intents)
+            return submissions.of(connection, intents, tenant)
 
     def set_intent(self, name: str, intent: JobIntent, who: str, at: datetime) -> Submission:
         """Raises SpecError for an unknown job, and for a cancelled one that is to run again."""

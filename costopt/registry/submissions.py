@@ -41,11 +41,16 @@ def known(connection: Connection, name: str) -> Submission:
     return submission
 
 
-def with_intents(connection: Connection, intents: Collection[JobIntent]) -> tuple[Submission, ...]:
-    """Those with one of these intents, all where none is named, in order of submission."""
+def of(
+    connection: Connection, intents: Collection[JobIntent], tenant: str | None
+) -> tuple[Submission, ...]:
+    """Those of a tenant with one of these intents, in order of submission; empty and None are
+    any."""
     query = select(*_COLUMNS).order_by(SUBMISSIONS.c.place)
     if intents:
         query = query.where(SUBMISSIONS.c.intent.in_(list(intents)))
+    if tenant is not None:
+        query = query.where(SUBMISSIONS.c.tenant == tenant)
     return tuple(_submission(row) for row in connection.execute(query))
 
 

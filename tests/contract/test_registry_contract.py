@@ -48,6 +48,15 @@ def test_jobs_come_back_as_they_were_handed_in(registry: Registry) -> None:
     assert registry.submissions() == (JOB, second)
 
 
+def test_jobs_are_found_by_tenant_and_intent(registry: Registry) -> None:
+    for name, tenant in (("a", "red"), ("b", "blue"), ("c", "red")):
+        registry.submit(replace(JOB, name=name, tenant=tenant))
+    registry.set_intent("c", JobIntent.PAUSED, "ann", AT)
+    assert [s.name for s in registry.submissions(tenant="red")] == ["a", "c"]
+    assert [s.name for s in registry.submissions([JobIntent.RUN], "red")] == ["a"]
+    assert registry.submissions(tenant="nobody") == ()
+
+
 def test_a_name_is_taken_for_good(registry: Registry) -> None:
     registry.submit(JOB)
     registry.set_intent("a", JobIntent.CANCELLED, "ann", AT)

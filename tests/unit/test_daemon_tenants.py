@@ -197,6 +197,18 @@ def test_another_tenants_names_are_as_unknown_as_any(daemon: Shown, token: str) 
             assert foreign[0] in (403, 404)
 
 
+def test_another_tenants_job_is_never_read_so_that_no_time_tells_of_it(
+    daemon: Shown, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(name: str) -> Submission:
+        raise AssertionError(name)
+
+    monkeypatch.setattr(daemon.registry, "submission", read)
+    for theirs in routes(daemon, THEIRS):
+        if f"{THEIRS}-llm" in theirs[1]:
+            assert ask(daemon, token, *theirs)[0] in (403, 404), theirs
+
+
 def _plain(answer: tuple[int, str], name: str) -> tuple[int, str]:
     status, told = answer
     undated = re.sub(r"(?m)^(date|content-length): .*$|age_s\": [0-9.]+", "", told)
