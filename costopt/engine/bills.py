@@ -37,10 +37,15 @@ class Bills:
         """Write down every bill that can be had."""
         if not self._sources:
             return
+        ask_from: dict[str, datetime] = {}
         for record in self._journal.records.values():
             for launched, ended in tuple(record.unbilled.values()):
-                if now >= self._ask_from.get(launched.node_id, now):
-                    self._settle(launched, ended, now)
+                from_at = self._ask_from.get(launched.node_id, now)
+                if from_at > now:
+                    ask_from[launched.node_id] = from_at
+                elif not self._settle(launched, ended, now):
+                    ask_from[launched.node_id] = now + PAUSE
+        self._ask_from = ask_from
 
     def awaits(self, job: str, since: datetime) -> bool:
         """Whether the bill of a node that ended after ``since``, or its true end, may yet come."""
@@ -51,18 +56,18 @@ class Bills:
             for node, ended in record.unbilled.values()
         )
 
-    def _settle(self, launched: NodeLaunched, ended: NodeEnded, now: datetime) -> None:
+    def _settle(self, launched: NodeLaunched, ended: NodeEnded, now: datetime) -> bool:
+        """Whether there was a bill to be had."""
         node = self._node(launched, ended)
         source = self._sources.get(node.pool.provider)
         if source is None:
-            return
+            return False
         try:
             bill = source.bill(node)
         except ProviderError:
             bill = None
         if bill is None:
-            self._ask_from[node.node_id] = now + PAUSE
-            return
+            return False
         self._journal.write(
             NodeBilled(
                 at=now,
@@ -74,6 +79,7 @@ class Bills:
                 source=bill.source,
             )
         )
+        return True
 
     def _node(self, launched: NodeLaunched, ended: NodeEnded) -> Node:
         return Node(

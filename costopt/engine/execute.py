@@ -63,7 +63,9 @@ class Executor:
         A release that the provider did not take is asked for again.
         """
         timeout = timedelta(seconds=self._settings.drain_timeout_s)
-        for name, record in self._journal.records.items():
+        records = self._journal.records
+        self._asked_to_drain.intersection_update(n for r in records.values() for n in r.draining)
+        for name, record in records.items():
             leaving = [n for n in record.draining if n in record.live]
             if not leaving:
                 continue

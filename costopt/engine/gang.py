@@ -77,6 +77,11 @@ class Gangs:
                     self._remind(gang)
                     self._power.change(gang.job, gang.decision, gang.members, now)
 
+    def forget(self, job: str) -> None:
+        """The job is controlled no more."""
+        self._told.pop(job, None)
+        self._power.forget(job)
+
     def _whole(self, decision: Decision) -> _Gang | None:
         job, record = self._jobs[decision.job], self._journal.records[decision.job]
         leaving = record.draining.keys() | record.noticed.keys()

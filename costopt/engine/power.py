@@ -30,6 +30,10 @@ class PowerLimits:
         self._asked[job.name] = None if cap is None else cap.cap_w
         return cap
 
+    def forget(self, job: str) -> None:
+        """The job is controlled no more."""
+        self._asked.pop(job, None)
+
     def change(
         self, job: Job, decision: Decision, members: tuple[Node, ...], now: datetime
     ) -> None:

@@ -125,6 +125,7 @@ class Engine:
         del self.jobs[job], self._terms[job]
         self.stops.end(job)
         self.training.forget(job)
+        self._gangs.forget(job)
         self.journal.close(job)
 
     def retry(self, job: str) -> None:

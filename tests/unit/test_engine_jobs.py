@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -22,6 +22,7 @@ from costopt.domain.tenant import Tenant
 from costopt.domain.view import Target
 from costopt.engine.cohort import Terms
 from costopt.engine.tick import Engine
+from costopt.engine.world import World
 from costopt.ledger.summary import JobState
 from tests.engine_fixtures import (
     HOUR_S,
@@ -103,6 +104,33 @@ def test_a_job_that_is_removed_is_not_touched_any_more() -> None:
     before = len(list(scene.ledger.events("first")))
     scene.go(300)
     assert len(list(scene.ledger.events("first"))) == before
+
+
+def test_of_a_job_that_is_removed_an_engine_keeps_what_it_cost_and_no_more() -> None:
+    scene = _scene([task(name="first"), task(name="second")])
+    scene.go(300)
+    nodes = {node.node_id for node in scene.living("first")}
+    scene.engine.stop("enough", "first")
+    scene.go(600)
+    assert scene.engine.spending.usd(scene.clock.now()) > 0
+    scene.engine.remove("first")
+    scene.go(120)
+    assert list(_mentions(scene.engine, {"first", *nodes}, set())) == ["spending._closed"]
+
+
+def _mentions(thing: object, names: set[str], seen: set[int], path: str = "") -> Iterator[str]:
+    """Where the engine's own objects hold one of the names as a key or a member."""
+    if id(thing) in seen:
+        return
+    seen.add(id(thing))
+    if isinstance(thing, dict | set | list | tuple):
+        if any(isinstance(key, str) and key in names for key in thing):
+            yield path
+        for member in thing.values() if isinstance(thing, dict) else thing:
+            yield from _mentions(member, names, seen, path)
+    elif type(thing).__module__.startswith("costopt.engine.") and not isinstance(thing, World):
+        for name, part in getattr(thing, "__dict__", {}).items():
+            yield from _mentions(part, names, seen, f"{path}.{name}".lstrip("."))
 
 
 def test_a_job_that_stopped_goes_on_from_its_checkpoint() -> None:
