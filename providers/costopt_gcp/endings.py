@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from threading import RLock
+from typing import Any
 
 from costopt.domain.errors import ProviderError
 from costopt.domain.fan_out import fan_out
@@ -49,6 +50,7 @@ class Endings:
         self._preempted_at: dict[str, datetime] = {}
         self._deleted_at: dict[str, datetime] = {}
         self._began_at: dict[str, datetime] = {}
+        self._refused: dict[str, Ending] = {}
         self.silent: Mapping[str, ProviderError] = {}
         """The zones that did not answer the last time, and what went wrong."""
 
@@ -61,6 +63,15 @@ class Endings:
         begin = begin if since is None else min(begin, since)
         answers = fan_out(zones, lambda zone: self._look(zone, begin))
         self.silent = {z: told for z, told in answers.items() if isinstance(told, ProviderError)}
+
+    def in_vain(self, node_id: str) -> Ending | None:
+        """How the wait of a node that never ran ended; None where nothing is told of it.
+
+        Google deletes it, and the operation that was to make it has failed
+        (docs.cloud.google.com/compute/docs/instances/instance-lifecycle, PENDING).
+        """
+        with self._lock:
+            return self._refused.get(node_id)
 
     def of(self, node_id: str) -> Ending | None:
         """How a node that is not listed any more ended; None where nothing is told of it.
@@ -95,7 +106,10 @@ class Endings:
     def _look(self, zone: str, since: datetime) -> None:
         for operation in self._operations.newest(zone, KINDS, since):
             began_at, name = time_of(operation.insert_time), last(operation.target_link)
-            if began_at is None or operation.error.errors:
+            if began_at is None:
+                continue
+            if operation.error.errors:
+                self._note_refusal(name, operation)
                 continue
             with self._lock:
                 if operation.operation_type == PREEMPTED:
@@ -105,3 +119,10 @@ class Endings:
                 else:
                     ended_at = time_of(operation.end_time)
                     self._deleted_at[name] = ended_at or began_at
+
+    def _note_refusal(self, name: str, operation: Any) -> None:
+        ended_at = time_of(operation.end_time)
+        if operation.operation_type == INSERTED and ended_at is not None:
+            message = "; ".join(each.message for each in operation.error.errors)
+            with self._lock:
+                self._refused[name] = Ending(ended_at, EndCause.NO_CAPACITY, message)

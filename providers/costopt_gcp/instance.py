@@ -6,10 +6,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from costopt.domain.fleet import EndCause, Node, NodeState
-from costopt.domain.market import Pool
+from costopt.domain.market import CapacityType, Pool
 from costopt_gcp import labels
 
 STATES = {
+    # Waits for capacity on flex-start.
+    "PENDING": NodeState.WAITING,
     "PROVISIONING": NodeState.PENDING,
     "STAGING": NodeState.PENDING,
     "RUNNING": NodeState.RUNNING,
@@ -32,6 +34,8 @@ def read_node(item: Any) -> Node | None:
     if pool is None or price is None or created_at is None or labels.KEY not in told:
         return None
     state = STATES.get(item.status, NodeState.RUNNING)
+    if pool.capacity_type is CapacityType.FLEX_START:
+        state, created_at = _on_flex_start(item, state, created_at)
     ended = state is NodeState.ENDED
     return Node(
         node_id=item.name,
@@ -46,6 +50,13 @@ def read_node(item: Any) -> Node | None:
         end_cause=EndCause.FAILED if ended else None,
         message=str(item.status_message) if ended else "",
     )
+
+
+def _on_flex_start(item: Any, state: NodeState, created_at: datetime) -> tuple[NodeState, datetime]:
+    """Its state, and since when it runs: it is charged for from then on."""
+    if state is NodeState.PENDING:
+        return NodeState.WAITING, created_at
+    return state, time_of(item.last_start_timestamp) or created_at
 
 
 def time_of(text: str) -> datetime | None:

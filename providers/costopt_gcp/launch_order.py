@@ -1,12 +1,15 @@
-"""One instances.bulkInsert call, put together from a request."""
+"""One instances.bulkInsert or instances.insert call, put together from a request."""
 
 from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
+from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import LaunchRequest
+from costopt.domain.flex_start import LONGEST_RUN, LONGEST_WAIT
 from costopt.domain.market import CapacityType
 from costopt_gcp import labels
 from costopt_gcp.node_setup import NodeSetup
@@ -45,10 +48,14 @@ class LaunchOrder:
         (cloud.google.com/compute/docs/reference/rest/v1/instances/bulkInsert).
         """
         request = self.request
-        return {
+        asked = {
             "project": self.project,
             "zone": request.pool.zone,
             "request_id": request_id(request, self.attempt),
+        }
+        if request.pool.capacity_type is CapacityType.FLEX_START:
+            return asked | {"instance_resource": self._waiting()}
+        return asked | {
             "bulk_insert_instance_resource_resource": {
                 "count": request.nodes,
                 "min_count": request.nodes,
@@ -57,6 +64,29 @@ class LaunchOrder:
                 },
                 "instance_properties": self._properties(),
             },
+        }
+
+    def _waiting(self) -> dict[str, Any]:
+        """One instance, which waits for capacity: bulkInsert makes none that do.
+
+        Raises BadRequestError for a gang. InstanceParams.request_valid_for_duration is "relevant
+        only for Instances.Insert", and no reservation may be used
+        (docs.cloud.google.com/compute/docs/instances/create-flex-start-vm).
+        """
+        request = self.request
+        if request.nodes != 1:
+            raise BadRequestError(
+                f"{request.pool}: flex-start nodes are launched one by one, not {request.nodes}"
+            )
+        properties = self._properties()
+        zone = f"zones/{request.pool.zone}"
+        disk = properties["disks"][0]["initialize_params"]
+        disk["disk_type"] = f"{zone}/diskTypes/{disk['disk_type']}"
+        return properties | {
+            "name": labels.node_names(request)[0],
+            "machine_type": f"{zone}/machineTypes/{properties['machine_type']}",
+            "params": {"request_valid_for_duration": {"seconds": _seconds(LONGEST_WAIT)}},
+            "reservation_affinity": {"consume_reservation_type": "NO_RESERVATION"},
         }
 
     def _properties(self) -> dict[str, Any]:
@@ -116,6 +146,12 @@ class LaunchOrder:
             scheduling |= {"provisioning_model": "SPOT", "instance_termination_action": "DELETE"}
             if self.notice_s is not None:
                 scheduling["preemption_notice_duration"] = {"seconds": self.notice_s}
+        elif self.request.pool.capacity_type is CapacityType.FLEX_START:
+            scheduling |= {
+                "provisioning_model": "FLEX_START",
+                "instance_termination_action": "DELETE",
+                "max_run_duration": {"seconds": _seconds(LONGEST_RUN)},
+            }
         elif self.reservation is not None and self.reservation.bound:
             scheduling |= {
                 "provisioning_model": "RESERVATION_BOUND",
@@ -145,6 +181,10 @@ class LaunchOrder:
         if setup.external_ip:
             interface["access_configs"] = [{"type_": "ONE_TO_ONE_NAT", "name": "External NAT"}]
         return interface
+
+
+def _seconds(span: timedelta) -> int:
+    return int(span.total_seconds())
 
 
 def request_id(request: LaunchRequest, attempt: int) -> str:

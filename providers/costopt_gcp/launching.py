@@ -116,7 +116,9 @@ class Launcher:
             raise self._endings.silent[zone]
         there = {node.node_id for node in known}
         names = [name for name in labels.node_names(request) if name not in there]
-        ended = {name: self._endings.of(name) for name in names}
+        waits = request.pool.capacity_type is CapacityType.FLEX_START
+        in_vain = self._endings.in_vain if waits else lambda _: None
+        ended = {name: in_vain(name) or self._endings.of(name) for name in names}
         nodes = [
             Node(
                 node_id=name,
@@ -191,17 +193,20 @@ class Launcher:
 
     def _run(self, order: LaunchOrder) -> Any:
         request = order.request
-        about = str(request.pool)
+        about, waits = str(request.pool), request.pool.capacity_type is CapacityType.FLEX_START
+        client = self._clients.of("instances")
+        call = client.insert_unary if waits else client.bulk_insert_unary
         try:
             with asking(PERMISSION, about):
-                operation = self._clients.of("instances").bulk_insert_unary(
-                    request=order.parameters(), **self._clients.once()
-                )
+                operation = call(request=order.parameters(), **self._clients.once())
         except BadRequestError as error:
             if code_of(error) in EXISTS:
                 raise _on_its_way(request) from error
             raise
         try:
+            if waits:
+                # Its operation may go on for as long as the node waits.
+                return self._operations.check(operation, PERMISSION, about)
             return self._operations.finished(operation, request.pool.zone, PERMISSION, about)
         except ProviderError as error:
             if error.__cause__ is not None:

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from costopt.domain.errors import ProviderError, ProviderUnavailableError
-from costopt.domain.fleet import Node
+from costopt.domain.fleet import Node, NodeState
 from costopt_gcp import labels
 from costopt_gcp.clients import Clients
-from costopt_gcp.endings import Endings
+from costopt_gcp.endings import Ending, Endings
 from costopt_gcp.errors import asking
 from costopt_gcp.instance import read_node
 from costopt_gcp.node_book import NodeBook
@@ -75,7 +75,12 @@ class Listing:
         self._endings.look({node.pool.zone for node in missing}, now, oldest_at)
         for node in missing:
             if node.pool.zone not in self._endings.silent:
-                self._book.gone(node, self._endings.of(node.node_id), now)
+                self._book.gone(node, self._ending(node), now)
+
+    def _ending(self, node: Node) -> Ending | None:
+        in_vain = self._endings.in_vain(node.node_id)
+        waited = node.state is NodeState.WAITING and in_vain is not None
+        return in_vain if waited else self._endings.of(node.node_id)
 
 
 def _unreachable(scoped: Any) -> bool:

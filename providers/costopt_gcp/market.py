@@ -85,8 +85,10 @@ class GcpMarket:
         """What a node costs that is launched now; None where it is not known."""
         if pool.capacity_type is CapacityType.RESERVED:
             return 0.0
-        if pool.capacity_type is CapacityType.SPOT:
-            price = self.prices.spot(pool.region, pool.instance_type, now)[0]
-        else:
-            price = self.prices.on_demand(pool.region, pool.instance_type, now)[0]
+        told = {
+            CapacityType.SPOT: self.prices.spot,
+            CapacityType.ON_DEMAND: self.prices.on_demand,
+            CapacityType.FLEX_START: self.prices.flex_start,
+        }[pool.capacity_type]
+        price = told(pool.region, pool.instance_type, now)[0]
         return None if price is None else price.value

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from threading import RLock
 
 from costopt.domain.fleet import EndCause, Node, NodeState
+from costopt.domain.market import Pool
 from costopt_gcp.endings import Ending
 
 KEEP_ENDED = timedelta(hours=2)
@@ -85,6 +86,11 @@ class NodeBook:
     def by_key(self, owner: str, key: str) -> tuple[Node, ...]:
         """The nodes of one launch."""
         return tuple(node for node in self.known(owner) if node.key == key)
+
+    def in_pool(self, pool: Pool) -> tuple[Node, ...]:
+        """The nodes of all owners that were seen in a pool."""
+        with self._lock:
+            return tuple(node for node in self._nodes.values() if node.pool == pool)
 
     def _see(self, node: Node, now: datetime) -> Node:
         before = self._nodes.get(node.node_id)

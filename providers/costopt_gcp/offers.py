@@ -9,6 +9,7 @@ from datetime import datetime
 from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.fan_out import ask_all, fan_out
+from costopt.domain.flex_start import LONGEST_WAIT
 from costopt.domain.kept import Kept
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt_gcp.capacity_advice import Advice, CapacityAdvice
@@ -19,11 +20,15 @@ from costopt_gcp.machine_types import MachineTypes, ZoneFacts
 from costopt_gcp.prices import Prices
 from costopt_gcp.regions import Regions
 from costopt_gcp.reservations import Reservations
-from costopt_gcp.shape import Shape
+from costopt_gcp.shape import Shape, family
 
 NAME = "gcp"
 DAY_S = 86400.0
 NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "on-demand nodes are not interrupted")
+NEVER_TAKEN = Estimate.exact(0.0, Basis.LISTED, "flex-start nodes run uninterrupted to their end")
+FLEX_START_SERIES = frozenset({"a2", "a3", "a4", "g2"})
+"""https://docs.cloud.google.com/compute/docs/instances/about-flex-start-vms: all of the
+accelerator-optimized family but A4X and G4."""
 ANY_ZONE = "*"
 """Suffix of a region's name for what holds in all its zones, as in the catalogue's offers."""
 
@@ -98,6 +103,7 @@ class Offers:
         return (
             *self._spot_offers(region, sold, now),
             *self._on_demand_offers(region, sold, now),
+            *self._flex_start_offers(region, sold, now),
             *self._reserved_offers(region, sold, now),
             *(o for name in missing for o in _unknown(region, name, f"{region} has no {name}")),
         )
@@ -148,6 +154,22 @@ class Offers:
                     hazard_per_hour=NEVER_INTERRUPTED,
                     nodes_available=None,
                     unknown_because=why_not,
+                )
+
+    def _flex_start_offers(
+        self, region: str, sold: Mapping[str, list[str]], now: datetime
+    ) -> Iterator[Offer]:
+        """One node at a time: Google starts those of a gang independently of each other."""
+        for name in (name for name in sold if family(name) in FLEX_START_SERIES):
+            price, why_not = self._prices.flex_start(region, name, now)
+            for zone in sold[name]:
+                yield Offer(
+                    pool=Pool(NAME, region, zone, name, CapacityType.FLEX_START),
+                    price_usd_per_hour=price,
+                    hazard_per_hour=NEVER_TAKEN,
+                    nodes_available=1,
+                    unknown_because=why_not,
+                    wait_s=LONGEST_WAIT.total_seconds(),
                 )
 
     def _reserved_offers(

@@ -39,10 +39,15 @@ class Operations:
             operation = self._waited(operation, place, about)
             if _status(operation) != "DONE":
                 self._sleep(timeouts.poll_s)
+        self.check(operation, permission, about)
+        return operation
+
+    @staticmethod
+    def check(operation: Any, permission: str, about: str) -> None:
+        """Raises what an operation has come to, if it has failed."""
         errors = [(each.code, each.message) for each in operation.error.errors]
         if errors or operation.http_error_status_code >= 400:
             raise from_operation(errors, permission, about, operation.http_error_status_code)
-        return operation
 
     def newest(self, zone: str, kinds: tuple[str, ...], since: datetime) -> Iterator[Any]:
         """Operations of these types that began at or after ``since``, the newest first.

@@ -79,6 +79,12 @@ class Prices:
             return None, f"Google does not rent {instance_type} on demand"
         return self._listed(region, instance_type, CapacityType.ON_DEMAND, now)
 
+    def flex_start(
+        self, region: str, instance_type: str, now: datetime
+    ) -> tuple[Estimate | None, str]:
+        """The list price by Cloud Billing alone, and why there is none ("" where there is)."""
+        return self._skus.node(region, instance_type, CapacityType.FLEX_START, now)
+
     def _listed(
         self, region: str, instance_type: str, terms: CapacityType, now: datetime
     ) -> tuple[Estimate | None, str]:

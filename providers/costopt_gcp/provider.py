@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from costopt.domain.bill import NodeBill
@@ -10,8 +11,9 @@ from costopt.domain.check import Check
 from costopt.domain.errors import BadRequestError
 from costopt.domain.estimate import Estimate
 from costopt.domain.fleet import LaunchRequest, Node
+from costopt.domain.flex_start import usable_until
 from costopt.domain.leftover import Leftover
-from costopt.domain.market import Interruption, Offer
+from costopt.domain.market import CapacityType, Interruption, Offer
 from costopt.domain.ports import Clock
 from costopt.domain.price_source import PriceChange, PriceSeries
 from costopt.domain.quota import Quota
@@ -73,7 +75,12 @@ class GcpProvider:
 
     def offers(self, now: datetime) -> Sequence[Offer]:
         """Every pool of the regions; one of which something is unknown says why."""
-        return self.market.offers(now)
+        return tuple(
+            replace(offer, until_at=usable_until(self._book.in_pool(offer.pool), now))
+            if offer.pool.capacity_type is CapacityType.FLEX_START
+            else offer
+            for offer in self.market.offers(now)
+        )
 
     def quotas(self, now: datetime) -> tuple[Quota, ...]:
         """What the project may run, by GPU model, capacity type and region."""

@@ -107,8 +107,10 @@ def parts(shape: Shape, facts: TypeFacts) -> Iterator[Part]:
         return
     kind = shape.machine_type.rpartition("-")[0]
     machine = MACHINES.get(kind, f"{family(shape.machine_type)} instance")
-    yield (f"{machine} core",), facts.vcpus
-    yield (f"{machine} ram",), facts.memory_gib
+    # On flex-start an "A3 Instance Core" is an "A3 Core".
+    short = machine.removesuffix(" instance")
+    yield (f"{machine} core", f"{short} core"), facts.vcpus
+    yield (f"{machine} ram", f"{short} ram"), facts.memory_gib
     for name, count in (
         (facts.accelerator, facts.accelerators),
         (shape.accelerator, shape.accelerators),

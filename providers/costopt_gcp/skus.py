@@ -23,10 +23,12 @@ PAGE = 5000
 DAY_S = 86400.0
 USABLE_S = 7 * DAY_S
 TERMS = {"OnDemand": CapacityType.ON_DEMAND, "Preemptible": CapacityType.SPOT}
-_DESCRIPTION = re.compile(
-    r"(spot (preemptible )?)?(?P<part>.+?)( attached to (spot (preemptible )?)?vms)?"
-    r"( running)?( in .+)?"
-)
+FLEX_START = "dws defined duration"
+"""How SKUs call flex-start: "DWS Defined Duration A3 Core running in Americas" is 9A32-36B2-7FBC,
+"Nvidia H100 80GB GPU attached to DWS Defined Duration VMs running in Americas" 341A-49A5-0C07
+(cloud.google.com/skus)."""
+_TERMS = rf"(spot (preemptible )?|{FLEX_START} )?"
+_DESCRIPTION = re.compile(rf"{_TERMS}(?P<part>.+?)( attached to {_TERMS}vms)?( running)?( in .+)?")
 
 PartPrices = Mapping[tuple[str, CapacityType, str], float]
 """Dollars by part ("g2 instance core"), terms and region: per hour and vCPU, GiB or GPU, and per
@@ -58,7 +60,7 @@ class Skus:
 
 
 def read_skus(items: Iterable[Mapping[str, Any]]) -> PartPrices:
-    """Prices on demand and on spot; what has two different prices is left out."""
+    """Prices on demand, on spot and on flex-start; what has two different prices is left out."""
     found: dict[tuple[str, CapacityType, str], set[float]] = {}
     for item in items:
         terms = _terms(item)
@@ -73,10 +75,12 @@ def read_skus(items: Iterable[Mapping[str, Any]]) -> PartPrices:
 
 def _terms(item: Mapping[str, Any]) -> CapacityType | None:
     """None for commitments. That A4's spot price is one is said in its description alone
-    (github.com/dstackai/gpuhunt/pull/176).
+    (github.com/dstackai/gpuhunt/pull/176), as it is of every flex-start price.
     """
-    terms = TERMS.get(item["category"]["usageType"])
-    spot = item["description"].lower().startswith("spot ")
+    terms, description = TERMS.get(item["category"]["usageType"]), item["description"].lower()
+    if terms is not None and FLEX_START in description:
+        return CapacityType.FLEX_START
+    spot = description.startswith("spot ")
     return CapacityType.SPOT if spot and terms is not None else terms
 
 

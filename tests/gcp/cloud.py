@@ -131,6 +131,7 @@ class Cloud:
         project, zone = r"projects/[^/]+", r"projects/[^/]+/zones/(?P<zone>[^/]+)"
         inst, ops, place, things = self.instances, self.operations, self.place, self.things
         yield "POST", f"{zone}/instances/bulkInsert", "instances.bulkInsert", inst.bulk_insert
+        yield "POST", f"{zone}/instances", "instances.insert", inst.insert
         yield "GET", f"{zone}/instances", "instances.list", _pages(inst.listed)
         yield (
             "GET",

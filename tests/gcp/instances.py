@@ -1,4 +1,7 @@
-"""Instances: made in bulk by operations that take time, and gone once they are deleted."""
+"""Instances: made in bulk by operations that take time, and gone once they are deleted.
+
+Those on flex-start are made one by one and wait.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,7 @@ class Instances:
         self.takes = timedelta(0)
         self.unreachable: set[str] = set()
         self.compact = True
+        self.comes_after: timedelta | None = None
         self.on_start: Callable[[str], None] = lambda name: None
         self.on_end: Callable[[str], None] = lambda name: None
 
@@ -62,6 +66,35 @@ class Instances:
             "instances",
             lambda: self._make(zone, asked, names),
             looks=self.looks,
+            request_id=request_id,
+        )
+        return Reply(operation.content())
+
+    def insert(self, call: Call) -> Reply:
+        """instances.insert on flex-start: PENDING until capacity comes, by ``comes_after``.
+
+        Where it does not come while the request is valid, the operation fails and the instance is
+        gone, as the instance lifecycle says of PENDING.
+        """
+        zone, asked = call.names["zone"], dict(call.content)
+        request_id = call.query.get("requestId", "")
+        before = self._operations.of_request(request_id)
+        if before is not None:
+            return Reply(before.content())
+        name, model = asked["name"], asked["scheduling"]["provisioningModel"]
+        if (zone, name) in self.all:
+            raise RefusedError(409, "alreadyExists", f"The resource '{name}' already exists")
+        if model != "FLEX_START" or "maxRunDuration" not in asked["scheduling"]:
+            raise RefusedError(400, "invalid", "maxRunDuration is required for FLEX_START")
+        valid = timedelta(seconds=int(asked["params"]["requestValidForDuration"]["seconds"]))
+        comes = self.comes_after is not None and self.comes_after <= valid
+        self._place(zone, name, asked, "PENDING")
+        operation = self._operations.begin(
+            "insert",
+            zone,
+            f"instances/{name}",
+            lambda: self._waited(zone, name, comes=comes),
+            takes=self.comes_after if comes else valid,
             request_id=request_id,
         )
         return Reply(operation.content())
@@ -167,23 +200,38 @@ class Instances:
             for policy in item["asked"].get("resourcePolicies", ())
         }
 
+    def _waited(self, zone: str, name: str, *, comes: bool) -> Errors:
+        item = self.all.get((zone, name))
+        if item is None or item["status"] != "PENDING":
+            return [("RESOURCE_NOT_FOUND", f"The instance '{name}' was deleted while it waited.")]
+        if not comes:
+            del self.all[zone, name]
+            return [(STOCK_OUT, f"The zone '{zone}' had no capacity while the request was valid.")]
+        item["status"] = "RUNNING"
+        item["lastStartTimestamp"] = self._now().isoformat(timespec="milliseconds")
+        self.on_start(name)
+        return []
+
     def _start(self, zone: str, name: str, properties: Mapping[str, Any]) -> None:
+        self._place(zone, name, properties, "RUNNING")
+        self._operations.begin("insert", zone, f"instances/{name}", list, takes=timedelta(0))
+        self.on_start(name)
+
+    def _place(self, zone: str, name: str, properties: Mapping[str, Any], status: str) -> None:
         where = f"{API}/projects/p/zones/{zone}"
         self.all[zone, name] = {
             "kind": "compute#instance",
             "name": name,
             "id": str(len(self.all) + 1),
             "zone": where,
-            "status": "RUNNING",
-            "machineType": f"{where}/machineTypes/{properties['machineType']}",
+            "status": status,
+            "machineType": f"{where}/machineTypes/{properties['machineType'].rpartition('/')[2]}",
             "creationTimestamp": self._now().isoformat(timespec="milliseconds"),
             "labels": properties.get("labels", {}),
             "metadata": properties.get("metadata", {}),
             "scheduling": properties.get("scheduling", {}),
             "asked": properties,
         }
-        self._operations.begin("insert", zone, f"instances/{name}", list, takes=timedelta(0))
-        self.on_start(name)
 
     def _gone(self, zone: str, name: str) -> Errors:
         if self.all.pop((zone, name), None) is not None:

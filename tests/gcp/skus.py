@@ -46,6 +46,14 @@ class Skus:
             self.add(f"{words}G2 Instance Ram running in Iowa", usage, 0.005 * share, *regions)
             self.add(f"Nvidia L4 GPU{attached} running in Iowa", usage, 1.56 * share, *regions)
 
+    def g2_on_flex_start(self, *regions: str) -> None:
+        """A g2-standard-4 costs 0.86, named as A3's SKUs are: without "Instance"."""
+        words = "DWS Defined Duration"
+        self.add(f"{words} G2 Core running in Iowa", "OnDemand", 0.01, *regions)
+        self.add(f"{words} G2 Ram running in Iowa", "OnDemand", 0.0025, *regions)
+        gpu = f"Nvidia L4 GPU attached to {words} VMs running in Iowa"
+        self.add(gpu, "OnDemand", 0.78, *regions)
+
     def n1_with_t4(self, *regions: str) -> None:
         """On spot: an n1-standard-8 with one T4 costs 0.29."""
         for part, usd in (("Core", 0.01), ("Ram", 0.002)):

@@ -125,8 +125,9 @@ def test_a_list_that_cannot_be_read_is_no_price(project: NewAccount) -> None:
         ("NVIDIA L4 GPU attached to Spot VMs running in us-east1", "nvidia l4 gpu"),
         ("SSD backed Local Storage in Hong Kong", "ssd backed local storage"),
         ("Commitment v1: G2 Core in Iowa for 1 Year", "commitment v1: g2 core"),
-        ("DWS Defined Duration A3 Instance Core running in Iowa",
-         "dws defined duration a3 instance core"),
+        ("DWS Defined Duration A3 Core running in Iowa", "a3 core"),
+        ("Nvidia H100 80GB GPU attached to DWS Defined Duration VMs running in Iowa",
+         "nvidia h100 80gb gpu"),
         ("N1 Custom Instance Core running in Iowa", "n1 custom instance core"),
     ],
 )  # fmt: skip
