@@ -119,7 +119,11 @@ class Service:
         return self._intend(name, JobIntent.CANCELLED, who)
 
     def reprioritize(self, name: str, priority: int, who: str) -> Submission:
-        """Serve the job before or after others. Raises SpecError."""
+        """Serve the job before or after others.
+
+        Raises SpecError, also for a job that has finished or was cancelled.
+        """
+        self._check_goes_on(name)
         return self._registry.set_priority(name, priority, who, self._clock.now())
 
     def proposals(self, states: Iterable[ProposalState] = ()) -> tuple[Proposal, ...]:
@@ -202,14 +206,6 @@ class Service:
         """At most ``limit`` events of a job, or of all, that follow number ``after``."""
         return tuple(islice(self._ledger.events(job, after), limit))
 
-    def account(self, name: str) -> JobAccount:
-        """A job's account folded from its whole ledger: timeline, curves and savings."""
-        self._known(name)
-        account = JobAccount(name)
-        for recorded in self._ledger.events(name):
-            account.apply(recorded.event)
-        return account
-
     def market(self) -> MarketView:
         """What the providers sold at the last tick."""
         seen = self._board.snapshot
@@ -287,11 +283,14 @@ class Service:
         )
 
     def _intend(self, name: str, intent: JobIntent, who: str) -> Submission:
+        self._check_goes_on(name)
+        return self._registry.set_intent(name, intent, who, self._clock.now())
+
+    def _check_goes_on(self, name: str) -> None:
         if self.job(name).summary.state is JobState.FINISHED:
             raise SpecError(
                 f"job {name!r} has finished", hint=f"costopt show {name} says what it came to"
             )
-        return self._registry.set_intent(name, intent, who, self._clock.now())
 
     def _known(self, name: str) -> Submission:
         submission = self._registry.submission(name)
