@@ -10,7 +10,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from costopt.domain.events import Event
 from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Job, Progress
-from costopt.domain.market import InstanceType, Pool
+from costopt.domain.market import CapacityType, InstanceType, Pool
+from costopt.domain.policy import Limits
 from costopt.domain.ports import Ledger
 from costopt.domain.power import PowerCap
 from costopt.domain.runtime import CheckpointRecord, NodeReport, PowerLimitRecord, RefusedRecord
@@ -117,7 +118,8 @@ class CloudScene(Generic[AnyAccount]):
         )
         settings = Settings(owner="me", tick_s=60.0, cooldown_s=90.0, new_key=counted_key)
         strategy = Follow(*self.targets)
-        self.engine = Engine([self.job], rules("greedy_spot"), strategy, world, settings)
+        policy = rules("greedy_spot", limits=Limits(capacity_types=tuple(CapacityType)))
+        self.engine = Engine([self.job], policy, strategy, world, settings)
         return self.engine
 
     def go(self, ticks: int) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
-from costopt.domain.events import InterruptionNoticed, NodeEnded, NodeLaunched
+from costopt.domain.events import InterruptionNoticed, NodeBilled, NodeEnded, NodeLaunched
 from costopt.domain.fleet import EndCause
+from costopt.domain.market import CapacityType
 from costopt.domain.view import Target
 from costopt.session.orphans import find_orphans
 from tests.cloud_scene import CloudScene
@@ -151,3 +154,66 @@ def test_a_controller_that_dies_at_any_write_adopts_its_nodes(
     project.clock.sleep(600)
     scene.go(4)
     _check(scene, 2)
+
+
+FLEX = SPOT.on(CapacityType.FLEX_START)
+
+
+def _flex_scene(project: NewAccount, comes_after: timedelta | None) -> CloudScene[NewAccount]:
+    project.cloud.skus.g2_on_flex_start(REGION)
+    project.cloud.instances.comes_after = comes_after
+    return CloudScene(project, Target(FLEX, 1))
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_node_that_waited_is_billed_from_when_it_ran(project: NewAccount, restarts: bool) -> None:
+    """The ledger equals the bill, whoever controls it meanwhile."""
+    scene = _flex_scene(project, timedelta(minutes=40))
+    for _ in range(13):
+        scene.go(10)
+        if restarts:
+            scene.restart()
+    waits, runs = scene.events(NodeLaunched)
+    assert (waits.waiting, runs.waiting) == (True, False)
+    assert runs.launched_at == waits.launched_at + timedelta(minutes=40)
+    assert scene.live() == set(project.cloud.instances.alive()) == {runs.node_id}
+    scene.engine.stop("the test is over")
+    scene.go(15)
+    (ended,) = scene.events(NodeEnded)
+    assert not project.cloud.instances.alive()
+    hours = (ended.ended_at - runs.launched_at).total_seconds() / 3600
+    assert scene.events(NodeBilled)[-1].prices == ((runs.launched_at, 860_000),)
+    assert _spent_micros(scene) == pytest.approx(hours * 860_000, abs=1)
+
+
+def test_a_request_that_expires_rests_its_pool_and_is_made_anew(project: NewAccount) -> None:
+    scene = _flex_scene(project, None)
+    scene.go(130)
+    (ended,) = scene.events(NodeEnded)
+    assert ended.cause is EndCause.NO_CAPACITY
+    first, second = scene.events(NodeLaunched)
+    assert first.waiting
+    assert second.waiting
+    assert second.at >= ended.ended_at + timedelta(seconds=90)
+    assert _spent_micros(scene) == 0
+    scene.engine.stop("the test is over")
+    scene.go(4)
+    assert not project.cloud.instances.alive()
+    assert _spent_micros(scene) == 0
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    "call", ["instances.aggregatedList", "instances.insert", "instances.delete", "instances.list"]
+)
+def test_a_call_that_fails_twice_asks_for_no_second_wait(
+    project: NewAccount, call: str, fault: str
+) -> None:
+    project.cloud.faults.on(call, FAULTS[fault], times=2)
+    scene = _flex_scene(project, timedelta(minutes=6))
+    scene.go(15)
+    assert len(project.cloud.instances.alive()) == 1
+    scene.engine.stop("the test is over")
+    scene.go(4)
+    assert not project.cloud.instances.alive()
+    assert len({event.node_id for event in scene.events(NodeLaunched)}) == 1
