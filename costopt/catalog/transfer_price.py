@@ -47,7 +47,7 @@ def transfer_of(
 
 
 def _price(row: Row) -> TransferPrice:
-    source = f"{row['source']}, {row['observed_on']}"
+    source = ", ".join(filter(None, (row["source"], row["observed_on"])))
     origins, destinations = tuple(row["from"].split()), tuple(row["to"].split())
     return TransferPrice(origins, destinations, number(row["usd_per_gib"]), source)
 
