@@ -19,22 +19,20 @@ from pathlib import Path
 
 from costopt.catalog import load_catalog
 from costopt.daemon.daemon import Daemon
-from costopt.daemon.logs import FolderLogs
 from costopt.daemon.settings import Settings
 from costopt.daemon.site import Site
 from costopt.domain.account import Account, AccountGuards
 from costopt.domain.control import Mode
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
-from costopt.domain.job import Job
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.submission import Submission
 from costopt.domain.tenant import Tenant
 from costopt.engine.clock import VirtualClock
 from costopt.ledger.sqlite import open_ledger
-from costopt.market.hazard import LearnedHazard
 from costopt.registry.registry import REGISTRY, open_registry
 from costopt.replay.connect import connect_virtual
 from costopt.session.live import LEDGER
+from tests.record_site import PacedVirtualClock, record_site
 
 T0 = datetime(2026, 3, 2, tzinfo=UTC)
 JOBS = 1000
@@ -51,12 +49,6 @@ MACHINES = {"g4dn.xlarge": 0.526, "g4dn.2xlarge": 0.752, "g5.xlarge": 1.006, "p3
 Figure = tuple[str, float, str]
 
 
-class PacedClock(VirtualClock):
-    """Time that goes on when it is told to."""
-
-    speed = 1.0
-
-
 def run(jobs: int = JOBS) -> Iterator[Figure]:
     """(name, value, unit) of each measurement."""
     yield from _load("", jobs, STRATEGIES)
@@ -65,7 +57,7 @@ def run(jobs: int = JOBS) -> Iterator[Figure]:
 
 def _load(kind: str, jobs: int, strategies: Sequence[str]) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
-        clock = PacedClock(T0)
+        clock = PacedVirtualClock(T0)
         state_dir = Path(folder)
         with (
             open_registry(state_dir / REGISTRY) as registry,
@@ -143,25 +135,12 @@ def _guards(jobs: int) -> AccountGuards:
     )
 
 
-def _site(clock: PacedClock, jobs: int) -> Site:
+def _site(clock: PacedVirtualClock, jobs: int) -> Site:
     market = _market(jobs * NODES_PER_JOB)
     provider = connect_virtual(
         clock, {"market": market, "machines": load_catalog(), "notice_s": 120.0}
     )
-    return Site(
-        owner="costopt",
-        clock=clock,
-        providers=(provider,),
-        runtime=provider.runtime,
-        hazards=LearnedHazard({}),
-        notice_s=120.0,
-        fitted=lambda job: job,
-        receive=_nothing,
-        retry=_nothing,
-        forecasts=lambda _: None,
-        logs=FolderLogs(Path("nodes")),
-        simulated=True,
-    )
+    return record_site(clock, provider, provider.runtime)
 
 
 def _market(nodes: int) -> MarketHistory:
@@ -189,7 +168,3 @@ def _states(pool: Pool, usd: float, nodes: int) -> Iterator[MarketState]:
             at = T0 + timedelta(seconds=tick * TICK_S)
             yield MarketState(at, room * 9 // 10, usd)
             yield MarketState(at + timedelta(minutes=5), room, usd)
-
-
-def _nothing(_: Job) -> None:
-    """A record needs no files."""

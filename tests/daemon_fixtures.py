@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from costopt.daemon.daemon import Daemon
-from costopt.daemon.logs import FolderLogs
 from costopt.daemon.settings import Settings
 from costopt.daemon.site import Site
 from costopt.daemon.views import JobStatus
@@ -20,13 +19,12 @@ from costopt.domain.fleet import Node
 from costopt.domain.history import PoolHistory
 from costopt.domain.job import Job
 from costopt.domain.registry import Registry
-from costopt.engine.clock import VirtualClock
 from costopt.ledger.sqlite import SqliteLedger, open_ledger
-from costopt.market.hazard import LearnedHazard
 from costopt.registry.registry import REGISTRY, SqlRegistry, open_registry
 from tests.engine_fixtures import SAFE, SPOT_A, FaultyCloud, always
 from tests.failing_runtime import FailingRuntime
 from tests.market_fixtures import T0
+from tests.record_site import PacedVirtualClock, record_site
 
 POLICY = """
 kind: policy
@@ -37,12 +35,6 @@ risk: {reserve: 10m}
 """
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
-
-
-class PacedVirtualClock(VirtualClock):
-    """Time that stands still until somebody sleeps."""
-
-    speed = 1.0
 
 
 def document(
@@ -139,26 +131,11 @@ class DaemonScene:
         return [node for node in nodes if node.state.alive and node.job == job]
 
     def _site(self) -> Site:
-        return Site(
-            owner="costopt",
-            clock=self.clock,
-            providers=(self.cloud,),
-            runtime=self.runtime,
-            hazards=LearnedHazard({}),
-            notice_s=120.0,
-            fitted=_fitted,
-            receive=self._receive,
-            retry=lambda job: self.retried.append(job.name),
-            forecasts=lambda _: None,
-            logs=FolderLogs(Path("nodes")),
-            simulated=True,
-        )
+        return record_site(self.clock, self.cloud, self.runtime, self._receive, self._retry)
 
     def _receive(self, job: Job) -> None:
         if job.name in self.unready:
             raise StoreError(self.unready[job.name])
 
-
-def _fitted(job: Job) -> Job:
-    """As it is: the cloud's nodes are records."""
-    return job
+    def _retry(self, job: Job) -> None:
+        self.retried.append(job.name)

@@ -20,29 +20,24 @@ from pathlib import Path
 from typing import Any, cast
 
 from costopt.daemon.daemon import Daemon
-from costopt.daemon.logs import FolderLogs
 from costopt.daemon.settings import Settings
-from costopt.daemon.site import Site
 from costopt.domain.account import Account
 from costopt.domain.control import Mode, ProposalState
 from costopt.domain.events import Event, LaunchIntended, NodeEnded, NodeLaunched
 from costopt.domain.fleet import Node
 from costopt.domain.history import PoolHistory
-from costopt.domain.job import Job
-from costopt.domain.runtime import Runtime
 from costopt.domain.submission import JobIntent
 from costopt.engine.clock import VirtualClock
 from costopt.ledger.account import JobAccount
 from costopt.ledger.sqlite import open_ledger
 from costopt.ledger.summary import JobState
-from costopt.market.hazard import LearnedHazard
 from costopt.registry.registry import REGISTRY, open_registry
 from costopt.session.live import LEDGER
 from tests.daemon_fate import Fate, Fault, Killed, Line, MortalLedger, MortalRegistry, MortalRuntime
 from tests.engine_fixtures import SAFE, SPOT_A, SPOT_B, FaultyCloud, always, changing
 from tests.market_fixtures import T0
+from tests.record_site import OWNER, record_site
 
-OWNER = "costopt"
 TICK_S = 120.0
 MOST_TICKS = 400
 SETTLE_TICKS = 15
@@ -149,7 +144,7 @@ class Trial:
         self.ledger = open_ledger(self.folder / LEDGER)
         settings = Settings(self.folder, self.mode, tick_s=TICK_S, orphan_grace_s=600.0)
         return Daemon(
-            self._site(),
+            record_site(self.wall, self.line, self.runtime),
             cast("Any", MortalRegistry(self.registry, self.fate)),
             cast("Any", MortalLedger(self.ledger, self.fate)),
             Account(),
@@ -264,22 +259,6 @@ class Trial:
         if summary.done_units != summary.work_units:
             self._found(Wrong.LOST)
 
-    def _site(self) -> Site:
-        return Site(
-            owner=OWNER,
-            clock=self.wall,
-            providers=(self.line,),
-            runtime=cast("Runtime", self.runtime),
-            hazards=LearnedHazard({}),
-            notice_s=120.0,
-            fitted=lambda job: job,
-            receive=_nothing,
-            retry=_nothing,
-            forecasts=lambda _: None,
-            logs=FolderLogs(Path("nodes")),
-            simulated=True,
-        )
-
 
 @contextmanager
 def trial(**how: Any) -> Iterator[Trial]:
@@ -292,10 +271,6 @@ def trial(**how: Any) -> Iterator[Trial]:
     finally:
         made.close()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _nothing(_: Job) -> None:
-    """A record needs no files."""
 
 
 def _billed(node: Node) -> int:
