@@ -61,17 +61,18 @@ class MemoryRegistry:
         with self._lock:
             before = self._known(name)
             if before.intent is JobIntent.CANCELLED and intent is not JobIntent.CANCELLED:
-                raise SpecError(
-                    f"job {name!r} was cancelled", hint="submit it anew under another name"
-                )
+                raise SpecError(f"job {name!r} was cancelled")
             self._submissions[name] = replace(before, intent=intent)
             self._note(at, who, intent.value, name)
             return self._submissions[name]
 
     def set_priority(self, name: str, priority: int, who: str, at: datetime) -> Submission:
-        """Raises SpecError for an unknown job."""
+        """Raises SpecError for an unknown job, and for a cancelled one."""
         with self._lock:
-            self._submissions[name] = replace(self._known(name), priority=priority)
+            before = self._known(name)
+            if before.intent is JobIntent.CANCELLED:
+                raise SpecError(f"job {name!r} was cancelled")
+            self._submissions[name] = replace(before, priority=priority)
             self._note(at, who, "priority", name, str(priority))
             return self._submissions[name]
 

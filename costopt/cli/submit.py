@@ -70,10 +70,12 @@ def submit(
         "anyway": anyway,
     }
     taken = client.tell("POST", "jobs", body=body)
-    mode = client.get("mode")["mode"]
+    mode, halt = client.get("mode")["mode"], client.get("halt")["halt"]
     click.echo(taken["name"])
     click.echo(f"note: {_said(taken['verdict'])}", err=True)
     click.echo(f"note: the daemon's mode is {mode}; see costopt show {taken['name']}", err=True)
+    if halt is not None:
+        click.echo(f"note: {halt['who']} stopped all launches: {halt['reason']}", err=True)
 
 
 def _now(client: Client) -> datetime:

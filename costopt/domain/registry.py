@@ -36,7 +36,7 @@ class Registry(Protocol):
         ...
 
     def set_priority(self, name: str, priority: int, who: str, at: datetime) -> Submission:
-        """Raises SpecError for an unknown job."""
+        """Raises SpecError for an unknown job, and for a cancelled one."""
         ...
 
     def halt(self, reason: str, who: str, at: datetime) -> Halt:

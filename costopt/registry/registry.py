@@ -91,18 +91,19 @@ class SqlRegistry:
         with self._database.writing() as connection:
             before = submissions.known(connection, name)
             if before.intent is JobIntent.CANCELLED and intent is not JobIntent.CANCELLED:
-                raise SpecError(
-                    f"job {name!r} was cancelled", hint="submit it anew under another name"
-                )
+                raise _cancelled(name)
             after = replace(before, intent=intent)
             submissions.replace_in(connection, after)
             note(connection, at, who, intent.value, name)
         return after
 
     def set_priority(self, name: str, priority: int, who: str, at: datetime) -> Submission:
-        """Raises SpecError for an unknown job."""
+        """Raises SpecError for an unknown job, and for a cancelled one."""
         with self._database.writing() as connection:
-            after = replace(submissions.known(connection, name), priority=priority)
+            before = submissions.known(connection, name)
+            if before.intent is JobIntent.CANCELLED:
+                raise _cancelled(name)
+            after = replace(before, priority=priority)
             submissions.replace_in(connection, after)
             note(connection, at, who, "priority", name, str(priority))
         return after
@@ -169,6 +170,10 @@ class SqlRegistry:
 
 _STANDING = select(HALTS)
 """Asked before each launch, so it is not put together anew each time."""
+
+
+def _cancelled(name: str) -> SpecError:
+    return SpecError(f"job {name!r} was cancelled", hint="submit it anew under another name")
 
 
 def _standing_halt(connection: Connection) -> Halt | None:

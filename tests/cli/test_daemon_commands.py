@@ -60,6 +60,13 @@ def test_a_job_is_submitted_with_its_folder_and_its_policys_text(
     assert known.policy_document == policy.read_text()
 
 
+def test_who_submits_while_launches_are_halted_is_told(daemon: Served, tmp_path: Path) -> None:
+    daemon.service.halt("keys are stolen", "ann")
+    done = local(daemon, "submit", str(job_file(tmp_path)), "--anyway")
+    assert (done.exit_code, done.stdout) == (0, "new\n"), done.stderr
+    assert "ann stopped all launches: keys are stolen" in done.stderr
+
+
 def test_a_job_that_no_plan_ends_in_time_is_refused_as_by_plan_or_taken_anyway(
     daemon: Served, tmp_path: Path
 ) -> None:

@@ -83,6 +83,8 @@ def test_what_is_wanted_of_a_job_can_change(registry: Registry) -> None:
     registry.set_intent("a", JobIntent.CANCELLED, "ann", AT)
     with pytest.raises(SpecError, match="was cancelled"):
         registry.set_intent("a", JobIntent.RUN, "ann", AT)
+    with pytest.raises(SpecError, match="was cancelled"):
+        registry.set_priority("a", 1, "ann", AT)
     with pytest.raises(SpecError, match="no job 'x'"):
         registry.set_intent("x", JobIntent.RUN, "ann", AT)
     with pytest.raises(SpecError, match="no job 'x'"):

@@ -77,6 +77,8 @@ def test_a_job_that_has_finished_is_neither_paused_nor_cancelled(scene: DaemonSc
     for change in (service.pause, service.resume, service.cancel):
         with pytest.raises(SpecError, match="job 'one' has finished"):
             change("one", "me")
+    with pytest.raises(SpecError, match="job 'one' has finished"):
+        service.reprioritize("one", 5, "me")
     assert scene.job().submission.intent is JobIntent.RUN
 
 
