@@ -52,11 +52,11 @@ def caller_of(
     """
     if scope.get(LOCAL) is True:
         return Caller(f"local:{getpass.getuser()}" if _named() else "local")
-    plain = _bearer(headers.get("authorization", ""))
-    if plain is None and scope.get("method") in SAFE_METHODS:
-        token = tokens.token_of_badge(cookies.get(COOKIE, ""))
-    else:
-        token = tokens.token_of(plain or "")
+    plain, token = _bearer(headers.get("authorization", "")), None
+    if plain is not None:
+        token = tokens.token_of(plain)
+    elif COOKIE in cookies and scope.get("method") in SAFE_METHODS:
+        token = tokens.token_of_badge(cookies[COOKIE])
     return None if token is None else Caller(token.name, token)
 
 
