@@ -74,6 +74,11 @@ resource "aws_db_subnet_group" "state" {
   tags       = local.tags
 }
 
+# A name of its own for the last snapshot: that of an earlier deployment may still be there.
+resource "terraform_data" "last_snapshot" {
+  count = local.postgres ? 1 : 0
+}
+
 resource "aws_db_instance" "state" {
   #checkov:skip=CKV_AWS_118:a few writes a minute; what matters is in the daemon's own metrics
   #checkov:skip=CKV_AWS_133:postgres.backup_days, 7 unless said otherwise
@@ -106,6 +111,6 @@ resource "aws_db_instance" "state" {
   enabled_cloudwatch_logs_exports     = ["postgresql"]
   deletion_protection                 = var.postgres.deletion_protection
   skip_final_snapshot                 = var.force_destroy
-  final_snapshot_identifier           = var.force_destroy ? null : "${var.name}-state-last"
+  final_snapshot_identifier           = var.force_destroy ? null : "${var.name}-state-${terraform_data.last_snapshot[0].id}"
   tags                                = local.tags
 }

@@ -138,6 +138,11 @@ run "on_ec2_with_postgres" {
   }
 
   assert {
+    condition     = can(regex("^costopt-state-[0-9a-f-]{36}$", aws_db_instance.state[0].final_snapshot_identifier))
+    error_message = "a last snapshot must not be in the way of the next deployment's"
+  }
+
+  assert {
     condition     = aws_autoscaling_group.daemon[0].max_size == 1
     error_message = "one daemon"
   }
