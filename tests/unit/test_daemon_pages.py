@@ -267,7 +267,7 @@ def test_what_is_not_there_is_a_page_that_says_so(daemon: Shown, cookie: str, pa
 def test_a_database_that_is_away_is_a_page_that_says_so(
     daemon: Shown, cookie: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def away() -> None:
+    def away(tenant: str | None) -> None:
         raise LedgerError("the server does not answer", hint="start it")
 
     monkeypatch.setattr(daemon.service, "jobs", away)

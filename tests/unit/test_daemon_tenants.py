@@ -156,7 +156,7 @@ def routes(daemon: Shown, whose: str) -> Iterator[tuple[str, str, object]]:
     names = {part: name.format(whose) for part, name in NAMES.items()} | {"token": f"{whose}-ci"}
     text = JOB.format(name=f"{whose}-new") + f"tenant: {whose}\n"
     bodies = {"submitJob": {"job": text}, "reprioritizeJob": {"priority": 7}}
-    for operation in operations(daemon):
+    for operation in sorted(operations(daemon), key=lambda op: op.id == "cancelJob"):
         body = bodies.get(operation.id) if operation.body else None
         yield operation.method, operation.path.format(**names), body
         if operation.id == "jobLogs":
