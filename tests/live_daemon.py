@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,17 +92,3 @@ class DaemonPlace(NodeFolder):
     def of(self, job: str, kind: type[Any]) -> list[Any]:
         """The events of one kind."""
         return [event for event in self.events(job) if isinstance(event, kind)]
-
-
-@contextmanager
-def running(place: DaemonPlace, *more: str, clears: bool = True) -> Iterator[subprocess.Popen[str]]:
-    """A daemon, killed at the end; with ``clears`` its nodes are too."""
-    process = place.start(*more)
-    try:
-        yield process
-    finally:
-        with suppress(ProcessLookupError):
-            process.kill()
-        process.communicate()
-        if clears:
-            place.clear()

@@ -6,8 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -150,20 +149,6 @@ def wait_until(holds: Callable[[], bool], what: str, timeout_s: float = PATIENCE
     while not holds():
         assert time.monotonic() < deadline, f"no {what} within {timeout_s} s"
         time.sleep(0.02)
-
-
-@contextmanager
-def controlled(place: Place, *more: str, clears: bool = True) -> Iterator[subprocess.Popen[str]]:
-    """A running ``costopt run``, killed at the end; with ``clears`` its nodes are too."""
-    process = place.start(*more)
-    try:
-        yield process
-    finally:
-        with suppress(ProcessLookupError):
-            process.kill()
-        process.communicate()
-        if clears:
-            place.clear()
 
 
 def no_traceback(text: str) -> bool:

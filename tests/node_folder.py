@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import suppress
+import subprocess
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +17,27 @@ ROOT = Path(__file__).parents[1]
 
 
 @dataclass
-class NodeFolder:
+class NodeFolder(ABC):
     """Finds the nodes' processes by the folder that their environment names."""
 
     folder: Path
+
+    @abstractmethod
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        """Start the controller, with ``more`` options."""
+
+    @contextmanager
+    def controlled(self, *more: str, clears: bool = True) -> Iterator[subprocess.Popen[str]]:
+        """A running controller, killed at the end; with ``clears`` its nodes are too."""
+        process = self.start(*more)
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+            process.communicate()
+            if clears:
+                self.clear()
 
     def processes(self) -> list[int]:
         """Processes of the nodes under this folder."""

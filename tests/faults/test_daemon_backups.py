@@ -23,7 +23,7 @@ from costopt.domain.submission import Submission
 from costopt.ledger.sqlite import open_ledger
 from costopt.registry.registry import REGISTRY, open_registry
 from costopt.session.live import LEDGER
-from tests.live_daemon import DaemonPlace, running
+from tests.live_daemon import DaemonPlace
 from tests.live_run import wait_until
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -240,7 +240,7 @@ def test_backups_are_their_owners_alone(tmp_path: Path) -> None:
 
 def test_the_daemon_backs_up_and_refuses_a_corrupt_file(tmp_path: Path) -> None:
     place = DaemonPlace(tmp_path).write()
-    with running(place):
+    with place.controlled():
         wait_until(
             lambda: len(list((place.state / BACKUPS).glob("*.backup"))) == 2, "backups of both"
         )
@@ -253,5 +253,5 @@ def test_the_daemon_backs_up_and_refuses_a_corrupt_file(tmp_path: Path) -> None:
     assert "Traceback" not in said
     done = CliRunner().invoke(cli, ["restore", "--state-dir", str(place.state)])
     assert done.exit_code == 0, done.output
-    with running(place) as process:
+    with place.controlled() as process:
         wait_until(lambda: process.poll() is None, "a living daemon")

@@ -11,7 +11,7 @@ import pytest
 
 from costopt.domain import events as ev
 from costopt.domain.submission import JobIntent
-from tests.live_daemon import DaemonPlace, running
+from tests.live_daemon import DaemonPlace
 from tests.live_run import FIRM, no_traceback, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
@@ -44,11 +44,11 @@ def test_jobs_of_two_tenants_survive_kills_of_the_daemon(tmp_path: Path) -> None
     for job, tenant in zip(JOBS, ("vision", "speech"), strict=True):
         place.submit(job, tenant, steps=120)
     for what, reached in points.items():
-        with running(place, clears=False) as process:
+        with place.controlled(clears=False) as process:
             wait_until(reached, what)
             process.send_signal(signal.SIGKILL)
             process.wait()
-    with running(place) as process:
+    with place.controlled() as process:
         wait_until(lambda: all(place.of(job, ev.JobFinished) for job in JOBS), "finish of both")
         wait_until(lambda: place.processes() == [], "end of all nodes")
         wait_until(
@@ -69,7 +69,7 @@ def test_jobs_of_two_tenants_survive_kills_of_the_daemon(tmp_path: Path) -> None
 def test_a_daemon_that_is_ended_leaves_its_nodes_to_the_next(tmp_path: Path) -> None:
     place = DaemonPlace(tmp_path).write()
     place.submit("one", steps=150)
-    with running(place, clears=False) as process:
+    with place.controlled(clears=False) as process:
         wait_until(lambda: bool(place.of("one", ev.TrainingStarted)), "training")
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=30)
@@ -77,7 +77,7 @@ def test_a_daemon_that_is_ended_leaves_its_nodes_to_the_next(tmp_path: Path) -> 
         assert "nodes keep running" in said
         assert no_traceback(said)
     assert place.processes() != []
-    with running(place):
+    with place.controlled():
         wait_until(lambda: bool(place.of("one", ev.JobFinished)), "finish")
         wait_until(lambda: bool(place.of("one", ev.NodeEnded)), "end of the node")
     assert len(place.of("one", ev.NodeLaunched)) == 1
@@ -87,7 +87,7 @@ def test_a_daemon_that_is_ended_leaves_its_nodes_to_the_next(tmp_path: Path) -> 
 def test_a_paused_job_saves_first_and_goes_on_when_it_is_resumed(tmp_path: Path) -> None:
     place = DaemonPlace(tmp_path).write()
     place.submit("one", steps=150)
-    with running(place):
+    with place.controlled():
         wait_until(lambda: bool(place.of("one", ev.TrainingStarted)), "training")
         place.tell("one", JobIntent.PAUSED)
         wait_until(lambda: bool(place.of("one", ev.NodeEnded)), "release")

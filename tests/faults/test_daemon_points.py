@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from costopt.domain import events as ev
-from tests.live_daemon import DaemonPlace, running
+from tests.live_daemon import DaemonPlace
 from tests.live_run import no_traceback, wait_until
 from tests.node_folder import ROOT
 
@@ -43,7 +43,7 @@ def test_killed_at_one_point_after_another(tmp_path: Path) -> None:
                 process.kill()
         assert process.returncode == -signal.SIGKILL, f"it never came to {point}: {said}"
         assert no_traceback(said)
-    with running(place) as process:
+    with place.controlled() as process:
         wait_until(lambda: bool(place.of("one", ev.JobFinished)), "finish")
         wait_until(lambda: bool(place.of("one", ev.NodeEnded)), "end of the node")
         wait_until(lambda: place.processes() == [], "end of all processes")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from costopt.domain import events as ev
-from tests.live_daemon import DaemonPlace, running
+from tests.live_daemon import DaemonPlace
 from tests.live_run import wait_until
 from tests.postgres_server import PostgresServer
 
@@ -27,9 +27,9 @@ def test_daemons_outlive_their_server_and_each_other(
     place = DaemonPlace(tmp_path, postgres_url).write()
     place.submit("one", steps=70)
     # The simulated cloud reads its nodes when it starts, so the second daemon starts after them.
-    with running(place, *LEASE) as first:
+    with place.controlled(*LEASE) as first:
         wait_until(lambda: bool(place.of("one", ev.TrainingStarted)), "training")
-        with running(place, *LEASE) as second:
+        with place.controlled(*LEASE) as second:
             postgres.stop("immediate")
             postgres.start()
             first.send_signal(signal.SIGSTOP)

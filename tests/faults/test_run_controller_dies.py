@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from costopt.domain import events as ev
-from tests.live_run import FIRM, Place, controlled, no_traceback, wait_until
+from tests.live_run import FIRM, Place, no_traceback, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
@@ -48,12 +48,12 @@ def test_a_run_survives_kills_of_its_controller(tmp_path: Path) -> None:
     }
     clocks = set()
     for what, reached in points.items():
-        with controlled(place, clears=False) as process:
+        with place.controlled(clears=False) as process:
             wait_until(reached, what)
             process.send_signal(signal.SIGKILL)
             process.wait()
         clocks.add((place.state / "jobs" / "tiny" / "clock.json").read_text())
-    with controlled(place) as process:
+    with place.controlled() as process:
         _, said = process.communicate(timeout=60)
         assert process.returncode == 0, said
         assert place.processes() == []
@@ -75,7 +75,7 @@ def test_a_run_survives_kills_of_its_controller(tmp_path: Path) -> None:
 
 def test_a_second_controller_is_refused(tmp_path: Path) -> None:
     place = Place(tmp_path, steps=200).write()
-    with controlled(place) as process:
+    with place.controlled() as process:
         wait_until(lambda: bool(place.of(ev.GangFormed)), "gang")
         second = place.finish()
         assert second.returncode == 1

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.live_run import CALM, FIRM, Place, controlled, wait_until
+from tests.live_run import CALM, FIRM, Place, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
@@ -31,7 +31,7 @@ def _learned(place: Place) -> dict[str, Any]:
 
 def _kill_when(place: Place, reached: Callable[[], bool]) -> dict[str, Any]:
     """What is kept when the controller, killed as soon as this is so, is gone."""
-    with controlled(place, clears=False) as process:
+    with place.controlled(clears=False) as process:
         wait_until(reached, "something learned")
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -54,7 +54,7 @@ def test_a_killed_controller_comes_back_with_its_estimates(tmp_path: Path) -> No
 def _note_of_next(place: Place) -> str:
     """What the next controller says until it has learned something, and is interrupted."""
     changed = _file(place).stat().st_mtime_ns
-    with controlled(place) as process:
+    with place.controlled() as process:
         wait_until(lambda: _file(place).stat().st_mtime_ns > changed, "a tick")
         os.kill(process.pid, signal.SIGINT)
         return process.communicate(timeout=60)[1]

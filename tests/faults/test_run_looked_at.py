@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live_run import Place, controlled, no_traceback, wait_until
+from tests.live_run import Place, no_traceback, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
@@ -35,7 +35,7 @@ def look(place: Place) -> None:
 
 def test_a_run_is_looked_at_from_elsewhere(tmp_path: Path) -> None:
     place = Place(tmp_path, steps=400).write()
-    with controlled(place) as process:
+    with place.controlled() as process:
         wait_until(lambda: any(place.saves.glob("step-*")), "checkpoint")
         running = place.status()
         look(place)

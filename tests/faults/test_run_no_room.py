@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from costopt.domain import events as ev
-from tests.live_run import Place, controlled, no_traceback, wait_until
+from tests.live_run import Place, no_traceback, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="mounts a small file system")
 
@@ -74,7 +74,7 @@ def test_no_launch_without_a_place_for_checkpoints(tmp_path: Path, options: str,
 def test_room_for_checkpoints_that_runs_out(tmp_path: Path) -> None:
     place = Place(tmp_path, steps=60).write()
     with small_disk(place.saves, "size=8m"):
-        with controlled(place) as process:
+        with place.controlled() as process:
             wait_until((place.saves / "step-10.json").exists, "checkpoint")
             fill(place.saves / "fill")
             _, said = process.communicate(timeout=60)
@@ -93,7 +93,7 @@ def test_a_state_directory_that_runs_full(tmp_path: Path) -> None:
     place = Place(tmp_path, steps=60)
     with small_disk(place.state, "size=2m"):
         place.write()
-        with controlled(place) as process:
+        with place.controlled() as process:
             wait_until(lambda: any(place.saves.glob("step-*")), "checkpoint")
             fill(place.state / "fill")
             _, said = process.communicate(timeout=60)

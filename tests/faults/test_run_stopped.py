@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from costopt.domain import events as ev
-from tests.live_run import Place, controlled, no_traceback, wait_until
+from tests.live_run import Place, no_traceback, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
@@ -32,7 +32,7 @@ def test_a_stop_saves_and_the_same_command_goes_on(
     tmp_path: Path, number: signal.Signals, whole_group: bool, code: int
 ) -> None:
     place = Place(tmp_path, nodes=2, steps=24).write()
-    with controlled(place) as process:
+    with place.controlled() as process:
         wait_until(lambda: 10 in saved_steps(place), "checkpoint")
         (os.killpg if whole_group else os.kill)(process.pid, number)
         _, said = process.communicate(timeout=30)
@@ -59,7 +59,7 @@ def test_a_second_ctrl_c_gives_nodes_back_at_once(tmp_path: Path) -> None:
     up = tmp_path / "up"
     place.run = ["sh", "-c", f"touch {up}; trap '' TERM; while :; do sleep 0.1; done"]
     place.write()
-    with controlled(place) as process:
+    with place.controlled() as process:
         wait_until(up.exists, "trainer")
         os.killpg(process.pid, signal.SIGINT)
         wait_until(lambda: bool(place.of(ev.DrainIntended)), "drain")
