@@ -100,6 +100,21 @@ def test_the_mean_is_that_of_the_whole_batch() -> None:
     assert torch.allclose(outcome(model), found, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("silent", [0, 1, 4])
+def test_a_shard_without_any_gradient_counts_as_zeros(silent: int) -> None:
+    group, model = Fenced(), nn.Linear(4, 4)
+    layout = Layout(model)
+    reduction = TreeReduction(group, layout, SHARDS)
+    shards = ShardWork(FunctionSamples(shard), layout, reduction, seed=1)
+    for number, batch in enumerate(shards.batches(0, 0)):
+        with shards.compute(batch):
+            if number != silent:
+                model(batch).sum().backward()
+    shards.reduce(Vote())
+    assert model.bias.grad is not None
+    assert torch.equal(model.bias.grad, torch.full((4,), 3.0 * (SHARDS - 1) / SHARDS))
+
+
 def test_votes_and_losses_are_read_back() -> None:
     _, model, shards = work(TreeReduction)
     for number, batch in enumerate(shards.batches(0, 0)):
