@@ -23,7 +23,6 @@ class MeasuredNode:
     """One node of a published power log; ``busy_w`` is its mean at the wall while training."""
 
     machine: InstanceType
-    benchmark: str
     cooling: Cooling
     busy_w: float
 
@@ -69,5 +68,5 @@ def _node(row: dict[str, str]) -> MeasuredNode:
         source=row["source"],
     )
     return MeasuredNode(
-        machine, row["benchmark"], Cooling(row["cooling"]), float(row["measured_busy_w"])
+        machine, Cooling(row["cooling"]), float(row["measured_busy_w"])
     )
