@@ -49,7 +49,7 @@ def _refusal(address: str, own: tuple[StoreAddress, ...], tenant: str) -> str | 
         return error.message
     if any(each.holds(place) for each in own):
         return None
-    return f"{address} is in no place of tenant {tenant}"
+    return f"{address!r} is in no place of tenant {tenant}"
 
 
 def _hint(job: Job, account: Account) -> str:

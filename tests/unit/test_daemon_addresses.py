@@ -86,7 +86,7 @@ def test_every_place_of_others_is_named_at_once() -> None:
     with pytest.raises(SpecFileError) as caught:
         read(job("s3://data/blue", "s3://data/blue"))
     assert [p.field for p in caught.value.problems] == ["checkpoint.uri", "data.uri"]
-    assert caught.value.problems[0].message == "s3://data/blue is in no place of tenant red"
+    assert caught.value.problems[0].message == "'s3://data/blue' is in no place of tenant red"
 
 
 @pytest.mark.parametrize("tenant", ["poor", "unnamed"])
@@ -111,7 +111,9 @@ def test_it_is_refused_over_http_whoever_hands_it_in(tmp_path: Path) -> None:
             with pytest.raises(RefusedError) as caught:
                 client.tell("POST", "jobs", body={"job": job("s3://data/blue/llm")})
             assert caught.value.status == 422
-            said = "/job.yaml:8:19: checkpoint.uri: s3://data/blue/llm is in no place of tenant red"
+            said = (
+                "job.yaml:8:19: checkpoint.uri: 's3://data/blue/llm' is in no place of tenant red"
+            )
             assert said in caught.value.message
         taken = client.tell("POST", "jobs", body={"job": job("s3://data/red/llm")})
         assert taken["name"] == "llm"
