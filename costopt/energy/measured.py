@@ -67,6 +67,4 @@ def _node(row: dict[str, str]) -> MeasuredNode:
         cpu_max_w_per_vcpu=float(row["cpu_max_w_per_vcpu"]),
         source=row["source"],
     )
-    return MeasuredNode(
-        machine, Cooling(row["cooling"]), float(row["measured_busy_w"])
-    )
+    return MeasuredNode(machine, Cooling(row["cooling"]), float(row["measured_busy_w"]))
