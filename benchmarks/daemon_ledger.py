@@ -29,6 +29,7 @@ from costopt.domain.events import (
     TrainingStarted,
 )
 from costopt.domain.fleet import EndCause
+from costopt.engine.journal import Journal
 from costopt.ledger.snapshot import keep_snapshots
 from costopt.ledger.sqlite import open_ledger
 from costopt.report.run import Run
@@ -59,8 +60,11 @@ def _figures(state_dir: Path, millions: int) -> Iterator[Figure]:
     _fill(ledger_path, jobs)
     yield f"{name}: size", ledger_path.stat().st_size / 1024**3, "GiB"
     yield f"{name}: status of all jobs, never looked at before", _s(summaries_in, state_dir), "s"
+    live = [_name(number) for number in range(1, jobs, LIVE_EVERY)]
     with open_ledger(ledger_path) as ledger:
+        yield f"{name}: take up {len(live)} live jobs", _s(Journal, ledger, live), "s"
         yield f"{name}: keep the folds of all", _s(keep_snapshots, ledger), "s"
+        yield f"{name}: take up the live jobs again", _s(Journal, ledger, live), "s"
         ledger.append(*(_progress(FIRST_LIVE, JOB_EVENTS + n) for n in range(SINCE_KEPT)))
         yield f"{name}: keep them again", _s(keep_snapshots, ledger), "s"
     yield f"{name}: status of all jobs", _s(summaries_in, state_dir), "s"
@@ -86,13 +90,17 @@ def _fill(path: Path, jobs: int) -> None:
     with closing(sqlite3.connect(path)) as connection:
         for number in range(2, jobs):
             model = FIRST_LIVE if number % LIVE_EVERY == 1 else FIRST
-            name = f"job-{number:05d}"
+            name = _name(number)
             connection.execute(
                 "INSERT INTO events (job, kind, at, body) SELECT ?, kind, at, replace(body, ?, ?)"
                 " FROM events WHERE job = ? ORDER BY seq LIMIT ?",
                 (name, model, name, model, JOB_EVENTS),
             )
         connection.commit()
+
+
+def _name(number: int) -> str:
+    return f"job-{number:05d}"
 
 
 def _job(name: str, *, over: bool) -> Iterator[Event]:

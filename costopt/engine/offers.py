@@ -38,15 +38,24 @@ class Offers:
         self._journal = journal
         self._settings = settings
         self._silence = silence
+        self._cooling: Mapping[Pool, datetime] = {}
+        self._wanted: frozenset[Resources] = frozenset()
         self.told: tuple[Offer, ...] = ()
 
     def observe(self, nodes: Sequence[Node], now: datetime) -> None:
-        """Ask every provider for its offers, and learn prices and hazards from them."""
+        """Ask every provider for its offers, and learn prices and hazards from them.
+
+        What is asked of every job's record is asked here once, and not for each policy.
+        """
         told = self._ask(now)
         here = {node.pool for node in nodes}
         self._world.hazards.observe(told, now, here)
         self._note_prices(told, nodes, now)
         self.told = tuple(self._with_estimates(offer, offer.pool in here) for offer in told)
+        self._cooling = self._cooling_at(now)
+        records = self._journal.records.items()
+        # Far fewer kinds of resources than jobs that want them.
+        self._wanted = frozenset(self._jobs[name].resources for name, r in records if not r.over)
 
     def usable(
         self,
@@ -64,7 +73,7 @@ class Offers:
         kept.
         """
         screened, rejections = screen_offers(self.told, policy, now)
-        cooling = self._cooling(now)
+        cooling = {**self._cooling}
         for pool in self._last_resorts(screened, refused.union(cooling)):
             cooling.pop(pool, None)
         usable = [
@@ -129,7 +138,7 @@ class Offers:
         availability = offer.availability or self._world.hazards.availability(offer.pool)
         return replace(offer, nodes_available=0, availability=availability)
 
-    def _cooling(self, now: datetime) -> dict[Pool, datetime]:
+    def _cooling_at(self, now: datetime) -> dict[Pool, datetime]:
         cooldown = timedelta(seconds=self._settings.cooldown_s)
         cooling: dict[Pool, datetime] = {}
         for record in self._journal.records.values():
@@ -147,11 +156,8 @@ class Offers:
         short = {pool for pool in closed if self._is_short(pool)}
         if not short:
             return frozenset()
-        records = self._journal.records.items()
-        # Far fewer kinds of resources than jobs that want them.
-        wanted = {self._jobs[name].resources for name, record in records if not record.over}
         found: set[Pool] = set()
-        for resources in wanted:
+        for resources in self._wanted:
             fit = [offer for offer in firm if self._fits(resources, offer.pool)]
             if all(o.pool in left_alone or o.nodes_available == 0 for o in fit):
                 found.update(o.pool for o in fit)
