@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -72,15 +71,6 @@ def test_events_are_read_by_job_and_from_a_place_on(ledger: Ledger) -> None:
 def test_an_empty_append_is_no_event(ledger: Ledger) -> None:
     ledger.append()
     assert list(ledger.events()) == []
-
-
-def test_a_memory_append_takes_about_a_microsecond() -> None:
-    ledger, event = MemoryLedger(), stopped("a")
-    begun = time.perf_counter()
-    for _ in range(100_000):
-        ledger.append(event)
-    assert (time.perf_counter() - begun) / 100_000 < 5e-6
-    assert len(ledger) == 100_000
 
 
 def test_a_ledger_outlives_its_connection(place: str) -> None:
