@@ -146,7 +146,7 @@ def operations(daemon: Shown) -> tuple[Operation, ...]:
 
 
 def pages(whose: str) -> list[str]:
-    """Every page, as it comes and narrowed to ``whose``."""
+    """Every page, and those of the job and the decision of ``whose``."""
     alone = [f"/jobs/{whose}-llm", f"/decisions/{whose}-llm-d1"]
     return [*(path for path, _ in PLACES), *alone]
 
