@@ -11,18 +11,17 @@ from collections.abc import Iterable
 from datetime import datetime
 from itertools import islice
 
-from costopt import __version__
 from costopt.daemon.board import Board
 from costopt.daemon.intake import Admitted, admitted, read_submission
 from costopt.daemon.judge import Judge, Verdict
 from costopt.daemon.logs import Logs, first_node
+from costopt.daemon.measures import measures
 from costopt.daemon.settings import Settings
 from costopt.daemon.views import (
     Alert,
     DecisionRow,
     FleetView,
     Health,
-    JobFigures,
     JobStatus,
     LogPiece,
     MarketRow,
@@ -42,7 +41,6 @@ from costopt.ledger.summary import JobState, JobSummary
 SILENT_TICKS = 5.0
 """A daemon whose last good tick is older than so many intervals is not alive."""
 FIRST_TICK_S = 60.0
-JOULES_PER_WH = 3600.0
 
 
 class Service:
@@ -260,25 +258,12 @@ class Service:
 
     def metrics_snapshot(self) -> Metrics:
         """Everything that is measured."""
-        board, seen = self._board, self._board.snapshot
-        statuses = self.jobs()
-        return Metrics(
-            now=seen.now,
-            version=__version__,
+        return measures(
+            self._board,
+            self.jobs(),
+            self.market(),
             mode=self.mode(),
             halted=self.halted() is not None,
-            leads=board.leads,
-            jobs=tuple(_figures(s, s.submission.name in seen.troubles) for s in statuses),
-            launches={
-                "ok": sum(s.summary.launches for s in statuses),
-                "failed": sum(s.summary.failed_launches for s in statuses),
-            },
-            price_age_s=_price_ages(self.market()),
-            orphans=len(board.orphans),
-            tick_count=board.tick_count,
-            tick_sum_s=board.tick_sum_s,
-            tick_buckets=board.tick_buckets(),
-            task_runs=board.task_runs(),
             open_proposals=len(self.proposals([ProposalState.OPEN])),
         )
 
@@ -327,29 +312,3 @@ def no_decision(decision_id: str) -> SpecError:
 def _fresh(name: str, now: datetime) -> JobSummary:
     """Of a job that no tick has seen yet."""
     return JobAccount(name).summary(now)
-
-
-def _figures(status: JobStatus, troubled: bool) -> JobFigures:
-    summary = status.summary
-    return JobFigures(
-        summary.job,
-        status.submission.tenant,
-        summary.usd,
-        summary.wh * JOULES_PER_WH,
-        summary.lost_units,
-        summary.done_share,
-        summary.interruptions,
-        status.slack_s,
-        summary.nodes_alive,
-        troubled,
-    )
-
-
-def _price_ages(market: MarketView) -> dict[str, float]:
-    """The age of the oldest price of each provider."""
-    ages: dict[str, float] = {}
-    for row in market.rows:
-        if row.price_age_s is not None:
-            name = row.offer.pool.provider
-            ages[name] = max(row.price_age_s, ages.get(name, 0.0))
-    return ages

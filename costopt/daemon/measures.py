@@ -1,0 +1,70 @@
+"""What is measured of the daemon and its jobs, for monitoring."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from costopt import __version__
+from costopt.daemon.board import Board
+from costopt.daemon.views import JobFigures, JobStatus, MarketView, Metrics
+from costopt.domain.control import Mode
+
+JOULES_PER_WH = 3600.0
+
+
+def measures(
+    board: Board,
+    statuses: Sequence[JobStatus],
+    market: MarketView,
+    *,
+    mode: Mode,
+    halted: bool,
+    open_proposals: int,
+) -> Metrics:
+    """Everything, as of the last tick."""
+    seen = board.snapshot
+    return Metrics(
+        now=seen.now,
+        version=__version__,
+        mode=mode,
+        halted=halted,
+        leads=board.leads,
+        jobs=tuple(_figures(s, s.submission.name in seen.troubles) for s in statuses),
+        launches={
+            "ok": sum(s.summary.launches for s in statuses),
+            "failed": sum(s.summary.failed_launches for s in statuses),
+        },
+        price_age_s=_price_ages(market),
+        orphans=len(board.orphans),
+        tick_count=board.tick_count,
+        tick_sum_s=board.tick_sum_s,
+        tick_buckets=board.tick_buckets(),
+        task_runs=board.task_runs(),
+        open_proposals=open_proposals,
+    )
+
+
+def _figures(status: JobStatus, troubled: bool) -> JobFigures:
+    summary = status.summary
+    return JobFigures(
+        summary.job,
+        status.submission.tenant,
+        summary.usd,
+        summary.wh * JOULES_PER_WH,
+        summary.lost_units,
+        summary.done_share,
+        summary.interruptions,
+        status.slack_s,
+        summary.nodes_alive,
+        troubled,
+    )
+
+
+def _price_ages(market: MarketView) -> dict[str, float]:
+    """The age of the oldest price of each provider."""
+    ages: dict[str, float] = {}
+    for row in market.rows:
+        if row.price_age_s is not None:
+            name = row.offer.pool.provider
+            ages[name] = max(row.price_age_s, ages.get(name, 0.0))
+    return ages
