@@ -154,5 +154,5 @@ def test_no_torture_changes_a_bit(nursery: Nursery, tmp_path: Path) -> None:
                 assert undisturbed["losses"][step] == loss
         assert torture.codes() <= {0, -signal.SIGKILL, -signal.SIGTERM, 143}, torture.logs()
         left, seed = left - len(torture.struck), seed + 1
-        print(f"{EVENTS - left} of {EVENTS} events: the same weights", flush=True)
+        print(f"{EVENTS - left} of {EVENTS} events: the same weights", flush=True)  # noqa: T201
         nursery.clear()
