@@ -14,8 +14,9 @@ from costopt.cli.figures import age, moment
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import MarketError
 from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.flex_start import on_flex_start
 from costopt.domain.history import MarketHistory, PoolHistory
-from costopt.domain.market import Offer
+from costopt.domain.market import CapacityType, Offer
 from costopt.domain.quota import Quota
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def _offer(
     seen_at = min(now, recorded.ends_at)
     terms = recorded.pool.capacity_type
     price = state.price_usd_per_hour
-    return Offer(
+    offer = Offer(
         pool=recorded.pool,
         price_usd_per_hour=None
         if price is None
@@ -182,3 +183,6 @@ def _offer(
         # A record of on-demand is one stretch, and one stretch says little of a share.
         availability=statistics.availability if terms.interruptible else None,
     )
+    if terms is CapacityType.FLEX_START:
+        return on_flex_start(replace(offer, nodes_available=None), (), now)
+    return offer

@@ -8,9 +8,11 @@ runs for seven days at most
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from costopt.domain.fleet import Node, NodeState
+from costopt.domain.market import Offer
 
 LONGEST_WAIT = timedelta(hours=2)
 LONGEST_RUN = timedelta(days=7)
@@ -18,8 +20,8 @@ LEAVE_BEFORE = timedelta(minutes=15)
 """So long before its end a node is left: time for the last save. Ours, not published."""
 
 
-def usable_until(nodes: Iterable[Node], now: datetime) -> datetime:
-    """Until when a pool may be planned on, whose nodes these are.
+def on_flex_start(offer: Offer, nodes: Iterable[Node], now: datetime) -> Offer:
+    """The offer with its wait, and until when its pool may be planned on, whose nodes these are.
 
     A node that is launched now could run until then at least; while some run, none is planned on
     for longer than the first of them.
@@ -27,4 +29,5 @@ def usable_until(nodes: Iterable[Node], now: datetime) -> datetime:
     begun = [
         node.launched_at for node in nodes if node.state not in (NodeState.WAITING, NodeState.ENDED)
     ]
-    return min(begun, default=now) + LONGEST_RUN - LEAVE_BEFORE
+    until_at = min(begun, default=now) + LONGEST_RUN - LEAVE_BEFORE
+    return replace(offer, until_at=until_at, wait_s=LONGEST_WAIT.total_seconds())

@@ -75,7 +75,7 @@ class Adaptive:
 
     def _decide(self, view: View, job_view: JobView) -> Decision:
         job, all_options = job_view.job, options(view, job_view)
-        gangs = [option for option in all_options if _is_weighed(option)]
+        gangs = [o for o in all_options if not o.pool.capacity_type.firm]
         for option in (o for o in gangs if o.pool.capacity_type.interruptible):
             self.lifetimes.look(
                 key(job.name, option),
@@ -87,6 +87,8 @@ class Adaptive:
         fallback = _fallback(view, job_view, safe(all_options), max(units, 0.0))
         if fallback is None or units <= 0:
             return _without_program(job_view, all_options, fallback, units)
+        # A flex-start gang that runs may be what is fallen back on.
+        gangs = [option for option in gangs if option is not fallback]
         situation = Situation(view, job_view, fallback, units, self.step_s)
         if not gangs and not usd_per_node_hour(situation, fallback):
             return Decision(job.name, fallback.targets, "no spot capacity is allowed: on-demand")
@@ -141,11 +143,6 @@ def _without_program(
         return Decision(name, (), "no capacity to be had: wait")
     why = "all the work is done; only to end the command" if units <= 0 else "no safe capacity"
     return Decision(name, chosen.targets, f"{why}: {chosen.pool}")
-
-
-def _is_weighed(option: Option) -> bool:
-    """Whether it is spot or flex-start, and not so firm that the job may fall back on it."""
-    return not option.pool.capacity_type.firm and not (option.firm and option.lasting)
 
 
 def _keep_or_soonest(all_options: tuple[Option, ...]) -> Option | None:

@@ -94,12 +94,14 @@ def _tariffs(program: Program) -> Iterator[Tariff]:
 def _spot_choice(situation: Situation, program: Program, candidate: Candidate, lane: int) -> Choice:
     option = candidate.option
     of_age = candidate.rates.class_at(candidate.age_h)
-    start_s = situation.start_left_s if candidate.present else option.start_s - option.waited_s
+    wait_s = 0.0 if option.wait_s is None else option.wait_s
+    start_s = situation.start_left_s if candidate.present else option.start_s - wait_s
+    waits = (wait_s - option.waited_s) / situation.step_s
     speed = option.units_per_s / situation.fallback.units_per_s
-    spare = situation.spare - start_s / situation.step_s + speed - 1.0
+    spare = situation.spare - waits - start_s / situation.step_s + speed - 1.0
     cost = option.score_usd_per_hour * situation.step_s / 3600
     needed_s = seconds_to_finish(option, situation.job_view.job, situation.units, start_s)
-    if needed_s <= situation.view.tick_s + 1e-6:
+    if needed_s <= situation.view.tick_s + 1e-6 and not waits:
         cost = option.score_usd_per_hour * situation.view.tick_s / 3600
     elif spare < -ROUNDING:
         cost = math.inf
@@ -107,11 +109,12 @@ def _spot_choice(situation: Situation, program: Program, candidate: Candidate, l
         # The program would count a whole step, and waiting, by its exact seconds, look cheaper.
         cost = option.score_usd_per_hour * needed_s / 3600
     else:
-        cost += program.on_spot(situation.steps - 1, spare, lane, of_age)
+        # What is waited for costs nothing and leaves the work as it is: fewer steps, less to spare.
+        skipped = min(waits, max(0.0, situation.steps - 1 - program.first))
+        steps, spare = situation.steps - 1 - skipped, spare + waits - skipped
+        cost += program.on_spot(steps, spare, lane, of_age)
     verb = "stay on" if candidate.present else "launch on"
-    if option.wait_s is not None:
-        verb = "wait for"
-        cost -= option.score_usd_per_hour * (option.wait_s - option.waited_s) / 3600
+    verb = verb if option.wait_s is None else "wait for"
     return Choice(cost, option.targets, f"{verb} {option.pool}", _estimates(candidate))
 
 

@@ -89,7 +89,10 @@ class Option:
 
 
 def options(view: View, job_view: JobView) -> tuple[Option, ...]:
-    """Every gang size of every offer that the job, its hourly budget and its phase allow."""
+    """Every gang size of every offer that the job, its hourly budget and its phase allow.
+
+    While a launch waits for capacity there is no other to wait for: it would begin anew.
+    """
     if id(job_view) not in view.worked_out:
         view.worked_out[id(job_view)] = job_view, tuple(_options(view, job_view))
     found: tuple[Option, ...] = view.worked_out[id(job_view)][1]
@@ -102,11 +105,14 @@ def _options(view: View, job_view: JobView) -> Iterable[Option]:
     mine: dict[Pool, int] = {}
     for node in job_view.nodes:
         mine[node.pool] = mine.get(node.pool, 0) + 1
+    queued = {node.pool for node in job_view.waiting}
     # Far fewer machines than offers: what a job does on each is asked once.
     paces: dict[int, tuple[_Pace, ...]] = {}
     for offer in view.offers:
         machine = view.machines.get(offer.pool)
         if machine is None or not _open(offer, view.now):
+            continue
+        if queued and offer.wait_s > 0 and offer.pool not in queued | mine.keys():
             continue
         if id(machine) not in paces:
             paces[id(machine)] = tuple(_paces(job_view, phase, machine))
@@ -155,6 +161,7 @@ def _option(
         return None
     missing = max(0, nodes - running)
     available = offer.nodes_available
+    queued = sum(1 for node in job_view.waiting if node.pool == offer.pool)
     wait_s = offer.wait_s if missing and offer.wait_s > 0 else None
     return Option(
         pool=offer.pool,
@@ -163,7 +170,7 @@ def _option(
         usd_per_hour=usd,
         score_usd_per_hour=_score_usd_per_hour(view, offer.pool, nodes, usd)
         + _moving_usd_per_hour(view, job_view, offer.pool, fetch, speed),
-        free=available is None or available >= missing,
+        free=available is None or available >= missing - queued,
         running=running >= nodes,
         stretches=pace.stretches,
         start_s=job.overhead_s + 3600 * fetch.hours + (wait_s or 0.0),

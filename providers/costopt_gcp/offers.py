@@ -9,7 +9,6 @@ from datetime import datetime
 from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.fan_out import ask_all, fan_out
-from costopt.domain.flex_start import LONGEST_WAIT
 from costopt.domain.kept import Kept
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt_gcp.capacity_advice import Advice, CapacityAdvice
@@ -159,7 +158,10 @@ class Offers:
     def _flex_start_offers(
         self, region: str, sold: Mapping[str, list[str]], now: datetime
     ) -> Iterator[Offer]:
-        """One node at a time: Google starts those of a gang independently of each other."""
+        """One node at a time: Google starts those of a gang independently of each other.
+
+        The provider knows its nodes, and so until when a pool may be used.
+        """
         for name in (name for name in sold if family(name) in FLEX_START_SERIES):
             price, why_not = self._prices.flex_start(region, name, now)
             for zone in sold[name]:
@@ -169,7 +171,6 @@ class Offers:
                     hazard_per_hour=NEVER_TAKEN,
                     nodes_available=1,
                     unknown_because=why_not,
-                    wait_s=LONGEST_WAIT.total_seconds(),
                 )
 
     def _reserved_offers(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 
 from costopt.domain.bill import NodeBill
@@ -11,7 +10,7 @@ from costopt.domain.check import Check
 from costopt.domain.errors import BadRequestError
 from costopt.domain.estimate import Estimate
 from costopt.domain.fleet import LaunchRequest, Node
-from costopt.domain.flex_start import usable_until
+from costopt.domain.flex_start import on_flex_start
 from costopt.domain.leftover import Leftover
 from costopt.domain.market import CapacityType, Interruption, Offer
 from costopt.domain.ports import Clock
@@ -76,7 +75,7 @@ class GcpProvider:
     def offers(self, now: datetime) -> Sequence[Offer]:
         """Every pool of the regions; one of which something is unknown says why."""
         return tuple(
-            replace(offer, until_at=usable_until(self._book.in_pool(offer.pool), now))
+            on_flex_start(offer, self._book.in_pool(offer.pool), now)
             if offer.pool.capacity_type is CapacityType.FLEX_START
             else offer
             for offer in self.market.offers(now)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.fleet import LaunchRequest, Node
-from costopt.domain.flex_start import LONGEST_WAIT, usable_until
+from costopt.domain.flex_start import on_flex_start
 from costopt.domain.market import CapacityType, Interruption, Offer, Pool
 from costopt.domain.ports import Clock
 from costopt.domain.runtime import Runtime
@@ -89,8 +89,6 @@ class SimProvider:
         if price is not None:
             estimate = Estimate.exact(price, Basis.MEASURED, self.fleet.market.name, now)
         if pool.capacity_type is CapacityType.FLEX_START:
-            until_at = usable_until(self.fleet.living(pool), now)
-            wait_s = LONGEST_WAIT.total_seconds()
-            return Offer(pool, estimate, hazard, None, until_at=until_at, wait_s=wait_s)
+            return on_flex_start(Offer(pool, estimate, hazard, None), self.fleet.living(pool), now)
         free = None if capacity is None else max(capacity - self.fleet.running(pool), 0)
         return Offer(pool, estimate, hazard, free)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,26 @@ def test_the_example_trains_on_through_the_loss_of_a_node(run: Run) -> None:
     assert run.of(ev.TrainingStarted)[1].units > 0
     (finished,) = run.of(ev.JobFinished)
     assert finished.units == EXAMPLE_STEPS
+
+
+def test_a_job_waits_for_flex_start_and_finishes_on_it(run: Run) -> None:
+    """It is charged for from when its node ran; nothing else is launched meanwhile."""
+    policy = run.folder / "job" / "policy.yaml"
+    allowed = policy.read_text().replace("greedy_spot", "adaptive")
+    policy.write_text(allowed.replace("[spot, on_demand]", "[flex_start, on_demand]"))
+    run.cloud.skus.g2("us-central1")
+    run.cloud.skus.g2_on_flex_start("us-central1")
+    run.cloud.instances.comes_after = timedelta(seconds=5)
+    with run.controlled() as process:
+        _, said = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, said + run.log()
+    assert no_traceback(said)
+    waits, runs = run.of(ev.NodeLaunched)
+    assert (waits.waiting, runs.waiting) == (True, False)
+    assert runs.launched_at >= waits.launched_at + timedelta(seconds=5)
+    assert runs.micros_per_hour == 860_000
+    (ended,) = run.of(ev.NodeEnded)
+    assert (ended.node_id, ended.cause) == (runs.node_id, EndCause.RELEASED)
+    assert not run.cloud.instances.alive()
+    (finished,) = run.of(ev.JobFinished)
+    assert finished.units == STEPS

@@ -76,21 +76,29 @@ def test_a_tick_of_waiting_adds_nothing_even_where_a_tick_on_spot_would() -> Non
     assert only(wants.decide(view)).rule == "shield"
 
 
-def test_the_longer_one_has_waited_the_less_is_still_to_wait() -> None:
-    """The default strategy goes on with the launch that waits, and makes no other."""
+def test_while_a_launch_waits_no_other_is_weighed_against_it() -> None:
+    """Not even in a pool that is a little cheaper: there it would wait from the beginning."""
     elsewhere = replace(FLEX, zone="us-east-1b")
     other = replace(offer(elsewhere, 1.99), wait_s=WAIT_S)
     view = look(task(deadline_s=12 * HOUR_S), [_flex(), other, SAFE_OFFER])
     strategy = build(rules("adaptive").strategy)
-    (chosen,) = only(strategy.decide(view)).targets
-    assert chosen.pool == elsewhere
-    later = replace(view, now=view.now + timedelta(hours=1))
-    assert only(strategy.decide(later)).targets == (chosen,)
-    (option,) = [o for o in options(view, view.jobs[0]) if o.pool == FLEX]
-    assert option.start_s == WAIT_S + 150
-    waits = _with_waiting(later, 0.0)
-    (option,) = [o for o in options(waits, waits.jobs[0]) if o.pool == FLEX]
-    assert option.waited_s == HOUR_S
+    assert only(strategy.decide(view)).targets == (Target(elsewhere, 1),)
+    waits = _with_waiting(replace(view, now=view.now + timedelta(seconds=1)), 0.0)
+    assert only(strategy.decide(waits)).targets == (Target(FLEX, 1),)
+    assert {option.pool for option in options(waits, waits.jobs[0])} == {FLEX, SAFE}
+    rests = replace(waits, offers=(replace(_flex(), nodes_available=0), SAFE_OFFER))
+    assert only(strategy.decide(rests)).targets == (Target(FLEX, 1),), "its place is kept"
+    runs = replace(waits, jobs=(replace(waits.jobs[0], nodes=nodes_in(elsewhere)),))
+    assert {option.pool for option in options(runs, runs.jobs[0])} == {FLEX, SAFE, elsewhere}
+
+
+def test_what_is_behind_a_launch_is_not_waited_for_again() -> None:
+    """With an hour and a half to spare two hours cannot be waited for, ten minutes can."""
+    view = look(task(deadline_s=NEEDED_S + 1.5 * HOUR_S), [_flex(), SAFE_OFFER])
+    strategy = build(rules("adaptive").strategy)
+    assert only(strategy.decide(view)).targets == (Target(SAFE, 1),)
+    waits = _with_waiting(view, 600 - WAIT_S)
+    assert only(strategy.decide(waits)).targets == (Target(FLEX, 1),)
 
 
 def test_with_nothing_safe_to_be_had_it_is_waited_for_where_there_is_no_spot() -> None:
