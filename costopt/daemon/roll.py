@@ -97,10 +97,11 @@ class Roll:
     def held(self) -> dict[str, str]:
         """Why jobs get no nodes, as far as people or their files are the reason. Raises
         LedgerError."""
-        held, halt = self.troubles(), self._registry.halted()
+        held, halt = dict[str, str](), self._registry.halted()
         for name, record in self._engine.journal.records.items():
             if halt is not None and record.guard == HALT and not record.over:
                 held[name] = f"{halt.who} stopped all launches: {halt.reason}"
+        held |= self.troubles()
         for name in self._engine.jobs:
             reason = self._engine.stops.reason(name) or self._readiness.trouble(name)
             if reason:
@@ -185,8 +186,9 @@ class Roll:
                 self._retrying.add(change.subject)
         for name in tuple(self._retrying):
             submission = self._registry.submission(name)
+            self._troubles.pop(name, None)
             try:
-                if submission is not None:
+                if submission is not None and submission.intent is not JobIntent.CANCELLED:
                     self._retry(submission, now)
             except LedgerError:
                 raise
@@ -197,7 +199,6 @@ class Roll:
 
     def _retry(self, submission: Submission, now: datetime) -> None:
         name = submission.name
-        self._troubles.pop(name, None)
         self._unreadable.pop(name, None)
         self._resting.pop(name, None)
         over = self.closed.get(name)

@@ -170,7 +170,10 @@ def test_what_a_node_says_that_cannot_be_reckoned_with(
     assert scene.job().summary.state is JobState.FINISHED
 
 
-def test_a_command_that_cannot_be_forgiven_yet_is_forgiven_later(scene: DaemonScene) -> None:
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_command_that_cannot_be_forgiven_yet_is_forgiven_later(
+    scene: DaemonScene, cancelled: bool
+) -> None:
     refusing = ["the store refused"]
 
     def forgive(_: Job) -> None:
@@ -189,6 +192,11 @@ def test_a_command_that_cannot_be_forgiven_yet_is_forgiven_later(scene: DaemonSc
     assert scene.job("two").summary.state is JobState.FINISHED
     assert scene.job().summary.state is JobState.FAILED
     assert scene.job().held_because == "the store refused"
+    if cancelled:
+        scene.daemon.service.cancel("one", "me")
+        scene.go(3)
+        assert scene.daemon.board.snapshot.troubles == {}
+        return
     refusing.clear()
     scene.go(30)
     assert scene.job().summary.state is JobState.FINISHED
