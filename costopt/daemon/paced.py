@@ -119,13 +119,14 @@ class Paced:
         return [jv for jv in chain(*zip_longest(near, far)) if jv is not None]
 
     def _reckon(self, view: View, waiting: Iterable[JobView]) -> None:
-        """The slack of jobs that are new, or have lost a node, and were not decided for that; as
-        many as there is time for."""
+        """The slack of jobs that are new, or have lost what nobody was to take away, and that must
+        wait; of as many as there is time for."""
         began_s = self._stopwatch_s()
         for job_view in waiting:
             if self._stopwatch_s() - began_s >= self._within_s:
                 return
-            if job_view.job.name not in self._due_s or self._has_lost(job_view):
+            due_s = self._due_s.get(job_view.job.name)
+            if due_s is None or (due_s == math.inf and self._has_lost(job_view)):
                 self._due_s[job_view.job.name] = _first_due_s(view, job_view)
 
     def _haste(self, job_view: JobView) -> tuple[int, float, bool]:
