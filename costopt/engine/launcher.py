@@ -46,7 +46,7 @@ Answer = tuple[Node, ...] | None
 class Launched:
     """Nodes that are new, pools that refused, and jobs that drain nothing now: a launch of theirs
     was refused or put off, so they decide again first, or waits for capacity, or a guard would
-    refuse it in any case."""
+    refuse it in any case. ``refused`` says who refused a launch, and why."""
 
     nodes: list[Node] = field(default_factory=list)
     refusing: set[Pool] = field(default_factory=set)
