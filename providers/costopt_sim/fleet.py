@@ -13,10 +13,11 @@ from datetime import datetime, timedelta
 from threading import RLock
 from typing import Protocol
 
-from costopt.domain.errors import BadRequestError, NoCapacityError
+from costopt.domain.errors import NoCapacityError
 from costopt.domain.fleet import EndCause, LaunchRequest, Node, NodeState
 from costopt.domain.history import MarketHistory, MarketState
 from costopt.domain.market import CapacityType, Interruption, Pool
+from costopt_sim.admission import price_at_launch
 from costopt_sim.cursor import NEVER, PoolCursor
 from costopt_sim.flex_start import FlexStart
 
@@ -91,7 +92,7 @@ class SimFleet:
                 if len(known) >= request.nodes:
                     return tuple(self._nodes[node_id] for node_id in known)
                 self._undo(known, now)
-            nodes = self._planned(request, self._price(request, now), now)
+            nodes = self._planned(request, price_at_launch(self.market, request, now), now)
             if request.nodes <= self._free(request.pool, now):
                 self._start(nodes)
             elif request.pool.capacity_type is CapacityType.FLEX_START:
@@ -120,7 +121,7 @@ class SimFleet:
                 if node.message != CUT_SHORT:
                     self._by_key[node.key] = (*self._by_key.get(node.key, ()), node.node_id)
                 if node.state.alive:
-                    self._alive.setdefault(node.pool, []).append(node.node_id)
+                    self._live((node,))
                     self._watch_from(node.pool, node.launched_at)
             self._doomed |= {doom.node_id: doom for doom in interruptions}
             self._next_strike = min((d.strikes_at for d in self._doomed.values()), default=NEVER)
@@ -170,25 +171,6 @@ class SimFleet:
     def living(self, pool: Pool) -> list[Node]:
         """The nodes that run in ``pool``."""
         return [self._nodes[node_id] for node_id in self._alive.get(pool, ())]
-
-    def _price(self, request: LaunchRequest, now: datetime) -> float:
-        """Of one node now; raises where nothing can be launched at all."""
-        pool = request.pool
-        if pool not in self.cursors:
-            raise BadRequestError(
-                f"pool {pool} is not in market {self.market.name!r}",
-                hint="launch only in pools that offers() lists",
-            )
-        if request.nodes < 1:
-            raise BadRequestError(f"{pool}: a launch of {request.nodes} nodes")
-        state = self.cursors[pool].at(now)
-        if state is None or state.nodes_available is None or state.price_usd_per_hour is None:
-            raise NoCapacityError(
-                f"{pool}: the market {self.market.name!r} records no capacity or no price at "
-                f"{now:%Y-%m-%d %H:%M:%S} UTC",
-                hint="a gap in the record is not guessed over; try another pool or later",
-            )
-        return state.price_usd_per_hour
 
     def _free(self, pool: Pool, now: datetime) -> int:
         """How many more nodes the pool carries, where the record tells."""
@@ -240,6 +222,10 @@ class SimFleet:
 
     def _start(self, nodes: tuple[Node, ...]) -> None:
         self._start_bodies(nodes)
+        self._live(nodes)
+
+    def _live(self, nodes: tuple[Node, ...]) -> None:
+        """They run, all from the same instant."""
         pool, node_ids = nodes[0].pool, tuple(node.node_id for node in nodes)
         self._alive.setdefault(pool, []).extend(node_ids)
         if pool.capacity_type is CapacityType.FLEX_START:
