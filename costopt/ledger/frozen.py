@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from array import array
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 
 from costopt.domain.errors import LedgerError
@@ -49,7 +50,7 @@ _CLASSES: tuple[type[Any], ...] = (
 _NUMBERS = {kind: number for number, kind in enumerate(_CLASSES)}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_FOLDING = ("costopt.ledger", "costopt.domain", "costopt.domain.events")
+_FOLDING = ("costopt.ledger", "costopt.domain")
 
 
 def freeze(account: JobAccount, record: JobRecord) -> str:
@@ -77,10 +78,17 @@ def code_digest() -> str:
     """Of the code that folds and keeps accounts: what another code has kept is not used."""
     digest = sha256()
     for package in _FOLDING:
-        for file in sorted(files(package).iterdir(), key=lambda file: file.name):
-            if file.name.endswith(".py"):
-                digest.update(file.name.encode() + file.read_bytes())
+        for module in _modules(files(package)):
+            digest.update(module.name.encode() + module.read_bytes())
     return digest.hexdigest()
+
+
+def _modules(folder: Traversable) -> Iterator[Traversable]:
+    for each in sorted(folder.iterdir(), key=lambda each: each.name):
+        if each.is_dir():
+            yield from _modules(each)
+        elif each.name.endswith(".py"):
+            yield each
 
 
 class _Writer:
