@@ -45,7 +45,9 @@ class Paced:
         make: Callable[[], Strategy],
         within_s: float,
         stopwatch_s: Callable[[], float] = time.monotonic,
+        kin: Paced | None = None,
     ) -> None:
+        """It learns and solves together with its ``kin``, whose strategies are made alike."""
         self._make = make
         self._within_s = within_s
         self._stopwatch_s = stopwatch_s
@@ -58,6 +60,8 @@ class Paced:
         self._round_s = math.inf
         self._turn = 0
         self._first = make()
+        if kin is not None:
+            learn_with(self._first, kin._first)
         self.lifetimes: Lifetimes | None = lifetimes_of(self._first)
 
     def decide(self, view: View) -> Desired:

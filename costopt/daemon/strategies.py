@@ -1,4 +1,7 @@
-"""One strategy for all jobs of a tenant that follow the same policy, with what it has learned."""
+"""One strategy for all jobs of a tenant that follow the same policy.
+
+What it learns of the market, and solves, it shares with those of other tenants for that policy.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,7 @@ class Strategies:
         self._decide_s = decide_s
         self._kept_s: float | None = None
         self._terms: dict[tuple[str, str], Terms] = {}
+        self._first: dict[str, Paced] = {}
         self._learned = [Learned(self._folder / HAZARDS, None, hazards)]
         self._learned[0].recall(now)
 
@@ -43,15 +47,18 @@ class Strategies:
         key = submission.tenant, submission.policy_document
         known = self._terms.get(key)
         if known is None:
-            name = hashlib.sha256("\n".join(key).encode()).hexdigest()[:16]
-            known = self._terms[key] = Terms(policy, self._strategy(policy, name, now))
+            strategy = self._strategy(policy, submission.policy_document, now)
+            known = self._terms[key] = Terms(policy, strategy)
         return Terms(known.policy, known.strategy, submission.priority)
 
-    def _strategy(self, policy: Policy, name: str, now: datetime) -> Strategy:
+    def _strategy(self, policy: Policy, document: str, now: datetime) -> Strategy:
         if policy.strategy.name in JOINT:
             return Steady(lambda: build(policy.strategy))
-        paced = Paced(lambda: Steady(lambda: build(policy.strategy)), self._decide_s)
-        if paced.lifetimes is not None:
+        first = self._first.get(document)
+        paced = Paced(lambda: Steady(lambda: build(policy.strategy)), self._decide_s, kin=first)
+        self._first.setdefault(document, paced)
+        if first is None and paced.lifetimes is not None:
+            name = hashlib.sha256(document.encode()).hexdigest()[:16]
             path = self._folder / f"{name}.json"
             learned = Learned(path, paced.lifetimes, LearnedHazard({}))
             learned.recall(now)

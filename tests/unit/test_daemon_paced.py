@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 from costopt.daemon.paced import PACE, Paced
+from costopt.daemon.strategies import Strategies
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.job import Progress
 from costopt.domain.policy import StrategyChoice
+from costopt.domain.submission import Submission
 from costopt.domain.view import Decision, Desired, JobView, Target, View
+from costopt.market.hazard import LearnedHazard
 from costopt.strategies import build
 from costopt.strategies.learner import lifetimes_of
 from costopt.strategies.shield import Shielded, slack_s
@@ -136,3 +140,13 @@ def test_asked_again_at_once_only_who_was_refused_decides_anew() -> None:
     assert asked == ["a", "b", "b"]
     strategy.decide(replace(full, now=T0 + timedelta(minutes=1)))
     assert sorted(asked[3:]) == ["a", "b"]
+
+
+def test_tenants_that_follow_the_same_policy_learn_and_solve_together(tmp_path: Path) -> None:
+    strategies = Strategies(tmp_path, LearnedHazard({}), T0, 2.0)
+    given = [Submission("job", tenant, 0, "", "policy", "/", T0, "me") for tenant in ("a", "b")]
+    one, other = (strategies.terms(rules("adaptive"), each, T0).strategy for each in given)
+    assert isinstance(one, Paced)
+    assert isinstance(other, Paced)
+    assert one is not other
+    assert one.lifetimes is other.lifetimes is not None
