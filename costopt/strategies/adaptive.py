@@ -84,11 +84,11 @@ class Adaptive:
                 view.now,
             )
         units = job.work.amount - job_view.progress.done_units
-        fallback = _fallback(view, job_view, safe(all_options), max(units, 0.0))
+        # A flex-start gang that is left would have to be waited for again: no way back to it.
+        safes = [option for option in safe(all_options) if option.pool.capacity_type.firm]
+        fallback = _fallback(view, job_view, safes, max(units, 0.0))
         if fallback is None or units <= 0:
             return _without_program(job_view, all_options, fallback, units)
-        # A flex-start gang that runs may be what is fallen back on.
-        gangs = [option for option in gangs if option is not fallback]
         situation = Situation(view, job_view, fallback, units, self.step_s)
         if not gangs and not usd_per_node_hour(situation, fallback):
             return Decision(job.name, fallback.targets, "no spot capacity is allowed: on-demand")

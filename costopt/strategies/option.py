@@ -43,9 +43,9 @@ class Option:
     as is known, has the missing nodes. ``stretches`` are all phases of the job in this pool: the
     present one with this gang, the others with the gang nearest to it that they allow.
     ``start_s`` is from a launch until new work is done: start-up, restore and the transfer of data
-    from another region, and ``wait_s`` of waiting for capacity at most, None where a launch does
-    not wait or the gang runs; ``waited_s`` of it are behind a launch that waits now. ``lasting``
-    tells that the pool can be used until the deadline.
+    from another region, and the longest wait for capacity. ``wait_s`` is that wait, None where a
+    launch does not wait or the gang runs; ``waited_s`` of it are behind a launch that waits now.
+    ``lasting`` tells that the pool can be used until the deadline.
     """
 
     pool: Pool
@@ -173,10 +173,10 @@ def _option(
         free=available is None or available >= missing - queued,
         running=running >= nodes,
         stretches=pace.stretches,
-        start_s=job.overhead_s + 3600 * fetch.hours + (wait_s or 0.0),
+        start_s=job.overhead_s + 3600 * fetch.hours + offer.wait_s,
         lasting=offer.until_at is None or offer.until_at >= job.deadline_at,
         wait_s=wait_s,
-        waited_s=_waited_s(offer, job_view, view.now),
+        waited_s=_waited_s(offer, job_view, view.now) if missing else 0.0,
     )
 
 

@@ -83,7 +83,11 @@ def _shield(view: View, job_view: JobView, decision: Decision) -> Decision:
     if decision.targets and not _is_shaky(decision):
         return _replace_slow(decision, fallback, slack_s, view.policy.risk.reserve_s)
     waits_too_long = not decision.targets and not may_pause(job_view)
-    if not waits_too_long and _holds(view, job_view, decision, all_options, fallback):
+    # A flex-start gang that is left cannot be gone back to.
+    firm = [option for option in candidates if option.pool.capacity_type.firm]
+    way_out = choose_fallback(view, job_view, firm, units_left)
+    holds = way_out is not None and _holds(view, job_view, decision, all_options, way_out)
+    if not waits_too_long and holds:
         return _with_slack(decision, slack_s)
     rule = "no_pause" if waits_too_long and slack_s > view.tick_s else "shield"
     return Decision(

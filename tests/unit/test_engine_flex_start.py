@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from costopt.domain.events import (
     DrainIntended,
     LaunchFailed,
@@ -37,12 +39,13 @@ def _on_flex(scene: Scene) -> list[NodeLaunched]:
     return [event for event in scene.events(NodeLaunched) if event.pool == str(FLEX)]
 
 
-def test_a_job_waits_runs_and_ends_and_pays_only_for_what_ran() -> None:
+@pytest.mark.parametrize("strategy", ["adaptive", "milp"])
+def test_a_job_waits_runs_and_ends_and_pays_only_for_what_ran(strategy: str) -> None:
     scene = Scene(
         changing(FLEX, (0, 0, 2.0), (HOUR_S, 1, 2.0)),
         always(SAFE, 9, 8.0),
         jobs=[task(4 * HOUR_S, 40 * HOUR_S)],
-        policy=rules("adaptive", limits=ALL),
+        policy=rules(strategy, limits=ALL),
     )
     scene.go(HOUR_S)
     assert scene.summary().usd == 0
@@ -53,10 +56,23 @@ def test_a_job_waits_runs_and_ends_and_pays_only_for_what_ran() -> None:
     assert runs.launched_at == after(HOUR_S)
     (ended,) = scene.events(NodeEnded)
     hours = (ended.ended_at - runs.launched_at).total_seconds() / 3600
-    assert scene.summary().usd == round(2.0 * hours, 6)
+    assert scene.summary().usd == pytest.approx(2.0 * hours, abs=2e-6)
     assert scene.summary().on_time is True
     assert scene.summary().interruptions == 0
     assert len(scene.cloud.requests) == 1
+
+
+def test_once_it_runs_it_is_not_left_to_wait_for_spot_that_may_come() -> None:
+    scene = Scene(
+        changing(FLEX, (0, 1, 2.0)),
+        changing(SPOT_A, (0, 0, 1.0)),
+        always(SAFE, 9, 8.0),
+        jobs=[task(4 * HOUR_S, 40 * HOUR_S)],
+        policy=rules("adaptive", limits=ALL),
+    )
+    scene.finish()
+    assert [event.pool for event in scene.events(NodeLaunched)] == [str(FLEX)]
+    assert scene.summary().on_time is True
 
 
 def test_without_it_in_the_policy_flex_start_is_left_alone() -> None:

@@ -55,6 +55,14 @@ def test_one_that_runs_until_the_deadline_is_as_safe_as_on_demand() -> None:
     assert only(Shielded(Wants(Target(FLEX, 1))).decide(short)).targets == (Target(SAFE, 1),)
 
 
+def test_one_that_runs_is_left_only_for_what_is_sure_to_come() -> None:
+    """To come back to it one would have to wait again."""
+    alone = look(task(deadline_s=40 * HOUR_S), [_flex()], nodes=nodes_in(FLEX))
+    assert only(Shielded(Wants()).decide(alone)).targets == (Target(FLEX, 1),)
+    beside = look(task(deadline_s=40 * HOUR_S), [_flex(), SAFE_OFFER], nodes=nodes_in(FLEX))
+    assert only(Shielded(Wants()).decide(beside)).targets == ()
+
+
 @pytest.mark.parametrize("waited_s", [0.0, WAIT_S - 60])
 @pytest.mark.parametrize(("spare_s", "stands"), [(TICK_S + 1, True), (TICK_S - 1, False)])
 def test_on_demand_takes_over_at_the_latest_safe_moment_also_while_it_waits(
