@@ -83,9 +83,7 @@ class Paced:
         self._reckon(view, (jv for jv in open_ if jv.job.name not in decided))
         return Desired(tuple(decided.get(jv.job.name) or self._kept(view, jv) for jv in view.jobs))
 
-    def _stands(
-        self, job_view: JobView, room: Mapping[Pool, int | None], now: datetime
-    ) -> bool:  # fmt: skip
+    def _stands(self, job_view: JobView, room: Mapping[Pool, int | None], now: datetime) -> bool:
         """Whether the job was decided at this instant, and each pool has what it lacks there."""
         name = job_view.job.name
         if self._decided_at.get(name) != now:
