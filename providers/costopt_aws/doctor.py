@@ -186,18 +186,19 @@ class Doctor:
         hint: str | None = None
         if region not in self._options.regions:
             hint = f"no node is to run in {region}: what they save crosses regions, which costs"
-        elif versioned and not self._versions_end(region, store):
-            hint = "versions of replaced objects are kept, and paid for: add a lifecycle rule"
+        elif versioned:
+            hint = self._versions_hint(region, store)
         detail = f"{bucket} in {region}, {'versioned' if versioned else 'not versioned'}"
         yield Check("store", Verdict.OK, detail, hint)
 
-    def _versions_end(self, region: str, store: str) -> bool:
-        """Not known to whoever may not ask, as the daemon's role."""
+    def _versions_hint(self, region: str, store: str) -> str | None:
         prefix = urlsplit(store).path.strip("/") + "/"
         try:
-            return ends_old_versions(self._clients, region, bucket_of(store), prefix)
-        except ProviderError:
-            return False
+            if ends_old_versions(self._clients, region, bucket_of(store), prefix):
+                return None
+        except ProviderError as error:
+            return f"see that a lifecycle rule ends replaced versions: {error.message}"
+        return "versions of replaced objects are kept, and paid for: add a lifecycle rule"
 
 
 def _broken(name: str, error: ProviderError) -> Check:

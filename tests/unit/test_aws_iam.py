@@ -17,7 +17,12 @@ from tests.terraform.policy import allows
 
 STORE = "s3://runs/team/a"
 OPTIONAL = frozenset(
-    {"iam:GetInstanceProfile", "iam:SimulatePrincipalPolicy", "sqs:GetQueueAttributes"}
+    {
+        "iam:GetInstanceProfile",
+        "iam:SimulatePrincipalPolicy",
+        "s3:GetLifecycleConfiguration",
+        "sqs:GetQueueAttributes",
+    }
 )
 """What only ``doctor`` asks; without it the finding says what could not be told."""
 ALWAYS_ALLOWED = frozenset({"sts:GetCallerIdentity"})
