@@ -57,7 +57,8 @@ class Attempt:
         self._news = news
         self._failed_at: float | None = None
         self._brought_units: float | None = None
-        self._found_units = 0.0
+        self._lay_there: frozenset[str] = frozenset()
+        self._found_units: float | None = None
         self._tag = f"{gang.generation:06d}"
         self._revivals = Revivals(settings)
 
@@ -94,7 +95,7 @@ class Attempt:
         if self._brought_units is not None or self.status is None:
             return self._brought_units
         told, began = self.status.resumed_units, self.status.state is not TrainerState.STARTING
-        return self._found_units if told is None and began else told
+        return self._found() if told is None and began else told
 
     def ask_stop(self, notice: StopNotice) -> None:
         """Let the trainer save and stop; where there is none yet, none will be started."""
@@ -119,7 +120,7 @@ class Attempt:
         rendezvous = meet(self.gang, settings.node_id, settings.host, self._mailbox)
         if rendezvous is None:
             return
-        self._found_units = self._mailbox.saved_units()
+        self._lay_there = self._mailbox.checkpoint_keys()
         try:
             self.trainer = self._started(rendezvous, data_dir, membership, snapshots)
         except OSError as error:
@@ -190,6 +191,12 @@ class Attempt:
         self._revivals.close()
         if self.trainer is not None:
             self.trainer.kill()
+
+    def _found(self) -> float:
+        """Read only for a trainer that does not tell, and once: it may be thousands of letters."""
+        if self._found_units is None:
+            self._found_units = self._mailbox.saved_units(self._lay_there)
+        return self._found_units
 
     def _revived(self, trainer: Trainer, code: int) -> bool:
         """Start an elastic trainer again while its peers train on; False where that is no use."""

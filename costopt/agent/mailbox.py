@@ -135,8 +135,7 @@ class Mailbox:
 
     def post_checkpoint(self, checkpoint: SavedCheckpoint) -> None:
         """Tell of a durable checkpoint. Idempotent."""
-        key = f"{self.prefix}/checkpoints/{checkpoint.name}.json"
-        self.store.put_if_absent(key, _encode(checkpoint))
+        self.store.put_if_absent(self._checkpoint_key(checkpoint.name), _encode(checkpoint))
 
     def checkpoints(self) -> tuple[SavedCheckpoint, ...]:
         """Every durable checkpoint that was told of, in order of name."""
@@ -152,10 +151,19 @@ class Mailbox:
         letters = (read_letter(RefusedCheckpoint, fields) for fields in self._all("refused"))
         return tuple(letter for letter in letters if letter is not None)
 
-    def saved_units(self) -> float:
-        """The work in the newest checkpoint that nobody passed over; 0 where there is none."""
+    def checkpoint_keys(self) -> frozenset[str]:
+        """Where it was told of checkpoints: what lies there now, without reading it."""
+        return frozenset(self._keys("checkpoints"))
+
+    def saved_units(self, among: frozenset[str] | None = None) -> float:
+        """The work in the newest checkpoint that nobody passed over; 0 where there is none.
+
+        Of those that were told of at the keys ``among``, where they are given.
+        """
         refused = {letter.name for letter in self.refused()}
-        return max((c.units for c in self.checkpoints() if c.name not in refused), default=0.0)
+        saved = [c for c in self.checkpoints() if c.name not in refused]
+        there = (c for c in saved if among is None or self._checkpoint_key(c.name) in among)
+        return max((c.units for c in there), default=0.0)
 
     def post_failure(self, failure: CommandFailure) -> None:
         """Tell that the command failed by itself; the first to say so in a generation counts."""
@@ -175,6 +183,9 @@ class Mailbox:
     def _all(self, folder: str) -> list[dict[str, Any] | None]:
         newest = self._keys(folder)[-MOST_LETTERS:]
         return [self._fields(key.removeprefix(f"{self.prefix}/")) for key in newest]
+
+    def _checkpoint_key(self, name: str) -> str:
+        return f"{self.prefix}/checkpoints/{name}.json"
 
     def _keys(self, folder: str) -> Sequence[str]:
         keys = self.store.keys(f"{self.prefix}/{folder}/", most=MOST_KEYS + 1)
