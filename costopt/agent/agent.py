@@ -106,8 +106,8 @@ class Agent:
         notice = self._notices.notice()
         drain = notice is None and self._mailbox.drain_asked(self.settings.node_id)
         noticed = notice is not None or drain
-        if self._log is not None and noticed and not self._noticed:
-            self._log.flush()
+        if noticed and not self._noticed:
+            self._send_log()
         self._noticed = noticed
         if notice is not None and self._strikes_at is None:
             self._strikes_at = notice.deadline_at or time.time()
@@ -117,6 +117,11 @@ class Agent:
         if trouble and trouble != self._trouble:
             _say(f"notices of interruptions cannot be heard: {trouble}")
         self._trouble = trouble
+
+    def _send_log(self, within_s: float = 0.0) -> None:
+        """What there is now, where logs are sent at all; wait for that so long at most."""
+        if self._log is not None:
+            self._log.flush(within_s)
 
     def _stop_notice(self, notice: Notice | None) -> StopNotice:
         if notice is None:
@@ -142,8 +147,7 @@ class Agent:
             if attempt is not None and not attempt.hand_over():
                 return
             self._power.take_off()
-            if self._log is not None:
-                self._log.flush()
+            self._send_log()
             attempt = self._attempt = self._attempt_for(gang)
         elif gang.generation == attempt.gang.generation:
             self._heed_power(attempt, gang)
@@ -196,8 +200,7 @@ class Agent:
                 self._host.keep_up(attempt.gang, attempt.peers)
         if ran and attempt.trainer is None:
             self._power.take_off()
-            if self._log is not None:
-                self._log.flush(LOG_ENDS_S)
+            self._send_log(LOG_ENDS_S)
         if ran and attempt.activity is NodeActivity.FINISHED:
             self._snapshots.forget()
         self._meter.training = attempt.activity is NodeActivity.TRAINING
