@@ -59,7 +59,7 @@ class ModeGate:
         halt = self._registry.halted()
         if halt is None:
             return None
-        return Refusal(HALT, f"{halt.who} stopped all launches: {halt.reason}")
+        return Refusal(HALT, halt.message)
 
     def permitted(
         self, actions: Sequence[Action], bounds: Mapping[str, Bounds], now: datetime

@@ -100,7 +100,7 @@ class Roll:
         held, halt = dict[str, str](), self._registry.halted()
         for name, record in self._engine.journal.records.items():
             if halt is not None and record.guard == HALT and not record.over:
-                held[name] = f"{halt.who} stopped all launches: {halt.reason}"
+                held[name] = halt.message
         held |= self.troubles()
         for name in self._engine.jobs:
             reason = self._engine.stops.reason(name) or self._readiness.trouble(name)

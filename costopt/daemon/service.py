@@ -144,7 +144,7 @@ class Service:
         halt = self._registry.halt(reason, who, self._clock.now())
         if halt != before:
             self._board.settled("halt", "")
-        self._board.alert(halt.at, "halt", "", f"{halt.who} stopped all launches: {halt.reason}")
+        self._board.alert(halt.at, "halt", "", halt.message)
         return halt
 
     def unhalt(self, who: str) -> None:

@@ -23,6 +23,11 @@ class Halt:
     who: str
     at: datetime
 
+    @property
+    def message(self) -> str:
+        """Who stopped launches, and why."""
+        return f"{self.who} stopped all launches: {self.reason}"
+
 
 class ActionKind(StrEnum):
     """What is done to nodes."""
