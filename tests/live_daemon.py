@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,13 @@ from tests.node_folder import NodeFolder, variables
 
 TICK_S = 60
 COSTOPT = ("-m", "costopt")
+
+
+def awaits_end(process: subprocess.Popen[str]) -> bool:
+    """Whether a daemon is up far enough to end well on SIGTERM (proc_pid_status(5))."""
+    status = Path(f"/proc/{process.pid}/status").read_text("ascii")
+    (caught,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
 
 
 @dataclass

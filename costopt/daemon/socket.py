@@ -28,15 +28,14 @@ def bind_unix(path: Path) -> socket.socket:
         )
     _clear(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
     try:
         listener.bind(str(path))
+        # Nobody can connect before listen; a umask would be that of all threads.
+        path.chmod(0o600)
+        listener.listen(128)
     except OSError as error:
         listener.close()
         raise SpecError(f"{path}: cannot listen there: {_reason(error)}") from None
-    finally:
-        os.umask(before)
-    listener.listen(128)
     return listener
 
 

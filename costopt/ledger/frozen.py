@@ -85,7 +85,8 @@ def code_digest() -> str:
 
 def _modules(folder: Traversable) -> Iterator[Traversable]:
     for each in sorted(folder.iterdir(), key=lambda each: each.name):
-        if each.is_dir():
+        # What the interpreter keeps beside the code may be another user's alone.
+        if each.is_dir() and each.name != "__pycache__":
             yield from _modules(each)
         elif each.name.endswith(".py"):
             yield each

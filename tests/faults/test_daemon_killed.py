@@ -11,7 +11,7 @@ import pytest
 
 from costopt.domain import events as ev
 from costopt.domain.submission import JobIntent
-from tests.live_daemon import DaemonPlace
+from tests.live_daemon import DaemonPlace, awaits_end
 from tests.live_run import FIRM, no_traceback, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
@@ -58,6 +58,8 @@ def test_jobs_of_two_tenants_survive_kills_of_the_daemon(tmp_path: Path) -> None
             ),
             "confirmation of all ends",
         )
+        # The one before it may have seen the ends already.
+        wait_until(lambda: awaits_end(process), "start of the daemon")
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=30)
         assert process.returncode == 0, said

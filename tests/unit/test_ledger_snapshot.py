@@ -13,7 +13,7 @@ import pytest
 
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import Event, ProgressReported, RunStopped
-from costopt.ledger import snapshot
+from costopt.ledger import frozen, snapshot
 from costopt.ledger.account import JobAccount
 from costopt.ledger.frozen import code_digest, freeze, thaw
 from costopt.ledger.kept_folds import Fold
@@ -144,6 +144,22 @@ def test_an_older_snapshot_never_replaces_a_newer(ledger: StoredLedger) -> None:
     ledger.keep_folds(ACCOUNT, {"a": Fold(6, code, b"old")})
     assert ledger.folds(ACCOUNT, "a") == {"a": Fold(7, code, b"new")}
     assert ledger.folds(ACCOUNT, "b") == {}
+
+
+def test_the_code_s_digest_is_of_modules_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frozen, "files", lambda package: tmp_path)
+    folds = tmp_path / "part" / "folds.py"
+    folds.parent.mkdir()
+    folds.write_text("1")
+    code = code_digest.__wrapped__()
+    kept = tmp_path / "part" / "__pycache__"
+    kept.mkdir()
+    (kept / "folds.py").write_text("2")
+    assert code_digest.__wrapped__() == code
+    folds.write_text("2")
+    assert code_digest.__wrapped__() != code
 
 
 def test_only_accounts_and_records_are_thawed() -> None:
