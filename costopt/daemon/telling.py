@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from threading import Event, Thread
 
 from costopt.daemon.event_log import EventLog
@@ -37,41 +39,52 @@ def telling(service: Service, after: int, voice: Voice) -> Iterator[None]:
 
     ``after`` is the number of the last event that is no news.
     """
-    with ExitStack() as held:
-        if voice.events:
-            held.enter_context(_repeated("events", EVENTS_EVERY_S, EventLog(service, after).follow))
-        hooks = voice.webhooks
-        if hooks is not None:
-            held.enter_context(
-                _repeated("webhooks", WEBHOOKS_EVERY_S, lambda: hooks.deliver(service.alerts))
-            )
-        yield
-
-
-@contextmanager
-def _repeated(name: str, every_s: float, act: Callable[[], None]) -> Iterator[None]:
     ended = Event()
-
-    def run() -> None:
-        while not ended.is_set():
-            _try(name, act)
-            ended.wait(every_s)
-        _try(name, act)
-
-    thread = Thread(target=run, name=f"costopt-{name}", daemon=True)
-    thread.start()
+    threads = [
+        Thread(target=_repeat, args=[task, ended], name=f"costopt-{task.name}", daemon=True)
+        for task in _tasks(service, after, voice)
+    ]
+    for thread in threads:
+        thread.start()
     try:
         yield
     finally:
         ended.set()
-        thread.join(ENDS_WITHIN_S)
+        latest_s = time.monotonic() + ENDS_WITHIN_S
+        for thread in threads:
+            thread.join(max(0.0, latest_s - time.monotonic()))
 
 
-def _try(name: str, act: Callable[[], None]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """One thread's work: ``act`` is done every so often."""
+
+    name: str
+    every_s: float
+    act: Callable[[], None]
+
+
+def _tasks(service: Service, after: int, voice: Voice) -> Iterator[_Task]:
+    if voice.events:
+        yield _Task("events", EVENTS_EVERY_S, EventLog(service, after).follow)
+    if (hooks := voice.webhooks) is not None:
+        for line in hooks.lines:
+            deliver = partial(hooks.deliver, line, service.alerts)
+            yield _Task(f"webhook {line.hook.name}", WEBHOOKS_EVERY_S, deliver)
+
+
+def _repeat(task: _Task, ended: Event) -> None:
+    while not ended.is_set():
+        _try(task)
+        ended.wait(task.every_s)
+    _try(task)
+
+
+def _try(task: _Task) -> None:
     """A failure is told and tried again; the thread goes on."""
     try:
-        act()
+        task.act()
     except CostoptError as error:
-        log.warning("%s: %s", name, error.message)
+        log.warning("%s: %s", task.name, error.message)
     except Exception:
-        log.exception("%s failed", name)
+        log.exception("%s failed", task.name)

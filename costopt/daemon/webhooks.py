@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import http.client
 import json
 import logging
 import random
@@ -19,15 +18,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from http.client import HTTPException
 from threading import Lock
 from typing import Protocol
-from urllib.parse import urlsplit
 
 from costopt.daemon.json_form import json_form
 from costopt.daemon.views import Alert
 from costopt.daemon.webhook_file import Form, Webhook
+from costopt.daemon.webhook_post import post
 
-SEND_WITHIN_S = 10.0
 FIRST_PAUSE_S = 5.0
 LONGEST_PAUSE_S = 900.0
 GIVE_UP_S = 24 * 3600.0
@@ -41,12 +40,12 @@ class Send(Protocol):
     """Brings a body to a URL."""
 
     def __call__(self, url: str, body: bytes, headers: dict[str, str], /) -> int:
-        """The HTTP status. Raises OSError, http.client.HTTPException."""
+        """The HTTP status. Raises OSError, HTTPException."""
         ...
 
 
 @dataclass(slots=True)
-class _Line:
+class Line:
     """What one receiver still has to get."""
 
     hook: Webhook
@@ -67,13 +66,12 @@ class Webhooks:
         send: Send | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._lines = [_Line(hook) for hook in hooks]
+        self.lines = tuple(Line(hook) for hook in hooks)
         self._began_at = wall()
         self._instance = instance or socket.gethostname()
         self._send = send or post
         self._wall = wall
         self._lock = Lock()
-        self._delivering = Lock()
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def deliveries(self) -> dict[tuple[str, str], int]:
@@ -81,23 +79,19 @@ class Webhooks:
         with self._lock:
             return dict(self._counts)
 
-    def deliver(self, alerts_after: Callable[[int], Sequence[Alert]]) -> None:
-        """Send what is new and what is due again; a receiver that fails holds up no other.
+    def deliver(self, line: Line, alerts_after: Callable[[int], Sequence[Alert]]) -> None:
+        """Send what is new and what is due again, of each line in one thread at a time.
 
         ``alerts_after`` gives the alerts with a higher number, oldest first.
         """
-        with self._delivering:
-            for line in self._lines:
-                if self._wall() >= line.not_before:
-                    self._drain(line, alerts_after(line.sent))
-
-    def _drain(self, line: _Line, alerts: Sequence[Alert]) -> None:
-        for alert in alerts:
+        if self._wall() < line.not_before:
+            return
+        for alert in alerts_after(line.sent):
             if line.hook.wants(alert.kind) and not self._sent(line, alert):
                 return
             line.sent, line.failures, line.since = alert.seq, 0, None
 
-    def _sent(self, line: _Line, alert: Alert) -> bool:
+    def _sent(self, line: Line, alert: Alert) -> bool:
         """Whether the alert needs no more sending."""
         now = self._wall()
         problem = self._try(line.hook, alert, now)
@@ -123,7 +117,7 @@ class Webhooks:
             headers[SIGNATURE] = signature(hook.secret, int(now), body)
         try:
             status = self._send(hook.url, body, headers)
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, HTTPException) as error:
             return f"{type(error).__name__}: {getattr(error, 'strerror', None) or 'no answer'}"
         return None if 200 <= status < 300 else f"answered with HTTP status {status}"
 
@@ -151,19 +145,6 @@ def signature(secret: str, at_s: int, body: bytes) -> str:
     """The value of ``Costopt-Signature``; ``at_s`` is Unix time."""
     mac = hmac.new(secret.encode(), f"{at_s}.".encode() + body, hashlib.sha256)
     return f"t={at_s},v1={mac.hexdigest()}"
-
-
-def post(url: str, body: bytes, headers: dict[str, str]) -> int:
-    """POST; redirections are not followed. Raises OSError, http.client.HTTPException."""
-    parts = urlsplit(url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=SEND_WITHIN_S)
-    try:
-        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        connection.request("POST", target, body, headers)
-        return connection.getresponse().status
-    finally:
-        connection.close()
 
 
 def _pause_s(failures: int) -> float:

@@ -92,6 +92,23 @@ def test_events_and_alerts_are_told_while_the_daemon_runs_and_once(
     assert told == ["one: NodeLaunched", "one: GuardTripped"]
 
 
+def test_a_receiver_that_does_not_answer_delays_no_other(tmp_path: Path) -> None:
+    arrived, ended = Event(), Event()
+
+    def send(url: str, body: bytes, headers: dict[str, str]) -> int:
+        if url == "http://slow/":
+            ended.wait(60)
+        else:
+            arrived.set()
+        return 200
+
+    hooks = Webhooks([Webhook("s", "http://slow/"), Webhook("h", "http://h/")], send=send)
+    with served(tmp_path) as daemon, telling(daemon.service, 1, Voice(hooks)):
+        others = arrived.wait(20)
+        ended.set()
+    assert others
+
+
 @pytest.mark.parametrize(
     "sent", [b"", b"GET /healthz HT", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"]
 )

@@ -6,10 +6,13 @@ import hashlib
 import hmac
 import json
 import logging
+import socket
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import pairwise
 from pathlib import Path
@@ -18,8 +21,10 @@ from typing import Any
 
 import pytest
 
+from costopt.daemon import webhook_post
 from costopt.daemon.views import Alert
 from costopt.daemon.webhook_file import Form, Webhook, read_webhooks
+from costopt.daemon.webhook_post import post
 from costopt.daemon.webhooks import GIVE_UP_S, LONGEST_PAUSE_S, SIGNATURE, Webhooks
 from costopt.domain.errors import SpecError
 
@@ -39,6 +44,12 @@ class Told:
 
     def __call__(self, after: int) -> tuple[Alert, ...]:
         return tuple(each for each in self.given if each.seq > after)
+
+
+def deliver(hooks: Webhooks, told: Told) -> None:
+    """To each receiver, one after the other."""
+    for line in hooks.lines:
+        hooks.deliver(line, told)
 
 
 @dataclass
@@ -91,8 +102,8 @@ def test_an_alert_arrives_signed() -> None:
     with receiver() as here:
         hook = Webhook("h", f"{here.url}/in?x=1", secret=SECRET)
         hooks = Webhooks([hook], instance="d1", wall=Wall())
-        hooks.deliver(Told(*alerts("spent")))
-        hooks.deliver(Told(*alerts("spent")))
+        deliver(hooks, Told(*alerts("spent")))
+        deliver(hooks, Told(*alerts("spent")))
     ((path, headers, body),) = here.got
     assert path == "/in?x=1"
     assert json.loads(body) == {
@@ -111,7 +122,7 @@ def test_an_alert_arrives_signed() -> None:
 def test_slack_gets_its_text_with_nothing_of_it_taken_for_markup() -> None:
     with receiver() as here:
         hooks = Webhooks([Webhook("h", here.url, Form.SLACK)])
-        hooks.deliver(Told(*alerts("<!channel> a & b")))
+        deliver(hooks, Told(*alerts("<!channel> a & b")))
     ((_, headers, body),) = here.got
     assert json.loads(body) == {"text": "*costopt budget* (one): &lt;!channel&gt; a &amp; b"}
     assert SIGNATURE not in headers
@@ -124,12 +135,12 @@ def test_what_was_not_taken_is_sent_again_in_order(status: int) -> None:
         here.statuses = [status, status, 200]
         hooks = Webhooks([Webhook("h", here.url)], wall=wall)
         told = Told(*alerts("first", "second"))
-        hooks.deliver(told)
-        hooks.deliver(told)
+        deliver(hooks, told)
+        deliver(hooks, told)
         assert len(here.got) == 1
         for _ in range(3):
             wall.at_s += LONGEST_PAUSE_S
-            hooks.deliver(told)
+            deliver(hooks, told)
     messages = [json.loads(body)["message"] for _, _, body in here.got]
     assert messages == ["first", "first", "first", "second"]
     assert hooks.deliveries() == {("h", "failed"): 2, ("h", "ok"): 2}
@@ -145,7 +156,7 @@ def test_pauses_grow_up_to_a_limit() -> None:
     hooks = Webhooks([Webhook("h", "http://h/")], send=refuse, wall=wall)
     told = Told(*alerts("spent"))
     while wall.at_s < Wall().at_s + 2 * 3600:
-        hooks.deliver(told)
+        deliver(hooks, told)
         wall.at_s += 1
     pauses = [later - sooner for sooner, later in pairwise(tries)]
     assert pauses[0] <= 6
@@ -163,10 +174,10 @@ def test_an_alert_that_nobody_takes_for_a_day_is_dropped_and_the_next_one_sent(
 
     hooks = Webhooks([Webhook("h", "http://h/")], send=picky, wall=wall)
     told = Told(*alerts("first", "second"))
-    hooks.deliver(told)
+    deliver(hooks, told)
     wall.at_s += GIVE_UP_S
     with caplog.at_level(logging.ERROR):
-        hooks.deliver(told)
+        deliver(hooks, told)
     assert got == ["first", "first", "second"]
     assert "an alert was dropped" in caplog.text
 
@@ -177,17 +188,55 @@ def test_a_receiver_that_fails_holds_up_no_other_and_is_not_told_of_in_full(
     with receiver() as here:
         bad = Webhook("bad", "http://127.0.0.1:1/very-secret-path")
         hooks = Webhooks([bad, Webhook("good", here.url)])
-        hooks.deliver(Told(*alerts("spent")))
+        deliver(hooks, Told(*alerts("spent")))
     assert len(here.got) == 1
     assert "webhook bad: ConnectionRefusedError" in caplog.text
     assert "very-secret-path" not in caplog.text
+
+
+def test_a_receiver_that_drips_its_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook_post, "WITHIN_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        dripping = Thread(target=_drip, args=[listener])
+        dripping.start()
+        with pytest.raises(TimeoutError):
+            post(f"http://127.0.0.1:{listener.getsockname()[1]}/", b"{}", {})
+        dripping.join()
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1", b"220 mail.example.com\r\n", b"x" * 99_999])
+def test_what_is_no_answer_of_a_web_server_is_said_to_be_none(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        answering = Thread(target=_answer, args=[listener, answer])
+        answering.start()
+        with pytest.raises((OSError, HTTPException)):
+            post(f"http://127.0.0.1:{listener.getsockname()[1]}/", b"{}", {})
+        answering.join()
+
+
+def _drip(listener: socket.socket) -> None:
+    """Never ends its answer by itself."""
+    taken, _ = listener.accept()
+    with taken, suppress(OSError):
+        while True:
+            taken.sendall(b"H")
+            time.sleep(0.05)
+
+
+def _answer(listener: socket.socket, answer: bytes) -> None:
+    taken, _ = listener.accept()
+    with taken, suppress(OSError):
+        taken.sendall(answer)
+        taken.shutdown(socket.SHUT_WR)
+        while taken.recv(4096):
+            pass
 
 
 def test_only_the_kinds_that_were_asked_for_are_sent() -> None:
     with receiver() as here:
         hooks = Webhooks([Webhook("h", here.url, kinds=frozenset({"halt"}))])
         budget, halt = alerts("spent")[0], Alert(2, AT, "halt", "", "stop")
-        hooks.deliver(Told(budget, halt))
+        deliver(hooks, Told(budget, halt))
     assert [json.loads(body)["kind"] for _, _, body in here.got] == ["halt"]
 
 
