@@ -22,6 +22,8 @@ from costopt.domain.runtime import CheckpointRecord, NodeReport, PowerLimitRecor
 
 RETRIES = 2
 SILENT_S = 5.0
+MOST_NODES = 100_000
+"""Whose last sign of life is remembered: those that were asked about most recently."""
 
 GangHazard = Callable[[Job, tuple[Node, ...]], float | None]
 
@@ -223,12 +225,13 @@ class MailboxRuntime:
         return Member(node_id, beat if beat.generation == gang.generation else None, silent)
 
     def _is_silent(self, job: str, beat: Heartbeat) -> bool:
-        seen_at = time.monotonic()
-        key = (job, beat.node_id)
-        last_beat, changed_at = self._last_change.get(key, (-1, seen_at))
+        seen_at, key = time.monotonic(), (job, beat.node_id)
+        last_beat, changed_at = self._last_change.pop(key, (-1, seen_at))
         if last_beat != beat.beat:
-            self._last_change[key] = (beat.beat, seen_at)
-            return False
+            changed_at = seen_at
+        self._last_change[key] = beat.beat, changed_at
+        if len(self._last_change) > MOST_NODES:
+            del self._last_change[next(iter(self._last_change))]
         return seen_at - changed_at > self._silent_s
 
     def _starting_until(

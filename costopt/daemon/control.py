@@ -125,6 +125,7 @@ class Control:
             held=held | self._roll.held(),
             troubles=self._roll.troubles(),
             guarded=self._guarded(),
+            closed=frozenset(self._roll.closed),
             offers=engine.told,
             silent=engine.silent,
         )

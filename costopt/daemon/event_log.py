@@ -18,6 +18,8 @@ from costopt.domain.events import (
 )
 
 AT_ONCE = 1000
+MOST_JOBS = 10_000
+"""Of which the last decision is remembered: those that something happened to most recently."""
 _QUIET = (ProgressReported, NodeMeasured)
 _WARNINGS = (GuardTripped, JobFailed, LaunchFailed, SignalStale)
 
@@ -40,19 +42,27 @@ class EventLog:
                 self._after = recorded.seq
 
     def _write(self, seq: int, event: Event) -> None:
-        if isinstance(event, DecisionMade):
-            self._decisions[event.job] = event.decision_id
+        decision_id = self._followed(event)
         fields = json_form(event)
         kind = fields.pop(KIND)
         fields.pop("alternatives", None)
         extra = {
-            "decision_id": self._decisions.get(event.job),
+            "decision_id": decision_id,
             "job": event.job,
             "event": kind,
             "seq": seq,
             "fields": fields,
         }
         log.log(_level(event), "%s: %s", event.job, kind, extra=extra)
+
+    def _followed(self, event: Event) -> str | None:
+        last = self._decisions.pop(event.job, None)
+        decision_id = event.decision_id if isinstance(event, DecisionMade) else last
+        if decision_id is not None:
+            self._decisions[event.job] = decision_id
+        if len(self._decisions) > MOST_JOBS:
+            del self._decisions[next(iter(self._decisions))]
+        return decision_id
 
 
 def _level(event: Event) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from costopt import __version__
 from costopt.daemon.board import Board
+from costopt.daemon.snapshot import Snapshot
 from costopt.daemon.views import JobFigures, JobStatus, MarketView, Metrics
 from costopt.domain.control import Mode
 
@@ -29,7 +30,7 @@ def measures(
         mode=mode,
         halted=halted,
         leads=board.leads,
-        jobs=tuple(_figures(s, s.submission.name in seen.troubles) for s in statuses),
+        jobs=tuple(_figures(s, seen) for s in statuses),
         launches={
             "ok": sum(s.summary.launches for s in statuses),
             "failed": sum(s.summary.failed_launches for s in statuses),
@@ -44,8 +45,8 @@ def measures(
     )
 
 
-def _figures(status: JobStatus, troubled: bool) -> JobFigures:
-    summary = status.summary
+def _figures(status: JobStatus, seen: Snapshot) -> JobFigures:
+    name, summary = status.submission.name, status.summary
     return JobFigures(
         summary.job,
         status.submission.tenant,
@@ -56,7 +57,8 @@ def _figures(status: JobStatus, troubled: bool) -> JobFigures:
         summary.interruptions,
         status.slack_s,
         summary.nodes_alive,
-        troubled,
+        name in seen.troubles,
+        name in seen.closed,
     )
 
 

@@ -90,7 +90,7 @@ class _Collector(Collector):
             family = CounterMetricFamily(name, about, labels=JOB)
             for job in seen.jobs:
                 labels = (job.job, job.tenant)
-                family.add_metric(labels, self._rising(name, labels, figure(job)))
+                family.add_metric(labels, self._rising(name, labels, figure(job), job.closed))
             yield family
 
     def _counts(self, seen: Metrics) -> Iterator[Metric]:
@@ -112,9 +112,10 @@ class _Collector(Collector):
         about = "Webhooks sent."
         yield _counter("costopt_webhook_deliveries", about, ("target", "result"), sent)
 
-    def _rising(self, name: str, labels: tuple[str, ...], now: float) -> float:
-        highest = max(now, self._highest.get((name, labels), now))
-        self._highest[name, labels] = highest
+    def _rising(self, name: str, labels: tuple[str, ...], now: float, final: bool = False) -> float:
+        highest = max(now, self._highest.pop((name, labels), now))
+        if highest > now or not final:
+            self._highest[name, labels] = highest
         return highest
 
 

@@ -17,7 +17,8 @@ class Snapshot:
     """The state after a tick, by job where it is of jobs.
 
     ``held`` says why a job gets no nodes, ``troubles`` what is wrong with it alone, ``guarded``
-    why a guard has stopped it. ``silent`` says why a provider does not answer.
+    why a guard has stopped it. To jobs that are ``closed`` nothing happens any more. ``silent``
+    says why a provider does not answer.
     """
 
     now: datetime
@@ -28,5 +29,6 @@ class Snapshot:
     held: Mapping[str, str] = field(default_factory=dict)
     troubles: Mapping[str, str] = field(default_factory=dict)
     guarded: Mapping[str, str] = field(default_factory=dict)
+    closed: frozenset[str] = frozenset()
     offers: tuple[Offer, ...] = ()
     silent: Mapping[str, str] = field(default_factory=dict)

@@ -9,6 +9,7 @@ import hashlib
 import time
 from datetime import datetime
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from costopt.daemon.paced import Paced
 from costopt.domain.policy import Policy
@@ -16,6 +17,7 @@ from costopt.domain.ports import Strategy
 from costopt.domain.submission import Submission
 from costopt.engine.cohort import Terms
 from costopt.market.hazard import LearnedHazard
+from costopt.market.lifetime import Lifetimes
 from costopt.session.learned import Learned
 from costopt.strategies import build
 from costopt.strategies.steady import Steady
@@ -27,7 +29,10 @@ JOINT = ("milp",)
 
 
 class Strategies:
-    """Keeps what was learned in files of ``folder``: one of hazards, one for each strategy."""
+    """Keeps what was learned in files of ``folder``: one of hazards, one for each strategy.
+
+    A strategy that no job follows any more is forgotten, but for its file.
+    """
 
     def __init__(
         self, folder: Path, hazards: LearnedHazard, now: datetime, decide_s: float
@@ -37,33 +42,18 @@ class Strategies:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._decide_s = decide_s
         self._kept_s: float | None = None
-        self._terms: dict[tuple[str, str], Terms] = {}
-        self._first: dict[str, Paced] = {}
-        self._learned = [Learned(self._folder / HAZARDS, None, hazards)]
-        self._learned[0].recall(now)
+        self._followed: WeakValueDictionary[tuple[str, str], Strategy] = WeakValueDictionary()
+        self._learned: dict[str, Learned] = {}
+        self._hazards = Learned(self._folder / HAZARDS, None, hazards)
+        self._hazards.recall(now)
 
     def terms(self, policy: Policy, submission: Submission, now: datetime) -> Terms:
         """What a job with this policy follows. The limits bind no other tenant's jobs."""
         key = submission.tenant, submission.policy_document
-        known = self._terms.get(key)
-        if known is None:
-            strategy = self._strategy(policy, submission.policy_document, now)
-            known = self._terms[key] = Terms(policy, strategy)
-        return Terms(known.policy, known.strategy, submission.priority)
-
-    def _strategy(self, policy: Policy, document: str, now: datetime) -> Strategy:
-        if policy.strategy.name in JOINT:
-            return Steady(lambda: build(policy.strategy))
-        first = self._first.get(document)
-        paced = Paced(lambda: Steady(lambda: build(policy.strategy)), self._decide_s, kin=first)
-        self._first.setdefault(document, paced)
-        if first is None and paced.lifetimes is not None:
-            name = hashlib.sha256(document.encode()).hexdigest()[:16]
-            path = self._folder / f"{name}.json"
-            learned = Learned(path, paced.lifetimes, LearnedHazard({}))
-            learned.recall(now)
-            self._learned.append(learned)
-        return paced
+        strategy = self._followed.get(key)
+        if strategy is None:
+            strategy = self._followed[key] = self._strategy(policy, key[1], now)
+        return Terms(policy, strategy, submission.priority)
 
     def keep(self, now: datetime, *, every_s: float = 0.0) -> tuple[str, ...]:
         """Write what was learned, unless that was done less than ``every_s`` of the wall ago.
@@ -73,5 +63,31 @@ class Strategies:
         if self._kept_s is not None and time.monotonic() - self._kept_s < every_s:
             return ()
         self._kept_s = time.monotonic()
-        told = (learned.keep(now) for learned in self._learned)
+        told = [learned.keep(now) for learned in (self._hazards, *self._learned.values())]
+        followed = {document for _, document in self._followed}
+        self._learned = {d: learned for d, learned in self._learned.items() if d in followed}
         return tuple(problem for problem in told if problem is not None)
+
+    def _strategy(self, policy: Policy, document: str, now: datetime) -> Strategy:
+        if policy.strategy.name in JOINT:
+            return Steady(lambda: build(policy.strategy))
+        kin = self._kin(document)
+        paced = Paced(lambda: Steady(lambda: build(policy.strategy)), self._decide_s, kin=kin)
+        if kin is None and paced.lifetimes is not None:
+            self._recall(document, paced.lifetimes, now)
+        return paced
+
+    def _kin(self, document: str) -> Paced | None:
+        """Another tenant's strategy for the policy."""
+        for (_, followed), strategy in self._followed.items():
+            if followed == document and isinstance(strategy, Paced):
+                return strategy
+        return None
+
+    def _recall(self, document: str, lifetimes: Lifetimes, now: datetime) -> None:
+        if (before := self._learned.get(document)) is not None:
+            before.keep(now)
+        name = hashlib.sha256(document.encode()).hexdigest()[:16]
+        learned = Learned(self._folder / f"{name}.json", lifetimes, LearnedHazard({}))
+        learned.recall(now)
+        self._learned[document] = learned

@@ -127,7 +127,9 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class JobFigures:
-    """Totals of one job since it was handed in; unknown is None."""
+    """Totals of one job since it was handed in; unknown is None. Of a ``closed`` job they change
+    no more.
+    """
 
     job: str
     tenant: str
@@ -139,6 +141,7 @@ class JobFigures:
     deadline_slack_s: float | None
     nodes: int
     troubled: bool
+    closed: bool
 
 
 @dataclass(frozen=True, slots=True)

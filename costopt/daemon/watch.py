@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from costopt.daemon.board import Board
@@ -22,11 +23,14 @@ class Watch:
         self._board = board
         self._troubled: set[str] = set()
         self._interruptions: dict[str, int] = {}
+        self._closed: frozenset[str] = frozenset()
         self._recent: deque[tuple[datetime, int]] = deque()
 
     def look(self, seen: Snapshot) -> None:
-        """What the newest tick left."""
-        for name, summary in seen.summaries.items():
+        """What the newest tick left; jobs that are closed are looked at once more."""
+        over = self._closed & seen.closed
+        jobs = {name: job for name, job in seen.summaries.items() if name not in over}
+        for name, summary in jobs.items():
             self._look_at_deadline(seen, summary)
             if name in seen.guarded:
                 self._board.alert(seen.now, "budget", name, f"{name}: {seen.guarded[name]}")
@@ -35,7 +39,9 @@ class Watch:
             if summary.state is JobState.FAILED:
                 self._board.alert(seen.now, "failed", name, f"{name} failed")
         self._look_for_troubles(seen)
-        self._look_for_storm(seen)
+        self._look_for_storm(seen, jobs)
+        self._forget(seen.closed - over)
+        self._closed = seen.closed
 
     def _look_for_troubles(self, seen: Snapshot) -> None:
         for name in self._troubled - seen.troubles.keys():
@@ -58,9 +64,15 @@ class Watch:
         else:
             self._board.settled("deadline", name)
 
-    def _look_for_storm(self, seen: Snapshot) -> None:
+    def _forget(self, closed: Iterable[str]) -> None:
+        for name in closed:
+            self._interruptions.pop(name, None)
+            for kind in ("deadline", "budget", "failed"):
+                self._board.settled(kind, name)
+
+    def _look_for_storm(self, seen: Snapshot, jobs: Mapping[str, JobSummary]) -> None:
         new = 0
-        for name, summary in seen.summaries.items():
+        for name, summary in jobs.items():
             new += summary.interruptions - self._interruptions.get(name, summary.interruptions)
             self._interruptions[name] = summary.interruptions
         if new:

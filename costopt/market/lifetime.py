@@ -20,7 +20,7 @@ import tomllib
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from importlib.resources import files
 from itertools import chain
@@ -127,6 +127,18 @@ class Lifetimes:
             record.age_h = record.age_h + apart_h if record.up == up else 0.0
         record.up, record.seen_at = up, now
         self._compare(key, record)
+
+    def forget(self, now: datetime) -> None:
+        """Drop what nobody has looked at for as long as the memory lasts, but for what others
+        begin from."""
+        since = now - timedelta(hours=max(self.memory_h, LONGEST_LOOK_H))
+        pools = (pool for pools in self._watched.values() for pool in pools.values())
+        watched = {id(record) for sizes in pools for record in sizes.values()}
+        self._records = {
+            key: record
+            for key, record in self._records.items()
+            if record.seen_at >= since or id(record) in watched
+        }
 
     def age_h(self, key: Hashable) -> float:
         """How long the present period has lasted, as far as is known."""

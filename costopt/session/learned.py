@@ -64,6 +64,8 @@ class Learned:
 
     def keep(self, now: datetime) -> str | None:
         """Write what is known. What went wrong, told once for as long as it goes on."""
+        if self._lifetimes is not None:
+            self._lifetimes.forget(now)
         data = _written({
             "at": now.isoformat(),
             "lifetimes": [] if self._lifetimes is None else self._lifetimes.plain(),

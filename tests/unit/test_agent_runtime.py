@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import costopt.agent.mailbox as mailbox_module
+import costopt.agent.runtime as runtime_module
 from costopt.agent.heartbeat import CommandFailure, Heartbeat, NodeActivity
 from costopt.agent.mailbox import Mailbox
 from costopt.agent.meter.reading import NodeReading
@@ -263,6 +264,19 @@ def test_what_nodes_say_of_their_power_limits_is_told(desk: Desk) -> None:
     desk.say(node_id="n2")
     desk.say(node_id="n3", power_message="no member")
     assert desk.runtime.power_limits(JOB) == (PowerLimitRecord("n1", 300.0, 300.0, "limited"),)
+
+
+def test_signs_of_life_are_remembered_of_so_many_nodes(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime_module, "MOST_NODES", 2)
+    for generation in range(2, 6):
+        members = tuple(node(f"n{generation}-{number}") for number in range(2))
+        desk.runtime.form(JOB, generation, members, 600.0)
+        for member in members:
+            desk.say(node_id=member.node_id, generation=generation)
+        assert desk.state() is GangState.TRAINING
+    assert {node_id for _, node_id in desk.runtime._last_change} == {"n5-0", "n5-1"}
 
 
 def test_a_cap_for_a_job_without_a_gang_is_nothing(tmp_path: Path) -> None:

@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 from costopt.client.failure import RefusedError
+from costopt.daemon import event_log
 from costopt.daemon.event_log import EventLog
 from costopt.daemon.json_log import log_as_json
+from costopt.domain.events import DecisionMade, GuardTripped
 from costopt.domain.token import Scope
 from tests.daemon_api import served
+from tests.market_fixtures import T0
 
 
 @pytest.fixture
@@ -82,6 +85,22 @@ def test_events_carry_the_decision_that_they_follow(written: io.StringIO, tmp_pa
         ("GuardTripped", "one-d1", "warning"),
     ]
     assert told[1]["fields"]["node_id"] == "i-1"
+
+
+def test_the_last_decision_is_remembered_of_jobs_that_something_happens_to(
+    monkeypatch: pytest.MonkeyPatch, written: io.StringIO, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(event_log, "MOST_JOBS", 2)
+    with served(tmp_path, fill=False) as daemon:
+        for job in ("a", "b", "a", "c", "b", "a"):
+            said = GuardTripped(at=T0, job=job, guard="budget", message="spent")
+            decided = DecisionMade(at=T0, job=job, decision_id=f"{job}-d1", targets=(), reason="so")
+            known = [each.event.job for each in daemon.ledger.events()]
+            daemon.ledger.append(said if job in known else decided)
+        EventLog(daemon.service).follow()
+    told = [line for line in lines(written) if line["logger"] == "costopt.events"]
+    decisions = [line.get("decision_id") for line in told]
+    assert decisions == ["a-d1", "b-d1", "a-d1", "c-d1", None, "a-d1"]
 
 
 def test_what_is_told_over_the_network_is_logged_with_who_and_no_token(

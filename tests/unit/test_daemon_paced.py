@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
+from weakref import ref
+
+import pytest
 
 from costopt.daemon.paced import PACE, Paced
 from costopt.daemon.strategies import Strategies
@@ -150,3 +155,24 @@ def test_tenants_that_follow_the_same_policy_learn_and_solve_together(tmp_path: 
     assert isinstance(other, Paced)
     assert one is not other
     assert one.lifetimes is other.lifetimes is not None
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_strategy_that_no_job_follows_is_forgotten_but_for_what_it_learned(
+    tmp_path: Path, kept: bool
+) -> None:
+    strategies = Strategies(tmp_path, LearnedHazard({}), T0, 2.0)
+
+    def follow() -> Any:
+        given = Submission("job", "a", 0, "", "policy", "/", T0, "me")
+        return strategies.terms(rules("adaptive"), given, T0).strategy
+
+    strategy = follow()
+    strategy.lifetimes.look(("job", str(SPOT_A), 1), "aws/r", True, T0)
+    gone, learned = ref(strategy), strategy.lifetimes.plain()
+    del strategy
+    gc.collect()
+    assert gone() is None
+    if kept:
+        strategies.keep(T0)
+    assert follow().lifetimes.plain() == learned

@@ -80,3 +80,14 @@ def test_alerts_are_numbered() -> None:
     for number in range(3):
         board.alert(T0, "failed", f"job{number}", "failed")
     assert [alert.seq for alert in board.alerts(1)] == [2, 3]
+
+
+def test_a_closed_job_is_told_of_once_and_then_looked_at_no_more() -> None:
+    board = Board(T0)
+    watch = Watch(board)
+    failed = _seen(on_time=False, state=JobState.FAILED, interruptions=STORM)
+    for closed in (False, True, True, False, True):
+        watch.look(replace(failed, closed=frozenset({"one"} if closed else ())))
+    assert _kinds(board) == 2 * [("deadline", "one"), ("failed", "one")], (
+        "again once it failed anew"
+    )

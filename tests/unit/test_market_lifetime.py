@@ -158,3 +158,17 @@ def test_a_pool_that_many_jobs_watch_counts_once() -> None:
     for lifetimes in (alone, many):
         lifetimes.look(("me", "here", 1), "r", True, T0)
     assert many.rates(("me", "here", 1)) == alone.rates(("me", "here", 1)) != PRIOR
+
+
+def test_what_nobody_watches_any_more_is_forgotten_but_for_what_others_begin_from() -> None:
+    all_kept, lifetimes = Lifetimes(PRIOR), Lifetimes(PRIOR)
+    for each in (all_kept, lifetimes):
+        _watch(each, "1100110", ("short", "there", 1))
+        _watch(each, "1100110" * 10, ("long", "there", 1))
+    lifetimes.forget(T0 + timedelta(hours=lifetimes.memory_h))
+    assert lifetimes == all_kept
+    lifetimes.forget(T0 + timedelta(hours=lifetimes.memory_h + 7))
+    assert [key for key, _ in lifetimes.plain()] == [("long", "there", 1)]
+    for each in (all_kept, lifetimes):
+        each.look(("me", "here", 1), "r", True, T0)
+    assert lifetimes.rates(("me", "here", 1)) == all_kept.rates(("me", "here", 1)) != PRIOR
