@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,7 +28,13 @@ def shard(step: int, number: int) -> Any:
 
 
 def train(options: dict[str, Any]) -> None:
-    """One trainer: dropout, normalizations of both kinds, a parameter that only some shards use."""
+    """One trainer: dropout, normalizations of both kinds, a parameter that only some shards use.
+
+    It may "hold" before steps, each until there is a file go-<step> beside its output; begin no
+    step from [first, members] = "full" on with fewer members, but to let one in; and "doze": the
+    first that comes as rank 0 to its last step stops itself (SIGSTOP) after the reduction, before
+    the save, and leaves its pid in a file of that name.
+    """
     import torch
     from torch import nn
 
@@ -64,11 +71,15 @@ def train(options: dict[str, Any]) -> None:
         checkpoint=options.get("checkpoint"),
         interval_s=options.get("interval_s", 1e9),
     )
+    if "doze" in options:
+        optimizer.register_step_post_hook(lambda *_: _doze(job, options))
     losses: dict[int, float] = {}
     steps: list[int] = []
     progress = Path(options["output"]).with_suffix(".step")
     hurry = Path(options.get("hurry", "hurry"))
     for step in job.steps(options.get("total", STEPS)):
+        while _waits(job, step, options):
+            time.sleep(0.005)
         time.sleep(0.0 if hurry.exists() else options.get("pace_s", 0.0))
         for batch in job.microbatches():
             with job.microbatch(batch):
@@ -95,6 +106,21 @@ def train(options: dict[str, Any]) -> None:
         "regrouped": [[r.generation, r.size, r.step, r.pause_s, r.why] for r in job.regrouped],
     }
     Path(options["output"]).write_text(json.dumps(result))
+
+
+def _waits(job: Any, step: int, options: dict[str, Any]) -> bool:
+    if step in options.get("hold", ()):
+        return not Path(options["output"]).with_name(f"go-{step}").exists()
+    first, members = options.get("full", (0, 0))
+    return step >= first and job.size < members and not job._group.others_wait()
+
+
+def _doze(job: Any, options: dict[str, Any]) -> None:
+    if job.rank == 0 and job.step + 1 == job.total:
+        with suppress(FileExistsError), Path(options["output"]).with_name("doze").open("x") as file:
+            file.write(str(os.getpid()))
+            file.flush()
+            os.kill(os.getpid(), signal.SIGSTOP)
 
 
 class Nursery:
@@ -138,7 +164,7 @@ class Nursery:
         answer = self._ask({"pid": pid})
         return None if answer == "runs" else int(answer)
 
-    def wait(self, pid: int, timeout_s: float = 60.0) -> int:
+    def wait(self, pid: int, timeout_s: float = 180.0) -> int:
         """The exit code once it has ended."""
         until = time.monotonic() + timeout_s
         while (code := self.status(pid)) is None:

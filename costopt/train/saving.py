@@ -259,6 +259,9 @@ class Saving:
             )
 
     def _fail(self, error: CheckpointError) -> None:
+        """Raises PeerLostError, and counts nothing, where this process stood still: the others went
+        on and superseded it, which says nothing of the store."""
+        self._group.fence()
         self._failed_saves += 1
         self.complain(str(error))
         self._reporter.failed(error.message)
