@@ -165,7 +165,7 @@ def test_who_stands_still_is_left_behind_and_corrupts_nothing(
 def test_who_sleeps_before_its_last_save_ends_as_the_others_have(
     wary: Gang, undisturbed: dict[str, Any], size: int
 ) -> None:
-    options = {"checkpoint": str(wary.folder / "place"), "doze": True}
+    options: dict[str, Any] = {"checkpoint": str(wary.folder / "place"), "doze": True}
     wary.start(size, expected=size, **options)
     doze = wary.folder / "doze"
     wary.until(lambda: doze.exists() and doze.read_text() != "")
@@ -194,7 +194,7 @@ def test_who_sleeps_while_it_restores_joins_who_saved_meanwhile(
     before = head.read_bytes()
     head.unlink()
     os.mkfifo(head)
-    options = {"checkpoint": place, "full": [10, 2]}
+    options: dict[str, Any] = {"checkpoint": place, "full": [10, 2]}
     wary.start(**options)
     with head.open("wb", buffering=0) as answer:
         os.kill(wary.pids[1], signal.SIGSTOP)
