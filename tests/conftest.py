@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+from hypothesis import HealthCheck, settings
+
 from tests.aws.fixtures import account, aws_clients, aws_server, cloud
 from tests.gcp.fixtures import gcp_cloud, gcp_server, project
 from tests.postgres_server import postgres, postgres_url
@@ -19,6 +21,11 @@ __all__ = [
     "postgres_url",
     "project",
 ]
+
+
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
+"""How long a property takes on a busy machine says nothing of the code."""
 
 
 def pytest_configure() -> None:
