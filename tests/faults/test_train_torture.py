@@ -57,7 +57,7 @@ class Torture:
         """What those left behind that finished."""
         for _ in range(3):
             self._join()
-        until = time.monotonic() + 20 + 4 * self._events
+        until = time.monotonic() + 120 + 20 * self._events
         while not self._finished():
             assert time.monotonic() < until, self.logs()
             self._wake()

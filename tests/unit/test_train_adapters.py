@@ -3,43 +3,46 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.reserved_port import reserved_port
+
 ROOT = Path(__file__).parents[2]
 ADAPTERS = ROOT / "examples" / "adapters"
-TIMEOUT_S = 120.0
+TIMEOUT_S = 600.0
 
 pytestmark = pytest.mark.xdist_group("processes")
 
 
 def run(folder: Path, script: str, steps: int, size: int = 1) -> str:
     """What rank 0 of so many processes printed."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    base = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "providers")]),
-        "OMP_NUM_THREADS": "1",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-        "WORLD_SIZE": str(size),
-    }
-    processes = [
-        subprocess.Popen(
-            [sys.executable, ADAPTERS / script, f"--steps={steps}", f"--checkpoint={folder / 'c'}"],
-            env=base | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            cwd=folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(size)
-    ]
-    said = [process.communicate(timeout=TIMEOUT_S) for process in processes]
+    with ExitStack() as stack:
+        base = os.environ | {
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "providers")]),
+            "OMP_NUM_THREADS": "1",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(stack.enter_context(reserved_port())),
+            "WORLD_SIZE": str(size),
+        }
+        command = [sys.executable, ADAPTERS / script, f"--steps={steps}"]
+        processes = []
+        for rank in range(size):
+            process = subprocess.Popen(
+                [*command, f"--checkpoint={folder / 'c'}"],
+                env=base | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+                cwd=folder,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            processes.append(stack.enter_context(process))
+            stack.callback(process.kill)
+        said = [process.communicate(timeout=TIMEOUT_S) for process in processes]
     assert all(process.returncode == 0 for process in processes), said
     return said[0][0]
 

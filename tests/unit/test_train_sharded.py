@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from costopt.checkpoint.history import CheckpointHistory
 from costopt.domain.errors import CostoptError
 from costopt.train import Rollback, TrainingLoop, attach
+from tests.reserved_port import reserved_port
 from tests.train_gang import STEPS, Nursery, result
 
 TOTAL = 12
@@ -190,20 +192,20 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None
         Run(**options)
 
 
-def fixed_group() -> list[dict[str, str]]:
+@contextmanager
+def fixed_group() -> Iterator[list[dict[str, str]]]:
     """The variables that torchrun would set for each of two processes."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    fixed = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
-    return [fixed | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
+    with reserved_port() as port:
+        fixed = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+        yield [fixed | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
 
 
 @pytest.mark.xdist_group("processes")
 def test_ranks_of_a_fixed_group_that_differ_are_not_exact(tmp_path: Path) -> None:
-    with Nursery() as nursery:
+    with Nursery() as nursery, fixed_group() as group:
         pids = [
             nursery.start(env, output=tmp_path / f"{rank}", initial=True, threads=rank + 1)
-            for rank, env in enumerate(fixed_group())
+            for rank, env in enumerate(group)
         ]
         assert [nursery.wait(pid) for pid in pids] == [0, 0]
     guarantees = [result(tmp_path / f"{rank}")["guarantee"] for rank in range(2)]
@@ -213,14 +215,16 @@ def test_ranks_of_a_fixed_group_that_differ_are_not_exact(tmp_path: Path) -> Non
 @pytest.mark.xdist_group("processes")
 def test_a_fixed_group_stops_at_the_same_step_and_goes_on_at_another_size(tmp_path: Path) -> None:
     options = {"initial": True, "checkpoint": str(tmp_path / "checkpoints")}
-    with Nursery() as nursery:
+    with Nursery() as nursery, fixed_group() as group:
         pids = [
-            nursery.start(env, output=tmp_path / f"first-{rank}", pace_s=0.1, **options)
-            for rank, env in enumerate(fixed_group())
+            nursery.start(env, output=tmp_path / f"first-{rank}", hold=[3], **options)
+            for rank, env in enumerate(group)
         ]
         while not (tmp_path / "first-1.step").exists():
             assert nursery.status(pids[1]) is None, (tmp_path / "first-1.log").read_text()
+            time.sleep(0.005)
         os.kill(pids[1], signal.SIGTERM)
+        (tmp_path / "go-3").touch()
         assert [nursery.wait(pid) for pid in pids] == [143, 143]
         reached = {(tmp_path / f"first-{rank}.step").read_text() for rank in range(2)}
         assert len(reached) == 1
