@@ -45,10 +45,9 @@ class Roll:
         self._readiness = readiness
         self._strategies = strategies
         self._resting = dict(resting)
-        self._priorities: dict[str, int] = {}
-        self._submissions: tuple[Submission, ...] = ()
         self._revision_of: RevisionOf = git_revision
         self._heeded = max((number for number, _ in registry.changes()), default=0)
+        self._submissions = {each.name: each for each in registry.submissions()}
         self._retrying: set[str] = set()
         self._unreadable: dict[str, Submission] = {}
         self._troubles: dict[str, str] = {}
@@ -58,14 +57,15 @@ class Roll:
         """Before a tick: take up what is new. Raises LedgerError."""
         # Git takes a while, and many jobs come from the same folder.
         self._revision_of = cache(git_revision)
+        self._read_changes()
         self._reopen(now)
-        self._submissions = self._registry.submissions()
-        for submission in self._submissions:
-            if submission.name in self.closed or self._was_over(submission, now):
+        for name, submission in tuple(self._submissions.items()):
+            if name in self.closed or self._was_over(submission, now):
+                del self._submissions[name]
                 continue
-            if submission.name not in self._engine.jobs and not self._is_unreadable(submission):
+            if name not in self._engine.jobs and not self._is_unreadable(submission):
                 self._add(submission, now)
-            if submission.name in self._engine.jobs:
+            if name in self._engine.jobs:
                 self._follow(submission)
 
     def note(self, mode: Mode, now: datetime) -> None:
@@ -83,8 +83,7 @@ class Roll:
 
     def dismiss(self, now: datetime) -> None:
         """After a tick: let go of jobs that are over and have given everything back."""
-        for submission in self._submissions:
-            name = submission.name
+        for name, submission in self._submissions.items():
             if name not in self._engine.jobs or not self._is_over(submission):
                 continue
             record = self._engine.journal.records[name]
@@ -143,7 +142,6 @@ class Roll:
             return
         self._troubles.pop(submission.name, None)
         self._engine.add(job, self._strategies.terms(known.policy, submission, now))
-        self._priorities[job.name] = submission.priority
         if not self._engine.journal.records[job.name].over:
             self._readiness.want(job)
 
@@ -167,9 +165,7 @@ class Roll:
 
     def _follow(self, submission: Submission) -> None:
         name, stops = submission.name, self._engine.stops
-        if self._priorities[name] != submission.priority:
-            self._priorities[name] = submission.priority
-            self._engine.reprioritize(name, submission.priority)
+        self._engine.reprioritize(name, submission.priority)
         match submission.intent:
             case JobIntent.RUN if stops.reason(name) in _REASONS.values():
                 stops.end(name)
@@ -178,12 +174,18 @@ class Roll:
                     stops.end(name)
                     self._engine.stop(_REASONS[submission.intent], name)
 
-    def _reopen(self, now: datetime) -> None:
-        """A job that failed and is told to run tries again; so does one that cannot be read."""
+    def _read_changes(self) -> None:
+        """Of all that were ever handed in only those are read that somebody changed."""
         for number, change in self._registry.changes(self._heeded):
             self._heeded = number
+            submission = self._registry.submission(change.subject)
+            if submission is not None:
+                self._submissions[submission.name] = submission
             if change.what == RESUMED:
                 self._retrying.add(change.subject)
+
+    def _reopen(self, now: datetime) -> None:
+        """A job that failed and is told to run tries again; so does one that cannot be read."""
         for name in tuple(self._retrying):
             submission = self._registry.submission(name)
             self._troubles.pop(name, None)
@@ -201,6 +203,7 @@ class Roll:
         name = submission.name
         self._unreadable.pop(name, None)
         self._resting.pop(name, None)
+        self._submissions[name] = submission
         over = self.closed.get(name)
         if over is not None and over.state is JobState.FAILED:
             del self.closed[name]

@@ -113,7 +113,8 @@ class Engine:
 
     def reprioritize(self, job: str, priority: int) -> None:
         """From the next tick on the job goes before or after others."""
-        self._terms[job] = replace(self._terms[job], priority=priority)
+        if self._terms[job].priority != priority:
+            self._terms[job] = replace(self._terms[job], priority=priority)
 
     def remove(self, job: str) -> None:
         """Control a job no more; what it has cost keeps counting. Raises LedgerError for one

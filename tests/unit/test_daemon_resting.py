@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection
 
 from costopt.domain.account import Account, AccountGuards
 from costopt.domain.events import LaunchIntended
+from costopt.domain.submission import Submission
 from costopt.engine.journal import Journal
 from costopt.ledger.summary import JobState
+from costopt.registry import submissions
 from tests.daemon_fixtures import DaemonScene
 
 WEEKS = 40 * 86_400.0
@@ -57,6 +60,34 @@ def test_a_job_that_ended_long_ago_is_not_read_again(
     )  # fmt: skip
     scene.go(100)
     assert scene.job("two").summary.state is JobState.FINISHED
+
+
+def test_a_tick_reads_no_submission_that_nobody_changed(
+    scene: DaemonScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.submit("one", "two", hours=1.0)
+    scene.go(100)
+    assert scene.job().summary.state is JobState.FINISHED
+    read = list[str]()
+    find = submissions.find
+
+    def noted(connection: Connection, name: str) -> Submission | None:
+        read.append(name)
+        return find(connection, name)
+
+    monkeypatch.delattr(submissions, "of")
+    monkeypatch.setattr(submissions, "find", noted)
+    scene.submit("three")
+    read.clear()
+    scene.go(10)
+    assert read == ["three"]
+    assert len(scene.living("three")) == 1
+    scene.daemon.service.pause("three", "me")
+    scene.go(10)
+    assert scene.living("three") == []
+    scene.daemon.service.resume("three", "me")
+    scene.go(10)
+    assert len(scene.living("three")) == 1
 
 
 def test_without_kept_folds_every_job_is_read(
