@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from costopt.agent import membership_server
 from costopt.agent.membership import Membership
 from costopt.agent.membership_address import MembershipAddress
 from costopt.agent.membership_letters import (
@@ -34,6 +35,13 @@ from costopt.checkpoint.near.handshake import ask
 from costopt.domain.errors import StoreError
 
 NEW = Standing()
+PATIENCE_S = 120.0
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that hangs up on nobody who only waits for its turn on a busy machine."""
+    monkeypatch.setattr(membership_server, "STALL_S", PATIENCE_S)
 
 
 class Table:
@@ -279,7 +287,7 @@ def test_nonsense_is_no_letter(line: bytes) -> None:
     ids=lambda wrong: next(iter(wrong)),
 )
 def test_who_says_what_no_letter_holds_ends_no_membership(wrong: dict[str, Any]) -> None:
-    server = MembershipServer(Membership(settle_s=0.0)).start()
+    server = MembershipServer(Membership(silent_s=PATIENCE_S, settle_s=0.0)).start()
     with knock(server) as link:
         fields = json.loads(encode(Hello("a", "a:1", Standing(), most=8, expected=1)))
         link.sendall(json.dumps({**fields, **wrong}).encode() + b"\n")
@@ -299,13 +307,13 @@ def test_a_letter_survives_the_way() -> None:
 
 def talk(server: MembershipServer, name: str) -> socket.socket:
     host, port = server.address.split(":")
-    link = socket.create_connection((host, int(port)), timeout=5.0)
+    link = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
     link.sendall(encode(Hello(name, f"{name}:1", Standing(), most=8, expected=2)))
     return link
 
 
 def test_the_server_forms_a_gang_and_forgets_who_hangs_up_or_talks_nonsense() -> None:
-    server = MembershipServer().start()
+    server = MembershipServer(Membership(silent_s=PATIENCE_S, settle_s=PATIENCE_S)).start()
     first, second = talk(server, "a"), talk(server, "b")
     for link in (first, second):
         letter = decode(link.makefile("rb").readline())
@@ -316,7 +324,7 @@ def test_the_server_forms_a_gang_and_forgets_who_hangs_up_or_talks_nonsense() ->
     assert isinstance(decode(first.makefile("rb").readline()), Over)
     assert second.recv(10) == b""
     first.close()
-    until = time.monotonic() + 5.0
+    until = time.monotonic() + PATIENCE_S
     while server.members and time.monotonic() < until:
         time.sleep(0.01)
     assert server.members == ()
@@ -329,14 +337,14 @@ KEY = GangKey("j", 3, "secret")
 
 @pytest.fixture
 def guarded() -> Iterator[MembershipServer]:
-    server = MembershipServer(Membership(settle_s=0.0), key=KEY).start()
+    server = MembershipServer(Membership(silent_s=PATIENCE_S, settle_s=0.0), key=KEY).start()
     yield server
     server.close()
 
 
 def knock(server: MembershipServer) -> socket.socket:
     host, port = server.address.split(":")
-    return socket.create_connection((host, int(port)), timeout=5.0)
+    return socket.create_connection((host, int(port)), timeout=PATIENCE_S)
 
 
 def hello(link: socket.socket) -> None:
@@ -394,7 +402,8 @@ def test_who_knows_no_secret_at_all_learns_nothing(guarded: MembershipServer) ->
 
 
 def drip(link: socket.socket) -> None:
-    for _ in range(100):
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
         link.sendall(b"x")
         time.sleep(0.05)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from costopt.agent import membership_host, membership_server, peers
 from costopt.agent.gang import Gang
 from costopt.agent.heartbeat import Heartbeat, NodeActivity
 from costopt.agent.mailbox import Mailbox
@@ -18,9 +18,17 @@ from costopt.agent.peers import Peers
 from costopt.checkpoint.near.gang_key import GangKey
 from costopt.checkpoint.near.handshake import ask
 from costopt.store.folder import FileStore
+from tests.told_clock import ToldClock
 
-SILENT_S = 0.05
+SILENT_S = 3.0
 SECRET = "secret"
+PATIENCE_S = 120.0
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> ToldClock:
+    monkeypatch.setattr(membership_server, "STALL_S", PATIENCE_S)
+    return ToldClock(monkeypatch, peers, membership_host)
 
 
 class Node:
@@ -50,7 +58,7 @@ class Node:
     def admits(self, generation: int) -> bool:
         """Whether who knows that generation's secret may join through this node's file."""
         host, port = MembershipAddress.read(self.host.address).place.split(":")
-        with socket.create_connection((host, int(port)), timeout=5.0) as link:
+        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as link:
             try:
                 return ask(link, GangKey("j", generation, SECRET), {})[1] is not None
             except ValueError:
@@ -82,11 +90,13 @@ def test_who_serves_goes_on_though_another_is_first_now(nodes: tuple[Node, Node]
     assert [a.admits(generation) for generation in (1, 2, 3)] == [False, True, False]
 
 
-def test_another_takes_over_from_who_is_silent_or_no_member(nodes: tuple[Node, Node]) -> None:
+def test_another_takes_over_from_who_is_silent_or_no_member(
+    nodes: tuple[Node, Node], clock: ToldClock
+) -> None:
     a, b = nodes
     first = a.keep_up("a", "b")
     b.keep_up("a", "b")
-    time.sleep(2 * SILENT_S)
+    clock.now_s += 2 * SILENT_S
     second = b.keep_up("a", "b")
     assert second not in ("", first)
     assert a.keep_up("a", "b") == second, "who comes back serves no more"

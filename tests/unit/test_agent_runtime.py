@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,6 +33,7 @@ from costopt.domain.market import Pool
 from costopt.domain.power import PowerCap
 from costopt.domain.runtime import PowerLimitRecord
 from costopt.store.folder import FileStore
+from tests.told_clock import ToldClock
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SPEED = 60.0
@@ -70,14 +70,15 @@ def node(node_id: str) -> Node:
 class Desk:
     """A runtime, and the agents' side of its mailbox."""
 
-    def __init__(self, folder: Path, silent_s: float = 60.0) -> None:
+    def __init__(self, folder: Path, clock: ToldClock) -> None:
+        self.clock = clock
         store = FileStore(folder)
         self.mailbox = Mailbox(store, "j")
-        self.runtime = MailboxRuntime(store, Still(), speed=SPEED, silent_s=silent_s)
+        self.runtime = MailboxRuntime(store, Still(), speed=SPEED, silent_s=60.0)
         self.runtime.form(JOB, 1, (node("n1"), node("n2")), 600.0)
 
     def say(self, **changes: object) -> None:
-        beat = replace(BEAT, at=time.time(), **changes)  # type: ignore[arg-type]
+        beat = replace(BEAT, at=self.clock.now_s, **changes)  # type: ignore[arg-type]
         self.mailbox.post_heartbeat(beat)
 
     def state(self) -> GangState:
@@ -85,8 +86,13 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def clock(monkeypatch: pytest.MonkeyPatch) -> ToldClock:
+    return ToldClock(monkeypatch, runtime_module)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, clock: ToldClock) -> Desk:
+    return Desk(tmp_path, clock)
 
 
 def test_a_job_never_heard_of_has_done_nothing(tmp_path: Path) -> None:
@@ -98,8 +104,7 @@ def test_a_job_never_heard_of_has_done_nothing(tmp_path: Path) -> None:
 def test_a_gang_starts_until_every_member_trains(desk: Desk) -> None:
     progress = desk.runtime.progress(JOB, NOW)
     assert progress.state is GangState.STARTING
-    assert progress.starting_until is not None
-    assert abs((progress.starting_until - NOW).total_seconds() - JOB.overhead_s) < 30
+    assert progress.starting_until == NOW + timedelta(seconds=JOB.overhead_s)
     desk.say(node_id="n1")
     assert desk.state() is GangState.STARTING
     desk.say(node_id="n2")
@@ -141,12 +146,11 @@ def test_a_broken_gang_keeps_only_what_is_saved(desk: Desk) -> None:
     assert progress.done_units == progress.saved_units == 200.0
 
 
-def test_a_member_that_falls_silent_breaks_the_gang(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, silent_s=0.02)
+def test_a_member_that_falls_silent_breaks_the_gang(desk: Desk) -> None:
     for node_id in ("n1", "n2"):
         desk.say(node_id=node_id)
     assert desk.state() is GangState.TRAINING
-    time.sleep(0.05)
+    desk.clock.now_s += 61
     desk.say(node_id="n1", beat=2)
     progress = desk.runtime.progress(JOB, NOW)
     assert progress.state is GangState.IDLE
@@ -188,12 +192,12 @@ def test_progress_between_failures_forgives_them(desk: Desk) -> None:
 def test_checkpoints_and_refusals(desk: Desk) -> None:
     for units in (100.0, 200.0, 300.0):
         desk.mailbox.post_checkpoint(
-            SavedCheckpoint(f"step-{units:g}", units, "/c", time.time() - 1, 10, 0.5)
+            SavedCheckpoint(f"step-{units:g}", units, "/c", desk.clock.now_s - 1, 10, 0.5)
         )
     records = desk.runtime.checkpoints(JOB, 100.0)
     assert [record.units for record in records] == [200.0, 300.0]
     assert records[0].save_s == 30.0
-    assert abs((NOW - records[0].committed_at).total_seconds() - SPEED) < 10
+    assert records[0].committed_at == NOW - timedelta(seconds=SPEED)
     desk.mailbox.post_refused(RefusedCheckpoint("step-300", "/c", "torn"))
     assert desk.runtime.progress(JOB, NOW).saved_units == 200.0
     assert [(r.uri, r.message) for r in desk.runtime.refused(JOB)] == [("/c", "torn")]
@@ -286,7 +290,7 @@ def test_a_cap_for_a_job_without_a_gang_is_nothing(tmp_path: Path) -> None:
 
 
 def test_what_nodes_measured_is_told_in_the_jobs_time(desk: Desk) -> None:
-    now = time.time()
+    now = desk.clock.now_s
     meters = NodeReading(
         since=now - 100, at=now - 10, energy_wh=2.0, parts=("gpu",), gpus=8, training_s=5.0
     )
@@ -300,7 +304,7 @@ def test_what_nodes_measured_is_told_in_the_jobs_time(desk: Desk) -> None:
         warning="rebalance",
     )
     (report,) = desk.runtime.node_reports(JOB)
-    assert (NOW - report.until_at).total_seconds() == pytest.approx(10 * SPEED, abs=60)
+    assert (NOW - report.until_at).total_seconds() == pytest.approx(10 * SPEED)
     assert (report.until_at - report.from_at).total_seconds() == pytest.approx(90 * SPEED)
     assert report.metered_wh == pytest.approx(2.0 * SPEED)
     assert (report.parts, report.gpus, report.training_s) == (("gpu",), 8, 5.0 * SPEED)
@@ -314,8 +318,7 @@ def test_what_nodes_measured_is_told_in_the_jobs_time(desk: Desk) -> None:
     assert report.metered_wh is None
 
 
-def test_an_elastic_gang_trains_on_without_who_is_gone(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, silent_s=0.3)
+def test_an_elastic_gang_trains_on_without_who_is_gone(desk: Desk) -> None:
     desk.runtime.form(replace(JOB, elastic=True), 2, (node("n1"), node("n2")), 600.0)
     desk.say(node_id="n1", generation=2, done_units=300.0, saved_units=200.0)
     progress = desk.runtime.progress(JOB, NOW)
@@ -325,7 +328,7 @@ def test_an_elastic_gang_trains_on_without_who_is_gone(tmp_path: Path) -> None:
         desk.say(node_id="n2", generation=2, state=state)
         progress = desk.runtime.progress(JOB, NOW)
         assert (progress.state, progress.done_units) == (GangState.TRAINING, 300.0)
-    time.sleep(0.35)
+    desk.clock.now_s += 61
     assert desk.runtime.progress(JOB, NOW).state is not GangState.TRAINING, "nobody is heard"
 
 
@@ -343,7 +346,7 @@ def test_of_very_many_letters_the_newest_are_read(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for step in range(1, 6):
-        saved = SavedCheckpoint(f"step-{step:09d}.1.0", float(step), "/c", time.time())
+        saved = SavedCheckpoint(f"step-{step:09d}.1.0", float(step), "/c", desk.clock.now_s)
         desk.mailbox.post_checkpoint(saved)
     monkeypatch.setattr(mailbox_module, "MOST_LETTERS", 2)
     assert [c.units for c in desk.runtime.checkpoints(JOB, 0.0)] == [4.0, 5.0]

@@ -29,8 +29,8 @@ def run(folder: Path, script: str, steps: int, size: int = 1) -> str:
             "MASTER_PORT": str(stack.enter_context(reserved_port())),
             "WORLD_SIZE": str(size),
         }
-        command = [sys.executable, ADAPTERS / script, f"--steps={steps}"]
-        processes = []
+        command = [sys.executable, str(ADAPTERS / script), f"--steps={steps}"]
+        processes: list[subprocess.Popen[str]] = []
         for rank in range(size):
             process = subprocess.Popen(
                 [*command, f"--checkpoint={folder / 'c'}"],
