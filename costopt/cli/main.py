@@ -25,6 +25,9 @@ COMMANDS = {
         "List, verify and prune checkpoints, go back, branch off.",
     ),
     "submit": Entry("costopt.cli.submit", "submit", "Hand a job to a daemon."),
+    "submit-from": Entry(
+        "costopt.cli.submit_from", "submit_from", "Hand a daemon the jobs of a deployment."
+    ),
     "list": Entry("costopt.cli.jobs", "list_", "List a daemon's jobs."),
     "show": Entry("costopt.cli.jobs", "show", "Show one job of a daemon."),
     "logs": Entry("costopt.cli.logs", "logs", "Print a node's log."),

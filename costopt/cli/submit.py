@@ -69,6 +69,11 @@ def submit(
         "priority": priority,
         "anyway": anyway,
     }
+    hand_in(client, body)
+
+
+def hand_in(client: Client, body: Mapping[str, Any]) -> None:
+    """Hand the job in, and tell what is to be told. Raises RefusedError, LostError."""
     taken = client.tell("POST", "jobs", body=body)
     mode, halt = client.get("mode")["mode"], client.get("halt")["halt"]
     click.echo(taken["name"])

@@ -22,6 +22,7 @@ NODE_KEYS = frozenset(
         "disk_type",
         "external_ip",
         "image",
+        "job_service_accounts",
         "network",
         "payloads",
         "root_gib",
@@ -39,11 +40,13 @@ class NodeOptions:
     """``image``: the path of an image or of a family. ``payloads``: by job.
 
     ``service_account``: the nodes' identity, by its e-mail address; without one they cannot reach
-    the store. ``subnetworks``: by region, for networks that are not in auto mode.
+    the store. ``job_service_accounts``: by job, another for its nodes. ``subnetworks``: by region,
+    for networks that are not in auto mode.
     """
 
     image: str = DEEP_LEARNING
     service_account: str | None = None
+    job_service_accounts: Mapping[str, str] = field(default_factory=dict)
     network: str = DEFAULT_NETWORK
     subnetworks: Mapping[str, str] = field(default_factory=dict)
     external_ip: bool = True
@@ -62,7 +65,8 @@ class NodeOptions:
             )
         return cls(
             image=str(options.get("image", DEEP_LEARNING)),
-            service_account=_email(options.get("service_account")),
+            service_account=_email("service_account", options.get("service_account")),
+            job_service_accounts=_emails(_mapping(options, "job_service_accounts")),
             network=str(options.get("network", DEFAULT_NETWORK)),
             subnetworks=cast("Mapping[str, str]", _mapping(options, "subnetworks")),
             external_ip=bool(options.get("external_ip", True)),
@@ -70,6 +74,12 @@ class NodeOptions:
             disk_type=str(options.get("disk_type", "pd-balanced")),
             payloads=cast("Mapping[str, Payload]", _mapping(options, "payloads")),
         )
+
+    @property
+    def accounts(self) -> tuple[str, ...]:
+        """Every service account that nodes may have, sorted."""
+        own = () if self.service_account is None else (self.service_account,)
+        return tuple(sorted({*own, *self.job_service_accounts.values()}))
 
 
 class GcpBootstrap:
@@ -92,7 +102,8 @@ class GcpBootstrap:
                 f"{request.pool}: nothing was uploaded for nodes of job {request.job!r}",
                 hint="start the job with `costopt run`, which uploads its folder",
             )
-        if options.service_account is None:
+        account = options.job_service_accounts.get(request.job, options.service_account)
+        if account is None:
             raise BadRequestError(
                 f"{request.pool}: no service account is named for nodes, so they could not reach "
                 "their store",
@@ -102,7 +113,7 @@ class GcpBootstrap:
         return NodeSetup(
             image=image.path,
             startup_script=startup_script(payload, notice_s=self._notice_s),
-            service_account=options.service_account,
+            service_account=account,
             network=options.network,
             subnetwork=options.subnetworks.get(request.pool.region),
             external_ip=options.external_ip,
@@ -111,11 +122,16 @@ class GcpBootstrap:
         )
 
 
-def _email(value: object) -> str | None:
+def _emails(by_job: Mapping[str, object]) -> Mapping[str, str]:
+    emails = {job: _email(f"job_service_accounts of {job}", it) for job, it in by_job.items()}
+    return {job: email for job, email in emails.items() if email is not None}
+
+
+def _email(option: str, value: object) -> str | None:
     if value is None or (isinstance(value, str) and _EMAIL.fullmatch(value)):
         return value
     raise BadRequestError(
-        f"costopt_gcp: option service_account must be an e-mail address, not {value!r}",
+        f"costopt_gcp: option {option} must be an e-mail address, not {value!r}",
         hint="`gcloud iam service-accounts list` shows those there are",
     )
 
@@ -125,6 +141,6 @@ def _mapping(options: ProviderOptions, name: str) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
         raise BadRequestError(
             f"costopt_gcp: option {name} must be a mapping, not {value!r}",
-            hint="subnetworks are by region, payloads by job",
+            hint="subnetworks are by region, job_service_accounts and payloads by job",
         )
     return value

@@ -106,8 +106,8 @@ class Doctor:
             return _broken("image", error)
 
     def _account(self) -> Iterator[Check]:
-        email = self._options.nodes.service_account
-        if email is None:
+        emails = self._options.nodes.accounts
+        if not emails:
             yield Check(
                 "node account",
                 Verdict.MISSING,
@@ -116,10 +116,13 @@ class Doctor:
                 "in the provider's option service_account",
             )
             return
-        yield Check("node account", Verdict.OK, email)
-        yield from _allowed(
-            f"permissions on {email}",
-            lambda: self._allowed.missing_on_account(email, ACCOUNT),
+        yield Check("node account", Verdict.OK, ", ".join(emails))
+        for email in emails:
+            yield from self._acts_as(email)
+
+    def _acts_as(self, email: str) -> Iterator[Check]:
+        return _allowed(
+            f"permissions on {email}", lambda: self._allowed.missing_on_account(email, ACCOUNT)
         )
 
     def _store(self, store: str | None) -> Iterator[Check]:

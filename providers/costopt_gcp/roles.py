@@ -42,12 +42,15 @@ PROJECT = (
 ACCOUNT = ("iam.serviceAccounts.actAs",)
 """On the nodes' service account."""
 STORE = (
+    "storage.multipartUploads.abort",
+    "storage.multipartUploads.create",
     "storage.objects.create",
     "storage.objects.delete",
     "storage.objects.get",
     "storage.objects.list",
     "storage.objects.update",
 )
+"""Large objects are uploaded in parts: https://cloud.google.com/storage/docs/access-control/iam-xml."""
 BUCKET = ("storage.buckets.get", *STORE)
 """Of the controller on the store's bucket."""
 PREDEFINED = {
@@ -57,6 +60,7 @@ PREDEFINED = {
     "iam.serviceAccounts.": "roles/iam.serviceAccountUser",
     "serviceusage.": "roles/serviceusage.serviceUsageViewer",
     "storage.buckets.": "roles/storage.legacyBucketReader",
+    "storage.multipartUploads.": "roles/storage.objectUser",
     "storage.objects.": "roles/storage.objectUser",
 }
 """Google's own roles by the beginning of what they grant; the first that fits

@@ -95,7 +95,9 @@ def come_and_go(folder: Path) -> None:
         assert [group["DesiredCapacity"] for group in groups] == [1]
         listed = cloud.client("s3").list_objects_v2(Bucket=told["bucket"], Prefix="deployed/")
         keys = {each["Key"] for each in listed["Contents"]}
-        assert "deployed/finetune/files/train.py" in keys
+        job = cloud.client("s3").get_object(Bucket=told["bucket"], Key="deployed/finetune/job.json")
+        files = json.loads(job["Body"].read())["files"]
+        assert f"deployed/finetune/{files['train.py']}" in keys
         workspace.run(PLACE, "destroy", "-auto-approve", "-refresh=false", "-parallelism=30")
         assert "values" not in json.loads(workspace.run(PLACE, "show", "-json"))
 

@@ -14,7 +14,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "terraform"
 EXAMPLE_JOB = ROOT / "examples" / "finetune"
-PROVIDER = "registry.terraform.io/hashicorp/aws"
+PROVIDERS = "registry.terraform.io/hashicorp"
 PLUGINS = (Path("/opt/tf-plugins"), Path("/usr/share/terraform/plugins"))
 PLUGINS_VARIABLE = "COSTOPT_TF_PLUGINS"
 OVERRIDE = """
@@ -28,23 +28,22 @@ provider "aws" {
 """For a cloud at an address that has no names below it, and that does not get well by waiting."""
 
 
-def missing() -> str | None:
-    """Why Terraform with the AWS provider cannot be run here; None where it can."""
+def missing(provider: str = "aws") -> str | None:
+    """Why Terraform with this provider cannot be run here; None where it can."""
+    unchecked = f"the {provider} modules were not validated, tested or applied"
     if shutil.which("terraform") is None:
-        return "terraform is not installed: the modules were not validated, tested or applied"
-    if plugins() is None:
-        return (
-            f"no {PROVIDER} in {', '.join(map(str, PLUGINS))} or {PLUGINS_VARIABLE}: "
-            "the AWS module was not validated, tested or applied"
-        )
+        return f"terraform is not installed: {unchecked}"
+    if plugins(provider) is None:
+        places = ", ".join(map(str, PLUGINS))
+        return f"no {PROVIDERS}/{provider} in {places} or {PLUGINS_VARIABLE}: {unchecked}"
     return None
 
 
-def plugins() -> Path | None:
-    """A folder that holds the AWS provider as ``terraform init -plugin-dir`` wants it."""
+def plugins(provider: str) -> Path | None:
+    """A folder that holds the provider as ``terraform init -plugin-dir`` wants it."""
     named = os.environ.get(PLUGINS_VARIABLE)
     places = (Path(named),) if named else PLUGINS
-    return next((place for place in places if (place / PROVIDER).is_dir()), None)
+    return next((place for place in places if (place / PROVIDERS / provider).is_dir()), None)
 
 
 @dataclass(frozen=True)
@@ -62,9 +61,9 @@ class Workspace:
         shutil.copytree(EXAMPLE_JOB, folder / "examples" / "finetune", ignore=ignored)
         return cls(folder / "terraform", environment)
 
-    def init(self, place: str) -> None:
+    def init(self, place: str, provider: str = "aws") -> None:
         """Link the provider for the configuration at ``place``."""
-        self.run(place, "init", "-backend=false", f"-plugin-dir={plugins()}")
+        self.run(place, "init", "-backend=false", f"-plugin-dir={plugins(provider)}")
 
     def override(self, place: str) -> None:
         """Let the provider speak to a cloud on the loopback."""

@@ -95,6 +95,13 @@ def test_each_missing_permission_is_named_with_a_role_that_has_it(project: NewAc
         assert "--iam-policy" in hint
 
 
+def test_every_account_of_nodes_is_asked_about(project: NewAccount) -> None:
+    own = "job@project-1.iam.gserviceaccount.com"
+    found = look(project, job_service_accounts={"job": own})
+    assert found["node account"].detail == f"{own}, {NODES}"
+    assert {f"permissions on {own}", f"permissions on {NODES}"} <= found.keys()
+
+
 def test_every_permission_has_a_role_and_is_tested_somewhere(project: NewAccount) -> None:
     (printed,) = [project.provider.access_policies("me", STORE)["daemon"]]
     assert isinstance(printed, dict)

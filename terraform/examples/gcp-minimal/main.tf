@@ -22,4 +22,7 @@ module "costopt" {
   project = var.project
   region  = var.region
   image   = var.image
+
+  # The smallest GPUs; machines with attached ones are rented only where they are named.
+  instance_types = ["n1-standard-8+1xT4", "g2-standard-*"]
 }

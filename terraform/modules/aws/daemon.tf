@@ -20,7 +20,6 @@ locals {
       TMPDIR                   = local.run_dir
       XDG_CACHE_HOME           = "${local.run_dir}/cache"
     },
-    length(var.jobs) > 0 ? { COSTOPT_DEPLOYED = "${aws_s3_bucket.store.bucket}/${local.deployed}${local.state_dir}/${local.deployed}" } : {},
   )
 
   # The password comes from the secret, as libpq takes it: PGPASSWORD.
@@ -43,7 +42,7 @@ locals {
       daemon  = concat(["sh", "-c", "umask 077 && printf %s \"$COSTOPT_ACCOUNT_DOCUMENT\" > \"$COSTOPT_ACCOUNT\" && exec costopt daemon \"$@\"", "costopt"], local.daemon_arguments)
       metrics = ["python3", "-c", file("${path.module}/files/metrics_log.py")]
     },
-    length(var.jobs) > 0 ? { jobs = ["python3", "-c", file("${path.module}/files/submit_jobs.py")] } : {},
+    length(var.jobs) > 0 ? { jobs = local.submit_jobs } : {},
   )
 
   health_command = ["python3", "-c", file("${path.module}/files/healthy.py")]

@@ -1,46 +1,54 @@
-# Jobs from files. They lie beside the store, where nodes cannot change them.
+# Jobs from files, as costopt submit-from takes them. They lie beside the store, where nodes cannot
+# change them.
 
 locals {
   deployed = "deployed"
 
-  job_documents = merge([
-    for name, job in var.jobs : {
-      "${name}/job.json" = jsonencode({
-        document = job.document
-        policy   = job.policy
-        priority = job.priority
-      })
+  # The files of each job's folder, by path: a file's key is that of its contents.
+  job_contents = {
+    for name, job in var.jobs : name => {
+      for path in job.folder == null ? [] : fileset(job.folder, "**") : path => "files/${filemd5("${job.folder}/${path}")}"
+    }
+  }
+
+  job_files = merge([
+    for name, files in local.job_contents : {
+      for path, key in files : "${name}/${key}" => "${var.jobs[name].folder}/${path}"...
     }
   ]...)
 
-  job_files = merge([
-    for name, job in var.jobs : {
-      for path in job.folder == null ? [] : fileset(job.folder, "**") :
-      "${name}/files/${path}" => "${job.folder}/${path}"
-    }
-  ]...)
+  submit_jobs = ["costopt", "submit-from", "s3://${aws_s3_bucket.store.bucket}/${local.deployed}", "--into", "${local.state_dir}/${local.deployed}"]
 }
 
 resource "aws_s3_object" "job" {
-  for_each = local.job_documents
+  for_each = var.jobs
 
   bucket       = aws_s3_bucket.store.id
-  key          = "${local.deployed}/${each.key}"
-  content      = each.value
+  key          = "${local.deployed}/${each.key}/job.json"
   content_type = "application/json"
   tags         = local.tags
 
-  depends_on = [aws_s3_bucket_versioning.store, aws_s3_bucket_server_side_encryption_configuration.store]
+  content = jsonencode({
+    document = each.value.document
+    policy   = each.value.policy
+    priority = each.value.priority
+    files    = local.job_contents[each.key]
+  })
+
+  depends_on = [
+    aws_s3_bucket_server_side_encryption_configuration.store,
+    aws_s3_bucket_versioning.store,
+    aws_s3_object.job_file,
+  ]
 }
 
 resource "aws_s3_object" "job_file" {
   for_each = local.job_files
 
-  bucket      = aws_s3_bucket.store.id
-  key         = "${local.deployed}/${each.key}"
-  source      = each.value
-  source_hash = filemd5(each.value)
-  tags        = local.tags
+  bucket = aws_s3_bucket.store.id
+  key    = "${local.deployed}/${each.key}"
+  source = each.value[0]
+  tags   = local.tags
 
   depends_on = [aws_s3_bucket_versioning.store, aws_s3_bucket_server_side_encryption_configuration.store]
 }

@@ -7,12 +7,13 @@ locals {
 
   gcp_options = merge(
     {
-      project         = var.project
-      regions         = local.regions
-      service_account = google_service_account.node.email
-      network         = google_compute_network.this.id
-      subnetworks     = { for region, subnet in google_compute_subnetwork.nodes : region => subnet.id }
-      external_ip     = var.node_external_ip
+      project              = var.project
+      regions              = local.regions
+      service_account      = google_service_account.node.email
+      job_service_accounts = { for job, account in google_service_account.job : job => account.email }
+      network              = google_compute_network.this.id
+      subnetworks          = { for region, subnet in google_compute_subnetwork.nodes : region => subnet.id }
+      external_ip          = var.node_external_ip
     },
     length(var.instance_types) > 0 ? { instance_types = var.instance_types } : {},
   )

@@ -29,10 +29,13 @@ locals {
     local.database_url == null ? [] : ["--database", local.database_url],
   )
 
-  command = concat(
-    ["sh", "-c", "umask 077 && printf %s \"$COSTOPT_ACCOUNT_DOCUMENT\" > \"$COSTOPT_ACCOUNT\" && exec costopt daemon \"$@\"", "costopt"],
-    local.daemon_arguments,
+  start = concat(
+    ["umask 077", "printf %s \"$COSTOPT_ACCOUNT_DOCUMENT\" > \"$COSTOPT_ACCOUNT\""],
+    local.submit_jobs,
+    ["exec costopt daemon \"$@\""],
   )
+
+  command = concat(["sh", "-c", join(" && ", local.start), "costopt"], local.daemon_arguments)
 }
 
 resource "google_compute_disk" "state" {
@@ -154,6 +157,7 @@ resource "google_compute_instance" "daemon" {
     google_project_iam_member.daemon,
     google_service_account_iam_member.daemon,
     google_storage_bucket_iam_member.daemon,
+    google_storage_bucket_object.job,
   ]
 }
 
@@ -261,5 +265,6 @@ resource "google_cloud_run_v2_service" "daemon" {
     google_secret_manager_secret_version.password,
     google_service_account_iam_member.daemon,
     google_storage_bucket_iam_member.daemon,
+    google_storage_bucket_object.job,
   ]
 }

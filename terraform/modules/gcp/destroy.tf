@@ -20,6 +20,7 @@ resource "terraform_data" "nodes" {
     google_compute_firewall.gang,
     google_compute_instance.daemon,
     google_compute_router_nat.out,
-    google_storage_bucket_iam_member.node,
+    google_storage_bucket_iam_member.node_reads,
+    google_storage_bucket_iam_member.node_writes,
   ]
 }

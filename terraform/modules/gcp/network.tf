@@ -53,12 +53,14 @@ resource "google_compute_router_nat" "out" {
 
 # The nodes of a gang reach each other; they are known by their service account.
 resource "google_compute_firewall" "gang" {
+  for_each = local.nodes
+
   project                 = var.project
-  name                    = "${var.name}-gang"
+  name                    = each.key == "" ? "${var.name}-gang" : "${each.value.account_id}-gang"
   network                 = google_compute_network.this.id
   direction               = "INGRESS"
-  source_service_accounts = [google_service_account.node.email]
-  target_service_accounts = [google_service_account.node.email]
+  source_service_accounts = [each.value.email]
+  target_service_accounts = [each.value.email]
 
   allow {
     protocol = "all"

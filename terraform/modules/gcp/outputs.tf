@@ -19,8 +19,13 @@ output "daemon_service_account" {
 }
 
 output "node_service_account" {
-  description = "The account that nodes run with."
+  description = "The account that nodes of jobs run with that were handed in later: it reads the whole store."
   value       = google_service_account.node.email
+}
+
+output "job_service_accounts" {
+  description = "The accounts that nodes of the module's jobs run with, by job: each reaches its job's part of the store. Let them read data that lie elsewhere."
+  value       = { for job, account in google_service_account.job : job => account.email }
 }
 
 output "preemptions_subscription" {

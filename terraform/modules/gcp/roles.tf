@@ -3,12 +3,17 @@
 
 locals {
   store_permissions = [
+    "storage.multipartUploads.abort",
+    "storage.multipartUploads.create",
     "storage.objects.create",
     "storage.objects.delete",
     "storage.objects.get",
     "storage.objects.list",
     "storage.objects.update",
   ]
+
+  # Of these, what nodes may do with what they only read.
+  read_permissions = ["storage.objects.get", "storage.objects.list"]
 
   daemon_permissions = [
     "compute.acceleratorTypes.list",
@@ -58,6 +63,28 @@ locals {
 
   # LOCATION-docker.pkg.dev/PROJECT/REPOSITORY, where the image is in Artifact Registry.
   image_repositories = regexall("^[a-z0-9-]+-docker\\.pkg\\.dev/[^/]+/[^/]+", var.image)
+
+  # What nodes read and write, as conditions: by job of the module, and for all others, "". Names of
+  # objects are listed for the whole bucket or not at all.
+  objects = "projects/_/buckets/${google_storage_bucket.store.name}/objects/${var.store_prefix}"
+  own = {
+    for job in keys(var.jobs) : job => [for folder in ["checkpoints", "jobs"] : "${local.objects}/${folder}/${job}/"]
+  }
+  read_folders = merge(
+    { "" = ["${local.objects}/"] },
+    { for job, folders in local.own : job => concat(folders, ["${local.objects}/payloads/${job}/"]) },
+  )
+  node_reads = {
+    for job, folders in local.read_folders : job => join(" || ", concat(
+      ["resource.type != 'storage.googleapis.com/Object'"],
+      [for folder in folders : "resource.name.startsWith('${folder}')"],
+    ))
+  }
+  node_writes = merge(
+    { "" = "resource.name.startsWith('${local.objects}/') && !resource.name.startsWith('${local.objects}/payloads/')" },
+    { for job, folders in local.own : job => join(" || ", [for folder in folders : "resource.name.startsWith('${folder}')"]) },
+  )
+  nodes = merge({ "" = google_service_account.node }, google_service_account.job)
 }
 
 resource "google_service_account" "daemon" {
@@ -72,6 +99,17 @@ resource "google_service_account" "node" {
   project      = var.project
   account_id   = "${var.name}-node"
   display_name = "costopt's training nodes"
+
+  depends_on = [google_project_service.needed]
+}
+
+# An account's id has 30 characters, a job's name may have more.
+resource "google_service_account" "job" {
+  for_each = var.jobs
+
+  project      = var.project
+  account_id   = "${var.name}-${substr(sha256(each.key), 0, 8)}"
+  display_name = "costopt's nodes of job ${each.key}"
 
   depends_on = [google_project_service.needed]
 }
@@ -92,6 +130,16 @@ resource "google_project_iam_custom_role" "store" {
   title       = "${var.name} store"
   description = "Reads and writes the store; granted on its bucket alone"
   permissions = local.store_permissions
+
+  depends_on = [google_project_service.needed]
+}
+
+resource "google_project_iam_custom_role" "read" {
+  project     = var.project
+  role_id     = "${local.role_id}_read"
+  title       = "${var.name} reads its store"
+  description = "Granted on the store's bucket alone"
+  permissions = local.read_permissions
 
   depends_on = [google_project_service.needed]
 }
@@ -129,7 +177,9 @@ resource "google_project_iam_member" "daemon_log" {
 }
 
 resource "google_service_account_iam_member" "daemon" {
-  service_account_id = google_service_account.node.name
+  for_each = local.nodes
+
+  service_account_id = each.value.name
   role               = google_project_iam_custom_role.act_as.id
   member             = google_service_account.daemon.member
 }
@@ -146,14 +196,29 @@ resource "google_storage_bucket_iam_member" "daemon_find" {
   member = google_service_account.daemon.member
 }
 
-resource "google_storage_bucket_iam_member" "node" {
+resource "google_storage_bucket_iam_member" "node_reads" {
+  for_each = local.nodes
+
   bucket = google_storage_bucket.store.name
-  role   = google_project_iam_custom_role.store.id
-  member = google_service_account.node.member
+  role   = google_project_iam_custom_role.read.id
+  member = each.value.member
 
   condition {
-    title      = "store-prefix"
-    expression = "resource.type != 'storage.googleapis.com/Object' || resource.name.startsWith('projects/_/buckets/${google_storage_bucket.store.name}/objects/${var.store_prefix}/')"
+    title      = "reads"
+    expression = local.node_reads[each.key]
+  }
+}
+
+resource "google_storage_bucket_iam_member" "node_writes" {
+  for_each = local.nodes
+
+  bucket = google_storage_bucket.store.name
+  role   = google_project_iam_custom_role.store.id
+  member = each.value.member
+
+  condition {
+    title      = "writes"
+    expression = local.node_writes[each.key]
   }
 }
 

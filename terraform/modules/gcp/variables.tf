@@ -113,7 +113,7 @@ variable "guards" {
 }
 
 variable "instance_types" {
-  description = "Names and wildcards of the machine types to rent, such as a3-*; empty: every type with a GPU."
+  description = "Names and wildcards of the machine types to rent, such as a3-* or n1-standard-8+1xT4; empty: every type with GPUs of its own."
   type        = list(string)
   default     = []
   nullable    = false
@@ -216,8 +216,8 @@ variable "store_prefix" {
   nullable    = false
 
   validation {
-    condition     = can(regex("^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$", var.store_prefix))
-    error_message = "store_prefix must be names joined by slashes."
+    condition     = can(regex("^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$", var.store_prefix)) && !startswith(var.store_prefix, "deployed")
+    error_message = "store_prefix must be names joined by slashes, other than deployed, which holds what nodes must not change."
   }
 }
 
@@ -245,6 +245,34 @@ variable "refuse_destroy_with_nodes" {
   type        = bool
   default     = true
   nullable    = false
+}
+
+variable "jobs" {
+  description = "Jobs that the daemon is handed at its start, by name: the text of the job file, a shipped policy's name or the text of a policy file, and the folder whose files the job runs with. Their nodes get service accounts that reach their job's part of the store alone, and lose them when the job is taken out here."
+  type = map(object({
+    document = string
+    policy   = optional(string, "balanced")
+    priority = optional(number, 0)
+    folder   = optional(string)
+  }))
+  default  = {}
+  nullable = false
+
+  validation {
+    condition     = alltrue([for name, job in var.jobs : try(yamldecode(job.document).name == name, false)])
+    error_message = "jobs must be keyed by the name that is in each document, which must be YAML."
+  }
+
+  # https://cloud.google.com/iam/quotas: a project has 100 service accounts until more are asked for.
+  validation {
+    condition     = length(var.jobs) <= 90
+    error_message = "jobs must be 90 at most, for each has a service account: hand in more with costopt submit."
+  }
+
+  validation {
+    condition     = alltrue([for job in values(var.jobs) : job.priority >= -1000 && job.priority <= 1000])
+    error_message = "priority must be from -1000 to 1000."
+  }
 }
 
 variable "tick_s" {

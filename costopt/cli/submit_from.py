@@ -1,0 +1,107 @@
+"""costopt submit-from"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from costopt.cli.failure import tell
+from costopt.cli.options import duration_s
+from costopt.cli.server import connect, server_options
+from costopt.cli.submit import hand_in
+
+if TYPE_CHECKING:
+    from costopt.client.client import Client
+    from costopt.domain.ports import ObjectStore
+    from costopt.session.deployed_jobs import DeployedJob
+
+ASK_AGAIN_S = 2.0
+
+
+@click.command()
+@click.argument("store", metavar="STORE")
+@click.option(
+    "--into",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Where each job gets a folder for its files, on the daemon's machine.",
+)
+@click.option(
+    "--patience",
+    default="0s",
+    callback=duration_s,
+    metavar="DURATION",
+    help="For how long a daemon that starts may take until it answers.",
+)
+@server_options
+def submit_from(
+    store: str, into: Path, patience: float, server: str, token_file: Path | None
+) -> None:
+    """Hand a daemon the jobs of a deployment.
+
+    The Terraform modules put them into STORE (their input `jobs`), and what they deploy starts this
+    beside the daemon. A job that the daemon knows is left as it is; its files are fetched again
+    where they are gone. One that is refused does not keep the others out, and this ends as the
+    first refusal does.
+    """
+    from costopt.domain.errors import CostoptError
+    from costopt.session.deployed_jobs import deployed_jobs
+    from costopt.store import open_store
+
+    deployed = open_store(store)
+    client = connect(server, token_file)
+    _await(client, patience)
+    exit_code = 0
+    for job in deployed_jobs(deployed):
+        try:
+            _bring(job, deployed, into.absolute() / job.name, client)
+        except CostoptError as error:
+            tell("error", f"{job.name}: {error.message}", error.hint)
+            exit_code = exit_code or error.exit_code
+    click.get_current_context().exit(exit_code)
+
+
+def _await(client: Client, patience_s: float) -> None:
+    """Return as soon as the daemon answers. Raises LostError where it does not in time."""
+    from costopt.client.failure import LostError
+
+    until_s = time.monotonic() + patience_s
+    while True:
+        try:
+            client.get("mode")
+        except LostError:
+            if time.monotonic() >= until_s:
+                raise
+            time.sleep(ASK_AGAIN_S)
+        else:
+            return
+
+
+def _bring(job: DeployedJob, store: ObjectStore, folder: Path, client: Client) -> None:
+    job.fetch(store, folder)
+    if not _knows(client, job.name):
+        hand_in(
+            client,
+            {
+                "job": job.document,
+                "policy": job.policy,
+                "workdir": str(folder),
+                "priority": job.priority,
+            },
+        )
+
+
+def _knows(client: Client, name: str) -> bool:
+    from costopt.client.failure import RefusedError
+
+    try:
+        client.get("jobs", name)
+    except RefusedError as refusal:
+        if refusal.status != 404:
+            raise
+        return False
+    return True

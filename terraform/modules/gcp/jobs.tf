@@ -1,0 +1,49 @@
+# Jobs from files, as costopt submit-from takes them. They lie beside the store, where nodes cannot
+# change them.
+
+locals {
+  deployed = "deployed"
+
+  # The files of each job's folder, by path: a file's key is that of its contents.
+  job_contents = {
+    for name, job in var.jobs : name => {
+      for path in job.folder == null ? [] : fileset(job.folder, "**") : path => "files/${filemd5("${job.folder}/${path}")}"
+    }
+  }
+
+  job_files = merge([
+    for name, files in local.job_contents : {
+      for path, key in files : "${name}/${key}" => "${var.jobs[name].folder}/${path}"...
+    }
+  ]...)
+
+  # It waits for the daemon beside which it is started.
+  submit_jobs = length(var.jobs) == 0 ? [] : [
+    "{ costopt submit-from gs://${google_storage_bucket.store.name}/${local.deployed} --into ${local.state_dir}/${local.deployed} --patience 10m & }"
+  ]
+}
+
+resource "google_storage_bucket_object" "job" {
+  for_each = var.jobs
+
+  bucket       = google_storage_bucket.store.name
+  name         = "${local.deployed}/${each.key}/job.json"
+  content_type = "application/json"
+
+  content = jsonencode({
+    document = each.value.document
+    policy   = each.value.policy
+    priority = each.value.priority
+    files    = local.job_contents[each.key]
+  })
+
+  depends_on = [google_storage_bucket_object.job_file]
+}
+
+resource "google_storage_bucket_object" "job_file" {
+  for_each = local.job_files
+
+  bucket = google_storage_bucket.store.name
+  name   = "${local.deployed}/${each.key}"
+  source = each.value[0]
+}

@@ -1,0 +1,158 @@
+"""The Google Cloud module's variables and expressions, evaluated by Terraform, and used."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from costopt.spec import load_account
+from costopt_gcp.options import GcpOptions
+from tests.terraform.gcp_values import evaluated, variables_tried
+from tests.terraform.workspace import EXAMPLE_JOB
+
+pytestmark = [
+    pytest.mark.skipif(
+        shutil.which("terraform") is None,
+        reason="terraform is not installed: nothing of the Google Cloud module was evaluated",
+    ),
+    pytest.mark.xdist_group("terraform-modules"),
+]
+JOBS = {
+    "finetune": {"document": "name: finetune", "folder": str(EXAMPLE_JOB)},
+    "other": {"document": "name: other"},
+}
+STORE = "projects/_/buckets/runs/objects/costopt"
+
+
+@pytest.fixture(scope="module")
+def on_vm(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """With jobs and a budget, on a machine."""
+    guarded = {"mode": "enforce", "monthly_budget_usd": 500, "other_regions": ["europe-west4"]}
+    return evaluated(tmp_path_factory.mktemp("vm") / "module", jobs=JOBS, **guarded)
+
+
+@pytest.fixture(scope="module")
+def with_postgres(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """On a machine, with a database."""
+    password = {"database": "postgres", "database_password": "sixteen characters"}
+    return evaluated(tmp_path_factory.mktemp("postgres") / "module", **password)
+
+
+def test_variables_accept_and_refuse_what_they_should(tmp_path: Path) -> None:
+    assert "0 failed" in variables_tried(tmp_path / "module")
+
+
+def test_the_account_file_is_read_by_costopt(on_vm: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "account.yaml"
+    path.write_text(on_vm["account_document"])
+    account = load_account(str(path))
+    options = GcpOptions.parse(account.providers["gcp"])
+    assert (account.owner, account.store) == ("costopt", "gs://runs/costopt")
+    assert account.guards.max_usd_per_month == 500
+    assert options.regions == ("us-central1", "europe-west4")
+    assert set(options.nodes.subnetworks) == {"us-central1", "europe-west4"}
+    assert options.nodes.service_account == on_vm["node_service_account"]
+    assert options.nodes.job_service_accounts == on_vm["job_service_accounts"]
+    assert set(options.nodes.job_service_accounts) == set(JOBS)
+
+
+def test_files_of_jobs_lie_under_their_digests(on_vm: dict[str, Any]) -> None:
+    told = on_vm["evaluated"]
+    train = EXAMPLE_JOB / "train.py"
+    key = f"files/{hashlib.md5(train.read_bytes()).hexdigest()}"
+    assert told["job_contents"]["finetune"]["train.py"] == key
+    assert told["job_contents"]["other"] == {}
+    assert told["job_files"][f"finetune/{key}"] == [str(train)]
+
+
+def test_the_command_hands_jobs_in_and_becomes_the_daemon(
+    on_vm: dict[str, Any], tmp_path: Path
+) -> None:
+    """With a costopt that only tells how it was called."""
+    program = tmp_path / "costopt"
+    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/called-$1\n')
+    program.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", **on_vm["environment"]}
+    environment["COSTOPT_ACCOUNT"] = str(tmp_path / "account.yaml")
+    done = subprocess.run(on_vm["command"], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "account.yaml").read_text() == on_vm["account_document"]
+    assert (tmp_path / "account.yaml").stat().st_mode & 0o777 == 0o600
+    daemon = (tmp_path / "called-daemon").read_text().split()
+    assert daemon == ["daemon", "--mode", "enforce", "--tick", "60", *daemon[5:]]
+    assert daemon[5:] == ["--listen", "unix:/run/costopt/daemon.sock"]
+    submit = (tmp_path / "called-submit-from").read_text().split()
+    assert submit[:2] == ["submit-from", "gs://runs/deployed"]
+
+
+@pytest.mark.parametrize(
+    ("job", "name", "reads", "writes"),
+    [
+        ("finetune", "checkpoints/finetune/x", True, True),
+        ("finetune", "jobs/finetune/x", True, True),
+        ("finetune", "payloads/finetune/x", True, False),
+        ("finetune", "checkpoints/other/x", False, False),
+        ("finetune", "checkpoints/finetune-2/x", False, False),
+        ("finetune", "payloads/other/x", False, False),
+        ("", "jobs/later/x", True, True),
+        ("", "payloads/later/x", True, False),
+        ("", "../deployed/other/job.json", False, False),
+    ],
+)
+def test_nodes_read_and_write_what_they_must_and_no_more(
+    on_vm: dict[str, Any], job: str, name: str, reads: bool, writes: bool
+) -> None:
+    place = f"{STORE}/{name}".replace("costopt/../", "")
+    told = on_vm["evaluated"]
+    assert holds(told["node_reads"][job], place) is reads
+    assert holds(told["node_writes"][job], place) is writes
+
+
+def test_the_machine_starts_the_daemon(on_vm: dict[str, Any]) -> None:
+    files = written(on_vm["evaluated"]["machine_start"])
+    said = dict(line.split("=", 1) for line in files["/etc/costopt/environment"].splitlines())
+    assert said == on_vm["environment"]
+    prepare = files["/etc/costopt/prepare"]
+    assert "PGPASSWORD" not in prepare
+    assert subprocess.run(["bash", "-n"], input=prepare, text=True).returncode == 0
+    unit = files["/etc/systemd/system/costopt.service"]
+    assert "\nExecStop=" in unit
+    assert '"printf %%s' not in unit
+    assert r"printf %%s \"$$COSTOPT_ACCOUNT_DOCUMENT\"" in unit
+
+
+def test_the_password_is_fetched_and_in_no_address(with_postgres: dict[str, Any]) -> None:
+    files = written(with_postgres["evaluated"]["machine_start"])
+    prepare = files["/etc/costopt/prepare"]
+    assert "PGPASSWORD" in prepare
+    assert subprocess.run(["bash", "-n"], input=prepare, text=True).returncode == 0
+    assert with_postgres["command"][-2:] == [
+        "--database",
+        "postgresql://costopt@10.0.0.3:5432/costopt?sslmode=require",
+    ]
+    assert "sixteen" not in str(with_postgres)
+    assert "submit-from" not in str(with_postgres["command"])
+
+
+def holds(condition: str, name: str) -> bool:
+    """Whether an IAM condition of the module's kind holds for an object of this name."""
+
+    class Name(str):
+        __slots__ = ()
+        startsWith = str.startswith  # noqa: N815 - CEL's name
+
+    python = condition.replace(" || ", " or ").replace(" && ", " and ")
+    python = python.replace("!resource.", "not resource.")
+    resource = type("Resource", (), {"name": Name(name), "type": "storage.googleapis.com/Object"})
+    return bool(eval(python, {"resource": resource}))
+
+
+def written(machine_start: str) -> dict[str, str]:
+    """The files that cloud-init writes, by path."""
+    return {each["path"]: each["content"] for each in yaml.safe_load(machine_start)["write_files"]}
