@@ -8,7 +8,7 @@ from pathlib import Path
 
 SCRIPT = """\
 #!{python} -SE
-import json, sys
+import json, os, sys
 state_file = {state!r}
 state = json.load(open(state_file))
 words = sys.argv[1:]
@@ -46,7 +46,9 @@ if code:
     said.append("Terminating early due to previous errors.")
 elif not any(word.startswith("--query") for word in words):
     said.append("All done.")
-    json.dump(state, open(state_file, "w"))
+    fresh = f"{{state_file}}.{{os.getpid()}}"
+    json.dump(state, open(fresh, "w"))
+    os.replace(fresh, state_file)
 print("\\n".join(said))
 sys.exit(code)
 """

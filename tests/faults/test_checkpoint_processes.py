@@ -44,7 +44,7 @@ def started(folder: Path, ending: str, mode: str = "copy", steps: int = 2) -> su
     )
 
 
-def until(what: Callable[[], bool], limit_s: float = 20.0) -> None:
+def until(what: Callable[[], bool], limit_s: float = 200.0) -> None:
     """Wait for it; raises AssertionError where it does not come true."""
     end = time.monotonic() + limit_s
     while not what():
@@ -84,7 +84,7 @@ def test_what_was_begun_is_committed_however_the_trainer_ends(
 ) -> None:
     before = shared_memory()
     trainer = started(tmp_path, ending, mode)
-    told, _ = trainer.communicate(timeout=60)
+    told, _ = trainer.communicate(timeout=200)
     writer = int(told)
     until(lambda: not is_running(writer))
     assert newest_step(tmp_path) == 2
@@ -93,7 +93,7 @@ def test_what_was_begun_is_committed_however_the_trainer_ends(
 
 def test_the_death_of_both_loses_only_what_was_in_flight(tmp_path: Path) -> None:
     before = shared_memory()
-    trainer = started(tmp_path, "time.sleep(60)", steps=3)
+    trainer = started(tmp_path, "time.sleep(600)", steps=3)
     assert trainer.stdout is not None
     writer = int(trainer.stdout.readline())
     os.kill(writer, signal.SIGSTOP)
@@ -107,10 +107,13 @@ def test_the_death_of_both_loses_only_what_was_in_flight(tmp_path: Path) -> None
 
 def test_a_child_that_the_trainer_forked_does_not_keep_the_writer(tmp_path: Path) -> None:
     """A data loader's worker inherits the trainer's end of the socket."""
-    ending = "\nif os.fork() == 0: os.close(1); time.sleep(30); os._exit(0)\nos._exit(0)"
-    trainer = started(tmp_path, ending)
-    told, _ = trainer.communicate(timeout=60)
-    until(lambda: not is_running(int(told)))
+    ending = "\nchild = os.fork()\nif not child: os.close(1); time.sleep(600)\nprint(child)"
+    trainer = started(tmp_path, f"{ending}\nsys.stdout.flush(); os._exit(0)")
+    told, _ = trainer.communicate(timeout=200)
+    writer, child = map(int, told.split())
+    until(lambda: not is_running(writer))
+    assert is_running(child)
+    os.kill(child, signal.SIGKILL)
     assert newest_step(tmp_path) == 2
 
 
@@ -171,14 +174,14 @@ def test_tensors_that_change_while_they_are_copied_are_no_checkpoint(
 
     def slow(*given: object) -> None:
         started_copy.set()
-        go_on.wait(10)
+        go_on.wait(200)
         copy_all(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(snapshot, "_copy_all", slow)
     checkpointer = Checkpointer(tmp_path)
     weights, small = torch.ones(100_000), torch.ones(10)
     assert checkpointer.begin(1, {"weights": weights, "small": small}, overlap=True)
-    started_copy.wait(10)
+    started_copy.wait(200)
     small.add_(1)
     weights.add_(1)
     go_on.set()

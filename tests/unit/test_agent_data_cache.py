@@ -156,7 +156,7 @@ def test_data_are_fetched_beside_until_the_bound(tmp_path: Path) -> None:
     told = {"objects": [{"key": f"part/{n}", "size_bytes": 100} for n in (4, 2, 3)]}
     data.store.put(INDEX, json.dumps(told).encode())
     prefetch = Prefetch((tmp_path / "store").as_uri(), data.folder, 250)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not prefetch.done:
         assert time.monotonic() < deadline, prefetch.message
         time.sleep(0.005)

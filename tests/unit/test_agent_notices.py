@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from costopt.agent.notices import aws
 from costopt.agent.notices.aws import ACTION_PATH, REBALANCE_PATH, AwsNotices
 from costopt.agent.notices.gcp import GcpNotices
 from costopt.agent.notices.named import notice_source
@@ -18,6 +19,13 @@ from costopt.agent.notices.source import NoNotices, NoticeSource
 from tests.fake_metadata import FakeMetadata
 
 FAST_S = 0.01
+PATIENCE_S = 120.0
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that waits for its turn on a busy machine is not taken to be silent."""
+    monkeypatch.setattr(aws, "TIMEOUT_S", PATIENCE_S)
 
 
 @pytest.fixture
@@ -45,7 +53,7 @@ Start = Callable[[NoticeSource], NoticeSource]
 
 
 def until(reached: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while not reached():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -71,12 +79,14 @@ def test_aws_tells_the_action_and_when(metadata: FakeMetadata, started: Start) -
 
 def test_aws_notice_that_cannot_be_read_is_one(metadata: FakeMetadata, started: Start) -> None:
     metadata.say(ACTION_PATH, "<html>")
+    began = time.time()
     source = started(AwsNotices(FAST_S, metadata.url))
     until(source.notice)
     notice = source.notice()
     assert notice is not None
     assert notice.action == "terminate"
-    assert notice.deadline_at == pytest.approx(time.time() + 120, abs=20)
+    assert notice.deadline_at is not None
+    assert began + 120 <= notice.deadline_at <= time.time() + 120
 
 
 def test_aws_rebalance_is_a_warning_only(metadata: FakeMetadata, started: Start) -> None:
@@ -123,7 +133,7 @@ def test_a_notice_outlives_the_service(metadata: FakeMetadata, started: Start) -
 def test_a_service_that_hangs_does_not_hold_up_the_agent(
     metadata: FakeMetadata, started: Start
 ) -> None:
-    metadata.hang_s = 1.5
+    metadata.hang_s = PATIENCE_S
     source = started(AwsNotices(FAST_S, metadata.url))
     until(lambda: metadata.asked)
     began = time.perf_counter()
@@ -152,23 +162,27 @@ def test_google_is_heard_as_soon_as_it_changes(
     assert source.warning() == ""
     time.sleep(0.1)
     assert len(metadata.asked) == 4, "the server holds the question until the answer changes"
+    began = time.time()
     metadata.say("preempted", "TRUE")
     until(source.notice)
     notice = source.notice()
     assert notice is not None
     assert notice.action == "terminate"
-    assert notice.deadline_at == pytest.approx(time.time() + 30, abs=5)
+    assert notice.deadline_at is not None
+    assert began + 30 <= notice.deadline_at <= time.time() + 30
 
 
 def test_google_that_asks_again_after_a_silent_poll(metadata: FakeMetadata, started: Start) -> None:
     source = started(GcpNotices(FAST_S, metadata.url, notice_s=120, long_poll_s=0))
     until(lambda: len(metadata.asked) > 8)
     assert source.notice() is None
+    began = time.time()
     metadata.say("preempted", "TRUE")
     until(source.notice)
     notice = source.notice()
     assert notice is not None
-    assert notice.deadline_at == pytest.approx(time.time() + 120, abs=5)
+    assert notice.deadline_at is not None
+    assert began + 120 <= notice.deadline_at <= time.time() + 120
 
 
 def test_google_maintenance_that_migrates_is_a_warning_and_one_that_ends_a_notice(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from costopt.agent import power_limit
 from costopt.agent.agent import Agent
 from costopt.agent.gang import Gang
 from costopt.agent.heartbeat import Heartbeat, NodeActivity
@@ -17,6 +18,8 @@ from costopt.agent.mailbox import Mailbox
 from costopt.agent.settings import AgentSettings
 from costopt.store.folder import FileStore
 from tests.fake_nvidia_smi import FakeNvidiaSmi
+
+PATIENCE_S = 120.0
 
 
 class Node:
@@ -31,7 +34,7 @@ class Node:
         self.agent = Agent(settings, store)
 
     def until(self, reached: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while not reached():
             assert time.monotonic() < deadline, self.beat()
             self.agent.tick()
@@ -47,6 +50,7 @@ class Node:
 @pytest.fixture
 def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvidiaSmi:
     fake = FakeNvidiaSmi(tmp_path / "bin")
+    monkeypatch.setattr(power_limit, "ANSWERS_WITHIN_S", PATIENCE_S)
     monkeypatch.setenv("PATH", f"{fake.folder}:/usr/bin:/bin")
     return fake
 

@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from costopt.agent import power_limit
 from costopt.agent.power_limit import BEFORE, PowerLimit
 from tests.fake_nvidia_smi import FakeNvidiaSmi
+
+PATIENCE_S = 120.0
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +38,7 @@ def _limits_taken_off(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvidiaSmi:
     fake = FakeNvidiaSmi(tmp_path / "bin")
+    monkeypatch.setattr(power_limit, "ANSWERS_WITHIN_S", PATIENCE_S)
     monkeypatch.setenv("PATH", str(fake.folder))
     return fake
 
@@ -81,8 +85,9 @@ def test_an_agent_that_is_killed_leaves_no_limit_behind(
 ) -> None:
     script = (
         "import pathlib, time\n"
-        "from costopt.agent.power_limit import PowerLimit\n"
-        f"limit = PowerLimit(pathlib.Path({str(tmp_path)!r}))\n"
+        "from costopt.agent import power_limit\n"
+        f"power_limit.ANSWERS_WITHIN_S = {PATIENCE_S}\n"
+        f"limit = power_limit.PowerLimit(pathlib.Path({str(tmp_path)!r}))\n"
         "limit.keep_to(300.0)\n"
         "print(limit.cap_w, flush=True)\n"
         "time.sleep(60)\n"
@@ -96,7 +101,7 @@ def test_an_agent_that_is_killed_leaves_no_limit_behind(
     assert tool.limits_w == [300.0, 300.0]
     os.killpg(agent.pid, signal.SIGKILL)
     agent.wait()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while (tmp_path / BEFORE).exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -21,6 +21,7 @@ from tests.live_run import wait_until
 from tests.object_stores import served_s3
 
 NODE = "i-1"
+PATIENCE_S = 120.0
 
 
 @dataclass
@@ -65,7 +66,7 @@ class Node:
     def kept(self, text: str | bytes, attempt: int = 1) -> None:
         """The same, sent."""
         self.print(text, attempt)
-        self.upload.flush(10.0)
+        self.upload.flush(PATIENCE_S)
 
     def told(self, after: int = 0) -> str:
         """All that is read from there on, piece by piece."""
@@ -77,7 +78,7 @@ class Node:
 
     def again(self) -> Node:
         """The agent is started anew."""
-        self.upload.close(10.0)
+        self.upload.close(PATIENCE_S)
         return Node(self.store, self.folder)
 
 
@@ -104,14 +105,14 @@ def store(
 def node(store: ObjectStore, tmp_path: Path) -> Iterator[Node]:
     node = Node(store, tmp_path / "node")
     yield node
-    node.upload.close(10.0)
+    node.upload.close(PATIENCE_S)
 
 
 @pytest.fixture
 def failing(tmp_path: Path) -> Iterator[Node]:
     node = Node(Failing(tmp_path / "store"), tmp_path / "node")
     yield node
-    node.upload.close(10.0)
+    node.upload.close(PATIENCE_S)
 
 
 def test_what_trainers_print_is_read_from_any_byte_on(
@@ -137,7 +138,7 @@ def test_pieces_are_never_rewritten(node: Node) -> None:
     (first,) = node.store.keys("jobs/job/logs/")
     assert first == "jobs/job/logs/i-1/000000000000000.000001.000000000000004"
     node.kept("two\n")
-    node.upload.flush(10.0)
+    node.upload.flush(PATIENCE_S)
     assert node.store.keys("jobs/job/logs/")[0] == first
     assert len(node.store.keys("jobs/job/logs/")) == 2
     assert node.store.get(first) == b"one\n"
@@ -149,7 +150,7 @@ def test_an_agent_that_starts_anew_goes_on_where_it_was(node: Node) -> None:
     again.kept("two\n")
     again = again.again()
     again.kept("three\n", attempt=2)
-    again.upload.close(10.0)
+    again.upload.close(PATIENCE_S)
     assert node.told() == "one\ntwo\nthree\n"
 
 
@@ -184,7 +185,7 @@ def test_a_log_that_is_full_keeps_only_its_end(node: Node, monkeypatch: pytest.M
     node.upload._try_to_send(last=False)
     full = "0123456789\n" + log_upload.FULL
     assert node.told() == full
-    node.upload.flush(10.0)
+    node.upload.flush(PATIENCE_S)
     assert node.told() == f"{full}\n[costopt: 63 bytes are left out here]\nline 9\n"
 
 
@@ -274,8 +275,8 @@ def test_it_is_sent_by_itself_after_a_while(tmp_path: Path) -> None:
     upload = LogUpload(NodeLog(store, "job", NODE), folder, 0.02)
     upload.start()
     (folder / "trainer-000001.log").write_text("hello\n")
-    wait_until(lambda: bool(store.keys("jobs/job/logs/")), "the first piece", 10.0)
-    upload.close(10.0)
+    wait_until(lambda: bool(store.keys("jobs/job/logs/")), "the first piece", PATIENCE_S)
+    upload.close(PATIENCE_S)
     assert StoreLogs(store).read("job", NODE, 0).text == "hello\n"
 
 
