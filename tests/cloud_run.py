@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from costopt.ledger.sqlite import open_ledger
+from tests import held_example
 from tests.aws import s3_trainer
 from tests.live_run import wait_until
 from tests.node_folder import ROOT, variables
@@ -28,7 +29,7 @@ resources: {{gpu_models: [{gpu_model}]}}
 throughput: {{points: [{{gpu: {gpu_model}, gpus: 1, units_per_s: 0.05}}]}}
 checkpoint: {{uri: saves, size_gib: 0.004, save: 10s, restore: 2m, interval: auto}}
 startup: 3m
-run: [sh, -c, "exec {python} train.py {steps} {pace_s}"]
+run: [sh, -c, "exec '{python}' train.py {steps} {pace_s} '{hold}'"]
 """
 POLICY = """
 kind: policy
@@ -40,21 +41,28 @@ limits: {max_price_age: 1h, capacity_types: [spot, on_demand]}
 """
 
 
+def hold_of(job: Path) -> Path:
+    """While this file is there, the trainer of the job in this folder does not finish."""
+    return job.parent / "hold"
+
+
 def write_job(job: Path, gpu_model: str, steps: int, pace_s: float = 0.1) -> None:
     """A new folder with a job whose trainer needs no torch, and a policy that prefers spot."""
     job.mkdir()
-    text = JOB.format(gpu_model=gpu_model, steps=steps, python=sys.executable, pace_s=pace_s)
-    (job / "job.yaml").write_text(text)
+    names = {"gpu_model": gpu_model, "python": sys.executable, "hold": hold_of(job)}
+    (job / "job.yaml").write_text(JOB.format(steps=steps, pace_s=pace_s, **names))
     (job / "policy.yaml").write_text(POLICY)
     shutil.copy(s3_trainer.__file__, job / "train.py")
 
 
 def write_example(job: Path, steps: int) -> None:
-    """The example in place of the tiny job, cut short."""
+    """The example in place of the tiny job, cut short and slow while it is held."""
     ignored = shutil.ignore_patterns("output", "__pycache__")
     shutil.copytree(EXAMPLE, job, ignore=ignored, dirs_exist_ok=True)
-    text = (job / "job.yaml").read_text()
-    (job / "job.yaml").write_text(text.replace("1500", str(steps)))
+    shutil.copy(held_example.__file__, job)
+    text = (job / "job.yaml").read_text().replace("1500", str(steps))
+    held = f'held_example.py, "{hold_of(job)}"'
+    (job / "job.yaml").write_text(text.replace("[python, train.py", f"[python, {held}"))
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,11 @@ class CloudRun:
 
     folder: Path
     environment: Mapping[str, str] = field(kw_only=True)
+
+    @property
+    def hold(self) -> Path:
+        """While this file is there, the trainer does not finish."""
+        return hold_of(self.folder / "job")
 
     @contextmanager
     def controlled(self) -> Iterator[subprocess.Popen[str]]:

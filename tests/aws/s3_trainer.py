@@ -1,9 +1,13 @@
-"""A trainer without torch that saves its count in the job's store: s3_trainer.py STEPS PACE_S."""
+"""A trainer without torch: s3_trainer.py STEPS PACE_S HOLD.
+
+It saves its count in the job's store, and does not take the last step while the file HOLD is there.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 
 from costopt.agent.status import SavedCheckpoint, TrainerState, TrainerStatus
 from costopt.agent.trainer_env import TrainerEnv
@@ -12,7 +16,7 @@ from costopt.store import open_store
 SAVE_EVERY = 10
 
 
-def main(steps: int, pace_s: float) -> None:
+def main(steps: int, pace_s: float, hold: Path) -> None:
     """Count from the newest save on; save now and then, when told to stop, and at the end."""
     env = TrainerEnv.read()
     assert env.checkpoint_uri is not None
@@ -36,8 +40,9 @@ def main(steps: int, pace_s: float) -> None:
 
     while step < steps:
         time.sleep(pace_s)
-        step += 1
         stops = env.notice_file.exists()
+        held = step == steps - 1 and hold.exists()
+        step += stops or not held
         if stops or step % SAVE_EVERY == 0 or step == steps:
             name = f"step-{step:06d}"
             store.put(name, b"{}")
@@ -52,4 +57,4 @@ def main(steps: int, pace_s: float) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), float(sys.argv[2]))
+    main(int(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3]))

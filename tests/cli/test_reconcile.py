@@ -201,7 +201,7 @@ def test_a_simulated_node_without_a_ledger_is_ended(folder: Path) -> None:
     write_history(market, folder / "market.parquet")
     pool = Pool.parse("aws/us-east-1/us-east-1a/g4dn.xlarge/spot")
     (folder / "jobs" / "job" / "nodes").mkdir(parents=True)
-    clock = {"start_at": market.starts_at.isoformat(), "speed": 1000.0}
+    clock = {"start_at": market.starts_at.isoformat(), "speed": 100.0}
     (folder / "jobs" / "job" / CLOCK).write_text(json.dumps({**clock, "wall_s": time.time() - 60}))
     with (
         open_ledger(folder / "ledger.sqlite") as ledger,

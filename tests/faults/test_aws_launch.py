@@ -120,7 +120,7 @@ def test_an_answer_that_never_comes_is_given_up(account: NewAccount) -> None:
     with pytest.raises(ProviderUnavailableError, match="not answered"):
         hasty.launch(account.request())
     account.cloud.faults.reset()
-    (node,) = hasty.launch(account.request())
+    (node,) = account.connect().launch(account.request())
     assert node.node_id in account.cloud.alive()
     assert len(account.cloud.alive()) == 2
 

@@ -201,6 +201,7 @@ def test_an_operation_that_does_not_end_is_given_up_and_found_later(project: New
     hasty = project.connect(Clients("project-1", project.cloud.endpoint, timeouts, 0.0))
     with pytest.raises(ProviderUnavailableError):
         hasty.launch(project.request())
+    project.cloud.instances.looks = 1
     for operation in project.cloud.operations.all:
         operation.looks = 1
     (node,) = project.provider.launch(project.request())

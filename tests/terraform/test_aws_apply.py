@@ -19,6 +19,7 @@ from costopt.spec import load_account
 from costopt_aws.iam import NODE_TRUST, daemon_policy, job_policy, node_policy
 from costopt_aws.options import AwsOptions
 from tests.aws.bodies import Bodies
+from tests.cloud_run import PATIENCE_S, hold_of
 from tests.live_run import no_traceback, wait_until
 from tests.terraform.complete_example import Started
 from tests.terraform.deployment import Deployment, applied
@@ -38,8 +39,6 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
     pytest.mark.xdist_group("terraform"),
 ]
-
-PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -228,6 +227,8 @@ def test_the_daemon_that_terraform_describes_runs_a_job(
     """With its role's credentials, which are held to its policies; so are the nodes'."""
     bodies = Bodies(deployed.cloud, deployed.folder / "disks")
     role = enforced.environment
+    hold = hold_of(deployed.folder / "job")
+    hold.touch()
 
     def wait(holds: Callable[[], bool], what: str) -> None:
         try:
@@ -250,6 +251,7 @@ def test_the_daemon_that_terraform_describes_runs_a_job(
             deployed.cloud.interrupt(node)
             wait(lambda: bool(of(deployed, ev.InterruptionNoticed)), "notice")
             deployed.cloud.strike(node)
+            hold.unlink()
             wait(lambda: bool(of(deployed, ev.JobFinished)), "finish")
             wait(lambda: not deployed.cloud.alive(), "ends of nodes")
             assert len(of(deployed, ev.NodeLaunched)) == 2

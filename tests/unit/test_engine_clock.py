@@ -21,18 +21,21 @@ def test_the_virtual_clock_moves_only_in_sleep() -> None:
 
 
 def test_the_scaled_clock_runs_so_many_times_as_fast() -> None:
-    clock = ScaledClock(T0, 10_000.0)
     before_s = time.monotonic()
+    clock = ScaledClock(T0, 10_000.0)
+    begun_s = time.monotonic()
     clock.sleep(100.0)
-    slept_s = time.monotonic() - before_s
+    slept_s = time.monotonic() - begun_s
     market_s = (clock.now() - T0).total_seconds()
-    assert 0.01 <= slept_s < 0.5
-    assert 100.0 <= market_s <= 10_000 * (time.monotonic() - before_s + 0.01)
+    assert slept_s >= 0.01
+    assert 10_000 * slept_s <= market_s <= 10_000 * (time.monotonic() - before_s)
 
 
 def test_the_scaled_clock_goes_on_from_where_it_was() -> None:
+    before_s = time.monotonic()
     clock = ScaledClock(T0, 60.0, elapsed_s=120.0)
-    assert 7200 <= (clock.now() - T0).total_seconds() < 7200 + 60
+    market_s = (clock.now() - T0).total_seconds()
+    assert 7200 <= market_s <= 7200 + 60 * (time.monotonic() - before_s)
 
 
 @pytest.mark.parametrize("speed", [0.0, -1.0])
@@ -41,14 +44,16 @@ def test_time_does_not_stand_still_or_go_back(speed: float) -> None:
         ScaledClock(T0, speed)
 
 
-def test_no_clock_sleeps_a_negative_time() -> None:
-    before_s = time.monotonic()
+def test_no_clock_sleeps_a_negative_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept_s: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept_s.append)
     WallClock().sleep(-10)
     ScaledClock(T0, 2.0).sleep(-10)
-    assert time.monotonic() - before_s < 1
+    assert slept_s == [0.0, 0.0]
 
 
 def test_the_wall_clock_is_aware_utc() -> None:
+    before = datetime.now(UTC)
     now = WallClock().now()
     assert now.tzinfo is UTC
-    assert abs((datetime.now(UTC) - now).total_seconds()) < 5
+    assert before <= now <= datetime.now(UTC)
