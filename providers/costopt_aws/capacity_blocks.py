@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from datetime import UTC, datetime
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.kept import Kept
 from costopt.domain.market import CapacityType, Offer, Pool
+from costopt.domain.reservation import Reservation, reserved_offers, to_be_named
 from costopt_aws.clients import Clients
 from costopt_aws.errors import asking
 from costopt_aws.zones import Zones
 
 MINUTES_5_S = 300.0
 USABLE_S = 3600.0
-HELD = ("active", "scheduled")
-NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "a Capacity Block is held until its end")
+ACTIVE = "active"
+HELD = (ACTIVE, "scheduled")
+CLEARED = timedelta(minutes=30)
+"""How long before a block's end EC2 begins to terminate its instances.
+
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/capacity-blocks-monitor.html: the warning comes
+forty minutes before the end, and ten minutes before that.
+"""
 
 
 class CapacityBlocks:
@@ -30,28 +36,21 @@ class CapacityBlocks:
     def booked(
         self, region: str, instance_types: Collection[str], now: datetime
     ) -> tuple[Offer, ...]:
-        """A reserved offer for each pool with a block that has not ended; the earliest where many.
+        """A reserved offer for each pool of the region with a block of these types.
 
-        It costs nothing more: the whole block was paid for in advance. Raises ProviderError.
+        Raises ProviderError.
         """
-        offers: dict[Pool, Offer] = {}
-        for block in self._held(region, now):
-            if block["InstanceType"] not in instance_types or block["EndDate"] <= now:
-                continue
-            pool = self._pool(region, block)
-            if pool is not None and pool not in offers:
-                offers[pool] = _booked_offer(pool, block, now)
-        return tuple(offers.values())
+        items = self._kept.get(region, now, lambda: self._ask(region))
+        wanted = [item for item in items if item["InstanceType"] in instance_types]
+        return reserved_offers(self._read(region, wanted), now)
 
-    def reservation_id(self, pool: Pool, now: datetime) -> str | None:
-        """The booked block that a launch in ``pool`` must name. Raises ProviderError."""
-        for block in self._held(pool.region, now):
-            if block["EndDate"] > now and self._pool(pool.region, block) == pool:
-                return str(block["CapacityReservationId"])
-        return None
+    def of(self, pool: Pool, nodes: int, now: datetime) -> Reservation | None:
+        """The block that a launch of so many nodes must name. Asked anew, as a launch takes of it.
 
-    def _held(self, region: str, now: datetime) -> tuple[Mapping[str, Any], ...]:
-        return self._kept.get(region, now, lambda: self._ask(region))
+        Raises ProviderError.
+        """
+        held = self._read(pool.region, self._ask(pool.region))
+        return to_be_named(held, pool, nodes, now)
 
     def _ask(self, region: str) -> tuple[Mapping[str, Any], ...]:
         with asking("ec2:DescribeCapacityReservations", region):
@@ -61,39 +60,33 @@ class CapacityBlocks:
                 .paginate(Filters=[{"Name": "state", "Values": list(HELD)}])
             )
             items = [item for page in pages for item in page["CapacityReservations"]]
-        blocks = [
+        return tuple(
             item
             for item in items
             if item.get("ReservationType") == "capacity-block"
             and item.get("State") in HELD
             and item.get("EndDate") is not None
-        ]
-        return tuple(sorted(blocks, key=_begin))
+        )
 
-    def _pool(self, region: str, item: Mapping[str, Any]) -> Pool | None:
-        zone_id = item.get("AvailabilityZoneId")
-        if zone_id is None:
-            zone_id = self._zones.ids(region).get(item.get("AvailabilityZone", ""))
-        if zone_id is None:
-            return None
-        return Pool("aws", region, zone_id, item["InstanceType"], CapacityType.RESERVED)
+    def _read(self, region: str, items: Iterable[Mapping[str, Any]]) -> Iterator[Reservation]:
+        """Those whose zone is known. A block that is yet to begin has all its nodes free."""
+        for item in items:
+            zone_id = self._zone_id(region, item)
+            if zone_id is None:
+                continue
+            active = item["State"] == ACTIVE
+            total, free = item["TotalInstanceCount"], item["AvailableInstanceCount"]
+            yield Reservation(
+                name=str(item["CapacityReservationId"]),
+                pool=Pool("aws", region, zone_id, item["InstanceType"], CapacityType.RESERVED),
+                nodes=int(free if active else total),
+                used=active and free < total,
+                from_at=(item.get("StartDate") or item["CreateDate"]).astimezone(UTC),
+                until_at=item["EndDate"].astimezone(UTC) - CLEARED,
+                bound=True,
+                made=active,
+            )
 
-
-def _begin(item: Mapping[str, Any]) -> datetime:
-    begin: datetime = item.get("StartDate") or item["CreateDate"]
-    return begin
-
-
-def _booked_offer(pool: Pool, block: Mapping[str, Any], now: datetime) -> Offer:
-    begins_at = _begin(block).astimezone(UTC)
-    free = block["AvailableInstanceCount"] if begins_at <= now else block["TotalInstanceCount"]
-    return Offer(
-        pool=pool,
-        price_usd_per_hour=Estimate.exact(
-            0.0, Basis.LISTED, f"{block['CapacityReservationId']}: paid for in advance", now
-        ),
-        hazard_per_hour=NEVER_INTERRUPTED,
-        nodes_available=int(free),
-        from_at=begins_at,
-        until_at=block["EndDate"].astimezone(UTC),
-    )
+    def _zone_id(self, region: str, item: Mapping[str, Any]) -> str | None:
+        told: str | None = item.get("AvailabilityZoneId")
+        return told or self._zones.ids(region).get(item.get("AvailabilityZone", ""))

@@ -128,7 +128,7 @@ class Launcher:
             usd_per_hour=self._price(pool, now),
             placement_group=self._groups.ensure(request) if close else None,
             efa_interfaces=facts.efa_interfaces if close else 0,
-            reservation_id=self._reservation(pool, zone_id, now),
+            reservation_id=self._reservation(request, zone_id, now),
         )
 
     def _setup(self, request: LaunchRequest) -> NodeSetup:
@@ -159,16 +159,17 @@ class Launcher:
             )
         return found[pool.instance_type]
 
-    def _reservation(self, pool: Pool, zone_id: str, now: datetime) -> str | None:
+    def _reservation(self, request: LaunchRequest, zone_id: str, now: datetime) -> str | None:
+        pool = request.pool
         if pool.capacity_type is not CapacityType.RESERVED:
             return None
-        booked = self._blocks.reservation_id(replace(pool, zone=zone_id), now)
+        booked = self._blocks.of(replace(pool, zone=zone_id), request.nodes, now)
         if booked is None:
             raise NoCapacityError(
-                f"{pool}: the account has booked no Capacity Block there",
+                f"{pool}: the account has no Capacity Block there that has begun",
                 hint="book one, or allow spot and on-demand",
             )
-        return booked
+        return booked.name
 
     def _price(self, pool: Pool, now: datetime) -> float:
         price = self._price_of(pool, now)

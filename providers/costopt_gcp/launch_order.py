@@ -11,9 +11,9 @@ from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.flex_start import LONGEST_RUN, LONGEST_WAIT
 from costopt.domain.market import CapacityType
+from costopt.domain.reservation import Reservation
 from costopt_gcp import labels
 from costopt_gcp.node_setup import NodeSetup
-from costopt_gcp.reservations import Reservation
 from costopt_gcp.shape import Shape
 
 CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"

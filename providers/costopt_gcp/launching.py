@@ -18,6 +18,7 @@ from costopt.domain.errors import (
 from costopt.domain.fleet import LaunchRequest, Node, NodeState
 from costopt.domain.launch_once import LaunchOnce
 from costopt.domain.market import CapacityType, Pool
+from costopt.domain.reservation import Reservation
 from costopt_gcp import labels
 from costopt_gcp.clients import Clients
 from costopt_gcp.compact_placement import CompactPlacement
@@ -29,7 +30,7 @@ from costopt_gcp.node_book import NodeBook
 from costopt_gcp.node_setup import Bootstrap, NodeSetup
 from costopt_gcp.operations import Operations
 from costopt_gcp.regions import Regions
-from costopt_gcp.reservations import Reservation, Reservations
+from costopt_gcp.reservations import Reservations
 from costopt_gcp.shape import Shape
 
 PriceOf = Callable[[Pool, datetime], float | None]

@@ -1,23 +1,20 @@
-"""Reservations: nodes that are paid for whether they run or not, some for a stretch of days.
+"""Reservations of the project, and what it has booked by the calendar.
 
 Only those that a launch must name: others are used by on-demand nodes unasked. A future reservation
 in calendar mode (https://cloud.google.com/compute/docs/instances/future-reservations-calendar-mode)
 becomes a reservation when it begins, and Google deletes its nodes when it ends.
-
-A pool may have several, and has one offer, of what holds for a launch and for nodes that run. A
-launch takes all its nodes from one reservation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
-from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.kept import Kept
 from costopt.domain.market import CapacityType, Offer, Pool
+from costopt.domain.reservation import Reservation, reserved_offers, to_be_named
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import asking
 from costopt_gcp.instance import time_of
@@ -27,31 +24,6 @@ MINUTES_5_S = 300.0
 USABLE_S = 3600.0
 HELD = frozenset({"APPROVED", "COMMITTED", "FULFILLED", "PROVISIONING"})
 CALENDAR = "CALENDAR"
-NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "reserved nodes are held until its end")
-EVER = datetime.min.replace(tzinfo=UTC)
-ENDLESS = datetime.max.replace(tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Reservation:
-    """``nodes`` are those that are free. ``used``: some are not, be they ours or others'.
-    ``bound``: its nodes end with it. ``made``: it is there, to be named by a launch, and not only
-    booked.
-    """
-
-    name: str
-    pool: Pool
-    nodes: int
-    used: bool = False
-    from_at: datetime | None = None
-    until_at: datetime | None = None
-    bound: bool = False
-    made: bool = True
-
-    @property
-    def end_at(self) -> datetime:
-        """``until_at``, for comparing."""
-        return self.until_at or ENDLESS
 
 
 class Reservations:
@@ -64,27 +36,23 @@ class Reservations:
     def offers(
         self, region: str, instance_types: Collection[str], now: datetime
     ) -> tuple[Offer, ...]:
-        """A reserved offer for each pool that has a reservation which has not ended.
+        """A reserved offer for each pool of the region with one of these types.
 
-        A node costs nothing more. Raises ProviderError.
+        Raises ProviderError.
         """
-        held: dict[Pool, list[Reservation]] = {}
-        for each in self._kept.get(None, now, self._ask):
-            pool = each.pool
-            if pool.region == region and pool.instance_type in instance_types and now < each.end_at:
-                held.setdefault(pool, []).append(each)
-        return tuple(_offer(each, now) for each in held.values())
+        held = [
+            each
+            for each in self._kept.get(None, now, self._ask)
+            if each.pool.region == region and each.pool.instance_type in instance_types
+        ]
+        return reserved_offers(held, now)
 
     def of(self, pool: Pool, nodes: int, now: datetime) -> Reservation | None:
-        """The reservation that a launch of so many nodes must name: of those with room for all the
-        one that lasts longest, and of these the fullest. Raises ProviderError.
+        """The reservation that a launch of so many nodes must name. Raises ProviderError.
 
-        Where none has room one is named all the same, for the launch may be the repetition of one
-        that took the room. Asked anew: a reservation that begins gets a name that its booking does
-        not tell before.
+        Asked anew: a reservation that begins gets a name that its booking does not tell before.
         """
-        there = [held for held in self._ask() if held.pool == pool and _usable(held, now)]
-        return max(there, key=lambda h: (h.nodes >= nodes, h.end_at, -h.nodes), default=None)
+        return to_be_named(self._ask(), pool, nodes, now)
 
     def _ask(self) -> tuple[Reservation, ...]:
         held = {
@@ -102,7 +70,7 @@ class Reservations:
             held |= {key: _of_future(held[key], future) for key in begun}
             if not begun:
                 held[zone, future.name] = future
-        return tuple(sorted(held.values(), key=lambda each: (each.from_at or EVER, each.name)))
+        return tuple(held.values())
 
     def _items(self, collection: str, resource: str) -> list[Any]:
         request = {"project": self._clients.project}
@@ -111,11 +79,6 @@ class Reservations:
                 request=request, **self._clients.reading()
             )
             return [item for _, scoped in pages for item in getattr(scoped, collection)]
-
-
-def _usable(held: Reservation, now: datetime) -> bool:
-    begun = held.from_at is None or held.from_at <= now
-    return held.made and begun and now < held.end_at
 
 
 def _read(item: Any) -> Reservation | None:
@@ -160,25 +123,3 @@ def _of_future(held: Reservation, future: Reservation) -> Reservation:
 
 def _pool(zone: str, instance_type: str) -> Pool:
     return Pool("gcp", region_of(zone), zone, instance_type, CapacityType.RESERVED)
-
-
-def _offer(held: Sequence[Reservation], now: datetime) -> Offer:
-    """Of a pool's reservations, sorted by their beginning.
-
-    The one with the most room of those that can be used now, else the first; but only until the
-    first of them that has nodes ends, as ours may be in it.
-    """
-    usable = [each for each in held if _usable(each, now)]
-    told = max(usable, key=lambda each: (each.nodes, each.end_at), default=held[0])
-    ends_at = min((each.end_at for each in usable if each.used), default=ENDLESS)
-    until_at = min(told.end_at, ends_at)
-    return Offer(
-        pool=told.pool,
-        price_usd_per_hour=Estimate.exact(
-            0.0, Basis.LISTED, f"reservation {told.name}: paid for whether it is used or not", now
-        ),
-        hazard_per_hour=NEVER_INTERRUPTED,
-        nodes_available=told.nodes,
-        from_at=told.from_at,
-        until_at=None if until_at == ENDLESS else until_at,
-    )

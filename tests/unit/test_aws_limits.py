@@ -83,10 +83,36 @@ def test_a_booked_block_is_a_dated_reserved_offer_that_costs_no_more(cloud: Clou
     assert offer.pool == Pool("aws", "us-east-1", "use1-az6", "p5.48xlarge", CapacityType.RESERVED)
     assert offer.price_usd_per_hour is not None
     assert offer.price_usd_per_hour.value == 0
-    assert (offer.from_at, offer.until_at, offer.nodes_available) == (begins_at, ends_at, 4)
-    assert blocks.reservation_id(offer.pool, NOW) == "cr-0b10c"
-    assert blocks.reservation_id(offer.pool, ends_at) is None
+    assert (offer.from_at, offer.until_at) == (begins_at, ends_at - timedelta(minutes=30))
+    assert offer.nodes_available == 4
+    named = blocks.of(offer.pool, 4, NOW)
+    assert named is not None
+    assert named.name == "cr-0b10c"
+    assert blocks.of(offer.pool, 4, ends_at - timedelta(minutes=30)) is None
     assert blocks.booked("us-east-1", ["g6e.xlarge"], NOW) == ()
+
+
+def test_of_several_blocks_of_a_pool_the_one_with_room_is_told_and_named(cloud: Cloud) -> None:
+    def at(days: float) -> datetime:
+        return NOW + timedelta(days=days)
+
+    def told(days: float) -> tuple[int | None, datetime | None, datetime | None]:
+        (offer,) = CapacityBlocks(clients, Zones(clients)).booked("us-east-1", [p5], at(days))
+        return offer.nodes_available, offer.from_at, offer.until_at
+
+    p5, clients, cleared = "p5.48xlarge", shared_clients(), timedelta(minutes=30)
+    cloud.limits.book("us-east-1a", p5, 2, at(-1), at(1), "cr-full", used=2)
+    cloud.limits.book("us-east-1a", p5, 4, at(-1), at(3), "cr-free")
+    cloud.limits.book("us-east-1a", p5, 8, at(5), at(9), "cr-later", used=8, state="scheduled")
+    assert told(0) == (4, at(-1), at(1) - cleared), "nodes that run may be in the one that ends"
+    assert told(1) == (4, at(-1), at(3) - cleared)
+    assert told(3) == (8, at(5), at(9) - cleared)
+    pool = Pool("aws", "us-east-1", "use1-az6", p5, CapacityType.RESERVED)
+    for nodes, name in ((1, "cr-free"), (4, "cr-free"), (5, "cr-free")):
+        named = CapacityBlocks(clients, Zones(clients)).of(pool, nodes, NOW)
+        assert named is not None
+        assert named.name == name
+    assert CapacityBlocks(clients, Zones(clients)).of(pool, 1, at(6)) is None, "not yet active"
 
 
 def test_types_are_told_with_gpus_network_and_terms(cloud: Cloud) -> None:

@@ -47,14 +47,17 @@ class AccountLimits:
         begins_at: datetime,
         ends_at: datetime,
         block_id: str = "cr-0b10c",
+        *,
+        used: int = 0,
+        state: str = "active",
     ) -> None:
-        """The account has this block."""
+        """The account has this block, of which ``used`` nodes run."""
         self._blocks.append(
             f"<item><capacityReservationId>{block_id}</capacityReservationId>"
             f"<availabilityZone>{zone}</availabilityZone>"
             f"<instanceType>{instance_type}</instanceType><totalInstanceCount>{nodes}"
-            f"</totalInstanceCount><availableInstanceCount>{nodes}</availableInstanceCount>"
-            f"<state>active</state><startDate>{begins_at:%Y-%m-%dT%H:%M:%S}.000Z</startDate>"
+            f"</totalInstanceCount><availableInstanceCount>{nodes - used}</availableInstanceCount>"
+            f"<state>{state}</state><startDate>{begins_at:%Y-%m-%dT%H:%M:%S}.000Z</startDate>"
             f"<endDate>{ends_at:%Y-%m-%dT%H:%M:%S}.000Z</endDate><endDateType>limited</endDateType>"
             "<reservationType>capacity-block</reservationType></item>"
         )
