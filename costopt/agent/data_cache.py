@@ -26,7 +26,6 @@ from costopt.store.durable import remedy
 from costopt.store.key import checked_parts
 
 GIB = 2**30
-OPEN_ATTEMPTS = 10
 EVERYTHING = "everything"
 RESERVED = "reserved"
 
@@ -61,24 +60,21 @@ class DataCache:
         return self.objects.joinpath(*checked_parts(key))
 
     def open(self, wanted: DataObject) -> BinaryIO:
-        """The object, open for reading, fetched if it is not here."""
-        for _ in range(OPEN_ATTEMPTS):
-            path = self.fetch(wanted)
-            with suppress(FileNotFoundError), _told("read", path):
-                return path.open("rb")
-        raise StoreError(
-            f"{wanted.key} is evicted from {self._folder} as soon as it is fetched",
-            hint="give the cache more room: it holds less than what is read at one time",
-        )
+        """The object, open for reading, fetched and verified if it was not here; marks it as used.
+
+        What others evict meanwhile it has open all the same.
+        """
+        path = self.path(wanted.key)
+        found = self._opened(path, wanted)
+        if found is None:
+            with self._locked(_name(wanted.key)):
+                found = self._opened(path, wanted) or self._brought(wanted, path)
+        return found
 
     def fetch(self, wanted: DataObject) -> Path:
-        """Where the object lies, fetched and verified if it was not here; marks it as used."""
-        path = self.path(wanted.key)
-        if not self._is_here(path, wanted):
-            with self._locked(_name(wanted.key)):
-                if not self._is_here(path, wanted):
-                    self._bring(wanted, path)
-        return path
+        """Where the object lies, as ``open`` finds it; others may evict it at any time."""
+        self.open(wanted).close()
+        return self.path(wanted.key)
 
     def holds(self, key: str) -> bool:
         """Whether the object is here."""
@@ -88,17 +84,21 @@ class DataCache:
         """What the whole objects take."""
         return sum(size for _, size, _ in self._by_use())
 
-    def _is_here(self, path: Path, wanted: DataObject) -> bool:
+    def _opened(self, path: Path, wanted: DataObject) -> BinaryIO | None:
+        """What is here, None where that is nothing or not what is wanted."""
         try:
-            size_bytes = path.stat().st_size
-            os.utime(path)
+            file = path.open("rb")
+            os.utime(file.fileno())
         except (FileNotFoundError, NotADirectoryError):
-            return False
+            return None
         except OSError as error:
             raise _refused("use", path, error) from error
-        return wanted.size_bytes in (None, size_bytes)
+        if wanted.size_bytes in (None, os.fstat(file.fileno()).st_size):
+            return file
+        file.close()
+        return None
 
-    def _bring(self, wanted: DataObject, path: Path) -> None:
+    def _brought(self, wanted: DataObject, path: Path) -> BinaryIO:
         """Called by who holds the key's lock: what lies there in part is nobody's."""
         partial = self._folder / "partial" / _name(wanted.key)
         fresh = partial / "object"
@@ -119,6 +119,7 @@ class DataCache:
                     path.parent.mkdir(parents=True, exist_ok=True)
                     fresh.replace(path)
                     os.utime(path)
+                    return path.open("rb")
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 

@@ -45,6 +45,7 @@ class Trainer:
         self.started_at = time.monotonic()
         self.stop_asked_at: float | None = None
         self._deadline_at: float | None = None
+        self._signalled = False
         self._specs = tuple(specs)
         self._variables = variables
         self._workdir = workdir
@@ -62,9 +63,12 @@ class Trainer:
     def exit_code(self) -> int | None:
         """None while the command runs; negative is the signal that ended it.
 
-        Of several processes the first that failed counts, though others run.
+        Of several processes the first that failed counts, though others run. A command that SIGTERM
+        asked to stop runs until all of its group are gone: a shell is before what it has started.
         """
         codes = [process.poll() for process in self._processes]
+        if self._signalled and self._is_left():
+            return None
         failed = next((code for code in codes if code), None)
         return failed if failed is not None or None in codes else 0
 
@@ -109,11 +113,13 @@ class Trainer:
         if first:
             self.stop_asked_at = time.monotonic()
             if self.status() is None:
+                self._signalled = True
                 self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """End the command and everything it started in its groups, at once."""
         self._signal(signal.SIGKILL)
+        self._signalled = False
         for process in self._processes:
             process.wait()
 
@@ -139,6 +145,17 @@ class Trainer:
                 stderr=subprocess.STDOUT,
                 process_group=0,
             )
+
+    def _is_left(self) -> bool:
+        """Whether anyone is in the command's groups."""
+        for process in self._processes:
+            if process.poll() is not None:
+                with suppress(ChildProcessError):  # where this process is init, orphans are its own
+                    os.waitpid(-process.pid, os.WNOHANG)
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, 0)
+                return True
+        return False
 
     def _signal(self, number: signal.Signals) -> None:
         for process in self._processes:

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from costopt.train.checkpointer import Checkpointer
+from tests.running import is_running
 
 KILLS = int(os.environ.get("COSTOPT_KILLS", "30"))
 WEIGHTS = 200_000
@@ -64,12 +65,8 @@ def wait_for_number(path: Path) -> int:
 
 
 def wait_for_end(pid: int) -> None:
-    """A process that is nobody's child any more is gone, or a zombie until init has seen it."""
     for _ in range(100_000):
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return
-        except (FileNotFoundError, ProcessLookupError):
+        if not is_running(pid):
             return
         time.sleep(0.002)
     raise AssertionError(f"process {pid} is still there after 200 s")

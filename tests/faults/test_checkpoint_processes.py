@@ -17,6 +17,7 @@ import torch
 from costopt.domain.errors import CheckpointError
 from costopt.train.checkpointer import Checkpointer
 from costopt.train.outcome import SaveFailed
+from tests.running import is_running
 
 TRAINER = """
 import os, signal, sys, time, torch
@@ -50,13 +51,6 @@ def until(what: Callable[[], bool], limit_s: float = 200.0) -> None:
     while not what():
         assert time.monotonic() < end, "it did not come true"
         time.sleep(0.01)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def newest_step(folder: Path) -> int | None:

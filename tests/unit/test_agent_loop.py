@@ -28,6 +28,7 @@ from costopt.agent.status import SavedCheckpoint, TrainerState, TrainerStatus
 from costopt.agent.stop_notice import StopNotice
 from costopt.store.folder import FileStore
 from tests.live_run import wait_until
+from tests.running import is_running
 from tests.told_clock import ToldClock
 
 PATIENCE_S = 120.0
@@ -154,15 +155,34 @@ def test_a_node_that_cannot_serve_its_membership_is_heard_of_all_the_same(
     assert "cannot serve a membership at 203.0.113.7" in capfd.readouterr().err
 
 
-def test_its_children_hear_the_signal_too(node: Node) -> None:
-    node.run(
-        f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {OWN!r}]); "
+def shell_around(script: str) -> str:
+    """What starts a script and dies of SIGTERM before the script has done what it must."""
+    return (
+        f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {script!r}]); "
         "time.sleep(100)"
     )
+
+
+def test_its_children_hear_the_signal_too_and_have_time_to_save(node: Node) -> None:
+    node.run(shell_around(OWN.replace("saved.write", "time.sleep(0.5); saved.write")))
     node.until((node.workdir / "up").exists)
     node.mailbox.ask_drain("n1")
-    node.until((node.workdir / "own.txt").exists)
+    beat = node.ends_as(NodeActivity.STOPPED)
+    assert (node.workdir / "own.txt").read_text() == "step 7"
+    assert beat.message == "left with -15 on SIGTERM, by its own means"
+
+
+def test_children_that_ignore_the_signal_are_killed_when_the_grace_is_over(make: Make) -> None:
+    node = make(grace_s=0.2)
+    script = OWN.replace("leave)", "signal.SIG_IGN)").replace(
+        ".touch()", ".write_text('%d' % os.getpid())"
+    )
+    node.run(shell_around(script))
+    up = node.workdir / "up"
+    node.until(lambda: up.exists() and up.read_text() != "")
+    node.mailbox.ask_drain("n1")
     node.ends_as(NodeActivity.STOPPED)
+    node.until(lambda: not is_running(int(up.read_text())))
 
 
 def test_a_script_that_ignores_sigterm_is_killed_when_its_grace_is_over(
