@@ -15,6 +15,7 @@ from costopt.agent.meter import node as node_module
 from costopt.agent.meter.gpu import GpuMeter, open_gpu_meter
 from costopt.agent.meter.node import NodeMeter
 from costopt.agent.meter.rapl import RaplMeter, open_rapl_meter
+from tests.told_clock import ToldClock
 
 
 @dataclass
@@ -162,23 +163,26 @@ def test_what_only_root_may_read_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     assert "may be read by root only" in why
 
 
-def test_a_node_adds_its_meters_up_and_knows_what_training_took(tmp_path: Path) -> None:
+def test_a_node_adds_its_meters_up_and_knows_what_training_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ToldClock(monkeypatch, node_module)
     board, counter = Board(), zone(tmp_path, "intel-rapl:0", "package-0", 0)
     meter = NodeMeter(GpuMeter(FakeNvml(board)), RaplMeter([counter.parent]))
-    time.sleep(0.01)
+    clock.now_s += 2.0
     board.mj = 3_600_000
     meter.sample()
     meter.training = True
     counter.write_text("7200000000\n")
     (counter.parent / "max_energy_range_uj").write_text("1\n")
-    time.sleep(0.01)
+    clock.now_s += 3.0
     meter.sample()
     reading = meter.reading()
     assert reading.energy_wh == pytest.approx(1.0 + 2.0)
     assert reading.training_wh == pytest.approx(2.0)
-    assert 0.01 <= reading.training_s < 1.0
+    assert reading.training_s == pytest.approx(3.0)
     assert (reading.parts, reading.gpus) == (("gpu", "cpu"), 1)
-    assert reading.at > reading.since
+    assert reading.at == pytest.approx(reading.since + 5.0)
     assert reading.power_w is not None
     assert reading.gpu_utilization == 0.5
 
@@ -216,7 +220,7 @@ def test_sampling_goes_on_beside_and_ends_with_a_last_sample(
     meter = NodeMeter(GpuMeter(FakeNvml(board)), None)
     meter.start()
     board.mj = 3_600_000
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while meter.reading().energy_wh != pytest.approx(1.0):
         assert time.monotonic() < deadline
     board.mj = 7_200_000

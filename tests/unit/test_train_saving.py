@@ -15,6 +15,7 @@ import torch
 
 from costopt.agent.status import TrainerStatus
 from costopt.agent.stop_notice import StopNotice
+from costopt.checkpoint.near import peer
 from costopt.checkpoint.near.desk import Desk
 from costopt.checkpoint.near.gang_key import GangKey
 from costopt.checkpoint.near.memory import SnapshotMemory
@@ -27,6 +28,13 @@ from costopt.train.checkpointer import Checkpointer
 from costopt.train.group import Group
 from costopt.train.reporter import Reporter
 from costopt.train.saving import Saving
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that waits for its turn on a busy machine is not taken to be silent."""
+    for name in ("CONNECT_S", "STALL_S"):
+        monkeypatch.setattr(peer, name, 120.0)
 
 
 def saving(folder: Path, status: Path, weights: torch.Tensor, **options: Any) -> Saving:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,10 @@ import torch
 from torch import nn
 
 from costopt.agent.status import TrainerStatus
+from costopt.train import loop, reporter, time_use
 from costopt.train.attach import attach
 from costopt.train.time_use import TimeUse
+from tests.told_clock import ToldClock
 
 
 def stepped(use: TimeUse, *steps: int, took_s: float = 2.0, waited_s: float | None = None) -> float:
@@ -68,20 +69,22 @@ def test_a_loop_that_fetches_by_itself_has_no_known_wait() -> None:
 
 
 def test_a_warm_process_is_as_old_as_its_script(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COSTOPT_BEGAN_AT", repr(time.time() - 1000.0))
+    now = ToldClock(monkeypatch, time_use).now_s
+    monkeypatch.setenv("COSTOPT_BEGAN_AT", repr(now - 1000.0))
     use = TimeUse()
-    now = time.monotonic()
     use.begin_step(now)
     use.end_step(1, now + 100.0)
-    assert use.goodput(now) == pytest.approx(0.1, rel=0.01)
+    assert use.goodput(now) == pytest.approx(0.1)
 
 
 def test_a_loop_tells_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ToldClock(monkeypatch, loop, reporter, time_use)
     monkeypatch.setenv("COSTOPT_STATUS_FILE", str(tmp_path / "status.json"))
+    monkeypatch.setenv("COSTOPT_BEGAN_AT", repr(clock.now_s - 15.0))
     model = nn.Linear(2, 1)
 
     def data(step: int, shard: int) -> torch.Tensor:
-        time.sleep(0.02)
+        clock.now_s += 0.75
         return torch.ones(2, 2)
 
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -89,11 +92,10 @@ def test_a_loop_tells_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     for _ in job.steps(5):
         for batch in job.microbatches():
             with job.microbatch(batch):
+                clock.now_s += 0.25
                 model(batch).sum().backward()
         job.apply()
     told = TrainerStatus.read(tmp_path / "status.json")
     assert told is not None
-    assert told.data_wait_share is not None
-    assert 0.3 < told.data_wait_share <= 1.0
-    assert told.goodput is not None
-    assert 0.0 < told.goodput < 1.0
+    assert told.data_wait_share == pytest.approx(0.75)
+    assert told.goodput == pytest.approx(10 / 25)
