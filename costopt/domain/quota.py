@@ -16,9 +16,9 @@ class Quota:
     A field that is None or empty matches everything; a limit that is None does not limit.
     ``gpu_model`` matches as a job's request does ("H100" means every H100); ``families`` are the
     leading letters of instance types, by which AWS counts ("p", "g", "vt"), in any case, or these
-    with a generation ("p5" is p5, p5e and p5en, and no p4d); with a ``tenant`` only its jobs
-    count. Nodes on flex-start count as spot ones too. ``max_kw`` is at the meter: the power cap of
-    a site.
+    with a generation ("p5" is p5, p5e and p5en, and no p4d) or with a series and its kind, by which
+    Google does ("a3-megagpu"); with a ``tenant`` only its jobs count. Nodes on flex-start count as
+    spot ones too. ``max_kw`` is at the meter: the power cap of a site.
     """
 
     name: str
@@ -54,10 +54,10 @@ def _shared_with(capacity_type: CapacityType) -> CapacityType:
 
 
 def _counted_as(instance_type: str) -> frozenset[str]:
-    """The letters before the first digit, and with the generation: "p", "p5" of "p5en.48xlarge"."""
-    named = re.match(r"([a-z]*)(\d*)", instance_type.lower())
+    """ "p" and "p5" of "p5en.48xlarge"; "a", "a3" and "a3-megagpu" of "a3-megagpu-8g"."""
+    named = re.match(r"(([a-z]*)\d*)[a-z]*(-[a-z]+)?", instance_type.lower())
     assert named is not None
-    return frozenset({named.group(1), named.group(0)})
+    return frozenset({named.group(2), named.group(1), named.group(0)})
 
 
 def _lower(words: Iterable[str]) -> frozenset[str]:

@@ -96,7 +96,7 @@ class Doctor:
                 "no GPU of any model may run on spot",
                 "ask for more: https://console.cloud.google.com/iam-admin/quotas",
             )
-        said = ", ".join(f"{q.gpu_model} {q.max_gpus}" for q in spot)
+        said = ", ".join(" ".join((str(q.gpu_model), *q.families, str(q.max_gpus))) for q in spot)
         return Check(name, Verdict.OK, f"spot GPUs: {said}")
 
     def _image(self, now: datetime) -> Check:

@@ -18,19 +18,22 @@ from costopt_gcp.errors import asking
 from costopt_gcp.regions import HOUR_S, USABLE_S, Regions
 
 PREEMPTIBLE = "PREEMPTIBLE_"
-MODELS = {
-    "NVIDIA_A100_80GB_GPUS": "A100-SXM4-80GB",
-    "NVIDIA_A100_GPUS": "A100-SXM4-40GB",
-    "NVIDIA_B200_GPUS": "B200",
-    "NVIDIA_H100_GPUS": "H100",
-    "NVIDIA_H200_GPUS": "H200",
-    "NVIDIA_L4_GPUS": "L4",
-    "NVIDIA_P100_GPUS": "P100",
-    "NVIDIA_P4_GPUS": "P4",
-    "NVIDIA_T4_GPUS": "T4",
-    "NVIDIA_V100_GPUS": "V100",
+MODELS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "NVIDIA_A100_80GB_GPUS": ("A100-SXM4-80GB", ()),
+    "NVIDIA_A100_GPUS": ("A100-SXM4-40GB", ()),
+    "NVIDIA_B200_GPUS": ("B200", ()),
+    "NVIDIA_H100_GPUS": ("H100", ("a3-edgegpu", "a3-highgpu")),
+    "NVIDIA_H100_MEGA_GPUS": ("H100", ("a3-megagpu",)),
+    "NVIDIA_H200_GPUS": ("H200", ()),
+    "NVIDIA_L4_GPUS": ("L4", ()),
+    "NVIDIA_P100_GPUS": ("P100", ()),
+    "NVIDIA_P4_GPUS": ("P4", ()),
+    "NVIDIA_T4_GPUS": ("T4", ()),
+    "NVIDIA_V100_GPUS": ("V100", ()),
 }
-"""The GPU model of each metric, by the catalogue's names of them or a leading part."""
+"""Of each metric the GPU model, by the catalogue's names or a leading part, and the kinds of machines
+that count, () for all that have it. What flex-start takes from is in "The Startup's Guide to GPU
+Access on Google Cloud", part 2 (https://gist.github.com/ankdeshm)."""
 ALL_REGIONS = "GPUS_ALL_REGIONS"
 
 
@@ -63,21 +66,25 @@ class AccountQuotas:
 
 def read_quotas(region: str, limits: Mapping[str, float]) -> Iterator[Quota]:
     """Quotas of GPU models, from limits by metric."""
-    for metric, model in MODELS.items():
+    for metric in MODELS:
         preemptible = limits.get(PREEMPTIBLE + metric, 0.0)
         if preemptible > 0:
-            yield _quota(region, PREEMPTIBLE + metric, model, CapacityType.SPOT, preemptible)
+            yield _quota(region, metric, CapacityType.SPOT, PREEMPTIBLE, preemptible)
         if metric in limits:
             terms = CapacityType.ON_DEMAND if preemptible > 0 else None
-            yield _quota(region, metric, model, terms, limits[metric])
+            yield _quota(region, metric, terms, "", limits[metric])
 
 
-def _quota(region: str, metric: str, model: str, terms: CapacityType | None, limit: float) -> Quota:
+def _quota(
+    region: str, metric: str, terms: CapacityType | None, prefix: str, limit: float
+) -> Quota:
+    model, kinds = MODELS[metric]
     return Quota(
-        name=f"{metric} in {region}",
+        name=f"{prefix}{metric} in {region}",
         provider="gcp",
         region=region,
         gpu_model=model,
+        families=kinds,
         capacity_type=terms,
         max_gpus=int(limit),
     )

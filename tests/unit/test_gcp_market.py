@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -12,9 +13,11 @@ from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.price_source import PriceSeries
 from costopt_gcp.capacity_history import PreemptionDay
 from costopt_gcp.hazard import hazard_from_shares
+from costopt_gcp.quotas import read_quotas
 from costopt_gcp.shape import Shape
 from tests.gcp.account import ELSEWHERE, EMPTY, OTHER_REGION, REGION, SPOT, TYPE, NewAccount
 from tests.gcp.faults import fail, unauthorized
+from tests.optimize_fixtures import machine
 
 
 def offers(project: NewAccount, **options: object) -> dict[Pool, Offer]:
@@ -155,6 +158,15 @@ def test_quotas_are_gpus_by_model_and_terms(project: NewAccount) -> None:
     assert found[f"NVIDIA_T4_GPUS in {REGION}"].capacity_type is None
     everywhere = found["GPUS_ALL_REGIONS of project-1"]
     assert (everywhere.region, everywhere.max_gpus) == (None, 32)
+
+
+def test_a3_mega_has_a_quota_of_its_own() -> None:
+    limits = {"NVIDIA_H100_GPUS": 8.0, "PREEMPTIBLE_NVIDIA_H100_MEGA_GPUS": 16.0}
+    high, mega = read_quotas(REGION, limits)
+    for name, quota in {"a3-highgpu-8g": high, "a3-megagpu-8g": mega}.items():
+        pool, h100 = replace(SPOT, instance_type=name), machine("H100-SXM5-80GB")
+        assert [q for q in (high, mega) if q.matches(pool, h100)] == [quota]
+    assert (high.max_gpus, mega.max_gpus) == (8, 16)
 
 
 def test_past_prices_come_as_changes_of_every_zone(project: NewAccount) -> None:
