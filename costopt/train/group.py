@@ -84,8 +84,8 @@ class Group:
         return False
 
     def fence(self) -> None:
-        """Called before a reduction's result is used, and where a save failed; raises PeerLostError
-        where the others may have gone on without this process."""
+        """Called before a reduction's result is used, and where a checkpoint could not be saved or
+        read; raises PeerLostError where the others may have gone on without this process."""
 
     def stand(self, step: int) -> None:
         """The state of this process is that after ``step`` steps."""

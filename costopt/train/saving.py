@@ -151,7 +151,7 @@ class Saving:
         if chosen is not None and chosen[1] != Tier.STORE:
             self._restored = share_restored(self._group, self._restored)
         elif chosen is not None and self._group.rank != 0:
-            self._restored = self._checkpointer.load(chosen[0])
+            self._restored = self._loaded(chosen[0])
         if self._restored is not None:
             self._owed = not self._restored.durable
             self._saved_step = self._restored.manifest.step if self._restored.durable else None
@@ -179,6 +179,15 @@ class Saving:
     def complain(self, message: str) -> None:
         """Say something to who reads the trainer's log."""
         print(f"costopt: {message}", file=sys.stderr, flush=True)  # noqa: T201
+
+    def _loaded(self, name: str) -> Restored:
+        """Who stood still may find that the others have removed it since: raises PeerLostError."""
+        assert self._checkpointer is not None
+        try:
+            return self._checkpointer.load(name)
+        except CheckpointError:
+            self._group.fence()
+            raise
 
     def _save_and_wait(self, step: int, *, on_notice: bool = False) -> bool:
         if self._checkpointer is None or self._group.rank != 0:

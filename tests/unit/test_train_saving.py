@@ -25,7 +25,7 @@ from costopt.checkpoint.near.peer_server import PeerServer
 from costopt.domain.errors import CheckpointError
 from costopt.train.cadence import Cadence
 from costopt.train.checkpointer import Checkpointer
-from costopt.train.group import Group
+from costopt.train.group import Group, PeerLostError
 from costopt.train.reporter import Reporter
 from costopt.train.saving import Saving
 
@@ -57,6 +57,28 @@ def hear(saves: Saving, status: Path, so_long_as: Callable[[TrainerStatus], bool
             return told
         time.sleep(0.005)
     raise AssertionError("nothing was told")
+
+
+class Asleep(Group):
+    """The second of two, who stood still after the first had said what to restore."""
+
+    size, rank = 2, 1
+
+    def __init__(self) -> None:
+        pass
+
+    def broadcast(self, value: Any, source: int = 0) -> Any:
+        return "step-000000001.0.0", "store"
+
+    def fence(self) -> None:
+        raise PeerLostError("this process was asleep")
+
+
+def test_who_finds_what_it_should_restore_removed_was_asleep(tmp_path: Path) -> None:
+    checkpointer, reporter = Checkpointer(tmp_path), Reporter(tmp_path / "status.json", 0)
+    saves = Saving(checkpointer, Cadence(), reporter, Asleep(), dict)
+    with pytest.raises(PeerLostError, match="asleep"):
+        saves.restore()
 
 
 def stopped_writer(saves: Saving) -> int:
