@@ -150,7 +150,7 @@ def test_a_node_that_cannot_serve_its_membership_is_heard_of_all_the_same(
     make: Make, capfd: pytest.CaptureFixture[str]
 ) -> None:
     node = make(host="203.0.113.7")
-    node.run("import time; time.sleep(60)", elastic=True, secret="s")
+    node.run("import time; time.sleep(1000)", elastic=True, secret="s")
     node.until(lambda: node.state() is NodeActivity.STARTING)
     assert "cannot serve a membership at 203.0.113.7" in capfd.readouterr().err
 
@@ -159,7 +159,7 @@ def shell_around(script: str) -> str:
     """What starts a script and dies of SIGTERM before the script has done what it must."""
     return (
         f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {script!r}]); "
-        "time.sleep(100)"
+        "time.sleep(1000)"
     )
 
 
@@ -239,7 +239,7 @@ def test_a_notice_carries_its_deadline_and_the_measured_upload(node: Node) -> No
 def test_a_warning_is_told_at_once_and_stops_nothing(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node.run("import time; time.sleep(100)")
+    node.run("import time; time.sleep(1000)")
     node.beat()
     monkeypatch.setattr(FileNotices, "warning", lambda _: "rebalance recommended")
     beat = node.beat()

@@ -90,7 +90,7 @@ def test_an_agent_that_is_killed_leaves_no_limit_behind(
         f"limit = power_limit.PowerLimit(pathlib.Path({str(tmp_path)!r}))\n"
         "limit.keep_to(300.0)\n"
         "print(limit.cap_w, flush=True)\n"
-        "time.sleep(60)\n"
+        "time.sleep(600)\n"
     )
     agent = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, process_group=0
