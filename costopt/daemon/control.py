@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from costopt.catalog import load_catalog
 from costopt.daemon.mode import ModeGate
+from costopt.daemon.paced import Paced
 from costopt.daemon.readiness import Readiness
 from costopt.daemon.roll import Roll
 from costopt.daemon.settings import Settings
@@ -79,11 +80,10 @@ class Control:
                 launch_s=settings.launch_s,
             ),
             self._gate,
+            Paced(settings.decide_s),
         )
         self._gate.serve(self.engine)
-        strategies = Strategies(
-            settings.state_dir, site.hazards, site.clock.now(), settings.decide_s
-        )
+        strategies = Strategies(settings.state_dir, site.hazards, site.clock.now())
         self._strategies = strategies
         self._roll = Roll(
             self.engine, registry, site, readiness, strategies, resting(ledger)

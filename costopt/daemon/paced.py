@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, zip_longest
 
+from costopt.daemon.fair_turns import FairTurns
+from costopt.daemon.family import Family
 from costopt.domain.market import Pool
-from costopt.domain.ports import Strategy
-from costopt.domain.view import Decision, Desired, JobView, View
-from costopt.market.lifetime import Lifetimes
+from costopt.domain.view import Decision, JobView, View
+from costopt.engine.decider import Asked
 from costopt.strategies.kept import kept
-from costopt.strategies.learner import learn_with, lifetimes_of
 from costopt.strategies.reserve import is_running
 from costopt.strategies.shield import slack_s
 from costopt.strategies.steady import held_safe
@@ -28,60 +28,77 @@ PACE = "pace"
 NEAR_ROUNDS = 3.0
 """Every second decision is of a job that is near, so each of them is decided within two rounds."""
 CRITICAL_TICKS = 3.0
+DECIDING = 0.8
+"""Share of a tick's time that is for decisions. In the rest, the slack of jobs that must wait and
+are new is reckoned."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A job that is to be decided, and by whom."""
+
+    family: Family
+    view: View
+    job_view: JobView
+
+    @property
+    def name(self) -> str:
+        return self.job_view.job.name
+
+    @property
+    def tenant(self) -> str:
+        return self.job_view.job.tenant
 
 
 class Paced:
-    """One strategy per job, as ``make`` makes it; they share what they learn and solve.
+    """Asks the families of all tenants, within ``within_s`` of the wall together.
 
-    A tick decides at least one, and begins none after ``within_s`` of the wall. Every second turn
-    is for those that are near: whose slack may end within ``NEAR_ROUNDS`` of the time in which all
-    have their turn. The other turns are for those that have lost a node since they were decided,
-    and then, as among those that are near, for who has waited longest. Where slack ends within
-    ``CRITICAL_TICKS``, the shield looks at what a job keeps, so that none is late for its turn.
+    A tick decides for one job at least. Of the tenants whose jobs wait, the one for which least
+    time was taken goes first. Every second turn of a tenant is for its jobs that are near: whose
+    slack may end within ``NEAR_ROUNDS`` of the time in which all of them have their turn. The other
+    turns are for those that have lost a node since they were decided, and then, as among those that
+    are near, for who has waited longest. Where slack ends within ``CRITICAL_TICKS``, the shield
+    looks at what a job keeps, so that none is late for its turn. A strategy that is no family is
+    not paced.
     """
 
-    def __init__(
-        self,
-        make: Callable[[], Strategy],
-        within_s: float,
-        stopwatch_s: Callable[[], float] = time.monotonic,
-        kin: Paced | None = None,
-    ) -> None:
-        """It learns and solves together with its ``kin``, whose strategies are made alike."""
-        self._make = make
+    def __init__(self, within_s: float, stopwatch_s: Callable[[], float] = time.monotonic) -> None:
         self._within_s = within_s
         self._stopwatch_s = stopwatch_s
-        self._strategies: dict[str, Strategy] = {}
+        self._now: datetime | None = None
+        self._spent_s = 0.0
+        self._fair = FairTurns()
+        self._round_s: dict[str, float] = {}
         self._last: dict[str, Decision] = {}
         self._had: dict[str, frozenset[str]] = {}
         self._turns: dict[str, int] = {}
         self._decided_at: dict[str, datetime] = {}
         self._due_s: dict[str, float] = {}
-        self._round_s = math.inf
         self._turn = 0
-        self._first = make()
-        if kin is not None:
-            learn_with(self._first, kin._first)
-        self.lifetimes: Lifetimes | None = lifetimes_of(self._first)
 
-    def decide(self, view: View) -> Desired:
-        """One decision per job, in the order of the view.
+    def decide(self, asked: Sequence[Asked]) -> list[Decision]:
+        """One decision per job, in the order of the views.
 
-        Asked again at the same instant, only jobs that cannot have what they chose decide anew.
+        Asked again at the same instant, only jobs that cannot have what they chose decide anew, in
+        what is left of the time.
         """
-        self._forget({job_view.job.name for job_view in view.jobs})
+        families = [(each, view) for each, view in asked if isinstance(each, Family)]
+        self._forget(families)
+        open_ = [job for family, view in families for job in self._open(family, view)]
+        decided = self._in_turn(open_)
+        self._reckon(job for job in open_ if job.name not in decided)
+        decisions: list[Decision] = []
+        for strategy, view in asked:
+            if isinstance(strategy, Family):
+                decisions += [decided.get(j.job.name) or self._kept(view, j) for j in view.jobs]
+            else:
+                decisions += strategy.decide(view).decisions
+        return decisions
+
+    def _open(self, family: Family, view: View) -> list[_Open]:
         room = {offer.pool: offer.nodes_available for offer in view.offers}
-        open_ = [jv for jv in view.jobs if not self._stands(jv, room, view.now)]
-        began_s = self._stopwatch_s()
-        decided: dict[str, Decision] = {}
-        for job_view in self._ordered(view, open_):
-            if decided and self._stopwatch_s() - began_s >= self._within_s:
-                break
-            decided[job_view.job.name] = self._decide(view, job_view)
-        if decided:
-            self._round_s = math.ceil(len(open_) / len(decided)) * view.tick_s
-        self._reckon(view, (jv for jv in open_ if jv.job.name not in decided))
-        return Desired(tuple(decided.get(jv.job.name) or self._kept(view, jv) for jv in view.jobs))
+        jobs = (jv for jv in view.jobs if not self._stands(jv, room, view.now))
+        return [_Open(family, view, job_view) for job_view in jobs]
 
     def _stands(self, job_view: JobView, room: Mapping[Pool, int | None], now: datetime) -> bool:
         """Whether the job was decided at this instant, and each pool has what it lacks there."""
@@ -95,49 +112,73 @@ class Paced:
                 return False
         return True
 
-    def _decide(self, view: View, job_view: JobView) -> Decision:
-        name = job_view.job.name
-        if name not in self._strategies:
-            self._strategies[name] = self._make()
-            learn_with(self._strategies[name], self._first)
-        (decision,) = self._strategies[name].decide(replace(view, jobs=(job_view,))).decisions
-        self._last[name], self._decided_at[name] = decision, view.now
-        self._due_s[name] = _due_s(view, job_view, decision)
-        self._had[name] = _node_ids(job_view)
+    def _in_turn(self, open_: Sequence[_Open]) -> dict[str, Decision]:
+        """The decisions for which there is time, by job."""
+        if open_ and open_[0].view.now != self._now:
+            self._now, self._spent_s = open_[0].view.now, 0.0
+        queues = {t: deque(self._ordered(jobs)) for t, jobs in _by_tenant(open_).items()}
+        decided: dict[str, Decision] = {}
+        while queues and self._spent_s < DECIDING * self._within_s:
+            tenant = self._fair.next(queues)
+            job = queues[tenant].popleft()
+            began_s = self._stopwatch_s()
+            decided[job.name] = self._decide(job)
+            took_s = self._stopwatch_s() - began_s
+            self._spent_s += took_s
+            self._fair.took(tenant, took_s)
+            if not queues[tenant]:
+                del queues[tenant]
+        self._fair.close(queues)
+        self._note_rounds(open_, decided)
+        return decided
+
+    def _decide(self, job: _Open) -> Decision:
+        name, decision = job.name, job.family.decide_one(job.view, job.job_view)
+        self._last[name], self._decided_at[name] = decision, job.view.now
+        self._due_s[name] = _due_s(job.view, job.job_view, decision)
+        self._had[name] = _node_ids(job.job_view)
         self._turn += 1
         self._turns[name] = self._turn
         return decision
 
-    def _ordered(self, view: View, jobs: Sequence[JobView]) -> list[JobView]:
-        """Those that are near and the others in turn, a near one first."""
-        until_s = view.now.timestamp() + NEAR_ROUNDS * self._round_s
-        near, far = list[JobView](), list[JobView]()
-        for job_view in jobs:
-            name = job_view.job.name
-            self._turns.setdefault(name, self._turn)
-            (near if self._due_s.get(name, -math.inf) < until_s else far).append(job_view)
+    def _note_rounds(self, open_: Sequence[_Open], decided: Mapping[str, Decision]) -> None:
+        """In what time all jobs of each tenant have their turn."""
+        done = Counter(job.tenant for job in open_ if job.name in decided)
+        wanted = Counter(job.tenant for job in open_)
+        for tenant, count in done.items():
+            self._round_s[tenant] = math.ceil(wanted[tenant] / count) * open_[0].view.tick_s
+
+    def _ordered(self, jobs: Sequence[_Open]) -> list[_Open]:
+        """Those of a tenant that are near and the others in turn, a near one first."""
+        first = jobs[0]
+        rounds_s = NEAR_ROUNDS * self._round_s.get(first.tenant, math.inf)
+        until_s = first.view.now.timestamp() + rounds_s
+        near, far = list[_Open](), list[_Open]()
+        for job in jobs:
+            self._turns.setdefault(job.name, self._turn)
+            (near if self._due_s.get(job.name, -math.inf) < until_s else far).append(job)
         near.sort(key=self._haste)
         far.sort(key=self._claim)
-        return [jv for jv in chain(*zip_longest(near, far)) if jv is not None]
+        return [job for job in chain(*zip_longest(near, far)) if job is not None]
 
-    def _reckon(self, view: View, waiting: Iterable[JobView]) -> None:
+    def _reckon(self, waiting: Iterable[_Open]) -> None:
         """The slack of jobs that are new, or have lost what nobody was to take away, and that must
         wait; of as many as there is time for."""
         began_s = self._stopwatch_s()
-        for job_view in waiting:
-            if self._stopwatch_s() - began_s >= self._within_s:
+        for job in waiting:
+            if self._stopwatch_s() - began_s >= (1.0 - DECIDING) * self._within_s:
                 return
-            due_s = self._due_s.get(job_view.job.name)
-            if due_s is None or (due_s == math.inf and self._has_lost(job_view)):
-                self._due_s[job_view.job.name] = _first_due_s(view, job_view)
+            due_s = self._due_s.get(job.name)
+            if due_s is None or (due_s == math.inf and self._has_lost(job.job_view)):
+                self._due_s[job.name] = _first_due_s(job.view, job.job_view)
 
-    def _haste(self, job_view: JobView) -> tuple[int, float, bool]:
-        name, by_then_s = job_view.job.name, job_view.job.deadline_at.timestamp()
-        return self._turns[name], self._due_s.get(name, by_then_s), not job_view.nodes
+    def _haste(self, job: _Open) -> tuple[int, float, bool]:
+        by_then_s = job.job_view.job.deadline_at.timestamp()
+        return self._turns[job.name], self._due_s.get(job.name, by_then_s), not job.job_view.nodes
 
-    def _claim(self, job_view: JobView) -> tuple[bool, int, bool]:
-        turn = self._turns[job_view.job.name]
-        return not self._has_lost(job_view), turn, not job_view.nodes
+    def _claim(self, job: _Open) -> tuple[bool, int, bool]:
+        lost = self._has_lost(job.job_view)
+        return not lost, self._turns[job.name], not job.job_view.nodes
 
     def _has_lost(self, job_view: JobView) -> bool:
         """A node since it was decided."""
@@ -155,17 +196,26 @@ class Paced:
             self._last[name] = held
         return held
 
-    def _forget(self, wanted: set[str]) -> None:
-        for known in (
-            self._strategies,
-            self._last,
-            self._had,
-            self._turns,
-            self._decided_at,
-            self._due_s,
-        ):
-            for name in known.keys() - wanted:
+    def _forget(self, families: Sequence[tuple[Family, View]]) -> None:
+        """Jobs and tenants that are not in sight any more."""
+        jobs, tenants = set[str](), set[str]()
+        for family, view in families:
+            names = {job_view.job.name for job_view in view.jobs}
+            family.forget(names)
+            jobs |= names
+            tenants |= {job_view.job.tenant for job_view in view.jobs}
+        for known in (self._last, self._had, self._turns, self._decided_at, self._due_s):
+            for name in known.keys() - jobs:
                 del known[name]
+        for tenant in self._round_s.keys() - tenants:
+            del self._round_s[tenant]
+
+
+def _by_tenant(open_: Iterable[_Open]) -> dict[str, list[_Open]]:
+    theirs: dict[str, list[_Open]] = {}
+    for job in open_:
+        theirs.setdefault(job.tenant, []).append(job)
+    return theirs
 
 
 def _first_due_s(view: View, job_view: JobView) -> float:

@@ -39,12 +39,12 @@ class Settings:
     that the jobs live by, the others of the wall.
 
     ``mode`` counts where none was ever set. ``answer_s`` is how long a tick waits for one provider,
-    ``decide_s`` how long it decides on the jobs of one policy before the others keep what they have
-    until the next tick, ``launch_s`` how long it begins launches. ``patience_s`` is how long a
-    tenant waits before it goes before all others. ``reap_orphans`` counts where the daemon
-    enforces. Of several daemons on one database one leads; ``lease_s`` after it was last heard of
-    another one takes over. ``database`` is a URL, None for files in ``state_dir``. ``listen`` is
-    "host:port", "unix:PATH" or None. So many ``backups`` and ``reports`` are kept.
+    ``decide_s`` how long it decides on jobs before the others keep what they have until the next
+    tick, ``launch_s`` how long it begins launches. ``patience_s`` is how long a tenant waits before
+    it goes before all others. ``reap_orphans`` counts where the daemon enforces. Of several daemons
+    on one database one leads; ``lease_s`` after it was last heard of another one takes over.
+    ``database`` is a URL, None for files in ``state_dir``. ``listen`` is "host:port", "unix:PATH"
+    or None. So many ``backups`` and ``reports`` are kept.
     """
 
     state_dir: Path

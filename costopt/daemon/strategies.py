@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from costopt.daemon.paced import Paced
+from costopt.daemon.family import Family
 from costopt.domain.policy import Policy
 from costopt.domain.ports import Strategy
 from costopt.domain.submission import Submission
@@ -34,13 +34,9 @@ class Strategies:
     A strategy that no job follows any more is forgotten, but for its file.
     """
 
-    def __init__(
-        self, folder: Path, hazards: LearnedHazard, now: datetime, decide_s: float
-    ) -> None:  # fmt: skip
-        """``decide_s``: how long, by the wall, a tick may decide on jobs of one strategy."""
+    def __init__(self, folder: Path, hazards: LearnedHazard, now: datetime) -> None:
         self._folder = folder / FOLDER
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._decide_s = decide_s
         self._kept_s: float | None = None
         self._followed: WeakValueDictionary[tuple[str, str], Strategy] = WeakValueDictionary()
         self._learned: dict[str, Learned] = {}
@@ -72,15 +68,15 @@ class Strategies:
         if policy.strategy.name in JOINT:
             return Steady(lambda: build(policy.strategy))
         kin = self._kin(document)
-        paced = Paced(lambda: Steady(lambda: build(policy.strategy)), self._decide_s, kin=kin)
-        if kin is None and paced.lifetimes is not None:
-            self._recall(document, paced.lifetimes, now)
-        return paced
+        family = Family(lambda: Steady(lambda: build(policy.strategy)), kin)
+        if kin is None and family.lifetimes is not None:
+            self._recall(document, family.lifetimes, now)
+        return family
 
-    def _kin(self, document: str) -> Paced | None:
-        """Another tenant's strategy for the policy."""
+    def _kin(self, document: str) -> Family | None:
+        """Another tenant's strategies for the policy."""
         for (_, followed), strategy in self._followed.items():
-            if followed == document and isinstance(strategy, Paced):
+            if followed == document and isinstance(strategy, Family):
                 return strategy
         return None
 

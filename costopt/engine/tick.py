@@ -21,6 +21,7 @@ from costopt.engine.baseline import submission
 from costopt.engine.bills import Bills
 from costopt.engine.bounds import Bounds
 from costopt.engine.cohort import Terms, cohorts
+from costopt.engine.decider import Decider, InTurn
 from costopt.engine.execute import Executor
 from costopt.engine.fleet import Fleet
 from costopt.engine.gang import Gangs
@@ -65,12 +66,14 @@ class Engine:
         world: World,
         settings: Settings,
         gate: Gate | None = None,
+        decider: Decider | None = None,
     ) -> None:
         """``jobs`` all follow ``policy`` by ``strategy``; those that are added need not."""
         self.jobs: dict[str, Job] = {}
         self.settings = settings
         self.world = world
         self._gate = gate or OpenGate()
+        self._decider = decider or InTurn()
         self._terms: dict[str, Terms] = {}
         self.journal = Journal(world.ledger, ())
         self.troubles = Troubles(self.journal)
@@ -256,12 +259,8 @@ class Engine:
         self.journal.write(*begun)
 
     def _decide(self, sights: Sequence[Sight], now: datetime) -> Desired:
-        wanted = [
-            decision
-            for sight in sights
-            if sight.view.jobs
-            for decision in sight.cohort.strategy.decide(sight.view).decisions
-        ]
+        asked = [(sight.cohort.strategy, sight.view) for sight in sights if sight.view.jobs]
+        wanted = self._decider.decide(asked)
         for decision in wanted:
             if decision.rule == FAILED:
                 self.troubles.tell(decision.job, STRATEGY, decision.reason, now)

@@ -41,8 +41,11 @@ class Situation:
         return (self.left_s - self.work_s - self.guard_s) / self.step_s
 
     def whole_cost(self, option: Option) -> float:
-        """Of a launch of this gang and all the work that is left, if nothing comes between."""
-        needed_s = seconds_to_finish(option, self.job_view.job, self.units)
+        """Of a launch of this gang and all the work that is left, if nothing comes between.
+
+        It runs for a tick at least, as what is decided stands so long.
+        """
+        needed_s = max(seconds_to_finish(option, self.job_view.job, self.units), self.view.tick_s)
         work = tuple(option.work_left(self.job_view.job.work.amount - self.units))
         total_s = sum(seconds for _, seconds in work)
         nodes = sum(count * seconds for count, seconds in work) / total_s

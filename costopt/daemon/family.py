@@ -1,0 +1,42 @@
+"""The strategies of all jobs of a tenant that follow one policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from costopt.domain.ports import Strategy
+from costopt.domain.view import Decision, Desired, JobView, View
+from costopt.market.lifetime import Lifetimes
+from costopt.strategies.learner import learn_with, lifetimes_of
+
+
+class Family:
+    """One strategy for each job, as ``make`` makes it; they share what they learn and solve."""
+
+    def __init__(self, make: Callable[[], Strategy], kin: Family | None = None) -> None:
+        """It learns and solves together with its ``kin``, whose strategies are made alike."""
+        self._make = make
+        self._of_job: dict[str, Strategy] = {}
+        self._first = make()
+        if kin is not None:
+            learn_with(self._first, kin._first)
+        self.lifetimes: Lifetimes | None = lifetimes_of(self._first)
+
+    def decide(self, view: View) -> Desired:
+        """One decision per job, in the order of the view."""
+        return Desired(tuple(self.decide_one(view, job_view) for job_view in view.jobs))
+
+    def decide_one(self, view: View, job_view: JobView) -> Decision:
+        """What the job's own strategy decides."""
+        name = job_view.job.name
+        if name not in self._of_job:
+            self._of_job[name] = self._make()
+            learn_with(self._of_job[name], self._first)
+        (decision,) = self._of_job[name].decide(replace(view, jobs=(job_view,))).decisions
+        return decision
+
+    def forget(self, wanted: Collection[str]) -> None:
+        """The strategies of all jobs but these."""
+        for name in self._of_job.keys() - set(wanted):
+            del self._of_job[name]
