@@ -31,9 +31,9 @@ MODELS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "NVIDIA_T4_GPUS": ("T4", ()),
     "NVIDIA_V100_GPUS": ("V100", ()),
 }
-"""Of each metric the GPU model, by the catalogue's names or a leading part, and the kinds of machines
-that count, () for all that have it. What flex-start takes from is in "The Startup's Guide to GPU
-Access on Google Cloud", part 2 (https://gist.github.com/ankdeshm)."""
+"""Of each metric the GPU model, by the catalogue's names or a leading part, and the kinds of
+machines that count, () for all that have it. Those that flex-start takes from are in "The Startup's
+Guide to GPU Access on Google Cloud", part 2 (https://gist.github.com/ankdeshm)."""
 ALL_REGIONS = "GPUS_ALL_REGIONS"
 
 

@@ -11,34 +11,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from threading import RLock
-from typing import Protocol
 
-from costopt.domain.errors import NoCapacityError
+from costopt.domain.errors import NoCapacityError, ProviderError
 from costopt.domain.fleet import EndCause, LaunchRequest, Node, NodeState
 from costopt.domain.history import MarketHistory, MarketState
 from costopt.domain.market import CapacityType, Interruption, Pool
 from costopt_sim.admission import price_at_launch
 from costopt_sim.cursor import NEVER, PoolCursor
 from costopt_sim.flex_start import FlexStart
+from costopt_sim.node_host import NodeHost
 
 CUT_SHORT = "its launch was cut short"
 KEEP_ENDED = timedelta(hours=2)
-
-
-class NodeHost(Protocol):
-    """Gives nodes a body: process mode starts and kills something real. Called in order."""
-
-    def start(self, node: Node) -> None:
-        """The node was launched; raising ProviderError undoes the whole launch."""
-        ...
-
-    def notice(self, interruption: Interruption) -> None:
-        """The node was told that it will be taken."""
-        ...
-
-    def stop(self, node: Node) -> None:
-        """The node ended; ``end_cause`` says why."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +81,8 @@ class SimFleet:
                 self._start(nodes)
             elif request.pool.capacity_type is CapacityType.FLEX_START:
                 nodes = tuple(replace(node, state=NodeState.WAITING) for node in nodes)
-                self._flex.wait(tuple(node.node_id for node in nodes), request.pool, now)
+                self._embody(nodes)
+                self._flex.wait(nodes)
             else:
                 raise NoCapacityError(
                     f"{request.pool}: {request.nodes} nodes wanted, "
@@ -120,7 +105,9 @@ class SimFleet:
                 self._nodes[node.node_id] = node
                 if node.message != CUT_SHORT:
                     self._by_key[node.key] = (*self._by_key.get(node.key, ()), node.node_id)
-                if node.state.alive:
+                if node.state is NodeState.WAITING:
+                    self._flex.wait((node,))
+                elif node.state.alive:
                     self._live((node,))
                     self._watch_from(node.pool, node.launched_at)
             self._doomed |= {doom.node_id: doom for doom in interruptions}
@@ -216,12 +203,17 @@ class SimFleet:
                 )
                 for node in waited
             )
-            self._start(nodes)
+            try:
+                self._start(nodes)
+            except ProviderError as error:
+                for node in waited:
+                    self._end(node.node_id, served.at, EndCause.FAILED, error.message)
+                continue
             self._nodes |= {node.node_id: node for node in nodes}
             self.version += 1
 
     def _start(self, nodes: tuple[Node, ...]) -> None:
-        self._start_bodies(nodes)
+        self._embody(nodes)
         self._live(nodes)
 
     def _live(self, nodes: tuple[Node, ...]) -> None:
@@ -231,13 +223,15 @@ class SimFleet:
         if pool.capacity_type is CapacityType.FLEX_START:
             self._flex.start(node_ids, nodes[0].launched_at)
 
-    def _start_bodies(self, nodes: tuple[Node, ...]) -> None:
+    def _embody(self, nodes: tuple[Node, ...]) -> None:
+        """Tell the host of all of them, or of none."""
         if self._host is None:
             return
         started: list[Node] = []
         try:
             for node in nodes:
-                self._host.start(node)
+                waits = node.state is NodeState.WAITING
+                (self._host.wait if waits else self._host.start)(node)
                 started.append(node)
         except BaseException:
             for node in started:
@@ -327,7 +321,7 @@ class SimFleet:
         struck = doom if cause is EndCause.INTERRUPTED else None
         self._endings[node_id] = Ending(at, _notice_of(struck) if struck else None)
         self.version += 1
-        if self._host is not None and not waited:
+        if self._host is not None:
             self._host.stop(node)
 
     def _list(self, owner: str, now: datetime) -> tuple[Node, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from costopt.domain.fleet import Node
 from costopt.domain.flex_start import LONGEST_RUN, LONGEST_WAIT
 from costopt.domain.history import MarketHistory
 from costopt.domain.market import Pool
@@ -13,6 +14,7 @@ from costopt.domain.market import Pool
 
 @dataclass(slots=True)
 class _Waiting:
+    key: str
     node_ids: list[str]
     pool: Pool
     expires_at: datetime
@@ -37,9 +39,15 @@ class FlexStart:
         self._waiting: list[_Waiting] = []
         self._ends_at: dict[str, datetime] = {}
 
-    def wait(self, node_ids: tuple[str, ...], pool: Pool, now: datetime) -> None:
-        """A launch begins to wait."""
-        self._waiting.append(_Waiting(list(node_ids), pool, now + LONGEST_WAIT, now))
+    def wait(self, nodes: tuple[Node, ...]) -> None:
+        """Nodes have waited since they were asked for; those of one launch start together."""
+        for node in nodes:
+            launch = next((each for each in self._waiting if each.key == node.key), None)
+            if launch is None:
+                at = node.launched_at
+                launch = _Waiting(node.key, [], node.pool, at + LONGEST_WAIT, at)
+                self._waiting.append(launch)
+            launch.node_ids.append(node.node_id)
 
     def start(self, node_ids: tuple[str, ...], at: datetime) -> None:
         """Nodes begin to run."""

@@ -28,6 +28,11 @@ class NodeRecord:
     started_ticks: int | None = None
     interruption: Interruption | None = None
 
+    @property
+    def should_run(self) -> bool:
+        """Whether the node has a process, where nothing went wrong."""
+        return self.node.state.alive and self.node.state is not NodeState.WAITING
+
     def write(self, folder: Path) -> None:
         """Replace the record durably. Raises OSError."""
         path = folder / FILE

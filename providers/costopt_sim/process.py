@@ -4,7 +4,7 @@ Everything about a node lies in ``state_dir/nodes/<id>``: node.json (what it is 
 notice.json (appears when the market takes it), agent.log and what the agent writes. A controller
 that starts again on the same ``state_dir`` finds its nodes there, running or not. Nobody strikes
 while no controller lives: a strike that fell due meanwhile is applied at once on the restart and
-recorded at the time at which the market set it.
+recorded at the time at which the market set it. So is the start of a node that waited.
 """
 
 from __future__ import annotations

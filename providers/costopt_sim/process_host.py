@@ -32,6 +32,11 @@ class ProcessHost:
         self._records: dict[str, NodeRecord] = {}
         self._children: set[int] = set()
 
+    def wait(self, node: Node) -> None:
+        """Remember a node that has no agent yet. Raises ProviderError."""
+        with self._lock:
+            self._keep(NodeRecord(node))
+
     def start(self, node: Node) -> None:
         """Start the node's agent. Raises ProviderError."""
         folder = self.folder(node.node_id)
@@ -94,7 +99,7 @@ class ProcessHost:
                 record = NodeRecord.read(folder)
                 if record is None:
                     continue
-                if record.pid is None and record.node.state.alive:
+                if record.pid is None and record.should_run:
                     kill_node(folder, None)
                     at = record.node.launched_at
                     record = record.ended(at, EndCause.FAILED, CUT_SHORT)
@@ -109,7 +114,7 @@ class ProcessHost:
             return [
                 (node_id, self._obituary(node_id))
                 for node_id, record in self._records.items()
-                if record.node.state.alive and not self._runs(record)
+                if record.should_run and not self._runs(record)
             ]
 
     def running(self) -> tuple[str, ...]:

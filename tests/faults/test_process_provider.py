@@ -16,13 +16,14 @@ import pytest
 from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import EndCause, LaunchRequest, Node, NodeState
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
-from costopt.domain.market import Pool
+from costopt.domain.market import CapacityType, Pool
 from costopt_sim import SimProvider, connect
 from costopt_sim.process import ProcessProvider
 from costopt_sim.process_group import is_running
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 SPOT = Pool.parse("sim/here/a/small/spot")
+FLEX = SPOT.on(CapacityType.FLEX_START)
 PATIENCE_S = 20.0
 
 
@@ -55,8 +56,12 @@ def market() -> MarketHistory:
         MarketState(START + timedelta(hours=1), 1, 0.5),
         MarketState(START + timedelta(hours=2), 0, 0.5),
     )
-    history = PoolHistory(SPOT, states, START + timedelta(days=1))
-    return MarketHistory("m", {SPOT: history}, None, "typed in")
+    later = (MarketState(START, 0, 0.4), MarketState(START + timedelta(hours=1), 1, 0.6))
+    pools = {
+        pool: PoolHistory(pool, told, START + timedelta(days=1))
+        for pool, told in ((SPOT, states), (FLEX, later))
+    }
+    return MarketHistory("m", pools, None, "typed in")
 
 
 @contextmanager
@@ -86,8 +91,10 @@ def folder(tmp_path: Path) -> Iterator[Path]:
             provider.terminate(node_id)
 
 
-def launch(provider: ProcessProvider, nodes: int, key: str = "k1") -> tuple[Node, ...]:
-    return provider.launch(LaunchRequest("me", "job", SPOT, nodes, key))
+def launch(
+    provider: ProcessProvider, nodes: int, key: str = "k1", pool: Pool = SPOT
+) -> tuple[Node, ...]:
+    return provider.launch(LaunchRequest("me", "job", pool, nodes, key))
 
 
 def wait_for(what: str, provider: ProcessProvider, node_id: str) -> Node:
@@ -168,6 +175,35 @@ def test_a_strike_that_nobody_saw_is_applied_on_return(folder: Path) -> None:
         wait_until_gone(process)
         states = {node.node_id: node.state for node in provider.nodes("me")}
         assert states[stays.node_id] is NodeState.RUNNING
+
+
+def test_a_node_that_waits_is_remembered_and_starts_for_another_controller(folder: Path) -> None:
+    clock = Hand()
+    with controller(clock, folder) as provider:
+        (waits,) = launch(provider, 1, pool=FLEX)
+        assert waits.state is NodeState.WAITING
+    clock.at += timedelta(minutes=30)
+    with controller(clock, folder) as provider:
+        assert provider.nodes("me") == (waits,)
+        assert launch(provider, 1, pool=FLEX) == (waits,), "the same key asks for no other"
+    clock.at += timedelta(minutes=45)
+    with controller(clock, folder) as provider:
+        (runs,) = provider.nodes("me")
+        assert (runs.node_id, runs.state) == (waits.node_id, NodeState.RUNNING)
+        assert (runs.launched_at, runs.usd_per_hour) == (START + timedelta(hours=1), 0.6)
+        assert is_running(*agent(provider, runs))
+
+
+def test_a_node_that_waits_is_let_go_for_good(folder: Path) -> None:
+    clock = Hand()
+    with controller(clock, folder) as provider:
+        (waits,) = launch(provider, 1, pool=FLEX)
+    with controller(clock, folder) as provider:
+        provider.terminate(waits.node_id)
+    clock.at += timedelta(minutes=75)
+    with controller(clock, folder) as provider:
+        (ended,) = provider.nodes("me")
+        assert (ended.end_cause, ended.ended_at) == (EndCause.RELEASED, START)
 
 
 def test_half_a_launch_is_undone_and_done_again(folder: Path) -> None:

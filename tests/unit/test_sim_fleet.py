@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from costopt.domain.errors import BadRequestError, NoCapacityError, ProviderError
-from costopt.domain.fleet import LaunchRequest, Node
-from costopt.domain.market import Interruption
+from costopt.domain.fleet import EndCause, LaunchRequest, Node, NodeState
+from costopt.domain.market import CapacityType, Interruption
 from costopt_sim import connect
 from costopt_sim.fleet import SimFleet
 from tests.market_fixtures import (
@@ -140,6 +140,9 @@ class _Host:
         self.told: list[tuple[str, str]] = []
         self._refuse = refuse
 
+    def wait(self, node: Node) -> None:
+        self.told.append(("wait", node.node_id))
+
     def start(self, node: Node) -> None:
         if node.node_id == self._refuse:
             raise ProviderError("no more processes")
@@ -175,3 +178,19 @@ def test_a_host_that_cannot_start_all_nodes_starts_none() -> None:
     assert host.told[-1] == ("stop failed", "sim-0001")
     assert fleet.nodes("me", T0) == ()
     assert fleet.running(ON_DEMAND) == 0
+
+
+@pytest.mark.parametrize("refuse", ["", "sim-0002"])
+def test_a_host_starts_what_has_waited_all_or_none(refuse: str) -> None:
+    host, flex = _Host(refuse), SPOT.on(CapacityType.FLEX_START)
+    fleet = SimFleet(market(pool_history(flex, [(0, 0, 1.0), (1000, 2, 1.0)], 9000)), 120, host)
+    fleet.launch(LaunchRequest("me", "job", flex, 2, "k"), T0)
+    fleet.advance(after(2000))
+    waits, starts = [("wait", "sim-0001"), ("wait", "sim-0002")], ("start", "sim-0001")
+    assert host.told[:3] == [*waits, starts]
+    states = {(node.state, node.end_cause) for node in fleet.nodes("me", after(2000))}
+    if refuse:
+        assert states == {(NodeState.ENDED, EndCause.FAILED)}
+        assert fleet.running(flex) == 0
+    else:
+        assert states == {(NodeState.RUNNING, None)}
