@@ -19,17 +19,20 @@ also for a letter that is larger than any of ours: a job's own command may write
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from costopt.agent.gang import Gang, Rendezvous
 from costopt.agent.heartbeat import CommandFailure, Heartbeat, NodeActivity
 from costopt.agent.letter import read_letter
 from costopt.agent.meter.reading import NodeReading
+from costopt.agent.once_written import OnceWritten
 from costopt.agent.status import RefusedCheckpoint, SavedCheckpoint
 from costopt.domain.errors import StoreError
 from costopt.domain.ports import ObjectStore
+
+T = TypeVar("T")
 
 SCHEMA = 1
 MOST_GANG_BYTES = 8 << 20
@@ -60,10 +63,12 @@ Letter = (
 
 
 class Mailbox:
-    """The letters of one job."""
+    """The letters of one job. What is remembered in ``once`` is not read again, and the rest of
+    its kind little by little; without it everything is read each time."""
 
-    def __init__(self, store: ObjectStore, job: str) -> None:
+    def __init__(self, store: ObjectStore, job: str, once: OnceWritten | None = None) -> None:
         self.store = store
+        self._once = once
         self.job = job
         self.prefix = f"jobs/{job}"
 
@@ -139,8 +144,7 @@ class Mailbox:
 
     def checkpoints(self) -> tuple[SavedCheckpoint, ...]:
         """Every durable checkpoint that was told of, in order of name."""
-        letters = (read_letter(SavedCheckpoint, fields) for fields in self._all("checkpoints"))
-        return tuple(letter for letter in letters if letter is not None)
+        return self._all(SavedCheckpoint, "checkpoints")
 
     def post_refused(self, refused: RefusedCheckpoint) -> None:
         """Tell of a checkpoint that was passed over. Idempotent."""
@@ -148,8 +152,7 @@ class Mailbox:
 
     def refused(self) -> tuple[RefusedCheckpoint, ...]:
         """Every checkpoint that was passed over, in order of name."""
-        letters = (read_letter(RefusedCheckpoint, fields) for fields in self._all("refused"))
-        return tuple(letter for letter in letters if letter is not None)
+        return self._all(RefusedCheckpoint, "refused")
 
     def checkpoint_keys(self) -> frozenset[str]:
         """Where it was told of checkpoints: what lies there now, without reading it."""
@@ -172,17 +175,21 @@ class Mailbox:
 
     def failures(self) -> tuple[CommandFailure, ...]:
         """Every failure of the command, by generation."""
-        letters = (read_letter(CommandFailure, fields) for fields in self._all("failures"))
-        return tuple(letter for letter in letters if letter is not None)
+        return self._all(CommandFailure, "failures")
 
     def forget_failures(self) -> None:
         """What failed has been mended."""
         for key in self._keys("failures"):
             self.store.delete(key)
 
-    def _all(self, folder: str) -> list[dict[str, Any] | None]:
+    def _all(self, kind: Callable[..., T], folder: str) -> tuple[T, ...]:
+        def read(key: str) -> T | None:
+            return read_letter(kind, self._fields(key.removeprefix(f"{self.prefix}/")))
+
         newest = self._keys(folder)[-MOST_LETTERS:]
-        return [self._fields(key.removeprefix(f"{self.prefix}/")) for key in newest]
+        once = self._once
+        letters = map(read, newest) if once is None else once.letters(folder, newest, read)
+        return tuple(letter for letter in letters if letter is not None)
 
     def _checkpoint_key(self, name: str) -> str:
         return f"{self.prefix}/checkpoints/{name}.json"

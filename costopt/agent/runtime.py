@@ -14,6 +14,7 @@ from costopt.agent.gang_state import Member, judged
 from costopt.agent.heartbeat import Heartbeat
 from costopt.agent.mailbox import Mailbox
 from costopt.agent.node_report import TimeScale, node_report
+from costopt.agent.once_written import OnceWritten
 from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.ports import Clock, ObjectStore
@@ -24,6 +25,10 @@ RETRIES = 2
 SILENT_S = 5.0
 MOST_NODES = 100_000
 """Whose last sign of life is remembered: those that were asked about most recently."""
+MOST_LEAVING = 1_000
+"""Nodes of a job that are looked at whether they have drained."""
+MOST_JOBS = 2_000
+"""Whose letters are remembered: those that were asked about most recently."""
 
 GangHazard = Callable[[Job, tuple[Node, ...]], float | None]
 
@@ -65,6 +70,7 @@ class MailboxRuntime:
         self._retries = retries
         self._silent_s = silent_s
         self._last_change: dict[tuple[str, str], tuple[int, float]] = {}
+        self._once: dict[str, OnceWritten] = {}
 
     def form(
         self,
@@ -191,9 +197,8 @@ class MailboxRuntime:
     def drained(self, job: Job) -> frozenset[str]:
         """Nodes that were asked to drain and run no trainer any more, silent ones included."""
         mailbox = self._mailbox(job)
-        return frozenset(
-            node_id for node_id in mailbox.draining() if self._is_drained(mailbox, node_id)
-        )
+        asked = mailbox.draining()[:MOST_LEAVING]
+        return frozenset(node_id for node_id in asked if self._is_drained(mailbox, node_id))
 
     def refused(self, job: Job) -> tuple[RefusedRecord, ...]:
         """Checkpoints that trainers found torn or corrupt and passed over, in order of name."""
@@ -209,7 +214,10 @@ class MailboxRuntime:
         return 1.0 if self._notice_s > job.checkpoint.save_s else 0.0
 
     def _mailbox(self, job: Job) -> Mailbox:
-        return Mailbox(self._store, job.name)
+        once = self._once[job.name] = self._once.pop(job.name, OnceWritten(job.name))
+        if len(self._once) > MOST_JOBS:
+            del self._once[next(iter(self._once))]
+        return Mailbox(self._store, job.name, once)
 
     def _is_drained(self, mailbox: Mailbox, node_id: str) -> bool:
         beat = mailbox.heartbeat(node_id)

@@ -107,12 +107,7 @@ class FileStore:
         """Keys that begin with ``prefix`` and come after ``after``, sorted; the first ``most``."""
         folder = prefix.rpartition("/")[0]
         start = self._path(folder) if folder else self.root
-        found = (
-            path.relative_to(self.root).as_posix()
-            for path in start.rglob("*")
-            if not path.name.startswith(".") and path.is_file()
-        )
-        wanted = (key for key in found if key.startswith(prefix) and key > after)
+        wanted = (key for key in self._below(start) if key.startswith(prefix) and key > after)
         try:
             return sorted(wanted) if most is None else heapq.nsmallest(most, wanted)
         except OSError as error:
@@ -128,6 +123,12 @@ class FileStore:
         except OSError as error:
             raise _refused("delete", path, error) from error
 
+    def _below(self, start: Path) -> Iterator[str]:
+        for folder, _, names in os.walk(start, onerror=_unless_missing):
+            above = Path(folder).relative_to(self.root).as_posix()
+            lead = "" if above == "." else f"{above}/"
+            yield from (lead + name for name in names if not name.startswith("."))
+
     def _path(self, key: str) -> Path:
         return self.root.joinpath(*checked_parts(key))
 
@@ -138,6 +139,11 @@ def _locked(path: Path) -> Iterator[None]:
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def _unless_missing(error: OSError) -> None:
+    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        raise error
 
 
 def _digest(data: bytes) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import costopt.agent.mailbox as mailbox_module
+import costopt.agent.once_written as once_written_module
 import costopt.agent.runtime as runtime_module
 from costopt.agent.heartbeat import CommandFailure, Heartbeat, NodeActivity
 from costopt.agent.mailbox import Mailbox
@@ -353,3 +354,26 @@ def test_of_very_many_letters_the_newest_are_read(
     monkeypatch.setattr(mailbox_module, "MOST_KEYS", 4)
     with pytest.raises(StoreError, match="jobs/j/checkpoints/ holds more than 4 letters"):
         desk.runtime.checkpoints(JOB, 0.0)
+
+
+def test_thousands_of_letters_are_read_little_by_little_and_once(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for step in range(1, 8):
+        saved = SavedCheckpoint(f"step-{step:09d}.1.0", float(step), "/c", desk.clock.now_s)
+        desk.mailbox.post_checkpoint(saved)
+    read = list[str]()
+    get = FileStore.get
+
+    def noted(store: FileStore, key: str, most_bytes: int | None = None) -> bytes | None:
+        read.append(key)
+        return get(store, key, most_bytes)
+
+    monkeypatch.setattr(once_written_module, "AT_ONCE", 3)
+    monkeypatch.setattr(FileStore, "get", noted)
+    units = [[c.units for c in desk.runtime.checkpoints(JOB, 0.0)] for _ in range(4)]
+    assert units == [[5.0, 6.0, 7.0], [2.0, 3.0, 4.0, 5.0, 6.0, 7.0], *[list(range(1, 8))] * 2]
+    assert len(read) == 7, "each once"
+    assert [r.message for r in caplog.records] == [
+        "job j has 4 unread letters in checkpoints; the next ticks read them, 3 at a time"
+    ]

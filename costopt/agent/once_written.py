@@ -1,0 +1,46 @@
+"""Letters that agents write once and never again, as the controller reads them: each once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+AT_ONCE = 100
+"""So many of one kind are read at a time: a job that writes thousands holds up no other's tick."""
+
+T = TypeVar("T")
+
+log = logging.getLogger("costopt.agent.letters")
+
+
+class OnceWritten:
+    """What was read of one job's letters, by folder and key.
+
+    Of those that are new the last by name come first, and the others when it is asked again: so the
+    newest is known at once, and none is passed over.
+    """
+
+    def __init__(self, job: str) -> None:
+        self._job = job
+        self._read: dict[str, dict[str, Any]] = {}
+        self._told = False
+
+    def letters(self, folder: str, keys: Sequence[str], read: Callable[[str], T]) -> list[T]:
+        """Those at ``keys``, all in ``folder``, that were read by now, in the same order."""
+        before = self._read.get(folder, {})
+        known = {key: before[key] for key in keys if key in before}
+        new = [key for key in keys if key not in before]
+        known.update({key: read(key) for key in new[-AT_ONCE:]})
+        self._read[folder] = known
+        self._tell(folder, len(new) - AT_ONCE)
+        return [known[key] for key in keys if key in known]
+
+    def _tell(self, folder: str, unread: int) -> None:
+        """Once."""
+        if unread > 0 and not self._told:
+            self._told = True
+            log.warning(
+                "job %s has %d unread letters in %s; the next ticks read them, %d at a time",
+                self._job, unread, folder, AT_ONCE,
+            )  # fmt: skip
