@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from costopt.agent.gang import Gang
 from costopt.agent.heartbeat import Heartbeat, NodeActivity
 from costopt.agent.launcher import Launcher
 from costopt.agent.mailbox import Mailbox, MembershipPlace
-from costopt.agent.node_log import NodeLog
+from costopt.agent.node_log import LogEnd, NodeLog
 from costopt.agent.notices.notice_file import FileNotices
 from costopt.agent.notices.source import NoNotices
 from costopt.agent.settings import AgentSettings
@@ -340,6 +341,13 @@ def test_a_node_that_is_through_leaves_the_membership_with_who_serves_it(
 def test_the_log_is_in_the_store_before_the_end_of_training_is_told(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    append = NodeLog.append
+
+    def slow(*given: Any) -> LogEnd:
+        time.sleep(0.3)
+        return append(*given)
+
+    monkeypatch.setattr(NodeLog, "append", slow)
     monkeypatch.setattr(agent, "LOG_ENDS_S", PATIENCE_S)
     node = make(logs_s=3600.0, poll_s=0.01)
     node.run("print('all done')")
