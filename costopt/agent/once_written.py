@@ -6,8 +6,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-AT_ONCE = 100
-"""So many of one kind are read at a time: a job that writes thousands holds up no other's tick."""
+AT_ONCE = 500
+"""So many of one kind are read at a time: a job that writes thousands holds up no other's tick, and
+one that saved every ten minutes while no controller ran for three days is read at once."""
 
 T = TypeVar("T")
 
@@ -17,8 +18,8 @@ log = logging.getLogger("costopt.agent.letters")
 class OnceWritten:
     """What was read of one job's letters, by folder and key.
 
-    Of those that are new the last by name come first, and the others when it is asked again: so the
-    newest is known at once, and none is passed over.
+    Of those that are new the last by name come first, so that the newest is known at once, and the
+    others when it is asked again.
     """
 
     def __init__(self, job: str) -> None:
