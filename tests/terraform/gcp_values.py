@@ -31,6 +31,7 @@ locals {
     }
     "compute_network.this"            = { id = "networks/costopt" }
     "compute_subnetwork.nodes"        = { for region in local.regions : region => { id = region } }
+    "cloud_run_v2_service.daemon"     = local.vm ? [] : [{ uri = "https://daemon.run.app" }]
     "sql_database_instance.state"     = local.postgres ? [{ private_ip_address = "10.0.0.3" }] : []
     "secret_manager_secret.password"  = [{ id = "projects/my-project/secrets/password" }]
     "pubsub_subscription.preemptions" = { id = "subscriptions/preemptions" }
@@ -55,7 +56,10 @@ NEEDED = {
 
 
 def evaluated(folder: Path, **variables: object) -> dict[str, Any]:
-    """The module's outputs, and ``evaluated``. Terraform runs in ``folder``, which is made."""
+    """The module's outputs that are not null, and ``evaluated``.
+
+    Terraform runs in ``folder``, which is made.
+    """
     folder.mkdir()
     shutil.copy(MODULE / "variables.tf", folder)
     shutil.copytree(MODULE / "files", folder / "files")

@@ -140,6 +140,19 @@ def test_the_password_is_fetched_and_in_no_address(with_postgres: dict[str, Any]
     assert "submit-from" not in str(with_postgres["command"])
 
 
+def test_on_cloud_run_the_daemon_answers_in_the_network(
+    on_vm: dict[str, Any], tmp_path: Path
+) -> None:
+    password = {"database": "postgres", "database_password": "sixteen characters"}
+    told = evaluated(tmp_path / "module", run_on="cloud_run", jobs=JOBS, **password)
+    assert told["command"][told["command"].index("--listen") + 1] == "0.0.0.0:8080"
+    assert told["url"] == "https://daemon.run.app"
+    assert "shell" not in told
+    assert told["environment"]["COSTOPT_SERVER"] == "unix:/var/lib/costopt/daemon.sock"
+    assert "costopt-daemon" in on_vm["shell"]
+    assert "url" not in on_vm
+
+
 def holds(condition: str, name: str) -> bool:
     """Whether an IAM condition of the module's kind holds for an object of this name."""
 

@@ -171,6 +171,9 @@ resource "google_cloud_run_v2_service" "daemon" {
   deletion_protection = false
   labels              = local.labels
 
+  # Callers bear a token of the daemon's own, where Cloud Run would look for one of Google's.
+  invoker_iam_disabled = true
+
   template {
     service_account       = google_service_account.daemon.email
     execution_environment = "EXECUTION_ENVIRONMENT_GEN2"

@@ -47,3 +47,8 @@ output "shell" {
   description = "How to talk to the daemon. Null: it is on Cloud Run, and answers in the network alone."
   value       = local.vm ? "gcloud compute ssh ${var.name}-daemon --project ${var.project} --zone ${local.zone} --tunnel-through-iap --command 'sudo docker exec daemon costopt list'" : null
 }
+
+output "url" {
+  description = "Where the daemon answers in the network, for --server. Null: it is on a machine."
+  value       = one(google_cloud_run_v2_service.daemon[*].uri)
+}
