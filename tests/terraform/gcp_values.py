@@ -40,7 +40,7 @@ locals {
 
 output "evaluated" {
   value = {
-    job_contents  = local.job_contents
+    job_documents = local.job_documents
     job_files     = local.job_files
     machine_start = local.machine_start
     node_reads    = local.node_reads

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,10 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
+from costopt.session.deployed_jobs import deployed_jobs
 from costopt.spec import load_account
+from costopt.store import open_store
 from costopt_gcp.options import GcpOptions
 from tests.terraform.gcp_values import evaluated, variables_tried
-from tests.terraform.workspace import EXAMPLE_JOB
 
 pytestmark = [
     pytest.mark.skipif(
@@ -23,18 +23,22 @@ pytestmark = [
     ),
     pytest.mark.xdist_group("terraform-modules"),
 ]
-JOBS = {
-    "finetune": {"document": "name: finetune", "folder": str(EXAMPLE_JOB)},
-    "other": {"document": "name: other"},
-}
+JOBS = ("finetune", "other")
+FILES = {"train.py": "print()", "data/.a b": "x", "data/same": "x"}
 STORE = "projects/_/buckets/runs/objects/costopt"
 
 
 @pytest.fixture(scope="module")
 def on_vm(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """With jobs and a budget, on a machine."""
+    folder = tmp_path_factory.mktemp("vm")
+    for path, text in FILES.items():
+        (folder / "job" / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "job" / path).write_text(text)
+    jobs = {name: {"document": f"name: {name}", "folder": None} for name in JOBS}
+    jobs["finetune"]["folder"] = str(folder / "job")
     guarded = {"mode": "enforce", "monthly_budget_usd": 500, "other_regions": ["europe-west4"]}
-    return evaluated(tmp_path_factory.mktemp("vm") / "module", jobs=JOBS, **guarded)
+    return evaluated(folder / "module", jobs=jobs, **guarded)
 
 
 @pytest.fixture(scope="module")
@@ -62,13 +66,17 @@ def test_the_account_file_is_read_by_costopt(on_vm: dict[str, Any], tmp_path: Pa
     assert set(options.nodes.job_service_accounts) == set(JOBS)
 
 
-def test_files_of_jobs_lie_under_their_digests(on_vm: dict[str, Any]) -> None:
-    told = on_vm["evaluated"]
-    train = EXAMPLE_JOB / "train.py"
-    key = f"files/{hashlib.md5(train.read_bytes()).hexdigest()}"
-    assert told["job_contents"]["finetune"]["train.py"] == key
-    assert told["job_contents"]["other"] == {}
-    assert told["job_files"][f"finetune/{key}"] == [str(train)]
+def test_jobs_are_fetched_as_they_were_given(on_vm: dict[str, Any], tmp_path: Path) -> None:
+    told, store = on_vm["evaluated"], open_store(str(tmp_path / "store"))
+    for name, document in told["job_documents"].items():
+        store.put(f"{name}/job.json", document.encode())
+    for key, (path, *_) in told["job_files"].items():
+        store.put_file(key, Path(path))
+    finetune, other = deployed_jobs(store)
+    assert (finetune.name, finetune.policy, finetune.priority) == ("finetune", "balanced", 0)
+    assert (other.document, other.files) == ("name: other", {})
+    finetune.fetch(store, tmp_path / "finetune")
+    assert {path: (tmp_path / "finetune" / path).read_text() for path in FILES} == FILES
 
 
 def test_the_command_hands_jobs_in_and_becomes_the_daemon(
@@ -144,7 +152,7 @@ def test_on_cloud_run_the_daemon_answers_in_the_network(
     on_vm: dict[str, Any], tmp_path: Path
 ) -> None:
     password = {"database": "postgres", "database_password": "sixteen characters"}
-    told = evaluated(tmp_path / "module", run_on="cloud_run", jobs=JOBS, **password)
+    told = evaluated(tmp_path / "module", run_on="cloud_run", **password)
     assert told["command"][told["command"].index("--listen") + 1] == "0.0.0.0:8080"
     assert told["url"] == "https://daemon.run.app"
     assert "shell" not in told

@@ -11,6 +11,15 @@ locals {
     }
   }
 
+  job_documents = {
+    for name, job in var.jobs : name => jsonencode({
+      document = job.document
+      policy   = job.policy
+      priority = job.priority
+      files    = local.job_contents[name]
+    })
+  }
+
   job_files = merge([
     for name, files in local.job_contents : {
       for path, key in files : "${name}/${key}" => "${var.jobs[name].folder}/${path}"...
@@ -21,19 +30,13 @@ locals {
 }
 
 resource "aws_s3_object" "job" {
-  for_each = var.jobs
+  for_each = local.job_documents
 
   bucket       = aws_s3_bucket.store.id
   key          = "${local.deployed}/${each.key}/job.json"
+  content      = each.value
   content_type = "application/json"
   tags         = local.tags
-
-  content = jsonencode({
-    document = each.value.document
-    policy   = each.value.policy
-    priority = each.value.priority
-    files    = local.job_contents[each.key]
-  })
 
   depends_on = [
     aws_s3_bucket_server_side_encryption_configuration.store,

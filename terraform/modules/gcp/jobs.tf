@@ -11,6 +11,15 @@ locals {
     }
   }
 
+  job_documents = {
+    for name, job in var.jobs : name => jsonencode({
+      document = job.document
+      policy   = job.policy
+      priority = job.priority
+      files    = local.job_contents[name]
+    })
+  }
+
   job_files = merge([
     for name, files in local.job_contents : {
       for path, key in files : "${name}/${key}" => "${var.jobs[name].folder}/${path}"...
@@ -24,18 +33,12 @@ locals {
 }
 
 resource "google_storage_bucket_object" "job" {
-  for_each = var.jobs
+  for_each = local.job_documents
 
   bucket       = google_storage_bucket.store.name
   name         = "${local.deployed}/${each.key}/job.json"
+  content      = each.value
   content_type = "application/json"
-
-  content = jsonencode({
-    document = each.value.document
-    policy   = each.value.policy
-    priority = each.value.priority
-    files    = local.job_contents[each.key]
-  })
 
   depends_on = [google_storage_bucket_object.job_file]
 }
