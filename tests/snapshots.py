@@ -7,8 +7,11 @@ import threading
 import time
 from contextlib import suppress
 
+import pytest
+
 from costopt.checkpoint.arena import Arena
 from costopt.checkpoint.manifest import Manifest
+from costopt.checkpoint.near import handshake, peer, peer_server
 from costopt.checkpoint.near.memory import Held
 from costopt.checkpoint.near.snapshot import Snapshot
 from costopt.checkpoint.part import Part
@@ -39,6 +42,18 @@ def held(
     arena = Arena.create(size_bytes)
     arena.map[:size_bytes] = data
     return Held(Snapshot(writer, manifest), arena)
+
+
+def be_patient_with_peers(patch: pytest.MonkeyPatch) -> None:
+    """One that waits for its turn on a busy machine is not taken to be gone."""
+    for module, name in (
+        (peer, "CONNECT_S"),
+        (peer, "STALL_S"),
+        (peer, "PATIENCE_S"),
+        (peer_server, "STALL_S"),
+        (handshake, "LETTER_S"),
+    ):
+        patch.setattr(module, name, 120.0)
 
 
 class Line:

@@ -25,6 +25,7 @@ from costopt.checkpoint.near.peer_server import PeerServer
 from costopt.checkpoint.near.tier import Tier
 from costopt.domain.errors import CheckpointError
 from costopt.train.checkpointer import Checkpointer, Restored
+from tests.snapshots import be_patient_with_peers
 
 KEY = GangKey("j", 1, "secret")
 SMALL, LARGE = 64, 300_000
@@ -45,6 +46,11 @@ torn = checkpointer._queue._arenas[checkpointer._queue._free_slot()]
 torn.map[:1000] = bytes(1000)
 os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_patient_with_peers(monkeypatch)
 
 
 class Nodes:

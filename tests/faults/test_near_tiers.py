@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from costopt.checkpoint.near import peer as peer_module
-from costopt.checkpoint.near import peer_server as server_module
 from costopt.checkpoint.near.disk import SnapshotDisk
 from costopt.checkpoint.near.frame import receive_frame, send_frame
 from costopt.checkpoint.near.gang_key import GangKey
@@ -24,9 +23,14 @@ from costopt.checkpoint.near.peer_server import PeerServer
 from costopt.checkpoint.near.tier import Tier
 from costopt.domain.errors import CheckpointError
 from costopt.store import durable
-from tests.snapshots import MIB, Line, held
+from tests.snapshots import MIB, Line, be_patient_with_peers, held
 
 KEY = GangKey("j", 3, "secret")
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_patient_with_peers(monkeypatch)
 
 
 class Node:
@@ -103,7 +107,6 @@ def test_a_fetch_that_is_cut_is_no_snapshot(node: Node) -> None:
 
 def test_a_peer_that_goes_silent_is_given_up(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer_module, "STALL_S", 0.1)
-    monkeypatch.setattr(server_module, "STALL_S", 0.1)
     silent, line = lined(node, upward=MIB // 2, hangs=True)
     given = held(7)
     with pytest.raises(CheckpointError, match="timed out"):

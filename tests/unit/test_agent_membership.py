@@ -42,6 +42,7 @@ PATIENCE_S = 120.0
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that hangs up on nobody who only waits for its turn on a busy machine."""
     monkeypatch.setattr(membership_server, "STALL_S", PATIENCE_S)
+    monkeypatch.setattr(handshake, "LETTER_S", PATIENCE_S)
 
 
 class Table:

@@ -15,6 +15,7 @@ from costopt.agent.mailbox import Mailbox
 from costopt.agent.membership_address import MembershipAddress
 from costopt.agent.membership_host import MembershipHost
 from costopt.agent.peers import Peers
+from costopt.checkpoint.near import handshake
 from costopt.checkpoint.near.gang_key import GangKey
 from costopt.checkpoint.near.handshake import ask
 from costopt.store.folder import FileStore
@@ -28,6 +29,7 @@ PATIENCE_S = 120.0
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> ToldClock:
     monkeypatch.setattr(membership_server, "STALL_S", PATIENCE_S)
+    monkeypatch.setattr(handshake, "LETTER_S", PATIENCE_S)
     return ToldClock(monkeypatch, peers, membership_host)
 
 

@@ -15,7 +15,6 @@ import torch
 
 from costopt.agent.status import TrainerStatus
 from costopt.agent.stop_notice import StopNotice
-from costopt.checkpoint.near import peer
 from costopt.checkpoint.near.desk import Desk
 from costopt.checkpoint.near.gang_key import GangKey
 from costopt.checkpoint.near.memory import SnapshotMemory
@@ -28,13 +27,12 @@ from costopt.train.checkpointer import Checkpointer
 from costopt.train.group import Group, PeerLostError
 from costopt.train.reporter import Reporter
 from costopt.train.saving import Saving
+from tests.snapshots import be_patient_with_peers
 
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A peer that waits for its turn on a busy machine is not taken to be silent."""
-    for name in ("CONNECT_S", "STALL_S"):
-        monkeypatch.setattr(peer, name, 120.0)
+    be_patient_with_peers(monkeypatch)
 
 
 def saving(folder: Path, status: Path, weights: torch.Tensor, **options: Any) -> Saving:
