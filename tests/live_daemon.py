@@ -16,7 +16,7 @@ from costopt.domain.submission import JobIntent
 from costopt.ledger.stored import open_stored_ledger
 from costopt.market.history_file import write_history
 from costopt.registry.registry import REGISTRY, open_registry
-from tests.live_run import CALM, FIRM, SPEED, STEPPER, T0, States, history
+from tests.live_run import CALM, FIRM, PLAIN, SPEED, STEPPER, T0, States, history
 from tests.node_folder import NodeFolder, variables
 
 TICK_S = 60
@@ -40,10 +40,10 @@ class DaemonPlace(NodeFolder):
     def state(self) -> Path:
         return self.folder / "state"
 
-    def write(self, pools: Mapping[str, States] | None = None, hours: float = 24.0) -> DaemonPlace:
+    def write(self, pools: Mapping[str, States] | None = None) -> DaemonPlace:
         """Write market.parquet."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_history(history(pools or CALM | FIRM, hours), self.folder / "market.parquet")
+        write_history(history(pools or CALM | FIRM), self.folder / "market.parquet")
         return self
 
     def start(self, *more: str, program: Sequence[str] = COSTOPT) -> subprocess.Popen[str]:
@@ -68,7 +68,7 @@ class DaemonPlace(NodeFolder):
         """Hand in a job whose trainer needs no torch, as the service would."""
         self.state.mkdir(exist_ok=True)
         document = self.job(name, tenant, steps, nodes)
-        submission = read_submission(document, "cheapest", str(self.folder), "a test", 0, T0)
+        submission = read_submission(document, PLAIN, str(self.folder), "a test", 0, T0)
         with open_registry(self.database or self.state / REGISTRY) as registry:
             registry.submit(submission)
 
@@ -77,12 +77,16 @@ class DaemonPlace(NodeFolder):
         with open_registry(self.database or self.state / REGISTRY) as registry:
             registry.set_intent(name, intent, "a test", T0)
 
+    def saves(self, name: str) -> Path:
+        """Where a job's checkpoints lie."""
+        return self.folder / f"saves-{name}"
+
     def job(self, name: str, tenant: str, steps: int, nodes: int) -> str:
-        saves = self.folder / f"saves-{name}"
+        saves = self.saves(name)
         trainer = f"exec {sys.executable} {STEPPER} {steps} 0.05 {saves}"
         return (
             f"kind: job\nversion: 1\nname: {name}\ntenant: {tenant}\n"
-            f"work: {{amount: {steps}, unit: steps}}\ndeadline: 16h\n"
+            f"work: {{amount: {steps}, unit: steps}}\ndeadline: 5d\n"
             f"resources: {{gpu_models: [T4], min_nodes: {nodes}, max_nodes: {nodes}}}\n"
             f"throughput: {{points: [{{gpu: T4, gpus: {nodes}, units_per_s: 0.05}}]}}\n"
             f"checkpoint: {{uri: {saves}, size_gib: 0.004, save: 10s, restore: 2m}}\n"

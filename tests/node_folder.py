@@ -41,19 +41,24 @@ class NodeFolder(ABC):
 
     def processes(self) -> list[int]:
         """Processes of the nodes under this folder."""
-        mark = f"{FOLDER_VARIABLE}={self.folder}".encode()
-        found = []
-        for environ in Path("/proc").glob("[0-9]*/environ"):
-            with suppress(OSError):
-                if mark in environ.read_bytes():
-                    found.append(int(environ.parent.name))
-        return found
+        return processes_under(self.folder)
 
     def clear(self) -> None:
         """Kill the nodes that are left: a test that failed leaves none running."""
         for pid in self.processes():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def processes_under(folder: Path) -> list[int]:
+    """Processes of the nodes whose folders lie in this one, or are it."""
+    mark = f"{FOLDER_VARIABLE}={folder}".encode()
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if mark in environ.read_bytes():
+                found.append(int(environ.parent.name))
+    return found
 
 
 def variables(**more: str) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """A trainer without torch: counts steps, saves its count now and then, heeds notices.
 
 stepper.py STEPS SECONDS_PER_STEP FOLDER: rank 0 saves step-<n>.json into FOLDER. Every
-rank writes a line to FOLDER/starts when it begins, with the step at which it does.
+rank writes a line to FOLDER/starts when it begins, with the step at which it does. While there is
+FOLDER.hold, it stays before the step whose number that file holds.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from costopt.agent.status import SavedCheckpoint, TrainerState, TrainerStatus
@@ -16,6 +18,20 @@ from costopt.agent.trainer_env import TrainerEnv
 from costopt.store.durable import write_durably
 
 SAVE_EVERY = int(os.environ.get("STEPPER_SAVE_EVERY", "10"))
+
+
+def hold(folder: Path, before_step: int) -> None:
+    """However long all else takes, the trainer does not come to this step until ``let_go``."""
+    write_durably(_hold_of(folder), str(before_step).encode())
+
+
+def let_go(folder: Path) -> None:
+    """The trainer goes on to its end."""
+    _hold_of(folder).unlink()
+
+
+def _hold_of(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.hold")
 
 
 class Stepper:
@@ -34,15 +50,22 @@ class Stepper:
     def run(self, steps: int, pace_s: float) -> None:
         while self.step < steps:
             time.sleep(pace_s)
-            self.step += 1
+            steps_on = not self.is_held()
+            self.step += steps_on
+            due = steps_on and (self.step % SAVE_EVERY == 0 or self.step == steps)
             stops = self.env.notice_file is not None and self.env.notice_file.exists()
-            if stops or self.step % SAVE_EVERY == 0 or self.step == steps:
+            if stops or due:
                 self.save()
             if stops:
                 self.tell(TrainerState.STOPPED)
                 return
             self.tell(TrainerState.TRAINING, 1 / pace_s)
         self.tell(TrainerState.FINISHED)
+
+    def is_held(self) -> bool:
+        with suppress(FileNotFoundError):
+            return self.step + 1 >= int(_hold_of(self.folder).read_text())
+        return False
 
     def save(self) -> None:
         path = self.folder / f"step-{self.step}.json"

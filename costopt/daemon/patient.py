@@ -95,7 +95,7 @@ class PatientProvider:
             return future.result(self._answer_s)
         except NoAnswerYet:
             if future.done():
-                raise
+                return future.result()
             self._late = call, future
             raise ProviderUnavailableError(
                 f"{self._label} did not answer to {call} within {self._answer_s:g} s"

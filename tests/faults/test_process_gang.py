@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,12 +29,14 @@ from costopt.domain.job import (
 )
 from costopt.domain.market import Interruption, Pool
 from costopt.store.folder import FileStore
-from costopt_sim.process_group import FOLDER_VARIABLE
 from costopt_sim.process_host import ProcessHost
+from tests.live_run import PATIENCE_S, wait_until
+from tests.node_folder import ROOT, processes_under
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "finetune"
 POOL = Pool.parse("sim/here/a/small/spot")
-PATIENCE_S = 90.0
+STEPS = 160
+PACE_S = 0.1
+"""Of a step while ``slowly`` is there: no machine is through before all has happened to it."""
 
 
 class Wall:
@@ -61,10 +64,10 @@ class Gang:
             checkpoint=CheckpointSpec(str(folder / "checkpoints"), interval_s=0.4),
             phases=(Phase("all", 1.0, 2, 2),),
             run=command,
-            workdir=str(EXAMPLE),
+            workdir=str(ROOT),
         )
         self.host = ProcessHost(folder, folder / "store", launcher=launcher, processes=1)
-        self.runtime = MailboxRuntime(FileStore(folder / "store"), Wall(), silent_s=20)
+        self.runtime = MailboxRuntime(FileStore(folder / "store"), Wall(), silent_s=PATIENCE_S)
         self.nodes: dict[str, Node] = {}
         self.generation = 0
         self._count = 0
@@ -117,24 +120,20 @@ class Gang:
             self.strike(node_id)
 
 
-def trainer(output: Path, steps: int) -> tuple[str, ...]:
-    return ("python", "train.py", "--steps", str(steps), "--batch", "4", "--output", str(output))
+def trainer(output: Path, slowly: Path) -> tuple[str, ...]:
+    return (
+        *("python", str(ROOT / "tests" / "paced_training.py"), str(PACE_S), str(slowly)),
+        *("--steps", str(STEPS), "--batch", "4", "--output", str(output)),
+    )
 
 
-def processes_of(folder: Path) -> list[int]:
-    mark = f"{FOLDER_VARIABLE}={folder}".encode()
-    found = []
-    for environ in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if mark in environ.read_bytes():
-                found.append(int(environ.parent.name))
-        except OSError:
-            continue
-    return found
-
-
-def names_of(folder: Path) -> list[str]:
-    return [Path(f"/proc/{pid}/comm").read_text().strip() for pid in processes_of(folder)]
+def runs_under(folder: Path, name: str) -> bool:
+    """Whether a process of the node is called so."""
+    for pid in processes_under(folder):
+        with suppress(OSError):
+            if Path(f"/proc/{pid}/comm").read_text().strip() == name:
+                return True
+    return False
 
 
 @pytest.fixture
@@ -147,45 +146,47 @@ def gangs() -> Iterator[list[Gang]]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc")
 def test_weights_survive_three_kills_bit_for_bit(tmp_path: Path, gangs: list[Gang]) -> None:
-    steps = 240
-    whole = Gang(tmp_path / "a", trainer(tmp_path / "whole", steps), steps, "direct")
-    broken = Gang(tmp_path / "b", trainer(tmp_path / "broken", steps), steps, "torchrun")
+    slowly = tmp_path / "slowly"
+    whole = Gang(tmp_path / "a", trainer(tmp_path / "whole", slowly), STEPS, "direct")
+    broken = Gang(tmp_path / "b", trainer(tmp_path / "broken", slowly), STEPS, "torchrun")
     gangs += [whole, broken]
     whole.launch(), whole.launch()
     whole.form()
     whole.wait(GangState.FINISHED)
     whole.close()
 
+    slowly.touch()
     first, second = broken.launch(), broken.launch()
     broken.form()
-    before = broken.wait(GangState.TRAINING, done=30)
+    before = broken.wait(GangState.TRAINING, done=15)
     broken.strike(first)
     third = broken.launch()
     broken.form()
     after = broken.wait(GangState.TRAINING)
-    assert after.saved_units <= before.done_units + 30
+    assert before.saved_units <= after.saved_units < STEPS
 
-    broken.wait(GangState.TRAINING, done=90)
+    broken.wait(GangState.TRAINING, done=45)
     broken.notice(second)
     stopped = broken.wait(GangState.IDLE)
-    assert stopped.saved_units == stopped.done_units >= 90, "a notice loses nothing"
+    assert stopped.saved_units == stopped.done_units >= 45, "a notice loses nothing"
     broken.strike(second)
     broken.launch()
     broken.form()
 
-    broken.wait(GangState.TRAINING, done=150)
+    broken.wait(GangState.TRAINING, done=75)
     broken.strike(third)
     broken.launch()
     broken.form()
+    slowly.unlink()
     end = broken.wait(GangState.FINISHED)
-    assert end.saved_units == steps
+    assert end.saved_units == STEPS
     assert broken.generation == 4
     assert (tmp_path / "broken").read_text() == (tmp_path / "whole").read_text()
     told = broken.runtime.checkpoints(broken.job, 0.0)
     assert [record.units for record in told] == sorted({record.units for record in told})
-    assert told[-1].units == steps
+    assert told[-1].units == STEPS
     broken.close()
-    assert processes_of(tmp_path) == []
+    assert processes_under(tmp_path) == []
 
 
 def test_a_command_that_fails_is_tried_again_then_blamed(tmp_path: Path, gangs: list[Gang]) -> None:
@@ -197,9 +198,7 @@ def test_a_command_that_fails_is_tried_again_then_blamed(tmp_path: Path, gangs: 
         gang.form()
         assert "next attempt" in gang.wait(GangState.IDLE).message
     gang.form()
-    deadline = time.monotonic() + PATIENCE_S
-    while gang.progress().state is not GangState.FAILED and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: gang.progress().state is GangState.FAILED, "failure for good")
     message = gang.progress().message
     assert "exited with 1" in message
     assert node_id in message
@@ -210,20 +209,15 @@ def test_a_command_that_fails_is_tried_again_then_blamed(tmp_path: Path, gangs: 
 def test_a_script_that_knows_nothing_of_costopt_is_told_by_sigterm(
     tmp_path: Path, gangs: list[Gang]
 ) -> None:
-    saved = tmp_path / "saved"
-    code = f"trap 'echo yes > {saved}; exit 0' TERM; while :; do sleep 0.05; done"
+    ready, saved = tmp_path / "ready", tmp_path / "saved"
+    code = f"trap 'echo yes > {saved}; exit 0' TERM; touch {ready}; while :; do sleep 0.05; done"
     gang = Gang(tmp_path, ("sh", "-c", code), 10, "torchrun")
     gangs.append(gang)
     node_id = gang.launch()
     gang.form()
-    deadline = time.monotonic() + PATIENCE_S
-    log = gang.host.folder(node_id) / "trainer-000001.log"
-    while not log.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(0.5)
+    wait_until(ready.exists, "trap")
     gang.runtime.drain(gang.job, [node_id])
-    while not gang.runtime.drained(gang.job) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: bool(gang.runtime.drained(gang.job)), "end of the script")
     assert gang.runtime.drained(gang.job) == {node_id}
     assert saved.read_text() == "yes\n"
 
@@ -234,15 +228,9 @@ def test_an_agent_that_is_killed_takes_its_trainer_along(tmp_path: Path, gangs: 
     node_id = gang.launch()
     gang.form()
     folder = gang.host.folder(node_id)
-    deadline = time.monotonic() + PATIENCE_S
-    while "sleep" not in names_of(folder) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: runs_under(folder, "sleep"), "trainer")
     pid = gang.host._records[node_id].pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    while (gang.host.dead() == [] or len(processes_of(folder)) > 0) and (
-        time.monotonic() < deadline
-    ):
-        time.sleep(0.05)
+    wait_until(lambda: processes_under(folder) == [], "end of all processes")
     assert [dead for dead, _ in gang.host.dead()] == [node_id]
-    assert processes_of(folder) == []

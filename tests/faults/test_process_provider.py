@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -20,11 +19,11 @@ from costopt.domain.market import CapacityType, Pool
 from costopt_sim import SimProvider, connect
 from costopt_sim.process import ProcessProvider
 from costopt_sim.process_group import is_running
+from tests.live_run import wait_until
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 SPOT = Pool.parse("sim/here/a/small/spot")
 FLEX = SPOT.on(CapacityType.FLEX_START)
-PATIENCE_S = 20.0
 
 
 class Hand:
@@ -97,22 +96,17 @@ def launch(
     return provider.launch(LaunchRequest("me", "job", pool, nodes, key))
 
 
-def wait_for(what: str, provider: ProcessProvider, node_id: str) -> Node:
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        node = {n.node_id: n for n in provider.nodes("me")}[node_id]
-        if node.end_cause is not None and node.end_cause.value == what:
-            return node
-        time.sleep(0.02)
-    raise AssertionError(f"{node_id} did not end as {what}")
+def wait_for(cause: EndCause, provider: ProcessProvider, node_id: str) -> Node:
+    def node() -> Node:
+        return {node.node_id: node for node in provider.nodes("me")}[node_id]
+
+    wait_until(lambda: node().end_cause is cause, f"end of {node_id} as {cause}")
+    return node()
 
 
 def wait_until_gone(process: tuple[int, int]) -> None:
     """A process that was killed takes a moment to die."""
-    deadline = time.monotonic() + PATIENCE_S
-    while is_running(*process):
-        assert time.monotonic() < deadline, f"process {process[0]} lives on"
-        time.sleep(0.02)
+    wait_until(lambda: not is_running(*process), f"end of process {process[0]}")
 
 
 def agent(provider: ProcessProvider, node: Node) -> tuple[int, int]:
@@ -128,13 +122,11 @@ def test_a_notice_is_a_file_and_a_strike_is_sigkill(folder: Path) -> None:
         clock.at = START + timedelta(minutes=57)
         assert provider.notices("me") == ()
         clock.at = START + timedelta(minutes=58)
-        deadline = time.monotonic() + PATIENCE_S
-        while not notice.exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(notice.exists, "notice")
         assert json.loads(notice.read_text())["time"] == "2026-03-01T01:00:00+00:00"
         assert is_running(*agent(provider, goes))
         clock.at = START + timedelta(minutes=60)
-        ended = wait_for("interrupted", provider, goes.node_id)
+        ended = wait_for(EndCause.INTERRUPTED, provider, goes.node_id)
         assert ended.ended_at == START + timedelta(hours=1)
         wait_until_gone(agent(provider, goes))
         assert is_running(*agent(provider, stays))
@@ -146,7 +138,7 @@ def test_a_node_that_dies_by_itself_has_failed(folder: Path) -> None:
     with controller(Hand(), folder) as provider:
         (node,) = launch(provider, 1)
         os.killpg(agent(provider, node)[0], signal.SIGKILL)
-        assert "agent.log" in wait_for("failed", provider, node.node_id).message
+        assert "agent.log" in wait_for(EndCause.FAILED, provider, node.node_id).message
 
 
 def test_a_new_controller_takes_over_what_runs(folder: Path) -> None:
@@ -170,7 +162,7 @@ def test_a_strike_that_nobody_saw_is_applied_on_return(folder: Path) -> None:
         process = agent(provider, goes)
     clock.at = START + timedelta(minutes=90)
     with controller(clock, folder) as provider:
-        ended = wait_for("interrupted", provider, goes.node_id)
+        ended = wait_for(EndCause.INTERRUPTED, provider, goes.node_id)
         assert ended.ended_at == START + timedelta(hours=1)
         wait_until_gone(process)
         states = {node.node_id: node.state for node in provider.nodes("me")}

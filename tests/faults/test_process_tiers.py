@@ -6,24 +6,18 @@ import json
 import os
 import signal
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from costopt.agent.agent import Agent
 from costopt.agent.gang import Gang
-from costopt.agent.heartbeat import Heartbeat, NodeActivity
-from costopt.agent.launcher import Launcher
-from costopt.agent.mailbox import Mailbox
-from costopt.agent.notices.notice_file import FileNotices
-from costopt.agent.settings import AgentSettings
-from costopt.store.folder import FileStore
+from costopt.agent.heartbeat import NodeActivity
+from tests.agent_fleet import AgentFleet
+from tests.live_run import PATIENCE_S
+from tests.node_folder import ROOT
 
-ROOT = Path(__file__).parents[2]
 UNITS = 10_000
 SCRIPT = """\
 import os, pathlib, resource, time
@@ -64,34 +58,8 @@ for step in job.steps(10_000):
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is shared by descriptors")
 
 
-class Fleet:
-    """Agents as threads, each with its trainer as a process, and the controller's mailbox."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.store = FileStore(folder / "mail")
-        self.mailbox = Mailbox(self.store, "j")
-        self.agents: dict[str, Agent] = {}
-        self.threads: list[threading.Thread] = []
-        (folder / "trainer.py").write_text(SCRIPT)
-
-    def launch(self, *names: str) -> None:
-        for name in names:
-            settings = AgentSettings(
-                "j",
-                name,
-                self.folder / f"node-{name}",
-                launcher=Launcher.DIRECT,
-                poll_s=0.02,
-                heartbeat_s=0.1,
-                judge_s=0.2,
-                grace_s=2.0,
-                handover_s=2.0,
-            )
-            agent = Agent(settings, self.store, FileNotices(self.folder / f"{name}.notice"))
-            self.agents[name] = agent
-            self.threads.append(threading.Thread(target=agent.run))
-            self.threads[-1].start()
+class Fleet(AgentFleet):
+    """Of a gang that saves near."""
 
     def form(self, generation: int, *members: str) -> None:
         self.mailbox.post_gang(
@@ -110,57 +78,27 @@ class Fleet:
             )
         )
 
-    def beat(self, name: str) -> Heartbeat:
-        beat = self.mailbox.heartbeat(name)
-        assert beat is not None
-        return beat
-
-    def step(self, name: str) -> int:
-        path = self.folder / f"{name}.step"
-        return int((path.read_text().split() or ["0"])[0]) if path.exists() else 0
-
-    def trainer(self, name: str) -> int:
-        """Its process, which the file holds but for the moment in which it is written."""
-        path = self.folder / f"{name}.step"
-        self.until(lambda: len(path.read_text().split()) > 1, "the trainer's process")
-        return int(path.read_text().split()[1])
-
     def near_step(self, name: str) -> int:
         """The newest that the node's memory holds."""
         held = self.agents[name]._snapshots._tiers.memory.held()
         return max((each.snapshot.manifest.step for each in held), default=0)
 
-    def until(self, holds: Callable[[], bool], what: str) -> None:
-        end = time.monotonic() + 90
-        while not holds():
-            assert time.monotonic() < end, f"{what}: {self.logs()}"
-            time.sleep(0.02)
-
-    def logs(self) -> str:
-        beats = "\n".join(str(self.mailbox.heartbeat(name)) for name in self.agents)
-        logs = "\n".join(path.read_text()[-2000:] for path in self.folder.rglob("trainer-*.log"))
-        return f"{beats}\n{logs}"
-
     def log(self, name: str) -> str:
         return "".join(p.read_text() for p in (self.folder / f"node-{name}").glob("trainer-*.log"))
-
-    def close(self) -> None:
-        for agent in self.agents.values():
-            agent.leave()
-        for thread in self.threads:
-            thread.join()
 
 
 @pytest.fixture
 def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'providers'}")
-    made = Fleet(tmp_path)
+    # A trainer that is slow to stop is waited for, also beyond a notice's end.
+    made = Fleet(tmp_path, SCRIPT, judge_s=0.2, grace_s=PATIENCE_S, handover_s=2.0)
     yield made
     made.close()
 
 
 def test_a_crash_a_short_notice_and_other_nodes(fleet: Fleet) -> None:
-    fleet.launch("n1", "n2")
+    fleet.launch("n1")
+    fleet.launch("n2")
     fleet.form(1, "n1", "n2")
     fleet.until((fleet.folder / "saved").exists, "a first checkpoint in the store")
     durable = fleet.step("n1")
@@ -168,7 +106,7 @@ def test_a_crash_a_short_notice_and_other_nodes(fleet: Fleet) -> None:
     fleet.until(lambda: fleet.near_step("n2") > durable + 5, "the peer has it too")
 
     near = fleet.near_step("n1")
-    os.kill(fleet.trainer("n1"), signal.SIGKILL)
+    os.kill(fleet.written("n1")[1], signal.SIGKILL)
     fleet.until(lambda: fleet.beat("n1").state is NodeActivity.FAILED, "the trainer is gone")
     assert fleet.beat("n1").saved_units < near
     fleet.form(2, "n1", "n2")
@@ -179,7 +117,7 @@ def test_a_crash_a_short_notice_and_other_nodes(fleet: Fleet) -> None:
     at = datetime.now(UTC)
     end = at + timedelta(seconds=1.5)
     notice = {"action": "terminate", "noticed_at": at.isoformat(), "time": end.isoformat()}
-    (fleet.folder / "n1.notice").write_text(json.dumps(notice))
+    fleet.notice("n1").write_text(json.dumps(notice))
     fleet.until(lambda: fleet.beat("n1").state is NodeActivity.STOPPED, "it stops on the notice")
     assert "do not reach the store" in fleet.beat("n1").message
     assert "the memory of n2 (r/n2)" in fleet.beat("n1").message

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from costopt.domain import events as ev
-from tests.live_run import FIRM, Place, no_traceback, wait_until
+from tests.live_run import FIRM, PATIENCE_S, Place, no_traceback, wait_until
+from tests.stepper import hold, let_go
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
-EACH_S, OVERLAP_S, LAST_S = 2400, 100, 28_800
+EACH_S, OVERLAP_S, LAST_S = 2400, 100, 432_000
 
 # One of two pools at a time, in turn: a notice comes every eight seconds of the wall, whenever the
 # controller that is to hear it has come back.
@@ -38,6 +39,7 @@ TAKES = {
 
 def test_a_run_survives_kills_of_its_controller(tmp_path: Path) -> None:
     place = Place(tmp_path, nodes=2, steps=150).write(TAKES | FIRM)
+    hold(place.saves, 120)
     points = {
         "a launch was intended": lambda: bool(place.of(ev.LaunchIntended)),
         "a gang was formed": lambda: bool(place.of(ev.GangFormed)),
@@ -53,8 +55,9 @@ def test_a_run_survives_kills_of_its_controller(tmp_path: Path) -> None:
             process.send_signal(signal.SIGKILL)
             process.wait()
         clocks.add((place.state / "jobs" / "tiny" / "clock.json").read_text())
+    let_go(place.saves)
     with place.controlled() as process:
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, said
         assert place.processes() == []
     assert no_traceback(said)
@@ -74,7 +77,8 @@ def test_a_run_survives_kills_of_its_controller(tmp_path: Path) -> None:
 
 
 def test_a_second_controller_is_refused(tmp_path: Path) -> None:
-    place = Place(tmp_path, steps=200).write()
+    place = Place(tmp_path).write()
+    hold(place.saves, 40)
     with place.controlled() as process:
         wait_until(lambda: bool(place.of(ev.GangFormed)), "gang")
         second = place.finish()
@@ -83,4 +87,4 @@ def test_a_second_controller_is_refused(tmp_path: Path) -> None:
         assert no_traceback(second.stderr)
         assert place.processes() != [], "the first one's nodes run on"
         os.kill(process.pid, signal.SIGINT)
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE_S)

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.live_run import Place, no_traceback, wait_until
+from costopt.domain import events as ev
+from tests.live_run import PATIENCE_S, Place, no_traceback, wait_until
+from tests.stepper import hold, let_go
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
@@ -34,15 +36,17 @@ def look(place: Place) -> None:
 
 
 def test_a_run_is_looked_at_from_elsewhere(tmp_path: Path) -> None:
-    place = Place(tmp_path, steps=400).write()
+    place = Place(tmp_path).write()
+    hold(place.saves, 40)
     with place.controlled() as process:
-        wait_until(lambda: any(place.saves.glob("step-*")), "checkpoint")
+        wait_until(lambda: bool(place.of(ev.CheckpointCommitted)), "checkpoint")
         running = place.status()
         look(place)
         assert process.poll() is None
         assert running["state"] == "training"
         assert running["nodes_alive"] == 1
-        _, said = process.communicate(timeout=60)
+        let_go(place.saves)
+        _, said = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, said
     look(place)
     ended = place.status()

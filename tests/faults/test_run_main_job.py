@@ -4,88 +4,85 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from costopt.domain import events as ev
 from costopt.domain.fleet import EndCause
-from tests.live_run import FIRM, Place
+from tests.live_run import FIRM, PATIENCE_S, Place, wait_until
 from tests.node_folder import ROOT, variables
 
-EXAMPLE = ROOT / "examples" / "finetune"
 STEPS = 80
-PACE_S = 0.12
+PACE_S = 0.4
+"""While it goes slowly, it trains for longer than the market is harsh."""
 
-# Two nodes are taken, two again, then one of two. By the wall, at 6, 12 and 18 s: the training
-# alone lasts 10 s, and each start of the gang several more.
+# Both nodes are taken, or one of them, by the wall every 6 s, and no more after 36 s: a controller
+# that is slow to come still sees three strikes, and a gang that is slow to form still trains.
 HARSH = {
-    "a/g4dn.xlarge/spot": ((0, 2, 0.26), (1800, 0, 0.26)),
-    "b/g4dn.xlarge/spot": ((0, None, None), (1700, 2, 0.25), (3600, 0, 0.25)),
-    "c/g4dn.xlarge/spot": ((0, None, None), (3500, 2, 0.24), (5400, 1, 0.24)),
-    "d/g4dn.xlarge/spot": ((0, None, None), (5300, 2, 0.23)),
+    "a/g4dn.xlarge/spot": (
+        *((0, 2, 0.26), (1800, 0, 0.26), (3500, 2, 0.26)),
+        *((5400, 1, 0.26), (7100, 2, 0.26), (9000, 0, 0.26)),
+    ),
+    "b/g4dn.xlarge/spot": (
+        *((0, None, None), (1700, 2, 0.25), (3600, 0, 0.25)),
+        *((5300, 2, 0.25), (7200, 0, 0.25), (8900, 2, 0.25), (10_800, 1, 0.25)),
+    ),
+    "c/g4dn.xlarge/spot": ((0, None, None), (10_700, 2, 0.24)),
 }
 
 
-def script(folder: Path) -> Path:
-    """The example's training script, slowed down where the first argument says so."""
-    path = folder / "paced.py"
-    path.write_text(
-        "import runpy, sys, time\n"
-        "from costopt.train.loop import TrainingLoop\n"
-        f"sys.path.insert(0, {str(EXAMPLE)!r})\n"
-        "pace_s, apply = float(sys.argv.pop(1)), TrainingLoop.apply\n"
-        "TrainingLoop.apply = lambda loop: (time.sleep(pace_s), apply(loop))[1]\n"
-        f"runpy.run_path({str(EXAMPLE / 'train.py')!r}, run_name='__main__')\n"
-    )
-    return path
+def training(slowly: Path, output: Path) -> list[str]:
+    return [
+        *(str(ROOT / "tests" / "paced_training.py"), str(PACE_S), str(slowly)),
+        *("--steps", str(STEPS), "--batch", "4", "--output", str(output)),
+    ]
 
 
-def undisturbed(place: Place, script: Path) -> None:
+def undisturbed(place: Place, command: list[str]) -> None:
     """The same job in one process: exact mode owes it the same bits."""
     done = subprocess.run(
-        [
-            *(sys.executable, str(script), "0", "--steps", str(STEPS)),
-            *("--batch", "4", "--output", str(place.folder / "whole")),
-        ],
+        [sys.executable, *command],
         cwd=place.folder,
         env=variables(**place.environment),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
 
 
+def strikes(place: Place) -> set[datetime]:
+    ends = place.of(ev.NodeEnded)
+    return {end.ended_at for end in ends if end.cause is EndCause.INTERRUPTED}
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc")
 def test_the_main_job_ends_in_time_with_the_same_weights(tmp_path: Path) -> None:
-    place = Place(tmp_path, nodes=2, steps=STEPS, deadline="12h")
-    paced = script(tmp_path)
-    place.run = [
-        *("python", str(paced), str(PACE_S), "--steps", str(STEPS)),
-        *("--batch", "4", "--output", str(tmp_path / "broken")),
-    ]
+    slowly = tmp_path / "slowly"
+    place = Place(tmp_path, nodes=2, steps=STEPS)
+    place.run = ["python", *training(slowly, tmp_path / "broken")]
     place.write(HARSH | FIRM)
-    try:
-        run = place.finish(timeout_s=150)
-        assert run.returncode == 0, run.stderr
-    finally:
-        place.clear()
-    undisturbed(place, paced)
+    slowly.touch()
+    with place.controlled() as process:
+        wait_until(lambda: len(strikes(place)) >= 3, "breaking of the gang at three times")
+        wait_until(lambda: len(place.of(ev.GangFormed)) >= 4, "the gang after these")
+        slowly.unlink()
+        _, said = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0, said
+        assert place.processes() == []
+    undisturbed(place, training(slowly, tmp_path / "whole"))
     assert (tmp_path / "broken").read_text() == (tmp_path / "whole").read_text()
 
-    ends = place.of(ev.NodeEnded)
-    strikes = {e.ended_at for e in ends if e.cause is EndCause.INTERRUPTED}
-    assert len(strikes) >= 3, "the gang was broken at three times"
-    assert len(place.of(ev.GangFormed)) >= 4
     (finished,) = place.of(ev.JobFinished)
     assert finished.units == STEPS
     assert finished.at <= place.of(ev.JobSubmitted)[0].deadline_at
 
+    ends = place.of(ev.NodeEnded)
     launched = {node.node_id: node for node in place.of(ev.NodeLaunched)}
     assert {end.node_id for end in ends} == launched.keys(), "no node lives on"
-    assert place.processes() == []
     micros = sum(
         (end.ended_at - launched[end.node_id].launched_at).total_seconds()
         / 3600

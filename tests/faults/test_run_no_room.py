@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from costopt.domain import events as ev
-from tests.live_run import Place, no_traceback, wait_until
+from tests.live_run import PATIENCE_S, Place, no_traceback, wait_until
+from tests.stepper import hold, let_go
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="mounts a small file system")
 
@@ -72,12 +73,14 @@ def test_no_launch_without_a_place_for_checkpoints(tmp_path: Path, options: str,
 
 
 def test_room_for_checkpoints_that_runs_out(tmp_path: Path) -> None:
-    place = Place(tmp_path, steps=60).write()
+    place = Place(tmp_path).write()
+    hold(place.saves, 15)
     with small_disk(place.saves, "size=8m"):
         with place.controlled() as process:
             wait_until((place.saves / "step-10.json").exists, "checkpoint")
             fill(place.saves / "fill")
-            _, said = process.communicate(timeout=60)
+            let_go(place.saves)
+            _, said = process.communicate(timeout=PATIENCE_S)
             assert process.returncode == 1, said
             assert place.processes() == []
         assert "No space left on device" in said
@@ -90,13 +93,14 @@ def test_room_for_checkpoints_that_runs_out(tmp_path: Path) -> None:
 
 
 def test_a_state_directory_that_runs_full(tmp_path: Path) -> None:
-    place = Place(tmp_path, steps=60)
+    place = Place(tmp_path)
     with small_disk(place.state, "size=2m"):
         place.write()
+        hold(place.saves, 40)
         with place.controlled() as process:
             wait_until(lambda: any(place.saves.glob("step-*")), "checkpoint")
             fill(place.state / "fill")
-            _, said = process.communicate(timeout=60)
+            _, said = process.communicate(timeout=PATIENCE_S)
             assert process.returncode == 1, said
             assert place.processes() == []
         assert said.count("error: ") == 1
@@ -104,6 +108,7 @@ def test_a_state_directory_that_runs_full(tmp_path: Path) -> None:
         assert re.search(r"→ .*\bspace\b", said)
         assert no_traceback(said)
         (place.state / "fill").unlink()
+        let_go(place.saves)
         again = place.finish()
         assert again.returncode == 0, again.stderr
         assert (place.saves / "starts").read_text().split()[-1] != "0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -11,10 +12,12 @@ from click.testing import CliRunner
 from costopt.cli.main import cli
 from costopt.domain import events as ev
 from costopt.session.state_lock import used_by_daemon, used_by_run
-from tests.live_run import CALM, FIRM, Place, no_traceback
+from tests.live_run import CALM, Place, no_traceback
+from tests.stepper import hold, let_go
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
+DAY_S = 86_400
 NO_REGION = """kind: policy
 version: 1
 name: elsewhere
@@ -57,7 +60,7 @@ def test_a_clock_that_is_none(tmp_path: Path) -> None:
 
 def test_a_start_outside_the_record(tmp_path: Path) -> None:
     place = Place(tmp_path).write()
-    refused(place, 2, "--at", "2026-01-06 00:00Z", more=("--at", "2027-01-01T00:00:00Z"))
+    refused(place, 2, "--at", "2026-01-15 00:00Z", more=("--at", "2027-01-01T00:00:00Z"))
     refused(place, 2, "--at", "2026-01-05 00:00Z", more=("--at", "2020-01-01T00:00:00Z"))
 
 
@@ -74,11 +77,14 @@ def test_no_plan_no_launch(tmp_path: Path) -> None:
 def test_a_refused_run_does_not_set_the_clock_of_the_next(tmp_path: Path) -> None:
     place = Place(tmp_path, deadline="6m").write()
     refused(place, 3)
+    clock = place.state / "jobs" / "tiny" / "clock.json"
+    began = json.loads(clock.read_text())
+    clock.write_text(json.dumps(began | {"wall_s": began["wall_s"] - DAY_S}))
     place.deadline, place.steps = "8h", 2
     place.write_job()
     assert place.finish().returncode == 0
     (submitted,) = place.of(ev.JobSubmitted)
-    assert (submitted.at - submitted.start_at).total_seconds() < 3600
+    assert (submitted.at - submitted.start_at).total_seconds() < DAY_S
 
 
 def test_a_state_directory_that_a_daemon_uses(tmp_path: Path) -> None:
@@ -116,26 +122,25 @@ def test_a_job_that_is_finished(tmp_path: Path) -> None:
 
 
 def test_a_market_that_ends_before_the_job(tmp_path: Path) -> None:
-    place = Place(tmp_path, steps=60, deadline="3h")
+    place = Place(tmp_path, deadline="3h")
     gone = {
-        "a/g4dn.xlarge/spot": ((0, 2, 0.2), (900, 0, 0.2)),
-        "a/g4dn.xlarge/on_demand": ((0, 8, 0.526), (800, None, None)),
+        "a/g4dn.xlarge/spot": ((0, 2, 0.2), (2400, 0, 0.2)),
+        "a/g4dn.xlarge/on_demand": ((0, 8, 0.526), (2300, None, None)),
     }
-    place.write(gone, hours=0.4)
+    place.write(gone, hours=0.8)
+    hold(place.saves, 40)
     run = place.finish()
     assert run.returncode == 1
-    assert "note: market 'typed' ends 2026-01-05 00:24Z, before the deadline" in run.stderr
-    assert "error: market 'typed' ends at 2026-01-05 00:24 UTC" in run.stderr
+    assert "note: market 'typed' ends 2026-01-05 00:48Z, before the deadline" in run.stderr
+    assert "error: market 'typed' ends at 2026-01-05 00:48 UTC" in run.stderr
     assert no_traceback(run.stderr)
     assert place.processes() == []
     assert {n.node_id for n in place.of(ev.NodeEnded)} == {"sim-0001"}
 
 
 def test_a_budget_that_runs_out_and_is_raised(tmp_path: Path) -> None:
-    # With hours of slack the strategy may wait for as long, to save a tenth of a cent.
-    place = Place(tmp_path, steps=20, extra="budget: {usd: 0.06}\n", deadline="90m")
-    place.run = place.stepper(0.2)
-    place.write(CALM | FIRM)
+    place = Place(tmp_path, extra="budget: {usd: 0.16}\n").write()
+    hold(place.saves, 40)
     run = place.finish()
     assert run.returncode == 4, run.stderr
     assert "stopped by guard max_usd; its checkpoint is kept" in run.stderr
@@ -146,6 +151,7 @@ def test_a_budget_that_runs_out_and_is_raised(tmp_path: Path) -> None:
     assert place.finish().returncode == 4, "the same budget is still used up"
     place.extra = "budget: {usd: 1}\n"
     place.write_job()
+    let_go(place.saves)
     again = place.finish()
     assert again.returncode == 0, again.stderr
     assert (place.saves / "starts").read_text().split()[-1] == str(max(steps))

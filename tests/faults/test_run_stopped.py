@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from costopt.domain import events as ev
-from tests.live_run import Place, no_traceback, wait_until
+from costopt.session.live import DRAIN_WALL_S
+from tests.live_run import PATIENCE_S, Place, no_traceback, wait_until
+from tests.stepper import hold, let_go
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
@@ -32,10 +34,11 @@ def test_a_stop_saves_and_the_same_command_goes_on(
     tmp_path: Path, number: signal.Signals, whole_group: bool, code: int
 ) -> None:
     place = Place(tmp_path, nodes=2, steps=24).write()
+    hold(place.saves, 15)
     with place.controlled() as process:
         wait_until(lambda: 10 in saved_steps(place), "checkpoint")
         (os.killpg if whole_group else os.kill)(process.pid, number)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == code, said
         assert place.processes() == []
     assert no_traceback(said)
@@ -46,6 +49,7 @@ def test_a_stop_saves_and_the_same_command_goes_on(
     assert {e.node_id for e in place.of(ev.NodeEnded)} == {"sim-0001", "sim-0002"}
     assert place.status()["state"] == "stopped"
 
+    let_go(place.saves)
     again = place.finish()
     assert again.returncode == 0, again.stderr
     starts = (place.saves / "starts").read_text().split("\n")
@@ -64,7 +68,7 @@ def test_a_second_ctrl_c_gives_nodes_back_at_once(tmp_path: Path) -> None:
         os.killpg(process.pid, signal.SIGINT)
         wait_until(lambda: bool(place.of(ev.DrainIntended)), "drain")
         os.killpg(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=10)
+        _, said = process.communicate(timeout=DRAIN_WALL_S)
         assert process.returncode == 130, said
         assert place.processes() == []
     assert no_traceback(said)

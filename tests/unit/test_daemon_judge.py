@@ -15,6 +15,7 @@ from costopt.domain.errors import InfeasibleError, SolverError
 from costopt.domain.plan import Plan
 from costopt.domain.quota import Quota
 from tests.daemon_fixtures import POLICY, DaemonScene, document
+from tests.live_run import PATIENCE_S
 
 
 @pytest.fixture
@@ -81,7 +82,7 @@ def test_ticks_go_on_while_a_job_is_planned(
 
     def wait(*_: object, **__: object) -> Plan:
         planning.set()
-        assert end.wait(30)
+        assert end.wait(PATIENCE_S)
         raise SolverError("told to end")
 
     scene.go(1)
@@ -91,12 +92,12 @@ def test_ticks_go_on_while_a_job_is_planned(
     asking = Thread(target=lambda: told.append(verdict(scene)))
     asking.start()
     try:
-        assert planning.wait(30)
+        assert planning.wait(PATIENCE_S)
         scene.submit("one")
         scene.go(5)
         assert len(scene.living("one")) == 1
         assert verdict(scene) == Verdict(None, "other jobs are being planned")
     finally:
         end.set()
-        asking.join(30)
+        asking.join(PATIENCE_S)
     assert [each.why for each in told] == ["told to end"]

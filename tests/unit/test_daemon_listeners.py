@@ -11,6 +11,8 @@ from threading import Event
 import pytest
 
 from costopt.daemon import impatient
+from costopt.daemon import telling as telling_module
+from costopt.daemon.impatient import ImpatientProtocol
 from costopt.daemon.socket import bind_tcp, bind_unix
 from costopt.daemon.telling import Voice, telling
 from costopt.daemon.webhook_file import Webhook
@@ -18,6 +20,10 @@ from costopt.daemon.webhooks import Webhooks
 from costopt.domain.control import Mode
 from costopt.domain.errors import LedgerError, SpecError
 from tests.daemon_api import served
+from tests.live_run import PATIENCE_S
+
+SOON_S = 1.0
+"""In which a client that does nothing else sends a head, also where the machine is busy."""
 
 
 def test_a_socket_that_a_killed_daemon_left_is_replaced(tmp_path: Path) -> None:
@@ -70,8 +76,9 @@ def test_ipv6_is_a_place_too() -> None:
 
 
 def test_events_and_alerts_are_told_while_the_daemon_runs_and_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(telling_module, "ENDS_WITHIN_S", PATIENCE_S)
     sent, arrived = [], Event()
 
     def send(url: str, body: bytes, headers: dict[str, str]) -> int:
@@ -97,33 +104,38 @@ def test_a_receiver_that_does_not_answer_delays_no_other(tmp_path: Path) -> None
 
     def send(url: str, body: bytes, headers: dict[str, str]) -> int:
         if url == "http://slow/":
-            ended.wait(60)
+            ended.wait(PATIENCE_S)
         else:
             arrived.set()
         return 200
 
     hooks = Webhooks([Webhook("s", "http://slow/"), Webhook("h", "http://h/")], send=send)
     with served(tmp_path) as daemon, telling(daemon.service, 1, Voice(hooks)):
-        others = arrived.wait(20)
+        others = arrived.wait(PATIENCE_S)
         ended.set()
     assert others
 
 
 @pytest.mark.parametrize(
-    "sent", [b"", b"GET /healthz HT", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"]
+    ("sent", "within_s", "answer"),
+    [
+        (b"", 0.2, b""),
+        (b"GET /healthz HT", 0.2, b""),
+        (b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", SOON_S, b"HTTP/1.1 200"),
+    ],
 )
 def test_a_client_that_never_finishes_a_head_is_let_go(
-    tmp_path: Path, sent: bytes, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, sent: bytes, within_s: float, answer: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(impatient, "HEAD_WITHIN_S", 0.2)
+    monkeypatch.setattr(impatient, "HEAD_WITHIN_S", within_s)
     with served(tmp_path) as daemon:
         host, _, port = daemon.url.removeprefix("http://").partition(":")
-        with socket.create_connection((host, int(port)), timeout=4) as client:
+        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as client:
             client.sendall(sent)
             received = b""
             while piece := client.recv(4096):
                 received += piece
-        assert received.startswith(b"HTTP/1.1 200" if sent.endswith(b"\r\n\r\n") else b"")
+        assert received[: len(b"HTTP/1.1 200")] == answer
 
 
 def test_a_client_that_never_takes_its_answers_is_let_go(
@@ -135,7 +147,7 @@ def test_a_client_that_never_takes_its_answers_is_let_go(
         host, _, port = daemon.url.removeprefix("http://").partition(":")
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            client.settimeout(4)
+            client.settimeout(PATIENCE_S)
             client.connect((host, int(port)))
             with pytest.raises(ConnectionError):
                 client.sendall(asks)
@@ -144,12 +156,19 @@ def test_a_client_that_never_takes_its_answers_is_let_go(
 def test_an_answer_that_takes_long_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(impatient, "HEAD_WITHIN_S", 0.1)
+    looked, look = Event(), ImpatientProtocol._close_if_idle_since
+
+    def noted(protocol: ImpatientProtocol, cycle: object) -> None:
+        look(protocol, cycle)
+        looked.set()
+
+    monkeypatch.setattr(impatient, "HEAD_WITHIN_S", SOON_S)
+    monkeypatch.setattr(ImpatientProtocol, "_close_if_idle_since", noted)
     with served(tmp_path) as daemon:
         asked = daemon.service.mode
 
         def slowly() -> Mode:
-            Event().wait(0.4)
+            assert looked.wait(PATIENCE_S)
             return asked()
 
         monkeypatch.setattr(daemon.service, "mode", slowly)

@@ -11,6 +11,7 @@ import pytest
 from costopt.daemon.pages.frame import PLACES
 from tests.chromium import CONTRAST, CUT_OFF, OVERLAPS, SHOWN, chromium, needs_chromium, show
 from tests.daemon_pages import PAUSED, RUNNING, Shown, shown
+from tests.live_run import PATIENCE_S
 from tests.unit.test_daemon_pages import PAGES
 
 pytestmark = needs_chromium
@@ -36,6 +37,7 @@ const e = document.activeElement, style = getComputedStyle(e);
 return [e.tagName, e.textContent.trim().slice(0, 30), style.outlineStyle, e.id,
   e.getBoundingClientRect().top >= 0];
 """
+REFRESHES = "return document.querySelectorAll('meta[http-equiv=refresh]').length"
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +60,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory, daemon: Shown) -> Iterator
         assert each.find_element("id", "refused").text == "The daemon knows no such token."
         each.find_element("id", "token").send_keys(daemon.token() + Keys.ENTER)
         until(each, lambda: each.current_url == f"{daemon.url}/jobs/{RUNNING}")
+        # A page that loads anew while it is looked at would forget where the keyboard was.
+        show(each, f"{daemon.url}/guards", 1280)
+        switch_refreshing(each, "Stop that", 0)
         yield each
 
 
@@ -164,15 +169,11 @@ def test_a_tenant_looks_at_its_part_on_any_screen(
 
 
 def test_the_refreshing_can_be_switched_off(browser: Any, daemon: Shown) -> None:
-    refreshes = "return document.querySelectorAll('meta[http-equiv=refresh]').length"
     show(browser, f"{daemon.url}/guards", 1280)
-    assert browser.execute_script(refreshes) == 1
-    browser.find_element("link text", "Stop that").click()
-    until(browser, lambda: browser.execute_script(refreshes) == 0)
+    switch_refreshing(browser, "Load it anew every 30 s", 1)
+    switch_refreshing(browser, "Stop that", 0)
     show(browser, f"{daemon.url}/market", 1280)
-    assert browser.execute_script(refreshes) == 0, "nor on the next page"
-    browser.find_element("link text", "Load it anew every 30 s").click()
-    until(browser, lambda: browser.execute_script(refreshes) == 1)
+    assert browser.execute_script(REFRESHES) == 0, "nor on the next page"
 
 
 def test_a_table_stays_a_table_to_a_screen_reader_on_a_phone(browser: Any, daemon: Shown) -> None:
@@ -185,11 +186,16 @@ def test_a_table_stays_a_table_to_a_screen_reader_on_a_phone(browser: Any, daemo
     assert roles.count("columnheader") == 10
 
 
+def switch_refreshing(browser: Any, text: str, refreshes: int) -> None:
+    browser.find_element("link text", text).click()
+    until(browser, lambda: browser.execute_script(REFRESHES) == refreshes)
+
+
 def until(browser: Any, holds: Callable[[], object]) -> None:
     """Wait for the page that a key or a click leads to."""
     from selenium.webdriver.support.ui import WebDriverWait
 
-    WebDriverWait(browser, 20).until(lambda _: holds())
+    WebDriverWait(browser, PATIENCE_S).until(lambda _: holds())
 
 
 def press(browser: Any, name: str) -> None:

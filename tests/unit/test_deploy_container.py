@@ -7,13 +7,11 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
-import time
 import tomllib
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,12 +20,12 @@ import pytest
 
 from costopt.cli.main import cli
 from costopt.market.history_file import write_history
-from tests.live_run import CALM, FIRM, history
+from tests.live_run import CALM, FIRM, PATIENCE_S, history, wait_until
 from tests.node_folder import ROOT
+from tests.reserved_port import reserved_port
 
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 STATE = "/var/lib/costopt"
-STARTS_WITHIN_S = 60.0
 
 
 class Instruction(NamedTuple):
@@ -105,7 +103,7 @@ def test_what_is_copied_is_enough_to_build_the_wheel(tmp_path: Path) -> None:
             else:
                 shutil.copy(ROOT / source, target)
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)]
-    done = subprocess.run(command, cwd=context, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=context, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     names = set(zipfile.ZipFile(next(out.glob("*.whl"))).namelist())
     for part in ("templates/place.html.j2", "templates/pages.css", "templates/icon.svg"):
@@ -159,7 +157,7 @@ def check(port: int) -> int:
     _, *arguments = (part.replace("8420", str(port)) for part in health_check())
     proxied = {**os.environ, "http_proxy": "http://127.0.0.1:9"}
     return subprocess.run(
-        [sys.executable, *arguments], env=proxied, capture_output=True, timeout=20
+        [sys.executable, *arguments], env=proxied, capture_output=True, timeout=PATIENCE_S
     ).returncode
 
 
@@ -185,6 +183,12 @@ exec setpriv --reuid 10001 --clear-groups -- "$@"
 
 
 @pytest.fixture
+def port() -> Iterator[int]:
+    with reserved_port() as reserved:
+        yield reserved
+
+
+@pytest.fixture
 def unshared() -> Sequence[str]:
     """A command that runs another in mounts of its own; skips where that is not allowed."""
     command = ["unshare", "--mount", "sh", "-c"]
@@ -196,10 +200,9 @@ def unshared() -> Sequence[str]:
 
 
 def test_it_lives_on_a_read_only_root_as_nobody_in_particular(
-    tmp_path: Path, unshared: Sequence[str]
+    tmp_path: Path, unshared: Sequence[str], port: int
 ) -> None:
-    write_history(history(CALM | FIRM, 24.0), tmp_path / "market.parquet")
-    port = free_port()
+    write_history(history(CALM | FIRM), tmp_path / "market.parquet")
     env = {
         **environment(),
         "PATH": "/usr/bin:/bin",
@@ -224,26 +227,14 @@ def test_it_lives_on_a_read_only_root_as_nobody_in_particular(
         env=env, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        deadline = time.monotonic() + STARTS_WITHIN_S
-        while check(port) and daemon.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.3)
-        if check(port):
-            daemon.kill()
-            pytest.fail(daemon.communicate()[1])
+        wait_until(lambda: check(port) == 0 or daemon.poll() is not None, "answer")
+        assert daemon.poll() is None, daemon.communicate()[1]
         status = Path(f"/proc/{daemon.pid}/status").read_text("utf-8")
         assert re.search(r"^Uid:\s+10001\s+10001", status, re.MULTILINE)
         assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE)
         daemon.terminate()
-        assert daemon.wait(30) == 0
+        assert daemon.wait(PATIENCE_S) == 0
     finally:
         with suppress(ProcessLookupError):
             daemon.kill()
         daemon.communicate()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    assert isinstance(port, int)
-    return port

@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from costopt.daemon.http_metrics import HttpMetrics
 from costopt.daemon.metrics import MetricsPage
 from tests.daemon_api import Served, served
+from tests.live_run import PATIENCE_S
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 ALERTS = DEPLOY / "prometheus" / "alerts.yaml"
@@ -88,7 +89,7 @@ def promtool(*arguments: str, given: str | None = None) -> subprocess.CompletedP
     if program is None:
         pytest.skip("promtool is not installed: rules and metrics were not checked with it")
     return subprocess.run(
-        [program, *arguments], input=given, capture_output=True, text=True, timeout=60
+        [program, *arguments], input=given, capture_output=True, text=True, timeout=PATIENCE_S
     )
 
 
