@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from typing import Any
 
 from costopt.domain.errors import LedgerError
 from costopt.domain.ports import Ledger
@@ -25,6 +26,7 @@ ACCOUNT = "account"
 SUMMARY = "summary"
 LEAST_EVENTS = 200
 """An account is kept again once it has grown by so many events."""
+_NAMES = tuple(field.name for field in fields(JobSummary))
 _TIMES = ("now", "start_at", "deadline_at", "finished_at")
 NowOf = Callable[[str, datetime], datetime]
 
@@ -81,8 +83,8 @@ def summaries(ledger: StoredLedger, now_of: NowOf) -> Iterator[JobSummary]:
     for job, seq in ledger.last_seqs().items():
         fold = kept.get(job)
         if fold is not None and fold.seq == seq:
-            summary = _summary(fold)
-            yield _later(summary, now_of(job, summary.now))
+            figures = _figures(fold)
+            yield _later(figures, now_of(job, figures["now"]))
         else:
             known = folded(ledger, job)
             yield known.account.summary(now_of(job, known.last_at))
@@ -94,7 +96,8 @@ def resting(ledger: StoredLedger) -> dict[str, JobSummary]:
     Raises LedgerError.
     """
     kept, last = _kept(ledger, SUMMARY), ledger.last_seqs()
-    return {job: _summary(fold) for job, fold in kept.items() if last.get(job) == fold.seq}
+    at_rest = (job for job, fold in kept.items() if last.get(job) == fold.seq)
+    return {job: JobSummary(**_figures(kept[job])) for job in at_rest}
 
 
 def keep_snapshots(ledger: StoredLedger) -> int:
@@ -143,22 +146,23 @@ def _thawed(fold: Fold) -> Folded | None:
 
 
 def _summary_body(summary: JobSummary) -> bytes:
-    values = asdict(summary)
+    values = [getattr(summary, name) for name in _NAMES]
+    return json.dumps(values, default=datetime.isoformat, separators=(",", ":")).encode("ascii")
+
+
+def _figures(fold: Fold) -> dict[str, Any]:
+    """A kept summary's, by name."""
+    figures = dict(zip(_NAMES, json.loads(fold.body), strict=True))
     for name in _TIMES:
-        values[name] = None if values[name] is None else values[name].isoformat()
-    return json.dumps(values, separators=(",", ":")).encode("ascii")
+        figures[name] = None if figures[name] is None else datetime.fromisoformat(figures[name])
+    figures["state"] = JobState(figures["state"])
+    return figures
 
 
-def _summary(fold: Fold) -> JobSummary:
-    values = json.loads(fold.body)
-    for name in _TIMES:
-        values[name] = None if values[name] is None else datetime.fromisoformat(values[name])
-    values["state"] = JobState(values["state"])
-    return JobSummary(**values)
-
-
-def _later(summary: JobSummary, now: datetime) -> JobSummary:
-    """The summary of a job without nodes at a later time: only its deadline may have passed."""
-    missed = summary.deadline_at is not None and now > summary.deadline_at
-    on_time = False if summary.on_time is None and missed else summary.on_time
-    return replace(summary, now=now, on_time=on_time)
+def _later(figures: dict[str, Any], now: datetime) -> JobSummary:
+    """Of a job without nodes at a later time: only its deadline may have passed."""
+    deadline_at = figures["deadline_at"]
+    if figures["on_time"] is None and deadline_at is not None and now > deadline_at:
+        figures["on_time"] = False
+    figures["now"] = now
+    return JobSummary(**figures)
