@@ -136,9 +136,10 @@ class _Recursion:
         """Values after a decision with n steps to go; call with n = 0, 1, 2, …"""
         if n > 0:
             spot, wait, safe = self._decide(n)
+            rows = slice(len(wait))
             if len(spot):
-                self._after_spot = spot @ self._stays + self._lost.of(wait)
-            self._after_wait, self._after_safe = self._expected(wait), self._expected(safe)
+                self._after_spot[:, rows] = spot @ self._stays + self._lost.of(wait)
+            self._after_wait[rows], self._after_safe[rows] = map(self._expected, (wait, safe))
         return _After(
             self._after_spot.astype(np.float32),
             self._after_wait.astype(np.float32),
@@ -152,24 +153,26 @@ class _Recursion:
         return expected.swapaxes(0, 1).reshape(values.shape)
 
     def _decide(self, n: int) -> tuple[Values, Values, Values]:
-        terms, guard = self.terms, self.terms.guard
-        here = _figures(terms, n, n - self._u - guard)
-        on_safe = _figures(terms, n, n - self._u)
-        wait = np.minimum(
-            here.safe_cost + self._after_safe, here.idle(_sooner(self._after_wait, 1.0))
-        )
+        """Up to the first row in which nothing is left to do, as in those beyond."""
+        rows = slice(n + 1)
+        terms, guard, u = self.terms, self.terms.guard, self._u[rows]
+        after_wait, after_safe = self._after_wait[rows], self._after_safe[rows]
+        after_spot = self._after_spot[:, rows]
+        here = _figures(terms, n, n - u - guard)
+        on_safe = _figures(terms, n, n - u)
+        wait = np.minimum(here.safe_cost + after_safe, here.idle(_sooner(after_wait, 1.0)))
         safe = np.minimum(
-            on_safe.safe_cost + self._after_safe,
-            on_safe.idle(_sooner(self._after_wait, 1.0 + guard)),
+            on_safe.safe_cost + after_safe,
+            on_safe.idle(_sooner(after_wait, 1.0 + guard)),
         )
-        spot = np.empty_like(self._after_spot)
+        spot = np.empty_like(after_spot)
         for i, lane in enumerate(terms.lanes):
-            after, up = self._after_spot[i], self._blocks[i]
+            after, up = after_spot[i], self._blocks[i]
             wait[:, up] = np.minimum(wait[:, up], here.on_lane(i, after, lane.start))
             safe[:, up] = np.minimum(safe[:, up], on_safe.on_lane(i, after, lane.start + guard))
         for i, up in enumerate(self._blocks):
-            spot[i] = np.minimum(wait[:, up], here.on_lane(i, self._after_spot[i], 0.0))
-        done, safe_done = n - self._u - guard <= 1e-9, n - self._u <= 1e-9
+            spot[i] = np.minimum(wait[:, up], here.on_lane(i, after_spot[i], 0.0))
+        done, safe_done = n - u - guard <= 1e-9, n - u <= 1e-9
         spot[:, done], wait[done], safe[safe_done] = 0.0, 0.0, 0.0
         return spot, wait, safe
 
