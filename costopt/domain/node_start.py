@@ -142,20 +142,21 @@ def installed(config: Config, wheel: Path, folder: Path) -> str:
         archive.extractall(here)
     missing = [need for need in config["requirements"] if not present(python, need)]
     if missing:
-        run([python, "-m", "ensurepip"])
+        if not present(python, "pip"):  # Debian's Python has pip and no ensurepip
+            run([python, "-m", "ensurepip"])
         run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *missing])
     (folder / "ready").touch()
     return python
 
 
 def base_python(candidates: list[str]) -> str:
-    """The first interpreter that is there and new enough."""
-    check = f"import sys, venv; sys.exit(sys.version_info < {OLDEST_PYTHON!r})"
-    for candidate in candidates:
-        path = shutil.which(candidate)
-        if path and subprocess.call([path, "-c", check], stderr=subprocess.DEVNULL) == 0:
-            return path
-    raise StartError(f"no Python {OLDEST_PYTHON} or newer with venv among {candidates}")
+    """The first interpreter that is new enough and has PyTorch, else the first new enough."""
+    check = ["-c", f"import sys, venv; sys.exit(sys.version_info < {OLDEST_PYTHON!r})"]
+    there = [path for path in map(shutil.which, candidates) if path]
+    usable = [p for p in there if subprocess.call([p, *check], stderr=subprocess.DEVNULL) == 0]
+    if not usable:
+        raise StartError(f"no Python {OLDEST_PYTHON} or newer with venv among {candidates}")
+    return next((path for path in usable if present(path, "torch")), usable[0])
 
 
 def present(python: str, need: str) -> bool:

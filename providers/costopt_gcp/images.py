@@ -11,8 +11,15 @@ from costopt.domain.kept import Kept
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import MISSING, asking, code_of
 
-DEEP_LEARNING = "projects/deeplearning-platform-release/global/images/family/pytorch-latest-gpu"
-"""https://cloud.google.com/deep-learning-vm/docs/images: PyTorch, CUDA, driver on first boot."""
+DEEP_LEARNING = (
+    "projects/deeplearning-platform-release/global/images/family/"
+    "pytorch-2-9-cu129-ubuntu-2404-nvidia-580"
+)
+"""PyTorch 2.9, CUDA, the driver, and Ubuntu 24.04 for its Python 3.12; Ubuntu 22.04 has 3.10.
+
+https://cloud.google.com/deep-learning-vm/docs/images lists the families. They come and go with the
+versions in their names: pytorch-latest-gpu is gone.
+"""
 DAY_S = 86400.0
 _IMAGE = re.compile(
     r"projects/(?P<project>[^/]+)/global/images/(?P<family>family/)?(?P<name>[^/]+)"

@@ -34,7 +34,7 @@ def test_a_fit_project_is_found_well(project: NewAccount) -> None:
     assert "project-1" in found["credentials"].detail
     assert "us-central1-a, us-central1-b" in found[f"region {REGION}"].detail
     assert "L4 16" in found[f"quota {REGION}"].detail
-    assert found["image"].detail.endswith("pytorch-latest-gpu-v1")
+    assert found["image"].detail.endswith("pytorch-2-9-cu129-ubuntu-2404-nvidia-580-v1")
 
 
 def test_what_is_missing_is_named_with_its_remedy(project: NewAccount) -> None:
