@@ -94,7 +94,8 @@ class Doctor:
                 name,
                 Verdict.BROKEN,
                 "no GPU of any model may run on spot",
-                "ask for more: https://console.cloud.google.com/iam-admin/quotas",
+                "ask for more: https://console.cloud.google.com/iam-admin/quotas; what H100 and newer "
+                "have may stand there alone",
             )
         said = ", ".join(" ".join((str(q.gpu_model), *q.families, str(q.max_gpus))) for q in spot)
         return Check(name, Verdict.OK, f"spot GPUs: {said}")
