@@ -94,8 +94,8 @@ class Doctor:
                 name,
                 Verdict.BROKEN,
                 "no GPU of any model may run on spot",
-                "ask for more: https://console.cloud.google.com/iam-admin/quotas; what H100 and newer "
-                "have may stand there alone",
+                "ask for more: https://console.cloud.google.com/iam-admin/quotas; those of H100 "
+                "and newer may stand there alone",
             )
         said = ", ".join(" ".join((str(q.gpu_model), *q.families, str(q.max_gpus))) for q in spot)
         return Check(name, Verdict.OK, f"spot GPUs: {said}")
