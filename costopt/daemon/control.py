@@ -111,7 +111,8 @@ class Control:
         for node in result.nodes:
             if node.job in engine.jobs:
                 nodes_of.setdefault(node.job, []).append(self._fleet_node(node))
-        held = {d.job: d.reason for d in result.desired.decisions if d.rule == SHARE}
+        held = {job: why for job, why in result.refused.items() if job not in nodes_of}
+        held |= {d.job: d.reason for d in result.desired.decisions if d.rule == SHARE}
         last = {name: account.last_decision for name, account in accounts.items()}
         return Snapshot(
             now=result.now,

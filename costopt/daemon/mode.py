@@ -18,8 +18,6 @@ REJECTED_FOR = timedelta(hours=1)
 APPROVED_FOR = timedelta(hours=1)
 """An approval that was of no use for so long is of another market."""
 DAEMON = "costopt"
-HALT = "halt"
-"""The guard that refuses while launches are halted."""
 Key = tuple[str, str, str, int, str]
 
 
@@ -59,7 +57,7 @@ class ModeGate:
         halt = self._registry.halted()
         if halt is None:
             return None
-        return Refusal(HALT, halt.message)
+        return Refusal("halt", halt.message)
 
     def permitted(
         self, actions: Sequence[Action], bounds: Mapping[str, Bounds], now: datetime

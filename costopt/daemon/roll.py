@@ -8,7 +8,6 @@ from functools import cache
 
 from costopt.checkpoint.revision import git_revision
 from costopt.daemon.intake import admitted
-from costopt.daemon.mode import HALT
 from costopt.daemon.readiness import Readiness
 from costopt.daemon.site import Site
 from costopt.daemon.strategies import Strategies
@@ -94,13 +93,8 @@ class Roll:
                 self._readiness.forget(name)
 
     def held(self) -> dict[str, str]:
-        """Why jobs get no nodes, as far as people or their files are the reason. Raises
-        LedgerError."""
-        held, halt = dict[str, str](), self._registry.halted()
-        for name, record in self._engine.journal.records.items():
-            if halt is not None and record.guard == HALT and not record.over:
-                held[name] = halt.message
-        held |= self.troubles()
+        """Why jobs get no nodes, as far as people, budgets or their files are the reason."""
+        held = self.troubles()
         for name in self._engine.jobs:
             reason = self._engine.stops.reason(name) or self._readiness.trouble(name)
             if reason:

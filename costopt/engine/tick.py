@@ -28,7 +28,7 @@ from costopt.engine.gang import Gangs
 from costopt.engine.gate import Gate, OpenGate
 from costopt.engine.guards import Guards
 from costopt.engine.journal import Journal
-from costopt.engine.launcher import Launcher
+from costopt.engine.launcher import Launched, Launcher
 from costopt.engine.offers import Offers
 from costopt.engine.outlook import Outlook, Sight
 from costopt.engine.reconcile import Actual, PendingLaunch, reconcile
@@ -47,12 +47,14 @@ ATTEMPTS_PER_TICK = 4
 
 @dataclass(frozen=True, slots=True)
 class TickResult:
-    """``over`` means that no job wants anything and no node of theirs is left."""
+    """``over`` means that no job wants anything and no node of theirs is left. ``refused`` says, by
+    job, who refused a launch of it last, and why."""
 
     now: datetime
     over: bool
     desired: Desired
     nodes: tuple[Node, ...]
+    refused: Mapping[str, str]
 
 
 class Engine:
@@ -148,11 +150,11 @@ class Engine:
         now = self.world.clock.now()
         self.troubles.turn()
         self._observe(now)
-        desired = self._converge(now)
+        desired, why = self._converge(now)
         if self._gate.acts:
             self._executor.release_drained(now)
         self.stops.confirm(now)
-        return TickResult(now, self._over(), desired, self._fleet.nodes)
+        return TickResult(now, self._over(), desired, self._fleet.nodes, why)
 
     def stop(self, reason: str, job: str | None = None) -> None:
         """Ask a job, or all, to checkpoint and give the nodes back; the next ticks do so."""
@@ -204,38 +206,37 @@ class Engine:
             self._record([stopped(name)], now)
         self.stops.begin(name, reason, now, by_guard=by_guard)
 
-    def _converge(self, now: datetime) -> Desired:
-        """Decide and act; where a pool refuses, decide again without it."""
-        desired = Desired(())
+    def _converge(self, now: datetime) -> tuple[Desired, Mapping[str, str]]:
+        """Decide and act; where a pool refuses, decide again without it. And by job, why its
+        launches were refused."""
+        desired, why = Desired(()), dict[str, str]()
         refused: frozenset[Pool] = frozenset()
         for _ in range(ATTEMPTS_PER_TICK):
             sights = self._outlook.look(cohorts(self._terms.items()), now, refused)
             self._hold_to_budgets(sights, now)
             self._submit(sights, now)
             desired = self._decide(sights, now)
-            refusing = self._act(desired, _bounds(sights), now)
-            settled = not refusing - refused and not self._unanswered(desired)
+            done = self._act(desired, _bounds(sights), now)
+            why |= {launch.job: reason for launch, reason in done.refused.items()}
+            settled = not done.refusing - refused and not self._unanswered(desired)
             if settled or self._launcher.is_late(now):
                 break
-            refused |= refusing
+            refused |= done.refusing
         if self._gate.acts:
             self._gangs.form(desired, now)
-        return desired
+        return desired, why
 
-    def _act(
-        self, desired: Desired, bounds: Mapping[str, Bounds], now: datetime
-    ) -> frozenset[Pool]:
-        """The pools that refused."""
+    def _act(self, desired: Desired, bounds: Mapping[str, Bounds], now: datetime) -> Launched:
         if self._gate.acts:
             again = self._launcher.ask_again(desired, bounds, now)
             self._fleet.add(again.nodes)
             if again.refusing:
-                return frozenset(again.refusing)
+                return again
         actions = self._gate.permitted(reconcile(desired, self._actual()), bounds, now)
         done = self._executor.execute(actions, self._fleet.nodes, bounds, now)
         self._gate.settle(done.refused, now)
         self._fleet.add(done.nodes)
-        return frozenset(done.refusing)
+        return done
 
     def _unanswered(self, desired: Desired) -> bool:
         """Whether a launch that is wanted, and may be asked for again, still has no answer."""

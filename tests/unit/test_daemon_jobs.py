@@ -225,6 +225,27 @@ def test_orphans_are_given_back_where_the_daemon_enforces(scene: DaemonScene) ->
     assert [node.state.alive for node in others] == [True]
 
 
+@pytest.mark.parametrize(
+    ("limit", "why"),
+    [
+        ("max_nodes: 1", "guard max_nodes: 1 nodes run and 1 more would exceed 1"),
+        ("max_usd_per_hour: 1.5", "guard max_usd_per_hour: the fleet would cost $2.00/h"),
+        ("max_launches_per_hour: 1", "guard max_launches_per_hour: 1 nodes were launched"),
+    ],
+)
+def test_a_job_whose_launch_a_guard_refuses_says_so_for_as_long_as_it_does(
+    scene: DaemonScene, limit: str, why: str
+) -> None:
+    scene.submit("one", "two", hours=1.0, policy=f"{POLICY}limits: {{{limit}}}\n")
+    scene.go(20)
+    assert len(scene.living("one")) == 1
+    assert scene.job("one").held_because == ""
+    assert scene.job("two").held_because.startswith(why)
+    scene.go(60)
+    assert len(scene.living("two")) == 1
+    assert scene.job("two").held_because == ""
+
+
 def test_a_guard_is_on_where_the_account_names_none(scene: DaemonScene) -> None:
     for number in range(4):
         text = document(f"job{number}", nodes=20)

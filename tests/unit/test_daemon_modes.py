@@ -205,7 +205,7 @@ def test_a_halt_stops_launches_at_once_and_nothing_else(scene: DaemonScene) -> N
     assert (halted.reason, halted.who) == ("too dear", "ann")
     assert [e.guard for e in scene.events(GuardTripped, "two")] == ["halt"]
     assert [a.kind for a in scene.daemon.service.alerts()] == ["halt"]
-    assert scene.job("two").held_because == "ann stopped all launches: too dear"
+    assert scene.job("two").held_because == "guard halt: ann stopped all launches: too dear"
     scene.restart()
     scene.go(5)
     assert scene.living("two") == [], "a halt outlives the daemon"
