@@ -20,7 +20,7 @@ from tests.daemon_api import JOB, Served, served
 from tests.object_stores import served_gcs
 
 STORE = "gs://bucket/deployed"
-FILES = {"train.py": b"print()", "data/.a b": b"x"}
+FILES = {"train.py": b"print()", "data/.a b": b"x", "data/__init__.py": b""}
 
 
 @pytest.fixture

@@ -7,9 +7,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
+from costopt.cli.daemon import daemon
+from costopt.cli.submit_from import submit_from
 from costopt.session.deployed_jobs import deployed_jobs
 from costopt.spec import load_account
 from costopt.store import open_store
@@ -25,6 +28,7 @@ pytestmark = [
 ]
 JOBS = ("finetune", "other")
 FILES = {"train.py": "print()", "data/.a b": "x", "data/same": "x"}
+DEPLOYED = "/var/lib/costopt/deployed"
 STORE = "projects/_/buckets/runs/objects/costopt"
 
 
@@ -92,11 +96,12 @@ def test_the_command_hands_jobs_in_and_becomes_the_daemon(
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "account.yaml").read_text() == on_vm["account_document"]
     assert (tmp_path / "account.yaml").stat().st_mode & 0o777 == 0o600
-    daemon = (tmp_path / "called-daemon").read_text().split()
-    assert daemon == ["daemon", "--mode", "enforce", "--tick", "60", *daemon[5:]]
-    assert daemon[5:] == ["--listen", "unix:/run/costopt/daemon.sock"]
-    submit = (tmp_path / "called-submit-from").read_text().split()
-    assert submit[:2] == ["submit-from", "gs://runs/deployed"]
+    told = understood(daemon, tmp_path / "called-daemon")
+    assert (told["mode"], told["tick_s"]) == ("enforce", 60)
+    assert told["listen"] == "unix:/run/costopt/daemon.sock"
+    told = understood(submit_from, tmp_path / "called-submit-from")
+    assert (told["store"], told["into"]) == ("gs://runs/deployed", Path(DEPLOYED))
+    assert told["patience"] == 600
 
 
 @pytest.mark.parametrize(
@@ -159,6 +164,12 @@ def test_on_cloud_run_the_daemon_answers_in_the_network(
     assert told["environment"]["COSTOPT_SERVER"] == "unix:/var/lib/costopt/daemon.sock"
     assert "costopt-daemon" in on_vm["shell"]
     assert "url" not in on_vm
+
+
+def understood(command: click.Command, called: Path) -> dict[str, Any]:
+    """What a command of ours makes of the words that it was called with."""
+    _, *words = called.read_text().split()
+    return command.make_context(command.name, words).params
 
 
 def holds(condition: str, name: str) -> bool:
