@@ -4,7 +4,8 @@ Nodes are records and training is arithmetic, so that what is measured is the da
 engine, the strategies, the ledger and the registry on this machine's disk. After the first tick,
 which reads the jobs, and the second, which launches them, ticks of a minute follow; among them
 some in which the market takes a tenth of all nodes at once. Then the same with fewer jobs that
-follow the default strategy, which solves a program for each kind of job.
+follow the default strategy, which solves a program for each kind of job: first of seven kinds, then
+each job of a kind of its own, with a policy of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -56,9 +58,12 @@ def run(jobs: int = JOBS) -> Iterator[Figure]:
     gc.set_threshold(COLLECT_AFTER)
     yield from _load("", jobs, STRATEGIES)
     yield from _load("adaptive ", min(jobs, ADAPTIVE_JOBS), ("adaptive",))
+    yield from _load("unlike adaptive ", min(jobs, ADAPTIVE_JOBS), ("adaptive",), unlike=True)
 
 
-def _load(kind: str, jobs: int, strategies: Sequence[str]) -> Iterator[Figure]:
+def _load(
+    kind: str, jobs: int, strategies: Sequence[str], *, unlike: bool = False
+) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         clock = PacedVirtualClock(T0)
         state_dir = Path(folder)
@@ -67,7 +72,9 @@ def _load(kind: str, jobs: int, strategies: Sequence[str]) -> Iterator[Figure]:
             open_ledger(state_dir / LEDGER) as ledger,
         ):
             for number in range(jobs):
-                registry.submit(_submission(number, strategies[number % len(strategies)]))
+                strategy = strategies[number % len(strategies)]
+                submission = _submission(number, strategy)
+                registry.submit(_unlike(submission, number) if unlike else submission)
             account = Account(tenants=_tenants(), guards=_guards(jobs))
             settings = Settings(state_dir, Mode.ENFORCE, tick_s=TICK_S, answer_s=600.0)
             daemon = Daemon(_site(clock, jobs), registry, ledger, account, settings)
@@ -125,6 +132,15 @@ def _submission(number: int, strategy: str) -> Submission:
         f"limits: {{max_launches_per_hour: 10000}}\n"
     )
     return Submission(name, tenant, number % 3, document, policy, "/", T0, "benchmark")
+
+
+def _unlike(submission: Submission, number: int) -> Submission:
+    """With a speed, a deadline, a start-up and a policy of its own."""
+    job = submission.job_document.replace("units_per_s: 10}", f"units_per_s: {10 + number / 40}}}")
+    job = job.replace("deadline: 60h", f"deadline: {50 * 60 + 7 * number}m")
+    job = job.replace("startup: 3m", f"startup: {180 + number}s")
+    policy = submission.policy_document.replace("name: ", f"name: job-{number}-")
+    return replace(submission, job_document=job, policy_document=policy)
 
 
 def _tenants() -> dict[str, Tenant]:

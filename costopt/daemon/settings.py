@@ -52,7 +52,7 @@ class Settings:
     tick_s: float = 60.0
     cooldown_s: float = 300.0
     answer_s: float = 10.0
-    decide_s: float = 2.0
+    decide_s: float = 1.5
     launch_s: float = 30.0
     orphan_grace_s: float = 900.0
     reap_orphans: bool = True
