@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from costopt.domain import events as ev
 from costopt.ledger.sqlite import open_ledger
 from tests import held_example
 from tests.aws import s3_trainer
-from tests.live_run import wait_until
+from tests.live_run import PATIENCE_S, wait_until
 from tests.node_folder import ROOT, variables
 
-PATIENCE_S = 120.0
 EXAMPLE = ROOT / "examples" / "finetune"
 JOB = """
 kind: job
@@ -103,7 +103,7 @@ class CloudRun:
             env=variables(**self.environment),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -121,10 +121,14 @@ class CloudRun:
         with open_ledger(path, create=False) as ledger:
             return [r.event for r in ledger.events() if isinstance(r.event, kind)]
 
+    def trains(self) -> bool:
+        """Whether the held example has made a step, and the controller knows that it trains."""
+        return bool(self.hold.read_text()) and bool(self.of(ev.TrainingStarted))
+
     def wait(self, holds: Callable[[], bool], what: str) -> None:
         """Poll; what the nodes said when time is up."""
         try:
-            wait_until(holds, what, PATIENCE_S)
+            wait_until(holds, what)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.log()}") from None
 

@@ -1,10 +1,14 @@
-"""train.py beside this file, slow while the file HOLD is there: held_example.py HOLD ARGUMENTS."""
+"""train.py beside this file, slow while the file HOLD is there: held_example.py HOLD ARGUMENTS.
+
+HOLD is told of the steps that were made.
+"""
 
 from __future__ import annotations
 
 import runpy
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from unittest.mock import patch
 
@@ -20,7 +24,8 @@ def main() -> None:
 
     def apply_slowly(loop: TrainingLoop) -> None:
         apply(loop)
-        if hold.exists():
+        with suppress(FileNotFoundError), hold.open("r+") as told:
+            told.write(str(loop.step))
             time.sleep(SLOW_S)
 
     with patch.object(TrainingLoop, "apply", apply_slowly):

@@ -21,6 +21,8 @@ from costopt.domain.market import CapacityType, Gpu, InstanceType, Offer, Pool
 from costopt.domain.power import NodePower
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
+UNHURRIED_S = 60.0
+"""A limit of time that ends no plan of a test, however busy the machine is."""
 
 
 def machine(

@@ -93,7 +93,7 @@ def test_a_node_has_its_own_role(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) 
 def test_metadata_without_a_token_is_refused(cloud: Cloud) -> None:
     url = cloud.metadata_endpoint("i-1") + "latest/meta-data/instance-id"
     with pytest.raises(urllib.error.HTTPError, match="401"):
-        urllib.request.urlopen(url, timeout=5)
+        urllib.request.urlopen(url, timeout=60)
 
 
 def _metadata(cloud: Cloud, node: str, path: str) -> str:
@@ -103,7 +103,7 @@ def _metadata(cloud: Cloud, node: str, path: str) -> str:
         method="PUT",
         headers={"X-aws-ec2-metadata-token-ttl-seconds": "21600"},
     )
-    token = urllib.request.urlopen(ask, timeout=5).read().decode()
+    token = urllib.request.urlopen(ask, timeout=60).read().decode()
     read = urllib.request.Request(endpoint + path, headers={"X-aws-ec2-metadata-token": token})
-    body: bytes = urllib.request.urlopen(read, timeout=5).read()
+    body: bytes = urllib.request.urlopen(read, timeout=60).read()
     return body.decode()

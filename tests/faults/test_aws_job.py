@@ -13,8 +13,8 @@ from costopt.domain import events as ev
 from costopt.domain.fleet import EndCause
 from tests.aws.bodies import Bodies
 from tests.aws.cloud import Cloud
-from tests.cloud_run import PATIENCE_S, CloudRun, write_example, write_job
-from tests.live_run import no_traceback
+from tests.cloud_run import CloudRun, write_example, write_job
+from tests.live_run import PATIENCE_S, no_traceback
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
@@ -70,7 +70,7 @@ def test_the_example_trains_on_through_the_loss_of_a_node(run: Run) -> None:
     write_example(run.folder / "job", EXAMPLE_STEPS)
     run.hold.touch()
     with run.controlled() as process:
-        run.wait(lambda: bool(run.of(ev.TrainingStarted)) or process.poll() is not None, "training")
+        run.wait(lambda: run.trains() or process.poll() is not None, "step of the training")
         assert process.poll() is None, process.communicate()
         first = run.cloud.alive()
         run.cloud.interrupt(first[0])

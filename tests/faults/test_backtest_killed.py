@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,9 +17,9 @@ from costopt.replay.process_pool import in_processes
 from costopt.replay.trial import Bench, Trial, Window
 from tests.cli.test_backtest import JOB, POLICY, recorded
 from tests.engine_fixtures import Machines, rules, task
+from tests.live_run import PATIENCE_S, wait_until
 from tests.replay.cant_be_late import NoHazard, market
 
-PATIENCE_S = 120.0
 MAIN = "from costopt.cli.main import main; main()"
 HELD = f"""
 import signal
@@ -62,7 +60,7 @@ def test_a_killed_backtest_is_gone_on_with(tmp_path: Path) -> None:
         workers = _children(begun.pid)
         begun.kill()
     assert len(workers) >= 2
-    _until(lambda: not any(map(_is_alive, workers)))
+    wait_until(lambda: not any(map(_is_alive, workers)), "end of the workers")
     with _backtest(tmp_path, MAIN) as again:
         out, err = again.communicate(timeout=PATIENCE_S)
     assert again.returncode == 0, err
@@ -83,13 +81,6 @@ def _backtest(folder: Path, code: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def _until(done: Callable[[], bool]) -> None:
-    ends_at = time.monotonic() + PATIENCE_S
-    while not done():
-        assert time.monotonic() < ends_at, "waited in vain"
-        time.sleep(0.02)
 
 
 def _children(parent: int) -> list[int]:

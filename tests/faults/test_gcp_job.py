@@ -14,11 +14,11 @@ from costopt.daemon.logs import StoreLogs
 from costopt.domain import events as ev
 from costopt.domain.fleet import EndCause
 from costopt.store import open_store
-from tests.cloud_run import PATIENCE_S, CloudRun, write_example, write_job
+from tests.cloud_run import CloudRun, write_example, write_job
 from tests.fake_gcs import FakeGcs
 from tests.gcp.bodies import Bodies
 from tests.gcp.cloud import Cloud
-from tests.live_run import no_traceback
+from tests.live_run import PATIENCE_S, no_traceback
 from tests.object_stores import served
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
@@ -107,7 +107,7 @@ def test_the_example_trains_on_through_the_loss_of_a_node(run: Run) -> None:
     run.cloud.skus.n1_with_t4("us-central1")
     run.hold.touch()
     with run.controlled() as process:
-        run.wait(lambda: bool(run.of(ev.TrainingStarted)) or process.poll() is not None, "training")
+        run.wait(lambda: run.trains() or process.poll() is not None, "step of the training")
         assert process.poll() is None, process.communicate()
         first = run.cloud.instances.alive()
         run.bodies.preempt(first[0])

@@ -20,6 +20,7 @@ from costopt.optimize.request import PlanRequest
 from tests.fleet_requests import Shape, crowds, lone_jobs, small_request, staged_jobs
 from tests.myopic_packer import packed_usd
 from tests.optimize_enumeration import cheapest_usd
+from tests.optimize_fixtures import UNHURRIED_S
 from tests.optimize_oracle import optimum_usd
 from tests.plan_check import faults_of, objective_usd
 
@@ -76,7 +77,7 @@ def assert_cheapest(made: Plan, reachable_usd: float | None) -> None:
 @given(lone_jobs())
 def test_one_job_is_planned_at_the_optimum(request: PlanRequest) -> None:
     best_usd = cheapest_usd(request)
-    made = plan(request, time_limit_s=5.0, explain=False)
+    made = plan(request, time_limit_s=UNHURRIED_S, explain=False)
     assert_right(request, made, best_usd)
     assert_cheapest(made, best_usd)
 
@@ -85,7 +86,7 @@ def test_one_job_is_planned_at_the_optimum(request: PlanRequest) -> None:
 @given(staged_jobs())
 def test_phases_and_budgets_are_planned_at_the_optimum(request: PlanRequest) -> None:
     best_usd = optimum_usd(request, exclusive=True)
-    made = plan(request, time_limit_s=5.0, explain=False)
+    made = plan(request, time_limit_s=UNHURRIED_S, explain=False)
     assert_right(request, made, best_usd)
     assert_cheapest(made, best_usd)
 
@@ -94,7 +95,7 @@ def test_phases_and_budgets_are_planned_at_the_optimum(request: PlanRequest) -> 
 @given(crowds())
 def test_jobs_that_compete_are_planned_within_the_gap_that_is_told(request: PlanRequest) -> None:
     best_usd = optimum_usd(request, exclusive=True)
-    made = plan(request, time_limit_s=5.0, explain=False)
+    made = plan(request, time_limit_s=UNHURRIED_S, explain=False)
     assert_right(request, made, best_usd)
     assert_cheapest(made, best_usd)
 
@@ -105,7 +106,7 @@ def test_a_medium_crowd_is_planned_within_the_gap_that_is_told(seed: int) -> Non
     request = small_request(random.Random(seed), shape)
     best_usd = optimum_usd(request, exclusive=True)
     assert best_usd is not None
-    made = plan(request, time_limit_s=5.0, explain=False)
+    made = plan(request, time_limit_s=UNHURRIED_S, explain=False)
     assert_right(request, made, best_usd)
     assert_cheapest(made, best_usd)
     assert made.gap is not None
@@ -116,7 +117,7 @@ def test_a_medium_crowd_is_planned_within_the_gap_that_is_told(seed: int) -> Non
 @given(st.one_of(lone_jobs(), crowds()))
 def test_a_plan_never_costs_more_than_slot_by_slot_packing(request: PlanRequest) -> None:
     packed = packed_usd(request)
-    made = plan(request, time_limit_s=5.0, explain=False)
+    made = plan(request, time_limit_s=UNHURRIED_S, explain=False)
     if packed is None:
         return
     assert made.objective_usd is not None
@@ -130,7 +131,7 @@ def test_a_plan_costs_less_than_slot_by_slot_packing_where_prices_move(jobs: int
         shape = Shape(pools=4, hours=8, jobs=jobs, max_nodes=2, quota_gpus=16 * jobs)
         request = small_request(random.Random(seed), shape)
         packed = packed_usd(request)
-        made = plan(request, time_limit_s=5.0, explain=False)
+        made = plan(request, time_limit_s=UNHURRIED_S, explain=False)
         if packed is not None and made.objective_usd is not None:
             saved.append(1 - made.objective_usd / packed)
     assert len(saved) >= 4

@@ -17,7 +17,7 @@ from costopt.domain.policy import Limits, Objective, Policy, Risk
 from costopt.domain.view import JobView
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
-from tests.optimize_fixtures import NOW, job, machines_of, offer, pool, power
+from tests.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
 
 KINDS = (CapacityType.SPOT, CapacityType.ON_DEMAND)
 
@@ -65,7 +65,7 @@ def requests(draw: st.DrawFn) -> PlanRequest:
 @settings(max_examples=150, deadline=None)
 @given(requests())
 def test_a_plan_is_right_or_says_why_there_is_none(wanted: PlanRequest) -> None:
-    made = plan(wanted, time_limit_s=2.0)
+    made = plan(wanted, time_limit_s=UNHURRIED_S)
     what = wanted.jobs[0].job
     if made.status is PlanStatus.INFEASIBLE:
         assert made.binding

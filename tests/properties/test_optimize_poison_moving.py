@@ -21,7 +21,7 @@ from costopt.domain.view import JobView
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota
 from tests.fleet_choice import choices_of
-from tests.optimize_fixtures import NOW, job, machines_of, offer, pool, power
+from tests.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
 from tests.plan_check import faults_of, objective_usd
 
 PRICES_USD = (1e-5, 1e-2, 3.0, 1e5)
@@ -87,7 +87,7 @@ def requests(draw: st.DrawFn) -> PlanRequest:
 @settings(max_examples=150, deadline=None)
 @given(requests())
 def test_a_plan_is_right_or_says_why_there_is_none(wanted: PlanRequest) -> None:
-    made = plan(wanted, time_limit_s=2.0, explain=False)
+    made = plan(wanted, time_limit_s=UNHURRIED_S, explain=False)
     if wanted.jobs[0].job.work.amount == 0:
         assert made.status is PlanStatus.EMPTY
         return
@@ -133,7 +133,7 @@ def two_pools() -> PlanRequest:
 def answered(wanted: PlanRequest) -> Plan | None:
     """The plan, None where the figure was refused as an error that says so."""
     try:
-        return plan(wanted, time_limit_s=2.0, explain=False)
+        return plan(wanted, time_limit_s=UNHURRIED_S, explain=False)
     except (InfeasibleError, SolverError):
         return None
 

@@ -19,8 +19,8 @@ from costopt.spec import load_account
 from costopt_aws.iam import NODE_TRUST, daemon_policy, job_policy, node_policy
 from costopt_aws.options import AwsOptions
 from tests.aws.bodies import Bodies
-from tests.cloud_run import PATIENCE_S, hold_of
-from tests.live_run import no_traceback, wait_until
+from tests.cloud_run import hold_of
+from tests.live_run import PATIENCE_S, no_traceback, wait_until
 from tests.terraform.complete_example import Started
 from tests.terraform.deployment import Deployment, applied
 from tests.terraform.enforcement import (
@@ -232,7 +232,7 @@ def test_the_daemon_that_terraform_describes_runs_a_job(
 
     def wait(holds: Callable[[], bool], what: str) -> None:
         try:
-            wait_until(lambda: holds() or daemon.poll() is not None, what, PATIENCE_S)
+            wait_until(lambda: holds() or daemon.poll() is not None, what)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{story(deployed, enforced)}") from None
         assert daemon.poll() is None, story(deployed, enforced)

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,8 +23,10 @@ from costopt.session.payload import upload_payload
 from costopt.store import open_store
 from costopt_aws import node_start
 from costopt_aws.user_data import user_data
+from tests.aws.bodies import ROOT, SYSTEMCTL
 from tests.aws.cloud import Cloud
 from tests.aws.systemctl import stop
+from tests.live_run import PATIENCE_S, wait_until
 from tests.market_fixtures import training_job
 
 NODE = "i-0123456789abcdef0"
@@ -54,11 +55,7 @@ class Node:
         for each in (units, tools):
             each.mkdir(parents=True, exist_ok=True)
         systemctl = tools / "systemctl"
-        systemctl.write_text(
-            f"#!{sys.executable}\nimport runpy, sys\n"
-            f"sys.path.insert(0, {str(Path.cwd())!r})\n"
-            "runpy.run_module('tests.aws.systemctl', run_name='__main__')\n"
-        )
+        systemctl.write_text(SYSTEMCTL.format(python=sys.executable, root=str(ROOT)))
         systemctl.chmod(0o755)
         script = self.folder / "user-data"
         script.write_text(
@@ -81,7 +78,7 @@ class Node:
             },
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE_S,
         )
 
     def calls(self) -> list[str]:
@@ -110,12 +107,8 @@ def test_a_node_comes_up_and_its_agent_answers(node: Node, payload: Payload) -> 
     try:
         done = node.boot(payload)
         assert done.returncode == 0, done.stderr
-        log = pid.with_suffix(".log")
         mailbox = Mailbox(open_store(payload.store), "job")
-        give_up_at = time.monotonic() + 30
-        while mailbox.heartbeat(NODE) is None:
-            assert time.monotonic() < give_up_at, log.read_text()
-            time.sleep(0.05)
+        wait_until(lambda: mailbox.heartbeat(NODE) is not None, "heartbeat")
         unit = (node.folder / "units" / "costopt-agent.service").read_text()
         (workdir,) = (node.folder / "opt").glob("job-*")
         assert (workdir / "train.py").read_text() == "print('hello')"

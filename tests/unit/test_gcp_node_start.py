@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from costopt_gcp.startup import startup_script
 from tests.aws.systemctl import stop
 from tests.fake_gcs import FakeGcs
 from tests.gcp.bodies import Body
+from tests.live_run import PATIENCE_S, wait_until
 from tests.market_fixtures import training_job
 from tests.object_stores import served
 
@@ -61,19 +61,16 @@ def payload(storage: str, tmp_path: Path) -> Payload:
 
 def test_a_node_comes_up_and_its_agent_answers(body: Body, payload: Payload) -> None:
     script = startup_script(payload, notice_s=120)
-    assert body.boot(script).wait(60) == 0, body.log()
+    assert body.boot(script).wait(PATIENCE_S) == 0, body.log()
     mailbox = Mailbox(open_store(payload.store), "job")
-    give_up_at = time.monotonic() + 30
-    while mailbox.heartbeat(NODE) is None:
-        assert time.monotonic() < give_up_at, body.log()
-        time.sleep(0.05)
+    wait_until(lambda: mailbox.heartbeat(NODE) is not None, "heartbeat")
     unit = (body.disk / "units" / "costopt-agent.service").read_text()
     (workdir,) = (body.disk / "opt").glob("job-*")
     assert (workdir / "train.py").read_text() == "print('hello')"
     assert f'"--workdir" "{workdir}"' in unit
     assert '"--notices" "gcp:120"' in unit
     assert "of-the-node" not in unit
-    assert body.boot(script).wait(60) == 0, body.log()
+    assert body.boot(script).wait(PATIENCE_S) == 0, body.log()
     calls = (body.disk / "units" / "calls").read_text().splitlines()
     assert [call.split()[0] for call in calls] == [
         "daemon-reload", "enable", "restart", "enable", "start",
@@ -84,7 +81,7 @@ def test_a_file_that_is_not_what_it_should_be_is_refused(body: Body, payload: Pa
     mailbox = Mailbox(open_store(payload.store), "job")
     mailbox.post_gang(Gang("job", 3, (NODE, "other"), ("python",), ".", 0.0))
     open_store(payload.store).put(payload.bundle.key, b"something else")
-    assert body.boot(startup_script(payload, notice_s=30)).wait(60) != 0
+    assert body.boot(startup_script(payload, notice_s=30)).wait(PATIENCE_S) != 0
     (failure,) = mailbox.failures()
     assert (failure.node_id, failure.generation, failure.exit_code) == (NODE, 3, 127)
     assert "has digest" in failure.message

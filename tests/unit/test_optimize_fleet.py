@@ -21,7 +21,7 @@ from costopt.optimize.fleet.generation import Generation
 from costopt.optimize.fleet.warm import Warm
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota
-from tests.optimize_fixtures import NOW, job, machines_of, offer, pool, power
+from tests.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
 
 CHEAP, DEAR = pool("a"), pool("b", kind=CapacityType.ON_DEMAND)
 
@@ -94,7 +94,7 @@ def test_where_room_is_short_a_tenant_does_not_starve() -> None:
     many = tuple(replace(job(3.0, deadline_h=4.0, name=f"m{i}"), tenant="many") for i in range(4))
     one = replace(job(3.0, deadline_h=4.0, name="one"), tenant="few")
     quota = (Quota("all", max_nodes=2),)
-    made = plan(request((*many, one), quotas=quota), time_limit_s=4.0, explain=False)
+    made = plan(request((*many, one), quotas=quota), time_limit_s=UNHURRIED_S, explain=False)
     assert made.status is PlanStatus.INFEASIBLE
     assert made.binding
     assert "one" not in made.unserved
@@ -110,7 +110,9 @@ def test_weights_divide_what_is_short() -> None:
     tenants = (Tenant("h", weight=3.0), Tenant("l", weight=1.0))
     quota = (Quota("all", max_nodes=4),)
     made = plan(
-        request((*heavy, *light), quotas=quota, tenants=tenants), time_limit_s=4.0, explain=False
+        request((*heavy, *light), quotas=quota, tenants=tenants),
+        time_limit_s=UNHURRIED_S,
+        explain=False,
     )
     served = {a.job[0] for a in made.allocations}
     assert served == {"h", "l"}
@@ -120,7 +122,7 @@ def test_weights_divide_what_is_short() -> None:
 
 def test_the_site_never_draws_more_than_it_may() -> None:
     jobs = tuple(job(3.0, deadline_h=8.0, name=f"j{i}") for i in range(2))
-    made = plan(request(jobs, limits=Limits(max_kw=5.0)), time_limit_s=3.0, explain=False)
+    made = plan(request(jobs, limits=Limits(max_kw=5.0)), time_limit_s=UNHURRIED_S, explain=False)
     assert made.status is not PlanStatus.INFEASIBLE
     first, second = hours_of(made, "j0"), hours_of(made, "j1")
     assert not any(a < d - 1e-6 and c < b - 1e-6 for a, b in first for c, d in second)
@@ -130,7 +132,7 @@ def test_dollars_per_hour_are_held_at_the_prices_of_the_hour() -> None:
     prices = {CHEAP: [1.0, 1.0, 3.0, 3.0, 3.0, 3.0], DEAR: [9.0] * 6}
     jobs = tuple(job(1.5, deadline_h=6.0, name=f"j{i}", save_s=0.0) for i in range(2))
     wanted = request(jobs, prices=prices, limits=Limits(max_usd_per_hour=4.0))
-    made = plan(wanted, time_limit_s=3.0, explain=False)
+    made = plan(wanted, time_limit_s=UNHURRIED_S, explain=False)
     assert made.status is not PlanStatus.INFEASIBLE
     for hour in range(6):
         running = sum(
@@ -167,13 +169,13 @@ def test_a_plan_made_again_keeps_what_still_holds(monkeypatch: pytest.MonkeyPatc
     jobs = tuple(job(3.0, deadline_h=10.0, name=f"j{i}") for i in range(7))
     wanted = request(jobs, prices=prices, quotas=(Quota("all", max_nodes=4),))
     warm = Warm()
-    first = plan(wanted, time_limit_s=3.0, explain=False, warm=warm)
+    first = plan(wanted, time_limit_s=UNHURRIED_S, explain=False, warm=warm)
     assert warm.gap is not None
     monkeypatch.delattr(Generation, "run")
-    again = plan(wanted, time_limit_s=3.0, explain=False, warm=warm)
+    again = plan(wanted, time_limit_s=UNHURRIED_S, explain=False, warm=warm)
     assert again.allocations == first.allocations
     with pytest.raises(AttributeError, match="run"):
-        plan(wanted, time_limit_s=3.0, explain=False)
+        plan(wanted, time_limit_s=UNHURRIED_S, explain=False)
 
 
 def test_a_job_without_time_does_not_take_the_others_down() -> None:
