@@ -146,7 +146,8 @@ class Paced:
         done = Counter(job.tenant for job in open_ if job.name in decided)
         wanted = Counter(job.tenant for job in open_)
         for tenant, count in done.items():
-            self._round_s[tenant] = math.ceil(wanted[tenant] / count) * open_[0].view.tick_s
+            ticks = max(wanted[tenant] / count, len(open_) / len(decided))
+            self._round_s[tenant] = math.ceil(ticks) * open_[0].view.tick_s
 
     def _ordered(self, jobs: Sequence[_Open]) -> list[_Open]:
         """Those of a tenant that are near and the others in turn, a near one first."""
