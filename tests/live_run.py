@@ -31,7 +31,6 @@ States = tuple[tuple[float, int | None, float | None], ...]
 CALM: dict[str, States] = {"a/g4dn.xlarge/spot": ((0, 4, 0.2),)}
 FIRM: dict[str, States] = {"a/g4dn.xlarge/on_demand": ((0, 8, 0.526),)}
 
-
 PLAIN = "kind: policy\nversion: 1\nname: plain\nstrategy: greedy_spot\n"
 """Takes spot where there is any, at once: where waiting may pay, a slow machine makes runs wait."""
 

@@ -21,7 +21,7 @@ PROGRAM = (
 )
 GONE = "the process that writes checkpoints has ended before the save was done"
 
-_left: list[subprocess.Popen[bytes]] = []
+_left: set[int] = set()
 """Writers that were let go: they end by themselves, and are not to be waited for."""
 
 
@@ -30,7 +30,7 @@ class WriterProcess:
 
     def __init__(self, opening: dict[str, Any]) -> None:
         """Start it and tell it what to write for. Raises CheckpointError."""
-        _left[:] = [process for process in _left if process.poll() is None]
+        _reap()
         self._channel, theirs = Channel.pair()
         path = json.dumps([entry or os.getcwd() for entry in sys.path])  # noqa: PTH109
         try:
@@ -92,4 +92,14 @@ class WriterProcess:
 def _let_go(channel: Channel, process: subprocess.Popen[bytes], of_pid: int) -> None:
     channel.close()
     if os.getpid() == of_pid and process.poll() is None:
-        _left.append(process)
+        _left.add(process.pid)
+        # It is reaped by its id: Popen is not to mourn it.
+        process.returncode = 0
+
+
+def _reap() -> None:
+    for pid in tuple(_left):
+        with suppress(ChildProcessError):
+            if os.waitpid(pid, os.WNOHANG) == (0, 0):
+                continue
+        _left.discard(pid)

@@ -235,3 +235,18 @@ def test_a_later_generation_of_an_earlier_run_is_taken_over(
     assert late.restore() is not None
     late.save(11, {"step": 11})
     assert (newest_step(tmp_path), late.generation) == (11, 3)
+
+
+def test_who_ends_without_a_word_to_the_writer_hears_no_complaint() -> None:
+    code = (
+        "from costopt.checkpoint.writer_process import WriterProcess\n"
+        "WriterProcess({})\n"
+        "kept = WriterProcess({})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error::ResourceWarning", "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

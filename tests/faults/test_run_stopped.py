@@ -68,6 +68,7 @@ def test_a_second_ctrl_c_gives_nodes_back_at_once(tmp_path: Path) -> None:
         os.killpg(process.pid, signal.SIGINT)
         wait_until(lambda: bool(place.of(ev.DrainIntended)), "drain")
         os.killpg(process.pid, signal.SIGINT)
+        # Sooner than the drain, which this trainer does not heed, would be given up.
         _, said = process.communicate(timeout=DRAIN_WALL_S)
         assert process.returncode == 130, said
         assert place.processes() == []
