@@ -14,12 +14,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import cast
 
+from costopt.checkpoint.delta import Delta, own_chunks
 from costopt.checkpoint.head import Head
 from costopt.checkpoint.keep import KeepRule
-from costopt.checkpoint.line import head_now, line_from, move_head, parsed_names, standing_line
+from costopt.checkpoint.line import (
+    head_now,
+    line_from,
+    manifest_of,
+    move_head,
+    parsed_names,
+    standing_line,
+)
 from costopt.checkpoint.manifest import Manifest, Origin
 from costopt.checkpoint.name import CheckpointName
-from costopt.checkpoint.part import Part
+from costopt.checkpoint.part import CHUNK_BYTES, Part
 from costopt.checkpoint.place import MANIFEST, WRITER, CheckpointPlace, refusing
 from costopt.domain.errors import CheckpointError
 
@@ -29,13 +37,17 @@ SUPERSEDED_HINT = "stop this process: what it trains is no longer the job's newe
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """A state that is to become a checkpoint. ``began_at`` is of the monotonic clock."""
+    """A state that is to become a checkpoint. ``began_at`` is of the monotonic clock.
+
+    ``as_delta``: chunks that have not changed since the newest checkpoint stay where they are.
+    """
 
     step: int
     world_size: int
     began_at: float
     files: Mapping[str, memoryview]
     labels: tuple[tuple[str, str], ...] = ()
+    as_delta: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +75,7 @@ class Committer:
     parent: str | None = None
     writer: str = field(default_factory=lambda: uuid.uuid4().hex)
     claimed: bool = False
+    chunk_bytes: int = CHUNK_BYTES
 
     def claim(self) -> None:
         """Take the place over. Raises CheckpointError where a later generation has it."""
@@ -82,10 +95,11 @@ class Committer:
         the store is unknown and the checkpoint may have become the newest after all.
         """
         self.claim()
-        self._check_own(head_now(self.place))
+        found = head_now(self.place)
+        self._check_own(found)
         name = self._take_name(saving.step)
         try:
-            manifest = self._write(name, saving)
+            manifest = self._write(name, saving, self._base(found) if saving.as_delta else None)
         except BaseException:
             self.place.remove_all([name])
             raise
@@ -107,18 +121,33 @@ class Committer:
                 if self.place.store.put_if_absent(key, mark) or self.place.store.get(key) == mark:
                     return name
 
-    def _write(self, name: CheckpointName, saving: Saving) -> Manifest:
+    def _base(self, head: Head | None) -> Manifest | None:
+        """What HEAD names first, or its base where that is a delta itself; None where training
+        does not stand on it. Neither is pruned before HEAD has moved on."""
+        newest = head.line[0] if head is not None and head.line else None
+        if newest is None or self.parent not in (None, newest):
+            return None
+        manifest = manifest_of(self.place, newest)
+        if manifest is None or manifest.delta is None:
+            return manifest
+        return manifest_of(self.place, manifest.delta.base)
+
+    def _write(self, name: CheckpointName, saving: Saving, base: Manifest | None) -> Manifest:
+        parts, delta = self._write_parts(name, saving.files, base)
+        if delta is not None:
+            self.place.keep_base(name, delta.base)
         manifest = Manifest(
             step=saving.step,
             generation=self.generation,
             world_size=saving.world_size,
-            parts=self._write_parts(name, saving.files),
+            parts=parts,
             at=time.time(),
             save_s=time.monotonic() - saving.began_at,
             name=str(name),
             parent=self.parent,
             origin=self.origin,
             labels=saving.labels,
+            delta=delta,
         )
         key, data = f"{name}/{MANIFEST}", manifest.encode()
         store = self.place.store
@@ -131,20 +160,30 @@ class Committer:
         return manifest
 
     def _write_parts(
-        self, name: CheckpointName, files: Mapping[str, memoryview]
-    ) -> tuple[Part, ...]:
-        def write(file_name: str) -> Part:
+        self, name: CheckpointName, files: Mapping[str, memoryview], base: Manifest | None
+    ) -> tuple[tuple[Part, ...], Delta | None]:
+        known = {} if base is None else {part.name: part for part in base.parts}
+
+        def write(file_name: str) -> tuple[Part, tuple[int, ...]]:
             data = files[file_name]
-            # Stores take any buffer; the state must not be copied once more.
-            self.place.store.put(f"{name}/{file_name}", cast("bytes", data))
-            return Part.of(file_name, data)
+            part = Part.of(file_name, data, self.chunk_bytes)
+            shared = part.same_chunks(known[file_name]) if file_name in known else ()
+            if not shared:
+                # Stores take any buffer; the state must not be copied once more.
+                self.place.store.put(f"{name}/{file_name}", cast("bytes", data))
+            elif len(shared) < len(part.digests):
+                self.place.store.put(f"{name}/{file_name}", own_chunks(part, data, shared))
+            return part, shared
 
         pool = ThreadPoolExecutor(PARTS_AT_ONCE)
         try:
             with refusing():
-                return tuple(pool.map(write, files))
+                written = tuple(pool.map(write, files))
         finally:
             pool.shutdown(cancel_futures=True)
+        parts = tuple(part for part, _ in written)
+        left_out = tuple((part.name, shared) for part, shared in written if shared)
+        return parts, Delta(base.name, left_out) if base is not None and left_out else None
 
     def _advance(self, name: CheckpointName) -> Head:
         """Move HEAD. A checkpoint that HEAD may name after all stays where it is."""
@@ -172,7 +211,8 @@ class Committer:
         if self.parent is not None:
             line = line_from(self.place, line, self.parent)
         names = parsed_names((str(name), *line))
-        kept = self.keep.kept(names, self.place.tagged(), self.place.number)
+        place = self.place
+        kept = self.keep.kept(names, place.tagged(), place.deltas(), place.number)
         return tuple(str(name) for name in kept)
 
     def _check_own(self, found: Head | None) -> None:

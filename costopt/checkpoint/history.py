@@ -8,14 +8,21 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from costopt.checkpoint.head import Head
 from costopt.checkpoint.keep import KeepRule
 from costopt.checkpoint.line import head_now, line_from, move_head, parsed_names, standing_line
 from costopt.checkpoint.manifest import Manifest
 from costopt.checkpoint.name import CheckpointName
-from costopt.checkpoint.place import MANIFEST, TAGS, CheckpointPlace, refusing
+from costopt.checkpoint.place import (
+    BASE_OF,
+    MANIFEST,
+    TAGS,
+    CheckpointPlace,
+    base_tag,
+    refusing,
+)
 from costopt.domain.errors import CheckpointError
 
 TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
@@ -61,7 +68,7 @@ class CheckpointHistory:
         try:
             manifest = self.place.manifest(parsed)
             for part in manifest.parts:
-                self.place.read(parsed, part)
+                self.place.read(parsed, part, manifest.delta)
         except ValueError as error:
             return str(error)
         return None
@@ -83,7 +90,12 @@ class CheckpointHistory:
                 )
 
     def untag(self, tag: str) -> None:
-        """Remove a tag; a missing one is no error."""
+        """Remove a tag; a missing one is no error. That of a delta's base goes with the delta."""
+        if any(tag == base_tag(name) for name in self.place.names()):
+            raise CheckpointError(
+                f"the delta {tag.removeprefix(BASE_OF)} in {self.place.uri} needs its base",
+                hint="the tag goes when the delta is pruned",
+            )
         with refusing():
             self.place.store.delete(TAGS + tag)
 
@@ -115,7 +127,10 @@ class CheckpointHistory:
         return move_head(self.place, change)
 
     def branch(self, name: str, uri: str) -> CheckpointPlace:
-        """Copy a checkpoint to another place, where nothing is yet, as the first one there."""
+        """Copy a checkpoint to another place, where nothing is yet, as the first one there.
+
+        A delta becomes whole by itself.
+        """
         parsed = self._parsed(name)
         target = CheckpointPlace.open(uri)
         if target.names() or head_now(target) is not None:
@@ -125,7 +140,7 @@ class CheckpointHistory:
         try:
             manifest = self.place.manifest(parsed)
             for part in manifest.parts:
-                data = self.place.read(parsed, part)
+                data = self.place.read(parsed, part, manifest.delta)
                 with refusing():
                     target.store.put(f"{name}/{part.name}", data)
         except ValueError as error:
@@ -133,7 +148,7 @@ class CheckpointHistory:
                 f"cannot branch off checkpoint {name} in {self.place.uri}: {error}"
             ) from error
         with refusing():
-            target.store.put(f"{name}/{MANIFEST}", manifest.encode())
+            target.store.put(f"{name}/{MANIFEST}", replace(manifest, delta=None).encode())
         head = Head(parsed.generation, uuid.uuid4().hex, (name,), time.time())
         move_head(target, lambda _: head)
         return target
@@ -143,11 +158,11 @@ class CheckpointHistory:
 
         Saves that were cut short go as well; one that may still be under way stays.
         """
-        tagged = self.place.tagged()
         names = self.place.names()
-        head = head_now(self.place)
-        line = parsed_names(standing_line(self.place, head))
-        kept = rule.kept(line, tagged, self.place.number)
+        line = parsed_names(standing_line(self.place, head_now(self.place)))
+        # After HEAD: the bases of all deltas that it names are tagged by then.
+        tagged = self.place.tagged()
+        kept = rule.kept(line, tagged, self.place.deltas(), self.place.number)
         doomed = [name for name in names if name not in kept and name not in tagged]
         if kept:
             doomed = [name for name in doomed if name < kept[0] or self._is_whole(name)]

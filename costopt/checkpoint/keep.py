@@ -13,11 +13,12 @@ LOSS = "loss"
 
 @dataclass(frozen=True, slots=True)
 class KeepRule:
-    """The ``last`` newest, every one at a multiple of ``every_steps``, the ``best`` with the lowest
-    ``metric``, and all that are tagged.
+    """The ``last`` newest with the deltas among them, every one at a multiple of ``every_steps``,
+    the ``best`` with the lowest ``metric``, and all that are tagged.
 
     ``every_steps`` None keeps no milestones, ``best`` 0 none for being good. ``metric`` is a
-    label of checkpoints; one that has no number there is never among the best.
+    label of checkpoints; one that has no number there is never among the best. A delta is not one
+    of the ``last``, for it is lost together with its base.
     """
 
     last: int = 3
@@ -37,6 +38,7 @@ class KeepRule:
         self,
         line: Sequence[CheckpointName],
         tagged: Collection[CheckpointName],
+        deltas: Collection[CheckpointName],
         number: Callable[[CheckpointName, str], float | None],
     ) -> tuple[CheckpointName, ...]:
         """Those of ``line`` (the newest first) that stay in it, in the same order.
@@ -44,11 +46,17 @@ class KeepRule:
         ``number`` is asked for the number in a label of a checkpoint, if ``best`` are to be kept.
         """
         best = self._best(line, number) if self.best else ()
+        last = self._last(line, deltas)
         return tuple(
             name
             for place, name in enumerate(line)
-            if place < self.last or name in tagged or name in best or self._is_milestone(name)
+            if place < last or name in tagged or name in best or self._is_milestone(name)
         )
+
+    def _last(self, line: Sequence[CheckpointName], deltas: Collection[CheckpointName]) -> int:
+        """How many the ``last`` are with the deltas that come before the oldest of them."""
+        whole = [place for place, name in enumerate(line, start=1) if name not in deltas]
+        return whole[self.last - 1] if len(whole) >= self.last else len(line)
 
     def _best(
         self,

@@ -24,7 +24,7 @@ def standing_line(place: CheckpointPlace, head: Head | None) -> tuple[str, ...]:
     """What HEAD says; without it, every checkpoint that has a manifest, the newest first."""
     if head is not None:
         return head.line
-    return tuple(str(name) for name in place.names() if _manifest(place, name) is not None)
+    return tuple(str(name) for name in place.names() if manifest_of(place, str(name)))
 
 
 def line_from(place: CheckpointPlace, line: tuple[str, ...], parent: str) -> tuple[str, ...]:
@@ -34,13 +34,21 @@ def line_from(place: CheckpointPlace, line: tuple[str, ...], parent: str) -> tup
     past: list[str] = []
     following: str | None = parent
     while following is not None and following not in past:
-        name = CheckpointName.parse(following)
-        manifest = None if name is None else _manifest(place, name)
+        manifest = manifest_of(place, following)
         if manifest is None:
             break
         past.append(following)
         following = manifest.parent
     return tuple(past)
+
+
+def manifest_of(place: CheckpointPlace, text: str) -> Manifest | None:
+    """That of the checkpoint of this name; None where it is not valid."""
+    name = CheckpointName.parse(text)
+    try:
+        return None if name is None else place.manifest(name)
+    except ValueError:
+        return None
 
 
 def head_now(place: CheckpointPlace) -> Head | None:
@@ -89,12 +97,5 @@ def _is_moved(place: CheckpointPlace, wanted: Head) -> bool:
 def _decoded(data: bytes) -> Head | None:
     try:
         return Head.decode(data)
-    except ValueError:
-        return None
-
-
-def _manifest(place: CheckpointPlace, name: CheckpointName) -> Manifest | None:
-    try:
-        return place.manifest(name)
     except ValueError:
         return None

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from costopt.checkpoint.delta import Delta
 from costopt.checkpoint.part import SHA256, Part
 from costopt.checkpoint.sealed import seal, unseal
 
 SCHEMA = 2
+DELTA_SCHEMA = 3
+"""With a delta, which versions that do not know of it must refuse."""
 FIRST_SCHEMA = 1
 """One file per checkpoint, known by its SHA-256; read, and no longer written."""
 
@@ -35,7 +38,8 @@ class Manifest:
 
     ``name`` is the checkpoint's own, empty in those of the first schema. ``parent`` is the
     checkpoint that training went on from, or None for a fresh start. ``labels`` are the trainer's
-    own words for it, such as a loss.
+    own words for it, such as a loss. ``parts`` are the whole state, of which ``delta`` says what
+    lies elsewhere.
     """
 
     step: int
@@ -48,6 +52,7 @@ class Manifest:
     parent: str | None = None
     origin: Origin = Origin()
     labels: tuple[tuple[str, str], ...] = ()
+    delta: Delta | None = None
 
     def number(self, label: str) -> float | None:
         """The finite number in a label; None where there is none."""
@@ -62,9 +67,20 @@ class Manifest:
         """Bytes of all parts together."""
         return sum(part.size_bytes for part in self.parts)
 
+    @property
+    def own_bytes(self) -> int:
+        """Bytes that lie in its own directory."""
+        if self.delta is None:
+            return self.size_bytes
+        return sum(self.delta.own_bytes(part) for part in self.parts)
+
     def encode(self) -> bytes:
         """The document that is stored."""
-        return seal({"schema": SCHEMA, **asdict(self)})
+        fields = asdict(self)
+        if self.delta is not None:
+            return seal({"schema": DELTA_SCHEMA, **fields})
+        del fields["delta"]
+        return seal({"schema": SCHEMA, **fields})
 
     @classmethod
     def decode(cls, data: bytes) -> Manifest:
@@ -74,7 +90,9 @@ class Manifest:
         try:
             if schema == FIRST_SCHEMA:
                 return cls(**_from_first(fields))
-            if schema != SCHEMA:
+            if schema == DELTA_SCHEMA:
+                fields["delta"] = _delta(fields["delta"])
+            elif schema != SCHEMA:
                 raise ValueError("the manifest is of another version")
             fields["parts"] = tuple(
                 Part(**{**part, "digests": tuple(part["digests"])}) for part in fields["parts"]
@@ -84,6 +102,12 @@ class Manifest:
             return cls(**fields)
         except (KeyError, TypeError) as error:
             raise ValueError(f"the manifest lacks a field: {error}") from error
+
+
+def _delta(fields: Mapping[str, Any]) -> Delta:
+    return Delta(
+        fields["base"], tuple((name, tuple(numbers)) for name, numbers in fields["shared"])
+    )
 
 
 def _from_first(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from costopt.domain.errors import MissingExtraError
@@ -31,18 +32,37 @@ class Part:
         )
         return cls(name, len(data), chunk_bytes, digests)
 
-    def check(self, data: memoryview) -> None:
-        """Raises ValueError saying where ``data`` is not what was saved."""
+    @property
+    def spans(self) -> tuple[slice, ...]:
+        """Where each chunk lies in the part."""
+        begins = range(0, self.size_bytes, self.chunk_bytes)
+        return tuple(slice(b, min(b + self.chunk_bytes, self.size_bytes)) for b in begins)
+
+    def same_chunks(self, other: Part) -> tuple[int, ...]:
+        """The numbers of the chunks that hold the same bytes in ``other``."""
+        if (self.name, self.size_bytes, self.chunk_bytes, self.algorithm) != (
+            other.name,
+            other.size_bytes,
+            other.chunk_bytes,
+            other.algorithm,
+        ):
+            return ()
+        pairs = zip(self.digests, other.digests, strict=False)
+        return tuple(number for number, (ours, theirs) in enumerate(pairs) if ours == theirs)
+
+    def check(self, data: memoryview, only: Collection[int] | None = None) -> None:
+        """Raises ValueError saying where ``data`` is not what was saved; of all its chunks, or
+        ``only`` of these."""
         if len(data) != self.size_bytes:
             raise ValueError(f"{self.name} has {len(data)} bytes instead of {self.size_bytes}")
-        if len(self.digests) != -(-self.size_bytes // self.chunk_bytes):
+        if len(self.digests) != len(self.spans):
             raise ValueError(f"the manifest lacks digests of {self.name}")
-        for number, digest in enumerate(self.digests):
-            begin = number * self.chunk_bytes
-            if _digest(self.algorithm, data[begin : begin + self.chunk_bytes]) != digest:
+        for number, (span, digest) in enumerate(zip(self.spans, self.digests, strict=True)):
+            if only is not None and number not in only:
+                continue
+            if _digest(self.algorithm, data[span]) != digest:
                 raise ValueError(
-                    f"{self.name} is damaged between bytes {begin} and "
-                    f"{min(begin + self.chunk_bytes, self.size_bytes)}"
+                    f"{self.name} is damaged between bytes {span.start} and {span.stop}"
                 )
 
 

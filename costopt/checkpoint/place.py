@@ -6,6 +6,7 @@ step-N.<generation>.<attempt>/
     objects.pt, tensors-NNNNN.bin   the state
     manifest.json                   written last: names, lengths and digests of the others
 tags/<tag>                          the name of a checkpoint, which is then kept
+tags/base-of:step-N.…               the name of the base of this delta
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from costopt.checkpoint import head as head_file
+from costopt.checkpoint.delta import Delta, merged
 from costopt.checkpoint.head import Head
 from costopt.checkpoint.manifest import Manifest
 from costopt.checkpoint.name import CheckpointName
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 WRITER = "writer"
 TAGS = "tags/"
+BASE_OF = "base-of:"
+"""Begins tags that nobody can give by hand, so that whoever keeps what is tagged keeps bases."""
 
 
 class CheckpointPlace:
@@ -116,15 +120,36 @@ class CheckpointPlace:
                 return None
         return self._numbers[name, label]
 
-    def read(self, name: CheckpointName, part: Part) -> bytes:
-        """The verified bytes of a part. Raises ValueError saying why they are not valid."""
+    def read(self, name: CheckpointName, part: Part, delta: Delta | None) -> bytes:
+        """The verified bytes of a part; ``delta`` is that of the manifest.
+
+        Raises ValueError saying why they are not valid, and in which checkpoint if not in this one.
+        """
+        shared = frozenset() if delta is None else delta.shared_of(part)
+        if delta is None or not shared:
+            data = self._stored(name, part)
+        else:
+            base = self._stored_in_base(delta.base, part, shared)
+            own = self._stored(name, part) if len(shared) < len(part.digests) else b""
+            data = merged(part, own, base, shared)
+        part.check(memoryview(data))
+        return data
+
+    def _stored_in_base(self, base: str, part: Part, shared: frozenset[int]) -> bytes:
+        try:
+            data = self._stored(base, part)
+            part.check(memoryview(data), only=shared)
+        except ValueError as error:
+            raise ValueError(f"its base {base}: {error}") from error
+        return data
+
+    def _stored(self, name: CheckpointName | str, part: Part) -> bytes:
         try:
             data = self.store.get(f"{name}/{part.name}")
         except StoreError as error:
             raise ValueError(error.message) from error
         if data is None:
             raise ValueError(f"{part.name} is missing")
-        part.check(memoryview(data))
         return data
 
     def tags(self) -> dict[str, str]:
@@ -142,14 +167,27 @@ class CheckpointPlace:
         parsed = (CheckpointName.parse(text) for text in self.tags().values())
         return frozenset(name for name in parsed if name is not None)
 
+    def deltas(self) -> frozenset[CheckpointName]:
+        """The checkpoints that need another, their base."""
+        with refusing():
+            found = self.store.keys(TAGS + BASE_OF)
+        parsed = (CheckpointName.parse(key.removeprefix(TAGS + BASE_OF)) for key in found)
+        return frozenset(name for name in parsed if name is not None)
+
+    def keep_base(self, name: CheckpointName, base: str) -> None:
+        """Tag the base of a delta, until the delta is removed."""
+        with refusing():
+            self.store.put(TAGS + base_tag(name), base.encode())
+
     def remove(self, name: CheckpointName) -> None:
         """Give the space of a checkpoint back.
 
         The manifest goes first, so that a removal cut short leaves a torn checkpoint, not a
-        corrupt one.
+        corrupt one; then the tag of its base, while there still is something to find and remove.
         """
         with refusing():
             self.store.delete(f"{name}/{MANIFEST}")
+            self.store.delete(TAGS + base_tag(name))
             for key in self.store.keys(f"{name}/"):
                 self.store.delete(key)
         if self._folder is not None:  # what a killed writer left is hidden from the store
@@ -160,6 +198,11 @@ class CheckpointPlace:
         for name in names:
             with suppress(CheckpointError):
                 self.remove(name)
+
+
+def base_tag(delta: CheckpointName) -> str:
+    """The tag of its base."""
+    return f"{BASE_OF}{delta}"
 
 
 @contextmanager

@@ -130,6 +130,7 @@ class Writer:
             began_at=message["began_at"],
             files=_files(view, message["tensor_bytes"], message["object_bytes"]),
             labels=tuple((name, value) for name, value in message["labels"]),
+            as_delta=message["as_delta"],
         )
         near = self._keep_near(message, saving)
         try:
@@ -146,7 +147,7 @@ class Writer:
             "saved": message["ticket"],
             "name": str(committed.name),
             "at": committed.manifest.at,
-            "size_bytes": committed.manifest.size_bytes,
+            "size_bytes": committed.manifest.own_bytes,
             "save_s": committed.save_s,
         }
 

@@ -163,7 +163,7 @@ class Checkpointer:
         A save in flight is finished first; ``poll`` tells of it. Raises CheckpointError: no space,
         no permission, superseded.
         """
-        ticket = self._queue.add(_state(step, state, world_size, labels), overlap=False)
+        ticket = self._queue.add(_state(step, state, world_size, labels))
         outcome = self._queue.outcome_of(ticket)
         if isinstance(outcome, SaveFailed):
             raise outcome.error
@@ -177,9 +177,13 @@ class Checkpointer:
         world_size: int = 1,
         labels: Mapping[str, str] | None = None,
     ) -> SavedCheckpoint | Kept:
-        """As ``save``, but done as soon as a peer holds the snapshot: what is left of the upload
-        goes on without this process, for as long as the node lives."""
-        ticket = self._queue.add(_state(step, state, world_size, labels), overlap=False)
+        """As ``save``, where time is short: what has not changed since the newest checkpoint is
+        not sent again, so that this one cannot be loaded without that one.
+
+        It is done as soon as a peer holds the snapshot: what is left of the upload goes on without
+        this process, for as long as the node lives.
+        """
+        ticket = self._queue.add(_state(step, state, world_size, labels), as_delta=True)
         outcome = self._queue.outcome_or_peer(ticket)
         if isinstance(outcome, SaveFailed):
             raise outcome.error
@@ -256,7 +260,7 @@ class Checkpointer:
             units=float(manifest.step),
             uri=self._place.path(restored.name),
             at=manifest.at,
-            size_bytes=manifest.size_bytes,
+            size_bytes=manifest.own_bytes,
             save_s=manifest.save_s,
         )
 
@@ -300,7 +304,7 @@ class Checkpointer:
     def _read(self, name: CheckpointName) -> Restored:
         manifest = self._place.manifest(name)
         try:
-            state = _read_state(manifest, lambda part: self._place.read(name, part))
+            state = _read_state(manifest, lambda part: self._place.read(name, part, manifest.delta))
         except CheckpointError as error:
             raise CheckpointError(
                 f"{self._place.path(name)}: {error.message}", hint=error.hint

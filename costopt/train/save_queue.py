@@ -82,7 +82,7 @@ class SaveQueue:
         self._look()
         return bool(self._pending)
 
-    def add(self, state: State, *, overlap: bool) -> int:
+    def add(self, state: State, *, overlap: bool = False, as_delta: bool = False) -> int:
         """Begin a save and return its ticket; waits where every buffer is in use.
 
         Raises CheckpointError: no memory, no process, or objects that could not be loaded again.
@@ -102,6 +102,7 @@ class SaveQueue:
             "labels": state.labels,
             "began_at": began_at,
             "tensor_bytes": layout.tensor_bytes,
+            "as_delta": as_delta,
         }
         self._pending[ticket] = _Pending(state.step, slot)
         try:

@@ -126,7 +126,8 @@ class Saving:
 
     def save_on_notice(self, step: int) -> None:
         """As ``save_for_certain``. Where the upload cannot end before the node does, the state is
-        safe enough in a peer's memory; without one, what can be sent is."""
+        safe enough in a peer's memory. Of what has changed since the newest checkpoint, what can be
+        sent is."""
         while not self._group.broadcast(self._save_and_wait(step, on_notice=True)):
             continue
         self._saved_step = step
@@ -196,7 +197,10 @@ class Saving:
         late = self._what_is_late(state) if on_notice else None
         save = self._checkpointer.save if late is None else self._checkpointer.save_for_notice
         if late is not None:
-            self._warn(f"{late}: a peer is to hold step {step}, else as much as can be is sent")
+            self._warn(
+                f"{late}: a peer is to hold step {step}, and what has changed since the newest "
+                "checkpoint is sent"
+            )
         try:
             saved = save(step, state, world_size=self._group.size, labels=_labels(state))
         except CheckpointError as error:
@@ -209,6 +213,9 @@ class Saving:
             return True
         for outcome in self._checkpointer.poll():
             self._hear(outcome)
+        if late is not None:
+            sent_mb = (saved.size_bytes or 0) / 1e6
+            self._warn(f"step {step} is in the store, {sent_mb:.0f} MB of it sent just now")
         self._succeed(step, saved)
         self._time(time.monotonic() - began)
         return True

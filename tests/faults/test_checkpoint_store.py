@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
@@ -14,51 +12,8 @@ from costopt.checkpoint.commit import Committer, Saving, SupersededError
 from costopt.checkpoint.history import CheckpointHistory
 from costopt.checkpoint.keep import KeepRule
 from costopt.checkpoint.place import MANIFEST, CheckpointPlace
-from costopt.domain.errors import CheckpointError, StoreError
-from costopt.store.folder import FileStore
-
-T = TypeVar("T")
-
-
-class Failing(FileStore):
-    """A folder that fails requests as ``fails`` says: before they are done, or after."""
-
-    def __init__(self, root: Path, fails: Callable[[str, str], str | None]) -> None:
-        super().__init__(root)
-        self.fails = fails
-
-    def _ask(self, request: str, key: str, do: Callable[[], T]) -> T:
-        failure = self.fails(request, key)
-        if failure == "before":
-            raise StoreError(f"cannot {request} {key}: Input/output error")
-        answer = do()
-        if failure == "after":
-            raise StoreError(f"cannot {request} {key}: the reply was lost")
-        return answer
-
-    def put(self, key: str, data: bytes) -> None:
-        inner = super().put
-        self._ask("put", key, lambda: inner(key, data))
-
-    def put_if_absent(self, key: str, data: bytes) -> bool:
-        inner = super().put_if_absent
-        return self._ask("put_if_absent", key, lambda: inner(key, data))
-
-    def get(self, key: str, most_bytes: int | None = None) -> bytes | None:
-        inner = super().get
-        return self._ask("get", key, lambda: inner(key, most_bytes))
-
-    def replace(self, key: str, data: bytes, tag: str | None) -> bool:
-        inner = super().replace
-        return self._ask("replace", key, lambda: inner(key, data, tag))
-
-    def keys(self, prefix: str, after: str = "", most: int | None = None) -> Sequence[str]:
-        inner = super().keys
-        return self._ask("list", prefix, lambda: inner(prefix, after, most))
-
-    def delete(self, key: str) -> None:
-        inner = super().delete
-        self._ask("delete", key, lambda: inner(key))
+from costopt.domain.errors import CheckpointError
+from tests.failing_store import Failing
 
 
 def saving(step: int) -> Saving:
@@ -79,7 +34,7 @@ def newest_step(folder: Path) -> int | None:
         return None
     manifest = place.manifest(names[0])
     for part in manifest.parts:
-        assert set(place.read(names[0], part)) == {manifest.step % 251}
+        assert set(place.read(names[0], part, manifest.delta)) == {manifest.step % 251}
     return manifest.step
 
 
