@@ -159,13 +159,15 @@ class CheckpointHistory:
         Saves that were cut short go as well; one that may still be under way stays.
         """
         names = self.place.names()
-        line = parsed_names(standing_line(self.place, head_now(self.place)))
+        head = head_now(self.place)
+        line = parsed_names(standing_line(self.place, head))
         # After HEAD: the bases of all deltas that it names are tagged by then.
         tagged = self.place.tagged()
         kept = rule.kept(line, tagged, self.place.deltas(), self.place.number)
         doomed = [name for name in names if name not in kept and name not in tagged]
+        latest = 0 if head is None else head.generation
         if kept:
-            doomed = [name for name in doomed if name < kept[0] or self._is_whole(name)]
+            doomed = [name for name in doomed if name < kept[0] or name.generation < latest]
         if apply and doomed:
             # HEAD forgets them first: it must not name what is half removed.
             gone = {str(name) for name in doomed}
@@ -190,13 +192,6 @@ class CheckpointHistory:
             in_line=str(name) in line,
             is_newest=line[:1] == (str(name),),
         )
-
-    def _is_whole(self, name: CheckpointName) -> bool:
-        try:
-            self.place.manifest(name)
-        except ValueError:
-            return False
-        return True
 
     def _check_manifest(self, name: CheckpointName) -> None:
         try:
