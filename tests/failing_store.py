@@ -13,11 +13,15 @@ T = TypeVar("T")
 
 
 class Failing(FileStore):
-    """A folder that fails requests as ``fails`` says: before they are done, or after."""
+    """A folder that fails requests as ``fails`` says: before they are done, or after.
+
+    To replace is one request, as to a remote store.
+    """
 
     def __init__(self, root: Path, fails: Callable[[str, str], str | None]) -> None:
         super().__init__(root)
         self.fails = fails
+        self._replaces = False
 
     def _ask(self, request: str, key: str, do: Callable[[], T]) -> T:
         failure = self.fails(request, key)
@@ -38,11 +42,21 @@ class Failing(FileStore):
 
     def get(self, key: str, most_bytes: int | None = None) -> bytes | None:
         inner = super().get
+        if self._replaces:
+            return inner(key, most_bytes)
         return self._ask("get", key, lambda: inner(key, most_bytes))
 
     def replace(self, key: str, data: bytes, tag: str | None) -> bool:
         inner = super().replace
-        return self._ask("replace", key, lambda: inner(key, data, tag))
+
+        def do() -> bool:
+            self._replaces = True
+            try:
+                return inner(key, data, tag)
+            finally:
+                self._replaces = False
+
+        return self._ask("replace", key, do)
 
     def keys(self, prefix: str, after: str = "", most: int | None = None) -> Sequence[str]:
         inner = super().keys

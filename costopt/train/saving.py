@@ -215,7 +215,7 @@ class Saving:
             self._hear(outcome)
         if late is not None:
             sent_mb = (saved.size_bytes or 0) / 1e6
-            self._warn(f"step {step} is in the store, {sent_mb:.0f} MB of it sent just now")
+            self.complain(f"step {step} is in the store, {sent_mb:.0f} MB of it sent just now")
         self._succeed(step, saved)
         self._time(time.monotonic() - began)
         return True

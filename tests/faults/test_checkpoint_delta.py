@@ -154,3 +154,28 @@ def test_who_prunes_beside_a_delta_that_is_written_leaves_its_base(tmp_path: Pat
         by.commit(saving(step, as_delta=step % 3 != 1))
         assert newest_step(tmp_path) == step
     assert pruned
+
+
+def test_who_saves_a_delta_beside_a_prune_finds_its_base_again(tmp_path: Path) -> None:
+    """At each request of the prune, in turn."""
+    for moment in itertools.count():
+        folder = tmp_path / str(moment)
+        by = committer(place_at(folder), 1)
+        for step in (1, 2):
+            by.commit(saving(step, as_delta=False))
+        asked = itertools.count()
+
+        def save(
+            request: str, key: str, asked: itertools.count[int] = asked, by: Committer = by
+        ) -> str | None:
+            if next(asked) == moment:  # noqa: B023
+                by.commit(saving(3, as_delta=True))
+                by.commit(saving(4, as_delta=False))
+            return None
+
+        place = CheckpointPlace(Failing(folder, save), str(folder))
+        CheckpointHistory(place).prune(KeepRule(1), apply=True)
+        if next(asked) <= moment:
+            break
+        assert newest_step(folder) == 4
+    assert moment > 5

@@ -177,6 +177,29 @@ def test_pruning_says_first_what_it_would_remove(uri: str) -> None:
     commit(by, 6)
 
 
+def test_what_a_delta_needs_is_kept_and_listed(uri: str) -> None:
+    by = committer(uri, KeepRule(1))
+    history = CheckpointHistory.open(uri)
+    frozen = memoryview(bytes(1000))
+    names = []
+    for step in (1, 2):
+        files = {"frozen.bin": frozen, "state.bin": memoryview(bytes([step]))}
+        names.append(str(by.commit(Saving(step, 1, 0.0, files, as_delta=True)).name))
+    base, delta = names
+    assert history.verify(delta) is None
+    assert history.prune(KeepRule(1), apply=True) == ()
+    assert [entry.tags for entry in history.list()] == [(), (f"base-of:{delta}",)]
+    history.rollback(base)
+    later = Committer(by.place, 2, KeepRule(1), parent=base)
+    for step in (3, 4):
+        commit(later, step)
+    assert history.verify(delta) is None, "it was the newest, and is tagged"
+    history.untag("before-rollback-2")
+    for step in (5, 6):
+        commit(later, step)
+    assert [entry.tags for entry in history.list()] == [()]
+
+
 def test_tags_are_not_moved_in_silence(uri: str) -> None:
     by = committer(uri)
     first, second = commit(by, 1), commit(by, 2)

@@ -193,6 +193,24 @@ def test_where_the_upload_does_not_fit_in_the_notice_a_peer_is_told_of(
     checkpointer.close()
 
 
+def test_what_the_store_has_already_is_not_sent_again_on_a_notice_too_short_for_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights = torch.ones(1_000_000)
+    saves = saving(tmp_path / "c", tmp_path / "status.json", weights, notice=Notice(5.0))
+    saves.save_for_certain(1)
+    saves.save_on_notice(2)
+    told = TrainerStatus.read(tmp_path / "status.json")
+    assert told is not None
+    assert told.saved_units == 2.0
+    assert "step 2 is in the store, 0 MB of it sent just now" in capsys.readouterr().err
+    restored = Checkpointer(tmp_path / "c").restore()
+    assert restored is not None
+    assert restored.manifest.delta is not None
+    assert restored.manifest.step == 2
+    assert torch.equal(restored.state["weights"], weights)
+
+
 @pytest.mark.parametrize(
     ("notice", "speed"), [(Notice(60.0), 1.0), (Notice(5.0, None), 1.0), (Notice(5.0), 300.0)]
 )
