@@ -24,6 +24,7 @@ NAMES = (
     "deadlines",
     "zones",
     "checkpoints",
+    "deltas",
     "elastic",
     "daemon",
     "daemon_ledger",

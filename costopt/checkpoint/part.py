@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from costopt.domain.errors import MissingExtraError
 
-CHUNK_BYTES = 8 << 20
+CHUNK_BYTES = 1 << 20
 XXH3 = "xxh3_128"
 SHA256 = "sha256"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 LENGTH = struct.Struct("!I")
 MOST_BYTES = 16 << 20
-"""A manifest has 40 bytes for every 8 MiB of state."""
+"""A manifest has 40 bytes for every MiB of state."""
 PIECE_BYTES = 4 << 20
 
 
