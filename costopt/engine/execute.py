@@ -10,7 +10,8 @@ from costopt.domain.fleet import Action, Drain, Launch, Node, Terminate
 from costopt.domain.job import Job
 from costopt.engine.bounds import Bounds
 from costopt.engine.journal import Journal
-from costopt.engine.launcher import Launched, Launcher
+from costopt.engine.launched import Launched
+from costopt.engine.launcher import Launcher
 from costopt.engine.release import Releases
 from costopt.engine.settings import Settings
 from costopt.engine.troubles import Troubles

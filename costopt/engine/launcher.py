@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 
 from costopt.domain.errors import ProviderError, ProviderUnavailableError
@@ -25,6 +24,7 @@ from costopt.engine.fleet import launched
 from costopt.engine.gate import Gate
 from costopt.engine.guards import MICROS, Guards
 from costopt.engine.journal import Journal
+from costopt.engine.launched import Answer, Launched, No
 from costopt.engine.refusal import Refusal
 from costopt.engine.release import Releases
 from costopt.engine.settings import Settings
@@ -37,30 +37,6 @@ asked for again."""
 
 WHATEVER_RUNS = frozenset({"halt", "max_launches_per_hour", "account_max_launches_per_hour"})
 """Guards that do not look at nodes."""
-
-Answer = tuple[Node, ...] | None
-"""The nodes that are new, () while it is unknown, None on a no."""
-
-
-@dataclass(slots=True)
-class Launched:
-    """Nodes that are new, pools that refused, and jobs that drain nothing now: a launch of theirs
-    was refused or put off, so they decide again first, or waits for capacity, or a guard would
-    refuse it in any case. ``refused`` says who refused a launch, and why."""
-
-    nodes: list[Node] = field(default_factory=list)
-    refusing: set[Pool] = field(default_factory=set)
-    held: set[str] = field(default_factory=set)
-    refused: dict[Launch, str] = field(default_factory=dict)
-
-    def take(self, job: str, pool: Pool, answer: Answer) -> None:
-        """One more launch was answered."""
-        self.nodes += answer or ()
-        if any(node.state is NodeState.WAITING for node in answer or ()):
-            self.held.add(job)
-        if answer is None:
-            self.refusing.add(pool)
-            self.held.add(job)
 
 
 class Launcher:
@@ -83,7 +59,6 @@ class Launcher:
         self._releases = releases
         self._began: tuple[datetime, float] | None = None
         self._unsent: set[str] = set()
-        self._failures: dict[str, str] = {}
 
     def launch(
         self,
@@ -95,20 +70,15 @@ class Launcher:
         """``nodes`` are all that live, ``bounds`` by job; only in pools that have a price there
         anything is launched. Nothing more is announced for a pool that has refused."""
         left, done, together = deque(launches), Launched(), TOGETHER
-        self._failures.clear()
         tally = self._guards.tally((*nodes, *self._coming(nodes, now)), now) if left else Tally()
         while left and not self.is_late(now):
             announced = self._announce(left, together, done, tally, bounds, now)
             answers = self._ask(list(announced), bounds, now, fresh=True)
             together *= 2
             for intent, launch in announced.items():
-                self._count(intent, answers.get(intent.key), tally)
-                if intent.key in self._failures:
-                    done.refused[launch] = self._failures.pop(intent.key)
-                if intent.key in answers:
-                    done.take(intent.job, Pool.parse(intent.pool), answers[intent.key])
-                else:
-                    done.held.add(intent.job)
+                answer = answers.get(intent.key)
+                self._count(intent, answer, tally)
+                done.take(launch, answer)
         done.held.update(launch.job for launch in left)
         return done
 
@@ -131,8 +101,8 @@ class Launcher:
             asked = intents[first : first + TOGETHER]
             answers = self._ask(asked, bounds, now, fresh=False)
             for intent in asked:
-                if intent.key in answers:
-                    done.take(intent.job, Pool.parse(intent.pool), answers[intent.key])
+                launch = Launch(intent.job, Pool.parse(intent.pool), intent.nodes)
+                done.take(launch, answers.get(intent.key))
         return done
 
     def is_late(self, now: datetime) -> bool:
@@ -163,8 +133,7 @@ class Launcher:
                 launch, mine = left[0], bounds[left[0].job]
                 usd = mine.prices.get(launch.pool)
                 if usd is None or launch.pool in done.refusing:
-                    done.take(launch.job, launch.pool, None)
-                    done.refused[launch] = "its pool has no price, or has just refused"
+                    done.take(launch, No("its pool has no price, or has just refused"))
                 elif refusal := halt or self._guards.launch_refusal(launch, usd, expected, mine):
                     if announced:
                         break
@@ -216,13 +185,14 @@ class Launcher:
         self._guards.quotas.take(expected, _planned(intent))
         return intent
 
-    def _count(self, intent: LaunchIntended, answer: Answer, tally: Tally) -> None:
+    def _count(self, intent: LaunchIntended, answer: Answer | None, tally: Tally) -> None:
         """What has become of a launch, or may have."""
+        started = answer if isinstance(answer, tuple) else ()
         record = self._journal.records[intent.job]
         if intent.key in record.launches:
             tally.add(intent.job, Held(launched=intent.nodes))
-        unknown = not answer and intent.key in record.intents
-        self._guards.quotas.take(tally, _planned(intent) if unknown else answer or ())
+        unknown = not started and intent.key in record.intents
+        self._guards.quotas.take(tally, _planned(intent) if unknown else started)
 
     def _coming(self, nodes: Sequence[Node], now: datetime) -> Iterator[Node]:
         """What launches of this tick may have brought whose answers were lost: the next listing
@@ -240,29 +210,31 @@ class Launcher:
         now: datetime,
         *,
         fresh: bool,
-    ) -> dict[str, Answer]:
-        """Answers by key; none of those for which it is too late, or that a halt came before.
+    ) -> dict[str, Answer | None]:
+        """Answers by key; none of those for which it is too late. What a halt came before is refused
+        where it was never sent, and has no answer else.
 
         A pool that refuses is asked for nothing more, unless launches are not ``fresh``: they may
         have happened when they were asked for first.
         """
-        answers: dict[str, Answer] = {}
+        answers: dict[str, Answer | None] = {}
         refusals: dict[str, ProviderError] = {}
         with self._journal.together():
             for intent in intents:
                 if self.is_late(now):
                     break
+                refusal = refusals.get(intent.pool) if fresh else None
                 if (halt := self._gate.halt()) is not None:
-                    self._take_back(intent, f"{halt.message}, before it was sent", now)
-                    continue
-                if fresh and (refusal := refusals.get(intent.pool)) is not None:
+                    why = f"{halt.message}, before it was sent"
+                    answers[intent.key] = self._take_back(intent, why, now)
+                elif refusal is not None:
                     message = f"not asked for, as its pool has just refused: {refusal.message}"
-                    self._record_failure(intent, _name(refusal), message, now)
-                    answers[intent.key] = None
+                    answers[intent.key] = self._failed(intent, _name(refusal), message, now)
                 else:
                     answers[intent.key] = self._call(intent, refusals, now)
         for intent in intents:
-            if started := answers.get(intent.key):
+            started = answers.get(intent.key)
+            if isinstance(started, tuple):
                 limits = bounds[intent.job].limits
                 answers[intent.key] = self._at_realized_price(started, intent, limits, now)
         return answers
@@ -281,23 +253,18 @@ class Launcher:
             return ()
         except ProviderError as error:
             refusals[intent.pool] = error
-            self._record_failure(intent, _name(error), error.message, now)
-            return None
+            return self._failed(intent, _name(error), error.message, now)
         known = self._journal.records[intent.job].known
         fresh = tuple(node for node in started if node.node_id not in known)
         self._journal.write(*(launched(self._world, node, now) for node in fresh))
         return fresh
 
-    def _take_back(self, intent: LaunchIntended, why: str, now: datetime) -> None:
+    def _take_back(self, intent: LaunchIntended, why: str, now: datetime) -> No | None:
         """What is known never to have been sent is not waited for, and no pool is to blame."""
-        if intent.key in self._unsent:
-            self._record_failure(intent, NOT_SENT, why, now)
+        return self._failed(intent, NOT_SENT, why, now) if intent.key in self._unsent else None
 
-    def _record_failure(
-        self, intent: LaunchIntended, error: str, message: str, now: datetime
-    ) -> None:
+    def _failed(self, intent: LaunchIntended, error: str, message: str, now: datetime) -> No:
         self._unsent.discard(intent.key)
-        self._failures[intent.key] = f"{error}: {message}"
         self._journal.write(
             LaunchFailed(
                 at=now,
@@ -308,11 +275,12 @@ class Launcher:
                 message=message,
             )
         )
+        return No(f"{error}: {message}", by_pool=error != NOT_SENT)
 
     def _at_realized_price(
         self, started: tuple[Node, ...], intent: LaunchIntended, limits: Limits, now: datetime
     ) -> Answer:
-        """The nodes, or None where they came out so much dearer that they are given back."""
+        """The nodes, or a no where they came out so much dearer that they are given back."""
         planned = intent.planned_micros_per_hour / MICROS
         most = None if limits.max_price_ratio is None else planned * limits.max_price_ratio
         dear = [n for n in started if most is not None and n.usd_per_hour > most]
@@ -323,10 +291,9 @@ class Launcher:
             f"${dear[0].usd_per_hour:.4f}/h; its nodes are given back"
         )
         self._guards.trip(intent.job, Refusal("max_price_ratio", message, intent.pool), now)
-        self._failures[intent.key] = f"guard max_price_ratio: {message}"
         reasons = {node.node_id: "dearer than planned" for node in started}
         self._releases.release(intent.job, reasons, now)
-        return None
+        return No(f"guard max_price_ratio: {message}")
 
 
 def _name(error: ProviderError) -> str:

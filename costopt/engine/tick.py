@@ -28,7 +28,8 @@ from costopt.engine.gang import Gangs
 from costopt.engine.gate import Gate, OpenGate
 from costopt.engine.guards import Guards
 from costopt.engine.journal import Journal
-from costopt.engine.launcher import Launched, Launcher
+from costopt.engine.launched import Launched
+from costopt.engine.launcher import Launcher
 from costopt.engine.offers import Offers
 from costopt.engine.outlook import Outlook, Sight
 from costopt.engine.reconcile import Actual, PendingLaunch, reconcile
