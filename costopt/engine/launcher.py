@@ -211,8 +211,9 @@ class Launcher:
         *,
         fresh: bool,
     ) -> dict[str, Answer | None]:
-        """Answers by key; none of those for which it is too late. What a halt came before is refused
-        where it was never sent, and has no answer else.
+        """Answers by key; none of those for which it is too late.
+
+        What a halt came before is refused where it was never sent, and has no answer else.
 
         A pool that refuses is asked for nothing more, unless launches are not ``fresh``: they may
         have happened when they were asked for first.
