@@ -8,17 +8,26 @@ from dataclasses import replace
 from costopt.domain.ports import Strategy
 from costopt.domain.view import Decision, Desired, JobView, View
 from costopt.market.lifetime import Lifetimes
-from costopt.strategies.learner import learn_with, lifetimes_of
+from costopt.strategies.learner import learn_with, lifetimes_of, solve_with
+from costopt.strategies.programs import Programs
 
 
 class Family:
     """One strategy for each job, as ``make`` makes it; they share what they learn and solve."""
 
-    def __init__(self, make: Callable[[], Strategy], kin: Family | None = None) -> None:
-        """It learns and solves together with its ``kin``, whose strategies are made alike."""
+    def __init__(
+        self,
+        make: Callable[[], Strategy],
+        kin: Family | None = None,
+        programs: Programs | None = None,
+    ) -> None:
+        """It learns together with its ``kin``, whose strategies are made alike, and solves
+        together with all that have the same ``programs``."""
         self._make = make
         self._of_job: dict[str, Strategy] = {}
         self._first = make()
+        if programs is not None:
+            solve_with(self._first, programs)
         if kin is not None:
             learn_with(self._first, kin._first)
         self.lifetimes: Lifetimes | None = lifetimes_of(self._first)

@@ -1,6 +1,7 @@
 """One strategy for all jobs of a tenant that follow the same policy.
 
-What it learns of the market, and solves, it shares with those of other tenants for that policy.
+What it learns of the market it shares with those of other tenants for that policy, and what it
+solves with all.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from costopt.market.hazard import LearnedHazard
 from costopt.market.lifetime import Lifetimes
 from costopt.session.learned import Learned
 from costopt.strategies import build
+from costopt.strategies.programs import Programs
 from costopt.strategies.steady import Steady
 
 FOLDER = "learned"
@@ -39,6 +41,7 @@ class Strategies:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._kept_s: float | None = None
         self._followed: WeakValueDictionary[tuple[str, str], Strategy] = WeakValueDictionary()
+        self._programs = Programs()
         self._learned: dict[str, Learned] = {}
         self._hazards = Learned(self._folder / HAZARDS, None, hazards)
         self._hazards.recall(now)
@@ -68,7 +71,7 @@ class Strategies:
         if policy.strategy.name in JOINT:
             return Steady(lambda: build(policy.strategy))
         kin = self._kin(document)
-        family = Family(lambda: Steady(lambda: build(policy.strategy)), kin)
+        family = Family(lambda: Steady(lambda: build(policy.strategy)), kin, self._programs)
         if kin is None and family.lifetimes is not None:
             self._recall(document, family.lifetimes, now)
         return family

@@ -34,6 +34,13 @@ def learn_with(strategy: Strategy, other: Strategy) -> None:
         mine.lifetimes, mine.programs = its.lifetimes, its.programs
 
 
+def solve_with(strategy: Strategy, programs: Programs) -> None:
+    """Let a strategy, wrapped or not, share programs; these are the same for any policy."""
+    inner = _inner(strategy)
+    if isinstance(inner, Learner):
+        inner.programs = programs
+
+
 def _inner(strategy: Strategy) -> Strategy:
     while isinstance(strategy, (Shielded, Steady)):
         strategy = strategy.inner

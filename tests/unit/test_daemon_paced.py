@@ -18,12 +18,15 @@ from costopt.daemon.strategies import Strategies
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.job import Progress
 from costopt.domain.policy import StrategyChoice
+from costopt.domain.ports import Strategy
 from costopt.domain.submission import Submission
 from costopt.domain.view import Decision, Desired, JobView, Target, View
 from costopt.market.hazard import LearnedHazard
 from costopt.strategies import build
+from costopt.strategies.adaptive import Adaptive
 from costopt.strategies.learner import lifetimes_of
 from costopt.strategies.shield import Shielded, slack_s
+from costopt.strategies.steady import Steady
 from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, rules, task
 from tests.market_fixtures import T0
 from tests.strategy_fixtures import look, offer
@@ -236,6 +239,27 @@ def test_tenants_that_follow_the_same_policy_learn_and_solve_together(tmp_path: 
     assert isinstance(other, Family)
     assert one is not other
     assert one.lifetimes is other.lifetimes is not None
+
+
+def test_policies_share_what_is_solved_and_not_what_is_learned(tmp_path: Path) -> None:
+    """Memory would grow with the number of policies."""
+    strategies = Strategies(tmp_path, LearnedHazard({}), T0)
+    given = [Submission("job", "a", 0, "", text, "/", T0, "me") for text in ("one", "other")]
+    families = [strategies.terms(rules("adaptive"), each, T0).strategy for each in given]
+    one, other = (_adaptive(each) for each in families)
+    assert one.programs is other.programs
+    assert one.lifetimes is not other.lifetimes
+
+
+def _adaptive(family: Strategy) -> Adaptive:
+    """That of a job."""
+    assert isinstance(family, Family)
+    family.decide(_view(_job("job")))
+    strategy = family._of_job["job"]
+    assert isinstance(strategy, Steady)
+    assert isinstance(strategy.inner, Shielded)
+    assert isinstance(strategy.inner.inner, Adaptive)
+    return strategy.inner.inner
 
 
 @pytest.mark.parametrize("kept", [False, True])
