@@ -8,15 +8,9 @@ import sys
 from pathlib import Path
 
 from costopt_sim.process_group import FOLDER_VARIABLE, kill_node
+from tests.aws import systemctl
 from tests.aws.cloud import Cloud
 from tests.aws.overlay.instances import backend
-
-SYSTEMCTL = """#!{python}
-import runpy, sys
-sys.path.insert(0, {root!r})
-runpy.run_module("tests.aws.systemctl", run_name="__main__")
-"""
-ROOT = Path(__file__).parents[2]
 
 
 class Bodies:
@@ -37,9 +31,7 @@ class Bodies:
         disk = self.disk(instance_id)
         for name in ("bin", "units", "opt"):
             (disk / name).mkdir(parents=True)
-        systemctl = disk / "bin" / "systemctl"
-        systemctl.write_text(SYSTEMCTL.format(python=sys.executable, root=str(ROOT)))
-        systemctl.chmod(0o755)
+        systemctl.install(disk / "bin")
         script = disk / "user-data"
         script.write_text(self._user_data(region, instance_id))
         self._cloud.metadata.set(instance_id, "local-ipv4", "127.0.0.1")

@@ -15,6 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 
 
+def install(folder: Path) -> None:
+    """Put it as a program into this folder."""
+    program = folder / "systemctl"
+    program.write_text(f"#!/bin/sh\nexec '{sys.executable}' '{__file__}' \"$@\"\n")
+    program.chmod(0o755)
+
+
 def main(verb: str, *names: str) -> None:
     """Carry out one call."""
     folder = Path(os.environ["COSTOPT_UNIT_DIR"])

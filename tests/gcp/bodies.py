@@ -8,15 +8,9 @@ import sys
 from pathlib import Path
 
 from costopt_sim.process_group import FOLDER_VARIABLE, kill_node
+from tests.aws import systemctl
 from tests.fake_metadata import FakeMetadata
 from tests.gcp.cloud import Cloud
-
-SYSTEMCTL = """#!{python}
-import runpy, sys
-sys.path.insert(0, {root!r})
-runpy.run_module("tests.aws.systemctl", run_name="__main__")
-"""
-ROOT = Path(__file__).parents[2]
 
 
 class Body:
@@ -37,9 +31,7 @@ class Body:
         """Run the start-up script, as the guest agent does at every boot."""
         for name in ("bin", "units", "opt"):
             (self.disk / name).mkdir(parents=True, exist_ok=True)
-        systemctl = self.disk / "bin" / "systemctl"
-        systemctl.write_text(SYSTEMCTL.format(python=sys.executable, root=str(ROOT)))
-        systemctl.chmod(0o755)
+        systemctl.install(self.disk / "bin")
         path = self.disk / "startup-script"
         script = script.replace('"root": "/opt/costopt"', f'"root": "{self.disk / "opt"}"')
         path.write_text(script.replace("/opt/conda/bin/python3", sys.executable))

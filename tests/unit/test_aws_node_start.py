@@ -23,9 +23,8 @@ from costopt.session.payload import upload_payload
 from costopt.store import open_store
 from costopt_aws import node_start
 from costopt_aws.user_data import user_data
-from tests.aws.bodies import ROOT, SYSTEMCTL
+from tests.aws import systemctl
 from tests.aws.cloud import Cloud
-from tests.aws.systemctl import stop
 from tests.live_run import PATIENCE_S, wait_until
 from tests.market_fixtures import training_job
 
@@ -54,9 +53,7 @@ class Node:
         tools = self.folder / "bin"
         for each in (units, tools):
             each.mkdir(parents=True, exist_ok=True)
-        systemctl = tools / "systemctl"
-        systemctl.write_text(SYSTEMCTL.format(python=sys.executable, root=str(ROOT)))
-        systemctl.chmod(0o755)
+        systemctl.install(tools)
         script = self.folder / "user-data"
         script.write_text(
             user_data(
@@ -121,7 +118,7 @@ def test_a_node_comes_up_and_its_agent_answers(node: Node, payload: Payload) -> 
             "daemon-reload", "enable", "restart", "enable", "start",
         ]  # fmt: skip
     finally:
-        stop(pid)
+        systemctl.stop(pid)
 
 
 def test_a_file_that_is_not_what_it_should_be_is_refused(node: Node, payload: Payload) -> None:
