@@ -23,6 +23,7 @@ from costopt.ledger.sqlite import SqliteLedger, open_ledger
 from costopt.registry.registry import REGISTRY, SqlRegistry, open_registry
 from tests.engine_fixtures import SAFE, SPOT_A, FaultyCloud, always
 from tests.failing_runtime import FailingRuntime
+from tests.live_run import PATIENCE_S
 from tests.market_fixtures import T0
 from tests.record_site import PacedVirtualClock, record_site
 
@@ -56,6 +57,19 @@ def document(
     )
 
 
+def unhurried(folder: Path, mode: Mode, tick_s: float = 60.0) -> Settings:
+    """How long anything takes by the wall decides nothing."""
+    return Settings(
+        folder,
+        mode,
+        tick_s=tick_s,
+        answer_s=PATIENCE_S,
+        decide_s=PATIENCE_S,
+        launch_s=PATIENCE_S,
+        orphan_grace_s=600.0,
+    )
+
+
 @dataclass
 class DaemonScene:
     """A cloud and files that outlive the daemons made over them."""
@@ -64,7 +78,6 @@ class DaemonScene:
     account: Account = field(default_factory=Account)
     histories: Sequence[PoolHistory] = (always(SPOT_A, 20, 1.0), always(SAFE, 20, 3.0))
     mode: Mode = Mode.ENFORCE
-    answer_s: float = 5.0
 
     def __post_init__(self) -> None:
         self.clock = PacedVirtualClock(T0)
@@ -83,7 +96,7 @@ class DaemonScene:
         ledger = open_ledger(self.folder / "ledger.sqlite")
         self._open += [registry, ledger]
         self.registry, self.ledger = registry, ledger
-        settings = Settings(self.folder, self.mode, answer_s=self.answer_s, orphan_grace_s=600.0)
+        settings = unhurried(self.folder, self.mode)
         return Daemon(self._site(), registry, ledger, self.account, settings, self.said.append)
 
     def restart(self) -> Daemon:

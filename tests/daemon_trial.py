@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from costopt.daemon.daemon import Daemon
-from costopt.daemon.settings import Settings
 from costopt.domain.account import Account
 from costopt.domain.control import Mode, ProposalState
 from costopt.domain.events import Event, LaunchIntended, NodeEnded, NodeLaunched
@@ -34,6 +33,7 @@ from costopt.ledger.summary import JobState
 from costopt.registry.registry import REGISTRY, open_registry
 from costopt.session.live import LEDGER
 from tests.daemon_fate import Fate, Fault, Killed, Line, MortalLedger, MortalRegistry, MortalRuntime
+from tests.daemon_fixtures import unhurried
 from tests.engine_fixtures import SAFE, SPOT_A, SPOT_B, FaultyCloud, always, changing
 from tests.market_fixtures import T0
 from tests.record_site import OWNER, record_site
@@ -142,7 +142,7 @@ class Trial:
     def _start(self) -> Daemon:
         self.registry = open_registry(self.folder / REGISTRY)
         self.ledger = open_ledger(self.folder / LEDGER)
-        settings = Settings(self.folder, self.mode, tick_s=TICK_S, orphan_grace_s=600.0)
+        settings = unhurried(self.folder, self.mode, TICK_S)
         return Daemon(
             record_site(self.wall, self.line, self.runtime),
             cast("Any", MortalRegistry(self.registry, self.fate)),
