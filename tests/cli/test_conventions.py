@@ -64,7 +64,7 @@ def test_help_imports_nothing_heavy(argument: str) -> None:
 
 
 def test_help_lists_every_command() -> None:
-    told = costopt("--help")
+    told = costopt("--help", env={"COLUMNS": "80"})
     for name, entry in COMMANDS.items():
         assert f"  {name} " in told
         assert entry.help in told

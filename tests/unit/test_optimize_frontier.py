@@ -18,7 +18,7 @@ from costopt.domain.view import JobView
 from costopt.optimize.frontier import FrontierPoint, frontier, scenarios
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
-from tests.optimize_fixtures import NOW, job, machines_of, offer, pool, power
+from tests.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
 
 SPOT, ON_DEMAND = CapacityType.SPOT, CapacityType.ON_DEMAND
 
@@ -80,7 +80,7 @@ def test_the_frontier_trades_dollars_for_energy() -> None:
 
 
 def test_the_frontier_trades_dollars_for_the_finish() -> None:
-    found = frontier(with_two_speeds())
+    found = frontier(with_two_speeds(), time_limit_s=UNHURRIED_S)
     assert len(found) >= 20
     cheapest = min(found, key=lambda point: point.usd)
     soonest = min(found, key=lambda point: point.forecast.finish_p50_at)
@@ -91,7 +91,7 @@ def test_the_frontier_trades_dollars_for_the_finish() -> None:
 @pytest.mark.parametrize("moves", [False, True])
 def test_no_point_of_the_frontier_beats_another(moves: bool) -> None:
     wanted = moving(with_two_speeds()) if moves else with_two_speeds()
-    found = frontier(wanted)
+    found = frontier(wanted, time_limit_s=UNHURRIED_S)
     assert len(found) >= 20
     assert not [(a, b) for a, b in permutations(found, 2) if beats(a, b)]
 
@@ -104,12 +104,12 @@ def test_the_cheapest_point_is_no_dearer_than_the_plan(moves: bool) -> None:
 
 
 def found_usd(wanted: PlanRequest) -> float:
-    return min(point.forecast.usd_p50 for point in frontier(wanted))
+    return min(point.forecast.usd_p50 for point in frontier(wanted, time_limit_s=UNHURRIED_S))
 
 
 def test_no_more_points_than_asked_for_and_the_ends_stay() -> None:
-    many = frontier(with_two_speeds(), points=40)
-    few = frontier(with_two_speeds(), points=5)
+    many = frontier(with_two_speeds(), points=40, time_limit_s=UNHURRIED_S)
+    few = frontier(with_two_speeds(), points=5, time_limit_s=UNHURRIED_S)
     assert len(few) == 5
     assert min(p.usd for p in few) == pytest.approx(min(p.usd for p in many), rel=1e-3)
     assert min(p.kwh for p in few) == pytest.approx(min(p.kwh for p in many), rel=1e-3)
