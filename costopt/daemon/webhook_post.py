@@ -1,57 +1,35 @@
-"""One POST to a receiver of alerts, over in a bounded time however slowly it is answered."""
+"""One POST to a receiver of alerts, given up in the end however slowly it is answered."""
 
 from __future__ import annotations
 
-import asyncio
-import re
-import ssl
-from http.client import BadStatusLine, LineTooLong
-from urllib.parse import SplitResult, urlsplit
+import socket
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPSConnection
+from threading import Timer
+from urllib.parse import urlsplit
 
 WITHIN_S = 10.0
-"""For all of it: connecting, TLS, sending and the answer's first line."""
-MOST_LINE_BYTES = 4096
-_STATUS_LINE = re.compile(rb"HTTP/1\.\d (\d{3})\b.*\n")
+"""To connect, and again to send and be answered."""
 
 
 def post(url: str, body: bytes, headers: dict[str, str]) -> int:
     """The HTTP status; redirections are not followed. Raises OSError, HTTPException."""
-    return asyncio.run(_posted(url, body, headers))
-
-
-async def _posted(url: str, body: bytes, headers: dict[str, str]) -> int:
     parts = urlsplit(url)
-    tls = ssl.create_default_context() if parts.scheme == "https" else None
-    port = parts.port or (80 if tls is None else 443)
-    async with asyncio.timeout(WITHIN_S):
-        reader, writer = await asyncio.open_connection(
-            parts.hostname, port, ssl=tls, limit=MOST_LINE_BYTES
-        )
-        try:
-            writer.write(_head(parts, len(body), headers) + body)
-            return await _status(reader)
-        finally:
-            writer.transport.abort()
-
-
-def _head(parts: SplitResult, body_bytes: int, headers: dict[str, str]) -> bytes:
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    fields = {
-        "Host": parts.netloc.rpartition("@")[2],
-        "Connection": "close",
-        "Content-Length": str(body_bytes),
-        **headers,
-    }
-    lines = [f"POST {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
-    return "\r\n".join([*lines, "", ""]).encode("ascii")
-
-
-async def _status(reader: asyncio.StreamReader) -> int:
+    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=WITHIN_S)
+    # A socket's own timeout begins anew with each byte.
+    patience = Timer(WITHIN_S, _cut, [connection])
     try:
-        line = await reader.readline()
-    except ValueError:
-        raise LineTooLong("status line") from None
-    told = _STATUS_LINE.match(line)
-    if told is None:
-        raise BadStatusLine("of no web server")
-    return int(told[1])
+        connection.connect()
+        patience.start()
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection.request("POST", target, body, headers)
+        return connection.getresponse().status
+    finally:
+        patience.cancel()
+        connection.close()
+
+
+def _cut(connection: HTTPConnection) -> None:
+    with suppress(OSError):
+        connection.sock.shutdown(socket.SHUT_RDWR)
