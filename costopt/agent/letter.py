@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import cache
 from types import UnionType
@@ -10,12 +9,13 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 Check = Callable[[Any], bool]
+MOST = 10**18
 
 
 def read_letter(kind: Callable[..., T], fields: dict[str, Any] | None) -> T | None:
     """The letter, None where there is none or a field is not what its class says.
 
-    Numbers must be finite. Arrays may be lists.
+    Numbers must be finite, and at most MOST either way. Arrays may be lists.
     """
     if fields is None:
         return None
@@ -42,7 +42,7 @@ def _check(hint: Any) -> Check:
 
     def fits(value: Any) -> bool:
         if type(value) in kinds:
-            return type(value) is not float or math.isfinite(value)
+            return type(value) not in (int, float) or -MOST <= value <= MOST
         return any(array(value) for array in arrays)
 
     return fits

@@ -9,11 +9,13 @@ from costopt.agent.heartbeat import Heartbeat
 from costopt.agent.meter.reading import NodeReading
 from costopt.domain.runtime import NodeReport
 
+CENTURY_S = 100 * 365 * 86400.0
+
 
 @dataclass(frozen=True, slots=True)
 class TimeScale:
     """The job's time ``now`` and the wall's (POSIX seconds) at one instant; it runs ``speed``
-    times faster than the wall."""
+    times faster than the wall. A node may say any instant: none is more than a century away."""
 
     now: datetime
     wall: float
@@ -21,11 +23,14 @@ class TimeScale:
 
     def job_time(self, wall_at: float) -> datetime:
         """The job's time at an instant of the wall that has passed."""
-        return self.now - timedelta(seconds=max(0.0, self.wall - wall_at) * self.speed)
+        return self.now - self._distance(self.wall - wall_at)
 
     def coming(self, wall_at: float) -> datetime:
         """The job's time at an instant of the wall that has not passed."""
-        return self.now + timedelta(seconds=max(0.0, wall_at - self.wall) * self.speed)
+        return self.now + self._distance(wall_at - self.wall)
+
+    def _distance(self, wall_s: float) -> timedelta:
+        return timedelta(seconds=min(max(0.0, wall_s) * self.speed, CENTURY_S))
 
 
 def node_report(beat: Heartbeat, scale: TimeScale) -> NodeReport:

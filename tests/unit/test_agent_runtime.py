@@ -230,7 +230,7 @@ def test_a_torn_letter_reads_as_none(desk: Desk, text: bytes) -> None:
 WRONG = [
     ("generation", "1"), ("generation", True), ("state", []), ("at", "now"), ("done_units", None),
     ("done_units", math.inf), ("saved_units", math.nan), ("units_per_s", "fast"), ("message", 3),
-    ("meters", {"since": "then", "at": 0.0}), ("strikes_at", [1.0]),
+    ("meters", {"since": "then", "at": 0.0}), ("strikes_at", [1.0]), ("generation", 10**19),
 ]  # fmt: skip
 
 
@@ -247,6 +247,14 @@ def test_a_node_that_writes_nonsense_is_silent_at_the_worst(
     meters_only = name == "meters"
     assert desk.state() is (GangState.TRAINING if meters_only else GangState.STARTING)
     assert reports == (["n1", "n2"] if meters_only else ["n2"])
+
+
+@pytest.mark.parametrize("at", [-1e17, 1e17])
+def test_any_instant_that_a_node_says_is_one_of_the_job(desk: Desk, at: float) -> None:
+    desk.mailbox.post_checkpoint(SavedCheckpoint("a", 1.0, "/c", at=at))
+    desk.say(node_id="n1", strikes_at=at, meters=NodeReading(since=at, at=at))
+    assert [saved.units for saved in desk.runtime.checkpoints(JOB, 0.0)] == [1.0]
+    assert [report.node_id for report in desk.runtime.node_reports(JOB)] == ["n1"]
 
 
 def test_what_a_node_does_not_know_may_be_written_as_no_number(desk: Desk) -> None:
