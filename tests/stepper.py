@@ -18,6 +18,8 @@ from costopt.agent.trainer_env import TrainerEnv
 from costopt.store.durable import write_durably
 
 SAVE_EVERY = int(os.environ.get("STEPPER_SAVE_EVERY", "10"))
+LAST_SAVE_S = float(os.environ.get("STEPPER_LAST_SAVE_S", "0"))
+"""How long the save on a notice takes."""
 
 
 def hold(folder: Path, before_step: int) -> None:
@@ -54,6 +56,8 @@ class Stepper:
             self.step += steps_on
             due = steps_on and (self.step % SAVE_EVERY == 0 or self.step == steps)
             stops = self.env.notice_file is not None and self.env.notice_file.exists()
+            if stops:
+                time.sleep(LAST_SAVE_S)
             if stops or due:
                 self.save()
             if stops:

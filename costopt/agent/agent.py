@@ -144,7 +144,7 @@ class Agent:
             self._host.keep_up(gang, attempt.peers)
             self._snapshots.follow(gang, attempt.peers)
         elif attempt is None or gang.generation > attempt.gang.generation:
-            if attempt is not None and not attempt.hand_over():
+            if attempt is not None and not attempt.hand_over(gang):
                 return
             self._power.take_off()
             self._send_log()
@@ -158,6 +158,10 @@ class Agent:
         data = self._data_of(attempt.gang)
         if data is not None and not data.done:
             attempt.wait(data.message)
+            return
+        saving = attempt.awaited()
+        if saving is not None:
+            attempt.wait(f"{saving} is still saving")
             return
         self._power.keep_to(attempt.gang.power_cap_w)
         attempt.peers.look()

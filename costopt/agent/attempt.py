@@ -53,6 +53,8 @@ class Attempt:
         member = gang.rank(settings.node_id) is not None
         self.activity = NodeActivity.STARTING if member else NodeActivity.IDLE
         self.peers = Peers(mailbox, tuple(m for m in gang.members if m != settings.node_id))
+        self._former = Peers(mailbox, gang.former)
+        self._former_until = time.monotonic() + settings.grace_s
         self._mailbox = mailbox
         self._news = news
         self._failed_at: float | None = None
@@ -103,6 +105,17 @@ class Attempt:
             self.trainer.ask_stop(notice)
         elif self.activity in (NodeActivity.IDLE, NodeActivity.STARTING):
             self.end(NodeActivity.STOPPED, "asked to leave before training began")
+
+    def awaited(self) -> str | None:
+        """A node of the gang before this one that still saves what this one is to begin from; None
+        also once it has taken too long."""
+        now = time.monotonic()
+        if now > self._former_until:
+            return None
+        self._former.look()
+        return self._former.still_training(
+            self.gang.generation, since=now - self.settings.peer_silent_s
+        )
 
     def wait(self, message: str) -> None:
         """Say what the start waits for."""
@@ -167,13 +180,18 @@ class Attempt:
         if lost is not None:
             self.end(NodeActivity.BROKEN, lost)
 
-    def hand_over(self) -> bool:
-        """Let the trainer save and stop for a new generation; True once it is gone."""
+    def hand_over(self, gang: Gang) -> bool:
+        """Let the trainer save and stop for a new generation; True once it is gone.
+
+        One that is not to train on here has all the time that there is to save.
+        """
         trainer = self.trainer
         if trainer is None:
             return True
         trainer.ask_stop(StopNotice("a new generation"))
-        overdue = time.monotonic() - (trainer.stop_asked_at or 0.0) > self.settings.handover_s
+        settings, goes = self.settings, gang.rank(self.settings.node_id) is None
+        patience_s = settings.grace_s if goes else settings.handover_s
+        overdue = time.monotonic() - (trainer.stop_asked_at or 0.0) > patience_s
         if trainer.exit_code() is None and not overdue:
             return False
         trainer.kill()

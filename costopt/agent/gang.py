@@ -20,7 +20,8 @@ class Gang:
     themselves when a member comes or goes. ``secret`` is new in each generation: by it the members
     know each other where they exchange snapshots, which they do not without, and where they form
     gangs by themselves. ``zones`` are the
-    members' zones by rank, empty where nobody said.
+    members' zones by rank, empty where nobody said. ``former`` are nodes of the gang before this
+    one that may still be saving what this one is to begin from, where none of them is a member.
     """
 
     job: str
@@ -40,6 +41,7 @@ class Gang:
     data_uri: str | None = None
     elastic: bool = False
     zones: tuple[str, ...] = ()
+    former: tuple[str, ...] = ()
     secret: str = field(default="", repr=False)
 
     @property

@@ -63,6 +63,14 @@ class Peers:
             and not sighting.heartbeat.notice
         }
 
+    def still_training(self, generation: int, since: float) -> str | None:
+        """A peer, heard since that monotonic time, whose trainer of an earlier generation runs."""
+        for node_id, sighting in self._sightings.items():
+            beat = sighting.heartbeat
+            if beat.state.trains and beat.generation < generation and sighting.changed_at >= since:
+                return node_id
+        return None
+
     def leaving(self) -> str | None:
         """A peer that has a notice or a drain, or None."""
         beats = (sighting.heartbeat for sighting in self._sightings.values())

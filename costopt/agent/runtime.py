@@ -111,6 +111,7 @@ class MailboxRuntime:
                 power_cap_w=None if power_cap is None else power_cap.cap_w,
                 elastic=job.elastic,
                 zones=tuple(f"{node.pool.region}/{node.pool.zone}" for node in nodes),
+                former=() if standing is None else self._still_training(mailbox, standing, nodes),
                 secret=secrets.token_hex(16),
                 data_uri=None if job.data is None else _absolute(job.data.uri, job.workdir),
             )
@@ -231,6 +232,20 @@ class MailboxRuntime:
             return Member(node_id, None, silent=False)
         silent = self._is_silent(gang.job, beat)
         return Member(node_id, beat if beat.generation == gang.generation else None, silent)
+
+    def _still_training(
+        self, mailbox: Mailbox, standing: Gang, nodes: tuple[Node, ...]
+    ) -> tuple[str, ...]:
+        """The nodes of the gang that stands, and of those that it awaits, where none of it stays:
+        one that stays hands over by itself."""
+        if {node.node_id for node in nodes}.intersection(standing.members):
+            return ()
+        beats = map(mailbox.heartbeat, (*standing.members, *standing.former))
+        return tuple(
+            beat.node_id
+            for beat in beats
+            if beat is not None and beat.state.trains and not self._is_silent(standing.job, beat)
+        )
 
     def _is_silent(self, job: str, beat: Heartbeat) -> bool:
         seen_at, key = time.monotonic(), (job, beat.node_id)

@@ -74,6 +74,7 @@ def test_the_example_trains_on_through_the_loss_of_a_node(run: Run) -> None:
         assert process.poll() is None, process.communicate()
         first = run.cloud.alive()
         run.cloud.interrupt(first[0])
+        run.wait(lambda: bool(run.of(ev.CheckpointCommitted)), "save on the notice")
         run.wait(lambda: len(run.of(ev.GangFormed)) >= 2, "second gang")
         run.hold.unlink()
         assert first[0] in run.cloud.alive(), "in its first hour it is left to EC2"

@@ -111,6 +111,7 @@ def test_the_example_trains_on_through_the_loss_of_a_node(run: Run) -> None:
         assert process.poll() is None, process.communicate()
         first = run.cloud.instances.alive()
         run.bodies.preempt(first[0])
+        run.wait(lambda: bool(run.of(ev.CheckpointCommitted)), "save on the notice")
         run.wait(lambda: len(run.of(ev.GangFormed)) >= 2, "second gang")
         run.hold.unlink()
         _, said = process.communicate(timeout=PATIENCE_S)

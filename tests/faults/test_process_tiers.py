@@ -107,7 +107,8 @@ def test_a_crash_a_short_notice_and_other_nodes(fleet: Fleet) -> None:
 
     near = fleet.near_step("n1")
     os.kill(fleet.written("n1")[1], signal.SIGKILL)
-    fleet.until(lambda: fleet.beat("n1").state is NodeActivity.FAILED, "the trainer is gone")
+    ended = (NodeActivity.FAILED, NodeActivity.BROKEN)
+    fleet.until(lambda: fleet.beat("n1").state in ended, "the trainer is gone")
     assert fleet.beat("n1").saved_units < near
     fleet.form(2, "n1", "n2")
     fleet.until(lambda: "from the memory of this node" in fleet.log("n1"), "restored from memory")

@@ -21,7 +21,8 @@ CHEAPER_LATER = {
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 def test_a_move_loses_no_work(tmp_path: Path) -> None:
-    place = Place(tmp_path, environment={"STEPPER_SAVE_EVERY": "1000"}, policy="moving.yaml")
+    slow = {"STEPPER_SAVE_EVERY": "1000", "STEPPER_LAST_SAVE_S": "3"}
+    place = Place(tmp_path, environment=slow, policy="moving.yaml")
     place.write(CHEAPER_LATER | FIRM)
     (tmp_path / "moving.yaml").write_text(POLICY)
     hold(place.saves, 10)
@@ -35,4 +36,4 @@ def test_a_move_loses_no_work(tmp_path: Path) -> None:
     assert first.cause is second.cause is EndCause.RELEASED
     assert first.pool != second.pool
     resumed_at = int((place.saves / "starts").read_text().split()[-1])
-    assert resumed_at > 0, "nothing but the move could make it save"
+    assert resumed_at > 0, "nothing but the move could make it save, and that was waited for"

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,35 @@ def test_a_script_that_ignores_sigterm_is_killed_when_its_grace_is_over(
     node.notice.touch()
     beat = node.ends_as(NodeActivity.STOPPED)
     assert beat.message == "left with -9 before it had saved"
+
+
+def test_it_begins_when_the_gang_before_it_has_saved(node: Node) -> None:
+    saving = Heartbeat("n0", 1, NodeActivity.STOPPING, at=0.0, beat=1)
+    node.mailbox.post_heartbeat(saving)
+    node.run("import pathlib; pathlib.Path('up').touch()", generation=2, former=("n0",))
+    assert node.beat().message == "n0 is still saving"
+    assert node.beat().state is NodeActivity.STARTING
+    node.mailbox.post_heartbeat(replace(saving, state=NodeActivity.STOPPED, beat=2))
+    node.ends_as(NodeActivity.FINISHED)
+    assert (node.workdir / "up").exists()
+
+
+@pytest.mark.parametrize("patience", ["grace_s", "peer_silent_s"])
+def test_it_awaits_the_gang_before_it_for_so_long(make: Make, patience: str) -> None:
+    node = make(**{"peer_silent_s": PATIENCE_S, patience: 0.05})
+    node.mailbox.post_heartbeat(Heartbeat("n0", 1, NodeActivity.TRAINING, at=0.0, beat=1))
+    node.run("pass", generation=2, former=("n0",))
+    node.ends_as(NodeActivity.FINISHED)
+
+
+def test_a_trainer_that_goes_elsewhere_has_its_grace_to_save(make: Make) -> None:
+    node = make(handover_s=0.0)
+    node.run(OWN.replace("saved.write", "time.sleep(0.5); saved.write"))
+    node.until((node.workdir / "up").exists)
+    gang = Gang("j", 2, ("n9",), (), str(node.workdir), 0.0)
+    node.mailbox.post_gang(gang)
+    node.until(lambda: node.state() is NodeActivity.IDLE)
+    assert (node.workdir / "own.txt").read_text() == "step 7"
 
 
 def reporting(*checkpoints: SavedCheckpoint, resumed_units: float | None = 5.0) -> str:

@@ -249,6 +249,28 @@ def test_a_node_that_writes_nonsense_is_silent_at_the_worst(
     assert reports == (["n1", "n2"] if meters_only else ["n2"])
 
 
+def test_a_gang_awaits_those_before_it_that_may_still_be_saving(desk: Desk) -> None:
+    desk.say(node_id="n1")
+    desk.say(node_id="n2", state=NodeActivity.STOPPED)
+    desk.runtime.form(JOB, 2, (node("n3"),), 600.0)
+    desk.say(node_id="n3", generation=2)
+    desk.runtime.form(JOB, 3, (node("n4"),), 600.0)
+    assert (standing := desk.mailbox.gang())
+    assert tuple(standing.former) == ("n3", "n1"), "also who was awaited by those"
+    desk.runtime.form(JOB, 4, (node("n4"), node("n5")), 600.0)
+    assert (standing := desk.mailbox.gang())
+    assert tuple(standing.former) == (), "who stays hands over"
+
+
+def test_a_gang_awaits_nobody_who_is_silent(desk: Desk) -> None:
+    desk.say(node_id="n1")
+    assert desk.state() is GangState.STARTING
+    desk.clock.now_s += 100
+    desk.runtime.form(JOB, 2, (node("n3"),), 600.0)
+    assert (standing := desk.mailbox.gang())
+    assert tuple(standing.former) == ()
+
+
 @pytest.mark.parametrize("at", [-1e17, 1e17])
 def test_any_instant_that_a_node_says_is_one_of_the_job(desk: Desk, at: float) -> None:
     desk.mailbox.post_checkpoint(SavedCheckpoint("a", 1.0, "/c", at=at))
