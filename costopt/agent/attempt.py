@@ -189,7 +189,8 @@ class Attempt:
         if trainer is None:
             return True
         trainer.ask_stop(StopNotice("a new generation"))
-        settings, goes = self.settings, gang.rank(self.settings.node_id) is None
+        settings = self.settings
+        goes = gang.rank(settings.node_id) is None
         patience_s = settings.grace_s if goes else settings.handover_s
         overdue = time.monotonic() - (trainer.stop_asked_at or 0.0) > patience_s
         if trainer.exit_code() is None and not overdue:
