@@ -55,9 +55,10 @@ class Part:
         ``only`` of these."""
         if len(data) != self.size_bytes:
             raise ValueError(f"{self.name} has {len(data)} bytes instead of {self.size_bytes}")
-        if len(self.digests) != len(self.spans):
+        spans = self.spans
+        if len(self.digests) != len(spans):
             raise ValueError(f"the manifest lacks digests of {self.name}")
-        for number, (span, digest) in enumerate(zip(self.spans, self.digests, strict=True)):
+        for number, (span, digest) in enumerate(zip(spans, self.digests, strict=True)):
             if only is not None and number not in only:
                 continue
             if _digest(self.algorithm, data[span]) != digest:
