@@ -130,8 +130,8 @@ class Checkpointer:
 
         When it returns the snapshot outlives this process. With ``overlap`` it is still being
         copied by a thread: until ``copied`` has returned the tensors may be read but not changed,
-        and the snapshot dies with the process. Raises CheckpointError: no memory, or objects that
-        could not be loaded again.
+        and the snapshot dies with the process. Steps of a ``torch.optim.Optimizer`` wait for the
+        copy. Raises CheckpointError: no memory, or objects that could not be loaded again.
         """
         if self._queue.is_busy():
             return False
@@ -139,7 +139,10 @@ class Checkpointer:
         return True
 
     def copied(self) -> None:
-        """Wait until the tensors may be changed again: call it before the optimizer steps."""
+        """Wait until the tensors may be changed again.
+
+        Steps of a ``torch.optim.Optimizer`` do; call it before anything else that changes them.
+        """
         self._queue.join_copy()
 
     def poll(self) -> tuple[Outcome, ...]:

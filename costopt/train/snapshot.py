@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from costopt.checkpoint.arena import Arena
 from costopt.domain.errors import CheckpointError
@@ -15,6 +16,10 @@ from costopt.train.state_layout import Extent, StateLayout
 SMALL_BYTES = 1 << 16
 """What is smaller is always copied at once: forward passes change such buffers, as batch norm's."""
 CHANGED = "the state was changed while it was copied"
+
+_overlapped: set[Snapshot] = set()
+"""Copies that threads make; a step of any optimizer waits for them."""
+_has_hook = False
 
 
 class Snapshot:
@@ -32,7 +37,8 @@ class Snapshot:
         bytes follow those of the tensors.
 
         With ``overlap`` a thread copies, and the tensors must not change before ``join``, which
-        then tells of errors. Without it they are raised here as CheckpointError.
+        then tells of errors; a step of a ``torch.optim.Optimizer`` waits for that. Without it they
+        are raised here as CheckpointError.
         """
         self._layout = layout
         self._reserve = reserve
@@ -47,6 +53,7 @@ class Snapshot:
             self._large = tuple(e for e in layout.extents if not _is_small(e))
             self._small = tuple((e.offset, _bytes(e)) for e in layout.extents if _is_small(e))
             self._thread = threading.Thread(target=self._run, name="costopt-snapshot")
+            _hold_optimizers_for(self)
             self._thread.start()
         else:
             self._copy()
@@ -59,6 +66,7 @@ class Snapshot:
         """Wait for the copy; why it failed, or None. What a failed one copied goes nowhere."""
         if self._thread is not None:
             self._thread.join()
+            _overlapped.discard(self)
         return self._error
 
     def _run(self) -> None:
@@ -79,9 +87,28 @@ class Snapshot:
         if layout.changed(SMALL_BYTES):
             self.was_changed = True
             raise CheckpointError(
-                CHANGED, hint="call copied() before the optimizer steps, or save without overlap"
+                CHANGED, hint="call copied() before the state changes, or save without overlap"
             )
         self._done(len(objects))
+
+
+def _hold_optimizers_for(snapshot: Snapshot) -> None:
+    """Let every optimizer's next step wait for a copy.
+
+    ``Tensor._version`` alone does not notice such a step: fused kernels do not count it up, nor do
+    steps of DTensors count up that of their local shards (torch 2.13). The one hook stays
+    registered, since a hook that removes itself breaks PyTorch's iteration over the hooks.
+    """
+    global _has_hook  # noqa: PLW0603
+    if not _has_hook:
+        _has_hook = True
+        register_optimizer_step_pre_hook(_wait_for_copies)
+    _overlapped.add(snapshot)
+
+
+def _wait_for_copies(*_: object) -> None:
+    for snapshot in tuple(_overlapped):
+        snapshot.join()
 
 
 def _is_small(extent: Extent) -> bool:
