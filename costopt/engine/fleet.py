@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from costopt.domain.errors import ProviderError
+from costopt.domain.errors import CatalogError, ProviderError
 from costopt.domain.events import (
     Event,
     InterruptionNoticed,
@@ -64,26 +64,35 @@ class Fleet:
         living: list[Node] = []
         unheard: set[str] = set()
         for provider in self._world.providers:
-            if isinstance(provider, Forgetful):
-                provider.remind(self._known(provider))
             try:
-                listed = provider.nodes(self._settings.owner)
-                notices = provider.notices(self._settings.owner)
-            except ProviderError as error:
+                listed, silent = self._listed(provider, now)
+            except (ProviderError, CatalogError) as error:
                 living += self._known(provider)
                 unheard.update(provider.names)
                 self._silence.goes_on(provider, "nodes", error, now)
-                continue
-            self._silence.ended(provider, "nodes")
-            self._silence.of_parts(provider, now)
-            unheard |= _silent_regions(provider)
-            living += self._take_in(provider, listed, now)
-            self._note(notices, now)
-            listed_ids = {n.node_id for n in listed}
-            self._close_missing(provider, listed_ids, now)
-            living += [n for n in self._known(provider) if n.node_id not in listed_ids]
+            else:
+                self._silence.ended(provider, "nodes")
+                living += listed
+                unheard |= silent
         self._keep(n for n in living if n.job in self._journal.records)
         self._give_up_lost_launches(unheard, now)
+
+    def _listed(self, provider: Provider, now: datetime) -> tuple[list[Node], frozenset[str]]:
+        """The provider's living nodes, and its regions that did not answer.
+
+        Raises ProviderError, and CatalogError for a node of an unknown instance type.
+        """
+        if isinstance(provider, Forgetful):
+            provider.remind(self._known(provider))
+        nodes = provider.nodes(self._settings.owner)
+        notices = provider.notices(self._settings.owner)
+        silent = _silent_regions(provider)
+        self._silence.of_parts(provider, now)
+        living = list(self._take_in(provider, nodes, now))
+        self._note(notices, now)
+        listed_ids = {n.node_id for n in nodes}
+        self._close_missing(provider, listed_ids, silent, now)
+        return [*living, *(n for n in self._known(provider) if n.node_id not in listed_ids)], silent
 
     def _keep(self, nodes: Iterable[Node]) -> None:
         self._nodes = tuple(nodes)
@@ -141,13 +150,14 @@ class Fleet:
                     )
                 )
 
-    def _close_missing(self, provider: Provider, listed: set[str], now: datetime) -> None:
+    def _close_missing(
+        self, provider: Provider, listed: set[str], silent: frozenset[str], now: datetime
+    ) -> None:
         """A node that the provider no longer lists is lost; a fresh one may not be visible yet.
 
         Of a region that does not answer nothing is known. Until the provider tells more, a lost
         node counts as running until now: never too little is reckoned.
         """
-        silent = _silent_regions(provider)
         for record in self._journal.records.values():
             for node_id, event in list(record.live.items()):
                 if node_id in listed:

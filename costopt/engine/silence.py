@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from costopt.domain.errors import ProviderError
+from costopt.domain.errors import CostoptError
 from costopt.domain.events import SignalStale
 from costopt.domain.partial import PartlySilent
 from costopt.domain.ports import Provider
@@ -32,7 +32,7 @@ class Silence:
         """The call was answered."""
         self._failing.get(_label(provider), set()).discard(call)
 
-    def goes_on(self, provider: Provider, call: str, error: ProviderError, now: datetime) -> None:
+    def goes_on(self, provider: Provider, call: str, error: CostoptError, now: datetime) -> None:
         """The call failed: an event for each job, unless another call of it fails already."""
         failing = self._failing.setdefault(_label(provider), set())
         if not failing:

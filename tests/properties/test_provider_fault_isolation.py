@@ -1,0 +1,221 @@
+"""Whatever the code of one provider raises or returns costs that provider, and no other job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from costopt.domain.bill import NodeBill
+from costopt.domain.errors import ProviderError, ProviderUnavailableError, StoreError
+from costopt.domain.events import JobFinished, NodeLaunched, SignalStale
+from costopt.domain.fleet import LaunchRequest, Node
+from costopt.domain.market import CapacityType, Interruption, Offer, Pool
+from costopt.domain.ports import BillSource, Provider
+from costopt.domain.view import Target
+from costopt.engine.clock import VirtualClock
+from costopt.engine.tick import Engine
+from costopt.engine.world import World
+from costopt.provider.fault_isolation import ITEMS, isolate, port_methods
+from costopt.replay.connect import connect
+from costopt.strategies import build
+from tests.engine_fixtures import SPOT_A, Follow, Machines, Powers, Scene, always, task
+from tests.market_fixtures import T0
+
+BROKEN = Pool("gcp", "us-central1", "us-central1-a", "p3.2xlarge", CapacityType.SPOT)
+SOUND = SPOT_A
+CALLED = (
+    "firm_s", "offers", "launch", "nodes", "notices", "terminate", "bill", "silent_regions",
+    "complaints", "remind",
+)  # fmt: skip
+"""The methods that a tick calls."""
+TICKS = 6
+
+
+class UnprintableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+ERRORS: tuple[Callable[[], Exception], ...] = (
+    lambda: TypeError("string indices must be integers"),
+    lambda: KeyError("Instances"),
+    lambda: ValueError("\ud800\x00"),
+    lambda: UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+    lambda: OSError(28, "No space left on device"),
+    TimeoutError,
+    StopIteration,
+    RecursionError,
+    lambda: AssertionError("<html>" * 10_000),
+    lambda: StoreError("the folder is gone"),
+    UnprintableError,
+)
+
+
+class Half:
+    """The pools of one provider of a simulator; ``fault`` is what each named method does first."""
+
+    def __init__(self, cloud: Any, name: str) -> None:
+        self._cloud = cloud
+        self.names = frozenset({name})
+        self.faults: dict[str, Callable[[], Any]] = {}
+
+    def _answer(self, method: str, answer: Callable[[], Any]) -> Any:
+        return self.faults.get(method, answer)()
+
+    def _mine(self, found: Any) -> tuple[Any, ...]:
+        return tuple(each for each in found if each.pool.provider in self.names)
+
+    def firm_s(self, now: datetime) -> float:
+        return float(self._answer("firm_s", lambda: self._cloud.firm_s(now)))
+
+    def offers(self, now: datetime) -> tuple[Offer, ...]:
+        return self._answer("offers", lambda: self._mine(self._cloud.offers(now)))  # type: ignore[no-any-return]
+
+    def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
+        return self._answer("launch", lambda: self._cloud.launch(request))  # type: ignore[no-any-return]
+
+    def nodes(self, owner: str) -> tuple[Node, ...]:
+        return self._answer("nodes", lambda: self._mine(self._cloud.nodes(owner)))  # type: ignore[no-any-return]
+
+    def notices(self, owner: str) -> tuple[Interruption, ...]:
+        return self._answer("notices", lambda: self._mine(self._cloud.notices(owner)))  # type: ignore[no-any-return]
+
+    def terminate(self, node_id: str) -> None:
+        self._answer("terminate", lambda: self._cloud.terminate(node_id))
+
+    def bill(self, node: Node) -> NodeBill | None:
+        return self._answer("bill", lambda: None)  # type: ignore[no-any-return]
+
+    def silent_regions(self) -> frozenset[str]:
+        return self._answer("silent_regions", frozenset)  # type: ignore[no-any-return]
+
+    def complaints(self) -> dict[str, str]:
+        return self._answer("complaints", dict)  # type: ignore[no-any-return]
+
+    def remind(self, nodes: Any) -> None:
+        self._answer("remind", lambda: None)
+
+    def close(self) -> None:
+        return
+
+
+def raising(error: Callable[[], Exception]) -> Callable[[], Any]:
+    def fail() -> Any:
+        raise error()
+
+    return fail
+
+
+def lazily_raising() -> Iterator[Any]:
+    yield from ()
+    raise LookupError("while the answer is read")
+
+
+class TwoProviders(Scene):
+    """Job "sound" on one provider, job "broken" on another, whose adapter has defects."""
+
+    def __init__(self) -> None:
+        self.half: Half | None = None
+        strategy = Follow(broken=(Target(BROKEN, 1),), sound=(Target(SOUND, 1),))
+        jobs = [task(600.0, name="sound"), task(600.0, name="broken")]
+        super().__init__(
+            always(SOUND, 4, 1.0), always(BROKEN, 4, 1.0), jobs=jobs, strategy=strategy
+        )
+
+    def restart(self) -> Engine:
+        self.half = Half(self.cloud, "gcp")
+        providers = (isolate(self.half), isolate(Half(self.cloud, "aws")))
+        world = World(
+            providers, self.cloud.runtime, self.ledger, self.clock, Machines(), Powers(),
+            self.hazards,
+        )  # fmt: skip
+        strategy = self.strategy or build(self.policy.strategy)
+        self.engine = Engine(self.jobs, self.policy, strategy, world, self.settings)
+        return self.engine
+
+
+def _goes_on(method: str, fault: Callable[[], Any], from_tick: int) -> TwoProviders:
+    scene = TwoProviders()
+    scene.go(from_tick * scene.settings.tick_s)
+    assert scene.half is not None
+    scene.half.faults[method] = fault
+    scene.go(TICKS * scene.settings.tick_s)
+    assert len(scene.events(NodeLaunched, "sound")) == 1
+    scene.half.faults.clear()
+    scene.finish(200)
+    for job in ("sound", "broken"):
+        assert len(scene.events(JobFinished, job)) == 1
+        assert len({e.key for e in scene.events(NodeLaunched, job)}) == 1
+    assert scene.living("sound") == scene.living("broken") == []
+    return scene
+
+
+@pytest.mark.parametrize("method", CALLED)
+@settings(deadline=None, max_examples=12)
+@given(error=st.sampled_from(ERRORS), from_tick=st.integers(0, 14))
+def test_what_a_method_raises_is_kept_to_its_provider(
+    method: str, error: Callable[[], Exception], from_tick: int
+) -> None:
+    _goes_on(method, raising(error), from_tick)
+
+
+@pytest.mark.parametrize("method", sorted(ITEMS.keys() & set(CALLED)))
+@pytest.mark.parametrize("answer", [lambda: None, lambda: [None], lambda: 7, lazily_raising])
+def test_an_answer_of_another_type_is_kept_to_its_provider(
+    method: str, answer: Callable[[], Any]
+) -> None:
+    _goes_on(method, answer, 0)
+
+
+def test_the_reason_names_provider_method_and_line() -> None:
+    scene = _goes_on("notices", raising(ERRORS[0]), 2)
+    reasons = [e for e in scene.events(SignalStale, "sound") if e.source == "gcp"]
+    assert len(reasons) == 1, "once, for as long as it goes on"
+    for part in ("gcp", "notices", "test_provider_fault_isolation.py:", "TypeError"):
+        assert part in reasons[0].message
+
+
+@pytest.mark.parametrize("method", port_methods())
+@pytest.mark.parametrize("error", ERRORS)
+def test_every_method_of_every_port_raises_provider_errors_only(
+    method: str, error: Callable[[], Exception]
+) -> None:
+    fail = raising(error)
+    raw: Any = type("Raw", (), {"names": frozenset({"x"}), method: lambda self, *args: fail()})()
+    with pytest.raises(ProviderUnavailableError) as caught:
+        getattr(isolate(raw), method)()
+    assert "x" in caught.value.message
+    assert len(caught.value.message) < 500
+    caught.value.message.encode()
+
+
+def test_what_is_no_defect_passes() -> None:
+    class Refusing(Half):
+        def terminate(self, node_id: str) -> None:
+            raise error
+
+    for error in (ProviderError("no"), KeyboardInterrupt(), SystemExit()):
+        with pytest.raises(type(error)) as caught:
+            isolate(Refusing(None, "x")).terminate("i-1")
+        assert caught.value is error
+
+
+def test_ports_and_attributes_are_those_of_the_provider() -> None:
+    isolated = isolate(Half(None, "x"))
+    assert isinstance(isolated, BillSource)
+    assert not isinstance(isolate(type("Bare", (), {"names": {"x"}})()), BillSource)
+    assert isolated.faults == {}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("name", "region"), [("aws", "us-east-1"), ("gcp", "us-central1")])
+def test_every_adapter_is_connected_isolated(name: str, region: str) -> None:
+    provider: Provider = connect(name, VirtualClock(T0), {"regions": [region]})
+    provider._raw.notices = raising(ERRORS[0])  # type: ignore[attr-defined]
+    with pytest.raises(ProviderUnavailableError, match=f"{name} failed in notices"):
+        provider.notices("me")
+    provider.close()
