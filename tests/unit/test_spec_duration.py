@@ -20,6 +20,8 @@ from costopt.spec import parse_duration_s, parse_instant
         ("2.5H", 9000),
         ("1w", 604800),
         ("0s", 0),
+        ("86400", 86400),
+        (" 1.5 ", 1.5),
     ],
 )
 def test_a_duration_is_the_sum_of_its_parts(text: str, seconds: float) -> None:
@@ -27,7 +29,7 @@ def test_a_duration_is_the_sum_of_its_parts(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "72", "h", "72x", "1h 1h", "30m 5min", "-1h", "1e3s", "11000w"]
+    "text", ["", "1d 30", "-5", "1e3", "h", "72x", "1h 1h", "30m 5min", "-1h", "1e3s", "11000w"]
 )
 def test_another_text_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
