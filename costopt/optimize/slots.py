@@ -19,7 +19,11 @@ anew long before a farther guess would matter.
 
 NEAR_H = 2.0
 FAR_H = 168.0
-"""Slots of plans over time are halved up to the first, and doubled beyond each of the second."""
+MAX_DOUBLINGS = 20
+"""Slots of plans over time are halved up to the first, and doubled beyond each of the second.
+
+Twenty doublings are a century, so that the distance of a deadline cannot overflow a float.
+"""
 
 FEW = 5
 """Jobs up to which slots are cut at every release and deadline too; of more they lie close."""
@@ -79,7 +83,7 @@ def _clock_cuts(now: datetime, first: float, last: float, slot_h: float | None) 
     offset_h = (now - now.replace(hour=0, minute=0, second=0, microsecond=0)).total_seconds() / 3600
     at = first
     while at < last:
-        step = slot_h or (0.5 if at < NEAR_H else 2.0 ** int(at // FAR_H))
+        step = slot_h or (0.5 if at < NEAR_H else 2.0 ** min(int(at // FAR_H), MAX_DOUBLINGS))
         at = (math.floor((at + offset_h) / step + 1e-6) + 1) * step - offset_h
         if at - first > MERGE * step and last - at > SHORTEST_H:
             yield at

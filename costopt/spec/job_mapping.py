@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from costopt.domain.job import (
@@ -18,6 +18,7 @@ from costopt.domain.job import (
     Work,
 )
 from costopt.spec.document import Document, FieldPath
+from costopt.spec.duration import LONGEST_S
 from costopt.spec.gpu_models import unknown_gpu_model
 from costopt.spec.job_file import JobFile, PhaseSection, PointSection, ThroughputSection
 from costopt.spec.moment import moment
@@ -26,6 +27,7 @@ from costopt.spec.problem import Problem, SpecFileError
 
 SCHEMES = ("file", "s3", "gs")
 SHARE_TOLERANCE = 1e-6
+HORIZON = timedelta(seconds=LONGEST_S)
 
 
 def job_of(file: JobFile, document: Document, now: datetime) -> Job:
@@ -79,7 +81,11 @@ class _Mapping:
     def _start_at(self, now: datetime) -> datetime:
         if self.file.start is None:
             return now
-        return self._moment(("start",), self.file.start, now) or now
+        start_at = self._moment(("start",), self.file.start, now) or now
+        if start_at - now > HORIZON:
+            self._refuse(("start",), f"expected at most ten years from now, got {self.file.start}")
+            return now
+        return start_at
 
     def _deadline_at(self, start_at: datetime, now: datetime) -> datetime:
         text = self.file.deadline
@@ -90,6 +96,8 @@ class _Mapping:
             self._refuse(("deadline",), f"{text} is in the past (now is {_shown(now)})")
         elif deadline_at <= start_at:
             self._refuse(("deadline",), f"{text} is not after the start, {_shown(start_at)}")
+        elif deadline_at - max(start_at, now) > HORIZON:
+            self._refuse(("deadline",), f"expected at most ten years after the start, got {text}")
         return deadline_at
 
     def _moment(self, at: FieldPath, text: str, origin: datetime) -> datetime | None:

@@ -194,3 +194,12 @@ def test_gangs_change_size_along_the_scaling_curve() -> None:
     made = plan(request((elastic,), prices={CHEAP: [1.0, 1.0, 9.0]}), explain=False)
     assert made.status is not PlanStatus.INFEASIBLE
     assert max(a.nodes for a in made.allocations) == 2
+
+
+@pytest.mark.parametrize("years", [10, 1000, 7900])
+def test_a_deadline_in_the_far_future_is_planned(years: int) -> None:
+    later = replace(request((job(deadline_h=years * 8760.0),)), slot_s=None)
+    assert plan(later, explain=True).status is PlanStatus.OPTIMAL
+    prices = {CHEAP: Series((NOW, NOW + timedelta(hours=1)), (1.0, 2.0), "x")}
+    moving = plan(replace(later, price_forecasts=prices), explain=False)
+    assert moving.status is PlanStatus.OPTIMAL
