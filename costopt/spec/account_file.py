@@ -16,7 +16,7 @@ from costopt.spec.document import Document
 from costopt.spec.gpu_models import unknown_gpu_model
 from costopt.spec.nearest import suggestion
 from costopt.spec.problem import Problem, SpecFileError
-from costopt.spec.section import Count, Name, Positive, Section, Word
+from costopt.spec.section import Count, Name, Positive, Section, Version, Word
 from costopt.store.address import REMOTE_SCHEMES, StoreAddress
 
 Family = Annotated[str, Field(pattern=r"^[A-Za-z]+$", max_length=16)]
@@ -83,7 +83,7 @@ class AccountFile(Section):
     """The account that jobs run in: its quotas and its tenants."""
 
     kind: Literal["account"] = Field(default="account", description="what this file is")
-    version: Literal[1] = Field(default=1, description="version of this format")
+    version: Version = Field(default=1, description="version of this format")
     quotas: list[QuotaSection] = Field(
         default_factory=list, description="what may run at a time; default: no limit"
     )

@@ -10,7 +10,8 @@ from pydantic_core import PydanticCustomError
 
 from costopt.domain.job import WorkUnit
 from costopt.spec.duration import LONGEST_S
-from costopt.spec.moment import moment
+from costopt.spec.duration import PATTERN as DURATION_PATTERN
+from costopt.spec.moment import INSTANT_PATTERN, moment
 from costopt.spec.section import (
     Count,
     DurationS,
@@ -20,6 +21,7 @@ from costopt.spec.section import (
     RegionName,
     Section,
     Share,
+    Version,
     Word,
 )
 
@@ -62,24 +64,40 @@ def _when(value: object) -> object:
 
 Command = Annotated[
     list[Word],
+    Field(min_length=1),
     BeforeValidator(_words),
     WithJsonSchema(
-        {"type": ["array", "string"], "items": {"type": "string", "minLength": 1}, "minItems": 1}
+        {
+            "type": ["array", "string"],
+            "items": {"type": "string", "minLength": 1, "maxLength": 1024},
+            "minItems": 1,
+            "pattern": r"\S",
+        }
     ),
 ]
 Variable = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": ["string", "integer"]})]
 Moment = Annotated[
     Word,
     BeforeValidator(_when),
-    WithJsonSchema({"type": ["string", "number"], "examples": ["72h", "2026-05-01T08:00:00Z"]}),
+    WithJsonSchema(
+        {
+            "type": ["string", "number"],
+            "examples": ["72h", "2026-05-01T08:00:00Z"],
+            "pattern": rf"{DURATION_PATTERN}|{INSTANT_PATTERN}",
+            "maxLength": 1024,
+            "minimum": 0,
+            "maximum": LONGEST_S,
+        }
+    ),
 ]
 Interval = Annotated[
     DurationS | None,
     BeforeValidator(_auto),
     WithJsonSchema(
         {
-            "type": ["string", "number"],
+            "type": ["string", "number", "null"],
             "examples": ["auto", "10m", 600],
+            "pattern": f"^auto$|{DURATION_PATTERN}",
             "exclusiveMinimum": 0,
             "maximum": LONGEST_S,
         }
@@ -213,7 +231,7 @@ class JobFile(Section):
     """A training job: what is to be done, until when, and on what."""
 
     kind: Literal["job"] = Field(default="job", description="what this file is")
-    version: Literal[1] = Field(default=1, description="version of this format")
+    version: Version = Field(default=1, description="version of this format")
     name: Name = Field(description="the job's name")
     tenant: Name = Field(default="default", description="whose job it is")
     work: WorkSection = Field(description="how much is to be done")

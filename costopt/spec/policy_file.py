@@ -20,7 +20,17 @@ from costopt.domain.policy import (
 )
 from costopt.spec.document import Document, FieldPath
 from costopt.spec.problem import SpecFileError
-from costopt.spec.section import Count, DurationS, Name, NotNegative, Positive, Section, Share, Word
+from costopt.spec.section import (
+    Count,
+    DurationS,
+    Name,
+    NotNegative,
+    Positive,
+    Section,
+    Share,
+    Version,
+    Word,
+)
 
 LIMITS, OBJECTIVE = Limits(), Objective()
 
@@ -150,13 +160,13 @@ class PolicyFile(Section):
     """Preferences and limits; never names a job."""
 
     kind: Literal["policy"] = Field(default="policy", description="what this file is")
-    version: Literal[1] = Field(default=1, description="version of this format")
+    version: Version = Field(default=1, description="version of this format")
     name: Name = Field(description="the policy's name")
     objective: ObjectiveSection = Field(default=ObjectiveSection(), description="what is minimized")
     risk: RiskSection = Field(default=RiskSection(), description="how sure to be")
-    strategy: Annotated[StrategySection, BeforeValidator(_named)] = Field(
-        default=StrategySection(), description="the algorithm, by name or with parameters"
-    )
+    strategy: Annotated[
+        StrategySection, BeforeValidator(_named, json_schema_input_type=StrategySection | Name)
+    ] = Field(default=StrategySection(), description="the algorithm, by name or with parameters")
     limits: LimitsSection = Field(default=LimitsSection(), description="guards and filters")
     rules: list[RuleSection] = Field(
         default_factory=list, description="limits that apply while a signal is in a range"

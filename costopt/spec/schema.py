@@ -34,4 +34,16 @@ def _headed(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
         "$id": f"urn:costopt:schema:{kind}:1",
         "version": 1,
     }
-    return {**head, **schema, "title": f"costopt {kind}"}
+    return {**head, **_closed(schema), "title": f"costopt {kind}"}
+
+
+def _closed(schema: Any) -> Any:
+    """The schema, in which a mapping with a pattern for its keys allows no other keys."""
+    if isinstance(schema, list):
+        return [_closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {key: _closed(value) for key, value in schema.items()}
+    if "patternProperties" in closed:
+        closed.setdefault("additionalProperties", False)
+    return closed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -17,7 +17,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from costopt.spec.document import Document, FieldPath
-from costopt.spec.duration import LONGEST_S, parse_duration_s
+from costopt.spec.duration import LONGEST_S, PATTERN, parse_duration_s
 from costopt.spec.nearest import suggestion
 from costopt.spec.problem import Problem, SpecFileError
 
@@ -45,19 +45,51 @@ def _representable(value: float) -> float:
     return value
 
 
+def _not_bool(value: object) -> object:
+    """Python has True equal 1, so that a literal 1 would accept it."""
+    if isinstance(value, bool):
+        raise PydanticCustomError("version", "expected 1")
+    return value
+
+
 _DURATION_SCHEMA = {
     "type": ["string", "number"],
     "examples": ["90m", "72h", "1d 12h", 600],
-    "pattern": r"^\s*([0-9]+(\.[0-9]+)? ?(w|d|h|min|m|s)\s*)+$",
+    "pattern": PATTERN,
     "minimum": 0,
     "maximum": LONGEST_S,
 }
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 Word = Annotated[str, Field(min_length=1, max_length=1024)]
-Positive = Annotated[float, Field(gt=0), AfterValidator(_representable)]
-NotNegative = Annotated[float, Field(ge=0), AfterValidator(_representable)]
-Share = Annotated[float, Field(gt=0, le=1), AfterValidator(_representable)]
+Version = Annotated[Literal[1], BeforeValidator(_not_bool)]
+Positive = Annotated[
+    float,
+    Field(gt=0),
+    AfterValidator(_representable),
+    WithJsonSchema(
+        {"type": "number", "exclusiveMinimum": 0, "minimum": SMALLEST, "maximum": LARGEST}
+    ),
+]
+NotNegative = Annotated[
+    float,
+    Field(ge=0),
+    AfterValidator(_representable),
+    WithJsonSchema(
+        {
+            "type": "number",
+            "minimum": 0,
+            "maximum": LARGEST,
+            "not": {"exclusiveMinimum": 0, "exclusiveMaximum": SMALLEST},
+        }
+    ),
+]
+Share = Annotated[
+    float,
+    Field(gt=0, le=1),
+    AfterValidator(_representable),
+    WithJsonSchema({"type": "number", "minimum": SMALLEST, "maximum": 1}),
+]
 Count = Annotated[int, Field(ge=1, le=10_000)]
 DurationS = Annotated[
     float,

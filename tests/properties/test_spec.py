@@ -143,7 +143,7 @@ amounts = st.floats(1e-6, 1e12)
     nodes=st.integers(1, 64),
     save=st.floats(0, 1e4),
     usd=st.none() | amounts,
-    words=st.lists(st.text(string.printable[:95], min_size=1), max_size=4),
+    words=st.lists(st.text(string.printable[:95], min_size=1), min_size=1, max_size=4),
     env=st.dictionaries(names, st.text(string.printable[:95], max_size=8), max_size=3),
 )
 @settings(deadline=None)

@@ -135,7 +135,10 @@ def test_gangs_may_grow_to_the_gpus_asked_for(tmp_path: Path) -> None:
         ("deadline", "deadline: 2026-06-01T07:00:00", "3:11: deadline: the time zone is missing"),
         ("deadline", "deadline: soon", "3:11: deadline: expected a duration such as 90m"),
         ("deadline", "deadline: 0", "3:11: deadline: 0.000000s is in the past"),
-        ("start", "start: 9999-12-31T00:00:00Z", "3:11: deadline: expected a time before"),
+        ("deadline", "deadline: 9999-12-31T23:59:59Z", "3:11: deadline: expected at most ten"),
+        ("start", "start: 9999-12-31T23:59:59Z", "8:8: start: expected at most ten years"),
+        ("run", "run: []", "8:6: run: expected at least one entry"),
+        ("run", "run: ' '", "8:6: run: expected at least one entry"),
         ("start", "start: 2026-04-01T00:00", "8:8: start: the time zone is missing"),
         ("checkpoint", "checkpoint: {uri: ftp://x}", "7:19: checkpoint.uri: the scheme 'ftp' is"
          " not known; expected a path, file://, s3://, gs://"),
