@@ -22,6 +22,7 @@ from costopt.domain.registry import Registry
 from costopt.domain.view import Desired, View
 from costopt.energy import NodePowerModel
 from costopt.engine.admission import SHARE
+from costopt.engine.other_jobs import OtherJobs
 from costopt.engine.settings import Settings as EngineSettings
 from costopt.engine.tick import Engine, TickResult
 from costopt.engine.world import World
@@ -86,8 +87,9 @@ class Control:
         strategies = Strategies(settings.state_dir, site.hazards, site.clock.now())
         self._strategies = strategies
         self._roll = Roll(
-            self.engine, registry, site, readiness, strategies, resting(ledger)
-        )  # fmt: skip
+            self.engine, registry, site, readiness, strategies, ledger.jobs(), resting(ledger)
+        )
+        self.engine.spending.include(OtherJobs(ledger, self._roll.uncontrolled).bills)
 
     def tick(self) -> Snapshot:
         """One pass over all jobs. Raises LedgerError."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import cache
 
@@ -16,7 +16,7 @@ from costopt.domain.errors import CostoptError, LedgerError, SpecError
 from costopt.domain.events import Event, LaunchesAllowed, LaunchesHalted, ModeChanged
 from costopt.domain.registry import Registry
 from costopt.domain.submission import JobIntent, Submission
-from costopt.engine.spending import month_of
+from costopt.engine.spending import Payer, month_of
 from costopt.engine.tick import Engine
 from costopt.ledger.summary import JobState, JobSummary
 from costopt.session.provenance import RevisionOf, with_provenance
@@ -35,9 +35,11 @@ class Roll:
         site: Site,
         readiness: Readiness,
         strategies: Strategies,
+        recorded: Iterable[str],
         resting: Mapping[str, JobSummary],
     ) -> None:
-        """``resting`` are jobs of which the ledger need not be read again if they are long over."""
+        """``recorded`` are all jobs of the ledger, ``resting`` those of which it need not be read
+        again if they are long over."""
         self._engine = engine
         self._registry = registry
         self._site = site
@@ -47,6 +49,7 @@ class Roll:
         self._revision_of: RevisionOf = git_revision
         self._heeded = max((number for number, _ in registry.changes()), default=0)
         self._submissions = {each.name: each for each in registry.submissions()}
+        self._strangers = tuple(job for job in recorded if job not in self._submissions)
         self._retrying: set[str] = set()
         self._unreadable: dict[str, Submission] = {}
         self._troubles: dict[str, str] = {}
@@ -101,6 +104,13 @@ class Roll:
                 held[name] = reason
         return held
 
+    def uncontrolled(self) -> Iterator[str]:
+        """Jobs that the engine does not control and that were not closed: those that cannot be
+        read, and those of the ledger that were never submitted here, such as a run's."""
+        for name in dict.fromkeys((*self._strangers, *self._submissions)):
+            if name not in self._engine.jobs and name not in self.closed:
+                yield name
+
     def troubles(self) -> dict[str, str]:
         """Jobs that cannot be read, or whose nodes cannot be heard or told, with the reason."""
         return self._engine.troubles.told | self._troubles
@@ -114,7 +124,8 @@ class Roll:
         ended = summary.state in _ENDED or submission.intent is JobIntent.CANCELLED
         if not ended or summary.now >= min(now - BILL_WITHIN, month_of(now)):
             return False
-        self._engine.spending.remember(name, submission.tenant, summary.usd_micros, now)
+        payer = Payer(submission.tenant, summary.policy)
+        self._engine.spending.remember(name, payer, summary.usd_micros, now)
         self.closed[name] = summary
         return True
 
@@ -148,12 +159,14 @@ class Roll:
         name, journal = submission.name, self._engine.journal
         journal.open(name)
         record, summary = journal.records[name], journal.accounts[name].summary(now)
+        at_rest = not (record.live or record.intents)
+        if at_rest:
+            self._engine.spending.close(name, Payer(submission.tenant, summary.policy), now)
         journal.close(name)
-        if record.live or record.intents:
+        if not at_rest:
             nodes = ", ".join(record.live) or "those of a launch without an answer"
             self._troubles[name] += f"; give its nodes back by hand: {nodes}"
             return
-        self._engine.spending.remember(name, submission.tenant, summary.usd_micros, now)
         del self._troubles[name]
         self.closed[name] = summary
 

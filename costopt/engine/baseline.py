@@ -28,6 +28,7 @@ def submission(job: Job, policy: Policy, view: View, now: datetime) -> JobSubmit
         deadline_at=job.deadline_at,
         policy=policy.name,
         strategy=policy.strategy.name,
+        tenant=job.tenant,
     )
     if chosen is None:
         return facts

@@ -6,6 +6,7 @@ Guards never stop a checkpoint.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from costopt.domain.account import Account
@@ -18,11 +19,28 @@ from costopt.engine.draw import ROUNDING_KW, Draw
 from costopt.engine.journal import Journal
 from costopt.engine.quotas import Quotas
 from costopt.engine.refusal import Refusal
-from costopt.engine.spending import Spending
+from costopt.engine.spending import Payer, Spending
 from costopt.engine.tally import Held, Tally
 from costopt.engine.world import World
 
 MICROS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class FormerLaunches:
+    """When how many nodes were asked for, for a job that was closed."""
+
+    payer: Payer
+    launches: tuple[tuple[datetime, int], ...]
+
+    @property
+    def last_at(self) -> datetime:
+        """When the last of them was."""
+        return max(at for at, _ in self.launches)
+
+    def nodes_since(self, when: datetime) -> int:
+        """Nodes asked for after ``when``."""
+        return sum(nodes for at, nodes in self.launches if at > when)
 
 
 class Guards:
@@ -42,6 +60,7 @@ class Guards:
         self._journal = journal
         self.account = account
         self._spending = spending
+        self._former: dict[str, FormerLaunches] = {}
         self._jobs = jobs
         self._draw = Draw(journal, world.powers)
         self.quotas = Quotas(account, world.machines, self._draw, jobs)
@@ -50,6 +69,16 @@ class Guards:
         """From now on the account allows this."""
         self.account = account
         self.quotas.hold_to(account)
+
+    def close(self, job: str, payer: Payer, now: datetime) -> None:
+        """Keep what was launched for a job in the last hour, before the journal forgets it."""
+        past = FormerLaunches(payer, tuple(self._journal.records[job].launches.values()))
+        if past.nodes_since(now - timedelta(hours=1)):
+            self._former[job] = past
+
+    def reopen(self, job: str) -> None:
+        """The journal knows the job again."""
+        self._former.pop(job, None)
 
     def trip(self, job: str, refusal: Refusal, now: datetime) -> None:
         """Record that a guard said no; once for as long as it goes on."""
@@ -71,7 +100,7 @@ class Guards:
             or self._tenant_refusal(job, now)
             or self._job_refusal(job, bounds.limits, now)
             or self._job_month_refusal(job, now)
-            or self._month_refusal(bounds, now)
+            or self._month_refusal(job, bounds, now)
         )
 
     def tally(self, nodes: Iterable[Node], now: datetime) -> Tally:
@@ -79,6 +108,11 @@ class Guards:
         tally, hour_ago = self.quotas.tally(nodes), now - timedelta(hours=1)
         for job, record in self._journal.records.items():
             tally.add(job, Held(launched=record.launches_since(hour_ago)))
+        self._former = {job: each for job, each in self._former.items() if each.last_at > hour_ago}
+        for each in self._former.values():
+            launched = each.nodes_since(hour_ago)
+            tally.whole.add(Held(launched=launched))
+            tally.launched_for[each.payer] = tally.launched_for.get(each.payer, 0) + launched
         return tally
 
     def launch_refusal(
@@ -131,7 +165,8 @@ class Guards:
         return None
 
     def _rate_refusal(self, launch: Launch, tally: Tally, bounds: Bounds) -> Refusal | None:
-        together = tally.of(bounds.jobs).launched
+        former = tally.launched_for.get(self._spending.payer(launch.job), 0)
+        together = tally.of(bounds.jobs).launched + former
         most = bounds.limits.max_launches_per_hour
         if most is not None and together + launch.nodes > most:
             return Refusal(
@@ -164,15 +199,16 @@ class Guards:
 
     def _job_month_refusal(self, job: Job, now: datetime) -> Refusal | None:
         most = job.budget.max_usd_per_month
-        if most is None or self._spending.month_usd_of(frozenset([job.name]), now) < most:
+        if most is None or self._spending.job_month_usd(job.name, now) < most:
             return None
         return Refusal(
             "job_max_usd_per_month", f"job {job.name} has spent its ${most:.2f} of {now:%B %Y}"
         )
 
-    def _month_refusal(self, bounds: Bounds, now: datetime) -> Refusal | None:
-        most = bounds.limits.max_usd_per_month
-        if most is None or self._spending.month_usd_of(bounds.jobs, now) < most:
+    def _month_refusal(self, job: Job, bounds: Bounds, now: datetime) -> Refusal | None:
+        """Whether the tenant's jobs under the policy have spent its dollars of this month."""
+        most, payer = bounds.limits.max_usd_per_month, self._spending.payer(job.name)
+        if most is None or self._spending.month_usd(now, payer.tenant, payer.policy) < most:
             return None
         return Refusal("max_usd_per_month", f"the ${most:.2f} of {now:%B %Y} are spent")
 

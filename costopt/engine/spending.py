@@ -1,89 +1,116 @@
-"""What jobs, tenants and the whole account have spent, reckoned once a tick."""
+"""What jobs, policies, tenants and the whole account have spent, computed once a tick."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from costopt.domain.job import Job
+from costopt.engine.cohort import Terms
 from costopt.engine.journal import Journal
+from costopt.ledger.account import JobAccount
 
 MICROS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class ClosedBill:
-    """What a job that is over has cost: in all, and in the month that begins at ``month_at``."""
+class Payer:
+    """Against whose limits a job counts: its tenant's, and of these those of the policy with this
+    name. None is unknown: such a job counts against the account alone."""
 
-    tenant: str
+    tenant: str | None
+    policy: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What a job has cost: in all, and in the month that begins at ``month_at``."""
+
+    payer: Payer
     usd_micros: int
     month_at: datetime
     month_usd_micros: int
 
 
-class Spending:
-    """Dollars by job, tenant and account; jobs that were closed keep counting."""
+OtherBills = Callable[[datetime], Iterable[Bill]]
+"""What the jobs cost that the ledger holds and the engine neither controls nor has closed."""
 
-    def __init__(self, journal: Journal, jobs: Mapping[str, Job]) -> None:
+
+class Spending:
+    """Dollars by job, policy, tenant and account; jobs that were closed keep counting.
+
+    A limit of a policy counts all of a tenant's jobs under policies of its name: a policy file that
+    is edited, or a daemon that starts again, begins no new month.
+    """
+
+    def __init__(
+        self, journal: Journal, jobs: Mapping[str, Job], terms: Mapping[str, Terms]
+    ) -> None:
         self._journal = journal
         self._jobs = jobs
-        self._closed: dict[str, ClosedBill] = {}
+        self._terms = terms
+        self._closed: dict[str, Bill] = {}
+        self._others: OtherBills = lambda _: ()
         self._now: datetime | None = None
         self._months: dict[str, int] = {}
-        self._totals: dict[tuple[str, str | None], int] = {}
-        self._together: dict[frozenset[str], int] = {}
+        self._bills: tuple[Bill, ...] | None = None
+        self._totals: dict[tuple[str, str | None, str | None], int] = {}
 
-    def close(self, job: str, now: datetime) -> None:
+    def payer(self, job: str) -> Payer:
+        """Against whose limits a job that is open counts."""
+        return Payer(self._jobs[job].tenant, self._terms[job].policy.name)
+
+    def include(self, others: OtherBills) -> None:
+        """Count these jobs as well, asked for once a tick."""
+        self._others = others
+
+    def close(self, job: str, payer: Payer, now: datetime) -> None:
         """Keep what a job has cost, before the journal forgets it."""
-        account, month_at = self._journal.accounts[job], month_of(now)
-        self._closed[job] = ClosedBill(
-            self._jobs[job].tenant,
-            self._journal.summary(job, now).usd_micros,
-            month_at,
-            account.usd_micros_between(month_at, now),
-        )
+        self._closed[job] = bill(self._journal.accounts[job], payer, month_of(now), now)
+        self._forget_totals()
 
-    def remember(self, job: str, tenant: str, usd_micros: int, now: datetime) -> None:
+    def remember(self, job: str, payer: Payer, usd_micros: int, now: datetime) -> None:
         """Count a job that was over before this month began, and is not opened."""
-        self._closed[job] = ClosedBill(tenant, usd_micros, month_of(now), 0)
+        self._closed[job] = Bill(payer, usd_micros, month_of(now), 0)
+        self._forget_totals()
 
     def reopen(self, job: str) -> None:
         """The journal knows the job again."""
         self._closed.pop(job, None)
+        self._forget_totals()
 
     def usd(self, now: datetime, tenant: str | None = None) -> float:
         """What all jobs have cost, or those of a tenant."""
         self._turn_to(now)
-        total = self._totals.get(("all", tenant))
+        total = self._totals.get(("all", tenant, None))
         if total is None:
-            jobs = self._open(tenant)
+            jobs = self._open(tenant, None)
             total = sum(self._journal.summary(job, now).usd_micros for job in jobs)
-            total += sum(bill.usd_micros for bill in self._bills(tenant))
-            self._totals["all", tenant] = total
+            total += sum(each.usd_micros for each in self._billed(now, tenant, None))
+            self._totals["all", tenant, None] = total
         return total / MICROS
 
-    def month_usd(self, now: datetime, tenant: str | None = None) -> float:
-        """The same since the calendar month (UTC) began."""
+    def month_usd(
+        self, now: datetime, tenant: str | None = None, policy: str | None = None
+    ) -> float:
+        """The same since the calendar month (UTC) began; with ``policy``, of the jobs under it."""
         self._turn_to(now)
-        total = self._totals.get(("month", tenant))
+        total = self._totals.get(("month", tenant, policy))
         if total is None:
             month_at = month_of(now)
-            total = sum(self._month_micros(job, now) for job in self._open(tenant))
-            bills = (b for b in self._bills(tenant) if b.month_at == month_at)
-            total += sum(bill.month_usd_micros for bill in bills)
-            self._totals["month", tenant] = total
+            total = sum(self._month_micros(job, now) for job in self._open(tenant, policy))
+            bills = self._billed(now, tenant, policy)
+            total += sum(each.month_usd_micros for each in bills if each.month_at == month_at)
+            self._totals["month", tenant, policy] = total
         return total / MICROS
 
-    def month_usd_of(self, jobs: frozenset[str], now: datetime) -> float:
-        """What these jobs cost since the month began; added up once, as each of them may ask."""
+    def job_month_usd(self, job: str, now: datetime) -> float:
+        """What an open job has cost since the calendar month (UTC) began."""
         self._turn_to(now)
-        if jobs not in self._together:
-            self._together[jobs] = sum(self._month_micros(job, now) for job in jobs)
-        return self._together[jobs] / MICROS
+        return self._month_micros(job, now) / MICROS
 
     def _month_micros(self, job: str, now: datetime) -> int:
-        self._turn_to(now)
         if job not in self._months:
             account, month_at = self._journal.accounts[job], month_of(now)
             began = account.submitted
@@ -93,19 +120,39 @@ class Spending:
                 self._months[job] = account.usd_micros_between(month_at, now)
         return self._months[job]
 
-    def _open(self, tenant: str | None) -> Iterable[str]:
+    def _open(self, tenant: str | None, policy: str | None) -> Iterable[str]:
         jobs = self._jobs.items()
-        return (name for name, job in jobs if tenant in (None, job.tenant))
+        return (
+            name
+            for name, job in jobs
+            if tenant in (None, job.tenant) and policy in (None, self._terms[name].policy.name)
+        )
 
-    def _bills(self, tenant: str | None) -> Iterable[ClosedBill]:
-        return (bill for bill in self._closed.values() if tenant in (None, bill.tenant))
+    def _billed(self, now: datetime, tenant: str | None, policy: str | None) -> Iterable[Bill]:
+        if self._bills is None:
+            self._bills = (*self._closed.values(), *self._others(now))
+        return (
+            each
+            for each in self._bills
+            if tenant in (None, each.payer.tenant) and policy in (None, each.payer.policy)
+        )
 
     def _turn_to(self, now: datetime) -> None:
         if now != self._now:
             self._now = now
             self._months.clear()
-            self._totals.clear()
-            self._together.clear()
+            self._forget_totals()
+
+    def _forget_totals(self) -> None:
+        self._totals.clear()
+        self._bills = None
+
+
+def bill(account: JobAccount, payer: Payer, month_at: datetime, until: datetime) -> Bill:
+    """What a job has cost by ``until``, and by then in the month that begins at ``month_at``."""
+    month_ends_at = month_of(month_at + timedelta(days=32))
+    in_month = account.usd_micros_between(month_at, min(until, month_ends_at))
+    return Bill(payer, account.summary(until).usd_micros, month_at, in_month)
 
 
 def month_of(now: datetime) -> datetime:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from costopt.domain.fleet import Node
+from costopt.engine.spending import Payer
 
 Limit = tuple[str, str]
 """A quota's name and what it counts."""
@@ -32,11 +33,13 @@ class Held:
 
 @dataclass(slots=True)
 class Tally:
-    """``loads`` by limit; what each job holds, and ``whole``, what all do."""
+    """``loads`` by limit; what each job holds, and ``whole``, what all do. ``launched_for``: nodes
+    launched in the last hour for jobs that were closed meanwhile, by who pays."""
 
     nodes: list[Node] = field(default_factory=list)
     loads: dict[Limit, float] = field(default_factory=dict)
     whole: Held = field(default_factory=Held)
+    launched_for: dict[Payer, int] = field(default_factory=dict)
     _by_job: dict[str, Held] = field(default_factory=dict)
     _by_jobs: dict[frozenset[str], Held] = field(default_factory=dict)
 
@@ -71,6 +74,7 @@ class Tally:
             [*self.nodes],
             {**self.loads},
             self.whole.copy(),
+            self.launched_for,
             {job: held.copy() for job, held in self._by_job.items()},
             {jobs: held.copy() for jobs, held in self._by_jobs.items()},
         )

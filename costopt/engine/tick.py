@@ -82,7 +82,7 @@ class Engine:
         self.troubles = Troubles(self.journal)
         self.training = Training(world, self.journal, self.jobs, self.troubles)
         self.stops = Stops(self.journal)
-        self.spending = Spending(self.journal, self.jobs)
+        self.spending = Spending(self.journal, self.jobs, self._terms)
         self._silence = silence = Silence(self.journal)
         self._fleet = Fleet(world, self.journal, settings, silence, self._gate)
         self._bills = Bills(world, self.journal, settings.owner)
@@ -115,6 +115,7 @@ class Engine:
             self.journal.open(job.name)
             self.jobs[job.name] = job
             self.spending.reopen(job.name)
+            self._guards.reopen(job.name)
         self._terms[job.name] = terms
 
     def reprioritize(self, job: str, priority: int) -> None:
@@ -128,7 +129,9 @@ class Engine:
         record = self.journal.records[job]
         if record.live or record.intents:
             raise LedgerError(f"job {job!r} still has nodes", hint="stop it first")
-        self.spending.close(job, self.world.clock.now())
+        payer, now = self.spending.payer(job), self.world.clock.now()
+        self.spending.close(job, payer, now)
+        self._guards.close(job, payer, now)
         del self.jobs[job], self._terms[job]
         self.stops.end(job)
         self.training.forget(job)

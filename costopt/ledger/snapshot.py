@@ -44,13 +44,14 @@ class Folded:
     fresh: int
 
 
-def resumed(ledger: Ledger, job: str) -> Folded | None:
+def resumed(ledger: Ledger, job: str, known: Folded | None = None) -> Folded | None:
     """What the events of a job come to, None where the ledger holds none. Raises LedgerError.
 
-    Goes on from what was kept, where the ledger keeps folds.
+    Goes on from ``known``, else from what was kept, where the ledger keeps folds.
     """
-    kept = _kept(ledger, ACCOUNT, job).get(job) if isinstance(ledger, KeepsFolds) else None
-    known = None if kept is None else _thawed(kept)
+    if known is None and isinstance(ledger, KeepsFolds):
+        kept = _kept(ledger, ACCOUNT, job).get(job)
+        known = None if kept is None else _thawed(kept)
     account = JobAccount(job) if known is None else known.account
     record = JobRecord(job) if known is None else known.record
     seq = 0 if known is None else known.seq

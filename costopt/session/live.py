@@ -19,6 +19,7 @@ from costopt.domain.job import Job
 from costopt.domain.policy import Policy
 from costopt.domain.ports import Clock, Provider
 from costopt.energy import NodePowerModel
+from costopt.engine.other_jobs import OtherJobs
 from costopt.engine.settings import Settings
 from costopt.engine.tick import Engine, TickResult
 from costopt.engine.world import World
@@ -183,6 +184,8 @@ def open_run(
         learned = Learned(folder / LEARNED, lifetimes_of(strategy), hazards)
         learned_anew = learned.forget() if submitted is None else learned.recall(clock.now())
         engine = Engine([job], policy, strategy, world, settings)
+        others = OtherJobs(ledger, lambda: (each for each in ledger.jobs() if each != name))
+        engine.spending.include(others.bills)
         try:
             yield LiveRun(job, engine, ledger, clock, signals, cloud.market, learned, learned_anew)
         finally:

@@ -11,8 +11,9 @@ from click.testing import CliRunner
 
 from costopt.cli.main import cli
 from costopt.domain import events as ev
+from costopt.ledger.sqlite import open_ledger
 from costopt.session.state_lock import used_by_daemon, used_by_run
-from tests.live_run import CALM, Place, no_traceback
+from tests.live_run import CALM, PLAIN, Place, no_traceback
 from tests.stepper import hold, let_go
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
@@ -119,6 +120,24 @@ def test_a_job_that_is_finished(tmp_path: Path) -> None:
     first = place.finish()
     assert first.returncode == 0, "a market without on-demand pools is no reason to refuse"
     refused(place, 1, "is finished already", "→ see it with `costopt report tiny")
+
+
+def test_a_month_that_a_finished_run_has_spent(tmp_path: Path) -> None:
+    place = Place(tmp_path, steps=40).write()
+    assert place.finish().returncode == 0
+    spent_usd = place.status()["usd_micros"] / 1e6
+    (tmp_path / "plain.yaml").write_text(f"{PLAIN}limits: {{max_usd_per_month: {spent_usd}}}\n")
+    place.steps = 2
+    place.write_job()
+    job = tmp_path / "job.yaml"
+    job.write_text(job.read_text().replace("name: tiny", "name: next"))
+    refused(place, 4, "job 'next' was stopped by guard max_usd_per_month")
+    with open_ledger(place.state / "ledger.sqlite", create=False) as ledger:
+        of_next = [recorded.event for recorded in ledger.events("next")]
+    assert [event.guard for event in of_next if isinstance(event, ev.GuardTripped)] == [
+        "max_usd_per_month"
+    ]
+    assert not [event for event in of_next if isinstance(event, ev.LaunchIntended)]
 
 
 def test_a_market_that_ends_before_the_job(tmp_path: Path) -> None:

@@ -8,12 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from costopt.daemon.intake import Admitted, admitted
 from costopt.daemon.json_form import json_form
 from costopt.daemon.reader import Reader
 from costopt.domain.account import Account, AccountGuards
-from costopt.domain.events import GuardTripped
+from costopt.domain.errors import SpecError
+from costopt.domain.events import GuardTripped, LaunchIntended
 from costopt.domain.quota import Quota
+from costopt.domain.submission import Submission
 from costopt.domain.tenant import Tenant
+from costopt.ledger.summary import JobState
+from costopt.registry.registry import REGISTRY
 from tests.daemon_fixtures import POLICY, DaemonScene
 
 OURS, THEIRS = "cobalt", "crimson"
@@ -85,3 +90,71 @@ def test_a_policys_limits_bind_each_tenant_by_itself(scene: DaemonScene) -> None
     assert living == [1, 0, 1, 0]
     (tripped,) = scene.events(GuardTripped, f"{OURS}-b")
     assert tripped.message == "1 nodes run and 1 more would exceed 1"
+
+
+MONTHLY = {
+    "account": (AccountGuards(max_usd_per_month=2.5), Tenant(OURS), ""),
+    "tenant": (AccountGuards(), Tenant(OURS, max_usd_per_month=2.5), ""),
+    "policy": (AccountGuards(), Tenant(OURS), "limits: {max_usd_per_month: 2.5}\n"),
+}
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["same daemon", "another"])
+@pytest.mark.parametrize(("guards", "ours", "limits"), MONTHLY.values(), ids=MONTHLY)
+def test_a_month_counts_jobs_that_finished_in_it(
+    scene: DaemonScene, guards: AccountGuards, ours: Tenant, limits: str, restarts: bool
+) -> None:
+    scene.account = Account(tenants={OURS: ours}, guards=guards)
+    scene.restart()
+    scene.submit("one", tenant=OURS, hours=2.0, policy=f"{POLICY}{limits}")
+    scene.go(180)
+    assert scene.job().summary.state is JobState.FINISHED
+    assert 2.0 < scene.job().summary.usd < 2.5
+    # Another file of the same policy: an edited one begins no new month.
+    scene.submit("two", tenant=OURS, hours=2.0, policy=f"# edited\n{POLICY}{limits}")
+    if restarts:
+        scene.restart()
+    scene.go(120)
+    assert scene.living("two") == []
+    assert len(scene.events(GuardTripped, "two")) == 1
+    assert 2.5 <= sum(scene.job(job).summary.usd for job in ("one", "two")) < 2.6
+
+
+@pytest.mark.parametrize("guard", ["max_usd", "max_usd_per_month"])
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_job_that_cannot_be_read_any_more_still_counts(
+    scene: DaemonScene, monkeypatch: pytest.MonkeyPatch, guard: str, cancelled: bool
+) -> None:
+    scene.submit("one", tenant=OURS, hours=2.0)
+    scene.go(60)
+    scene.daemon.service.pause("one", "me")
+    scene.go(30)
+    if cancelled:
+        scene.daemon.service.cancel("one", "me")
+    usd = scene.job().summary.usd
+
+    def without_one(submission: Submission) -> Admitted:
+        if submission.name == "one":
+            raise SpecError("a file of another version")
+        return admitted(submission)
+
+    monkeypatch.setattr("costopt.daemon.roll.admitted", without_one)
+    hold_to(scene, **{guard: 0.99 * usd})
+    scene.submit("two", tenant=OURS)
+    scene.go(20)
+    assert [e.guard for e in scene.events(GuardTripped, "two")] == [f"account_{guard}"]
+    assert scene.events(LaunchIntended, "two") == []
+
+
+def test_jobs_that_ran_in_the_state_directory_without_a_daemon_count(scene: DaemonScene) -> None:
+    scene.submit("one", tenant=OURS, hours=2.0)
+    scene.go(180)
+    scene.daemon.close()
+    (scene.folder / REGISTRY).unlink()
+    scene.account = Account(tenants={OURS: Tenant(OURS, max_usd_per_month=2.0)})
+    scene.daemon = scene.start()
+    scene.submit("two", tenant=OURS)
+    scene.submit("three", tenant=THEIRS)
+    scene.go(20)
+    assert [e.guard for e in scene.events(GuardTripped, "two")] == ["tenant_max_usd_per_month"]
+    assert len(scene.living("three")) == 1

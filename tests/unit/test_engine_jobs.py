@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -107,11 +107,12 @@ def test_a_job_that_is_removed_is_not_touched_any_more() -> None:
 
 
 def test_of_a_job_that_is_removed_an_engine_keeps_what_it_cost_and_no_more() -> None:
+    """What it launched counts for an hour."""
     scene = _scene([task(name="first"), task(name="second")])
     scene.go(300)
     nodes = {node.node_id for node in scene.living("first")}
     scene.engine.stop("enough", "first")
-    scene.go(600)
+    scene.go(HOUR_S)
     assert scene.engine.spending.usd(scene.clock.now()) > 0
     scene.engine.remove("first")
     scene.go(120)
@@ -170,21 +171,41 @@ def test_a_job_goes_on_when_the_guard_that_stopped_it_lets_it() -> None:
     assert len(scene.living("first")) == 1
 
 
-@pytest.mark.parametrize(
-    ("guards", "tenant", "guard"),
-    [
-        (AccountGuards(max_usd=3.0), Tenant("vision"), "account_max_usd"),
-        (AccountGuards(max_usd_per_month=3.0), Tenant("vision"), "account_max_usd_per_month"),
-        (AccountGuards(), Tenant("vision", max_usd=3.0), "tenant_max_usd"),
-        (AccountGuards(), Tenant("vision", max_usd_per_month=3.0), "tenant_max_usd_per_month"),
-    ],
-)
+SPENT: list[tuple[AccountGuards, Tenant, Limits, str]] = [
+    (AccountGuards(max_usd=3.0), Tenant("vision"), Limits(), "account_max_usd"),
+    (AccountGuards(max_usd_per_month=3.0), Tenant("vision"), Limits(), "account_max_usd_per_month"),
+    (AccountGuards(), Tenant("vision", max_usd=3.0), Limits(), "tenant_max_usd"),
+    (
+        AccountGuards(),
+        Tenant("vision", max_usd_per_month=3.0),
+        Limits(),
+        "tenant_max_usd_per_month",
+    ),
+    (AccountGuards(), Tenant("vision"), Limits(max_usd_per_month=3.0), "max_usd_per_month"),
+]
+"""Every guard of dollars that several jobs spend together, each with one that they reach."""
+
+
+def test_every_guard_of_dollars_that_jobs_spend_together_is_tried() -> None:
+    """``Limits.max_usd`` is one job's, and dollars per hour are those of nodes that run."""
+    tried = {guard for *_, guard in SPENT}
+    prefixes = {AccountGuards: "account_", Tenant: "tenant_", Limits: ""}
+    guards = {
+        f"{prefix}{field.name}"
+        for kind, prefix in prefixes.items()
+        for field in fields(kind)
+        if field.name.startswith("max_usd") and field.name != "max_usd_per_hour"
+    }
+    assert tried == guards - {"max_usd"}
+
+
+@pytest.mark.parametrize(("guards", "tenant", "limits", "guard"), SPENT)
 def test_dollars_stop_jobs_also_where_others_that_are_gone_spent_them(
-    guards: AccountGuards, tenant: Tenant, guard: str
+    guards: AccountGuards, tenant: Tenant, limits: Limits, guard: str
 ) -> None:
     account = Account(tenants={"vision": tenant}, guards=guards)
     scene = _scene(account=account)
-    terms = _terms(Target(SPOT_A, 1))
+    terms = _terms(Target(SPOT_A, 1), limits)
     _add(scene.engine, "gone", terms, "vision")
     scene.go(2 * HOUR_S)
     scene.engine.stop("cancelled", "gone")
@@ -196,6 +217,50 @@ def test_dollars_stop_jobs_also_where_others_that_are_gone_spent_them(
     assert [e.guard for e in scene.events(GuardTripped, "next")] == [guard]
     assert len(scene.events(RunStopped, "next")) >= 1
     assert scene.living("next") == []
+
+
+@pytest.mark.parametrize(
+    ("tenant", "policy"), [("audio", "test"), ("vision", "another")], ids=["tenant", "policy"]
+)
+def test_a_policys_month_counts_no_other_tenants_or_policys_jobs(tenant: str, policy: str) -> None:
+    scene = _scene()
+    limited = rules("greedy_spot", limits=Limits(max_usd_per_month=3.0))
+    former = Terms(replace(limited, name=policy), Follow(Target(SPOT_A, 1)))
+    _add(scene.engine, "gone", former, tenant)
+    scene.go(2 * HOUR_S)
+    scene.engine.stop("cancelled", "gone")
+    scene.go(HOUR_S)
+    scene.engine.remove("gone")
+    _add(scene.engine, "next", Terms(limited, Follow(Target(SPOT_A, 1))), "vision")
+    scene.go(2 * HOUR_S)
+    assert scene.events(GuardTripped, "next") == []
+    assert len(scene.living("next")) == 1
+
+
+@pytest.mark.parametrize(
+    ("account", "limits", "guard"),
+    [
+        (AccountGuards(max_launches_per_hour=1), Limits(), "account_max_launches_per_hour"),
+        (AccountGuards(), Limits(max_launches_per_hour=1), "max_launches_per_hour"),
+    ],
+    ids=["account", "policy"],
+)
+def test_launches_of_jobs_that_are_gone_count_for_their_hour(
+    account: AccountGuards, limits: Limits, guard: str
+) -> None:
+    scene = _scene(account=Account(guards=account))
+    terms = _terms(Target(SPOT_A, 1), limits)
+    _add(scene.engine, "gone", terms)
+    scene.go(600)
+    scene.engine.stop("cancelled", "gone")
+    scene.go(600)
+    scene.engine.remove("gone")
+    _add(scene.engine, "next", terms)
+    scene.go(600)
+    assert [e.guard for e in scene.events(GuardTripped, "next")] == [guard]
+    assert scene.living("next") == []
+    scene.go(HOUR_S)
+    assert len(scene.living("next")) == 1
 
 
 def test_the_account_allows_so_many_launches_an_hour() -> None:

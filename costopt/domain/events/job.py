@@ -10,7 +10,10 @@ from costopt.domain.events.event import Event
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted(Event):
-    """A run of a job began. The baseline is the same job on the cheapest allowed on-demand."""
+    """A run of a job began. The baseline is the same job on the cheapest allowed on-demand.
+
+    ``tenant`` is None in ledgers that were written before it was recorded.
+    """
 
     work_units: float
     unit: str
@@ -22,6 +25,7 @@ class JobSubmitted(Event):
     baseline_usd_micros: int | None = None
     baseline_wh: float | None = None
     baseline_gco2e: float | None = None
+    tenant: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
