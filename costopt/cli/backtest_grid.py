@@ -150,10 +150,10 @@ def _usable_pools(
 
 
 def _speeds(offers: Iterable[Offer], job: Job, machines: Machines) -> Iterator[float]:
-    """Units per second of every gang that the job allows."""
+    """Units per second of the gangs that are compared for the job."""
     for machine in {machines.machine(offer.pool) for offer in offers}:
         assert machine is not None
-        for nodes in job.resources.node_counts(machine):
+        for nodes in job.gang_sizes(machine):
             speed = job.gang_units_per_s(machine, nodes)
             if speed is not None:
                 yield speed.high

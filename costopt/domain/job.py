@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
 from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.gang_sizes import ladder
 from costopt.domain.market import Gpu, InstanceType
 
 
@@ -84,14 +86,16 @@ class Resources:
             )
         return None
 
-    def node_counts(self, machine: InstanceType) -> tuple[int, ...]:
-        """The gang sizes of ``machine`` that the job allows, ascending."""
-        fewest, most = self.min_gpus or 1, self.max_gpus or math.inf
-        return tuple(
-            nodes
-            for nodes in range(self.min_nodes, self.max_nodes + 1)
-            if fewest <= nodes * machine.gpu_count <= most
+    def node_counts(self, machine: InstanceType) -> range:
+        """All gang sizes of ``machine`` that the job allows; ``Job.gang_sizes`` has few of many."""
+        gpus = machine.gpu_count
+        if gpus < 1:
+            return range(0)
+        fewest = max(self.min_nodes, math.ceil((self.min_gpus or 1) / gpus))
+        most = (
+            self.max_nodes if self.max_gpus is None else min(self.max_nodes, self.max_gpus // gpus)
         )
+        return range(fewest, most + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +244,22 @@ class Job:
             if done_units < bound - 1e-9 * self.work.amount:
                 return phase
         return self.phases[-1]
+
+    def gang_sizes(self, machine: InstanceType, also: Iterable[int] = ()) -> tuple[int, ...]:
+        """The gang sizes of ``machine`` that are worth comparing, ascending.
+
+        All of the job's where these are few, else a ladder (``domain.gang_sizes``) with the ends of
+        each phase, the sizes whose speed was measured, and those of ``also`` that the job allows.
+        """
+        bounds = (n for phase in self.phases for n in (phase.min_nodes, phase.max_nodes))
+        throughputs = (self.throughput, *(p.throughput for p in self.phases if p.throughput))
+        measured = (
+            point.gpus // machine.gpu_count
+            for throughput in throughputs
+            for point in throughput.points
+            if machine.gpu.answers_to(point.gpu_model) and point.gpus % machine.gpu_count == 0
+        )
+        return ladder(self.resources.node_counts(machine), (*bounds, *measured, *also))
 
     def gang_units_per_s(
         self, machine: InstanceType, nodes: int, phase: Phase | None = None

@@ -104,12 +104,13 @@ class Entering:
         """The same of mixes with each partner in another pool."""
         table, demand = self.table, self.demand
         others = self.partners[table.offer[self.partners] != offer]
-        units = table.paid_units_per_hour * table.pace[0]
+        mine = float(table.paid_units_per_hour[row] * table.pace[0, row])
+        units = table.paid_units_per_hour[others] * table.pace[0, others]
         left_h = demand.hours_left - table.start_h[row] - table.start_h[others]
-        determinant = units[row] * table.stretch[others] - units[others] * table.stretch[row]
+        determinant = mine * table.stretch[others] - units * table.stretch[row]
         with np.errstate(divide="ignore", invalid="ignore"):
-            mine_h = (demand.units * table.stretch[others] - units[others] * left_h) / determinant
-            other_h = (units[row] * left_h - demand.units * table.stretch[row]) / determinant
+            mine_h = (demand.units * table.stretch[others] - units * left_h) / determinant
+            other_h = (mine * left_h - demand.units * table.stretch[row]) / determinant
         real = np.isfinite(mine_h) & np.isfinite(other_h) & (mine_h > 0) & (other_h > 0)
         mine_h, other_h, others = mine_h[real], other_h[real], others[real]
         cost = mine_h * table.score_per_hour[row] + table.start_score[row]

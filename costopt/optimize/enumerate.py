@@ -14,7 +14,7 @@ from costopt.optimize.caps import with_caps
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
 from costopt.optimize.fetch import stored
-from costopt.optimize.limits import apply_limits, gang_limits
+from costopt.optimize.limits import apply_limits, gang_limits, largest_counted
 from costopt.optimize.offer_columns import OfferColumns
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.rows import GangSizes, Rows, gang_sizes, rows_of
@@ -44,8 +44,8 @@ class Enumeration:
         self._known: dict[Hashable, object] = {}
 
     def table(self, demand: Demand) -> tuple[ConfigurationTable, Rejections]:
-        """Every configuration that the job, the policy and the quotas allow, alone, at any time,
-        and the offers left out.
+        """The configurations that the job, the policy and the quotas allow, alone, at any time,
+        and the offers left out. Of large gangs there is a ladder of sizes (``Job.gang_sizes``).
 
         Rejection codes besides those of ``costopt.market.screen``: ``hazard_unknown``,
         ``hazard_invalid``, ``hazard_too_high``, ``power_unknown``, ``power_invalid``,
@@ -57,7 +57,13 @@ class Enumeration:
         screened = self._screening.screen(demand)
         usable = screened.usable.tobytes()
         columns = self._once(("columns", usable), lambda: self._columns.take(screened.usable))
-        sizes = tuple(gang_sizes(machine, demand) for machine in columns.machines)
+        ends = self._once(
+            ("ends", usable, job.tenant), lambda: largest_counted(columns, request, job)
+        )
+        sizes = tuple(
+            gang_sizes(machine, demand, also)
+            for machine, also in zip(columns.machines, ends, strict=True)
+        )
         within = ("rows", usable, sizes, job.tenant, job.budget.max_usd_per_hour)
         rows, refused = self._once(within, lambda: self._rows(columns, sizes, job))
         save = job.checkpoint

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costopt.domain.job import Job
-from costopt.domain.market import CapacityType
+from costopt.domain.market import CapacityType, InstanceType, Pool
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import Limits
 from costopt.optimize.caps import gang_busy_kw
@@ -54,6 +54,48 @@ def gang_limits(
         against = _Quotas(columns, rows)
         for quota in quotas:
             yield "quota", f"over the quota {quota.name}", against.broken(quota)
+
+
+def largest_counted(columns: OfferColumns, request: PlanRequest, job: Job) -> list[set[int]]:
+    """Return for each machine the largest gangs that limits on nodes, GPUs and vCPUs allow.
+
+    These are sizes at which the gangs end that a job can have, by the policy, by each quota that
+    counts some offer of the machine, and by each reservation.
+    """
+    sizes: list[set[int]] = [set() for _ in columns.machines]
+    if request.policy.limits.max_nodes is not None:
+        for each in sizes:
+            each.add(request.policy.limits.max_nodes)
+    for number in np.flatnonzero(columns.reserved & np.isfinite(columns.room_nodes)).tolist():
+        sizes[int(columns.machine[number])].add(int(columns.room_nodes[number]))
+    quotas = [quota for quota in all_quotas(request) if quota.tenant in (None, job.tenant)]
+    for pool, machine in _kinds(columns).items() if quotas else ():
+        kind = columns.machines[machine]
+        for quota in quotas:
+            if quota.matches(pool, kind):
+                sizes[machine].update(_counted_nodes(quota, kind))
+    return sizes
+
+
+def _kinds(columns: OfferColumns) -> dict[Pool, int]:
+    """One pool of each machine × region × capacity type, and the number of its machine.
+
+    Quotas do not distinguish zones.
+    """
+    kinds: dict[tuple[object, ...], tuple[Pool, int]] = {}
+    for offer, machine in zip(columns.offers, columns.machine.tolist(), strict=True):
+        pool = offer.pool
+        kinds.setdefault((machine, pool.region, pool.capacity_type), (pool, machine))
+    return dict(kinds.values())
+
+
+def _counted_nodes(quota: Quota, machine: InstanceType) -> Iterator[int]:
+    if quota.max_nodes is not None:
+        yield quota.max_nodes
+    if quota.max_gpus is not None:
+        yield quota.max_gpus // machine.gpu_count
+    if quota.max_vcpus is not None and machine.vcpus > 0:
+        yield int(quota.max_vcpus // machine.vcpus)
 
 
 def _within_reservation(columns: OfferColumns, rows: Rows) -> Mask:

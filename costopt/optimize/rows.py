@@ -94,11 +94,16 @@ def rows_of(columns: OfferColumns, limits: Limits, sizes: GangSizes) -> Rows:
     )
 
 
-def gang_sizes(machine: InstanceType, demand: Demand) -> tuple[int, ...]:
-    """The numbers of nodes that the job and any of its stages allow."""
+def gang_sizes(machine: InstanceType, demand: Demand, also: Iterable[int] = ()) -> tuple[int, ...]:
+    """The numbers of nodes worth comparing that the job and any of its stages allow.
+
+    Those of the living gang and of ``also`` are among them where they are allowed.
+    """
+    bounds = (n for stage in demand.stages for n in (stage.min_nodes, stage.max_nodes))
+    living = sum(demand.running.values())
     return tuple(
         n
-        for n in demand.job.resources.node_counts(machine)
+        for n in demand.job.gang_sizes(machine, (*bounds, living, *also))
         if any(stage.min_nodes <= n <= stage.max_nodes for stage in demand.stages)
     )
 

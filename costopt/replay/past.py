@@ -84,6 +84,6 @@ def _node_counts(job: Job, pool: Pool, machines: Machines) -> tuple[int, ...]:
         return ()
     return tuple(
         nodes
-        for nodes in job.resources.node_counts(machine)
+        for nodes in job.gang_sizes(machine)
         if any(phase.min_nodes <= nodes <= phase.max_nodes for phase in job.phases)
     )

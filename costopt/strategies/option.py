@@ -134,10 +134,10 @@ class _Pace:
 
 def _paces(job_view: JobView, phase: Phase, machine: InstanceType) -> Iterable[_Pace]:
     """The gang sizes of ``machine`` that the job and the phase allow, where a speed is known."""
-    resources = job_view.job.resources
-    if resources.refusal(machine) is not None:
+    job = job_view.job
+    if job.resources.refusal(machine) is not None:
         return
-    for nodes in resources.node_counts(machine):
+    for nodes in job.gang_sizes(machine, (len(job_view.nodes),)):
         if phase.min_nodes <= nodes <= phase.max_nodes:
             speed = _units_per_s(job_view, machine, nodes, phase)
             if speed is not None:
@@ -198,12 +198,12 @@ def _stretches(
     job = job_view.job
     if len(job.phases) == 1:
         return (Stretch(job.work.amount, nodes, speed),)
-    counts = job.resources.node_counts(machine)
+    sizes = job.gang_sizes(machine, (nodes,))
     stretches = []
     share = 0.0
     for phase in job.phases:
         share += phase.share
-        allowed = [n for n in counts if phase.min_nodes <= n <= phase.max_nodes]
+        allowed = [n for n in sizes if phase.min_nodes <= n <= phase.max_nodes]
         size = min(allowed, key=lambda n: abs(n - nodes), default=nodes)
         known = _units_per_s(job_view, machine, size, phase)
         until_units = job.work.amount * (1.0 if phase is job.phases[-1] else share)
