@@ -10,6 +10,8 @@ import click
 
 from costopt.cli.figures import length, number, percent
 from costopt.cli.output import Column, Row, Table, output_option, show
+from costopt.cli.record_file import check_record
+from costopt.domain.errors import SignalError
 from costopt.domain.policy import CarbonSignal
 
 
@@ -38,6 +40,7 @@ def import_(record: Path, out: Path, signal: str) -> None:
     from costopt.energy.carbon_csv import import_carbon_csv
     from costopt.energy.carbon_file import write_carbon
 
+    check_record(record, SignalError)
     history = import_carbon_csv(record, CarbonSignal(signal))
     write_carbon(history, out)
     told = length(history.hours * 3600)

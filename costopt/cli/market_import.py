@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from costopt.cli.record_file import check_record
 from costopt.domain.errors import MarketError
 from costopt.domain.history import MarketHistory
 from costopt.domain.market import CapacityType, Pool
@@ -30,11 +31,10 @@ class Given:
 def import_record(record: Path, given: Given) -> MarketHistory:
     """A table of prices and availability by its suffix, else a trace of availability.
 
-    Raises MarketError for a wrong file or an unknown price, UsageError for an option that does not
-    go with the record.
+    Raises MarketError for a missing or wrong file or an unknown price, UsageError for an option
+    that does not go with the record.
     """
-    if record.exists() and not record.is_file():
-        raise MarketError(f"{record} is no regular file", hint="save the record as a file first")
+    check_record(record, MarketError)
     if record.name.endswith(TABLE_SUFFIXES):
         return _import_table(record, given)
     return _import_trace(record, given)

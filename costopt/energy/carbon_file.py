@@ -79,6 +79,8 @@ def _read_table(path: Path) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if path.exists() and not path.is_file():
+        raise SignalError(f"carbon file {path} is not a regular file", hint="check the path")
     try:
         return pq.ParquetFile(path, page_checksum_verification=True).read()
     except FileNotFoundError as error:

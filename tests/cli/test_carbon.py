@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -116,3 +117,14 @@ def test_a_file_that_is_no_carbon_history_is_named(folder: Path, tmp_path: Path)
     done = invoke("plan", job_file(tmp_path), "--carbon", folder / "c.csv")
     assert done.exit_code == 1
     assert "c.csv is truncated or no parquet file" in done.stderr
+
+
+def test_a_carbon_record_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for record, said in (("pipe", "is not a regular file"), ("nope.csv", "does not exist")):
+        done = invoke("carbon", "import", tmp_path / record, "--out", tmp_path / "x")
+        assert done.exit_code == 1
+        assert said in done.stderr
+        shown = invoke("carbon", "show", tmp_path / record)
+        assert shown.exit_code == 1
+        assert said in shown.stderr
