@@ -2,8 +2,9 @@
 
 Columns: ``pool`` (provider/region/zone/instance_type/capacity_type), ``starts_at`` and ``ends_at``
 (timestamps with a time zone), ``nodes_available`` (integer) and ``price_usd_per_hour`` (per node).
-A null in the last two means: not observed. The rows of a pool follow each other in time without
-holes. The schema's metadata holds ``name``, ``tick_s`` (empty for event data) and ``source``.
+A null in the last two means: not observed. The stretches of a pool, in whatever order their rows
+stand, follow each other in time without holes. The schema's metadata holds ``name``, ``tick_s``
+(empty for event data) and ``source``.
 """
 
 from __future__ import annotations
@@ -83,6 +84,8 @@ def read_history(path: Path) -> MarketHistory:
     by_pool: dict[Pool, list[_Row]] = {}
     for row in rows:
         by_pool.setdefault(row.pool, []).append(row)
+    for of_pool in by_pool.values():
+        of_pool.sort(key=lambda row: row.state.starts_at)
     return MarketHistory(
         name=metadata.get("name") or path.stem,
         pools={pool: _pool_history(path, pool, of_pool) for pool, of_pool in by_pool.items()},
@@ -250,7 +253,7 @@ def _pool_history(path: Path, pool: Pool, rows: list[_Row]) -> PoolHistory:
                 row.number,
                 "starts_at",
                 f"{pool} begins again before row {before.number} ends",
-                "order the rows of a pool by time",
+                "state each stretch of a pool once",
             )
         if row.state.starts_at > before.ends_at:
             raise _wrong(

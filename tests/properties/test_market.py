@@ -6,7 +6,9 @@ import math
 import tempfile
 from datetime import datetime, timedelta
 from pathlib import Path
+from random import Random
 
+import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,12 +51,19 @@ def histories(draw: st.DrawFn) -> MarketHistory:
     )
 
 
-@given(histories())
+@given(histories(), st.randoms(use_true_random=False))
 @settings(max_examples=60, deadline=None)
-def test_a_file_keeps_a_history_whole(history: MarketHistory) -> None:
+def test_a_file_keeps_a_history_whole_in_any_order_of_its_rows(
+    history: MarketHistory, random: Random
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "market.parquet"
         write_history(history, path)
+        assert read_history(path) == history
+        table = pq.read_table(path)
+        order = list(range(len(table)))
+        random.shuffle(order)
+        pq.write_table(table.take(order), path)
         assert read_history(path) == history
 
 

@@ -57,6 +57,12 @@ def test_rows_that_change_nothing_are_one_state(tmp_path: Path) -> None:
     assert len(read_history(written(tmp_path, same)).pools[SPOT].states) == 1
 
 
+def test_rows_in_another_order_are_the_same_record(tmp_path: Path) -> None:
+    table = columns()
+    turned = {name: column[::-1] for name, column in table.items()}
+    assert read_history(written(tmp_path, turned)) == read_history(written(tmp_path, table))
+
+
 def test_other_time_zones_and_units_are_read_as_utc(tmp_path: Path) -> None:
     berlin = columns(starts_at=pa.array([T0, after(60)], pa.timestamp("ns", "Europe/Berlin")))
     history = read_history(written(tmp_path, berlin))
