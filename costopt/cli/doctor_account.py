@@ -18,7 +18,7 @@ REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION", "CLOUDSDK_COMPUTE_REGION
 
 
 def account_checks(provider: str, regions: str | None, account_file: str | None) -> list[Check]:
-    """What is found. Raises MissingExtraError, SpecError, BadRequestError, UsageError."""
+    """What is found. Raises ProviderError, MissingExtraError, SpecError, UsageError."""
     account = read_account(account_file)
     with _doctor(provider, regions, account) as doctor:
         return list(doctor.checks(account.owner, account.store))
@@ -35,8 +35,9 @@ def access_policies(provider: str, regions: str | None, account_file: str | None
 def _doctor(name: str, regions: str | None, account: Account) -> Iterator[AccountDoctor]:
     from costopt.catalog import load_catalog
     from costopt.engine.clock import WallClock
-    from costopt.replay.connect import connect
+    from costopt.replay.connect import connect, find_adapter
 
+    find_adapter(name)
     options = {"machines": load_catalog(), **account.providers.get(name, {})}
     asked = words(regions) if regions is not None else options.get("regions") or _usual_region(name)
     provider = connect(name, WallClock(), {**options, "regions": asked})

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
-from costopt.domain.errors import CostoptError, MissingExtraError, ProviderError
+from costopt.domain.errors import CostoptError, ProviderError
 from costopt.domain.ports import Clock, Provider, ProviderOptions, SimulatedProvider
 from costopt.provider.fault_isolation import isolate
 
@@ -14,9 +14,25 @@ GROUP = "costopt.providers"
 def connect(name: str, clock: Clock, options: ProviderOptions) -> Provider:
     """The adapter that is registered as ``name``, its defects kept to it.
 
-    Raises MissingExtraError, and ProviderError where it refuses its options or fails.
+    Raises ProviderError where there is none, or it refuses its options or fails.
     """
     return isolate(_connect(name, clock, options))
+
+
+def find_adapter(name: str) -> EntryPoint:
+    """Where the adapter is. Raises ProviderError where none is registered as ``name``.
+
+    costopt's own are registered whether their extra is installed or not.
+    """
+    adapters = entry_points(group=GROUP)
+    for adapter in adapters:
+        if adapter.name == name:
+            return adapter
+    known = ", ".join(sorted(adapter.name for adapter in adapters)) or "none"
+    raise ProviderError(
+        f"no provider adapter named {name!r} is installed (installed: {known})",
+        hint="check the name, or install the package that brings the adapter",
+    )
 
 
 def connect_virtual(clock: Clock, options: ProviderOptions) -> SimulatedProvider:
@@ -30,20 +46,14 @@ def connect_virtual(clock: Clock, options: ProviderOptions) -> SimulatedProvider
 
 
 def _connect(name: str, clock: Clock, options: ProviderOptions) -> Provider:
-    found = [entry for entry in entry_points(group=GROUP) if entry.name == name]
-    if not found:
-        known = ", ".join(sorted(entry.name for entry in entry_points(group=GROUP))) or "none"
-        raise MissingExtraError(
-            f"no provider adapter named {name!r} is installed (installed: {known})",
-            hint=f"pip install 'costopt[{name}]'",
-        )
+    adapter = find_adapter(name)
     try:
-        provider: Provider = found[0].load()(clock, options)
+        provider: Provider = adapter.load()(clock, options)
     except CostoptError:
         raise
     except Exception as error:
         raise ProviderError(
             f"provider adapter {name!r} cannot be connected: {type(error).__name__}: {error}",
-            hint=f"this is a defect of {found[0].value}, or its installation is incomplete",
+            hint=f"this is a defect of {adapter.value}, or its installation is incomplete",
         ) from error
     return provider

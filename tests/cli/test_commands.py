@@ -186,6 +186,14 @@ def test_doctor_finds_this_installation_well(tmp_path: Path) -> None:
     assert "broken" not in verdicts.values()
 
 
+def test_doctor_of_an_unknown_provider_names_those_that_are_installed() -> None:
+    for more in ((), ("--regions", "x"), ("--iam-policy",)):
+        done = invoke("doctor", "azure", *more)
+        assert done.exit_code == 1
+        assert "aws, gcp, sim" in done.stderr
+        assert "pip install" not in done.stderr
+
+
 def test_doctor_fails_where_no_state_can_be_kept(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = invoke("doctor", "--state-dir", tmp_path / "file" / "x")
@@ -220,9 +228,11 @@ def test_market_import_reads_a_table_with_its_own_prices(tmp_path: Path) -> None
         ("t.csv", ("--spot-price", "1"), 2, "--spot-price is for traces; t.csv says it itself"),
         ("t.csv", ("--nodes-per-unit", "2"), 2, "--nodes-per-unit is for traces"),
         ("t.csv", (), 1, "has no column time_utc_approx"),
-        ("missing.csv.gz", (), 1, "cannot be read"),
-        ("pipe", (), 1, "is no regular file"),
-        ("/dev/zero", (), 1, "is no regular file"),
+        ("missing.csv.gz", (), 1, "does not exist"),
+        ("missing.json", (), 1, "does not exist"),
+        ("missing.json", ("--spot-price", "1", "--on-demand-price", "2"), 1, "does not exist"),
+        ("pipe", (), 1, "is not a regular file"),
+        ("/dev/zero", (), 1, "is not a regular file"),
         (
             "availability_1-node_aws-02-15-2023_us-east-1a_v100_1.json", ("--spot-price", "0"), 1,
             "a price of 0.0 $/h is impossible",

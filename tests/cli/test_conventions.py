@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from costopt.cli.doctor import EXTRAS
 from costopt.cli.main import COMMANDS, cli
 from costopt.cli.reference import commands, reference
 from costopt.domain.errors import CostoptError, GuardTrippedError, StaleDataError
@@ -314,3 +317,15 @@ def test_a_full_disk_is_told_in_one_line() -> None:
         )
     assert done.returncode == 1
     assert done.stderr == "error: no space left on device\n"
+
+
+def test_every_extra_that_a_hint_names_exists() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    sources = [*ROOT.glob("costopt/**/*.py"), *ROOT.glob("providers/**/*.py")]
+    named = {
+        extra
+        for source in sources
+        for extra in re.findall(r"costopt(?:-spot)?\[(\w+)\]", source.read_text(encoding="utf-8"))
+    }
+    assert named
+    assert named | set(EXTRAS) <= set(project["optional-dependencies"])

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from costopt.domain.errors import MarketError, MissingExtraError
+from costopt.domain.errors import MarketError, ProviderError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.policy import Limits, Policy
@@ -93,7 +93,8 @@ def test_a_job_that_a_guard_stopped_is_reported_as_such() -> None:
     assert run.summary.nodes_alive == 0
 
 
-def test_an_adapter_that_is_not_installed_names_the_extra() -> None:
-    with pytest.raises(MissingExtraError, match="'azure'") as caught:
+def test_an_adapter_that_is_not_installed_names_those_that_are() -> None:
+    with pytest.raises(ProviderError, match="'azure'") as caught:
         connect("azure", VirtualClock(T0), {})
-    assert "costopt[azure]" in (caught.value.hint or "")
+    assert "aws, gcp, sim" in caught.value.message
+    assert "pip install" not in (caught.value.hint or "")
