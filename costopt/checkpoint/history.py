@@ -46,7 +46,10 @@ class HistoryEntry:
 
 
 class CheckpointHistory:
-    """Every method raises CheckpointError: no such checkpoint, or the store refuses."""
+    """Every method raises CheckpointError: no such checkpoint, or the store refuses.
+
+    A checkpoint is given by its name or by one of its tags.
+    """
 
     def __init__(self, place: CheckpointPlace) -> None:
         self.place = place
@@ -62,9 +65,25 @@ class CheckpointHistory:
         tags = self.place.tags()
         return tuple(self._entry(name, line, tags) for name in self.place.names())
 
-    def verify(self, name: str) -> str | None:
+    def resolve(self, checkpoint: str) -> CheckpointName:
+        """The name that ``checkpoint`` is, or that it tags; nothing of the checkpoint is read."""
+        name = CheckpointName.parse(checkpoint)
+        if name is None and TAG.fullmatch(checkpoint):
+            with refusing():
+                tagged = self.place.store.get(TAGS + checkpoint)
+            name = None if tagged is None else CheckpointName.parse(tagged.decode(errors="replace"))
+        if name is None:
+            raise CheckpointError(
+                f"{checkpoint!r} is neither a checkpoint nor a tag in {self.place.uri}",
+                hint="`list` shows the names and tags",
+            )
+        return name
+
+    def verify(self, checkpoint: str) -> str | None:
         """Read all of a checkpoint: what is wrong with it, or None where every byte is right."""
-        parsed = self._parsed(name)
+        return self._problem(self.resolve(checkpoint))
+
+    def _problem(self, parsed: CheckpointName) -> str | None:
         try:
             manifest = self.place.manifest(parsed)
             for part in manifest.parts:
@@ -73,17 +92,22 @@ class CheckpointHistory:
             return str(error)
         return None
 
-    def tag(self, name: str, tag: str) -> None:
+    def tag(self, checkpoint: str, tag: str) -> None:
         """Give a checkpoint a tag, by which it is kept. A tag that another has is not moved."""
-        parsed = self._parsed(name)
         if not TAG.fullmatch(tag):
             raise CheckpointError(
                 f"{tag!r} is no tag", hint="use letters, digits, '.', '-' and '_', 100 at most"
             )
-        self._check_manifest(parsed)
+        if CheckpointName.parse(tag) is not None:
+            raise CheckpointError(
+                f"{tag} is the name of a checkpoint, so it cannot be a tag", hint="use another tag"
+            )
+        name = self.resolve(checkpoint)
+        self._check_manifest(name)
+        data = str(name).encode()
         with refusing():
-            taken = not self.place.store.put_if_absent(TAGS + tag, name.encode())
-            if taken and self.place.store.get(TAGS + tag) != name.encode():
+            taken = not self.place.store.put_if_absent(TAGS + tag, data)
+            if taken and self.place.store.get(TAGS + tag) != data:
                 raise CheckpointError(
                     f"another checkpoint in {self.place.uri} is tagged {tag}",
                     hint="remove that tag first, or use another",
@@ -99,14 +123,15 @@ class CheckpointHistory:
         with refusing():
             self.place.store.delete(TAGS + tag)
 
-    def rollback(self, name: str) -> Head:
+    def rollback(self, checkpoint: str) -> Head:
         """Make an older checkpoint the one that training goes on from, under a new generation.
 
         A trainer that is at work is superseded: its next save fails, and its next incarnation
         begins here. What was the newest keeps the tag ``before-rollback-<generation>``.
         """
-        parsed = self._parsed(name)
-        problem = self.verify(name)
+        parsed = self.resolve(checkpoint)
+        name = str(parsed)
+        problem = self._problem(parsed)
         if problem is not None:
             raise CheckpointError(
                 f"cannot go back to checkpoint {name} in {self.place.uri}: {problem}",
@@ -126,12 +151,13 @@ class CheckpointHistory:
 
         return move_head(self.place, change)
 
-    def branch(self, name: str, uri: str) -> CheckpointPlace:
+    def branch(self, checkpoint: str, uri: str) -> CheckpointPlace:
         """Copy a checkpoint to another place, where nothing is yet, as the first one there.
 
         A delta becomes whole by itself.
         """
-        parsed = self._parsed(name)
+        parsed = self.resolve(checkpoint)
+        name = str(parsed)
         target = CheckpointPlace.open(uri)
         if target.names() or head_now(target) is not None:
             raise CheckpointError(
@@ -198,14 +224,6 @@ class CheckpointHistory:
             self.place.manifest(name)
         except ValueError as error:
             raise CheckpointError(f"checkpoint {name} in {self.place.uri}: {error}") from error
-
-    def _parsed(self, name: str) -> CheckpointName:
-        parsed = CheckpointName.parse(name)
-        if parsed is None:
-            raise CheckpointError(
-                f"{name!r} is no name of a checkpoint", hint="`list` shows the names"
-            )
-        return parsed
 
 
 def _without(found: Head | None, gone: set[str]) -> Head:

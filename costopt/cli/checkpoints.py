@@ -45,7 +45,8 @@ def checkpoints() -> None:
     """List, verify and prune checkpoints, go back, branch off.
 
     JOB is a job file, the address of its checkpoints (a folder, s3://… or gs://…), or the name of
-    a job that has saved in the state directory's ledger.
+    a job that has saved in the state directory's ledger. CHECKPOINT is a name or a tag that list
+    shows.
     """
 
 
@@ -94,7 +95,7 @@ def tag(job: str, checkpoint: str, tag: str, remove: bool, state_dir: Path) -> N
     if not remove:
         history.tag(checkpoint, tag)
         _say(f"{checkpoint} is tagged {tag}")
-    elif history.place.tags().get(tag) == checkpoint:
+    elif history.place.tags().get(tag) == str(history.resolve(checkpoint)):
         history.untag(tag)
         _say(f"{checkpoint} is not tagged {tag} any more")
     else:
@@ -113,7 +114,7 @@ def rollback(job: str, checkpoint: str, state_dir: Path) -> None:
     """
     head = _history(job, state_dir).rollback(checkpoint)
     _say(
-        f"training goes on from {checkpoint}, as generation {head.generation} or later; what was "
+        f"training goes on from {head.line[0]}, as generation {head.generation} or later; what was "
         f"the newest is tagged before-rollback-{head.generation}"
     )
 
@@ -126,7 +127,7 @@ def rollback(job: str, checkpoint: str, state_dir: Path) -> None:
 def branch(job: str, checkpoint: str, place: str, state_dir: Path) -> None:
     """Copy a checkpoint to PLACE, an empty folder, s3://… or gs://…, for another job."""
     branched = _history(job, state_dir).branch(checkpoint, place)
-    _say(f"{checkpoint} is the first checkpoint in {branched.uri}")
+    _say(f"{branched.names()[0]} is the first checkpoint in {branched.uri}")
 
 
 @checkpoints.command()

@@ -82,6 +82,34 @@ def test_tag_rollback_prune_and_branch(folder: Path) -> None:
     assert (refused.exit_code, "holds checkpoints already" in refused.stderr) == (1, True)
 
 
+def test_a_checkpoint_is_named_by_its_tag_as_well(folder: Path) -> None:
+    place = folder / "checkpoints"
+    first, second = (f"step-00000000{step}.1.0" for step in (1, 2))
+    asked("tag", place, first, "good")
+    asked("tag", place, second, "better")
+    assert asked("tag", place, "good", "best").exit_code == 0
+    assert asked("verify", place, "best").exit_code == 0
+    assert first in asked("branch", place, "good", folder / "other").stderr
+    assert names(folder / "other") == [first]
+    assert second in asked("rollback", place, "better").stderr
+    assert asked("rollback", place, "before-rollback-2").exit_code == 0
+    assert asked("tag", place, "good", "best", "--remove").exit_code == 0
+    for unknown in ("best", "no such", "../HEAD", "step-000000007.1.0"):
+        assert asked("rollback", place, unknown).exit_code == 1
+        assert asked("branch", place, unknown, folder / "new").exit_code == 1
+        assert asked("verify", place, unknown).exit_code == 1
+    assert not (folder / "new").exists()
+
+
+def test_a_tag_is_never_taken_for_another_checkpoint(folder: Path) -> None:
+    place = folder / "checkpoints"
+    first, second = (f"step-00000000{step}.1.0" for step in (1, 2))
+    refused = asked("tag", place, first, second)
+    assert refused.exit_code == 1
+    assert asked("branch", place, "step-2.1.0", folder / "other").exit_code == 0
+    assert names(folder / "other") == [second]
+
+
 def test_the_best_are_not_pruned(folder: Path) -> None:
     place = folder / "checkpoints"
     first, second = (f"step-00000000{step}.1.0" for step in (1, 2))
