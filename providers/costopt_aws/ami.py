@@ -55,12 +55,13 @@ class Images:
         image_id = named if _AMI.fullmatch(named) else self._published(named, region)
         with asking("ec2:DescribeImages", f"{region}: image {image_id}"):
             answer = self._clients.reading("ec2", region).describe_images(ImageIds=[image_id])
-        if not answer["Images"]:
+            images = answer["Images"]
+        if not images:
             raise BadRequestError(
                 f"{region}: there is no image {image_id}",
                 hint="images belong to a region: name one per region, or an SSM parameter",
             )
-        found = answer["Images"][0]
+        found = images[0]
         device = found.get("RootDeviceName") or "/dev/sda1"
         mappings = found.get("BlockDeviceMappings", [])
         sizes = [m["Ebs"].get("VolumeSize") for m in mappings if m.get("DeviceName") == device]
@@ -86,6 +87,7 @@ class Images:
         try:
             with asking("ssm:GetParameter", f"{region}: image parameter {parameter}"):
                 answer = self._clients.reading("ssm", region).get_parameter(Name=parameter)
+                return str(answer["Parameter"]["Value"])
         except BadRequestError as error:
             if code_of(error) != "ParameterNotFound":
                 raise
@@ -94,4 +96,3 @@ class Images:
                 hint="`aws ssm get-parameters-by-path --path /aws/service/deeplearning/ami "
                 "--recursive` lists those there are",
             ) from error
-        return str(answer["Parameter"]["Value"])

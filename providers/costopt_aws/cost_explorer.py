@@ -64,7 +64,7 @@ class CostExplorer:
         while True:
             with asking("ce:GetCostAndUsage", f"cost of job {job}"):
                 answer = client.get_cost_and_usage(**asked)
-            days += answer["ResultsByTime"]
+                days += answer["ResultsByTime"]
             token = answer.get("NextPageToken")
             if not token:
                 return days

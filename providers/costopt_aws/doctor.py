@@ -68,20 +68,21 @@ class Doctor:
         region = self._options.regions[0]
         try:
             with asking("sts:GetCallerIdentity", "credentials"):
-                told = self._clients.reading("sts", region).get_caller_identity()
+                arn = self._clients.reading("sts", region).get_caller_identity()["Arn"]
         except ProviderError as error:
             return None, _broken("credentials", error)
-        return told["Arn"], Check("credentials", Verdict.OK, told["Arn"])
+        return arn, Check("credentials", Verdict.OK, arn)
 
     def _region(self, region: str, now: datetime) -> Check:
         name = f"region {region}"
         try:
             Regions(self._clients).check(region, now, self._options.regions)
             with asking("ec2:DescribeAvailabilityZones", region):
-                zones = self._clients.reading("ec2", region).describe_availability_zones()
+                answer = self._clients.reading("ec2", region).describe_availability_zones()
+                zones = len(answer["AvailabilityZones"])
         except ProviderError as error:
             return _broken(name, error)
-        return Check(name, Verdict.OK, f"enabled, {len(zones['AvailabilityZones'])} zones")
+        return Check(name, Verdict.OK, f"enabled, {zones} zones")
 
     def _permissions(
         self, arn: str, regions: list[str], owner: str, store: str | None, now: datetime

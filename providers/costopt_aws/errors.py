@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from costopt.domain.errors import (
     BadRequestError,
+    CostoptError,
     ForbiddenError,
     NoCapacityError,
     ProviderError,
@@ -15,6 +16,7 @@ from costopt.domain.errors import (
     QuotaExceededError,
     ThrottledError,
 )
+from costopt.domain.excerpt import excerpt
 
 NO_CAPACITY = frozenset(
     {
@@ -126,18 +128,21 @@ _ACTION = re.compile(r"not authorized to perform:?\s+([A-Za-z0-9-]+:[A-Za-z0-9*]
 
 @contextmanager
 def asking(action: str, about: str) -> Iterator[None]:
-    """Raise what goes wrong within as a ProviderError.
+    """Raise whatever goes wrong within as a ProviderError: the call, and reading its answer.
 
     ``action`` is the IAM action that the call needs ("ec2:RunInstances"), ``about`` the pool,
-    region or thing that it is about.
+    region or thing that it is about. An answer that cannot be read leaves the outcome unknown
+    (ProviderUnavailableError), so fields of an answer are read inside this context.
     """
-    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+    from botocore.exceptions import ClientError
 
     try:
         yield
+    except CostoptError:
+        raise
     except ClientError as error:
         raise from_answer(error, action, about) from error
-    except (BotoCoreError, HTTPClientError) as error:
+    except Exception as error:
         raise from_sdk(error, action, about) from error
 
 
@@ -161,7 +166,12 @@ def from_code(
     code: str, message: str, action: str, about: str, *, status: int = 0
 ) -> ProviderError:
     """An error code with its message, of an answer or of an entry in a fleet's list of errors."""
-    said = f"{about}: {code}: {message.strip()}" if message else f"{about}: {code}"
+    if not code:
+        answered = f"HTTP {status}" if status else "an error"
+        return ProviderUnavailableError(
+            f"{about}: {action} was answered with {answered} and no error code of AWS"
+        )
+    said = f"{about}: {code}: {excerpt(message)}" if message else f"{about}: {code}"
     plain = code.removeprefix("Server.").removeprefix("Client.")
     if plain in NO_CAPACITY:
         return NoCapacityError(said, hint=HINTS.get(plain))
@@ -182,7 +192,7 @@ def from_code(
 
 
 def from_sdk(error: Exception, action: str, about: str) -> ProviderError:
-    """What went wrong before or after AWS could answer (a botocore BotoCoreError)."""
+    """What went wrong before or after AWS could answer: botocore's errors, or any other."""
     from botocore import exceptions as sdk
 
     if isinstance(error, (sdk.NoCredentialsError, sdk.PartialCredentialsError)):
@@ -202,7 +212,12 @@ def from_sdk(error: Exception, action: str, about: str) -> ProviderError:
         )
     if isinstance(error, (sdk.NoRegionError, sdk.InvalidRegionError, sdk.ParamValidationError)):
         return BadRequestError(f"{about}: {action}: {error}")
-    return ProviderUnavailableError(f"{about}: {action} was not answered: {error}")
+    if isinstance(error, (sdk.BotoCoreError, sdk.HTTPClientError)):
+        return ProviderUnavailableError(f"{about}: {action} was not answered: {error}")
+    return ProviderUnavailableError(
+        f"{about}: the answer to {action} cannot be read: {type(error).__name__}: "
+        f"{excerpt(str(error))}"
+    )
 
 
 def _subject_hint(said: str) -> str | None:

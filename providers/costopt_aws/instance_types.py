@@ -92,8 +92,8 @@ class InstanceTypes:
                 .paginate(Filters=[{"Name": "instance-type", "Values": list(patterns)}])
             )
             items = [item for page in pages for item in page["InstanceTypes"]]
-        facts = (TypeFacts.read(item) for item in items)
-        return {each.name: each for each in facts if _matches(each.name, patterns)}
+            facts = (TypeFacts.read(item) for item in items)
+            return {each.name: each for each in facts if _matches(each.name, patterns)}
 
 
 def _matches(name: str, patterns: Collection[str]) -> bool:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from costopt.domain.backoff import Backoff
 from costopt.domain.errors import (
@@ -107,11 +106,10 @@ class Launcher:
                 .paginate(Filters=filters)
             )
             items = [i for page in pages for r in page["Reservations"] for i in r["Instances"]]
-        return tuple(filter(None, (read_node(item) for item in items)))
+            return tuple(filter(None, (read_node(item) for item in items)))
 
     def _start(self, order: LaunchOrder, now: datetime) -> None:
-        answer = self._run(order)
-        self._book.see(filter(None, (read_node(item) for item in answer["Instances"])), now)
+        self._book.see(self._run(order), now)
 
     def _order(self, request: LaunchRequest, now: datetime) -> LaunchOrder:
         pool = request.pool
@@ -180,12 +178,13 @@ class Launcher:
             )
         return price
 
-    def _run(self, order: LaunchOrder) -> Any:
+    def _run(self, order: LaunchOrder) -> tuple[Node, ...]:
         request = order.request
         region = request.pool.region
         try:
             with asking("ec2:RunInstances", str(request.pool)):
-                return self._clients.launching(region).run_instances(**order.parameters())
+                answer = self._clients.launching(region).run_instances(**order.parameters())
+                return tuple(filter(None, (read_node(item) for item in answer["Instances"])))
         except (ForbiddenError, BadRequestError) as error:
             told = self._told(order, error)
             if told is error:

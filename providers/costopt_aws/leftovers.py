@@ -69,7 +69,8 @@ class Leftovers:
             yield _leftover(TEMPLATE, name, region, item, item["CreateTime"])
         with asking("ec2:DescribePlacementGroups", region):
             answer = self._clients.reading("ec2", region).describe_placement_groups(Filters=[owned])
-        for item in answer["PlacementGroups"]:
+            groups = answer["PlacementGroups"]
+        for item in groups:
             yield _leftover(GROUP, item["GroupName"], region, item, None)
         for item in self._listing.items(region, [owned, _filter("instance-state-name", "stopped")]):
             yield _leftover(STOPPED, item["InstanceId"], region, item, item["LaunchTime"])

@@ -44,7 +44,8 @@ class Listing:
 
     def _ask(self, region: str, owner: str) -> tuple[Node, ...]:
         items = self.items(region, [tags.owned_by(owner)])
-        return tuple(filter(None, (read_node(item) for item in items)))
+        with asking("ec2:DescribeInstances", region):
+            return tuple(filter(None, (read_node(item) for item in items)))
 
     def items(self, region: str, filters: list[dict[str, object]]) -> list[Mapping[str, Any]]:
         """Entries of DescribeInstances. Raises ProviderError."""

@@ -107,12 +107,12 @@ class Notices:
         for _ in range(MOST_BATCHES):
             with asking("sqs:ReceiveMessage", url):
                 answer = client.receive_message(QueueUrl=url, MaxNumberOfMessages=BATCH)
-            messages = answer.get("Messages", [])
-            for message in messages:
-                told = _read(message["Body"])
+                messages = [(m["Body"], m["ReceiptHandle"]) for m in answer.get("Messages", [])]
+            for body, receipt in messages:
+                told = _read(body)
                 if told is not None:
                     self._take_in(told)
-                self._receipts.setdefault(region, []).append(message["ReceiptHandle"])
+                self._receipts.setdefault(region, []).append(receipt)
             if not messages:
                 return
 

@@ -46,6 +46,6 @@ class Offerings:
                     Filters=[{"Name": "instance-type", "Values": some}],
                 )
                 items = [item for page in pages for item in page["InstanceTypeOfferings"]]
-            for item in items:
-                zones.setdefault(item["InstanceType"], set()).add(item["Location"])
+                for item in items:
+                    zones.setdefault(item["InstanceType"], set()).add(item["Location"])
         return {name: frozenset(ids) for name, ids in zones.items()}

@@ -48,7 +48,7 @@ class Permissions:
                 )
             )
             results = [result for page in pages for result in page["EvaluationResults"]]
-        return tuple(r["EvalActionName"] for r in results if r["EvalDecision"] != "allowed")
+            return tuple(r["EvalActionName"] for r in results if r["EvalDecision"] != "allowed")
 
     def dry_runs(self, region: str, image_id: str, owner: str) -> Iterator[ForbiddenError]:
         """The refusals of a launch and of what goes with it, in one region."""

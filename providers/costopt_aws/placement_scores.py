@@ -90,8 +90,8 @@ class PlacementScores:
                 )
             )
             items = [item for page in pages for item in page["SpotPlacementScores"]]
-        return {
-            item["AvailabilityZoneId"]: int(item["Score"])
-            for item in items
-            if item.get("AvailabilityZoneId") and 1 <= int(item["Score"]) <= HIGHEST
-        }
+            return {
+                item["AvailabilityZoneId"]: int(item["Score"])
+                for item in items
+                if item.get("AvailabilityZoneId") and 1 <= int(item["Score"]) <= HIGHEST
+            }

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from costopt.domain.errors import ProviderError, ProviderUnavailableError
+from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.fan_out import fan_out
 from costopt.domain.kept import Kept
@@ -65,7 +65,7 @@ class PricingApi:
 
     def _ask(self, instance_type: str) -> Mapping[str, float]:
         wanted = {**FILTERS, "instanceType": instance_type}
-        with asking("pricing:GetProducts", HOME):
+        with asking("pricing:GetProducts", f"{HOME}: {instance_type}"):
             pages = (
                 self._clients.reading("pricing", HOME)
                 .get_paginator("get_products")
@@ -78,13 +78,7 @@ class PricingApi:
                 )
             )
             texts = [text for page in pages for text in page["PriceList"]]
-        try:
             return read_products([json.loads(text) for text in texts])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ProviderUnavailableError(
-                f"the Pricing API's answer on {instance_type} cannot be read: "
-                f"{type(error).__name__}: {error}"
-            ) from error
 
 
 def read_products(products: Collection[Mapping[str, Any]]) -> dict[str, float]:

@@ -41,7 +41,7 @@ class AccountQuotas:
                 .paginate(ServiceCode="ec2")
             )
             items = [item for page in pages for item in page["Quotas"]]
-        return tuple(read_quotas(region, items))
+            return tuple(read_quotas(region, items))
 
 
 def read_quotas(region: str, items: Iterable[Mapping[str, Any]]) -> Iterable[Quota]:

@@ -56,4 +56,4 @@ class Regions:
     def _ask(self, region: str) -> Mapping[str, str]:
         with asking("ec2:DescribeRegions", region):
             answer = self._clients.reading("ec2", region).describe_regions(AllRegions=True)
-        return {each["RegionName"]: each.get("OptInStatus", "") for each in answer["Regions"]}
+            return {each["RegionName"]: each.get("OptInStatus", "") for each in answer["Regions"]}

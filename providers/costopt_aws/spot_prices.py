@@ -80,7 +80,8 @@ class SpotPrices:
                     **({} if until is None else {"EndTime": until}),
                 )
                 items = [item for page in pages for item in page["SpotPriceHistory"]]
-            yield from filter(None, (_price(item, ids) for item in items))
+                prices = [_price(item, ids) for item in items]
+            yield from filter(None, prices)
 
 
 def _price(item: Mapping[str, Any], ids: Mapping[str, str]) -> SpotPrice | None:

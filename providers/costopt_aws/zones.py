@@ -37,8 +37,8 @@ class Zones:
     def _ask(self, region: str) -> Mapping[str, str]:
         with asking("ec2:DescribeAvailabilityZones", region):
             answer = self._clients.reading("ec2", region).describe_availability_zones()
-        return {
-            zone["ZoneId"]: zone["ZoneName"]
-            for zone in answer["AvailabilityZones"]
-            if zone.get("ZoneType", "availability-zone") == "availability-zone"
-        }
+            return {
+                zone["ZoneId"]: zone["ZoneName"]
+                for zone in answer["AvailabilityZones"]
+                if zone.get("ZoneType", "availability-zone") == "availability-zone"
+            }

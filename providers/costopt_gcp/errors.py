@@ -12,6 +12,7 @@ from typing import Any
 
 from costopt.domain.errors import (
     BadRequestError,
+    CostoptError,
     ForbiddenError,
     NoCapacityError,
     ProviderError,
@@ -19,6 +20,7 @@ from costopt.domain.errors import (
     QuotaExceededError,
     ThrottledError,
 )
+from costopt.domain.excerpt import excerpt
 
 NO_CAPACITY = (
     "ZONE_RESOURCE_POOL_EXHAUSTED",
@@ -63,10 +65,11 @@ QUOTA_HINT = (
 
 @contextmanager
 def asking(permission: str, about: str) -> Iterator[None]:
-    """Raise what goes wrong within as a ProviderError.
+    """Raise whatever goes wrong within as a ProviderError: the call, and reading its answer.
 
     ``permission`` is the IAM permission that the call needs ("compute.instances.create"), ``about``
-    the pool, zone or thing that it is about.
+    the pool, zone or thing that it is about. An answer that cannot be read leaves the outcome
+    unknown (ProviderUnavailableError), so fields of an answer are read inside this context.
     """
     from google.api_core.exceptions import GoogleAPICallError, RetryError
     from google.auth.exceptions import GoogleAuthError
@@ -74,6 +77,8 @@ def asking(permission: str, about: str) -> Iterator[None]:
 
     try:
         yield
+    except CostoptError:
+        raise
     except GoogleAPICallError as error:
         raise from_answer(error, permission, about) from error
     except RetryError as error:
@@ -83,6 +88,11 @@ def asking(permission: str, about: str) -> Iterator[None]:
     except (RequestException, OSError) as error:
         raise ProviderUnavailableError(
             f"{about}: {permission} was not answered: {error}"
+        ) from error
+    except Exception as error:
+        raise ProviderUnavailableError(
+            f"{about}: the answer to {permission} cannot be read: {type(error).__name__}: "
+            f"{excerpt(str(error))}"
         ) from error
 
 
@@ -101,7 +111,7 @@ def from_code(
     code: str, message: str, permission: str, about: str, *, status: int = 0
 ) -> ProviderError:
     """A reason with its message, of an answer or of an entry in an operation's list of errors."""
-    said = f"{about}: {code or status}: {message.strip()}"
+    said = f"{about}: {code or status}: {excerpt(message)}"
     if code in NO_CAPACITY:
         return NoCapacityError(said)
     if code in QUOTA:

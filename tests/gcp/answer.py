@@ -29,11 +29,13 @@ class Reply:
 
     content: object = field(default_factory=dict)
     status: int = 200
+    page: bytes | None = None
+    """What is sent in place of JSON."""
 
     @property
     def body(self) -> bytes:
-        """As JSON."""
-        return json.dumps(self.content).encode()
+        """As JSON, unless it is a page."""
+        return self.page if self.page is not None else json.dumps(self.content).encode()
 
 
 Answer = Callable[[Call], Reply]

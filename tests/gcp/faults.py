@@ -42,6 +42,40 @@ unauthorized = refuse("forbidden", 403, "Required 'compute.x' permission for 'pr
 fail = refuse("backendError", 503, "Internal error. Please try again.")
 
 
+HTML = b"<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head><body><br></html>"
+
+
+def page(body: bytes, status: int) -> Fault:
+    """Answer with what is no JSON object, as a proxy in between does; nothing happens."""
+    return lambda call, answer: Reply(status=status, page=body)
+
+
+def page_after(call: Call, answer: Answer) -> Reply:
+    """Do what is asked, then answer with a web page."""
+    answer(call)
+    return Reply(status=500, page=HTML)
+
+
+def truncate(call: Call, answer: Answer) -> Reply:
+    """Do what is asked, and answer with the first half of the answer, as if that were all."""
+    reply = answer(call)
+    return Reply(status=reply.status, page=reply.body[: len(reply.body) // 2])
+
+
+UNREADABLE: dict[str, Fault] = {
+    "html 500": page(HTML, 500),
+    "html 502": page(HTML, 502),
+    "html 200": page(HTML, 200),
+    "lost html 500": page_after,
+    "truncated 200": truncate,
+    "empty 200": page(b"", 200),
+    "list 500": page(b"[1]", 500),
+    "text 200": page(b'"yes"', 200),
+    "null 200": page(b"null", 200),
+}
+"""Answers that no API of Google Cloud gives, whatever was done."""
+
+
 @dataclass
 class _Rule:
     action: str

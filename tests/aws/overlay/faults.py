@@ -57,6 +57,38 @@ def fail(call: Call, forward: Forward) -> Reply:
     return refusal(call, "InternalError", "An internal error has occurred", 500)
 
 
+HTML_500 = b"<!DOCTYPE html><html><body><h1>Internal error</h1><br>proxy&nbsp;1</body></html>"
+HTML_502 = b"<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head><body/></html>"
+
+
+def page(body: bytes, status: int) -> Fault:
+    """Answer with a web page, as a proxy in between does; nothing happens."""
+    return lambda call, _: Reply(status, body, {"Content-Type": "text/html"})
+
+
+def page_after(call: Call, forward: Forward) -> Reply:
+    """Do what is asked, then answer with a web page that is not XML."""
+    forward(call)
+    return Reply(500, HTML_500, {"Content-Type": "text/html"})
+
+
+def truncate(call: Call, forward: Forward) -> Reply:
+    """Do what is asked, and answer with the first half of the answer, as if that were all."""
+    reply = forward(call)
+    return Reply(reply.status, reply.body[: len(reply.body) // 2], reply.headers)
+
+
+UNREADABLE: dict[str, Fault] = {
+    "html 500": page(HTML_500, 500),
+    "html 502": page(HTML_502, 502),
+    "html 200": page(HTML_502, 200),
+    "lost html 500": page_after,
+    "truncated 200": truncate,
+    "empty 200": page(b"", 200),
+}
+"""Answers that no AWS service gives, whatever was done."""
+
+
 @dataclass
 class _Rule:
     service: str
