@@ -90,23 +90,30 @@ def reconcile(
     """List what nobody answers for.
 
     With --apply it is given back. A node is an orphan if it carries the account's owner tag, is
-    older than the grace time, and no ledger says that it lives; so are volumes that no node uses,
-    and launch templates and placement groups of jobs that are over. Nothing without the tag is
-    ever touched. Exits with 1 where something could not be given back.
+    older than the grace time, and no ledger says that it lives, or no process controls its job
+    any more; so are volumes that no node uses, and launch templates and placement groups of jobs
+    that are over. Nothing without the tag is ever touched. Exits with 1 where something could not
+    be given back.
     """
+    from costopt.session.abandoned import abandoned_jobs
     from costopt.session.orphans import find_orphans, read_records
 
     rows: list[dict[str, object]] = []
     failures = 0
-    with _ledgers(state_dirs or (DEFAULT_STATE_DIR,)) as ledgers:
+    with (
+        _ledgers(state_dirs or (DEFAULT_STATE_DIR,)) as ledgers,
+        abandoned_jobs(ledgers) as abandoned,
+        _clouds(account, providers, market, ledgers, abandoned) as clouds,
+    ):
         records = read_records(ledgers)
-        with _clouds(account, providers, market, ledgers) as clouds:
-            for cloud in clouds:
-                found = find_orphans(cloud.provider, cloud.owner, records, cloud.now, grace_s)
-                done = [_done(cloud, orphan) if apply else "" for orphan in found]
-                failures += sum(1 for said in done if said.startswith("not"))
-                rows += [_row(orphan, said) for orphan, said in zip(found, done, strict=True)]
-                _tell_silence(cloud)
+        for cloud in clouds:
+            found = find_orphans(
+                cloud.provider, cloud.owner, records, cloud.now, grace_s, abandoned
+            )
+            done = [_done(cloud, orphan, ledgers) if apply else "" for orphan in found]
+            failures += sum(1 for said in done if said.startswith("not"))
+            rows += [_row(orphan, said) for orphan, said in zip(found, done, strict=True)]
+            _tell_silence(cloud)
     columns = COLUMNS if apply else COLUMNS[:-1]
     show(Table("costopt.reconcile/1", "Nobody answers for", columns, rows), output)
     if rows and not apply:
@@ -128,6 +135,7 @@ def _clouds(
     providers: tuple[str, ...],
     market: Path | None,
     ledgers: Sequence[SqliteLedger],
+    held_jobs: frozenset[str],
 ) -> Iterator[list[Reconcilable]]:
     from costopt.cli.accounts import read_account
     from costopt.session.reconcilable import rented_clouds, simulated_clouds
@@ -149,19 +157,23 @@ def _clouds(
             cloud
             for ledger in ledgers
             for cloud in held.enter_context(
-                simulated_clouds(ledger.path.parent, ledger, history, said.owner)
+                simulated_clouds(ledger.path.parent, ledger, history, said.owner, held_jobs)
             )
         ]
 
 
-def _done(cloud: Reconcilable, orphan: Orphan) -> str:
+def _done(cloud: Reconcilable, orphan: Orphan, ledgers: Sequence[SqliteLedger]) -> str:
     from costopt.domain.errors import ProviderError
+    from costopt.domain.fleet import Node
+    from costopt.session.abandoned import record_release
     from costopt.session.orphans import reap
 
     try:
         reap(cloud.provider, orphan)
     except ProviderError as error:
         return f"not given back: {error.message}"
+    if isinstance(orphan.thing, Node):
+        record_release(ledgers, orphan.thing, cloud.now, f"costopt reconcile: {orphan.why}")
     return "given back"
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,6 +94,7 @@ def run(
     options = LiveOptions(state_dir, tick_s, account=shared, explain=explain)
     signals = StopSignals()
     with (
+        _living_nodes_named(state_dir),
         signals.caught(),
         open_run(lambda now: load_job(job, now), chosen, source.cloud, options, signals) as live,
     ):
@@ -112,6 +115,37 @@ def run(
                 raise
             raise click.exceptions.Exit(128 + (signals.first or 0)) from None
         _tell_end(live, output)
+
+
+@contextmanager
+def _living_nodes_named(state_dir: Path) -> Iterator[None]:
+    """Where the run ends early, name the nodes that live by the ledger and that it did not end.
+
+    Those of jobs that another process controls are not among them.
+    """
+    from costopt.domain.errors import CostoptError
+
+    try:
+        yield
+    except BaseException:
+        with suppress(CostoptError):
+            _name_living_nodes(state_dir)
+        raise
+
+
+def _name_living_nodes(state_dir: Path) -> None:
+    from costopt.cli.ledger_view import open_existing
+    from costopt.session.abandoned import abandoned_jobs
+    from costopt.session.orphans import read_records
+
+    with open_existing(state_dir) as ledger, abandoned_jobs([ledger]) as names:
+        for name, record in read_records([ledger]).items():
+            left = record.live.keys() - record.releasing if name in names else ()
+            for node_id in sorted(left):
+                _note(
+                    f"node {node_id} in {record.live[node_id].pool} of job {name!r} may still run: "
+                    "run the job again, or end it with `costopt reconcile --apply`"
+                )
 
 
 def _warn_of_short_market(live: LiveRun) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from costopt.agent.runtime import MailboxRuntime
 from costopt.catalog import load_catalog
 from costopt.domain.account import UNLIMITED, Account
-from costopt.domain.errors import CostoptError, LedgerError, MarketError, StoreError
+from costopt.domain.errors import LedgerError, MarketError, StoreError
 from costopt.domain.events import JobFailed, JobFinished, JobSubmitted
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
@@ -94,7 +94,7 @@ class LiveRun:
         The ledger is told where it can be; a fault of it holds no node. Returns what could not be
         given back, a sentence each.
         """
-        with suppress(CostoptError):
+        with suppress(Exception):
             self._wait_for_saves(save_within_s)
         engine, name = self.engine, self.job.name
         record = engine.journal.records[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -42,13 +42,13 @@ class Orphan:
         return self.thing.created_at
 
 
-def read_records(ledgers: Iterable[Ledger]) -> Mapping[str, JobRecord]:
-    """What the ledgers hold of every job. Raises LedgerError."""
+def read_records(ledgers: Iterable[Ledger], job: str | None = None) -> Mapping[str, JobRecord]:
+    """What the ledgers hold of every job, or of one. Raises LedgerError."""
     records: dict[str, JobRecord] = {}
     for ledger in ledgers:
-        for recorded in ledger.events():
-            job = recorded.event.job
-            records.setdefault(job, JobRecord(job)).apply(recorded.event)
+        for recorded in ledger.events(job):
+            name = recorded.event.job
+            records.setdefault(name, JobRecord(name)).apply(recorded.event)
     return records
 
 
@@ -58,17 +58,20 @@ def find_orphans(
     records: Mapping[str, JobRecord],
     now: datetime,
     grace_s: float,
+    abandoned: Collection[str] = frozenset(),
 ) -> tuple[Orphan, ...]:
     """Things with the owner's tag, older than the grace time, that no ledger answers for.
 
     A node is answered for while the ledger says that it lives, or that its launch may still be
-    under way. A leftover that serves a job is, as long as the job is not over. Raises
-    ProviderError.
+    under way, unless its job is among the ``abandoned`` ones, which no process controls. A leftover
+    that serves a job is, as long as the job is not over. Raises ProviderError.
     """
     oldest = now - timedelta(seconds=grace_s)
     found: list[Orphan] = []
     for node in provider.nodes(owner):
         why = why_orphan(node, records)
+        if not why and node.job in abandoned:
+            why = f"no process controls job {node.job!r}"
         if node.state.alive and node.launched_at <= oldest and why:
             found.append(Orphan(node, why))
     if isinstance(provider, Cleanable):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -45,18 +45,24 @@ def rented_clouds(account: Account, names: tuple[str, ...]) -> Iterator[list[Rec
 
 @contextmanager
 def simulated_clouds(
-    state_dir: Path, ledger: SqliteLedger, market: MarketHistory, owner: str
+    state_dir: Path,
+    ledger: SqliteLedger,
+    market: MarketHistory,
+    owner: str,
+    held_jobs: Collection[str] = (),
 ) -> Iterator[list[Reconcilable]]:
     """The simulated cloud of each job of a state directory, with its nodes that are processes.
 
-    Raises LedgerError where a job has a controller, for that one answers for its nodes.
+    The caller controls ``held_jobs``. Raises LedgerError where another job has a controller, for
+    that one answers for its nodes.
     """
     with ExitStack() as held:
         clouds: list[Reconcilable] = []
         for folder in sorted((state_dir / "jobs").glob("*/nodes")):
             job = folder.parent
             if (job / CLOCK).exists():
-                held.enter_context(ledger.exclusive(job.name))
+                if job.name not in held_jobs:
+                    held.enter_context(ledger.exclusive(job.name))
                 cloud = _simulated(job, market, owner)
                 held.callback(cloud.provider.close)
                 clouds.append(cloud)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from costopt.domain.errors import ProviderError
+from costopt.domain.errors import CostoptError
 from costopt.domain.market import Pool
 from costopt.domain.ports import Provider
 from costopt.ledger.record import JobRecord
@@ -31,11 +31,16 @@ def release_all(
                     living[node.node_id] = str(node.pool)
                 else:
                     living.pop(node.node_id, None)
-        except ProviderError as error:
-            troubles.append(f"the nodes of {'+'.join(provider.names)} cannot be listed: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever fails holds no node
+            names = "+".join(sorted(provider.names))
+            troubles.append(f"the nodes of {names} cannot be listed: {_reason(error)}")
         for node_id, pool in living.items():
             try:
                 provider.terminate(node_id)
-            except ProviderError as error:
-                troubles.append(f"node {node_id} in {pool} may still run: {error.message}")
+            except Exception as error:  # noqa: BLE001
+                troubles.append(f"node {node_id} in {pool} may still run: {_reason(error)}")
     return tuple(troubles)
+
+
+def _reason(error: Exception) -> str:
+    return error.message if isinstance(error, CostoptError) else f"{type(error).__name__}: {error}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -12,12 +14,19 @@ import pytest
 from click.testing import CliRunner, Result
 
 from costopt.cli.main import cli
-from costopt.domain.events import JobFinished, JobSubmitted, LaunchIntended, NodeLaunched
-from costopt.domain.fleet import LaunchRequest, Node
+from costopt.domain.events import (
+    JobFinished,
+    JobSubmitted,
+    LaunchIntended,
+    NodeEnded,
+    NodeLaunched,
+)
+from costopt.domain.fleet import EndCause, LaunchRequest, Node
 from costopt.domain.market import Pool
 from costopt.ledger.sqlite import open_ledger
 from costopt.session.reconcilable import simulated_clouds
 from costopt.session.simulated_cloud import CLOCK
+from costopt.session.state_lock import used_by_daemon
 from costopt_sim.process_group import is_running, kill_node
 from tests.aws.account import SPOT, NewAccount
 from tests.aws.overlay.faults import drop, unauthorized
@@ -76,6 +85,13 @@ def _write(folder: Path, node: Node | None) -> None:
         )
 
 
+@contextmanager
+def _controlled(folder: Path) -> Iterator[None]:
+    """While another process controls the job."""
+    with open_ledger(folder / "ledger.sqlite") as ledger, ledger.exclusive("job"):
+        yield
+
+
 def _reconcile(folder: Path, *more: str) -> Result:
     arguments = ["--account", str(folder / "account.yaml"), "--state-dir", str(folder)]
     return CliRunner().invoke(cli, ["reconcile", *arguments, "-o", "json", *more])
@@ -96,6 +112,13 @@ def test_nodes_that_no_ledger_holds_are_listed_and_ended(account: NewAccount, fo
     account.cloud.launches.room("us-east-1a", "g6.xlarge", 9)
     (other,) = account.provider.launch(stranger)
     _write(folder, known)
+    with _controlled(folder):
+        _only_the_orphan_is_ended(account, folder, known, orphan, young, other)
+
+
+def _only_the_orphan_is_ended(
+    account: NewAccount, folder: Path, known: Node, orphan: Node, young: Node, other: Node
+) -> None:
     listed = _reconcile(folder)
     nodes = {n: row for n, row in _rows(listed).items() if row["kind"] == "node"}
     assert set(nodes) == {orphan.node_id}
@@ -121,6 +144,28 @@ def test_a_launch_under_way_is_no_orphan(account: NewAccount, folder: Path) -> N
             planned_micros_per_hour=1,
         )
         ledger.append(intent)
+    with _controlled(folder):
+        assert not _rows(_reconcile(folder))
+    (row,) = _rows(_reconcile(folder)).values()
+    assert row["why"] == "no process controls job 'job'"
+
+
+def test_a_node_whose_run_has_ended_is_found(account: NewAccount, folder: Path) -> None:
+    """It lives by the ledger, and no process is there to end it."""
+    account.clock.sleep(-3600)
+    (node,) = account.provider.launch(account.request(1, "a"))
+    _write(folder, node)
+    for holder in (_controlled(folder), used_by_daemon(folder)):
+        with holder:
+            assert not _rows(_reconcile(folder))
+    (row,) = _rows(_reconcile(folder)).values()
+    assert (row["name"], row["why"]) == (node.node_id, "no process controls job 'job'")
+    done = _rows(_reconcile(folder, "--apply"))
+    assert done[node.node_id]["done"] == "given back"
+    assert not account.cloud.alive()
+    with open_ledger(folder / "ledger.sqlite") as ledger:
+        ended = [r.event for r in ledger.events("job") if isinstance(r.event, NodeEnded)]
+    assert [(end.node_id, end.cause) for end in ended] == [(node.node_id, EndCause.RELEASED)]
     assert not _rows(_reconcile(folder))
 
 

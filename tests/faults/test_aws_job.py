@@ -13,6 +13,7 @@ from costopt.domain import events as ev
 from costopt.domain.fleet import EndCause
 from tests.aws.bodies import Bodies
 from tests.aws.cloud import Cloud
+from tests.aws.overlay.faults import page_after
 from tests.cloud_run import CloudRun, write_example, write_job
 from tests.live_run import PATIENCE_S, no_traceback
 
@@ -109,6 +110,18 @@ def test_a_controller_that_is_killed_finds_its_nodes(run: Run) -> None:
     assert process.returncode == 0, said + run.log()
     assert len(run.of(ev.NodeLaunched)) == 1
     assert run.saves()[-1] == f"{STEPS:06d}"
+    _ledger_is_what_ran(run)
+
+
+def test_a_proxy_that_answers_for_ec2_costs_nothing_but_time(run: Run) -> None:
+    """Every kind of call that changes or lists nodes is answered with a page, twice each."""
+    for call in ("DescribeInstances", "RunInstances", "TerminateInstances"):
+        run.cloud.faults.on("ec2", call, page_after, times=2)
+    with run.controlled() as process:
+        _, said = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, said + run.log()
+    assert no_traceback(said)
+    assert len(run.of(ev.NodeLaunched)) == 1
     _ledger_is_what_ran(run)
 
 

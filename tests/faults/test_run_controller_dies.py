@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -74,6 +75,43 @@ def test_a_run_survives_kills_of_its_controller(tmp_path: Path) -> None:
     per_key = Counter(node.key for node in place.of(ev.NodeLaunched))
     cut_short = {node.node_id for node in place.of(ev.NodeEnded) if node.cause.value == "failed"}
     assert sum(per_key.values()) - len(cut_short) <= sum(asked.values())
+
+
+def test_the_nodes_of_a_dead_controller_are_named_and_found(tmp_path: Path) -> None:
+    place = Place(tmp_path, nodes=2).write()
+    hold(place.saves, 40)
+    with place.controlled(clears=False) as process:
+        wait_until(lambda: bool(place.of(ev.GangFormed)), "gang")
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    clock = place.state / "jobs" / "tiny" / "clock.json"
+    told = clock.read_text()
+    clock.write_text("{}")
+    refused = place.finish()
+    clock.write_text(told)
+    assert refused.returncode == 1
+    assert refused.stderr.count("may still run") == 2
+    for node_id in ("sim-0001", "sim-0002"):
+        assert node_id in refused.stderr
+    found = reconciled(place)
+    assert [row["name"] for row in found] == ["sim-0001", "sim-0002"]
+    assert {row["why"] for row in found} == {"no process controls job 'tiny'"}
+    assert {row["done"] for row in reconciled(place, "--apply")} == {"given back"}
+    assert place.processes() == []
+    assert reconciled(place) == []
+    assert place.status()["nodes_alive"] == 0
+    let_go(place.saves)
+    again = place.finish()
+    assert again.returncode == 0, again.stderr
+
+
+def reconciled(place: Place, *more: str) -> list[dict[str, object]]:
+    """The rows of ``costopt reconcile``."""
+    looks = ("--market", "market.parquet", "--state-dir", "state", "--grace", "0s", "-o", "json")
+    done = place.call("reconcile", *looks, *more)
+    assert done.returncode == 0, done.stderr
+    rows: list[dict[str, object]] = json.loads(done.stdout)["rows"]
+    return rows
 
 
 def test_a_second_controller_is_refused(tmp_path: Path) -> None:

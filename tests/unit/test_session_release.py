@@ -29,15 +29,16 @@ def test_all_nodes_are_given_back() -> None:
     assert not scene.living()
 
 
+@pytest.mark.parametrize("error", [ThrottledError("too many calls"), KeyError("too many calls")])
 def test_one_that_cannot_be_given_back_is_told_and_holds_no_other(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     scene = _scene()
     release = scene.cloud.terminate
 
     def sometimes(node_id: str) -> None:
         if node_id == "sim-0001":
-            raise ThrottledError("too many calls")
+            raise error
         release(node_id)
 
     monkeypatch.setattr(scene.cloud, "terminate", sometimes)
@@ -47,9 +48,17 @@ def test_one_that_cannot_be_given_back_is_told_and_holds_no_other(
     assert [node.node_id for node in scene.living()] == ["sim-0001"]
 
 
-def test_where_the_list_fails_the_ledgers_nodes_are_given_back() -> None:
+@pytest.mark.parametrize("error", [ThrottledError("too many calls"), KeyError("Reservations")])
+def test_where_the_list_fails_the_ledgers_nodes_are_given_back(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     scene = _scene()
-    scene.cloud.silent = {"nodes"}
+
+    def fail(owner: str) -> None:
+        raise error
+
+    monkeypatch.setattr(scene.cloud, "nodes", fail)
     (told,) = _release(scene)
     assert "cannot be listed" in told
+    monkeypatch.undo()
     assert not scene.living()

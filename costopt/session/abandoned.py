@@ -1,0 +1,64 @@
+"""Jobs whose nodes may run on although no process controls them any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+
+from costopt.domain.errors import LedgerError
+from costopt.domain.events import NodeEnded, TerminateIntended
+from costopt.domain.fleet import EndCause, Node
+from costopt.ledger.sqlite import SqliteLedger
+from costopt.session.orphans import read_records
+from costopt.session.state_lock import used_by_run
+
+
+@contextmanager
+def abandoned_jobs(ledgers: Sequence[SqliteLedger]) -> Iterator[frozenset[str]]:
+    """The jobs with living nodes or launches under way that no process controls.
+
+    No process begins to control them while the context lasts. A job that cannot be locked, for
+    whatever reason, counts as controlled. Raises LedgerError where a ledger cannot be read.
+    """
+    records = read_records(ledgers)
+    names = {name for name, record in records.items() if record.live or record.intents}
+    controlled: set[str] = set()
+    with ExitStack() as held:
+        for ledger in ledgers:
+            mine = names.intersection(ledger.jobs())
+            try:
+                held.enter_context(used_by_run(ledger.path.parent))
+            except LedgerError:
+                controlled |= mine
+                continue
+            controlled |= {job for job in mine if not _is_taken(held, ledger, job)}
+        yield frozenset(names - controlled)
+
+
+def record_release(ledgers: Sequence[SqliteLedger], node: Node, now: datetime, why: str) -> None:
+    """Write to the ledgers in which the node lives that it was terminated. Raises LedgerError."""
+    for ledger in ledgers:
+        record = read_records([ledger], node.job).get(node.job)
+        if record is None or node.node_id not in record.live:
+            continue
+        pool = record.live[node.node_id].pool
+        ledger.append(
+            TerminateIntended(at=now, job=node.job, node_id=node.node_id, reason=why),
+            NodeEnded(
+                at=now,
+                job=node.job,
+                node_id=node.node_id,
+                pool=pool,
+                ended_at=now,
+                cause=EndCause.RELEASED,
+            ),
+        )
+
+
+def _is_taken(held: ExitStack, ledger: SqliteLedger, job: str) -> bool:
+    try:
+        held.enter_context(ledger.exclusive(job))
+    except LedgerError:
+        return False
+    return True
