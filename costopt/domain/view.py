@@ -93,6 +93,10 @@ class Alternative:
     note: str = ""
 
 
+STOP = "stop"
+"""The rule of a decision for a job that is to checkpoint and release its nodes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What one job should run on now; no targets means: wait.

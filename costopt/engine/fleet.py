@@ -139,7 +139,7 @@ class Fleet:
         living = {node_id: record for record in records for node_id in record.live}
         for notice in notices:
             record = living.get(notice.node_id)
-            if record is not None and notice.node_id not in record.noticed:
+            if record is not None and _is_news(notice, record):
                 self._journal.write(
                     InterruptionNoticed(
                         at=now,
@@ -217,6 +217,11 @@ class Fleet:
             launched_at=event.launched_at,
             usd_per_hour=event.micros_per_hour / 1_000_000,
         )
+
+
+def _is_news(notice: Interruption, record: JobRecord) -> bool:
+    """Whether the provider has not confirmed this interruption before."""
+    return notice.node_id not in record.noticed or notice.node_id in record.unconfirmed
 
 
 def _silent_regions(provider: Provider) -> frozenset[str]:

@@ -11,7 +11,6 @@ from costopt.domain.events import (
     Event,
     GuaranteeChanged,
     InterruptionExpected,
-    InterruptionNoticed,
     NodeLaunched,
     NodeMeasured,
 )
@@ -20,6 +19,7 @@ from costopt.domain.market import Pool
 from costopt.domain.power import NodePower
 from costopt.domain.runtime import NodeReport
 from costopt.engine.journal import Journal
+from costopt.engine.node_notices import notice_news
 from costopt.engine.world import World
 
 REPORT_EVERY = timedelta(minutes=10)
@@ -45,7 +45,7 @@ class Measurements:
         news += self._guarantee_news(job, reports, now)
         for report in reports:
             news += self._warning_news(job, report, now)
-            news += self._notice_news(job, live[report.node_id], report, now)
+            news += notice_news(self._journal.records[job.name], live[report.node_id], report, now)
             news += self._measured_news(job, live[report.node_id], report, now)
         self._journal.write(*news)
 
@@ -93,20 +93,6 @@ class Measurements:
         if report.warning != last:
             yield InterruptionExpected(
                 at=now, job=job.name, node_id=report.node_id, message=report.warning
-            )
-
-    def _notice_news(
-        self, job: Job, node: NodeLaunched, report: NodeReport, now: datetime
-    ) -> Iterable[Event]:
-        """A notice that the node heard of, and the provider did not tell us."""
-        known = report.node_id in self._journal.records[job.name].noticed
-        if report.strikes_at is not None and not known:
-            yield InterruptionNoticed(
-                at=now,
-                job=job.name,
-                node_id=report.node_id,
-                pool=node.pool,
-                strikes_at=report.strikes_at,
             )
 
     def _measured_news(

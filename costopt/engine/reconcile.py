@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from costopt.domain.fleet import Action, Drain, Launch, Node, NodeState, Terminate
 from costopt.domain.market import Pool
-from costopt.domain.view import Decision, Desired
+from costopt.domain.view import STOP, Decision, Desired
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +25,19 @@ class Actual:
     """What exists: the living nodes, those on their way out, and launches without an answer.
 
     ``draining`` were asked to stop, ``doomed`` have an interruption notice; neither counts as
-    capacity, and neither is touched again.
+    capacity. Doomed ones are left to save and be taken, unless their job stops or they have
+    ``outlived`` their notice. An ``unconfirmed`` notice is the node's own: until it is gone, the
+    node holds its place in the gang, so that no report brings a job more nodes than it asks for.
+    Pools are ``resting`` for one job.
     """
 
     nodes: tuple[Node, ...]
     draining: frozenset[str] = frozenset()
     doomed: frozenset[str] = frozenset()
     pending: tuple[PendingLaunch, ...] = ()
+    outlived: frozenset[str] = frozenset()
+    unconfirmed: frozenset[str] = frozenset()
+    resting: frozenset[tuple[str, Pool]] = frozenset()
 
 
 def reconcile(desired: Desired, actual: Actual) -> tuple[Action, ...]:
@@ -56,7 +62,7 @@ def reconcile(desired: Desired, actual: Actual) -> tuple[Action, ...]:
     return tuple(actions)
 
 
-def _for_job(decision: Decision, nodes: Iterable[Node], actual: Actual) -> Iterable[Action]:
+def _for_job(decision: Decision, nodes: Sequence[Node], actual: Actual) -> Iterable[Action]:
     staying: dict[Pool, list[Node]] = {}
     for node in nodes:
         if node.node_id not in actual.draining and node.node_id not in actual.doomed:
@@ -70,11 +76,27 @@ def _for_job(decision: Decision, nodes: Iterable[Node], actual: Actual) -> Itera
     for target in decision.targets:
         wanted[target.pool] += target.nodes
         caps_w[target.pool] = target.power_cap_w
-    for pool, count in wanted.items():
-        missing = count - len(staying.get(pool, ())) - coming[pool]
-        if missing > 0:
-            yield Launch(decision.job, pool, missing, caps_w[pool])
+    missing = wanted - coming - Counter({pool: len(there) for pool, there in staying.items()})
+    resting = [pool for pool in missing if (decision.job, pool) in actual.resting]
+    resting_places = sum(missing.pop(pool) for pool in resting)
+    held = sum(n.node_id in actual.unconfirmed for n in nodes) - resting_places
+    for pool, count in missing.items():
+        places, held = count - max(0, held), held - count
+        if places > 0:
+            yield Launch(decision.job, pool, places, caps_w[pool])
+    yield from _doomed(decision, nodes, actual)
     yield from _surplus(decision, staying, coming, wanted)
+
+
+def _doomed(decision: Decision, nodes: Iterable[Node], actual: Actual) -> Iterable[Drain]:
+    """Nodes with a notice that are not to be left to it."""
+    for node in nodes:
+        if node.node_id not in actual.doomed or node.node_id in actual.draining:
+            continue
+        if decision.rule == STOP:
+            yield Drain(decision.job, node.node_id, decision.reason)
+        elif node.node_id in actual.outlived:
+            yield Drain(decision.job, node.node_id, "it was not interrupted when that was due")
 
 
 def _surplus(

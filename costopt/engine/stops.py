@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from costopt.domain.events import RunStopped
-from costopt.domain.view import Decision
+from costopt.domain.view import STOP, Decision
 from costopt.engine.journal import Journal
 from costopt.ledger.summary import JobState
 
@@ -75,4 +75,4 @@ class Stops:
 
 def stopped(job: str) -> Decision:
     """The decision for a job that stops."""
-    return Decision(job, (), "stopping: checkpoint and give the nodes back", "stop")
+    return Decision(job, (), "stopping: checkpoint and give the nodes back", STOP)

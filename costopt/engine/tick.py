@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from costopt.domain.account import Account
 from costopt.domain.errors import LedgerError
@@ -30,6 +30,7 @@ from costopt.engine.guards import Guards
 from costopt.engine.journal import Journal
 from costopt.engine.launched import Launched
 from costopt.engine.launcher import Launcher
+from costopt.engine.node_notices import outlived, resting_pools
 from costopt.engine.offers import Offers
 from costopt.engine.outlook import Outlook, Sight
 from costopt.engine.reconcile import Actual, PendingLaunch, reconcile
@@ -236,7 +237,7 @@ class Engine:
             self._fleet.add(again.nodes)
             if again.refusing:
                 return again
-        actions = self._gate.permitted(reconcile(desired, self._actual()), bounds, now)
+        actions = self._gate.permitted(reconcile(desired, self._actual(now)), bounds, now)
         done = self._executor.execute(actions, self._fleet.nodes, bounds, now)
         self._gate.settle(done.refused, now)
         self._fleet.add(done.nodes)
@@ -300,13 +301,19 @@ class Engine:
             alternatives=tuple((a.choice, a.value_usd, a.note) for a in weighed),
         )
 
-    def _actual(self) -> Actual:
+    def _actual(self, now: datetime) -> Actual:
         records = self.journal.records.values()
+        cooldown = timedelta(seconds=self.settings.cooldown_s)
         seen = {n.key for n in self._fleet.nodes}
         return Actual(
             nodes=self._fleet.nodes,
             draining=frozenset(n for r in records for n in r.draining),
             doomed=frozenset(n for r in records for n in r.noticed),
+            outlived=frozenset(n for r in records for n in outlived(r, now)),
+            unconfirmed=frozenset(n for r in records for n in r.unconfirmed),
+            resting=frozenset(
+                (r.name, pool) for r in records for pool in resting_pools(r, cooldown, now)
+            ),
             pending=tuple(
                 PendingLaunch(r.name, Pool.parse(i.pool), i.nodes)
                 for r in records

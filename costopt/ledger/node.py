@@ -13,6 +13,7 @@ from costopt.domain.events import (
     NodeEnded,
     NodeLaunched,
     NodeMeasured,
+    NoticeWithdrawn,
     PowerLimitReported,
     TerminateIntended,
 )
@@ -101,8 +102,12 @@ class NodeAccount:
         return self.pool.capacity_type
 
     def note(self, event: InterruptionNoticed) -> None:
-        """The provider announced that it takes the node."""
+        """It was announced that the provider takes the node."""
         self.noticed_at, self.strikes_at = self.noticed_at or event.at, event.strikes_at
+
+    def withdraw_notice(self, _: NoticeWithdrawn) -> None:
+        """No interruption of it is announced any more."""
+        self.noticed_at = self.strikes_at = None
 
     def drain(self, event: DrainIntended) -> None:
         """It is asked to checkpoint."""

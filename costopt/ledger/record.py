@@ -21,7 +21,10 @@ class JobRecord:
     """Everything here can be had again from the ledger, so a restarted engine goes on as before.
 
     ``short_of_capacity`` are pools that were left alone last because they had no room, ``lost``
-    nodes whose end is a guess.
+    nodes whose end is a guess. ``noticed`` are nodes with an interruption notice, by when they end;
+    of the ``unconfirmed`` ones only the node itself reported it, at that time. Their pools rest for
+    this job alone, since ``resting_from``; those in ``cooldown_from`` rest for all jobs. What nodes
+    that are ``disbelieved`` report of interruptions counts only if the provider does so too.
     """
 
     name: str
@@ -34,6 +37,9 @@ class JobRecord:
     draining: dict[str, datetime] = field(default_factory=dict)
     releasing: set[str] = field(default_factory=set)
     noticed: dict[str, datetime] = field(default_factory=dict)
+    unconfirmed: dict[str, datetime] = field(default_factory=dict)
+    disbelieved: set[str] = field(default_factory=set)
+    resting_from: dict[Pool, datetime] = field(default_factory=dict)
     cooldown_from: dict[Pool, datetime] = field(default_factory=dict)
     short_of_capacity: set[Pool] = field(default_factory=set)
     launches: dict[str, tuple[datetime, int]] = field(default_factory=dict)
@@ -138,7 +144,18 @@ def _release(record: JobRecord, event: ev.TerminateIntended) -> None:
 
 def _noticed(record: JobRecord, event: ev.InterruptionNoticed) -> None:
     record.noticed[event.node_id] = event.strikes_at
-    record.cooldown_from[Pool.parse(event.pool)] = event.strikes_at
+    if event.confirmed:
+        record.unconfirmed.pop(event.node_id, None)
+        record.cooldown_from[Pool.parse(event.pool)] = event.strikes_at
+    else:
+        record.unconfirmed[event.node_id] = event.at
+        record.resting_from[Pool.parse(event.pool)] = event.at
+
+
+def _notice_withdrawn(record: JobRecord, event: ev.NoticeWithdrawn) -> None:
+    record.noticed.pop(event.node_id, None)
+    record.unconfirmed.pop(event.node_id, None)
+    record.disbelieved.add(event.node_id)
 
 
 def _ended(record: JobRecord, event: ev.NodeEnded) -> None:
@@ -151,6 +168,8 @@ def _ended(record: JobRecord, event: ev.NodeEnded) -> None:
     record.draining.pop(event.node_id, None)
     record.releasing.discard(event.node_id)
     record.noticed.pop(event.node_id, None)
+    record.unconfirmed.pop(event.node_id, None)
+    record.disbelieved.discard(event.node_id)
     record.power_limits.pop(event.node_id, None)
     if event.cause in (EndCause.INTERRUPTED, EndCause.NO_CAPACITY):
         record.cooldown_from[Pool.parse(event.pool)] = event.ended_at
@@ -253,6 +272,7 @@ _CHANGES: dict[type[ev.Event], Callable[[JobRecord, Any], None]] = {
     ev.DrainIntended: _drain,
     ev.TerminateIntended: _release,
     ev.InterruptionNoticed: _noticed,
+    ev.NoticeWithdrawn: _notice_withdrawn,
     ev.NodeEnded: _ended,
     ev.NodeReturned: _returned,
     ev.NodeBilled: _billed,

@@ -34,6 +34,7 @@ from costopt.domain.events import (
     NodeLaunched,
     NodeMeasured,
     NodeReturned,
+    NoticeWithdrawn,
     PowerLimitReported,
     PriceChanged,
     ProgressReported,
@@ -199,7 +200,15 @@ _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
     InterruptionNoticed: (
         "Interruption announced",
         "bad",
-        lambda e: f"{e.node_id} goes at {instant(e.strikes_at)}",
+        lambda e: (
+            f"{e.node_id} goes at {instant(e.strikes_at)}"
+            f"{'' if e.confirmed else ', as only the node reports'}"
+        ),
+    ),
+    NoticeWithdrawn: (
+        "Notice withdrawn",
+        "note",
+        lambda e: f"{e.node_id} stays: its provider confirmed no interruption",
     ),
     DrainIntended: ("Drain", "plain", lambda e: f"{e.node_id}: {e.reason}"),
     TerminateIntended: ("Release", "plain", lambda e: f"{e.node_id}: {e.reason}"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
@@ -98,6 +99,24 @@ def test_leaving_nodes_are_not_touched_and_no_node_twice(desired: Desired, actua
     assert not set(drained) & (actual.draining | actual.doomed)
     ended = {a.node_id for a in actions if isinstance(a, Terminate)}
     assert ended == {n.node_id for n in actual.nodes if n.job == "gone"}
+
+
+@given(desired_states, actual_states(), st.data())
+def test_what_nodes_alone_report_brings_no_more_nodes_than_are_wanted(
+    desired: Desired, actual: Actual, data: st.DataObject
+) -> None:
+    doomed = sorted(actual.doomed - actual.draining)
+    own = frozenset(data.draw(st.sets(st.sampled_from(doomed)) if doomed else st.just(set[str]())))
+    resting = frozenset(
+        data.draw(st.sets(st.tuples(st.sampled_from(JOBS), st.sampled_from(POOLS))))
+    )
+    actions = reconcile(desired, replace(actual, unconfirmed=own, resting=resting))
+    for decision in desired.decisions:
+        launches = [a for a in actions if isinstance(a, Launch) and a.job == decision.job]
+        assert not resting & {(a.job, a.pool) for a in launches}
+        holding = sum(n.node_id in own for n in actual.nodes if n.job == decision.job)
+        launched = sum(a.nodes for a in launches)
+        assert not launched or launched + holding <= sum(t.nodes for t in decision.targets)
 
 
 @given(actual_states())

@@ -117,11 +117,24 @@ class InterruptionExpected(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterruptionNoticed(Event):
-    """The provider announced that it takes the node."""
+    """It was announced that the provider takes the node.
+
+    ``confirmed``: by the provider itself. Without that only the node reports it, where the job's
+    own command may write what it likes: the provider's word follows as another such event.
+    """
 
     node_id: str
     pool: str
     strikes_at: datetime
+    confirmed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoticeWithdrawn(Event):
+    """The node reports no interruption any more, and the provider never did."""
+
+    node_id: str
+    pool: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
