@@ -7,8 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 from costopt.domain.errors import CostoptError, ProviderError
 from costopt.domain.ports import Clock, Provider, ProviderOptions, SimulatedProvider
 from costopt.provider.fault_isolation import isolate
-
-GROUP = "costopt.providers"
+from costopt.spec.provider_options import GROUP
 
 
 def connect(name: str, clock: Clock, options: ProviderOptions) -> Provider:

@@ -16,6 +16,7 @@ from costopt.spec.document import Document
 from costopt.spec.gpu_models import unknown_gpu_model
 from costopt.spec.nearest import suggestion
 from costopt.spec.problem import Problem, SpecFileError
+from costopt.spec.provider_options import provider_problems
 from costopt.spec.section import Count, Name, Positive, Section, Version, Word
 from costopt.store.address import REMOTE_SCHEMES, StoreAddress
 
@@ -124,6 +125,7 @@ def account_of(file: AccountFile, document: Document) -> Account:
             for place, prefix in enumerate(tenant.prefixes)
             if (refusal := _no_prefix(prefix, file.store))
         ),
+        *provider_problems(document, file.providers),
     ]
     if problems:
         raise SpecFileError(problems)

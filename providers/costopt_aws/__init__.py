@@ -9,7 +9,9 @@ from costopt.domain.ports import Clock, ProviderOptions
 from costopt_aws.options import AwsOptions
 from costopt_aws.provider import AwsProvider
 
-__all__ = ["AwsOptions", "AwsProvider", "connect"]
+__all__ = ["OPTIONS", "AwsOptions", "AwsProvider", "connect"]
+
+OPTIONS = AwsOptions
 
 
 def connect(clock: Clock, options: ProviderOptions) -> AwsProvider:

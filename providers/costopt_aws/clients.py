@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from difflib import get_close_matches
 from threading import Lock
 from typing import Any
 
 from costopt.domain.errors import BadRequestError
+from costopt.provider.options import OptionModel, Seconds
 from costopt_aws.errors import asking
 
 READ_ATTEMPTS = 5
 POOLED_CONNECTIONS = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
+class Timeouts(OptionModel):
     """Seconds until a call is given up for unanswered."""
 
-    connect_s: float = 5.0
-    read_s: float = 30.0
-    launch_s: float = 90.0
+    connect_s: Seconds = 5.0
+    read_s: Seconds = 30.0
+    launch_s: Seconds = 90.0
+
+
+TIMEOUTS = Timeouts()
 
 
 class Clients:
@@ -34,7 +36,7 @@ class Clients:
     def __init__(
         self,
         profile: str | None = None,
-        timeouts: Timeouts = Timeouts(),
+        timeouts: Timeouts = TIMEOUTS,
         read_attempts: int = READ_ATTEMPTS,
     ) -> None:
         self._profile = profile

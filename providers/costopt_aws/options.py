@@ -2,86 +2,55 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import cast
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
-from costopt.domain.errors import BadRequestError
-from costopt.domain.ports import Machines, ProviderOptions
-from costopt_aws.bootstrap import NODE_KEYS, NodeOptions
-from costopt_aws.clients import Timeouts
-from costopt_aws.market_options import MARKET_KEYS, MarketOptions
+from pydantic import Field, SkipValidation
+
+from costopt.provider.options import Listed, Text, WebAddress, matches, with_method
+from costopt_aws.bootstrap import NodeOptions
+from costopt_aws.clients import TIMEOUTS, Timeouts
+from costopt_aws.market_options import MarketOptions
 from costopt_aws.node_setup import Bootstrap
 
-_REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d+")
-KEYS = MARKET_KEYS | NODE_KEYS
-KEYS |= {"regions", "machines", "profile", "queues", "timeouts", "bootstrap"}
+Region = Annotated[
+    str,
+    matches(
+        r"[a-z]{2,4}(-[a-z]+)+-\d+",
+        "the name of an AWS region, such as us-east-1 (us-east-1a is a zone)",
+    ),
+]
 
 
-@dataclass(frozen=True, slots=True)
-class AwsOptions:
-    """``regions``: where to rent. ``machines``: the catalogue, None where there is none.
+class AwsOptions(MarketOptions, NodeOptions):
+    """Every option of the adapter: where to rent, what is offered, how nodes come up."""
 
-    ``queues``: by region, the URL of the SQS queue that EventBridge feeds with the regions'
-    interruption warnings; without one, notices come only from the nodes themselves.
-    ``bootstrap`` says what a node is started with, None for what follows from ``nodes``.
-    ``market``: what is offered and where prices are looked up.
-    """
+    injected: ClassVar[frozenset[str]] = (
+        MarketOptions.injected | NodeOptions.injected | {"bootstrap"}
+    )
 
-    regions: tuple[str, ...]
-    machines: Machines | None = None
-    profile: str | None = None
-    queues: Mapping[str, str] = field(default_factory=dict)
-    timeouts: Timeouts = Timeouts()  # noqa: RUF009
-    bootstrap: Bootstrap | None = None
-    market: MarketOptions = MarketOptions()  # noqa: RUF009
-    nodes: NodeOptions = NodeOptions()  # noqa: RUF009
+    bootstrap: Annotated[
+        SkipValidation[Bootstrap | None], with_method("setup", "an object with setup(request)")
+    ] = Field(default=None, description="what nodes are started with; default: by these options")
+    regions: Annotated[Listed[Region], Field(min_length=1)] = Field(
+        description="a list of regions to rent in, such as [us-east-1]"
+    )
+    profile: Text | None = Field(default=None, description="a profile of the AWS configuration")
+    queues: Mapping[Region, WebAddress] = Field(
+        default_factory=dict,
+        description="a mapping of region to the URL of the SQS queue that EventBridge feeds; "
+        "without one, notices come only from the nodes themselves",
+    )
+    timeouts: Timeouts = Field(
+        default=TIMEOUTS, description="seconds, as connect_s, read_s and launch_s"
+    )
 
-    @classmethod
-    def parse(cls, options: ProviderOptions) -> AwsOptions:
-        """Raises BadRequestError that names the option."""
-        unknown = options.keys() - KEYS
-        if unknown:
-            raise BadRequestError(
-                f"costopt_aws: unknown option {', '.join(sorted(unknown))}",
-                hint=f"the options are {', '.join(sorted(KEYS))}",
-            )
-        return cls(
-            regions=_regions(options.get("regions")),
-            machines=cast("Machines | None", options.get("machines")),
-            profile=cast("str | None", options.get("profile")),
-            queues=cast("Mapping[str, str]", options.get("queues") or {}),
-            timeouts=cast("Timeouts", options.get("timeouts") or Timeouts()),
-            bootstrap=_bootstrap(options.get("bootstrap")),
-            market=MarketOptions.parse(options),
-            nodes=NodeOptions.parse(options),
-        )
+    @property
+    def market(self) -> MarketOptions:
+        """What is offered and where prices are looked up."""
+        return self
 
-
-def _bootstrap(value: object) -> Bootstrap | None:
-    if value is not None and not callable(getattr(value, "setup", None)):
-        raise BadRequestError(
-            f"costopt_aws: option bootstrap must answer setup(request), not {type(value).__name__}"
-        )
-    return cast("Bootstrap | None", value)
-
-
-def _regions(value: object) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise BadRequestError(
-            f"costopt_aws: option regions must be a list of regions, not {value!r}",
-            hint="name those to rent in, such as us-east-1",
-        )
-    regions = tuple(dict.fromkeys(str(region) for region in value))
-    if not regions:
-        raise BadRequestError(
-            "costopt_aws: option regions is empty", hint="name one, such as us-east-1"
-        )
-    for region in regions:
-        if not _REGION.fullmatch(region):
-            raise BadRequestError(
-                f"costopt_aws: {region!r} is no name of an AWS region",
-                hint="a region is named like us-east-1; a zone, like us-east-1a, is not one",
-            )
-    return regions
+    @property
+    def nodes(self) -> NodeOptions:
+        """How nodes come up."""
+        return self

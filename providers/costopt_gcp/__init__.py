@@ -10,7 +10,9 @@ from costopt.domain.ports import Clock, ProviderOptions
 from costopt_gcp.options import GcpOptions
 from costopt_gcp.provider import GcpProvider
 
-__all__ = ["GcpOptions", "GcpProvider", "connect"]
+__all__ = ["OPTIONS", "GcpOptions", "GcpProvider", "connect"]
+
+OPTIONS = GcpOptions
 
 
 def connect(clock: Clock, options: ProviderOptions) -> GcpProvider:

@@ -2,78 +2,55 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import cast
+from typing import Annotated, ClassVar
+
+from pydantic import Field, InstanceOf
 
 from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.payload import Payload
-from costopt.domain.ports import ProviderOptions
+from costopt.provider.options import OptionModel, Text, matches
 from costopt_gcp.clients import Clients
 from costopt_gcp.images import DEEP_LEARNING, Images
 from costopt_gcp.node_setup import NodeSetup
 from costopt_gcp.startup import startup_script
 
-NODE_KEYS = frozenset(
-    {
-        "disk_type",
-        "external_ip",
-        "image",
-        "job_service_accounts",
-        "network",
-        "payloads",
-        "root_gib",
-        "service_account",
-        "subnetworks",
-    }
-)
 DEFAULT_NETWORK = "global/networks/default"
 ROOT_GIB = 200
-_EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
+Email = Annotated[str, matches(r"[^@\s]+@[^@\s]+", "an e-mail address")]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeOptions:
-    """``image``: the path of an image or of a family. ``payloads``: by job.
+class NodeOptions(OptionModel):
+    """``payloads``: what nodes fetch, by job; the mapping may grow after it was given."""
 
-    ``service_account``: the nodes' identity, by its e-mail address; without one they cannot reach
-    the store. ``job_service_accounts``: by job, another for its nodes. ``subnetworks``: by region,
-    for networks that are not in auto mode.
-    """
+    injected: ClassVar[frozenset[str]] = frozenset({"payloads"})
 
-    image: str = DEEP_LEARNING
-    service_account: str | None = None
-    job_service_accounts: Mapping[str, str] = field(default_factory=dict)
-    network: str = DEFAULT_NETWORK
-    subnetworks: Mapping[str, str] = field(default_factory=dict)
-    external_ip: bool = True
-    root_gib: int = ROOT_GIB
-    disk_type: str = "pd-balanced"
-    payloads: Mapping[str, Payload] = field(default_factory=dict)
-
-    @classmethod
-    def parse(cls, options: ProviderOptions) -> NodeOptions:
-        """Raises BadRequestError that names the option."""
-        root_gib = options.get("root_gib", ROOT_GIB)
-        if not isinstance(root_gib, int) or not 10 <= root_gib <= 65_536:
-            raise BadRequestError(
-                f"costopt_gcp: option root_gib must be from 10 to 65536, not {root_gib!r}",
-                hint="it is the size of a node's boot disk in GiB",
-            )
-        return cls(
-            image=str(options.get("image", DEEP_LEARNING)),
-            service_account=_email("service_account", options.get("service_account")),
-            job_service_accounts=_emails(_mapping(options, "job_service_accounts")),
-            network=str(options.get("network", DEFAULT_NETWORK)),
-            subnetworks=cast("Mapping[str, str]", _mapping(options, "subnetworks")),
-            external_ip=bool(options.get("external_ip", True)),
-            root_gib=root_gib,
-            disk_type=str(options.get("disk_type", "pd-balanced")),
-            payloads=cast("Mapping[str, Payload]", _mapping(options, "payloads")),
-        )
+    payloads: InstanceOf[Mapping[str, Payload]] = Field(
+        default_factory=dict, description="a mapping of what nodes fetch, by job"
+    )
+    image: Text = Field(default=DEEP_LEARNING, description="the path of an image or of a family")
+    service_account: Email | None = Field(
+        default=None,
+        description="the nodes' identity; without one they cannot reach the store. "
+        "`gcloud iam service-accounts list` shows those there are",
+    )
+    job_service_accounts: Mapping[Text, Email] = Field(
+        default_factory=dict, description="a mapping of job to an identity for its nodes alone"
+    )
+    network: Text = Field(default=DEFAULT_NETWORK, description="the path of the nodes' network")
+    subnetworks: Mapping[Text, Text] = Field(
+        default_factory=dict,
+        description="a mapping of region to subnetwork, for networks that are not in auto mode",
+    )
+    external_ip: bool = Field(
+        default=True, description="without, nodes need Cloud NAT or Private Google Access"
+    )
+    root_gib: int = Field(
+        default=ROOT_GIB, ge=10, le=65_536, description="size of a node's boot disk in GiB"
+    )
+    disk_type: Text = Field(default="pd-balanced", description="the boot disk's type")
 
     @property
     def accounts(self) -> tuple[str, ...]:
@@ -120,27 +97,3 @@ class GcpBootstrap:
             root_gib=max(options.root_gib, image.root_gib),
             disk_type=options.disk_type,
         )
-
-
-def _emails(by_job: Mapping[str, object]) -> Mapping[str, str]:
-    emails = {job: _email(f"job_service_accounts of {job}", it) for job, it in by_job.items()}
-    return {job: email for job, email in emails.items() if email is not None}
-
-
-def _email(option: str, value: object) -> str | None:
-    if value is None or (isinstance(value, str) and _EMAIL.fullmatch(value)):
-        return value
-    raise BadRequestError(
-        f"costopt_gcp: option {option} must be an e-mail address, not {value!r}",
-        hint="`gcloud iam service-accounts list` shows those there are",
-    )
-
-
-def _mapping(options: ProviderOptions, name: str) -> Mapping[str, object]:
-    value = options.get(name) or {}
-    if not isinstance(value, Mapping):
-        raise BadRequestError(
-            f"costopt_gcp: option {name} must be a mapping, not {value!r}",
-            hint="subnetworks are by region, job_service_accounts and payloads by job",
-        )
-    return value

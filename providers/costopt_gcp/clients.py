@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 from urllib.parse import urlsplit
 
+from pydantic import Field
+
 from costopt.domain.errors import BadRequestError
+from costopt.provider.options import OptionModel, Seconds
 from costopt_gcp.errors import asking
 
 READ_ATTEMPTS_S = 30.0
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """Seconds until a call is given up for unanswered, and between looks at an operation."""
+class Timeouts(OptionModel):
+    """Seconds until a call is given up for unanswered, and between polls of an operation."""
 
-    read_s: float = 30.0
-    launch_s: float = 180.0
-    poll_s: float = 1.0
+    read_s: Seconds = 30.0
+    launch_s: Seconds = 180.0
+    poll_s: float = Field(default=1.0, ge=0, le=60)
+
+
+TIMEOUTS = Timeouts()
 
 
 class Clients:
@@ -34,7 +38,7 @@ class Clients:
         self,
         project: str | None,
         endpoint: str | None = None,
-        timeouts: Timeouts = Timeouts(),
+        timeouts: Timeouts = TIMEOUTS,
         repeat_reads_s: float = READ_ATTEMPTS_S,
     ) -> None:
         self.timeouts = timeouts

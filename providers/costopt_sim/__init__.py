@@ -9,27 +9,26 @@ from __future__ import annotations
 
 from costopt.domain.ports import Clock, ProviderOptions
 from costopt_sim.fleet import SimFleet
-from costopt_sim.options import SimMode, SimOptions
+from costopt_sim.options import ProcessOptions, SimMode, SimOptions
 from costopt_sim.provider import SimProvider
 from costopt_sim.runtime import VirtualRuntime
 
-__all__ = ["SimFleet", "SimOptions", "SimProvider", "VirtualRuntime", "connect"]
+__all__ = ["OPTIONS", "SimFleet", "SimOptions", "SimProvider", "VirtualRuntime", "connect"]
+
+OPTIONS = SimOptions
 
 
 def connect(clock: Clock, options: ProviderOptions) -> SimProvider:
     """The provider over ``options["market"]``; its ``runtime`` trains on the nodes it gives.
 
-    Options: ``market`` (MarketHistory) and ``machines`` (the Machines port) are required;
-    ``mode`` is "virtual" (the default) or "process"; ``notice_s`` (120) is how long before it
-    strikes an interruption is announced; with ``transfers`` (TransferPrices) virtual gangs take
-    the time to fetch their data from other regions. All other options belong to process mode.
-    Raises BadRequestError.
+    The options are those of ``SimOptions``, in process mode of ``ProcessOptions``. Raises
+    BadRequestError.
     """
-    parsed = SimOptions.parse(options)
-    if parsed.mode is SimMode.PROCESS:
+    if options.get("mode") == SimMode.PROCESS:
         from costopt_sim.process import connect_processes
 
-        return connect_processes(clock, parsed)
+        return connect_processes(clock, ProcessOptions.parse(options))
+    parsed = SimOptions.parse(options)
     fleet = SimFleet(parsed.market, parsed.notice_s)
     return SimProvider(
         clock, fleet, VirtualRuntime(clock, fleet, parsed.machines, parsed.transfers)

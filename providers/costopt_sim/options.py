@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import cast
+from pathlib import Path
+from typing import Annotated, Literal
 
-from costopt.domain.errors import BadRequestError
+from pydantic import Field, InstanceOf, SkipValidation
+
 from costopt.domain.history import MarketHistory
-from costopt.domain.ports import Machines, ProviderOptions
+from costopt.domain.ports import Machines
+from costopt.domain.runtime import Runtime
 from costopt.domain.transfer import TransferPrices
-
-COMMON_KEYS = frozenset({"market", "machines", "mode", "notice_s", "transfers"})
+from costopt.provider.options import OptionModel, with_method
 
 
 class SimMode(StrEnum):
@@ -23,76 +22,38 @@ class SimMode(StrEnum):
     PROCESS = "process"
 
 
-@dataclass(frozen=True, slots=True)
-class SimOptions:
-    """The options of both modes; ``process`` holds what only process mode knows."""
+class SimOptions(OptionModel):
+    """The options of both modes."""
 
-    market: MarketHistory
-    machines: Machines
-    mode: SimMode
-    notice_s: float
-    transfers: TransferPrices | None
-    process: Mapping[str, object]
-
-    @classmethod
-    def parse(cls, options: ProviderOptions) -> SimOptions:
-        """Raises BadRequestError that names the option."""
-        mode = _mode(options.get("mode", SimMode.VIRTUAL))
-        others = {key: value for key, value in options.items() if key not in COMMON_KEYS}
-        if others and mode is SimMode.VIRTUAL:
-            raise BadRequestError(
-                f"costopt_sim: unknown option {', '.join(sorted(others))}",
-                hint=f"in virtual mode the options are {', '.join(sorted(COMMON_KEYS))}",
-            )
-        return cls(
-            market=_market(options.get("market")),
-            machines=_machines(options.get("machines")),
-            mode=mode,
-            notice_s=_notice_s(options.get("notice_s", 120.0)),
-            transfers=_transfers(options.get("transfers")),
-            process=others,
-        )
+    market: InstanceOf[MarketHistory] = Field(
+        description="a MarketHistory, as costopt.market.history_file.read_history returns it"
+    )
+    machines: Annotated[
+        SkipValidation[Machines], with_method("machine", "an object with machine(pool)")
+    ] = Field(description="the catalogue")
+    mode: Annotated[SimMode, Field(strict=False)] = Field(
+        default=SimMode.VIRTUAL, description="virtual or process"
+    )
+    notice_s: float = Field(
+        default=120.0, ge=0, description="seconds from an interruption's notice to its end"
+    )
+    transfers: Annotated[
+        SkipValidation[TransferPrices | None], with_method("__call__", "a function")
+    ] = Field(default=None, description="the catalogue's transfer; virtual gangs then take time")
 
 
-def _mode(value: object) -> SimMode:
-    try:
-        return SimMode(str(value))
-    except ValueError:
-        raise BadRequestError(
-            f"costopt_sim: mode {value!r} is unknown", hint='use "virtual" or "process"'
-        ) from None
+Folder = Annotated[Path, Field(strict=False)]
 
 
-def _market(value: object) -> MarketHistory:
-    if not isinstance(value, MarketHistory):
-        raise BadRequestError(
-            f"costopt_sim: option market must be a MarketHistory, not {type(value).__name__}",
-            hint="read one with costopt.market.history_file.read_history",
-        )
-    return value
+class ProcessOptions(SimOptions):
+    """Those of process mode besides."""
 
-
-def _machines(value: object) -> Machines:
-    if not callable(getattr(value, "machine", None)):
-        raise BadRequestError(
-            f"costopt_sim: option machines must answer machine(pool), not {type(value).__name__}",
-            hint="pass the catalogue",
-        )
-    return cast("Machines", value)
-
-
-def _transfers(value: object) -> TransferPrices | None:
-    if value is not None and not callable(value):
-        raise BadRequestError(
-            f"costopt_sim: option transfers must be a function, not {type(value).__name__}",
-            hint="pass the catalogue's transfer",
-        )
-    return cast("TransferPrices | None", value)
-
-
-def _notice_s(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise BadRequestError(f"costopt_sim: notice_s must be a number, not {value!r}")
-    if not math.isfinite(value) or value < 0:
-        raise BadRequestError(f"costopt_sim: notice_s must be finite and not negative: {value}")
-    return float(value)
+    state_dir: Folder = Field(description="a folder for what is known of each node")
+    store: Folder = Field(description="the folder where nodes and controller exchange messages")
+    runtime: Annotated[SkipValidation[Runtime], with_method("form", "a Runtime")] = Field(
+        description="the Runtime over that store"
+    )
+    launcher: Literal["torchrun", "direct"] = Field(
+        default="torchrun", description="torchrun or direct"
+    )
+    processes: int = Field(default=1, ge=1, description="trainer processes per node")

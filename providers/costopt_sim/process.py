@@ -12,45 +12,30 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
-from pathlib import Path
-from typing import cast
 
-from costopt.domain.errors import BadRequestError, CostoptError
+from costopt.domain.errors import CostoptError
 from costopt.domain.ports import Clock
 from costopt.domain.runtime import Runtime
 from costopt_sim.fleet import SimFleet
-from costopt_sim.options import SimOptions
+from costopt_sim.options import ProcessOptions
 from costopt_sim.process_host import ProcessHost
 from costopt_sim.provider import SimProvider
 
 WATCH_S = 0.05
-KEYS = frozenset({"state_dir", "store", "runtime", "launcher", "processes"})
-LAUNCHERS = ("torchrun", "direct")
 
 
-def connect_processes(clock: Clock, options: SimOptions) -> ProcessProvider:
-    """A provider whose nodes are processes; those of an earlier controller are taken over.
-
-    Options: ``state_dir`` and ``store`` (folders) and ``runtime`` (the Runtime port over that
-    store) are required; ``launcher`` is "torchrun" (the default) or "direct", ``processes`` the
-    number of trainer processes per node (1). Raises BadRequestError.
-    """
-    given = options.process
-    _check_keys(given)
-    runtime = given.get("runtime")
-    if not callable(getattr(runtime, "form", None)):
-        raise BadRequestError("costopt_sim: process mode needs the option runtime")
+def connect_processes(clock: Clock, options: ProcessOptions) -> ProcessProvider:
+    """A provider whose nodes are processes; those of an earlier controller are taken over."""
     host = ProcessHost(
-        _folder(given, "state_dir"),
-        _folder(given, "store"),
-        launcher=_launcher(given.get("launcher", LAUNCHERS[0])),
-        processes=_processes(given.get("processes", 1)),
+        options.state_dir.resolve(),
+        options.store.resolve(),
+        launcher=options.launcher,
+        processes=options.processes,
     )
     fleet = SimFleet(options.market, options.notice_s, host)
     nodes, interruptions = host.found()
     fleet.adopt(nodes, interruptions)
-    return ProcessProvider(clock, fleet, cast("Runtime", runtime), host)
+    return ProcessProvider(clock, fleet, options.runtime, host)
 
 
 class ProcessProvider(SimProvider):
@@ -87,33 +72,3 @@ class ProcessProvider(SimProvider):
         if message != self._complaint:
             self._complaint = message
             print(f"costopt: {message}", file=sys.stderr, flush=True)  # noqa: T201
-
-
-def _check_keys(given: Mapping[str, object]) -> None:
-    unknown = given.keys() - KEYS
-    if unknown:
-        raise BadRequestError(
-            f"costopt_sim: unknown option {', '.join(sorted(unknown))}",
-            hint=f"in process mode the options are also {', '.join(sorted(KEYS))}",
-        )
-
-
-def _folder(given: Mapping[str, object], name: str) -> Path:
-    value = given.get(name)
-    if not isinstance(value, (str, Path)):
-        raise BadRequestError(f"costopt_sim: process mode needs the option {name}, a folder")
-    return Path(value).resolve()
-
-
-def _launcher(value: object) -> str:
-    if value not in LAUNCHERS:
-        raise BadRequestError(
-            f"costopt_sim: launcher {value!r} is unknown", hint=f"use {' or '.join(LAUNCHERS)}"
-        )
-    return str(value)
-
-
-def _processes(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise BadRequestError(f"costopt_sim: processes must be a count from 1, not {value!r}")
-    return value

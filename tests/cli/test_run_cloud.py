@@ -29,7 +29,7 @@ def job(tmp_path: Path) -> Path:
 @pytest.fixture
 def account(tmp_path: Path) -> Path:
     path = tmp_path / "account.yaml"
-    path.write_text("owner: me\nproviders: {aws: {regions: [us-east-1a]}, none-such: {}}\n")
+    path.write_text("owner: me\nproviders: {aws: {regions: [us-east-1]}, none-such: {}}\n")
     return path
 
 
@@ -72,6 +72,7 @@ def test_an_adapter_that_is_not_installed_is_named(job: Path, account: Path) -> 
 
 
 def test_a_wrong_option_of_a_provider_is_named(job: Path, account: Path) -> None:
+    account.write_text("owner: me\nproviders: {aws: {regions: [us-east-1a]}}\n")
     code, said = refusal("plan", job, "--account", account, "--provider", "aws")
-    assert code == 1
-    assert "'us-east-1a' is no name of an AWS region" in said
+    assert code == 2
+    assert f"{account}:2:29: providers.aws.regions[0]: expected the name of an AWS region" in said

@@ -62,9 +62,9 @@ def test_credentials_that_a_region_refuses(account: NewAccount, code: str, remed
     [
         (["us-east-1a"], "'us-east-1a'"),
         (["US East"], "'US East'"),
-        ([], "empty"),
+        ([], "at least one"),
         ("us-east-1", "'us-east-1'"),
-        (None, "None"),
+        (None, "nothing"),
     ],
 )
 def test_a_wrong_name_of_a_region(regions: object, thing: str) -> None:
@@ -76,7 +76,7 @@ def test_a_wrong_name_of_a_region(regions: object, thing: str) -> None:
 def test_options_that_do_not_exist_are_named() -> None:
     with pytest.raises(BadRequestError) as told:
         _connect(region="us-east-1")
-    _told(told.value, "unknown option region", "regions")
+    _told(told.value, "option region: unknown", "regions")
 
 
 @pytest.mark.parametrize(

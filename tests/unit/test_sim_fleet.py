@@ -118,13 +118,13 @@ def test_offers_are_the_same_object_while_nothing_changed() -> None:
     ("options", "message"),
     [
         ({}, "market"),
-        ({"market": "file.parquet"}, "MarketHistory, not str"),
+        ({"market": "file.parquet"}, "instance of MarketHistory"),
         ({"machines": 3}, "machines"),
         ({"mode": "quantum"}, "quantum"),
         ({"notice_s": -1}, "notice_s"),
         ({"notice_s": float("nan")}, "notice_s"),
         ({"notice_s": "2 min"}, "notice_s"),
-        ({"nodes": 3}, "unknown option nodes"),
+        ({"nodes": 3}, "option nodes: unknown"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, object], message: str) -> None:
