@@ -24,6 +24,9 @@ from costopt.optimize.uses import Use
 TOLERANCE = 1e-5
 """Relative slip allowed when a plan is checked outside the solver."""
 
+PAUSE_H = 1e-3
+"""A shorter gap between two segments is the solver's tolerance: a slot counts up to a day."""
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -206,7 +209,7 @@ def _cap_w(part: JobPart, row: int) -> float | None:
 
 
 def verify(part: JobPart, segments: Sequence[Segment]) -> None:
-    """Work done, stages in order, one configuration at a time, inside the job's time.
+    """Work done, stages in order, pauses only where allowed, one configuration at a time, in time.
 
     Raises SolverError: a plan that fails here is never shown.
     """
@@ -226,9 +229,22 @@ def verify(part: JobPart, segments: Sequence[Segment]) -> None:
         end_h = segment.end_h
     if any(a.stage > b.stage for a, b in pairwise(segments)):
         raise SolverError(f"job {name!r}: the plan runs a later phase first")
+    paused = pause_of(part, segments)
+    if paused is not None:
+        raise SolverError(f"job {name!r}: the plan pauses in phase {paused}, which may not")
     if end_h > demand.due_h * (1 + TOLERANCE) + TOLERANCE:
         raise SolverError(f"job {name!r}: the plan ends after the deadline less the reserve")
     _verify_budget(part, segments)
+
+
+def pause_of(part: JobPart, segments: Sequence[Segment]) -> str | None:
+    """The phase that may not pause and does in these segments, which are in order; else None."""
+    for before, after in pairwise(segments):
+        stage = part.demand.stages[after.stage]
+        waits = after.begin_h - before.end_h > PAUSE_H
+        if waits and before.stage == after.stage and not stage.may_pause:
+            return stage.name
+    return None
 
 
 def _verify_budget(part: JobPart, segments: Sequence[Segment]) -> None:

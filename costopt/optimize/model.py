@@ -16,12 +16,14 @@ time  Σ_o stretch·x + Σ_h δ·(u − k) ≤ L_t  (a living gang: what is left
 link  Σ_o of h  x / most ≤ u          most: what fits the slot, or the stage's work if that is less
 carry k ≤ u;  k ≤ Σ u of the same gang, in this stage or the one before, in the slot before;
       Σ_h k ≤ 1;  k_t + k_t+1 = 2 leaves room for no other gang
-pause of a stage that may not: Σ_t (begins in t) ≤ 1, begins ≥ Σ_h u − Σ_h u of the slot before
-order u of a later stage ≤ the share of the stage before it done by then; k ≤ that done before
+order u of a later stage ≤ the share of the stage before it done by then; k ≤ that done before;
+      u of an earlier stage ≤ 1 − u of a later one in any slot before
 money Σ usd ≤ the job's and the policy's budgets; Σ kwh ≤ the job's
 Where slots are exclusive, as where prices move or jobs share a limit (``shared``), a slot is given
 to one gang of a job as a whole:
-      Σ_h u ≤ 1;  a gang that runs on fills its slot;  Σ_j,h load·u ≤ limit in each slot.
+      Σ_h u ≤ 1;  a gang that runs on fills its slot;  Σ_j,h load·u ≤ limit in each slot;
+      of a stage that may not pause: Σ_t (begins in t) ≤ 1, begins ≥ Σ_h u_t − Σ_h u_t−1.
+Elsewhere only unavailable capacity could make it pause: the plan is checked for that.
 Work is counted in shares of the stage, x in shares of its most, money in shares of ``unit_usd``, so
 that the solver sees numbers near 1 whatever the units.
 """
@@ -35,6 +37,7 @@ import numpy as np
 from costopt.optimize.cells import Cells, Group
 from costopt.optimize.job_part import JobPart
 from costopt.optimize.no_pause import add_no_pause
+from costopt.optimize.order import add_order
 from costopt.optimize.prune import Option
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
@@ -74,8 +77,9 @@ class PlanModel:
             self._add_work(part, cells)
             self._add_time(part, cells)
             self._add_carry(part, cells)
-            self._add_order(part, cells)
-            add_no_pause(self._model, part, cells, slots)
+            add_order(self._model, part, cells, slots)
+            if exclusive:
+                add_no_pause(self._model, part, cells, slots)
             self._add_budget(part, tariff, cells)
         self._add_total_budgets()
         self._add_shared()
@@ -198,24 +202,6 @@ class PlanModel:
             left_h = part.demand.starting_h if (group, t) in cells.living else 0.0
             terms[cells.k[group, t]] = -(delta - min(left_h, delta))
         self._model.at_least(terms, -hours - 1e-9)
-
-    def _add_order(self, part: JobPart, cells: Cells) -> None:
-        for (group, t), u in cells.u.items():
-            if group[0] == 0:
-                continue
-            self._model.at_least(self._done(part, cells, group[0] - 1, t) | {u: -1.0}, 0)
-            if (group, t) in cells.k:
-                before = self._done(part, cells, group[0] - 1, t - 1)
-                self._model.at_least(before | {cells.k[group, t]: -1.0}, 0)
-
-    def _done(self, part: JobPart, cells: Cells, stage: int, t: int) -> dict[int, float]:
-        """The share of a stage's work that is done by the end of slot t, as a sum."""
-        units = part.demand.stages[stage].units
-        return {
-            x: cells.hours[o, at] * part.units_per_hour(part.options[o]) / units
-            for (o, at), x in cells.x.items()
-            if at <= t and part.options[o].stage == stage
-        }
 
     def _add_budget(self, part: JobPart, tariff: Tariff, cells: Cells) -> None:
         budget, table = part.demand.job.budget, part.table

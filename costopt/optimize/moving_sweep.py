@@ -33,10 +33,9 @@ Segments = tuple[Segment, ...]
 
 
 def moves(request: PlanRequest, part: JobPart) -> bool:
-    """Whether the job has to be planned over slots: prices move, or a phase may not pause."""
+    """Whether the job has to be planned over slots, since prices move."""
     pools = {offer.pool for offer in part.table.offers}
-    pauses = all(stage.may_pause for stage in part.demand.stages)
-    return not pauses or not pools.isdisjoint(request.price_forecasts)
+    return not pools.isdisjoint(request.price_forecasts)
 
 
 class MovingSweep:

@@ -114,8 +114,7 @@ def _binding(
         return f"time limit: no plan was found within {settings.time_limit_s:g} s"
 
     def feasible(relaxed: PlanRequest) -> bool:
-        limit_s = min(2.0, settings.time_limit_s)
-        quick = replace(settings, time_limit_s=limit_s, gap=0.05, warm=None)
+        quick = Settings(min(2.0, settings.time_limit_s), 0.05, settings.solver)
         loose, _ = prepare(relaxed)
         return solve_able(relaxed, loose, quick).solved
 
@@ -153,7 +152,8 @@ def _constraints(
     """With shadow prices that take planning again where they are to be explained."""
 
     def again(relaxed: PlanRequest, part: JobPart) -> Answer:
-        quick = replace(settings, time_limit_s=min(EXPLAIN_S, settings.time_limit_s), warm=None)
+        limit_s = min(EXPLAIN_S, settings.time_limit_s)
+        quick = Settings(limit_s, settings.gap, settings.solver)
         return solve_able(relaxed, [part], quick)
 
     few = explain and len(best.parts) <= EXPLAINED

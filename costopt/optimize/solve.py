@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -14,7 +14,14 @@ from costopt.optimize.fleet.schedule import Schedule
 from costopt.optimize.fleet.solve import solve_fleet
 from costopt.optimize.fleet.warm import Warm
 from costopt.optimize.job_part import JobPart
-from costopt.optimize.layout import Segment, broken_limits, lay_out, segments_of, verify
+from costopt.optimize.layout import (
+    Segment,
+    broken_limits,
+    lay_out,
+    pause_of,
+    segments_of,
+    verify,
+)
 from costopt.optimize.model import PlanModel
 from costopt.optimize.polish import polished_plan
 from costopt.optimize.prune import options_of
@@ -30,18 +37,37 @@ ALONE_GAP = 1e-6
 FEW = 5
 """Jobs up to which what column generation leaves open is solved as a mixed-integer program."""
 
+MIN_SOLVE_S = 0.1
+"""The least time of a solve: the first one has to come to a plan however short the limit."""
+
 POLISH_SHARE = 0.4
 """Of the time: what that program may take."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to solve; ``warm`` is what the last plan left."""
+    """How to solve, within ``time_limit_s`` of ``began_s`` (of the clock ``time.perf_counter``).
+
+    ``warm`` is what the last plan left.
+    """
 
     time_limit_s: float
     gap: float
     solver: str | None = None
     warm: Warm | None = None
+    began_s: float = field(default_factory=time.perf_counter)
+
+    def left_s(self) -> float:
+        """The remaining seconds; never below 0."""
+        return max(0.0, self.began_s + self.time_limit_s - time.perf_counter())
+
+    def within(self, share: float) -> Settings:
+        """These, for a solve that begins now and may take a share of the remaining time.
+
+        Never less than ``MIN_SOLVE_S``: a caller that has another plan looks at ``left_s`` first.
+        """
+        limit_s = max(MIN_SOLVE_S, share * self.left_s())
+        return replace(self, time_limit_s=limit_s, began_s=time.perf_counter())
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,30 +97,35 @@ def solve_parts(request: PlanRequest, parts: Sequence[JobPart], settings: Settin
     """The cheapest plan of all jobs; every one is checked outside the solver.
 
     Where nothing changes over time jobs are solved apart, which is a relaxation; if the plans
-    together keep every shared limit they are optimal together. Else they are planned over slots.
+    together keep every shared limit, and none pauses in a phase that may not, they are optimal
+    together. Else they are planned over slots.
     Raises SolverError.
     """
-    started = time.perf_counter()
     if not _moving(request, parts):
         apart = _together([_solve_alone(request, part, settings) for part in parts])
         if not apart.solved and len(parts) == 1:
             return apart
-        if apart.solved and not _compete(request, parts, apart):
+        if apart.solved and not _pause(parts, apart) and not _compete(request, parts, apart):
             return _within(apart, settings.gap)
-    left_s = max(0.1, settings.time_limit_s - (time.perf_counter() - started))
-    return _solve_over_slots(request, parts, replace(settings, time_limit_s=left_s))
+    return _solve_over_slots(request, parts, settings.within(1.0))
 
 
 def _moving(request: PlanRequest, parts: Sequence[JobPart]) -> bool:
-    """Whether a plan over slots is needed: something changes over time, or may not pause."""
-    if any(not stage.may_pause for part in parts for stage in part.demand.stages):
-        return True
+    """Whether a plan over slots is needed, since prices or carbon intensities change."""
     pools = {offer.pool for part in parts for offer in part.table.offers}
     if not pools.isdisjoint(request.price_forecasts):
         return True
     regions = {f"{pool.provider}/{pool.region}" for pool in pools}
     weighs = request.policy.objective.usd_per_tonne_co2e > 0
     return weighs and not regions.isdisjoint(request.carbon_forecasts)
+
+
+def _pause(parts: Sequence[JobPart], apart: Answer) -> bool:
+    """Whether a job's own plan waits for capacity in a phase that may not pause."""
+    return any(
+        pause_of(part, segments) is not None
+        for part, segments in zip(parts, apart.segments, strict=True)
+    )
 
 
 def _compete(request: PlanRequest, parts: Sequence[JobPart], apart: Answer) -> bool:
@@ -126,7 +157,7 @@ def _solve_alone(request: PlanRequest, part: JobPart, settings: Settings) -> Ans
         return Answer(Outcome.INFEASIBLE)
     model = PlanModel(request, [part], slots)
     solution = model.solve(
-        time_limit_s=settings.time_limit_s, gap=ALONE_GAP, solver=settings.solver
+        time_limit_s=max(MIN_SOLVE_S, settings.left_s()), gap=ALONE_GAP, solver=settings.solver
     )
     if solution.outcome not in (Outcome.OPTIMAL, Outcome.FEASIBLE):
         return Answer(solution.outcome, solver=solution.solver)
@@ -173,7 +204,6 @@ def _within(answer: Answer, gap: float) -> Answer:
 
 def _solve_over_slots(request: PlanRequest, parts: Sequence[JobPart], settings: Settings) -> Answer:
     """Column generation, then the mixed-integer program of what it has left open."""
-    started = time.perf_counter()
     limit_s = settings.time_limit_s
     few = len(parts) <= FEW
     plan = solve_fleet(
@@ -189,7 +219,7 @@ def _solve_over_slots(request: PlanRequest, parts: Sequence[JobPart], settings: 
         for part, schedule in zip(parts, plan.schedules, strict=True)
     ]
     if few and (plan.gap > settings.gap / 2 or not all(segments)):
-        stop_at = started + limit_s
+        stop_at = settings.began_s + limit_s
         polished = polished_plan(request, parts, plan, stop_at, settings.gap / 4, settings.solver)
         if polished is not None and (not all(segments) or _total(polished) < _total(segments)):
             segments = polished

@@ -59,7 +59,6 @@ class Sweep:
         self._request, self._part, self._points = narrowed(request, [part]), part, points
         self._stop_at = time.perf_counter() + time_limit_s
         self._limit_s = max(0.05, time_limit_s / max(points, 1))
-        self._settings = Settings(self._limit_s, 1e-4)
         self._asked = request.policy.risk.on_time
         self._moves = moves(request, part)
 
@@ -132,7 +131,7 @@ class Sweep:
 
     def _solve(self, request: PlanRequest, part: JobPart, objective: Objective) -> Answer:
         aim = aimed(request, objective)
-        return solve_parts(aim, [aimed_part(part, objective)], self._settings)
+        return solve_parts(aim, [aimed_part(part, objective)], Settings(self._limit_s, 1e-4))
 
     def _point(self, segments: Segments) -> FrontierPoint:
         part, now = self._part, self._request.now

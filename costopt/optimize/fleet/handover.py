@@ -49,8 +49,11 @@ class _Search:
         slots = np.flatnonzero(self._menu.hours > 0)
         if len(slots) < 1:
             return None
+        needed = self._needed_h()
+        if not np.isfinite(needed).all():
+            return None
         first, last = int(slots[0]), int(slots[-1]) + 1
-        at = self._proportional(first, last)
+        at = _proportional(needed, first, last)
         step = max(1, (last - first) // 3)
         best = self._at(at)
         while step >= 1:
@@ -64,13 +67,14 @@ class _Search:
             step = step if moved else step // 2
         return best
 
-    def _proportional(self, first: int, last: int) -> tuple[int, ...]:
+    def _needed_h(self) -> Array:
+        """(Q,): hours of each stage at its fastest; ∞ where no row of the menu can run it."""
         menu = self._menu
         usable = menu.usable.any(axis=0)
-        fastest = np.where(usable, menu.units, 0.0).max(axis=1)
-        needed = menu.work / np.maximum(fastest, 1e-300)
-        shares = np.cumsum(needed)[:-1] / needed.sum()
-        return tuple(np.rint(first + shares * (last - first)).astype(int).tolist())
+        fastest = np.where(usable, menu.units, 0.0).max(axis=1, initial=0.0)
+        needed: Array = np.full(len(menu.work), np.inf)
+        np.divide(menu.work, fastest, out=needed, where=fastest > 0)
+        return needed
 
     def _shifted(
         self, at: tuple[int, ...], boundary: int, by: int, first: int, last: int
@@ -118,6 +122,12 @@ class _Search:
             kwh=self._shared.kwh,
             rounds=WINDOW_ROUNDS,
         )
+
+
+def _proportional(needed_h: Array, first: int, last: int) -> tuple[int, ...]:
+    """Handovers that give each stage a share of the slots like that of its hours."""
+    shares = np.cumsum(needed_h)[:-1] / needed_h.sum()
+    return tuple(np.rint(first + shares * (last - first)).astype(int).tolist())
 
 
 def _steps(window: Menu, schedule: Schedule, begin: int, stage: int) -> NDArray[np.int64]:
