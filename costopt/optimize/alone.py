@@ -7,35 +7,49 @@ from collections.abc import Iterator
 import numpy as np
 
 from costopt.domain.errors import SolverError
+from costopt.domain.policy import Aim, Objective
+from costopt.optimize.aims import aimed_part
 from costopt.optimize.job_part import JobPart
 from costopt.optimize.layout import Segment, verify
 from costopt.optimize.prune import Option, alone_held_h, alone_score, fits_stage, usable_h
+from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.shared import total_limits
 from costopt.optimize.slots import BELIEF_H
 
 MOST_PLANS = 4
-"""How many of the cheapest plans of one configuration are looked at."""
+"""How many of the best plans of one configuration are simulated."""
 
 
 def alone_plans(
-    request: PlanRequest, part: JobPart, below_usd: float
+    request: PlanRequest, part: JobPart, below_usd: float, aim: Aim | None = None
 ) -> Iterator[tuple[Segment, ...]]:
-    """Plans of one configuration whose objective is less than ``below_usd``, the cheapest first.
+    """Plans of one configuration whose objective is less than ``below_usd``, the best first.
 
-    They keep the job's time and budgets. For a job that does not share its limits, at constant
-    prices; they are those of ``part``, whose margin decides on what fits.
+    The best has the least of the aim's figure, by default of the objective. They keep the job's
+    time and budgets. For a job that does not share its limits, at constant prices; they are those
+    of ``part``, whose margin decides on what fits.
     """
     table, demand = part.table, part.demand
     score = alone_score(table, demand)
+    figure = score if aim is None else _figure(part, aim)
     fits = (alone_held_h(table, demand) <= usable_h(table, demand)) & (score < below_usd)
     for number, stage in enumerate(demand.stages):
         fits &= fits_stage(table, stage, number)
     rows = np.flatnonzero(fits)
-    for row in rows[np.argsort(score[rows], kind="stable")][:MOST_PLANS].tolist():
+    for row in rows[np.argsort(figure[rows], kind="stable")][:MOST_PLANS].tolist():
         segments = alone_segments(part, row)
         if _keeps_limits(request, part, segments):
             yield segments
+
+
+def _figure(part: JobPart, aim: Aim) -> Array:
+    """The aim's figure of the whole job on each row; NaN where its carbon is unknown."""
+    if aim is Aim.FINISH:
+        return alone_held_h(part.table, part.demand)
+    objective = Objective(usd=float(aim is Aim.USD), usd_per_kwh=float(aim is not Aim.USD))
+    figure = alone_score(aimed_part(part, objective).table, part.demand)
+    return figure * part.table.gco2e_per_kwh if aim is Aim.CO2E else figure
 
 
 def _keeps_limits(request: PlanRequest, part: JobPart, segments: tuple[Segment, ...]) -> bool:

@@ -2,15 +2,16 @@
 
 An aim of ``Objective.then`` is weighed on top of what comes before it, as heavily as the tolerance
 allows; for an earlier finish the jobs' due times are drawn in. The weight, or the share of the
-time, is found by bisection on whole plans, so that any solver below does; plans off the convex hull
-of the figures are not looked for.
+time, is found by bisection on whole plans, so that any solver below does. Of the plans off the
+convex hull of the figures only those of one configuration are looked at. Plans are compared by the
+figures that the caller measures: of one job those of its simulation, which also decides between
+plans of the objective alone.
 """
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from costopt.domain.policy import Aim, Objective
@@ -18,10 +19,10 @@ from costopt.optimize.aims import aimed, aimed_part, objective_of
 from costopt.optimize.job_part import JobPart
 from costopt.optimize.layout import Segment
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.solve import Answer, Settings, solve_parts
+from costopt.optimize.solve import Settings, solve_parts
 
 STEPS = 6
-"""Plans made for each aim at the most."""
+"""Plans made for each aim and variant of the jobs at the most."""
 
 LEAST, MOST = 1e-4, 10.0
 """Weights tried: the aim's figure counts so much of the objective."""
@@ -29,7 +30,47 @@ LEAST, MOST = 1e-4, 10.0
 NOISE = 1e-7
 """Relative slip of solvers."""
 
-Plan = tuple[tuple[Segment, ...], ...]
+Segments = tuple[tuple[Segment, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a plan comes to. ``gco2e`` is NaN where a carbon intensity is unknown.
+
+    ``finish_h`` is the sum over the jobs, in hours from now.
+    """
+
+    objective_usd: float
+    usd: float
+    kwh: float
+    gco2e: float
+    finish_h: float
+
+    def value(self, aim: Aim | None) -> float:
+        """The figure of an aim; None is the objective."""
+        return {
+            None: self.objective_usd,
+            Aim.USD: self.usd,
+            Aim.KWH: self.kwh,
+            Aim.CO2E: self.gco2e,
+            Aim.FINISH: self.finish_h,
+        }[aim]
+
+
+@dataclass(frozen=True, slots=True)
+class JobsPlan:
+    """A plan of all jobs, and the jobs as it was solved for."""
+
+    parts: Sequence[JobPart]
+    segments: Segments
+
+
+Measure = Callable[[Segments], Figures | None]
+"""The figures by which plans are compared; None for a plan that may not be taken."""
+
+
+Singles = Callable[[Aim, float], Iterable[Segments]]
+"""Plans of one configuration with little of an aim's figure, of an objective below a limit ($)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,70 +81,87 @@ class _Bound:
     most: float
 
 
-def solve_in_order(request: PlanRequest, parts: Sequence[JobPart], settings: Settings) -> Answer:
-    """As ``solve_parts``, then the objective's further aims within its tolerance.
+@dataclass(frozen=True, slots=True)
+class _Found:
+    plan: JobsPlan
+    figures: Figures
 
-    The answer's objective and bound are those of the policy's objective. What does not improve
-    within the time is left as it is. Raises SolverError.
+
+def planned_figures(segments: Segments, objective: Objective) -> Figures:
+    """The figures of a plan as the model expects them."""
+    each = [segment for own in segments for segment in own]
+    return Figures(
+        objective_of(each, objective),
+        sum(s.usd for s in each),
+        sum(s.kwh for s in each),
+        sum(s.kwh * s.gco2e_per_kwh for s in each),
+        sum(own[-1].end_h for own in segments),
+    )
+
+
+def improve_in_order(
+    request: PlanRequest,
+    plan: JobsPlan,
+    variants: Sequence[Sequence[JobPart]],
+    measure: Measure,
+    settings: Settings,
+    singles: Singles | None = None,
+) -> JobsPlan:
+    """The plan after the objective's further aims, within its tolerance; else the one given.
+
+    ``variants`` are the jobs as further plans may be solved for. Segments are scored by the
+    policy's objective. What does not improve within the time is left as it is. Raises SolverError.
     """
-    started = time.perf_counter()
-    answer = solve_parts(request, parts, settings)
-    if not answer.solved or not request.policy.objective.then:
-        return answer
-    found = _Order(request, parts, settings, started).refined(answer.segments)
-    objective_usd = sum(segment.score for own in found for segment in own)
-    bound_usd = min(answer.bound_usd, objective_usd)
-    return replace(answer, segments=found, objective_usd=objective_usd, bound_usd=bound_usd)
+    figures = measure(plan.segments)
+    if figures is None:
+        return plan
+    order = _Order(request, variants, measure, settings, singles)
+    return order.refined(_Found(plan, figures)).plan
 
 
 class _Order:
     def __init__(
-        self, request: PlanRequest, parts: Sequence[JobPart], settings: Settings, started: float
+        self,
+        request: PlanRequest,
+        variants: Sequence[Sequence[JobPart]],
+        measure: Measure,
+        settings: Settings,
+        singles: Singles | None,
     ) -> None:
-        self._request, self._parts = request, parts
+        self._request, self._variants, self._measure = request, variants, measure
+        self._settings, self._singles = settings, singles
         self._objective = request.policy.objective
-        self._settings, self._started = settings, started
         self._weighed = self._objective
         self._bounds: list[_Bound] = []
+        self._trials = STEPS * len(self._objective.then) * len(variants)
 
-    def refined(self, plan: Plan) -> Plan:
+    def refined(self, best: _Found) -> _Found:
         """The plan after all aims."""
-        self._bind(None, plan)
+        self._bind(None, best)
         for aim in self._objective.then:
-            plan = self._earlier(plan) if aim is Aim.FINISH else self._lighter(aim, plan)
-            self._bind(aim, plan)
-        return plan
+            best = self._earlier(best) if aim is Aim.FINISH else self._lighter(aim, best)
+            best = self._or_single(aim, best)
+            self._bind(aim, best)
+        return best
 
-    def _bind(self, aim: Aim | None, plan: Plan) -> None:
-        most = self._figure(aim, plan)
+    def _bind(self, aim: Aim | None, best: _Found) -> None:
+        most = best.figures.value(aim)
         if math.isfinite(most):
             slip = self._objective.tolerance + NOISE
             self._bounds.append(_Bound(aim, most + slip * abs(most)))
 
-    def _figure(self, aim: Aim | None, plan: Plan) -> float:
-        segments = [segment for own in plan for segment in own]
-        if aim is None:
-            return objective_of(segments, self._objective)
-        if aim is Aim.USD:
-            return sum(s.usd for s in segments)
-        if aim is Aim.KWH:
-            return sum(s.kwh for s in segments)
-        if aim is Aim.CO2E:
-            return sum(s.kwh * s.gco2e_per_kwh for s in segments)
-        return sum(own[-1].end_h for own in plan)
-
-    def _lighter(self, aim: Aim, plan: Plan) -> Plan:
+    def _lighter(self, aim: Aim, best: _Found) -> _Found:
         """The plan with the least of the aim's figure, by the greatest weight that is allowed."""
-        score = max(abs(self._figure(None, plan)), 1e-9)
-        per_unit = score / max(self._comparable(aim, plan), 1e-12)
+        score = max(abs(best.figures.objective_usd), 1e-9)
+        per_unit = score / max(_comparable(aim, best.figures), 1e-12)
         low, high = LEAST, MOST
-        weight, best, kept = MOST, plan, self._weighed
+        weight, kept = MOST, self._weighed
         for _ in range(STEPS):
             trial = _with_weight(kept, aim, weight * per_unit)
-            found = self._solve(trial, self._parts)
-            if found is not None and self._keeps(found):
+            found = self._least(aim, trial, self._variants)
+            if found is not None:
                 low = weight
-                if not self._figure(aim, found) >= self._figure(aim, best):
+                if not found.figures.value(aim) >= best.figures.value(aim):
                     best, self._weighed = found, trial
                 if weight == MOST:
                     break
@@ -112,46 +170,71 @@ class _Order:
             weight = math.sqrt(low * high)
         return best
 
-    def _comparable(self, aim: Aim, plan: Plan) -> float:
-        """The aim's figure; of unknown carbon that of a kilogram per kWh."""
-        figure = self._figure(aim, plan)
-        return figure if math.isfinite(figure) else 1000 * self._figure(Aim.KWH, plan)
-
-    def _earlier(self, plan: Plan) -> Plan:
+    def _earlier(self, best: _Found) -> _Found:
         """The plan with the earliest due times that is allowed."""
-        best = plan
         low, high = 0.0, 1.0
         for _ in range(STEPS):
             share = (low + high) / 2
-            found = self._solve(self._weighed, [_due(part, share) for part in self._parts])
-            if found is not None and self._keeps(found):
+            due = [[_due(part, share) for part in parts] for parts in self._variants]
+            found = self._least(Aim.FINISH, self._weighed, due)
+            if found is not None:
                 high = share
-                if self._figure(Aim.FINISH, found) < self._figure(Aim.FINISH, best):
+                if found.figures.finish_h < best.figures.finish_h:
                     best = found
             else:
                 low = share
         return best
 
-    def _keeps(self, plan: Plan) -> bool:
-        return all(self._figure(bound.aim, plan) <= bound.most for bound in self._bounds)
+    def _or_single(self, aim: Aim, best: _Found) -> _Found:
+        """The best plan so far, or one of a single configuration that is better in the aim."""
+        if self._singles is None:
+            return best
+        for segments in self._singles(aim, self._bounds[0].most):
+            figures = self._measure(segments)
+            if figures is None or not self._keeps(figures):
+                continue
+            if figures.value(aim) < best.figures.value(aim):
+                best = _Found(JobsPlan(self._variants[-1], segments), figures)
+        return best
 
-    def _solve(self, objective: Objective, parts: Sequence[JobPart]) -> Plan | None:
-        """A plan, told in the policy's own objective; None where there is none, or no time."""
-        left_s = self._settings.time_limit_s - (time.perf_counter() - self._started)
-        if left_s <= 0:
+    def _least(
+        self, aim: Aim, objective: Objective, variants: Sequence[Sequence[JobPart]]
+    ) -> _Found | None:
+        """Of the plans that keep every bound the one with the least of the aim's figure."""
+        found = [self._solve(objective, parts) for parts in variants]
+        kept = [one for one in found if one is not None and self._keeps(one.figures)]
+        return min(kept, key=lambda one: _known_first(one.figures.value(aim)), default=None)
+
+    def _keeps(self, figures: Figures) -> bool:
+        return all(figures.value(bound.aim) <= bound.most for bound in self._bounds)
+
+    def _solve(self, objective: Objective, parts: Sequence[JobPart]) -> _Found | None:
+        """A plan, scored by the policy's own objective; None where there is none, or no time."""
+        if self._settings.left_s() <= 0:
             return None
-        steps = STEPS * len(self._objective.then)
-        settings = replace(
-            self._settings, warm=None, time_limit_s=max(0.1, self._settings.time_limit_s / steps)
-        )
+        settings = replace(self._settings.within(1 / max(1, self._trials)), warm=None)
+        self._trials -= 1
         request = aimed(self._request, objective)
         answer = solve_parts(request, [aimed_part(part, objective) for part in parts], settings)
         if not answer.solved:
             return None
-        return tuple(tuple(self._told(segment) for segment in own) for own in answer.segments)
+        segments = tuple(tuple(self._scored(segment) for segment in own) for own in answer.segments)
+        figures = self._measure(segments)
+        return None if figures is None else _Found(JobsPlan(parts, segments), figures)
 
-    def _told(self, segment: Segment) -> Segment:
+    def _scored(self, segment: Segment) -> Segment:
         return replace(segment, score=objective_of((segment,), self._objective))
+
+
+def _known_first(value: float) -> tuple[bool, float]:
+    """Unknown figures come last."""
+    return math.isnan(value), value
+
+
+def _comparable(aim: Aim, figures: Figures) -> float:
+    """The aim's figure; of unknown carbon that of a kilogram per kWh."""
+    figure = figures.value(aim)
+    return figure if math.isfinite(figure) else 1000 * figures.kwh
 
 
 def _with_weight(objective: Objective, aim: Aim, weight: float) -> Objective:

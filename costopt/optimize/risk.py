@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costopt.domain.plan import Forecast
-from costopt.domain.policy import Objective
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
 from costopt.optimize.fallback import fall_back
@@ -113,16 +112,6 @@ def _at_planned_prices(
         usd=samples.usd * ratio[:, None],
         gco2e=samples.kwh * intensity[:, None],
     )
-
-
-def mean_score_usd(samples: Samples, objective: Objective) -> float:
-    """The objective that the one run of ``samples`` comes to on average, fallback included."""
-    score = objective.usd * float(samples.usd.mean()) + objective.usd_per_kwh * float(
-        samples.kwh.mean()
-    )
-    if objective.usd_per_tonne_co2e > 0:
-        score += objective.usd_per_tonne_co2e * float(samples.gco2e.mean()) / 1e6
-    return score
 
 
 def with_margin(table: ConfigurationTable, share: float) -> ConfigurationTable:

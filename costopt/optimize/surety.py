@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from costopt.domain.plan import Forecast
+from costopt.domain.policy import Aim
 from costopt.optimize.alone import alone_plans
 from costopt.optimize.fallback import fallback_row
 from costopt.optimize.fleet.warm import Warm
 from costopt.optimize.job_part import JobPart
 from costopt.optimize.layout import Segment
-from costopt.optimize.lexicographic import solve_in_order
+from costopt.optimize.lexicographic import (
+    Figures,
+    JobsPlan,
+    Segments,
+    improve_in_order,
+    planned_figures,
+)
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.risk import forecast_segments, mean_score_usd, with_margin
-from costopt.optimize.solve import Answer, Settings
+from costopt.optimize.risk import forecast_segments, with_margin
+from costopt.optimize.solve import Answer, Settings, solve_parts
 from costopt.optimize.solver import Outcome
 
 TIGHTENINGS = 3
@@ -26,6 +33,9 @@ MARGINS = (0.0, 0.33, 0.67)
 WORTHWHILE = 1e-3
 """A bolder plan that saves less than this share in the model is not looked at further."""
 
+NEXT_SHARE = 0.5
+"""Of the remaining time: what a plan of one job may take where others are compared with it."""
+
 SURE_ENOUGH = 0.01
 """How far the simulated probability may fall short: the noise of 2,000 samples."""
 
@@ -35,7 +45,7 @@ def solve_able(request: PlanRequest, parts: Sequence[JobPart], settings: Setting
     able = [p for p in parts if len(p.table) and p.demand.hours_left > 0]
     if not able:
         return Answer(Outcome.INFEASIBLE)
-    answer = solve_in_order(request, able, settings)
+    answer = solve_parts(request, able, settings)
     if len(able) == len(parts):
         return answer
     planned = iter(answer.segments or ((),) * len(able))
@@ -51,11 +61,19 @@ def solve_able(request: PlanRequest, parts: Sequence[JobPart], settings: Setting
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A job's plan as simulated: hours too late at the asked probability, 0 where sure enough."""
+    """A job's plan as simulated: hours too late at the asked probability, 0 where sure enough.
+
+    ``figures`` are means over the samples.
+    """
 
     late_h: float
-    score_usd: float
+    figures: Figures
     forecast: Forecast
+
+    @property
+    def score_usd(self) -> float:
+        """The policy's objective."""
+        return self.figures.objective_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +103,57 @@ class Best:
 
 
 def solve_best(request: PlanRequest, parts: Sequence[JobPart], settings: Settings) -> Best:
+    """The best plan by the policy's objective, then by its further aims within the tolerance."""
+    further = bool(request.policy.objective.then)
+    first = settings.within(NEXT_SHARE) if further else settings
+    best = _solve_cheapest(request, parts, first)
+    return _improved(request, parts, best, settings) if further else best
+
+
+def _improved(
+    request: PlanRequest, parts: Sequence[JobPart], best: Best, settings: Settings
+) -> Best:
+    """The best plan after the objective's further aims.
+
+    A single job's plans are compared as simulated. They may hold back the margin of the best plan,
+    or none of it where there is a fallback.
+    """
+    if not best.answer.solved or not best.judged:
+        return best
+    single, objective = len(parts) == 1, request.policy.objective
+
+    def simulated(segments: Segments) -> Figures | None:
+        one = _judge(request, parts[0], segments[0])
+        return one.figures if one.late_h <= 0 else None
+
+    def planned(segments: Segments) -> Figures:
+        return planned_figures(segments, objective)
+
+    def singles(aim: Aim, below_usd: float) -> Iterator[Segments]:
+        return ((own,) for own in alone_plans(request, variants[-1][0], below_usd, aim))
+
+    variants = [best.parts]
+    if single and fallback_row(parts[0].table, parts[0].demand) is not None:
+        variants.append([replace(parts[0], table=with_margin(parts[0].table, 0.0))])
+    constant = single and best.answer.fleet is None
+    found = improve_in_order(
+        request,
+        JobsPlan(best.parts, best.answer.segments),
+        variants,
+        simulated if single else planned,
+        settings,
+        singles if constant else None,
+    )
+    objective_usd = sum(segment.score for own in found.segments for segment in own)
+    bound_usd = min(best.bound_usd, objective_usd)
+    answer = replace(
+        best.answer, segments=found.segments, objective_usd=objective_usd, bound_usd=bound_usd
+    )
+    judged = [_judge(request, *each) for each in zip(parts, found.segments, strict=True)]
+    return Best(answer, found.parts, judged, bound_usd)
+
+
+def _solve_cheapest(request: PlanRequest, parts: Sequence[JobPart], settings: Settings) -> Best:
     """The cheapest, as simulated, of plans that hold back all, some or none of the margin.
 
     A margin pays for the worst case in advance; where uninterrupted capacity is allowed, changing
@@ -95,9 +164,12 @@ def solve_best(request: PlanRequest, parts: Sequence[JobPart], settings: Setting
     best = held = _solve_surely(request, parts, settings)
     chosen: float | None = None
     if len(parts) == 1 and fallback_row(parts[0].table, parts[0].demand) is not None:
-        for share in margins:
+        for number, share in enumerate(margins, start=1):
+            if settings.left_s() <= 0:
+                break
             part = replace(parts[0], table=with_margin(parts[0].table, share))
-            bolder = _solve_bolder(request, part, share, settings)
+            time_share = NEXT_SHARE if number < len(margins) else 1.0
+            bolder = _solve_bolder(request, part, share, settings.within(time_share))
             enough = held.answer.objective_usd * (1 - WORTHWHILE)
             if held.answer.solved and bolder.objective_usd >= enough:
                 break
@@ -155,7 +227,8 @@ def _solve_surely(request: PlanRequest, parts: Sequence[JobPart], settings: Sett
 
     The margins of the model treat each configuration by itself; a mix of them can be less sure.
     """
-    answer = solve_able(request, parts, settings)
+    time_share = NEXT_SHARE if len(parts) == 1 else 1.0
+    answer = solve_able(request, parts, settings.within(time_share))
     tried = list(parts)
     for _ in range(TIGHTENINGS):
         judged = [
@@ -169,17 +242,22 @@ def _solve_surely(request: PlanRequest, parts: Sequence[JobPart], settings: Sett
             replace(part, demand=replace(part.demand, due_h=part.demand.due_h - one.late_h * 1.1))
             for part, one in zip(tried, judged, strict=True)
         ]
-        answer = solve_able(request, tried, settings)
+        answer = solve_able(request, tried, settings.within(time_share))
     return Best(Answer(Outcome.INFEASIBLE), parts, [], 0.0)
 
 
 def _judge(request: PlanRequest, part: JobPart, segments: Sequence[Segment]) -> Judged:
     asked = min(request.policy.risk.on_time, 1.0) - SURE_ENOUGH
     forecast, samples = forecast_segments(part.table, segments, part.demand, request.now)
-    score_usd = mean_score_usd(samples, request.policy.objective)
+    objective = request.policy.objective
+    usd, kwh, gco2e = (float(each.mean()) for each in (samples.usd, samples.kwh, samples.gco2e))
+    grams = gco2e if objective.usd_per_tonne_co2e > 0 else 0.0
+    figures = Figures(
+        objective.score_usd(usd, kwh, grams), usd, kwh, gco2e, float(samples.finish_h.mean())
+    )
     if forecast.on_time >= asked:
-        return Judged(0.0, score_usd, forecast)
+        return Judged(0.0, figures, forecast)
     deadline_h = (part.demand.job.deadline_at - request.now).total_seconds() / 3600
     ordered: list[float] = sorted(samples.finish_h[0].tolist())
     finish_h = ordered[min(int(asked * len(ordered)), len(ordered) - 1)]
-    return Judged(max(1e-6, finish_h - deadline_h), score_usd, forecast)
+    return Judged(max(1e-6, finish_h - deadline_h), figures, forecast)

@@ -25,7 +25,9 @@ class WhyNot:
 
     Codes: ``throughput_unknown`` (of a phase); ``late``; ``dated`` (the capacity is there for too
     short a time); ``risk`` (not sure enough, or sure only by way of the fallback); ``budget``;
-    ``fallback`` (cheaper than the plan if all goes well, but not on average); ``dearer``;
+    ``further_aims`` (cheaper, and within the tolerance the plan is better in the objective's
+    further aims); ``fallback`` (cheaper than the plan if all goes well, but not on average);
+    ``dearer``;
     ``unplanned`` (nothing against it, but there is no plan).
     """
 
@@ -131,6 +133,11 @@ class WhyNot:
         if plan_score_usd <= 0 < score_usd:
             return Rejection(pool, "dearer", f"{verb} {score_usd:,.2f}, the chosen nothing")
         ratio = score_usd / max(plan_score_usd, 1e-12)
+        if ratio < 1 and objective.then:
+            aims = ", ".join(objective.then)
+            return Rejection(
+                pool, "further_aims", f"cheaper, but the next aim ({aims}) speaks for the plan"
+            )
         if ratio < 1:
             reason = "cheaper if all goes well, but leaves more to the dearer fallback"
             return Rejection(pool, "fallback", reason)

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import numpy as np
 import pytest
 
 from costopt.domain.job import Job, Progress, Resources
+from costopt.domain.market import CapacityType
 from costopt.domain.plan import Plan
 from costopt.domain.policy import Aim, Objective, Policy, Risk
 from costopt.domain.power import NodePower
 from costopt.domain.series import Series
 from costopt.domain.view import JobView
-from costopt.optimize.planner import plan
+from costopt.optimize.alone import alone_segments
+from costopt.optimize.lexicographic import Figures
+from costopt.optimize.planner import plan, prepare
+from costopt.optimize.prune import alone_held_h, usable_h
 from costopt.optimize.request import PlanRequest
-from tests.optimize_fixtures import NOW, job, machines_of, offer, pool, power
+from costopt.optimize.risk import forecast_segments, with_margin
+from costopt.optimize.solve import Settings
+from costopt.optimize.surety import SURE_ENOUGH, solve_best
+from tests.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
 
 HUNGRY, FRUGAL, CLEAN = pool("a"), pool("b"), pool("c", region="r2")
 SMALL_SLIP = 1e-4
@@ -88,3 +97,75 @@ def test_aims_hold_where_prices_move() -> None:
     }
     moving = replace(wanted, price_forecasts=series)
     assert pools(plan(moving, explain=False)) == {FRUGAL}
+
+
+def shaky(seed: int, *then: Aim, tolerance: float = 0.3) -> PlanRequest:
+    """Spot pools of all hazards and draws beside a safe one, and a deadline that may be tight."""
+    rng = np.random.default_rng(seed)
+    offers = [
+        offer(
+            pool(zone),
+            float(rng.uniform(1.0, 2.0)),
+            hazard=float(hazard := rng.choice([0.0, 0.02, 0.2])),
+            hazard_high=3 * float(hazard),
+        )
+        for zone in "abcdef"
+    ]
+    offers.append(offer(pool("z", kind=CapacityType.ON_DEMAND), 5.0))
+    powers = {o.pool: power(float(rng.uniform(2000.0, 6000.0))) for o in offers}
+    what = job(20, deadline_h=float(rng.uniform(13, 40)), resources=Resources(max_nodes=2))
+    policy = Policy("p", Objective(then=then, tolerance=tolerance), Risk(0.9, 0.0))
+    view = JobView(what, Progress())
+    return PlanRequest(NOW, (view,), tuple(offers), machines_of(offers), powers, policy)
+
+
+def best_of(wanted: PlanRequest) -> Figures:
+    parts, _ = prepare(wanted)
+    (judged,) = solve_best(wanted, parts, Settings(UNHURRIED_S, 0.005)).judged
+    assert judged.late_h == 0
+    return judged.figures
+
+
+def single_figures(wanted: PlanRequest) -> Iterator[Figures]:
+    """Of every configuration that does the whole job and is sure enough, as simulated."""
+    (part,), _ = prepare(wanted)
+    bold = replace(part, table=with_margin(part.table, 0.0))
+    fits = alone_held_h(bold.table, part.demand) <= usable_h(bold.table, part.demand)
+    for row in np.flatnonzero(fits).tolist():
+        forecast, samples = forecast_segments(
+            part.table, alone_segments(bold, row), part.demand, NOW
+        )
+        if forecast.on_time >= wanted.policy.risk.on_time - SURE_ENOUGH:
+            usd, kwh = float(samples.usd.mean()), float(samples.kwh.mean())
+            yield Figures(
+                usd, usd, kwh, float(samples.gco2e.mean()), float(samples.finish_h.mean())
+            )
+
+
+@pytest.mark.parametrize("aim", [Aim.KWH, Aim.CO2E, Aim.FINISH])
+@pytest.mark.parametrize("seed", [3, 6, 24, 37, 45])
+def test_aims_hold_in_simulation_where_on_demand_is_allowed(seed: int, aim: Aim) -> None:
+    """Within the tolerance no configuration alone would be better in the aim."""
+    plain, made = best_of(shaky(seed)), best_of(shaky(seed, aim))
+    most = plain.objective_usd * 1.3
+    assert made.objective_usd <= most * (1 + SMALL_SLIP)
+    assert made.value(aim) < plain.value(aim)
+    within = [one.value(aim) for one in single_figures(shaky(seed)) if one.objective_usd <= most]
+    assert made.value(aim) <= min(within) * (1 + SMALL_SLIP)
+
+
+def test_energy_is_saved_where_on_demand_is_allowed() -> None:
+    wanted = request(Aim.KWH)
+    safe = pool("z", kind=CapacityType.ON_DEMAND)
+    offers = (*wanted.offers, offer(safe, 8.0))
+    wanted = replace(
+        wanted,
+        offers=offers,
+        machines=machines_of(offers),
+        powers={**wanted.powers, safe: power(5000.0)},
+    )
+    made = plan(wanted)
+    assert pools(made) == {FRUGAL}
+    (hungry,) = (c.rejection for c in made.candidates if c.pool == HUNGRY)
+    assert hungry is not None
+    assert hungry.code == "further_aims"
