@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from typing import Any
 
 from costopt.domain.market import CapacityType, Pool
 
@@ -89,6 +90,35 @@ class Limits:
             return f"capacity type {pool.capacity_type.value} not allowed by the policy"
         return None
 
+    def tightened(self, by: Limits) -> Limits:
+        """These, with each maximum lowered to ``by``'s where that is lower, and each list of what
+        is allowed narrowed to what ``by`` allows too. A list of which nothing would remain stays;
+        ``power_caps``, which costs nothing, stays too."""
+        tighter = {name: _tighter(getattr(self, name), getattr(by, name)) for name in _BOUNDS}
+        return replace(self, **tighter)
+
+    def loosened_by(self, other: Limits) -> tuple[str, ...]:
+        """Names of the fields of which ``other`` allows more, ``power_caps`` apart."""
+        return tuple(
+            name for name in _BOUNDS if _is_looser(getattr(other, name), getattr(self, name))
+        )
+
+
+_BOUNDS = tuple(field.name for field in fields(Limits) if field.name != "power_caps")
+
+
+def _tighter(own: Any, by: Any) -> Any:
+    if isinstance(own, tuple):
+        both = tuple(each for each in own if each in by) if own and by else own or by
+        return both or own
+    return min((each for each in (own, by) if each is not None), default=None)
+
+
+def _is_looser(other: Any, own: Any) -> bool:
+    if isinstance(own, tuple):
+        return bool(own) and (not other or not set(other) <= set(own))
+    return own is not None and (other is None or other > own)
+
 
 @dataclass(frozen=True, slots=True)
 class StrategyChoice:
@@ -108,7 +138,8 @@ class Trigger(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """While the trigger holds (low ≤ signal < high), the limits named in ``then`` apply.
+    """While the trigger holds (low ≤ signal < high), the policy's limits are tightened by ``then``,
+    never loosened; its ``power_caps`` applies where it is not the policy's.
 
     Signals: time_of_day in hours UTC (a window may cross midnight), queue_length in jobs,
     slack in hours.

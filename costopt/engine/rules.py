@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import datetime
 
 from costopt.domain.policy import Limits, Policy, Rule, Trigger
 
-UNSET = Limits()
-
 
 def limits_now(policy: Policy, queue_length: int, slack_s: float | None, now: datetime) -> Limits:
-    """The policy's limits, with what each holding rule sets in ``then`` put over them in order.
+    """The policy's limits, tightened by each rule that holds.
 
     ``slack_s`` is the least of all jobs, None where none is known: no slack rule holds then. The
     very object ``policy.limits`` where no rule holds.
@@ -20,12 +18,9 @@ def limits_now(policy: Policy, queue_length: int, slack_s: float | None, now: da
     for rule in policy.rules:
         signal = _signal(rule, queue_length, slack_s, now)
         if signal is not None and rule.holds(signal):
-            changes = {
-                f.name: getattr(rule.then, f.name)
-                for f in fields(Limits)
-                if getattr(rule.then, f.name) != getattr(UNSET, f.name)
-            }
-            limits = replace(limits, **changes)
+            limits = limits.tightened(rule.then)
+            if rule.then.power_caps != policy.limits.power_caps:
+                limits = replace(limits, power_caps=rule.then.power_caps)
     return limits
 
 

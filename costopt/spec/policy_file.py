@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
@@ -143,7 +144,7 @@ class LimitsSection(Section):
 
 
 class RuleSection(Section):
-    """While low ≤ signal < high, ``then`` replaces the limits that it names."""
+    """While low ≤ signal < high, ``then`` tightens the limits that it names."""
 
     name: Name = Field(description="the rule's name")
     trigger: Annotated[Trigger, Field(strict=False)] = Field(
@@ -153,7 +154,9 @@ class RuleSection(Section):
     high: Annotated[float, Field(ge=-1e6, le=1e6)] = Field(
         description="the bound that the signal stays below"
     )
-    then: LimitsSection = Field(description="limits while the rule holds; the others stay")
+    then: LimitsSection = Field(
+        description="tighter limits while the rule holds; the others stay, and none is loosened"
+    )
 
 
 class PolicyFile(Section):
@@ -210,8 +213,18 @@ def _contradictions(file: PolicyFile) -> list[tuple[FieldPath, str]]:
             found.append(((*at, "name"), f"{rule.name!r} names two rules"))
         if not rule.then.model_fields_set:
             found.append(((*at, "then"), "names no limit, so the rule changes nothing"))
+        found += [((*at, "then", name), said) for name, said in _loosened(file.limits, rule.then)]
         found += [(at, said) for said in _range_faults(rule)]
     return found
+
+
+def _loosened(limits: LimitsSection, then: LimitsSection) -> Iterator[tuple[str, str]]:
+    """The fields of ``then`` that allow more than the policy does, with what is wrong."""
+    for name in _limits(limits).loosened_by(_limits(_over(limits, then))):
+        field, unit = ("max_price_age", " s") if name == "max_price_age_s" else (name, "")
+        value = getattr(limits, field)
+        own = ", ".join(value) if isinstance(value, list) else f"{value:g}{unit}"
+        yield field, f"is looser than the policy's own {own}; a rule may only tighten limits"
 
 
 def _range_faults(rule: RuleSection) -> list[str]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from costopt.domain.events import NodeLaunched
 from costopt.domain.market import CapacityType
@@ -71,6 +74,46 @@ def test_the_rest_of_the_limits_stays_and_the_last_rule_wins() -> None:
     two = Rule("two", Trigger.TIME_OF_DAY, 0, 24, Limits(max_nodes=1))
     limits = limits_now(_policy(one, two), 1, None, NOON)
     assert (limits.max_nodes, limits.max_usd) == (1, 10.0)
+
+
+def test_of_rules_that_hold_the_tightest_wins() -> None:
+    one = Rule("one", Trigger.TIME_OF_DAY, 0, 24, Limits(max_nodes=1, max_usd=10.0))
+    two = Rule("two", Trigger.TIME_OF_DAY, 0, 24, Limits(max_nodes=3, max_usd=5000.0))
+    limits = limits_now(_policy(one, two), 1, None, NOON)
+    assert (limits.max_nodes, limits.max_usd) == (1, 10.0)
+
+
+def amounts(least: float) -> st.SearchStrategy[float | None]:
+    return st.one_of(st.none(), st.floats(least, 1000.0))
+
+
+NAMES = st.lists(st.sampled_from("abc"), max_size=3, unique=True).map(tuple)
+LIMITS = st.builds(
+    Limits,
+    **{field.name: amounts(1.0) for field in fields(Limits) if field.name.startswith("max_")},
+    power_caps=st.booleans(),
+    providers=NAMES,
+    regions=NAMES,
+    capacity_types=st.lists(st.sampled_from(CapacityType), max_size=4, unique=True).map(tuple),
+)
+
+
+@given(own=LIMITS, thens=st.lists(LIMITS, max_size=3))
+def test_no_rule_ever_loosens_a_limit(own: Limits, thens: list[Limits]) -> None:
+    holding = tuple(Rule(f"r{n}", Trigger.TIME_OF_DAY, 0, 24, then) for n, then in enumerate(thens))
+    limits = limits_now(Policy("p", limits=own, rules=holding), 1, None, NOON)
+    for field in fields(Limits):
+        before, after = getattr(own, field.name), getattr(limits, field.name)
+        if field.name.startswith("max_"):
+            bounds = [
+                x for x in (before, *(getattr(t, field.name) for t in thens)) if x is not None
+            ]
+            assert after == min(bounds, default=None)
+        elif isinstance(before, tuple):
+            assert set(after) <= set(before) or not before
+            assert after or not before
+        else:
+            assert field.name == "power_caps", "neither a maximum nor a list of what is allowed"
 
 
 def test_without_a_rule_that_holds_the_limits_are_the_policy_s_own() -> None:

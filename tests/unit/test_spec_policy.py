@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -56,12 +57,52 @@ def test_a_rule_replaces_only_the_limits_that_it_names(tmp_path: Path) -> None:
 name: x
 limits: {max_usd: 100, max_nodes: 8, max_price_age: 10m}
 rules:
-  - {name: night, trigger: time_of_day, low: 22, high: 6, then: {max_nodes: 16}}
+  - {name: night, trigger: time_of_day, low: 22, high: 6, then: {max_nodes: 2}}
 """,
     )
     assert policy.limits == Limits(max_usd=100, max_nodes=8, max_price_age_s=600)
-    assert policy.rules[0].then == Limits(max_usd=100, max_nodes=16, max_price_age_s=600)
+    assert policy.rules[0].then == Limits(max_usd=100, max_nodes=2, max_price_age_s=600)
     assert policy.rules[0].holds(23)
+
+
+@pytest.mark.parametrize(
+    ("limits", "then"),
+    [
+        ("max_usd: 5", "max_usd: 5000"),
+        ("max_usd: 5", "max_usd: null"),
+        ("max_usd_per_hour: 5", "max_usd_per_hour: 5.01"),
+        ("max_usd_per_month: 5", "max_usd_per_month: null"),
+        ("max_price_age: 10m", "max_price_age: 11m"),
+        ("max_usd: 5", "max_price_ratio: 1.6"),
+        ("max_nodes: 2", "max_nodes: 3"),
+        ("max_usd: 5", "max_launches_per_hour: 61"),
+        ("max_zone_share: 0.5", "max_zone_share: 0.6"),
+        ("max_kw: 5", "max_kw: null"),
+        ("providers: [aws]", "providers: [aws, gcp]"),
+        ("regions: [eu-west-1]", "regions: [us-east-1]"),
+        ("capacity_types: [spot]", "capacity_types: [spot, on_demand]"),
+    ],
+)
+def test_a_rule_may_loosen_no_limit(tmp_path: Path, limits: str, then: str) -> None:
+    rule = f"{{name: a, trigger: slack, low: 0, high: 2, then: {{max_kw: 1, {then}}}}}"
+    if "max_kw" in then:
+        rule = rule.replace("max_kw: 1, ", "")
+    with pytest.raises(SpecFileError) as caught:
+        load(tmp_path, f"name: x\nlimits: {{{limits}}}\nrules: [{rule}]\n")
+    (problem,) = caught.value.problems
+    assert problem.field == f"rules[0].then.{then.partition(':')[0]}"
+
+
+def test_a_rule_may_tighten_every_limit_and_allow_power_caps(tmp_path: Path) -> None:
+    then = (
+        "max_usd: 1, max_usd_per_hour: 1, max_usd_per_month: 1, max_price_age: 1m, "
+        "max_price_ratio: 1.1, max_nodes: 1, max_launches_per_hour: 1, max_zone_share: 0.1, "
+        "max_kw: 1, power_caps: true, providers: [aws], regions: [a], capacity_types: [spot]"
+    )
+    rule = f"{{name: a, trigger: slack, low: 0, high: 2, then: {{{then}}}}}"
+    (read,) = load(tmp_path, f"name: x\nrules: [{rule}]\n").rules
+    unset = Limits()
+    assert all(getattr(read.then, f.name) != getattr(unset, f.name) for f in fields(Limits))
 
 
 def test_kilowatts_and_power_caps_are_limits(tmp_path: Path) -> None:
