@@ -93,7 +93,7 @@ def grid_of(
     coverages: list[Coverage] = []
     shown: Job | None = None
     for name, history in bench.markets.items():
-        for task in _due(load_job(job, history.starts_at), deadlines_s):
+        for task in _due(load_job(job, history.starts_at, bench.account), deadlines_s):
             shown = shown or task
             usable = _usable_pools(task, history, bench.machines, startups_s)
             allowed = [p for p in usable if optimum(first).limits.refusal(p) is None]

@@ -53,7 +53,7 @@ def plan(
     chosen_policy = read_policy(policy)
     shared = read_account(account)
     seen = quotes(market, at, carbon, shared, providers)
-    task = load_job(job, seen.now)
+    task = load_job(job, seen.now, shared)
     for note in (seen.note, *carbon_notes(seen, chosen_policy, task.deadline_at)):
         tell("note", note)
     show_quoted_plan(task, chosen_policy, seen, output, top=top, explain=explain, account=shared)

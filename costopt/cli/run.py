@@ -26,6 +26,7 @@ from costopt.cli.output import output_option
 from costopt.cli.state import state_dir_option
 
 if TYPE_CHECKING:
+    from costopt.domain.job import Job
     from costopt.engine.loop import OnTick
     from costopt.engine.tick import TickResult
     from costopt.session.live import LiveRun
@@ -88,15 +89,19 @@ def run(
     source = run_cloud(market, shared, providers, simulation, carbon)
     if not apply:
         seen = source.quotes(source.cloud.begins_at())
-        show_quoted_plan(load_job(job, seen.now), chosen, seen, output, account=shared)
+        show_quoted_plan(load_job(job, seen.now, shared), chosen, seen, output, account=shared)
         click.echo("nothing was launched: add --apply to run it", err=True)
         return
     options = LiveOptions(state_dir, tick_s, account=shared, explain=explain)
     signals = StopSignals()
+
+    def read_job(now: datetime) -> Job:
+        return load_job(job, now, shared)
+
     with (
         _living_nodes_named(state_dir),
         signals.caught(),
-        open_run(lambda now: load_job(job, now), chosen, source.cloud, options, signals) as live,
+        open_run(read_job, chosen, source.cloud, options, signals) as live,
     ):
         record = live.engine.journal.records[live.job.name]
         if not record.submitted:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +12,13 @@ from costopt.cli.failure import tell
 from costopt.cli.options import complete_file
 from costopt.cli.output import Column, Format, Row, Table, output_option, show
 from costopt.domain.errors import SpecError
+
+if TYPE_CHECKING:
+    from costopt.domain.account import Account
+    from costopt.domain.job import Job
+    from costopt.spec.document import Document
+
+Checked = tuple[str, str | None, SpecError | None]
 
 
 @click.command()
@@ -20,10 +29,10 @@ def validate(context: click.Context, files: tuple[str, ...], output: str) -> Non
     """Check job, policy and account files.
 
     Every problem of every file is told with its line, column and field. A FILE may also be the
-    name of a shipped policy. Exits with 2 where a file is wrong.
+    name of a shipped policy. Where account files among them name tenants, each job must be of one
+    of these. Exits with 2 where a file is wrong.
     """
-    now = datetime.now(UTC)
-    checked = [(file, *_checked(file, now)) for file in files]
+    checked = _checked(files, datetime.now(UTC))
     wrong = sum(error is not None for _, _, error in checked)
     if output == Format.TABLE:
         for file, kind, error in checked:
@@ -36,8 +45,17 @@ def validate(context: click.Context, files: tuple[str, ...], output: str) -> Non
     context.exit(SpecError.exit_code if wrong else 0)
 
 
-def _checked(file: str, now: datetime) -> tuple[str | None, SpecError | None]:
-    """The file's kind, None where it cannot be told, and what is wrong with it.
+def _checked(files: Sequence[str], now: datetime) -> list[Checked]:
+    """Each file with its kind, None where that is unknown, and what is wrong with it."""
+    accounts: list[Account] = []
+    read = [(file, *_read(file, now, accounts)) for file in files]
+    return [(file, kind, error or _foreign(job, accounts)) for file, kind, error, job in read]
+
+
+def _read(
+    file: str, now: datetime, accounts: list[Account]
+) -> tuple[str | None, SpecError | None, tuple[Job, Document] | None]:
+    """The file's kind, what is wrong with it, and its job. An account is added to ``accounts``.
 
     Each file is read once, so that it may be a pipe.
     """
@@ -50,21 +68,35 @@ def _checked(file: str, now: datetime) -> tuple[str | None, SpecError | None]:
         if file in shipped_policies():
             kind = "policy"
             read_policy(file)
-            return kind, None
+            return kind, None, None
         document = read_document(file)
         kind = detect_kind(document)
         if kind == "policy":
             checked(file, policy_in(document))
         elif kind == "account":
-            account_in(document)
+            accounts.append(account_in(document))
         else:
-            job_in(document, now)
+            return kind, None, (job_in(document, now), document)
     except SpecError as error:
-        return kind, error
-    return kind, None
+        return kind, error, None
+    return kind, None, None
 
 
-def _table(checked: list[tuple[str, str | None, SpecError | None]]) -> Table:
+def _foreign(job: tuple[Job, Document] | None, accounts: Sequence[Account]) -> SpecError | None:
+    """What is wrong with a job whose tenant one of the accounts does not name."""
+    from costopt.spec.load import check_tenant
+
+    if job is None:
+        return None
+    try:
+        for account in accounts:
+            check_tenant(*job, account)
+    except SpecError as error:
+        return error
+    return None
+
+
+def _table(checked: list[Checked]) -> Table:
     from costopt.spec import SpecFileError
 
     rows: list[Row] = []

@@ -123,7 +123,7 @@ def what_if(
         check_report(report)
     shared = read_account(account)
     seen = quotes(market, at, carbon, shared, providers)
-    planned_job = load_job(job, seen.now)
+    planned_job = load_job(job, seen.now, shared)
     notes = [
         each for policy in chosen for each in carbon_notes(seen, policy, planned_job.deadline_at)
     ]

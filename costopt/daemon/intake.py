@@ -51,8 +51,8 @@ def read_submission(
 def admitted(submission: Submission, account: Account = UNLIMITED) -> Admitted:
     """The job and policy of a submission, with times that count from when it was handed in.
 
-    Raises SpecError where this costopt cannot read them any more, or the job names places that are
-    none of its tenant's in ``account``.
+    Raises SpecError where this costopt cannot read them any more, ``account`` does not name the
+    job's tenant, or the job names places that are none of its tenant's.
     """
     job = _job(submission.job_document, submission.workdir, submission.submitted_at, account)
     return Admitted(submission, job, _policy(submission.policy_document, submission.workdir))
@@ -60,7 +60,7 @@ def admitted(submission: Submission, account: Account = UNLIMITED) -> Admitted:
 
 def _job(text: str, workdir: str, now: datetime, account: Account) -> Job:
     document = parse_document(text, str(Path(workdir, JOB_FILE)))
-    job = job_in(document, now)
+    job = job_in(document, now, account)
     check_addresses(job, document, account)
     return job
 

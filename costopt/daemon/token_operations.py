@@ -5,6 +5,7 @@ from __future__ import annotations
 from costopt.daemon.answers import WORD, NewToken, Revoked, TokenBody, TokenList
 from costopt.daemon.operation import Call, Operation, in_path
 from costopt.daemon.reach import Reach
+from costopt.domain.account import Account
 from costopt.domain.errors import SpecError
 from costopt.domain.token import Scope
 
@@ -24,6 +25,7 @@ def token_operations(reach: Reach) -> tuple[Operation, ...]:
     def add(call: Call) -> NewToken:
         body: TokenBody = call.body
         scopes = tuple(sorted(set(body.scopes)))
+        _check_tenant(body.tenant, reach.service.account_limits())
         now = reach.clock.now()
         plain = tokens.add(body.name, scopes, call.caller.name, now, body.tenant)
         return NewToken(body.name, scopes, plain, body.tenant)
@@ -48,3 +50,12 @@ def token_operations(reach: Reach) -> tuple[Operation, ...]:
             Revoked, revoke, (NAME,), exists=exists, refusal=409,
         ),
     )  # fmt: skip
+
+
+def _check_tenant(tenant: str | None, account: Account) -> None:
+    """Raise SpecError for a tenant that the account does not name, where it names any."""
+    if tenant is not None and account.tenants and tenant not in account.tenants:
+        raise SpecError(
+            f"{tenant!r} is not a tenant of the account",
+            hint=f"use one of {', '.join(sorted(account.tenants))}, or add it to the account file",
+        )

@@ -25,7 +25,8 @@ class AccountGuards:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Quotas and tenants, these by name. A job whose tenant is not among them has weight 1.
+    """Quotas and tenants, these by name. Job files whose tenant is not among them are refused,
+    where there are any.
 
     ``owner`` tags everything that is launched: what bears another tag is never touched. ``store``
     is the URI through which nodes and controller exchange messages, code and checkpoints, None

@@ -6,7 +6,7 @@ import os
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
-from costopt.domain.account import Account
+from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import SpecError
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
@@ -23,24 +23,43 @@ _ONLY_POLICY = {"objective", "risk", "strategy", "limits", "rules"}
 _ONLY_ACCOUNT = {"quotas", "tenants", "providers", "store", "owner"}
 
 
-def load_job(path: str | os.PathLike[str], now: datetime) -> Job:
+def load_job(path: str | os.PathLike[str], now: datetime, account: Account = UNLIMITED) -> Job:
     """The job of a YAML file. ``now`` is the start where the file names none.
 
-    A relative checkpoint URI and the workdir are resolved against the file's folder; local
-    checkpoint URIs become absolute paths. Raises SpecFileError with every problem and its place.
+    Where ``account`` names tenants, the job must be one of theirs. A relative checkpoint URI and
+    the workdir are resolved against the file's folder; local checkpoint URIs become absolute
+    paths. Raises SpecFileError with every problem and its place.
     """
     from costopt.spec.document import read_document
 
-    return job_in(read_document(os.fspath(path)), now)
+    return job_in(read_document(os.fspath(path)), now, account)
 
 
-def job_in(document: Document, now: datetime) -> Job:
+def job_in(document: Document, now: datetime, account: Account = UNLIMITED) -> Job:
     """As ``load_job``, of a file that has been read."""
     from costopt.spec.job_file import JobFile
     from costopt.spec.job_mapping import job_of
     from costopt.spec.section import parse_section
 
-    return job_of(parse_section(JobFile, document), document, now)
+    job = job_of(parse_section(JobFile, document), document, now)
+    check_tenant(job, document, account)
+    return job
+
+
+def check_tenant(job: Job, document: Document, account: Account) -> None:
+    """Refuse a job of a tenant that the account does not name, where it names any: no tenant's
+    limit would bind it. Raises SpecFileError."""
+    from costopt.spec.problem import SpecFileError
+
+    names = sorted(account.tenants)
+    if names and job.tenant not in names:
+        # The message is shown to the job's tenant, who learns of no other.
+        message = f"{job.tenant!r} is not a tenant of the account"
+        raise SpecFileError(
+            [document.problem(("tenant",), message)],
+            hint=f"name one of {', '.join(names)} as tenant in the job file, or add it to the "
+            "account file",
+        )
 
 
 def load_policy(path_or_name: str | os.PathLike[str]) -> Policy:

@@ -10,6 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from costopt.cli.main import cli
+from costopt.market.history_file import write_history
+from tests.live_run import CALM, FIRM, history
 
 JOB = """\
 name: char-gpt
@@ -51,7 +53,6 @@ def regions(answer: dict[str, Any]) -> set[str]:
         ("quotas: [{name: no-g, families: [g, n], max_gpus: 1, tenant: research}]", None),
         ("tenants: [{name: research, max_usd_per_hour: 0.01}]", "tenant research"),
         ("tenants: [{name: research, max_usd_per_hour: 0.01}, {name: other}]", "tenant research"),
-        ("tenants: [{name: other, max_usd_per_hour: 0.01}]", None),
         ("quotas: [{name: dear, max_usd_per_hour: 0.01}]", "quota: dear"),
     ],
 )
@@ -61,6 +62,41 @@ def test_an_account_s_limits_bind_a_plan(tmp_path: Path, account: str, said: str
     done = invoke("plan", job, "--account", limits)
     assert done.exit_code == (0 if said is None else 3)
     assert (said or "") in done.stderr
+
+
+def test_a_tenant_that_the_account_does_not_name_is_refused(tmp_path: Path) -> None:
+    job = written(tmp_path, "job.yaml", JOB)
+    policy = written(tmp_path, "policy.yaml", "name: x\n")
+    limits = written(tmp_path, "account.yaml", "tenants: [{name: reserch, max_usd: 5}]\n")
+    record = tmp_path / "market.parquet"
+    write_history(history(CALM | FIRM), record)
+    said = "tenant: 'research' is not a tenant of the account"
+    for command in (
+        ("validate", job, policy, limits),
+        ("validate", limits, job),
+        ("plan", job, "--account", limits),
+        ("what-if", job, "--account", limits),
+        ("run", job, "--account", limits, "--market", record),
+        ("run", job, "--account", limits, "--market", record, "--apply",
+         "--state-dir", tmp_path / "state"),
+        ("backtest", job, "--account", limits, "--market", record),
+    ):  # fmt: skip
+        done = invoke(*command)
+        assert (done.exit_code, said in done.stderr) == (2, True), (command, done.stderr)
+    for text in ("", "tenants: []\n", "tenants: [{name: research}]\n"):
+        written(tmp_path, "account.yaml", f"kind: account\n{text}")
+        assert invoke("validate", job, limits).exit_code == 0
+
+
+def test_a_job_without_a_tenant_is_refused_where_the_account_names_some(tmp_path: Path) -> None:
+    job = written(tmp_path, "job.yaml", JOB.replace("tenant: research\n", ""))
+    limits = written(tmp_path, "account.yaml", "tenants: [{name: red}, {name: blue}]\n")
+    done = invoke("plan", job, "--account", limits)
+    assert done.exit_code == 2
+    assert "job.yaml:1:1: tenant: 'default' is not a tenant of the account" in done.stderr
+    assert "name one of blue, red" in done.stderr
+    written(tmp_path, "account.yaml", "tenants: [{name: default}]\n")
+    assert invoke("plan", job, "--account", limits).exit_code == 0
 
 
 def test_what_if_keeps_to_the_account(tmp_path: Path) -> None:

@@ -89,8 +89,16 @@ def test_every_place_of_others_is_named_at_once() -> None:
     assert caught.value.problems[0].message == "'s3://data/blue' is in no place of tenant red"
 
 
-@pytest.mark.parametrize("tenant", ["poor", "unnamed"])
-def test_a_tenant_without_prefixes_has_its_folder_in_the_store_alone(tenant: str) -> None:
+def test_a_tenant_that_the_account_does_not_name_is_refused() -> None:
+    with pytest.raises(SpecFileError) as caught:
+        read(job("saves", tenant="bleu"))
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.field) == ("/srv/job.yaml", "tenant")
+    assert problem.message == "'bleu' is not a tenant of the account"
+
+
+def test_a_tenant_without_prefixes_has_its_folder_in_the_store_alone() -> None:
+    tenant = "poor"
     assert read(job("s3://costopt/main/checkpoints/llm", tenant=tenant)).tenant == tenant
     with pytest.raises(SpecFileError, match="is in no place of tenant") as caught:
         read(job("s3://anywhere/llm", tenant=tenant))
@@ -113,8 +121,22 @@ def test_it_is_refused_over_http_whoever_hands_it_in(tmp_path: Path) -> None:
             assert caught.value.status == 422
             said = "job.yaml:8:19: checkpoint.uri: 's3://data/blue/llm' is in no place"
             assert said in caught.value.message
+        body = {"job": job("saves", tenant="bleu"), "anyway": True}
+        with pytest.raises(RefusedError) as caught:
+            client.tell("POST", "jobs", body=body)
+        assert caught.value.status == 422
+        assert "job.yaml:11:9: tenant: 'bleu' is not a tenant" in caught.value.message
         taken = client.tell("POST", "jobs", body={"job": job("s3://data/red/llm")})
         assert taken["name"] == "llm"
+
+
+def test_no_token_is_made_for_a_tenant_that_the_account_does_not_name(tmp_path: Path) -> None:
+    with shown(tmp_path, fill=False, account=ACCOUNT) as daemon:
+        client = Client(parse_address(daemon.url), daemon.token(Scope.ADMIN))
+        body = {"name": "ci", "scopes": ["submit"], "tenant": "bleu"}
+        with pytest.raises(RefusedError, match="'bleu' is not a tenant"):
+            client.tell("POST", "tokens", body=body)
+        assert client.tell("POST", "tokens", body=body | {"tenant": "blue"})["tenant"] == "blue"
 
 
 def test_a_tenants_code_lies_in_a_folder_of_its_own(tmp_path: Path) -> None:
@@ -147,6 +169,11 @@ def test_what_was_taken_before_the_account_named_tenants_gets_no_new_nodes(tmp_p
         scene.go(3)
         assert scene.living("llm") == []
         assert "is in no place of tenant red" in scene.job("llm").held_because
+        scene.account = Account(tenants={"blue": TENANTS["blue"]})
+        scene.restart()
+        scene.go(3)
+        assert scene.living("llm") == []
+        assert "'red' is not a tenant of the account" in scene.job("llm").held_because
         scene.account = Account()
         scene.restart()
         scene.go(3)
