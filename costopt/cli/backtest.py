@@ -41,7 +41,10 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     help="Policies to try beside the baselines: names or files.",
 )
 @click.option(
-    "--starts", type=click.IntRange(min=1), default=1, help="Windows spread over each record."
+    "--starts",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Windows spread over each record, a tick or more apart.",
 )
 @click.option(
     "--deadlines", "deadlines_s", callback=durations_s, metavar="D1,D2",

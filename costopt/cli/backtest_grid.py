@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from costopt.cli.failure import tell
 from costopt.cli.figures import length
 from costopt.domain.errors import InfeasibleError
 from costopt.domain.history import MarketHistory
@@ -28,6 +29,7 @@ from costopt.replay.backtest import (
     with_deadline,
 )
 from costopt.replay.coverage import Coverage, coverage
+from costopt.replay.rehearsal import replay_tick_s
 from costopt.replay.trial import Bench, Trial, Window
 from costopt.spec import load_job
 
@@ -101,10 +103,19 @@ def grid_of(
             covered = coverage(history, allowed or usable, span, over_gaps=over_gaps)
             covered = replace(covered, market=name)
             times = window_starts(task, history, starts, covered)
+            if len(times) < starts:
+                tell("note", _fewer(name, len(times), starts, replay_tick_s(history)))
             found += windows(task, name, times, startups_s or (task.startup_s,))
             coverages.append(covered)
     assert shown is not None
     return Grid(shown, tuple(policies), tuple(found), tuple(coverages))
+
+
+def _fewer(market: str, windows: int, asked: int, tick_s: float) -> str:
+    return (
+        f"{windows:,} windows of {market} in place of {asked:,}: "
+        f"they begin on different ticks, which are {length(tick_s)} apart"
+    )
 
 
 def _due(job: Job, deadlines_s: Sequence[float] | None) -> Iterator[Job]:

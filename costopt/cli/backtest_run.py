@@ -1,4 +1,4 @@
-"""Runs the trials of a backtest: where, what is known already, and a bar on a terminal."""
+"""Runs the trials of a backtest: where, what is known already, and how far it is."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from pathlib import Path
 
 import click
 
+from costopt.cli.progress import FIRST_LINE_S, with_progress
 from costopt.replay.backtest import Runner, backtest
 from costopt.replay.process_pool import in_processes
 from costopt.replay.score import Score
 from costopt.replay.trial import Bench, Keys, Trial
+
+MANY_RUNS = 1000
+EARLY_LINE_S = 2.0
+"""From so many runs on their number is said before the first, and the time left soon after."""
 
 FEWEST_PER_PROCESS = 8
 """Runs that a process must have to do before starting it, some two seconds, is worth while."""
@@ -52,7 +57,7 @@ def run_trials(
 ) -> list[tuple[Trial, Score]]:
     """Every trial's score, those in ``results`` without running them again. Raises StoreError."""
     if results is None:
-        return list(_counted(backtest(bench, trials, run), len(trials)))
+        return list(_counted(backtest(bench, trials, run), len(trials), 0))
     from costopt.replay.results_file import results_file
 
     with results_file(results) as file:
@@ -64,13 +69,19 @@ def run_trials(
             click.echo(f"{results}: {lines} left out", err=True)
         if known:
             click.echo(f"{results}: {known} of {len(trials)} runs are known already", err=True)
-        return list(_counted(backtest(bench, trials, run, file, keys), len(trials)))
+        return list(_counted(backtest(bench, trials, run, file, keys), len(trials), known))
 
 
-def _counted(scores: Iterable[tuple[Trial, Score]], total: int) -> Iterable[tuple[Trial, Score]]:
-    """The scores, with a bar on a terminal."""
+def _counted(
+    scores: Iterable[tuple[Trial, Score]], total: int, known: int
+) -> Iterable[tuple[Trial, Score]]:
+    """The scores, with a bar on a terminal, else with lines of progress."""
+    is_large = total - known >= MANY_RUNS
+    if is_large:
+        click.echo(f"replaying {total - known:,} runs; the time left follows", err=True)
     if not sys.stderr.isatty():
-        return scores
+        first_line_s = EARLY_LINE_S if is_large else FIRST_LINE_S
+        return with_progress(scores, total, "runs", known=known, first_line_s=first_line_s)
     from rich.console import Console
     from rich.progress import track
 

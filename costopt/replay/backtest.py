@@ -11,6 +11,7 @@ from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.policy import Limits, Policy, StrategyChoice
 from costopt.replay.coverage import Coverage
+from costopt.replay.rehearsal import replay_tick_s
 from costopt.replay.results_file import ResultsFile
 from costopt.replay.score import Score
 from costopt.replay.trial import HINDSIGHT, LIFETIME_ORACLE, Bench, Keys, Trial, Window
@@ -28,12 +29,13 @@ def window_starts(
 ) -> tuple[datetime, ...]:
     """``starts`` starting times spread evenly over what was observed, with room for the deadline.
 
-    On a grid they lie on grid points; times that fall together count once. Raises MarketError where
-    the record is too short, or too full of gaps.
+    They are a tick of the replay or more apart, so there may be fewer. On a grid they lie on grid
+    points. Raises MarketError where the record is too short, or too full of gaps.
     """
     if not coverage.starts:
         raise _no_room(job, market, coverage)
     room = sum((end - begin for begin, end in coverage.starts), timedelta(0))
+    starts = min(starts, room // timedelta(seconds=replay_tick_s(market)) + 1)
     steps = max(1, starts - 1)
     times = (_place(room * index / steps, coverage, market) for index in range(starts))
     return tuple(dict.fromkeys(times))
@@ -51,8 +53,16 @@ def windows(
 
 
 def with_baselines(policies: Iterable[Policy], first: Policy) -> tuple[Policy, ...]:
-    """The baselines under the first policy's objective, then the policies themselves."""
-    return (*(_baseline(first, name, name) for name in BASELINES), *policies)
+    """The baselines under the first policy's objective, then the policies themselves.
+
+    A policy that is a baseline takes its place, so that nothing is tried twice.
+    """
+    chosen = tuple(policies)
+    baselines = (_baseline(first, name, name) for name in BASELINES)
+    return (
+        *(each for each in baselines if not any(_stands_for(policy, each) for policy in chosen)),
+        *chosen,
+    )
 
 
 def optimum(first: Policy) -> Policy:
@@ -99,6 +109,17 @@ def backtest(
 def shift(job: Job, start_at: datetime) -> Job:
     """The same job, begun at another time."""
     return replace(job, start_at=start_at, deadline_at=start_at + (job.deadline_at - job.start_at))
+
+
+def _stands_for(policy: Policy, baseline: Policy) -> bool:
+    """Whether a policy of the baseline's name does what it does, where it does."""
+    return (
+        policy.name.replace("-", "_") == baseline.name
+        and policy.strategy == baseline.strategy
+        and policy.objective == baseline.objective
+        and policy.limits.providers == baseline.limits.providers
+        and policy.limits.regions == baseline.limits.regions
+    )
 
 
 def _baseline(first: Policy, name: str, strategy: str) -> Policy:

@@ -31,6 +31,9 @@ from costopt.strategies import build
 
 LATEST = 3.0
 
+DEFAULT_TICK_S = 300.0
+"""Of a replay of event data, which have no grid."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
@@ -40,6 +43,11 @@ class Rehearsal:
     summary: JobSummary
     events: tuple[RecordedEvent, ...]
     ticks: int
+
+
+def replay_tick_s(market: MarketHistory) -> float:
+    """Seconds between two decisions: the record's grid, and of event data ``DEFAULT_TICK_S``."""
+    return market.tick_s or DEFAULT_TICK_S
 
 
 def rehearse(
@@ -61,10 +69,10 @@ def rehearse(
 ) -> Rehearsal:
     """Run ``job`` from its start to its end on ``market``. Deterministic.
 
-    The tick is the record's grid where it has one, else ``tick_s`` (default 300 s). A job that is
-    late is followed to three times its deadline or the end of the record, and stopped there.
-    Data that lie in another region cost what ``transfers`` say, in dollars and time. Raises
-    MarketError where the record does not reach to the deadline.
+    The tick is ``tick_s``, by default that of ``replay_tick_s``. A job that is late is followed to
+    three times its deadline or the end of the record, and stopped there. Data that lie in another
+    region cost what ``transfers`` say, in dollars and time. Raises MarketError where the record
+    does not reach to the deadline.
     """
     check_coverage(job, market)
     clock = VirtualClock(job.start_at)
@@ -86,7 +94,7 @@ def rehearse(
         forecasts,
     )
     settings = Settings(
-        tick_s=tick_s or market.tick_s or 300.0,
+        tick_s=tick_s or replay_tick_s(market),
         cooldown_s=cooldown_s,
         noticed_share=1.0 if notice_s >= job.checkpoint.save_s else 0.0,
         account=account,

@@ -319,3 +319,19 @@ def test_what_was_recorded_before_a_start_may_be_learned_from(folder: Path) -> N
     page = (folder / "x.html").read_text()
     assert "have watched everything recorded before each start" in page
     assert backtest(folder, "--history", "often").exit_code == 2
+
+
+def test_a_shipped_policy_that_is_a_baseline_is_one_row(folder: Path) -> None:
+    told = rows(folder, "--policies", "on-demand")
+    assert list(told) == ["greedy_spot", "uniform_progress", "on-demand", "hindsight optimum"]
+
+
+def test_more_windows_than_ticks_are_said_and_not_run(folder: Path) -> None:
+    many = ("--starts", "100000", "--deadlines", "20h", "--runs", f"{folder}/runs.csv")
+    done = backtest(folder, *many, "-o", "json")
+    assert done.exit_code == 0, done.stderr
+    windows = 4 * 6 + 1
+    assert json.loads(done.stdout)["windows"] == windows
+    assert f"{windows} windows of " in done.stderr
+    with (folder / "runs.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == windows * 5

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -26,8 +27,10 @@ from costopt.replay.backtest import (
 )
 from costopt.replay.coverage import coverage
 from costopt.replay.process_pool import in_processes
+from costopt.replay.rehearsal import DEFAULT_TICK_S
 from costopt.replay.score import Score
 from costopt.replay.trial import Bench, Trial, Window
+from costopt.spec import load_policy
 from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, Machines, Powers, rules, task
 from tests.market_fixtures import T0, after, market, pool_history
 from tests.replay.cant_be_late import NoHazard
@@ -93,7 +96,7 @@ def test_windows_that_fall_together_count_once() -> None:
 
 def test_windows_of_event_data_are_spread_evenly() -> None:
     times = _starts(JOB, recorded(tick_s=None), 4)
-    steps = {b - a for a, b in itertools.pairwise(times)}
+    steps = {b - a for a, b in pairwise(times)}
     assert steps == {timedelta(hours=32) / 3}
 
 
@@ -193,6 +196,28 @@ def test_windows_keep_clear_of_gaps() -> None:
     assert times[-1] == after(32 * HOUR_S)
     anywhere = coverage(record, record.pools, span, over_gaps=True)
     assert anywhere.starts == ((T0, after(32 * HOUR_S)),)
+
+
+@pytest.mark.parametrize("tick_s", [600.0, None])
+def test_windows_begin_no_closer_than_a_tick(tick_s: float | None) -> None:
+    record = recorded(tick_s=tick_s)
+    tick = timedelta(seconds=tick_s or DEFAULT_TICK_S)
+    times = _starts(JOB, record, 100_000)
+    assert len(times) == timedelta(hours=32) // tick + 1
+    assert all(later - earlier >= tick for earlier, later in pairwise(times))
+    assert (times[0], times[-1]) == (T0, after(32 * HOUR_S))
+
+
+def test_a_policy_that_is_a_baseline_is_not_tried_twice() -> None:
+    policy = load_policy("on-demand")
+    names = [each.name for each in with_baselines([policy], policy)]
+    assert names == ["greedy_spot", "uniform_progress", "on-demand"]
+    first = replace(load_policy("cheapest"), objective=policy.objective)
+    assert len(with_baselines([first, policy], first)) == 4
+    elsewhere = replace(policy, limits=replace(policy.limits, regions=("eu-north-1",)))
+    assert len(with_baselines([first, elsewhere], first)) == 5
+    dearer = replace(policy, objective=Objective(usd_per_kwh=1.0))
+    assert len(with_baselines([first, dearer], first)) == 5
 
 
 def test_a_pool_that_was_never_observed_does_not_count_as_a_gap() -> None:
