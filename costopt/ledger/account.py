@@ -4,7 +4,9 @@ A node costs, per stretch of one price, micros_per_hour × milliseconds // 3,600
 from ``launched_at`` to ``ended_at`` as the provider confirmed them; the provider's bill replaces
 these prices. It draws ``busy_w`` while the gang that it belongs to trains and ``idle_w`` otherwise,
 times PUE; from a report of a power limit on, ``busy_w`` is that of the report. Where the node
-measured its energy, that counts. Moves of data between regions cost what their events say.
+measured its energy, that counts. The energy of an hour emits by the intensity that is recorded for
+that hour and region, else by the annual mean of the node's launch. Moves of data between regions
+cost what their events say.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any
 
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import (
+    CarbonIntensityRecorded,
     CheckpointCommitted,
     CheckpointIntervalChanged,
     CheckpointRefused,
@@ -155,9 +158,11 @@ class JobAccount:
             wh=(bill.idle_uwh + bill.busy_uwh) / 1e6,
             idle_wh=bill.idle_uwh / 1e6,
             busy_wh=bill.busy_uwh / 1e6,
-            gco2e=None if bill.ugco2e is None else bill.ugco2e / 1e6,
+            gco2e=bill.gco2e,
+            carbon_basis=self.fleet.carbon_basis(bill),
             energy_basis=self.fleet.energy_basis(bill),
             measured_wh=bill.measured_uwh / 1e6,
+            hourly_carbon_wh=bill.emitted.hourly_uwh / 1e6,
             guarantee=self.measured.guarantee,
             failure=self.failure or "",
             node_seconds=bill.node_ms / 1000,
@@ -236,7 +241,7 @@ class JobAccount:
         self._stopped = False
         at_ms = ms_of(event.at)
         for node in self._gang_nodes():
-            node.busy.start(max(at_ms, node.launched_ms))
+            node.start_training(at_ms)
         self.work.reach(event.at, event.units)
 
     def _training_stopped(self, event: TrainingStopped) -> None:
@@ -248,7 +253,7 @@ class JobAccount:
     def _stop_training(self, at: datetime) -> None:
         self._training = False
         for node in self._gang_nodes():
-            node.busy.stop(ms_of(at))
+            node.stop_training(ms_of(at))
 
     def _gang_nodes(self) -> list[NodeAccount]:
         return [] if self.gang is None else self.fleet.unsettled(self.gang.node_ids)
@@ -291,6 +296,7 @@ _FOLDS: dict[type[Event], Callable[[JobAccount, Any], None]] = {
     LaunchFailed: JobAccount._launch_failed,
     NodeLaunched: JobAccount._node_launched,
     PriceChanged: lambda account, event: account.fleet.change_price(event),
+    CarbonIntensityRecorded: lambda account, event: account.fleet.record_intensity(event),
     GangFormed: JobAccount._gang_formed,
     TrainingStarted: JobAccount._training_started,
     TrainingStopped: JobAccount._training_stopped,

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from costopt.domain.events import NodeBilled
 from costopt.domain.market import CapacityType
+from costopt.ledger.carbon import Emission
 from costopt.ledger.node import NodeAccount
 
 
 @dataclass(slots=True)
 class Bill:
-    """Sums over nodes: micro-dollars, micro-watt-hours, micrograms of CO2e, milliseconds.
+    """Sums over nodes: micro-dollars, micro-watt-hours, emissions, milliseconds.
 
-    ``measured_uwh`` of the energy was measured, the rest modelled. ``ugco2e`` is None as soon as
-    one node's carbon intensity is unknown.
+    ``measured_uwh`` of the energy was measured, the rest modelled.
     """
 
     usd_micros: int = 0
@@ -22,9 +22,14 @@ class Bill:
     on_demand_usd_micros: int = 0
     idle_uwh: int = 0
     busy_uwh: int = 0
-    ugco2e: int | None = 0
+    emitted: Emission = field(default_factory=Emission)
     node_ms: int = 0
     measured_uwh: int = 0
+
+    @property
+    def gco2e(self) -> float | None:
+        """Grams emitted, None where the intensity of any energy is unknown."""
+        return None if self.emitted.unknown_uwh else self.emitted.ugco2e / 1e6
 
     def copy(self) -> Bill:
         """The same sums, to be carried on apart."""
@@ -34,7 +39,7 @@ class Bill:
             self.on_demand_usd_micros,
             self.idle_uwh,
             self.busy_uwh,
-            self.ugco2e,
+            self.emitted,
             self.node_ms,
             self.measured_uwh,
         )
@@ -50,11 +55,10 @@ class Bill:
         """Charge a node until its end, or until now while it lives."""
         until_ms = node.until_ms(now_ms)
         idle_uwh, busy_uwh = node.uwh(until_ms)
-        ugco2e = node.ugco2e(idle_uwh + busy_uwh)
         self._charge(node, node.usd_micros(until_ms))
         self.idle_uwh += idle_uwh
         self.busy_uwh += busy_uwh
-        self.ugco2e = None if self.ugco2e is None or ugco2e is None else self.ugco2e + ugco2e
+        self.emitted = self.emitted.plus(node.emitted(until_ms))
         self.node_ms += until_ms - node.launched_ms
         self.measured_uwh += node.measured_uwh(until_ms)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from costopt.domain.events import (
+    CarbonIntensityRecorded,
     NodeBilled,
     NodeEnded,
     NodeLaunched,
@@ -14,7 +16,8 @@ from costopt.domain.events import (
 )
 from costopt.domain.fleet import EndCause
 from costopt.ledger.bill import Bill
-from costopt.ledger.meter import ms_of
+from costopt.ledger.carbon import HourlyIntensities, carbon_basis
+from costopt.ledger.meter import MS_PER_HOUR, ms_of
 from costopt.ledger.node import NodeAccount, energy_basis
 
 
@@ -29,12 +32,13 @@ class FleetAccount:
         self._lost: dict[str, NodeAccount] = {}
         self._ended = Bill()
         self._prices: dict[str, list[tuple[int, int]]] = {}
+        self._intensities: dict[str, HourlyIntensities] = {}
 
     def launch(self, event: NodeLaunched) -> bool:
         """A node lives; False where it was known already."""
         if event.node_id in self.nodes:
             return False
-        node = NodeAccount(event)
+        node = NodeAccount(event, self._intensities)
         for at_ms, micros_per_hour in self._prices.get(event.pool, ()):
             if at_ms > node.launched_ms:
                 node.cost.change(at_ms, micros_per_hour)
@@ -48,6 +52,25 @@ class FleetAccount:
         for node in self._unsettled():
             if node.launched.pool == event.pool:
                 node.cost.change(at_ms, event.micros_per_hour)
+
+    def record_intensity(self, event: CarbonIntensityRecorded) -> None:
+        """What the region's nodes drew in that hour counts at this intensity."""
+        hour_ms = ms_of(event.hour_at) // MS_PER_HOUR * MS_PER_HOUR
+        nodes = [node for node in self.nodes.values() if node.region == event.region]
+        changed = [node for node in nodes if self._is_settled(node, hour_ms)]
+        before = [node.emitted(node.until_ms(hour_ms)) for node in changed]
+        known = self._intensities.setdefault(event.region, HourlyIntensities())
+        known.by_hour[hour_ms // MS_PER_HOUR] = event.gco2e_per_kwh
+        for node in nodes:
+            node.emission.reopen(hour_ms)
+        for node, counted in zip(changed, before, strict=True):
+            now = node.emitted(node.until_ms(hour_ms))
+            self._ended.emitted = self._ended.emitted.plus(now.minus(counted))
+
+    def has_intensity(self, region: str, hour_at: datetime) -> bool:
+        """Whether the region's intensity of the hour that begins at ``hour_at`` is recorded."""
+        known = self._intensities.get(region)
+        return known is not None and ms_of(hour_at) // MS_PER_HOUR in known.by_hour
 
     def measure(self, event: NodeMeasured) -> None:
         """A living node measured its energy."""
@@ -95,6 +118,11 @@ class FleetAccount:
             bill.add(node, now_ms)
         return bill
 
+    def carbon_basis(self, bill: Bill) -> str | None:
+        """On what the emissions of ``bill`` rest; None where no energy was drawn."""
+        signals = frozenset(node.launched.carbon_signal for node in self.nodes.values())
+        return carbon_basis(signals, bill.emitted.hourly_uwh, bill.idle_uwh + bill.busy_uwh)
+
     def energy_basis(self, bill: Bill) -> str | None:
         """On what the energy of ``bill`` rests; None before the first node."""
         bases = {node.launched.energy_basis for node in self.nodes.values()}
@@ -108,6 +136,12 @@ class FleetAccount:
             for node in self.nodes.values()
             if node.launched_ms < end_ms
         )
+
+    def _is_settled(self, node: NodeAccount, hour_ms: int) -> bool:
+        """Whether the node is among the ended ones that were added up, and ran in or after it."""
+        if node.alive or node.node_id in self._lost:
+            return False
+        return node.until_ms(hour_ms) > hour_ms
 
     def _unsettled(self) -> tuple[NodeAccount, ...]:
         return (*self.alive.values(), *self._lost.values())

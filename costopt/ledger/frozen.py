@@ -22,6 +22,7 @@ from costopt.domain.events import Event
 from costopt.domain.market import Pool
 from costopt.ledger.account import JobAccount
 from costopt.ledger.bill import Bill
+from costopt.ledger.carbon import Emission, EmissionMeter, HourlyIntensities
 from costopt.ledger.codec import decode, encode
 from costopt.ledger.curve import ProgressCurve
 from costopt.ledger.fleet import FleetAccount
@@ -45,6 +46,9 @@ _CLASSES: tuple[type[Any], ...] = (
     BusyMeter,
     EnergyMeter,
     PowerMeter,
+    HourlyIntensities,
+    EmissionMeter,
+    Emission,
     JobRecord,
 )
 _NUMBERS = {kind: number for number, kind in enumerate(_CLASSES)}

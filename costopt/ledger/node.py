@@ -19,6 +19,8 @@ from costopt.domain.events import (
 )
 from costopt.domain.fleet import EndCause
 from costopt.domain.market import CapacityType, Pool
+from costopt.domain.move import region_of
+from costopt.ledger.carbon import Emission, EmissionMeter, HourlyIntensities, carbon_basis
 from costopt.ledger.measured import EnergyMeter
 from costopt.ledger.meter import MS_PER_HOUR, BusyMeter, CostMeter, PowerMeter, ms_of, time_of
 
@@ -42,6 +44,7 @@ class NodeInterval:
     busy_wh: float
     gco2e: float | None
     energy_basis: str
+    carbon_basis: str | None
     noticed_at: datetime | None
     busy: tuple[tuple[datetime, datetime], ...]
 
@@ -59,6 +62,7 @@ class NodeAccount:
         "busy",
         "cost",
         "draining",
+        "emission",
         "ended",
         "launched",
         "launched_ms",
@@ -67,19 +71,24 @@ class NodeAccount:
         "noticed_at",
         "pool",
         "power",
+        "region",
         "strikes_at",
         "terminating",
     )
 
-    def __init__(self, launched: NodeLaunched) -> None:
+    def __init__(self, launched: NodeLaunched, intensities: dict[str, HourlyIntensities]) -> None:
+        """``intensities`` are by region, and go on growing. Raises LedgerError."""
         self.launched = launched
         self.pool = _pool(launched)
+        self.region = region_of(self.pool)
         self.launched_ms = ms_of(launched.launched_at)
         self.cost = CostMeter(self.launched_ms, launched.micros_per_hour)
         self.least_ms = 0
         self.busy = BusyMeter()
         self.measured = EnergyMeter()
         self.power = PowerMeter(self.launched_ms, launched.busy_w)
+        hourly = intensities.setdefault(self.region, HourlyIntensities())
+        self.emission = EmissionMeter(self.launched_ms, launched.gco2e_per_kwh, hourly)
         self.ended: NodeEnded | None = None
         self.noticed_at: datetime | None = None
         self.strikes_at: datetime | None = None
@@ -117,15 +126,29 @@ class NodeAccount:
         """It is to be released."""
         self.terminating = event.reason
 
+    def start_training(self, at_ms: int) -> None:
+        """It trains from then on, or from its launch where that is later."""
+        at_ms = max(at_ms, self.launched_ms)
+        self.busy.start(at_ms)
+        self.emission.reopen(at_ms)
+
+    def stop_training(self, at_ms: int) -> None:
+        """It trains until then."""
+        self.busy.stop(at_ms)
+        self.emission.reopen(at_ms)
+
     def limit_power(self, event: PowerLimitReported) -> None:
         """It draws what the event says while it trains."""
-        self.power.change(ms_of(event.at), event.busy_w)
+        at_ms = ms_of(event.at)
+        self.power.change(at_ms, event.busy_w)
+        self.emission.reopen(at_ms)
 
     def measure(self, event: NodeMeasured) -> None:
         """Its energy was measured."""
         if event.wh is not None:
             from_ms = max(ms_of(event.from_at), self.launched_ms)
             self.measured.set(from_ms, ms_of(event.until_at), round(event.wh * 1e6))
+            self.emission.reopen(from_ms)
 
     def settle(self, billed: NodeBilled) -> None:
         """It costs what the provider charges, not what was reckoned. The node has ended."""
@@ -191,16 +214,16 @@ class NodeAccount:
         share = (idle + busy) / modelled if modelled > 0 else (cut - start) / (end - start)
         return idle, busy, uwh * self.launched.pue * share
 
-    def ugco2e(self, uwh: int) -> int | None:
-        """Micrograms emitted for micro-watt-hours, or None where the intensity is unknown."""
-        intensity = self.launched.gco2e_per_kwh
-        return None if intensity is None else round(uwh * intensity / 1000)
+    def emitted(self, now_ms: int) -> Emission:
+        """What the energy until its end or ``now_ms``, whichever is sooner, emitted."""
+        until = min(self.until_ms(now_ms), max(now_ms, self.launched_ms))
+        return self.emission.until(until, lambda ms: sum(self.uwh(ms)))
 
     def interval(self, now_ms: int) -> NodeInterval:
         """The node's row in the timeline."""
         until = self.until_ms(now_ms)
         idle_uwh, busy_uwh = self.uwh(until)
-        ugco2e = self.ugco2e(idle_uwh + busy_uwh)
+        emitted = self.emitted(until)
         return NodeInterval(
             node_id=self.node_id,
             key=self.launched.key,
@@ -211,9 +234,12 @@ class NodeAccount:
             usd_micros=self.usd_micros(until),
             idle_wh=idle_uwh / 1e6,
             busy_wh=busy_uwh / 1e6,
-            gco2e=None if ugco2e is None else ugco2e / 1e6,
+            gco2e=None if emitted.unknown_uwh else emitted.ugco2e / 1e6,
             energy_basis=energy_basis(
                 self.launched.energy_basis, self.measured_uwh(until), idle_uwh + busy_uwh
+            ),
+            carbon_basis=carbon_basis(
+                frozenset({self.launched.carbon_signal}), emitted.hourly_uwh, idle_uwh + busy_uwh
             ),
             noticed_at=self.noticed_at,
             busy=tuple(

@@ -26,8 +26,11 @@ class JobSummary:
     regions at list prices; reserved capacity is in ``usd_micros`` only. ``transfer_usd_micros`` is
     None where the price of a move is unknown; ``usd_micros`` holds the others then. Energy is watt-
     hours at the data centre's meter: ``busy_wh`` while the gang trained, ``idle_wh`` else;
-    ``measured_wh`` of it was measured on the nodes. ``guarantee`` is how exact the result is, as
-    the trainers told it, "" where they told nothing; ``failure`` why the job failed, "" else.
+    ``measured_wh`` of it was measured on the nodes. ``carbon_basis`` says which carbon signal
+    ``gco2e`` counts by, and whether by the hour or by annual means; None where no energy was drawn.
+    ``hourly_carbon_wh`` of the energy counts by the intensity of its hour.
+    ``guarantee`` is how exact the result is, as the trainers told it, "" where they told nothing;
+    ``failure`` why the job failed, "" else.
     ``launches`` and ``failed_launches`` count launch requests, ``interruptions`` nodes that the
     provider took, ``pool_switches`` gangs that stood in other pools than the gang before.
     ``baseline_*`` is the whole job on the cheapest allowed on-demand pool, and savings compare what
@@ -59,6 +62,7 @@ class JobSummary:
     busy_wh: float
     gco2e: float | None
     energy_basis: str | None
+    carbon_basis: str | None
     node_seconds: float
     nodes_alive: int
     nodes_launched: int
@@ -74,6 +78,7 @@ class JobSummary:
     baseline_wh: float | None
     baseline_gco2e: float | None
     measured_wh: float = 0.0
+    hourly_carbon_wh: float = 0.0
     guarantee: str = ""
     failure: str = ""
 
@@ -86,6 +91,11 @@ class JobSummary:
     def kwh(self) -> float:
         """Kilowatt-hours consumed."""
         return self.wh / 1000
+
+    @property
+    def hourly_carbon_share(self) -> float | None:
+        """Of the energy, the share whose CO2e counts by the hour. None where none was drawn."""
+        return self.hourly_carbon_wh / self.wh if self.wh > 0 else None
 
     @property
     def done_share(self) -> float | None:

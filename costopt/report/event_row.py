@@ -9,6 +9,7 @@ from typing import Any
 
 from costopt.domain.events import (
     ActionProposed,
+    CarbonIntensityRecorded,
     CheckpointCommitted,
     CheckpointIntervalChanged,
     CheckpointRefused,
@@ -171,6 +172,11 @@ _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
         "Price changed",
         "plain",
         lambda e: f"{e.pool} now {usd(e.micros_per_hour)}/h",
+    ),
+    CarbonIntensityRecorded: (
+        "Carbon intensity",
+        "plain",
+        lambda e: f"{e.region} from {instant(e.hour_at)}: {e.gco2e_per_kwh:.0f} g/kWh",
     ),
     GangFormed: ("Gang formed", "plain", _gang),
     TrainingStarted: ("Training started", "good", lambda e: f"from {e.units:,.0f} units"),

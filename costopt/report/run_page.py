@@ -180,8 +180,9 @@ def _how(summary: JobSummary, cost_basis: str) -> tuple[tuple[str, str], ...]:
         ),
         (
             "Emissions",
-            "Energy × the carbon intensity of the node's region, as recorded at its launch. "
-            "Embodied carbon is not included.",
+            "Energy of each hour × the carbon intensity of the node's region in that hour, where "
+            "it was recorded, else × the annual mean. "
+            f"Basis: {summary.carbon_basis or UNKNOWN}. Embodied carbon is not included.",
         ),
         (
             "Work",

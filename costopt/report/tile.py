@@ -82,7 +82,7 @@ def _carbon_note(summary: JobSummary) -> str:
         return "a region's carbon intensity is unknown"
     if summary.wh <= 0:
         return "no energy used yet"
-    return f"{summary.gco2e / summary.kwh:,.0f} g per kWh on average"
+    return f"{summary.gco2e / summary.kwh:,.0f} g per kWh on average; {summary.carbon_basis}"
 
 
 def _deadline_tile(run: Run) -> Tile:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costopt.domain.events import (
+    CarbonIntensityRecorded,
     Event,
     GangFormed,
     NodeEnded,
@@ -21,13 +23,16 @@ from costopt.domain.events import (
     TrainingStopped,
 )
 from costopt.domain.fleet import EndCause
+from costopt.domain.policy import CarbonSignal
 from costopt.ledger.account import JobAccount
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 POOLS = ("aws/r/a/t/spot", "aws/r/b/t/on_demand")
+HOUR_MS = 3_600_000
+HOUR = timedelta(hours=1)
 STEPS = (
     "launch", "adopt", "end", "end_late", "return", "correct", "price", "gang", "train", "stop",
-    "wait", "measure",
+    "wait", "measure", "intensity",
 )  # fmt: skip
 
 
@@ -71,6 +76,7 @@ class Recorder:
             pue=self.draw(st.floats(1, 2)),
             gco2e_per_kwh=self.draw(st.none() | st.floats(0, 1000)),
             energy_basis="modelled",
+            carbon_signal=CarbonSignal.AVERAGE,
         )
         self.alive[node.node_id] = node
         self.events.append(node)
@@ -122,6 +128,21 @@ class Recorder:
                 job="job",
                 pool=self.draw(st.sampled_from(POOLS)),
                 micros_per_hour=self.draw(st.integers(0, 10**9)),
+            )
+        )
+
+    def _intensity(self) -> None:
+        """Of any hour so far: it may be published late, or once more."""
+        hour = self.draw(st.integers(0, self.now_ms // HOUR_MS))
+        self.events.append(
+            CarbonIntensityRecorded(
+                at=at(self.now_ms),
+                job="job",
+                region="aws/r",
+                hour_at=at(hour * HOUR_MS),
+                gco2e_per_kwh=self.draw(st.floats(0, 1000)),
+                carbon_signal=CarbonSignal.AVERAGE,
+                source="test",
             )
         )
 
@@ -281,6 +302,59 @@ def test_cost_and_energy_are_what_their_definitions_say(
         else:
             modelled_wh = node.busy_w * busy * node.pue / 3600
             assert row.busy_wh == pytest.approx(modelled_wh, abs=1e-5)
+
+
+def grams_by_definition(
+    events: tuple[Event, ...], node: NodeLaunched, now: datetime
+) -> float | None:
+    """Σ over hours of what a model of the node alone drew in it × the hour's intensity."""
+    launched, ended = lives(events, now)[node.node_id]
+    hourly = {e.hour_at: e.gco2e_per_kwh for e in events if isinstance(e, CarbonIntensityRecorded)}
+    drawn = {row.node_id: row for row in folded(events).intervals(now)}[node.node_id]
+    total, begin = 0.0, launched
+    while begin < ended:
+        end = min(ended, START + ((begin - START) // HOUR + 1) * HOUR)
+        intensity = hourly.get(START + (begin - START) // HOUR * HOUR, node.gco2e_per_kwh)
+        busy = sum(
+            (max(timedelta(), min(stop, end) - max(start, begin)) for start, stop in drawn.busy),
+            timedelta(),
+        )
+        hours, busy_hours = (end - begin) / HOUR, busy / HOUR
+        wh = (node.idle_w * (hours - busy_hours) + node.busy_w * busy_hours) * node.pue
+        if wh > 1e-6 and intensity is None:
+            return None
+        total += wh / 1000 * (intensity or 0.0)
+        begin = end
+    return total
+
+
+@settings(max_examples=200, deadline=None)
+@given(runs())
+def test_grams_are_by_the_intensity_of_each_hour(run: tuple[tuple[Event, ...], datetime]) -> None:
+    events, now = run
+    rows = {row.node_id: row for row in folded(events).intervals(now)}
+    for node in (event for event in events if isinstance(event, NodeLaunched)):
+        if any(isinstance(e, NodeMeasured) and e.node_id == node.node_id for e in events):
+            continue
+        expected = grams_by_definition(events, node, now)
+        actual = rows[node.node_id].gco2e
+        if expected is not None and actual is not None:
+            assert actual == pytest.approx(expected, rel=1e-6, abs=1e-4)
+        else:
+            assert actual is expected or rows[node.node_id].wh < 1e-5
+
+
+@settings(max_examples=100, deadline=None)
+@given(runs(), st.randoms(use_true_random=False))
+def test_the_order_in_which_intensities_arrive_changes_nothing(
+    run: tuple[tuple[Event, ...], datetime], random: Random
+) -> None:
+    events, now = run
+    newest = {e.hour_at: e for e in events if isinstance(e, CarbonIntensityRecorded)}
+    shuffled = [e for e in events if not isinstance(e, CarbonIntensityRecorded)]
+    for event in newest.values():
+        shuffled.insert(random.randint(0, len(shuffled)), event)
+    assert folded(tuple(shuffled)).summary(now) == folded(events).summary(now)
 
 
 @settings(max_examples=200, deadline=None)

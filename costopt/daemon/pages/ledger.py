@@ -28,6 +28,7 @@ class Sums:
     spot_usd_micros: int
     wh: float
     gco2e: float | None
+    carbon_bases: tuple[str, ...]
     known: int
     due_usd_micros: int
     known_usd_micros: int
@@ -43,6 +44,7 @@ class Sums:
             sum(s.spot_usd_micros for s in summaries),
             sum(s.wh for s in summaries),
             None if None in carbons else sum(each for each in carbons if each is not None),
+            tuple(sorted({s.carbon_basis for s in summaries if s.carbon_basis is not None})),
             len(known),
             sum(s.due_usd_micros or 0 for s in known),
             sum(s.usd_micros for s in known),
@@ -115,7 +117,7 @@ def _tiles(sums: Sums, jobs: int) -> Tiles:
             Tile("Energy", energy(sums.wh), "measured or modelled", "at the data centre's meter"),
             Tile(
                 "Emissions (CO₂e)", carbon(sums.gco2e), "modelled",
-                "embodied carbon is not in it",
+                "; ".join((*sums.carbon_bases, "embodied carbon is not in it")),
             ),
         )
     )  # fmt: skip

@@ -29,6 +29,7 @@ from costopt.domain.events.job import (
     RunStopped,
 )
 from costopt.domain.events.node import (
+    CarbonIntensityRecorded,
     DrainIntended,
     InterruptionExpected,
     InterruptionNoticed,
@@ -56,6 +57,7 @@ from costopt.domain.events.training import (
 __all__ = [
     "EVENT_TYPES",
     "ActionProposed",
+    "CarbonIntensityRecorded",
     "CheckpointCommitted",
     "CheckpointIntervalChanged",
     "CheckpointRefused",
@@ -100,6 +102,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     NodeLaunched,
     LaunchFailed,
     PriceChanged,
+    CarbonIntensityRecorded,
     GangFormed,
     TrainingStarted,
     TrainingStopped,

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from costopt.domain.events.event import Event
 from costopt.domain.fleet import EndCause
+from costopt.domain.policy import CarbonSignal
 
 NOT_SENT = "NotSent"
 """The error of a launch that was announced, and that the provider was never asked for."""
@@ -27,7 +28,8 @@ class NodeLaunched(Event):
     """The provider confirms a node. It is billed from ``launched_at``.
 
     While it is ``waiting`` for capacity it costs and draws nothing; once it runs, another event
-    tells from when.
+    says from when. ``gco2e_per_kwh`` is the annual mean of the region for ``carbon_signal``, for
+    the hours whose intensity is not recorded.
     """
 
     key: str
@@ -41,6 +43,7 @@ class NodeLaunched(Event):
     gco2e_per_kwh: float | None
     energy_basis: str
     waiting: bool = False
+    carbon_signal: CarbonSignal | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,21 @@ class PriceChanged(Event):
 
     pool: str
     micros_per_hour: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarbonIntensityRecorded(Event):
+    """The carbon intensity of a region's electricity for one hour in which nodes of the job ran.
+
+    ``region`` is "provider/region"; ``hour_at`` the beginning of the hour, a whole hour of UTC. A
+    later event for the same hour replaces this one.
+    """
+
+    region: str
+    hour_at: datetime
+    gco2e_per_kwh: float
+    carbon_signal: CarbonSignal
+    source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
