@@ -12,7 +12,6 @@ from pathlib import Path
 from costopt.domain.estimate import Estimate
 from costopt.domain.history import MarketHistory
 from costopt.domain.market import Pool
-from costopt.domain.policy import Policy
 from costopt.domain.ports import HazardModel, PowerModel, Strategy
 from costopt.market.hazard import LearnedHazard
 from costopt.replay.backtest import backtest
@@ -54,7 +53,7 @@ def bench_of(
     return Bench(markets, OneMachine(), _powers, _hazards, strategies=strategies)
 
 
-def _powers(_: Policy) -> PowerModel:
+def _powers() -> PowerModel:
     return OnePower()
 
 

@@ -14,8 +14,16 @@ from costopt.domain.fleet import LaunchRequest, Node, NodeState
 from costopt.domain.history import PoolHistory
 from costopt.domain.job import Job, Phase, Resources
 from costopt.domain.market import CapacityType, InstanceType, Interruption, Offer, Pool
-from costopt.domain.policy import Limits, Policy, Risk, Rule, StrategyChoice
-from costopt.domain.ports import Clock, HazardModel, Ledger, RecordedEvent, Strategy
+from costopt.domain.policy import CarbonSignal, Limits, Policy, Risk, Rule, StrategyChoice
+from costopt.domain.ports import (
+    CarbonRecord,
+    Clock,
+    HazardModel,
+    Ledger,
+    PowerModel,
+    RecordedEvent,
+    Strategy,
+)
 from costopt.domain.power import NodePower
 from costopt.domain.view import Decision, Desired, Target, View
 from costopt.engine.clock import VirtualClock
@@ -48,7 +56,9 @@ class Machines:
 class Powers:
     """1 kW busy and 0.5 kW idle per node, at the meter."""
 
-    def node_power(self, pool: Pool) -> NodePower | None:
+    def node_power(
+        self, pool: Pool, carbon_signal: CarbonSignal = CarbonSignal.AVERAGE
+    ) -> NodePower | None:
         return NodePower(500, 1000, 1.0, 400, Basis.MODELLED, 0.1, "test")
 
 
@@ -161,6 +171,8 @@ class Scene:
         tick_s: float = 60.0,
         cooldown_s: float = 300.0,
         drain_timeout_s: float = 300.0,
+        powers: PowerModel | None = None,
+        carbon: CarbonRecord | None = None,
     ) -> None:
         self.clock = VirtualClock(T0)
         self.cloud = FaultyCloud(self.clock, histories, notice_s)
@@ -175,6 +187,8 @@ class Scene:
         )
         self.strategy = strategy
         self.hazards = hazards or NoHazard()
+        self.powers = powers or Powers()
+        self.carbon = carbon
         self.engine = self.restart()
 
     def restart(self) -> Engine:
@@ -185,8 +199,9 @@ class Scene:
             self.ledger,
             self.clock,
             Machines(),
-            Powers(),
+            self.powers,
             self.hazards,
+            carbon=self.carbon,
         )
         strategy = self.strategy or build(self.policy.strategy)
         self.engine = Engine(self.jobs, self.policy, strategy, world, self.settings)

@@ -45,7 +45,8 @@ def record_site(
         fitted=lambda job: job,
         receive=receive,
         retry=retry,
-        forecasts=lambda _: None,
+        forecasts=None,
+        carbon=None,
         logs=FolderLogs(Path("nodes")),
         simulated=True,
     )

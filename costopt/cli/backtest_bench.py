@@ -10,14 +10,13 @@ from pathlib import Path
 from costopt.catalog import Catalog, load_catalog
 from costopt.domain.account import Account
 from costopt.domain.history import MarketHistory
-from costopt.domain.policy import Policy
 from costopt.domain.ports import Forecasts, HazardModel, PowerModel
 from costopt.energy import NodePowerModel
 from costopt.energy.carbon_file import read_carbon
-from costopt.energy.carbon_history import CarbonHistory
+from costopt.energy.carbon_record import RecordedCarbon
 from costopt.market.hazard import LearnedHazard
 from costopt.replay.edition import edition
-from costopt.replay.forecasts import RecordedForecasts, counted
+from costopt.replay.forecasts import RecordedForecasts
 from costopt.replay.trial import Bench, Keys
 from costopt.session.hazards import catalog_priors
 
@@ -28,20 +27,19 @@ class CatalogModels:
 
     catalog: Catalog
     price_forecasts: bool
-    carbon: CarbonHistory | None
+    carbon: RecordedCarbon | None
 
-    def powers(self, policy: Policy) -> PowerModel:
-        """Power and carbon as the policy counts them."""
-        return NodePowerModel(self.catalog, policy.objective.carbon_signal)
+    def powers(self) -> PowerModel:
+        """Power by the catalogue's figures."""
+        return NodePowerModel(self.catalog)
 
     def hazards(self) -> HazardModel:
         """Priors of the catalogue, to be learned over."""
         return LearnedHazard(catalog_priors(self.catalog))
 
-    def forecasts(self, policy: Policy, market: MarketHistory) -> Forecasts:
+    def forecasts(self, market: MarketHistory) -> Forecasts:
         """Of what was asked for, from the record so far."""
-        recorded = counted(self.carbon, policy.objective, self.catalog.region)
-        return RecordedForecasts(market if self.price_forecasts else None, recorded)
+        return RecordedForecasts(market if self.price_forecasts else None, self.carbon)
 
 
 def bench_of(
@@ -55,7 +53,7 @@ def bench_of(
 ) -> Bench:
     """The bench with the catalogue's machines. Raises SignalError for a bad carbon file."""
     catalog = load_catalog()
-    recorded = None if carbon is None else read_carbon(carbon)
+    recorded = None if carbon is None else RecordedCarbon(read_carbon(carbon), catalog.region)
     models = CatalogModels(catalog, price_forecasts, recorded)
     return Bench(
         markets=markets,
@@ -67,6 +65,7 @@ def bench_of(
         account=account,
         past_s=past_s,
         forecasts=models.forecasts if price_forecasts or recorded is not None else None,
+        carbon=recorded,
     )
 
 

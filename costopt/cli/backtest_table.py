@@ -55,6 +55,7 @@ COLUMNS = (
     Column("p95_usd", "$ P95", usd, right=True, rank=1),
     Column("kwh", "kWh", number, right=True, rank=2),
     Column("gco2e", "kgCO2e", _kilograms, right=True, rank=2),
+    Column("hourly_carbon_share", "by the hour", percent, right=True, rank=3),
     Column("finish_s", "Finish", _hours, right=True, rank=1),
     Column("misses", "Late", right=True),
     Column("interruptions", "Interruptions", number, right=True, rank=1),
@@ -80,7 +81,7 @@ def standings_table(standings: Sequence[Standing], grid: Grid, past_s: float) ->
         f"{job.name} on {market}: {times} of {spans} h",
         columns,
         [_row(standing) for standing in standings],
-        notes=(*_notes(standings, coverages), *past_note(past_s)),
+        notes=(*_notes(standings, coverages), *carbon_note(standings), *past_note(past_s)),
         facts={
             "job": job.name,
             "market": market,
@@ -143,6 +144,20 @@ def past_note(past_s: float) -> tuple[str, ...]:
     return (f"Policies that learn have watched {span} before each start.",)
 
 
+def carbon_note(standings: Sequence[Standing]) -> tuple[str, ...]:
+    """By what intensities CO2e counts, in a sentence; none where no policy used energy."""
+    shares = [s.hourly_carbon_share for s in standings if s.hourly_carbon_share is not None]
+    if not shares:
+        return ()
+    low, high = min(shares), max(shares)
+    if low > 0.995:
+        return ("CO2e: by the intensity of each hour, as recorded.",)
+    if high <= 0:
+        return ("CO2e: by annual means of each region.",)
+    span = percent(low) if high - low < 0.005 else f"{percent(low)} to {percent(high)}"
+    return (f"CO2e: {span} of the energy by the recorded hour, the rest by annual means.",)
+
+
 def _notes(standings: Sequence[Standing], coverages: Sequence[Coverage]) -> tuple[str, ...]:
     notes = [coverage_note(c) for c in coverages if c.usable_share < 1 or c.unobserved]
     if any(standing.high_usd is not None for standing in standings):
@@ -162,6 +177,7 @@ def _row(standing: Standing) -> Row:
         "p95_usd": standing.p95_usd,
         "kwh": standing.kwh,
         "gco2e": standing.gco2e,
+        "hourly_carbon_share": standing.hourly_carbon_share,
         "finish_s": standing.finish_s,
         "misses": standing.misses,
         "interruptions": standing.interruptions,

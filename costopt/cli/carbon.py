@@ -19,8 +19,9 @@ from costopt.domain.policy import CarbonSignal
 def carbon() -> None:
     """Import and show carbon histories.
 
-    A carbon history holds the intensity of grid zones hour by hour. plan and what-if make
-    forecasts of it; without one, the annual mean of each region counts at all hours.
+    A carbon history holds the intensity of grid zones hour by hour. Plans make forecasts of it,
+    and runs and backtests count CO2e by it; without one, the annual mean of each region counts
+    at all hours.
     """
 
 

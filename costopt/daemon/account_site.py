@@ -59,7 +59,8 @@ def account_site(cloud: AccountCloud) -> Site:
         fitted=cloud.fitted,
         receive=receive,
         retry=runtime.forget_failures,
-        forecasts=cloud.forecasts,
+        forecasts=cloud.forecasts(),
+        carbon=cloud.carbon_record(),
         logs=StoreLogs(store),
         simulated=False,
     )

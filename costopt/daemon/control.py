@@ -60,7 +60,8 @@ class Control:
             powers=NodePowerModel(catalog),
             hazards=site.hazards,
             transfers=catalog.transfer,
-            forecasts=site.forecasts(Policy("any")),
+            forecasts=site.forecasts,
+            carbon=site.carbon,
         )
         self._clock = site.clock
         self._gate = ModeGate(registry, settings.mode, readiness.is_ready)

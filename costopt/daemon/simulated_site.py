@@ -42,7 +42,8 @@ def process_site(cloud: SimulatedCloud, state_dir: Path) -> Site:
         fitted=cloud.fitted,
         receive=cloud.check,
         retry=runtime.forget_failures,
-        forecasts=cloud.forecasts,
+        forecasts=cloud.forecasts(),
+        carbon=cloud.carbon_record(),
         logs=FolderLogs(folder / "nodes"),
         simulated=True,
     )

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from costopt.daemon.logs import Logs
 from costopt.domain.job import Job
-from costopt.domain.policy import Policy
-from costopt.domain.ports import Forecasts, Provider
+from costopt.domain.ports import CarbonRecord, Forecasts, Provider
 from costopt.domain.runtime import Runtime
 from costopt.market.hazard import LearnedHazard
 from costopt.session.cloud import PacedClock
@@ -32,6 +31,7 @@ class Site:
     fitted: Callable[[Job], Job]
     receive: Callable[[Job], None]
     retry: Callable[[Job], None]
-    forecasts: Callable[[Policy], Forecasts | None]
+    forecasts: Forecasts | None
+    carbon: CarbonRecord | None
     logs: Logs
     simulated: bool

@@ -13,6 +13,7 @@ from costopt.domain.estimate import Estimate
 from costopt.domain.events import Event
 from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.market import InstanceType, Interruption, Offer, Pool
+from costopt.domain.policy import CarbonSignal
 from costopt.domain.power import NodePower
 from costopt.domain.quota import Quota
 from costopt.domain.runtime import Runtime
@@ -161,8 +162,10 @@ class HazardModel(Protocol):
 class PowerModel(Protocol):
     """Power of a node of a pool."""
 
-    def node_power(self, pool: Pool) -> NodePower | None:
-        """None where the instance type is unknown."""
+    def node_power(
+        self, pool: Pool, carbon_signal: CarbonSignal = CarbonSignal.AVERAGE
+    ) -> NodePower | None:
+        """With the annual mean of this signal; None where the instance type is unknown."""
         ...
 
 
@@ -176,9 +179,26 @@ class Forecasts(Protocol):
         ...
 
     def carbon(
-        self, regions: Collection[str], now: datetime, until: datetime
+        self,
+        regions: Collection[str],
+        now: datetime,
+        until: datetime,
+        carbon_signal: CarbonSignal,
     ) -> Mapping[str, Series]:
         """gCO2e/kWh by "provider/region"; without a series the annual mean is expected."""
+        ...
+
+
+class CarbonRecord(Protocol):
+    """Recorded carbon intensities, hour by hour."""
+
+    def intensity(
+        self, region: str, hour_at: datetime, carbon_signal: CarbonSignal
+    ) -> Estimate | None:
+        """gCO2e/kWh of "provider/region" in the hour that begins at ``hour_at``.
+
+        None where the hour, the region or the signal was not recorded.
+        """
         ...
 
 

@@ -61,21 +61,22 @@ class NodePowerModel:
     def __init__(
         self,
         catalog: Catalog,
-        carbon_signal: CarbonSignal = CarbonSignal.AVERAGE,
         cooling: Cooling = Cooling.AIR,
     ) -> None:
         self._catalog = catalog
-        self._carbon_signal = carbon_signal
         self._cooling = cooling
-        self._powers: dict[Pool, NodePower | None] = {}
+        self._powers: dict[tuple[Pool, CarbonSignal], NodePower | None] = {}
 
-    def node_power(self, pool: Pool) -> NodePower | None:
+    def node_power(
+        self, pool: Pool, carbon_signal: CarbonSignal = CarbonSignal.AVERAGE
+    ) -> NodePower | None:
         """None where the instance type, its GPU's power or any PUE of the provider is unknown."""
-        if pool not in self._powers:
-            self._powers[pool] = self._modelled(pool)
-        return self._powers[pool]
+        key = pool, carbon_signal
+        if key not in self._powers:
+            self._powers[key] = self._modelled(pool, carbon_signal)
+        return self._powers[key]
 
-    def _modelled(self, pool: Pool) -> NodePower | None:
+    def _modelled(self, pool: Pool, carbon_signal: CarbonSignal) -> NodePower | None:
         machine = self._catalog.machine(pool)
         if machine is None:
             return None
@@ -89,12 +90,10 @@ class NodePowerModel:
             idle_w=min(idle_w, busy_w),
             busy_w=busy_w,
             pue=pue,
-            gco2e_per_kwh=None
-            if region is None
-            else annual_gco2e_per_kwh(region, self._carbon_signal),
+            gco2e_per_kwh=None if region is None else annual_gco2e_per_kwh(region, carbon_signal),
             basis=Basis.MODELLED,
             relative_error=_relative_error(machine),
-            source=self._source(machine, region),
+            source=self._source(machine, region, carbon_signal),
             caps=self._caps(machine, busy_w),
             cpu_w=_cpu_w(machine, TRAINING_CPU_UTILISATION),
             other_w=MEMORY_W_PER_GIB * machine.memory_gib,
@@ -117,7 +116,9 @@ class NodePowerModel:
                 caps.append(PowerCap(cap.cap_w, cap.speed, capped_w, source))
         return tuple(caps)
 
-    def _source(self, machine: InstanceType, region: Region | None) -> str:
+    def _source(
+        self, machine: InstanceType, region: Region | None, carbon_signal: CarbonSignal
+    ) -> str:
         parts = [f"modelled from TDP, vCPUs and memory ({self._cooling.value}-cooled)"]
         if machine.gpu.model in IDLE_CALIBRATION:
             parts.append("idle as measured in MLPerf power logs")
@@ -125,10 +126,10 @@ class NodePowerModel:
             parts.append(f"PUE: fleet mean of {machine.provider}, none known for the region")
         else:
             parts.append(f"PUE: {region.source}")
-        if region is not None and annual_gco2e_per_kwh(region, self._carbon_signal) is not None:
-            parts.append(f"{self._carbon_signal.value} carbon intensity: {region.source}")
+        if region is not None and annual_gco2e_per_kwh(region, carbon_signal) is not None:
+            parts.append(f"{carbon_signal.value} carbon intensity: {region.source}")
         else:
-            parts.append(f"{self._carbon_signal.value} carbon intensity of the region unknown")
+            parts.append(f"{carbon_signal.value} carbon intensity of the region unknown")
         return "; ".join(parts)
 
 

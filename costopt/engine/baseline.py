@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from costopt.domain.events import JobSubmitted
 from costopt.domain.job import Job, Progress
-from costopt.domain.market import InstanceType
+from costopt.domain.market import InstanceType, Pool
+from costopt.domain.move import region_of
 from costopt.domain.policy import Policy
 from costopt.domain.view import JobView, View
 from costopt.strategies.option import options, safe
@@ -49,8 +50,16 @@ def submission(job: Job, policy: Policy, view: View, now: datetime) -> JobSubmit
         baseline_pool=str(chosen.pool),
         baseline_usd_micros=round(usd * 1_000_000),
         baseline_wh=kwh * 1000,
-        baseline_gco2e=power.gco2e(kwh),
+        baseline_gco2e=_gco2e(view, chosen.pool, kwh, chosen.start_s + needed_s),
     )
+
+
+def _gco2e(view: View, pool: Pool, kwh: float, lasts_s: float) -> float | None:
+    """At the mean of what is forecast for as long as it lasts from now, else the annual mean."""
+    series = view.carbon_forecasts.get(region_of(pool))
+    if series is None:
+        return view.powers[pool].gco2e(kwh)
+    return kwh * series.mean(view.now, view.now + timedelta(seconds=lasts_s))
 
 
 def _expected_s(job: Job, machine: InstanceType, nodes: int, seconds: float) -> float:

@@ -19,7 +19,9 @@ from costopt.domain.forgetful import Forgetful
 from costopt.domain.market import Interruption, Pool
 from costopt.domain.move import region_of
 from costopt.domain.partial import PartlySilent
+from costopt.domain.policy import CarbonSignal
 from costopt.domain.ports import Provider
+from costopt.engine.emissions import Emissions
 from costopt.engine.gate import Gate
 from costopt.engine.journal import Journal
 from costopt.engine.settings import Settings
@@ -32,13 +34,20 @@ class Fleet:
     """The living nodes of all jobs, as the providers confirm them."""
 
     def __init__(
-        self, world: World, journal: Journal, settings: Settings, silence: Silence, gate: Gate
+        self,
+        world: World,
+        journal: Journal,
+        settings: Settings,
+        silence: Silence,
+        gate: Gate,
+        emissions: Emissions,
     ) -> None:
         self._world = world
         self._journal = journal
         self._settings = settings
         self._silence = silence
         self._gate = gate
+        self._emissions = emissions
         self._nodes: tuple[Node, ...] = ()
         self._by_job: dict[str, list[Node]] = {}
 
@@ -106,7 +115,9 @@ class Fleet:
             if record is None:
                 continue
             if node.node_id not in record.known or _has_run(node, record):
-                self._journal.write(launched(self._world, node, now))
+                event = launched(self._world, node, self._emissions.signal(node.job), now)
+                self._journal.write(event)
+                self._emissions.cover(event, now)
             if node.state is NodeState.ENDED:
                 if node.node_id in record.live or _tells_end(node, record):
                     self._journal.write(self._ended(node, now))
@@ -258,9 +269,9 @@ def _put_down(provider: Provider, node: Node) -> None:
         return
 
 
-def launched(world: World, node: Node, now: datetime) -> NodeLaunched:
+def launched(world: World, node: Node, carbon_signal: CarbonSignal, now: datetime) -> NodeLaunched:
     """The event for a node that the provider confirms."""
-    power = world.power_of(node.pool)
+    power = world.power_of(node.pool, carbon_signal)
     return NodeLaunched(
         at=now,
         job=node.job,
@@ -275,4 +286,5 @@ def launched(world: World, node: Node, now: datetime) -> NodeLaunched:
         gco2e_per_kwh=power.gco2e_per_kwh,
         energy_basis=power.basis.value,
         waiting=node.state is NodeState.WAITING or node.end_cause is EndCause.NO_CAPACITY,
+        carbon_signal=carbon_signal,
     )

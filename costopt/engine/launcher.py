@@ -20,6 +20,7 @@ from costopt.domain.market import Pool
 from costopt.domain.policy import Limits
 from costopt.domain.view import Desired
 from costopt.engine.bounds import Bounds
+from costopt.engine.emissions import Emissions
 from costopt.engine.fleet import launched
 from costopt.engine.gate import Gate
 from costopt.engine.guards import MICROS, Guards
@@ -50,6 +51,7 @@ class Launcher:
         guards: Guards,
         gate: Gate,
         releases: Releases,
+        emissions: Emissions,
     ) -> None:
         self._world = world
         self._journal = journal
@@ -57,6 +59,7 @@ class Launcher:
         self._guards = guards
         self._gate = gate
         self._releases = releases
+        self._emissions = emissions
         self._began: tuple[datetime, float] | None = None
         self._unsent: set[str] = set()
 
@@ -257,7 +260,8 @@ class Launcher:
             return self._failed(intent, _name(error), error.message, now)
         known = self._journal.records[intent.job].known
         fresh = tuple(node for node in started if node.node_id not in known)
-        self._journal.write(*(launched(self._world, node, now) for node in fresh))
+        signal = self._emissions.signal(intent.job)
+        self._journal.write(*(launched(self._world, node, signal, now) for node in fresh))
         return fresh
 
     def _take_back(self, intent: LaunchIntended, why: str, now: datetime) -> No | None:

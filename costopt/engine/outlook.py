@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -10,7 +10,7 @@ from costopt.domain.errors import ProviderError
 from costopt.domain.fleet import NodeState
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import InstanceType, Offer, Pool
-from costopt.domain.policy import Limits, Policy, Trigger
+from costopt.domain.policy import CarbonSignal, Limits, Policy, Trigger
 from costopt.domain.ports import Provider
 from costopt.domain.power import NodePower
 from costopt.domain.series import Series
@@ -67,31 +67,39 @@ class Outlook:
         self._stops = stops
         self._guards = guards
         self._machines: dict[Pool, InstanceType] = {}
-        self._powers: dict[Pool, NodePower] = {}
+        self._powers: dict[CarbonSignal, dict[Pool, NodePower]] = {s: {} for s in CarbonSignal}
 
     def look(
-        self, cohorts: Iterable[Cohort], now: datetime, refused: frozenset[Pool]
+        self, cohorts: Sequence[Cohort], now: datetime, refused: frozenset[Pool]
     ) -> tuple[Sight, ...]:
         """Ask the market, and say what each cohort sees; one without a job that is due, nothing."""
         nodes = self._fleet.nodes
         self._offers.observe(nodes, now)
         for pool in (*(o.pool for o in self._offers.told), *(n.pool for n in nodes)):
             self._learn(pool)
-        background = View(
+        counts = {cohort.policy.objective.carbon_signal for cohort in cohorts}
+        seen = {signal: self._background(signal, now) for signal in counts}
+        return tuple(
+            self._sight(cohort, seen[cohort.policy.objective.carbon_signal], refused)
+            for cohort in cohorts
+        )
+
+    def _background(self, carbon_signal: CarbonSignal, now: datetime) -> View:
+        """What all cohorts see that count this carbon signal."""
+        return View(
             now=now,
             tick_s=self._settings.tick_s,
             firm_s=min((_firm_s(p, now) for p in self._world.providers), default=0.0),
             jobs=(),
             offers=(),
             machines=self._machines,
-            powers=self._cappable_powers(),
+            powers=self._cappable_powers(carbon_signal),
             policy=ANYTHING,
             transfers=self._transfers(),
             account=self._guards.account,
             price_forecasts=self._price_forecasts(now),
-            carbon_forecasts=self._carbon_forecasts(now),
+            carbon_forecasts=self._carbon_forecasts(now, carbon_signal),
         )
-        return tuple(self._sight(cohort, background, refused) for cohort in cohorts)
 
     def of_everything(self, view: View) -> View:
         """The same with every offer that has a price, allowed or not."""
@@ -137,9 +145,9 @@ class Outlook:
             tuple(n for n in staying if n.state is NodeState.WAITING),
         )
 
-    def _cappable_powers(self) -> Mapping[Pool, NodePower]:
+    def _cappable_powers(self, carbon_signal: CarbonSignal) -> Mapping[Pool, NodePower]:
         """Power by pool, measured where it was; without caps where a node could not set one."""
-        powers = self._training.measured_powers(self._powers)
+        powers = self._training.measured_powers(self._powers[carbon_signal])
         refused = {p for record in self._journal.records.values() for p in record.uncappable}
         uncapped = {p: replace(powers[p], caps=()) for p in refused & powers.keys()}
         return {**powers, **uncapped} if uncapped else powers
@@ -156,12 +164,12 @@ class Outlook:
             return {}
         return forecasts.prices([o.pool for o in self._offers.told], now, until)
 
-    def _carbon_forecasts(self, now: datetime) -> Mapping[str, Series]:
+    def _carbon_forecasts(self, now: datetime, carbon_signal: CarbonSignal) -> Mapping[str, Series]:
         forecasts, until = self._world.forecasts, self._last_deadline_at
         if forecasts is None or until is None:
             return {}
         regions = {f"{o.pool.provider}/{o.pool.region}" for o in self._offers.told}
-        return forecasts.carbon(regions, now, until)
+        return forecasts.carbon(regions, now, until, carbon_signal)
 
     @property
     def _last_deadline_at(self) -> datetime | None:
@@ -181,10 +189,12 @@ class Outlook:
     def _learn(self, pool: Pool) -> None:
         if pool not in self._machines:
             machine = self._world.machines.machine(pool)
-            power = self._world.powers.node_power(pool)
-            if machine is not None and power is not None:
+            powers = {s: self._world.powers.node_power(pool, s) for s in CarbonSignal}
+            known = {signal: power for signal, power in powers.items() if power is not None}
+            if machine is not None and known:
                 self._machines[pool] = machine
-                self._powers[pool] = power
+                for signal, power in known.items():
+                    self._powers[signal][pool] = power
 
 
 def _prices(view: View) -> Mapping[Pool, float]:

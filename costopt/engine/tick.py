@@ -22,6 +22,7 @@ from costopt.engine.bills import Bills
 from costopt.engine.bounds import Bounds
 from costopt.engine.cohort import Terms, cohorts
 from costopt.engine.decider import Decider, InTurn
+from costopt.engine.emissions import Emissions
 from costopt.engine.execute import Executor
 from costopt.engine.fleet import Fleet
 from costopt.engine.gang import Gangs
@@ -85,13 +86,14 @@ class Engine:
         self.stops = Stops(self.journal)
         self.spending = Spending(self.journal, self.jobs, self._terms)
         self._silence = silence = Silence(self.journal)
-        self._fleet = Fleet(world, self.journal, settings, silence, self._gate)
+        self._emissions = emissions = Emissions(world, self.journal, self._terms)
+        self._fleet = Fleet(world, self.journal, settings, silence, self._gate, emissions)
         self._bills = Bills(world, self.journal, settings.owner)
         self._offers = Offers(world, self.journal, settings, silence, self.jobs)
         self._guards = Guards(world, self.journal, settings.account, self.jobs, self.spending)
         releases = Releases(world, self.journal)
         self._launcher = Launcher(
-            world, self.journal, settings, self._guards, self._gate, releases
+            world, self.journal, settings, self._guards, self._gate, releases, emissions
         )  # fmt: skip
         self._executor = Executor(
             world, self.journal, settings, self.jobs, self._launcher, releases, self.troubles
@@ -187,6 +189,7 @@ class Engine:
 
     def _observe(self, now: datetime) -> None:
         with self.journal.together():
+            self._emissions.observe(now)
             self._fleet.observe(now)
             self._bills.settle(now)
             self.training.observe(now)

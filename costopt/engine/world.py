@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from costopt.domain.errors import BadRequestError, CatalogError
 from costopt.domain.market import Pool
+from costopt.domain.policy import CarbonSignal
 from costopt.domain.ports import (
+    CarbonRecord,
     Clock,
     Forecasts,
     HazardModel,
@@ -26,7 +28,7 @@ class World:
     """The ports that one engine works with.
 
     ``transfers`` None: no price of a transfer is known. ``forecasts`` None: what is, is expected to
-    stay.
+    stay. ``carbon`` None: no hour's carbon intensity is recorded, annual means count.
     """
 
     providers: Sequence[Provider]
@@ -38,6 +40,7 @@ class World:
     hazards: HazardModel
     transfers: TransferPrices | None = None
     forecasts: Forecasts | None = None
+    carbon: CarbonRecord | None = None
 
     def provider_of(self, pool: Pool) -> Provider:
         """The adapter that serves a pool. Raises BadRequestError."""
@@ -49,9 +52,12 @@ class World:
             hint="install the extra that brings it, or leave the provider out of the policy",
         )
 
-    def power_of(self, pool: Pool) -> NodePower:
-        """Power of a node of a pool. Raises CatalogError where it is unknown."""
-        power = self.powers.node_power(pool)
+    def power_of(self, pool: Pool, carbon_signal: CarbonSignal) -> NodePower:
+        """Power of a node of a pool, with the annual mean of the signal.
+
+        Raises CatalogError where it is unknown.
+        """
+        power = self.powers.node_power(pool, carbon_signal)
         if power is None:
             raise CatalogError(f"no power figures for {pool.instance_type} ({pool.provider})")
         return power

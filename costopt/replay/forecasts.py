@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from costopt.domain.history import MarketHistory
-from costopt.domain.market import Pool, Region
-from costopt.domain.policy import Objective
+from costopt.domain.market import Pool
+from costopt.domain.policy import CarbonSignal
 from costopt.domain.series import Series
-from costopt.energy.carbon_history import HOUR, CarbonHistory
-
-FindRegion = Callable[[str, str], Region | None]
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedCarbon:
-    """Recorded intensities, and the regions by provider and name, which know their grid zones."""
-
-    history: CarbonHistory
-    region: FindRegion
-
-
-def counted(
-    carbon: CarbonHistory | None, objective: Objective, region: FindRegion
-) -> RecordedCarbon | None:
-    """The intensities if the objective counts their kind, average or marginal; else none."""
-    if carbon is None or carbon.carbon_signal is not objective.carbon_signal:
-        return None
-    return RecordedCarbon(carbon, region)
+from costopt.energy.carbon_history import HOUR
+from costopt.energy.carbon_record import RecordedCarbon
 
 
 class RecordedForecasts:
@@ -67,18 +49,22 @@ class RecordedForecasts:
         return found
 
     def carbon(
-        self, regions: Collection[str], now: datetime, until: datetime
+        self,
+        regions: Collection[str],
+        now: datetime,
+        until: datetime,
+        carbon_signal: CarbonSignal,
     ) -> Mapping[str, Series]:
-        """Of the regions whose grid zone was recorded for long enough; none without a record."""
-        if self._carbon is None:
+        """Of the regions whose grid zone was recorded for long enough; none for another signal."""
+        if self._carbon is None or self._carbon.history.carbon_signal is not carbon_signal:
             return {}
         hour = now.replace(minute=0, second=0, microsecond=0)
         asked = (hour, until, frozenset(regions))
         if asked != self._carbon_asked:
             from costopt.energy.carbon_forecast import carbon_forecasts
 
-            named = (region.split("/", 1) for region in sorted(regions))
-            known = [found for name in named if (found := self._carbon.region(*name)) is not None]
+            found = (self._carbon.find(region) for region in sorted(regions))
+            known = [region for region in found if region is not None]
             made = carbon_forecasts(self._carbon.history, known, now, until)
             self._carbon_series, self._carbon_asked = made.series, asked
         return self._carbon_series

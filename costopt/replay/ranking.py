@@ -30,6 +30,7 @@ class Standing:
     p95_usd: float
     kwh: float | None
     gco2e: float | None
+    hourly_carbon_share: float | None
     finish_s: float | None
     misses: int
     interruptions: float | None
@@ -86,6 +87,7 @@ def _standing(
         p95_usd=_quantile(ordered, 0.95),
         kwh=_mean(score.kwh for score in everything),
         gco2e=_mean(score.gco2e for score in everything),
+        hourly_carbon_share=_mean(score.hourly_carbon_share for score in everything),
         finish_s=_mean(score.finish_s for score in everything if score.finish_s is not None),
         misses=sum(score.on_time is not True for score in everything),
         interruptions=_mean(score.interruptions for score in everything),

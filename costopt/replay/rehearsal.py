@@ -11,6 +11,7 @@ from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
 from costopt.domain.ports import (
+    CarbonRecord,
     Forecasts,
     HazardModel,
     Machines,
@@ -64,6 +65,7 @@ def rehearse(
     cooldown_s: float = 0.0,
     transfers: TransferPrices | None = None,
     forecasts: Forecasts | None = None,
+    carbon: CarbonRecord | None = None,
     explain: bool = False,
     account: Account = UNLIMITED,
 ) -> Rehearsal:
@@ -92,6 +94,7 @@ def rehearse(
         hazards,
         transfers,
         forecasts,
+        carbon,
     )
     settings = Settings(
         tick_s=tick_s or replay_tick_s(market),

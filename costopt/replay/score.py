@@ -17,12 +17,15 @@ class Score:
 
     ``finish_s`` counts from the job's start, None where it never finished. ``lost_s`` are seconds
     that the lost work took. ``low_usd`` is below ``usd`` where an optimum is known by bounds only.
+    ``gco2e`` counts by the intensity of the hour for ``hourly_carbon_share`` of the energy, by
+    annual means for the rest.
     """
 
     usd: float | None
     low_usd: float | None = None
     kwh: float | None = None
     gco2e: float | None = None
+    hourly_carbon_share: float | None = None
     finish_s: float | None = None
     on_time: bool | None = None
     interruptions: int | None = None
@@ -47,6 +50,7 @@ def score_of_rehearsal(rehearsal: Rehearsal) -> Score:
         low_usd=summary.usd,
         kwh=summary.kwh,
         gco2e=summary.gco2e,
+        hourly_carbon_share=summary.hourly_carbon_share,
         finish_s=_finish_s(summary),
         on_time=summary.on_time is True,
         interruptions=summary.interruptions,

@@ -10,7 +10,14 @@ from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
-from costopt.domain.ports import Forecasts, HazardModel, Machines, PowerModel, Strategy
+from costopt.domain.ports import (
+    CarbonRecord,
+    Forecasts,
+    HazardModel,
+    Machines,
+    PowerModel,
+    Strategy,
+)
 from costopt.domain.transfer import TransferPrices
 from costopt.replay.hindsight import hindsight
 from costopt.replay.lifetime_oracle import LifetimeOracle
@@ -50,19 +57,21 @@ class Bench:
     """What every trial is run with; it can be sent to other processes if its models can.
 
     ``hazards`` and ``forecasts`` make a fresh model each time; without ``forecasts``, policies
-    plan as if prices and intensities stayed as they are. ``markets`` are by name. ``strategies``
+    plan as if prices and intensities stayed as they are. Without ``carbon``, CO2e counts by annual
+    means. ``markets`` are by name. ``strategies``
     makes, for one that no policy can name, a trial's strategy, else None. ``past_s``: how much of
     the record before the job's start strategies and hazards have watched, 0 for a cold start.
     """
 
     markets: Mapping[str, MarketHistory]
     machines: Machines
-    powers: Callable[[Policy], PowerModel]
+    powers: Callable[[], PowerModel]
     hazards: Callable[[], HazardModel]
     notice_s: float = 120.0
     tick_s: float | None = None
     transfers: TransferPrices | None = None
-    forecasts: Callable[[Policy, MarketHistory], Forecasts] | None = None
+    forecasts: Callable[[MarketHistory], Forecasts] | None = None
+    carbon: CarbonRecord | None = None
     strategies: Callable[[Trial], Strategy | None] | None = None
     account: Account = UNLIMITED
     past_s: float = 0.0
@@ -88,13 +97,14 @@ class Bench:
             policy,
             market,
             machines=self.machines,
-            powers=self.powers(policy),
+            powers=self.powers(),
             hazards=hazards,
             strategy=strategy,
             tick_s=self.tick_s,
             notice_s=self.notice_s,
             transfers=self.transfers,
-            forecasts=None if self.forecasts is None else self.forecasts(policy, market),
+            forecasts=None if self.forecasts is None else self.forecasts(market),
+            carbon=self.carbon,
             explain=explain,
             account=self.account,
         )

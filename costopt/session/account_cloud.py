@@ -15,12 +15,13 @@ from costopt.domain.errors import SpecError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.payload import Payload
-from costopt.domain.policy import Policy
 from costopt.domain.ports import Clock, Forecasts, ObjectStore, Provider
 from costopt.energy.carbon_history import CarbonHistory
+from costopt.energy.carbon_record import RecordedCarbon
 from costopt.engine.clock import WallClock
 from costopt.replay.connect import connect
-from costopt.replay.forecasts import RecordedForecasts, counted
+from costopt.replay.forecasts import RecordedForecasts
+from costopt.session.carbon import recorded_carbon
 from costopt.session.payload import upload_payload
 from costopt.store import open_store
 from costopt.store.address import below
@@ -116,11 +117,13 @@ class AccountCloud:
         payload = upload_payload(job, open_store(uri), uri)
         return connect_account(self.account, self.names, clock, {job.name: payload})
 
-    def forecasts(self, policy: Policy) -> Forecasts:
+    def forecasts(self) -> Forecasts:
         """Of recorded intensities where there are any."""
-        return RecordedForecasts(
-            None, counted(self.carbon, policy.objective, load_catalog().region)
-        )
+        return RecordedForecasts(None, self.carbon_record())
+
+    def carbon_record(self) -> RecordedCarbon | None:
+        """The intensities that were given."""
+        return recorded_carbon(self.carbon)
 
     def _store_uri(self) -> str:
         if self.account.store is None:

@@ -9,8 +9,7 @@ from typing import Protocol
 from costopt.agent.runtime import MailboxRuntime
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
-from costopt.domain.policy import Policy
-from costopt.domain.ports import Clock, Forecasts, ObjectStore, Provider
+from costopt.domain.ports import CarbonRecord, Clock, Forecasts, ObjectStore, Provider
 
 
 class PacedClock(Clock, Protocol):
@@ -66,6 +65,10 @@ class Cloud(Protocol):
         """The adapters that give the job nodes. Raises ProviderError, MissingExtraError."""
         ...
 
-    def forecasts(self, policy: Policy) -> Forecasts | None:
+    def forecasts(self) -> Forecasts | None:
         """What is expected of prices and intensities, None where what is is expected to stay."""
+        ...
+
+    def carbon_record(self) -> CarbonRecord | None:
+        """The recorded carbon intensities by the hour, None where there are none."""
         ...

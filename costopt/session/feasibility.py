@@ -37,7 +37,7 @@ def request_of(
     left_s = (job.deadline_at - now).total_seconds()
     policy = replace(policy, limits=limits_now(policy, queue_length=1, slack_s=left_s, now=now))
     known = load_catalog()
-    model = NodePowerModel(known, policy.objective.carbon_signal)
+    model, signal = NodePowerModel(known), policy.objective.carbon_signal
     usable, rejections = screen_offers(offers, policy, now, check_age=check_age)
     stale = [rejection for rejection in rejections if rejection.code == "price_stale"]
     if stale and not usable:
@@ -51,7 +51,7 @@ def request_of(
         jobs=(JobView(job, Progress()),),
         offers=usable,
         machines={pool: machine for pool in pools if (machine := known.machine(pool))},
-        powers={pool: power for pool in pools if (power := model.node_power(pool))},
+        powers={pool: power for pool in pools if (power := model.node_power(pool, signal))},
         policy=policy,
         quotas=(*account.quotas, *Account(guards=account.guards).limits),
         rejections=rejections,

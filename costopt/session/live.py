@@ -166,10 +166,11 @@ def open_run(
             ledger=ledger,
             clock=WakefulClock(clock, signals),
             machines=load_catalog(),
-            powers=NodePowerModel(load_catalog(), policy.objective.carbon_signal),
+            powers=NodePowerModel(load_catalog()),
             hazards=hazards,
             transfers=load_catalog().transfer,
-            forecasts=cloud.forecasts(policy),
+            forecasts=cloud.forecasts(),
+            carbon=cloud.carbon_record(),
         )
         settings = Settings(
             owner=cloud.owner,

@@ -10,12 +10,13 @@ from costopt.agent.runtime import MailboxRuntime
 from costopt.catalog import load_catalog
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
-from costopt.domain.policy import Policy
 from costopt.domain.ports import Clock, Forecasts, ObjectStore, Provider
 from costopt.energy.carbon_history import CarbonHistory
+from costopt.energy.carbon_record import RecordedCarbon
 from costopt.engine.clock import ScaledClock
 from costopt.replay.connect import connect
-from costopt.replay.forecasts import RecordedForecasts, counted
+from costopt.replay.forecasts import RecordedForecasts
+from costopt.session.carbon import recorded_carbon
 from costopt.session.checkpoint_place import check_checkpoint_place
 from costopt.session.market_clock import forget_clock, market_clock
 from costopt.session.trainer import check_trainer
@@ -87,7 +88,11 @@ class SimulatedCloud:
         }
         return connect("sim", clock, options)
 
-    def forecasts(self, policy: Policy) -> Forecasts:
+    def forecasts(self) -> Forecasts:
         """From the record before now."""
-        carbon = counted(self.carbon, policy.objective, load_catalog().region)
-        return RecordedForecasts(self.market if self.price_forecasts else None, carbon)
+        market = self.market if self.price_forecasts else None
+        return RecordedForecasts(market, self.carbon_record())
+
+    def carbon_record(self) -> RecordedCarbon | None:
+        """The intensities that were given."""
+        return recorded_carbon(self.carbon)

@@ -12,9 +12,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from costopt.catalog import load_catalog
 from costopt.cli.main import cli
 from costopt.domain.history import MarketHistory
 from costopt.domain.market import CapacityType, Pool
+from costopt.domain.policy import CarbonSignal
+from costopt.energy.carbon_file import write_carbon
+from costopt.energy.carbon_history import CarbonHistory
 from costopt.market.history_file import write_history
 from tests.market_fixtures import T0, market, pool_history
 
@@ -88,6 +92,29 @@ def test_what_the_optimum_would_do_is_unknown_but_its_cost(folder: Path) -> None
     best = rows(folder)["hindsight optimum"]
     for unknown in ("kwh", "gco2e", "finish_s", "interruptions", "switches", "lost_s"):
         assert best[unknown] is None
+
+
+def test_co2e_counts_by_the_recorded_hour_where_it_is_given(folder: Path) -> None:
+    """The record's second hour is dirty; a run of three hours and a half draws most after it."""
+    zone = load_catalog().region("aws", "us-west-2")
+    assert zone is not None
+    assert zone.electricity_maps_zone is not None
+    hourly = (50.0, 5000.0, *(50.0 for _ in range(22)))
+    record = CarbonHistory(
+        T0, {zone.electricity_maps_zone: hourly}, CarbonSignal.AVERAGE, "made up"
+    )
+    write_carbon(record, folder / "carbon.parquet")
+    by_hour = rows(folder, "--carbon", f"{folder}/carbon.parquet")["on_demand"]
+    annual = rows(folder)["on_demand"]
+    assert by_hour["kwh"] == annual["kwh"]
+    kwh, grams = by_hour["kwh"], by_hour["gco2e"]
+    assert kwh is not None
+    assert grams is not None
+    assert by_hour["hourly_carbon_share"] == pytest.approx(1)
+    assert annual["hourly_carbon_share"] == 0
+    assert annual["gco2e"] == pytest.approx(kwh * (zone.average_gco2e_per_kwh or 0))
+    dirty_kwh = (grams - 50 * kwh) / 4950
+    assert kwh / 3.6 < dirty_kwh < kwh / 3.2
 
 
 def test_lost_work_is_told_in_seconds_of_work(folder: Path) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from costopt.domain.errors import CostoptError
-from costopt.domain.policy import Policy
 from costopt.domain.ports import PowerModel
 from costopt.market.history_file import write_history
 from costopt.replay.process_pool import in_processes
@@ -36,7 +35,7 @@ ResultsFile.add = add_and_hold
 """
 
 
-def dies(_: Policy) -> PowerModel:
+def dies() -> PowerModel:
     """Takes its process down, as a want of memory does."""
     os._exit(9)
 

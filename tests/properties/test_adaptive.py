@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Phase, Throughput, ThroughputPoint
 from costopt.domain.market import Pool
-from costopt.domain.policy import Objective
+from costopt.domain.policy import CarbonSignal, Objective
 from costopt.domain.series import Series
 from costopt.replay.rehearsal import rehearse
 from tests.properties.test_shield import GAP_S, traces
@@ -124,7 +124,11 @@ class Claimed:
         return dict.fromkeys(pools, self._from(now))
 
     def carbon(
-        self, regions: Collection[str], now: datetime, until: datetime
+        self,
+        regions: Collection[str],
+        now: datetime,
+        until: datetime,
+        carbon_signal: CarbonSignal,
     ) -> Mapping[str, Series]:
         return dict.fromkeys(regions, self._from(now))
 

@@ -21,7 +21,7 @@ from costopt.domain.job import (
     WorkUnit,
 )
 from costopt.domain.market import CapacityType, Gpu, InstanceType, Offer, Pool
-from costopt.domain.policy import Policy, Risk, StrategyChoice
+from costopt.domain.policy import CarbonSignal, Policy, Risk, StrategyChoice
 from costopt.domain.power import NodePower
 
 EPOCH = datetime(2023, 1, 1, tzinfo=UTC)
@@ -51,7 +51,9 @@ class OneMachine:
 class OnePower:
     """The same power everywhere."""
 
-    def node_power(self, pool: Pool) -> NodePower | None:
+    def node_power(
+        self, pool: Pool, carbon_signal: CarbonSignal = CarbonSignal.AVERAGE
+    ) -> NodePower | None:
         return NodePower(100, 400, 1.2, 300, Basis.MODELLED, 0.1, "test")
 
 

@@ -40,7 +40,7 @@ def test_a_pool_that_never_comes_back_is_not_waited_for(tmp_path: Path) -> None:
         policy,
         record,
         machines=catalog,
-        powers=NodePowerModel(catalog, policy.objective.carbon_signal),
+        powers=NodePowerModel(catalog),
         hazards=LearnedHazard(catalog_priors(catalog)),
     )
     assert run.summary.on_time

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from costopt.catalog import load_catalog
 from costopt.domain.account import Account, AccountGuards
 from costopt.domain.control import Mode
 from costopt.domain.errors import SpecError
 from costopt.domain.events import JobFinished, LaunchIntended, NodeLaunched, WorkLost
 from costopt.domain.fleet import LaunchRequest
+from costopt.domain.policy import CarbonSignal
 from costopt.domain.submission import JobIntent
 from costopt.ledger.summary import JobState
 from tests.daemon_fixtures import POLICY, DaemonScene, document
@@ -40,6 +42,19 @@ def test_jobs_run_to_their_end_and_stay_listed(scene: DaemonScene) -> None:
     metrics = scene.daemon.service.metrics_snapshot()
     assert metrics.launches == {"ok": 2, "failed": 0}
     assert metrics.tick_count == 2
+
+
+def test_every_job_counts_carbon_by_its_policy_s_signal(scene: DaemonScene) -> None:
+    marginal = POLICY.replace("plain", "marginal") + "objective: {carbon_signal: marginal}\n"
+    scene.submit("one")
+    scene.submit("two", policy=marginal)
+    scene.go(10)
+    region = load_catalog().region(SPOT_A.provider, SPOT_A.region)
+    assert region is not None
+    (one,), (two,) = scene.events(NodeLaunched), scene.events(NodeLaunched, "two")
+    assert one.gco2e_per_kwh == region.average_gco2e_per_kwh
+    assert two.gco2e_per_kwh == region.marginal_gco2e_per_kwh
+    assert (one.carbon_signal, two.carbon_signal) == (CarbonSignal.AVERAGE, CarbonSignal.MARGINAL)
 
 
 def test_a_daemon_that_comes_back_goes_on(scene: DaemonScene) -> None:

@@ -182,9 +182,9 @@ def test_an_unknown_region_has_no_intensity_and_no_zero() -> None:
 
 def test_the_signal_reverses_which_region_is_cleaner() -> None:
     def intensities(signal: CarbonSignal) -> tuple[float, float]:
-        model = NodePowerModel(load_catalog(), signal)
-        sweden = model.node_power(pool("aws/eu-north-1/eu-north-1a/g5.xlarge/spot"))
-        virginia = model.node_power(pool("aws/us-east-1/us-east-1a/g5.xlarge/spot"))
+        model = NodePowerModel(load_catalog())
+        sweden = model.node_power(pool("aws/eu-north-1/eu-north-1a/g5.xlarge/spot"), signal)
+        virginia = model.node_power(pool("aws/us-east-1/us-east-1a/g5.xlarge/spot"), signal)
         assert sweden is not None
         assert virginia is not None
         assert sweden.gco2e_per_kwh is not None

@@ -18,6 +18,7 @@ from costopt.domain.events import (
 )
 from costopt.domain.job import Job
 from costopt.domain.market import Pool
+from costopt.domain.policy import CarbonSignal
 from costopt.domain.power import NodePower, PowerCap
 from costopt.domain.runtime import NodeReport
 from costopt.domain.view import Target
@@ -32,7 +33,9 @@ POWER = NodePower(
 class PartedPowers:
     """1 kW busy, of which the CPUs draw 100 W and memory 50 W; fans a tenth on top."""
 
-    def node_power(self, pool: Pool) -> NodePower | None:
+    def node_power(
+        self, pool: Pool, carbon_signal: CarbonSignal = CarbonSignal.AVERAGE
+    ) -> NodePower | None:
         return replace(POWER, cpu_w=100.0, other_w=50.0, overhead=1.1)
 
 

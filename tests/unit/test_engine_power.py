@@ -11,7 +11,7 @@ from costopt.domain.estimate import Basis
 from costopt.domain.events import GangFormed, GuardTripped, PowerLimitReported
 from costopt.domain.job import Job
 from costopt.domain.market import Pool
-from costopt.domain.policy import Limits
+from costopt.domain.policy import CarbonSignal, Limits
 from costopt.domain.power import NodePower, PowerCap
 from costopt.domain.runtime import PowerLimitRecord
 from costopt.domain.view import Target
@@ -25,7 +25,9 @@ HARD = PowerCap(150.0, 0.5, 450.0, "test")
 class CappedPowers:
     """1 kW busy, 700 W and 450 W under the two caps."""
 
-    def node_power(self, pool: Pool) -> NodePower | None:
+    def node_power(
+        self, pool: Pool, carbon_signal: CarbonSignal = CarbonSignal.AVERAGE
+    ) -> NodePower | None:
         return NodePower(500, 1000, 1.0, 400, Basis.MODELLED, 0.1, "test", (HARD, MILD))
 
 

@@ -57,7 +57,7 @@ def _starts(job: Job, record: MarketHistory, count: int) -> tuple[datetime, ...]
     return window_starts(job, record, count, coverage(record, record.pools, span))
 
 
-def _powers(policy: Policy) -> Powers:
+def _powers() -> Powers:
     return Powers()
 
 

@@ -10,11 +10,12 @@ import pytest
 
 from costopt.domain.history import MarketHistory, PoolHistory
 from costopt.domain.market import Pool, Region
-from costopt.domain.policy import CarbonSignal, Objective
+from costopt.domain.policy import CarbonSignal
 from costopt.domain.series import Series
 from costopt.domain.view import Desired, View
 from costopt.energy.carbon_history import CarbonHistory
-from costopt.replay.forecasts import RecordedCarbon, RecordedForecasts, counted
+from costopt.energy.carbon_record import RecordedCarbon
+from costopt.replay.forecasts import RecordedForecasts
 from costopt.replay.rehearsal import Rehearsal, rehearse
 from costopt.strategies.greedy_spot import GreedySpot
 from tests.engine_fixtures import (
@@ -101,19 +102,33 @@ def test_carbon_is_forecast_where_the_region_is_known() -> None:
     asked = {"aws/eu-central-1", "aws/nowhere"}
     whole = RecordedForecasts(None, RecordedCarbon(_carbon(DAYS * 24), _region))
     cut = RecordedForecasts(None, RecordedCarbon(_carbon(16 * 24), _region))
-    found = whole.carbon(asked, NOW, UNTIL)
+    found = whole.carbon(asked, NOW, UNTIL, AVERAGE)
     assert set(found) == {"aws/eu-central-1"}
-    assert found == cut.carbon(asked, NOW, UNTIL)
+    assert found == cut.carbon(asked, NOW, UNTIL, AVERAGE)
     hour_on = NOW + timedelta(hours=1)
-    assert whole.carbon(asked, hour_on, UNTIL)["aws/eu-central-1"].at[0] == hour_on
+    assert whole.carbon(asked, hour_on, UNTIL, AVERAGE)["aws/eu-central-1"].at[0] == hour_on
     assert not whole.prices([SPOT_A], NOW, UNTIL)
 
 
 def test_intensities_of_the_other_kind_do_not_count() -> None:
-    marginal = Objective(carbon_signal=CarbonSignal.MARGINAL)
-    assert counted(_carbon(48), marginal, _region) is None
-    assert counted(_carbon(48), Objective(), _region) is not None
-    assert not RecordedForecasts(None).carbon({"aws/eu-central-1"}, NOW, UNTIL)
+    recorded = RecordedCarbon(_carbon(DAYS * 24), _region)
+    asked = {"aws/eu-central-1"}
+    assert not RecordedForecasts(None, recorded).carbon(asked, NOW, UNTIL, CarbonSignal.MARGINAL)
+    assert RecordedForecasts(None, recorded).carbon(asked, NOW, UNTIL, AVERAGE)
+    assert not RecordedForecasts(None).carbon(asked, NOW, UNTIL, AVERAGE)
+
+
+def test_an_hour_s_intensity_is_that_of_its_zone_and_signal() -> None:
+    recorded = RecordedCarbon(_carbon(48), _region)
+    six = recorded.intensity("aws/eu-central-1", T0 + timedelta(hours=6), AVERAGE)
+    assert six is not None
+    assert six.value == pytest.approx(400)
+    assert recorded.intensity("aws/eu-central-1", T0, CarbonSignal.MARGINAL) is None
+    assert recorded.intensity("aws/nowhere", T0, AVERAGE) is None
+    assert recorded.intensity("aws/eu-central-1", T0 + timedelta(hours=48), AVERAGE) is None
+
+
+AVERAGE = CarbonSignal.AVERAGE
 
 
 class Told:
@@ -135,7 +150,11 @@ class Told:
         return {pool: self.series[pool] for pool in pools if pool in self.series}
 
     def carbon(
-        self, regions: Collection[str], now: datetime, until: datetime
+        self,
+        regions: Collection[str],
+        now: datetime,
+        until: datetime,
+        carbon_signal: CarbonSignal,
     ) -> Mapping[str, Series]:
         return {region: Series((now,), (77.0,), "told") for region in regions}
 
@@ -178,6 +197,12 @@ def test_every_strategy_sees_the_forecasts() -> None:
     _rehearse(None, blind)
     assert not blind.views[0].price_forecasts
     assert not blind.views[0].carbon_forecasts
+
+
+def test_the_baseline_emits_by_what_is_forecast() -> None:
+    told = _rehearse(Told(FALLING)).summary
+    assert told.baseline_wh is not None
+    assert told.baseline_gco2e == pytest.approx(77 * told.baseline_wh / 1000)
 
 
 def test_a_plan_waits_for_a_price_that_is_forecast_to_fall() -> None:

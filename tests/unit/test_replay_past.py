@@ -108,7 +108,7 @@ def test_pools_that_the_policy_refuses_are_not_looked_at() -> None:
     assert lifetimes == Lifetimes()
 
 
-def _powers(_: object) -> Powers:
+def _powers() -> Powers:
     return Powers()
 
 

@@ -111,7 +111,7 @@ class Counting:
 
 
 RECORD = market([1] * 400, 600.0)
-BENCH = Bench({RECORD.name: RECORD}, Machines(), lambda _: Powers(), NoHazard)
+BENCH = Bench({RECORD.name: RECORD}, Machines(), Powers, NoHazard)
 TRIALS = [
     Trial(Window(RECORD.name, replace(task(), start_at=after(0), startup_s=60.0 * n)), policy)
     for n in range(3)

@@ -1,0 +1,158 @@
+"""CO2e counts by the hour, the region and the signal that a job's policy counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.events import CarbonIntensityRecorded, NodeLaunched
+from costopt.domain.fleet import EndCause
+from costopt.domain.market import Pool
+from costopt.domain.policy import CarbonSignal, Objective
+from costopt.domain.power import NodePower
+from costopt.domain.view import Target
+from costopt.engine.cohort import Terms
+from costopt.ledger.fold import account_of
+from tests.engine_fixtures import HOUR_S, SPOT_A, Follow, Scene, always, rules, task
+from tests.market_fixtures import T0
+
+HOUR = timedelta(hours=1)
+US_EAST = "aws/us-east-1"
+ANNUAL = {CarbonSignal.AVERAGE: 400.0, CarbonSignal.MARGINAL: 700.0}
+
+
+class TwoSignals:
+    """1 kW busy and 0.5 kW idle per node, at the meter."""
+
+    def node_power(
+        self, pool: Pool, carbon_signal: CarbonSignal = CarbonSignal.AVERAGE
+    ) -> NodePower | None:
+        return NodePower(500, 1000, 1.0, ANNUAL[carbon_signal], Basis.MODELLED, 0.1, "test")
+
+
+class ByHour:
+    """Average intensities of one region by the hour from T0."""
+
+    def __init__(self, *intensities: float | None) -> None:
+        self.intensities = intensities
+
+    def intensity(
+        self, region: str, hour_at: datetime, carbon_signal: CarbonSignal
+    ) -> Estimate | None:
+        index = (hour_at - T0) // HOUR
+        if region != US_EAST or carbon_signal is not CarbonSignal.AVERAGE:
+            return None
+        value = self.intensities[index] if index < len(self.intensities) else None
+        return None if value is None else Estimate.exact(value, Basis.MODELLED, "test", hour_at)
+
+
+def scene(carbon: ByHour | None, work_s: float = 4 * HOUR_S) -> Scene:
+    made = Scene(always(SPOT_A, 9, 2.0), jobs=[task(work_s)], powers=TwoSignals(), carbon=carbon)
+    made.strategy = Follow(Target(SPOT_A, 1))
+    made.restart()
+    return made
+
+
+def grams_by_hour(made: Scene, intensities: Mapping[int, float], annual: float) -> float:
+    """From the timeline's rows: idle and busy stretches cut at every hour."""
+    total = 0.0
+    for row in made.engine.journal.accounts["job"].intervals(made.clock.now()):
+        begin, until = row.launched_at, row.ended_at or made.clock.now()
+        while begin < until:
+            end = min(until, T0 + ((begin - T0) // HOUR + 1) * HOUR)
+            trained = sum(
+                (max(timedelta(), min(b, end) - max(a, begin)) for a, b in row.busy), timedelta()
+            )
+            kwh = (0.5 * ((end - begin) - trained) + 1.0 * trained) / HOUR
+            total += kwh * intensities.get((begin - T0) // HOUR, annual)
+            begin = end
+    return total
+
+
+def test_each_hour_s_energy_emits_by_its_intensity() -> None:
+    made = scene(ByHour(100.0, 900.0, 50.0, 300.0, 200.0))
+    made.finish()
+    summary = made.summary()
+    known = dict(enumerate((100.0, 900.0, 50.0, 300.0, 200.0)))
+    assert summary.gco2e == pytest.approx(grams_by_hour(made, known, 400.0))
+    assert summary.gco2e != pytest.approx(summary.kwh * 400)
+    assert summary.carbon_basis == "average intensity by the hour"
+
+
+def test_the_ledger_gives_the_same_grams_without_the_carbon_record() -> None:
+    made = scene(ByHour(100.0, 900.0, 50.0, 300.0, 200.0))
+    made.finish()
+    folded = account_of(made.ledger, "job").summary(made.clock.now())
+    assert folded == made.summary()
+
+
+def test_hours_without_a_record_count_by_the_annual_mean_and_say_so() -> None:
+    made = scene(ByHour(100.0, None, 50.0))
+    made.finish()
+    summary = made.summary()
+    assert summary.gco2e == pytest.approx(grams_by_hour(made, {0: 100.0, 2: 50.0}, 400.0))
+    assert summary.carbon_basis is not None
+    assert "annual mean" in summary.carbon_basis
+    hours = [e.hour_at for e in made.events(CarbonIntensityRecorded)]
+    assert hours == [T0, T0 + 2 * HOUR]
+
+
+def test_without_carbon_data_the_annual_mean_counts_and_says_so() -> None:
+    made = scene(None)
+    made.finish()
+    summary = made.summary()
+    assert summary.gco2e == pytest.approx(summary.kwh * 400)
+    assert summary.carbon_basis == "average intensity, annual mean"
+    assert not made.events(CarbonIntensityRecorded)
+
+
+def test_a_controller_that_was_away_records_the_hours_that_it_missed() -> None:
+    hours = (100.0, 900.0, 50.0, 300.0, 200.0, 600.0)
+    watched, away = scene(ByHour(*hours), 10 * HOUR_S), scene(ByHour(*hours), 10 * HOUR_S)
+    for made in (watched, away):
+        made.go(600)
+    watched.go(5 * HOUR_S)
+    away.clock.sleep(4 * HOUR_S)
+    away.restart()
+    away.go(HOUR_S)
+    assert [e.hour_at for e in away.events(CarbonIntensityRecorded)] == [
+        e.hour_at for e in watched.events(CarbonIntensityRecorded)
+    ]
+    assert away.summary().gco2e == pytest.approx(grams_by_hour(away, dict(enumerate(hours)), 400))
+
+
+def test_a_node_that_ended_while_nothing_watched_counts_by_the_hour() -> None:
+    made = scene(ByHour(100.0, 900.0, 50.0, 300.0), 10 * HOUR_S)
+    made.go(600)
+    (node,) = made.living()
+    made.clock.sleep(2 * HOUR_S)
+    made.cloud.inner.terminate(node.node_id)
+    made.restart()
+    made.tick()
+    rows = made.engine.journal.accounts["job"].intervals(made.clock.now())
+    ended = next(row for row in rows if row.node_id == node.node_id)
+    assert ended.cause is EndCause.RELEASED
+    assert ended.carbon_basis == "average intensity by the hour"
+
+
+def test_every_job_counts_by_the_signal_of_its_own_policy() -> None:
+    made = scene(ByHour(100.0, 900.0, 50.0, 300.0))
+    marginal = replace(
+        rules("greedy_spot"), objective=Objective(carbon_signal=CarbonSignal.MARGINAL)
+    )
+    other = Follow(Target(SPOT_A, 1))
+    made.engine.add(task(name="other"), Terms(marginal, other))
+    made.go(2 * HOUR_S)
+    (launched,) = made.events(NodeLaunched, "other")
+    assert launched.gco2e_per_kwh == 700.0
+    assert launched.carbon_signal is CarbonSignal.MARGINAL
+    assert other.views[0].powers[SPOT_A].gco2e_per_kwh == 700.0
+    assert not made.events(CarbonIntensityRecorded, "other")
+    assert made.summary("other").gco2e == pytest.approx(made.summary("other").kwh * 700)
+    (launched,) = made.events(NodeLaunched)
+    assert launched.gco2e_per_kwh == 400.0
+    assert made.events(CarbonIntensityRecorded)
