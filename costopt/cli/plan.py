@@ -40,8 +40,8 @@ def plan(
 
     The table judges every pool as if it did the whole job: ✔ marks what the plan uses, and the
     others say why not. Dollars and finish are the median and the 95th percentile under the hazard.
-    Exits with 3 and the binding constraint where no plan keeps the deadline, with 5 where every
-    price is too old.
+    Exits with 3 and the binding constraint where no plan keeps the deadline and the budget, with 5
+    where every price is too old.
     """
     from costopt.cli.accounts import read_account
     from costopt.cli.forecasts import carbon_notes

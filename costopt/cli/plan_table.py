@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from costopt.cli.figures import age, mass, moment, number, percent, pool_name, usd
 from costopt.cli.output import Column, Row, Table
+from costopt.cli.plan_budgets import budget_rows, budget_warnings
 from costopt.domain.job import Job
 from costopt.domain.plan import Candidate, Constraint, Forecast, Plan, Rejection
 from costopt.domain.policy import Policy
@@ -30,7 +31,7 @@ def plan_table(made: Plan, job: Job, policy: Policy, top: int, explain: bool) ->
         columns=_COLUMNS,
         rows=[_row(candidate) for candidate in listed],
         facts=_facts(made, job, policy),
-        notes=tuple(_notes(made, job, left_out, explain)),
+        notes=tuple(_notes(made, job, policy, left_out, explain)),
     )
 
 
@@ -89,6 +90,7 @@ def _facts(made: Plan, job: Job, policy: Policy) -> Row:
         "solver": made.solver,
         "solve_s": made.solve_s,
         "forecast": None if forecast is None else forecast_row(forecast),
+        "budgets": [] if forecast is None else budget_rows(job, policy, made.made_at, forecast),
         "allocations": [
             {
                 "pool": str(each.pool),
@@ -115,7 +117,7 @@ def _facts(made: Plan, job: Job, policy: Policy) -> Row:
     }
 
 
-def _notes(made: Plan, job: Job, left_out: int, explain: bool) -> Iterator[str]:
+def _notes(made: Plan, job: Job, policy: Policy, left_out: int, explain: bool) -> Iterator[str]:
     if left_out:
         yield f"{left_out} more candidates; --top 0 lists all."
     yield from _fallbacks(made.candidates)
@@ -125,6 +127,7 @@ def _notes(made: Plan, job: Job, left_out: int, explain: bool) -> Iterator[str]:
     if forecast is not None and made.allocations:
         yield _summary(made, job, forecast)
         yield from _allocations(made)
+        yield from budget_warnings(job, policy, made.made_at, forecast)
     if explain:
         yield from _explanation(made)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from costopt.domain.estimate import Basis, Estimate
@@ -190,6 +190,17 @@ class Budget:
     max_kwh: float | None = None
     max_usd_per_month: float | None = None
     max_usd_per_hour: float | None = None
+
+    def max_usd_between(self, begin_at: datetime, end_at: datetime) -> float | None:
+        """The most dollars that may be spent between two times, by the total and by the months.
+
+        Months are calendar months in UTC; each that is touched counts whole. None is no limit.
+        """
+        begin, end = begin_at.astimezone(UTC), max(begin_at, end_at).astimezone(UTC)
+        months = 12 * (end.year - begin.year) + end.month - begin.month + 1
+        monthly = self.max_usd_per_month
+        caps = (self.max_usd, None if monthly is None else months * monthly)
+        return min((cap for cap in caps if cap is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)

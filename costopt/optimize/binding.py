@@ -32,10 +32,12 @@ def binding_of(
     parts: Sequence[JobPart],
     rejections: Sequence[Rejection],
     feasible: Feasible,
+    sure: Feasible,
 ) -> str:
     """The binding constraint of an infeasible request.
 
-    ``parts`` holds what configurations each job has; ``feasible`` solves a relaxed request. Limits
+    ``parts`` holds what configurations each job has; ``feasible`` solves a relaxed request, and
+    ``sure`` says whether a plan of it also keeps time and budget as simulated. Limits
     and budgets are judged by solving without them, one at a time, time and risk in closed form,
     since no mix is faster than the fastest configuration.
     """
@@ -46,7 +48,7 @@ def binding_of(
         if part.demand.hours_left <= 0:
             return _no_time(part)
     if feasible(request):
-        return _unsure(request)
+        return _over_budget(request, sure) or _unsure(request)
     for name, relaxed in _relaxations(request):
         if feasible(relaxed):
             return name
@@ -55,6 +57,14 @@ def binding_of(
         if reason is not None:
             return reason
     return "several constraints together: the plan needs more than one of them relaxed"
+
+
+def _over_budget(request: PlanRequest, sure: Feasible) -> str | None:
+    """The budget that plans keep in the model, and exceed as simulated."""
+    for name, relaxed in _relaxations(request):
+        if name.startswith("budget:") and sure(relaxed):
+            return name
+    return None
 
 
 def _unsure(request: PlanRequest) -> str:
@@ -197,6 +207,11 @@ def _budget_relaxations(request: PlanRequest) -> Iterator[tuple[str, PlanRequest
         for name, value, unlimited in (
             ("max_usd", budget.max_usd, replace(budget, max_usd=None)),
             ("max_kwh", budget.max_kwh, replace(budget, max_kwh=None)),
+            (
+                "max_usd_per_month",
+                budget.max_usd_per_month,
+                replace(budget, max_usd_per_month=None),
+            ),
             (
                 "max_usd_per_hour",
                 budget.max_usd_per_hour,

@@ -63,9 +63,10 @@ class Stage:
 class Demand:
     """A job as the model sees it. Hours count from the request's ``now``.
 
-    ``due_h`` is the deadline less the policy's reserve. ``running`` is the living gang by pool;
-    ``starting_h`` is what is left of its start-up. ``speed_factor`` is the measured speed of the
-    job over the one that its spec predicts, taken to hold on every pool.
+    The ``max_usd`` of ``job`` also holds for its budget by months. ``due_h`` is the deadline less
+    the policy's reserve. ``running`` is the living gang by pool; ``starting_h`` is what is left of
+    its start-up. ``speed_factor`` is the measured speed of the job over the one that its spec
+    predicts, taken to hold on every pool.
     """
 
     job: Job
@@ -123,7 +124,7 @@ def demand_of(view: JobView, now: datetime, reserve_s: float) -> Demand | None:
     if progress.state is GangState.FINISHED or done >= job.work.amount * (1 - 1e-12):
         return None
     return Demand(
-        job=job,
+        job=_with_months(job, now),
         stages=_stages(job, done),
         release_h=max(0.0, (job.start_at - now).total_seconds() / 3600),
         due_h=((job.deadline_at - now).total_seconds() - reserve_s) / 3600,
@@ -132,6 +133,14 @@ def demand_of(view: JobView, now: datetime, reserve_s: float) -> Demand | None:
         measured_units_per_s=_measured_units_per_s(view),
         speed_factor=_speed_factor(view),
     )
+
+
+def _with_months(job: Job, now: datetime) -> Job:
+    """The job with the dollars of its months as a part of its budget in all."""
+    if job.budget.max_usd_per_month is None:
+        return job
+    max_usd = job.budget.max_usd_between(max(now, job.start_at), job.deadline_at)
+    return replace(job, budget=replace(job.budget, max_usd=max_usd))
 
 
 def _measured_units_per_s(view: JobView) -> float | None:

@@ -113,12 +113,16 @@ def _binding(
     if answer.outcome is Outcome.UNKNOWN:
         return f"time limit: no plan was found within {settings.time_limit_s:g} s"
 
-    def feasible(relaxed: PlanRequest) -> bool:
-        quick = Settings(min(2.0, settings.time_limit_s), 0.05, settings.solver)
-        loose, _ = prepare(relaxed)
-        return solve_able(relaxed, loose, quick).solved
+    def quick() -> Settings:
+        return Settings(min(2.0, settings.time_limit_s), 0.05, settings.solver)
 
-    return binding_of(request, parts, (*request.rejections, *rejections), feasible)
+    def feasible(relaxed: PlanRequest) -> bool:
+        return solve_able(relaxed, prepare(relaxed)[0], quick()).solved
+
+    def sure(relaxed: PlanRequest) -> bool:
+        return solve_best(relaxed, prepare(relaxed)[0], quick()).answer.solved
+
+    return binding_of(request, parts, (*request.rejections, *rejections), feasible, sure)
 
 
 def _forecasts(

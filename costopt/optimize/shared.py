@@ -197,6 +197,14 @@ def total_limits(request: PlanRequest) -> tuple[TotalLimit, ...]:
     )
 
 
+def max_usd_of(request: PlanRequest, job: Job) -> float | None:
+    """The most dollars that a plan of the job alone may come to; None is no limit."""
+    caps = [total.most_usd for total in total_limits(request) if total.counts(job)]
+    if job.budget.max_usd is not None:
+        caps.append(job.budget.max_usd)
+    return min(caps, default=None)
+
+
 def _policy_total(request: PlanRequest) -> tuple[str, float] | None:
     """The tightest limit on all jobs' dollars together; a month's counts for a plan within one."""
     limits = request.policy.limits

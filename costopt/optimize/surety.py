@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from costopt.domain.job import Job
 from costopt.domain.plan import Forecast
 from costopt.domain.policy import Aim
 from costopt.optimize.alone import alone_plans
@@ -21,11 +22,16 @@ from costopt.optimize.lexicographic import (
 )
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.risk import forecast_segments, with_margin
+from costopt.optimize.samples import Samples
+from costopt.optimize.shared import max_usd_of
 from costopt.optimize.solve import Answer, Settings, solve_parts
 from costopt.optimize.solver import Outcome
 
 TIGHTENINGS = 3
-"""How often the due time is drawn in where the simulation finds the plan less sure than asked."""
+"""How often due time and budget are drawn in where the plan does not keep them as simulated."""
+
+TIGHTER = 1.1
+"""They are drawn in by what the plan exceeds them, times this."""
 
 MARGINS = (0.0, 0.33, 0.67)
 """Shares of the margin that are tried where there is a fallback, the boldest first."""
@@ -63,12 +69,20 @@ def solve_able(request: PlanRequest, parts: Sequence[JobPart], settings: Setting
 class Judged:
     """A job's plan as simulated: hours too late at the asked probability, 0 where sure enough.
 
-    ``figures`` are means over the samples.
+    ``over_usd`` and ``over_kwh`` are what its forecast exceeds the job's budgets by, 0 where it
+    does not; ``figures`` are means over the samples.
     """
 
     late_h: float
     figures: Figures
     forecast: Forecast
+    over_usd: float = 0.0
+    over_kwh: float = 0.0
+
+    @property
+    def may_be_taken(self) -> bool:
+        """Whether it is sure enough and expected to keep the job's budget."""
+        return self.late_h <= 0 and self.over_usd <= 0 and self.over_kwh <= 0
 
     @property
     def score_usd(self) -> float:
@@ -95,9 +109,9 @@ class Best:
         return {part.demand.job.name: one.forecast for part, one in pairs}
 
     def or_bolder(self, answer: Answer, part: JobPart, one: Judged) -> Best:
-        """This, or a plan of the only job where it is sure and cheaper as simulated."""
+        """This, or a plan of the only job where it may be taken and is cheaper as simulated."""
         bound_usd = min(self.bound_usd, answer.bound_usd) if self.judged else answer.bound_usd
-        if one.late_h <= 0 and (not self.judged or one.score_usd < self.judged[0].score_usd):
+        if one.may_be_taken and (not self.judged or one.score_usd < self.judged[0].score_usd):
             return Best(answer, [part], [one], bound_usd)
         return replace(self, bound_usd=bound_usd)
 
@@ -107,7 +121,28 @@ def solve_best(request: PlanRequest, parts: Sequence[JobPart], settings: Setting
     further = bool(request.policy.objective.then)
     first = settings.within(NEXT_SHARE) if further else settings
     best = _solve_cheapest(request, parts, first)
+    if not best.answer.solved and len(parts) == 1:
+        best = _without_budget(request, parts[0], best, first)
     return _improved(request, parts, best, settings) if further else best
+
+
+def _without_budget(request: PlanRequest, part: JobPart, best: Best, settings: Settings) -> Best:
+    """A plan that exceeds the job's budget in the model, and keeps it as simulated.
+
+    The model does not know of changes to the fallback, which may draw less.
+    """
+    job = part.demand.job
+    if max_usd_of(request, job) is None and job.budget.max_kwh is None:
+        return best
+    budget = replace(job.budget, max_usd=None, max_kwh=None)
+    free = replace(part, demand=replace(part.demand, job=replace(job, budget=budget)))
+    for share in (1.0, 0.0):
+        tried = replace(free, table=with_margin(part.table, share))
+        answer = solve_able(request, [tried], settings.within(NEXT_SHARE))
+        if answer.solved:
+            one = _judge(request, part, answer.segments[0])
+            best = best.or_bolder(answer, replace(tried, demand=part.demand), one)
+    return best
 
 
 def _improved(
@@ -124,7 +159,7 @@ def _improved(
 
     def simulated(segments: Segments) -> Figures | None:
         one = _judge(request, parts[0], segments[0])
-        return one.figures if one.late_h <= 0 else None
+        return one.figures if one.may_be_taken else None
 
     def planned(segments: Segments) -> Figures:
         return planned_figures(segments, objective)
@@ -167,7 +202,9 @@ def _solve_cheapest(request: PlanRequest, parts: Sequence[JobPart], settings: Se
         for number, share in enumerate(margins, start=1):
             if settings.left_s() <= 0:
                 break
-            part = replace(parts[0], table=with_margin(parts[0].table, share))
+            # Its due time is the job's own: what is late there is left to the fallback.
+            demand = replace(parts[0].demand, job=held.parts[0].demand.job)
+            part = replace(parts[0], demand=demand, table=with_margin(parts[0].table, share))
             time_share = NEXT_SHARE if number < len(margins) else 1.0
             bolder = _solve_bolder(request, part, share, settings.within(time_share))
             enough = held.answer.objective_usd * (1 - WORTHWHILE)
@@ -223,9 +260,10 @@ def _solve_bolder(request: PlanRequest, part: JobPart, share: float, settings: S
 
 
 def _solve_surely(request: PlanRequest, parts: Sequence[JobPart], settings: Settings) -> Best:
-    """Solve, simulate, and draw the due time in until the plan is as sure as the policy asks.
+    """Solve, simulate, and draw the due time and the budget in until the plan keeps them.
 
-    The margins of the model treat each configuration by itself; a mix of them can be less sure.
+    The margins of the model treat each configuration by itself; a mix of them can be less sure. Nor
+    does the model know what the fallback costs, and draws.
     """
     time_share = NEXT_SHARE if len(parts) == 1 else 1.0
     answer = solve_able(request, parts, settings.within(time_share))
@@ -236,14 +274,28 @@ def _solve_surely(request: PlanRequest, parts: Sequence[JobPart], settings: Sett
             for part, segments in zip(parts, answer.segments, strict=False)
             if segments
         ]
-        if not answer.solved or len(parts) > 1 or judged[0].late_h <= 0:
+        if not answer.solved or len(parts) > 1 or judged[0].may_be_taken:
             return Best(answer, tried, judged, answer.bound_usd)
-        tried = [
-            replace(part, demand=replace(part.demand, due_h=part.demand.due_h - one.late_h * 1.1))
-            for part, one in zip(tried, judged, strict=True)
-        ]
+        tried = [_tightened(request, tried[0], judged[0])]
         answer = solve_able(request, tried, settings.within(time_share))
-    return Best(Answer(Outcome.INFEASIBLE), parts, [], 0.0)
+    return Best(Answer(Outcome.INFEASIBLE), tried, [], 0.0)
+
+
+def _tightened(request: PlanRequest, part: JobPart, one: Judged) -> JobPart:
+    """The job due earlier, and with less of a budget, by a little more than the plan exceeds."""
+    demand = part.demand
+    budget = replace(
+        demand.job.budget,
+        max_usd=_reduced(max_usd_of(request, demand.job), one.over_usd),
+        max_kwh=_reduced(demand.job.budget.max_kwh, one.over_kwh),
+    )
+    job = replace(demand.job, budget=budget)
+    due_h = demand.due_h - one.late_h * TIGHTER
+    return replace(part, demand=replace(demand, job=job, due_h=due_h))
+
+
+def _reduced(most: float | None, over: float) -> float | None:
+    return None if most is None else max(0.0, most - over * TIGHTER)
 
 
 def _judge(request: PlanRequest, part: JobPart, segments: Sequence[Segment]) -> Judged:
@@ -255,9 +307,25 @@ def _judge(request: PlanRequest, part: JobPart, segments: Sequence[Segment]) -> 
     figures = Figures(
         objective.score_usd(usd, kwh, grams), usd, kwh, gco2e, float(samples.finish_h.mean())
     )
-    if forecast.on_time >= asked:
-        return Judged(0.0, figures, forecast)
+    over_usd, over_kwh = over_budget(request, part.demand.job, forecast)
+    late_h = 0.0 if forecast.on_time >= asked else _late_h(request, part, samples, asked)
+    return Judged(late_h, figures, forecast, over_usd, over_kwh)
+
+
+def over_budget(request: PlanRequest, job: Job, forecast: Forecast) -> tuple[float, float]:
+    """Dollars and kWh by which a job's forecast exceeds its budgets; 0 where it does not."""
+    return (
+        _over(forecast.usd_p50, max_usd_of(request, job)),
+        _over(forecast.kwh, job.budget.max_kwh),
+    )
+
+
+def _over(value: float, most: float | None) -> float:
+    return 0.0 if most is None else max(0.0, value - most)
+
+
+def _late_h(request: PlanRequest, part: JobPart, samples: Samples, asked: float) -> float:
     deadline_h = (part.demand.job.deadline_at - request.now).total_seconds() / 3600
     ordered: list[float] = sorted(samples.finish_h[0].tolist())
     finish_h = ordered[min(int(asked * len(ordered)), len(ordered) - 1)]
-    return Judged(max(1e-6, finish_h - deadline_h), figures, forecast)
+    return max(1e-6, finish_h - deadline_h)

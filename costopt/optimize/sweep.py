@@ -33,7 +33,7 @@ from costopt.optimize.prune import Option, alone_held_h, options_of
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.risk import forecast_segments, with_margin
 from costopt.optimize.solve import Answer, Settings, solve_parts
-from costopt.optimize.surety import SURE_ENOUGH
+from costopt.optimize.surety import SURE_ENOUGH, over_budget
 
 SECOND_AIM = 1e-4
 """The weight of the other figure at an end of a sweep: it decides between equals only."""
@@ -66,14 +66,15 @@ class Sweep:
         """What was found within the time, judged by simulation; some may be beaten by others.
 
         Plans that hold back the whole margin are as sure as the model makes them; the others must
-        be found to be.
+        be found to be. None is expected to exceed the job's budgets.
         """
         found: list[FrontierPoint] = []
         for share, fine in self._margins():
             table = self._part.table if share == 1 else with_margin(self._part.table, share)
             for segments in self._swept(replace(self._part, table=table), fine):
                 point = self._point(segments)
-                if share == 1 or point.forecast.on_time >= self._asked - SURE_ENOUGH:
+                sure = share == 1 or point.forecast.on_time >= self._asked - SURE_ENOUGH
+                if sure and not any(self._over_budget(point)):
                     found.append(point)
         return found
 
@@ -132,6 +133,9 @@ class Sweep:
     def _solve(self, request: PlanRequest, part: JobPart, objective: Objective) -> Answer:
         aim = aimed(request, objective)
         return solve_parts(aim, [aimed_part(part, objective)], Settings(self._limit_s, 1e-4))
+
+    def _over_budget(self, point: FrontierPoint) -> tuple[float, float]:
+        return over_budget(self._request, self._part.demand.job, point.forecast)
 
     def _point(self, segments: Segments) -> FrontierPoint:
         part, now = self._part, self._request.now

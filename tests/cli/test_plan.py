@@ -295,3 +295,35 @@ def test_a_rule_that_holds_now_limits_the_plan(tmp_path: Path, market: Path) -> 
 
     assert chosen("2024-01-01T02:00:00Z") == {"spot"}
     assert chosen("2024-01-01T12:00:00Z") == {"on_demand"}
+
+
+def budgeted(folder: Path, budget: str) -> Path:
+    path = job_file(folder)
+    path.write_text(f"{path.read_text()}budget: {budget}\n")
+    return path
+
+
+def test_a_budget_that_the_plan_may_exceed_is_reported(market: Path, tmp_path: Path) -> None:
+    forecast = told(invoke("plan", job_file(tmp_path), "--market", market, "-o", "json"))[
+        "forecast"
+    ]
+    usd = (forecast["usd_p50"] + forecast["usd_p95"]) / 2
+    tight = budgeted(tmp_path, f"{{usd: {usd}, kwh: 1e6}}")
+    answer = told(invoke("plan", tight, "--market", market, "-o", "json"))
+    dollars, kwh = answer["budgets"]
+    assert (dollars["unit"], dollars["most"], dollars["at_risk"]) == ("USD", usd, True)
+    assert dollars["expected"] <= usd < dollars["high"]
+    assert (kwh["unit"], kwh["at_risk"]) == ("kWh", False)
+    (warning,) = (
+        line
+        for line in invoke("plan", tight, "--market", market).stdout.splitlines()
+        if "Warning" in line
+    )
+    assert f"${usd:,.2f}" in warning
+
+
+@pytest.mark.parametrize("key", ["usd", "kwh", "usd_per_month"])
+def test_no_plan_exceeds_its_own_budget(market: Path, tmp_path: Path, key: str) -> None:
+    done = invoke("plan", budgeted(tmp_path, f"{{{key}: 0.01}}"), "--market", market)
+    assert done.exit_code == InfeasibleError.exit_code
+    assert f"max_{key}" in done.stderr

@@ -1,0 +1,123 @@
+"""A job's own budget holds for what its plan is expected to come to as simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from costopt.domain.job import Budget, Job, Progress, Resources
+from costopt.domain.market import CapacityType, Offer
+from costopt.domain.plan import Plan, PlanStatus
+from costopt.domain.policy import Aim, Objective, Policy, Risk
+from costopt.domain.view import JobView
+from costopt.optimize.frontier import frontier
+from costopt.optimize.planner import plan
+from costopt.optimize.request import PlanRequest
+from tests.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
+
+
+def request(offers: Sequence[Offer], what: Job, *then: Aim) -> PlanRequest:
+    """Pools draw between 2 and 6 kW a node, those that cost more the less."""
+    prices = [o.price_usd_per_hour.value for o in offers if o.price_usd_per_hour]
+    watts = np.interp(prices, [1.0, 5.0], [6000.0, 2000.0]).tolist()
+    powers = {o.pool: power(w) for o, w in zip(offers, watts, strict=True)}
+    policy = Policy("p", Objective(then=then, tolerance=0.5), Risk(0.9, 0.0))
+    view = JobView(what, Progress())
+    return PlanRequest(NOW, (view,), tuple(offers), machines_of(offers), powers, policy)
+
+
+def market(seed: int) -> list[Offer]:
+    """Spot that is interrupted more often than not beside a safe pool."""
+    rng = np.random.default_rng(seed)
+    hazards = [0.05, 0.1, 0.2]
+    spot = [
+        offer(pool(zone), float(rng.uniform(1.0, 2.0)), hazard=hazard, hazard_high=4 * hazard)
+        for zone, hazard in zip("abc", hazards, strict=True)
+    ]
+    return [*spot, offer(pool("z", kind=CapacityType.ON_DEMAND), 5.0)]
+
+
+def shaky_job(budget: Budget | None = None) -> Job:
+    return job(20, deadline_h=30, resources=Resources(max_nodes=2), budget=budget)
+
+
+def figures(made: Plan) -> tuple[float, float]:
+    forecast = made.forecast_of("job")
+    assert forecast is not None
+    return forecast.usd_p50, forecast.kwh
+
+
+@pytest.mark.parametrize("then", [(), (Aim.FINISH,), (Aim.USD, Aim.KWH)])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_plan_is_expected_to_keep_the_job_s_budget(seed: int, then: tuple[Aim, ...]) -> None:
+    """Budgets just below what the cheapest plan comes to, and far enough for others to fit."""
+    usd, kwh = figures(plan(request(market(seed), shaky_job()), explain=False))
+    for budget in (Budget(max_kwh=0.97 * kwh), Budget(max_usd=0.999 * usd), Budget(max_usd=usd)):
+        made = plan(request(market(seed), shaky_job(budget), *then))
+        if made.status is PlanStatus.INFEASIBLE:
+            assert made.binding is not None
+            assert made.binding.startswith("budget: "), made.binding
+            continue
+        usd_p50, expected_kwh = figures(made)
+        assert budget.max_usd is None or usd_p50 <= budget.max_usd
+        assert budget.max_kwh is None or expected_kwh <= budget.max_kwh
+
+
+def test_a_smaller_kwh_budget_is_met_by_a_plan_that_draws_less() -> None:
+    """In the model a plan of exactly the budget fits; as simulated it comes to more."""
+    _, kwh = figures(plan(request(market(0), shaky_job()), explain=False))
+    made = plan(request(market(0), shaky_job(Budget(max_kwh=0.9 * kwh))), explain=False)
+    assert made.status is not PlanStatus.INFEASIBLE
+    assert figures(made)[1] <= 0.9 * kwh
+
+
+@pytest.mark.parametrize("seed", [0, 2, 8, 11])
+def test_a_plan_fits_a_budget_of_what_it_comes_to(seed: int) -> None:
+    """Whatever the model expects, which knows nothing of changes to the safe pool."""
+    plain = plan(request(market(seed), shaky_job()), explain=False)
+    usd, kwh = figures(plain)
+    for budget in (Budget(max_usd=usd), Budget(max_kwh=kwh), Budget(max_usd=usd, max_kwh=kwh)):
+        made = plan(request(market(seed), shaky_job(budget)))
+        assert made.status is not PlanStatus.INFEASIBLE
+        assert all(limit.slack >= 0 for limit in made.constraints)
+
+
+def test_no_point_of_the_frontier_exceeds_the_budget() -> None:
+    usd, kwh = figures(plan(request(market(0), shaky_job()), explain=False))
+    budget = Budget(max_usd=1.2 * usd, max_kwh=kwh)
+    found = frontier(request(market(0), shaky_job(budget)), time_limit_s=UNHURRIED_S)
+    assert found
+    assert max(point.forecast.usd_p50 for point in found) <= 1.2 * usd
+    assert max(point.forecast.kwh for point in found) <= kwh
+
+
+def test_dollars_of_a_month_hold_for_a_plan_within_it() -> None:
+    usd, _ = figures(plan(request(market(0), shaky_job()), explain=False))
+    enough, too_little = Budget(max_usd_per_month=usd), Budget(max_usd_per_month=usd / 2)
+    assert plan(request(market(0), shaky_job(enough))).status is not PlanStatus.INFEASIBLE
+    made = plan(request(market(0), shaky_job(too_little)))
+    assert made.binding is not None
+    assert made.binding.startswith("budget: the max_usd_per_month")
+
+
+@pytest.mark.parametrize(
+    ("end", "most"), [((2026, 3, 31), 10.0), ((2026, 4, 1), 20.0), ((2027, 3, 1), 100.0)]
+)
+def test_each_calendar_month_that_is_touched_counts(end: tuple[int, int, int], most: float) -> None:
+    budget = Budget(max_usd=100.0, max_usd_per_month=10.0)
+    assert budget.max_usd_between(NOW, datetime(*end, 12, tzinfo=UTC)) == most
+
+
+def test_a_budget_that_no_plan_keeps_is_what_binds() -> None:
+    wanted = request(market(0), shaky_job())
+    (view,) = wanted.jobs
+    usd, _ = figures(plan(wanted, explain=False))
+    poor = replace(view.job, budget=Budget(max_usd=usd / 2))
+    made = plan(replace(wanted, jobs=(replace(view, job=poor),)))
+    assert made.status is PlanStatus.INFEASIBLE
+    assert made.binding is not None
+    assert "max_usd" in made.binding
