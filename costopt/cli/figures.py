@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from costopt.domain.estimate import Estimate
+from costopt.report import figure
+
 UNKNOWN = "–"
 
 
@@ -48,6 +51,11 @@ def percent(value: float | None) -> str:
     if 0.999 <= value < 1:
         return ">99.9 %"
     return f"{value:.1%}".replace("%", " %")
+
+
+def probability(estimate: Estimate | None) -> str:
+    """A probability as a percentage, or an end of its interval near 0 and 1."""
+    return UNKNOWN if estimate is None else figure.probability(estimate)
 
 
 def length(seconds: float | None) -> str:

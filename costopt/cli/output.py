@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from costopt.cli.figures import plain
+from costopt.domain.estimate import Estimate
 
 Row = Mapping[str, object]
 
@@ -52,7 +53,8 @@ class Column:
 
     ``detail`` columns appear in json and csv only. On a terminal, text longer than ``fold_at``
     goes on in the next line of its cell, and where the columns do not fit side by side those of
-    the highest ``rank`` are left out first; rank 0 always stays.
+    the highest ``rank`` are left out first; rank 0 always stays. The values of an ``interval``
+    column are Estimates: programs get them as KEY, KEY_low and KEY_high.
     """
 
     key: str
@@ -62,6 +64,12 @@ class Column:
     detail: bool = False
     fold_at: int | None = None
     rank: int = 0
+    interval: bool = False
+
+    def fields(self, row: Row) -> Row:
+        """What programs get of a row, by name."""
+        value = row.get(self.key)
+        return with_ends(self.key, value) if self.interval else {self.key: value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +103,7 @@ def show(table: Table, output: str) -> None:
 
 def as_json(table: Table) -> str:
     """An object with ``schema``, the facts and ``rows``."""
-    rows = [{c.key: _value(row.get(c.key)) for c in table.columns} for row in table.rows]
+    rows = [_value(_fields(table, row)) for row in table.rows]
     facts = {key: _value(value) for key, value in table.facts.items()}
     document = {"schema": table.schema, **facts, "rows": rows}
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -105,9 +113,9 @@ def as_csv(table: Table) -> str:
     """A header of keys and raw values; unknown is empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(column.key for column in table.columns)
+    writer.writerow(_fields(table, {}))
     for row in table.rows:
-        writer.writerow(_cell(row.get(column.key)) for column in table.columns)
+        writer.writerow(_cell(value) for value in _fields(table, row).values())
     return text.getvalue()
 
 
@@ -239,6 +247,17 @@ def fitting(table: Table, width: int) -> tuple[Column, ...]:
 def _needed(column: Column, width: int) -> int:
     """Characters with the space around; folded text can do with some."""
     return (width if column.fold_at is None else min(width, FOLDED)) + 3
+
+
+def with_ends(name: str, estimate: object) -> Row:
+    """An estimate's value and the ends of its interval, by name; of None three times None."""
+    known = estimate if isinstance(estimate, Estimate) else None
+    ends = (known.value, known.low, known.high) if known else (None, None, None)
+    return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
+
+
+def _fields(table: Table, row: Row) -> Row:
+    return {name: v for column in table.columns for name, v in column.fields(row).items()}
 
 
 def _value(value: object) -> object:

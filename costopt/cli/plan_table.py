@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from costopt.cli.figures import age, mass, moment, number, percent, pool_name, usd
-from costopt.cli.output import Column, Row, Table
+from costopt.cli.figures import age, mass, moment, number, percent, pool_name, probability, usd
+from costopt.cli.output import Column, Row, Table, with_ends
 from costopt.cli.plan_budgets import budget_rows, budget_warnings
 from costopt.domain.job import Job
 from costopt.domain.plan import Candidate, Constraint, Forecast, Plan, Rejection
@@ -75,6 +75,12 @@ def forecast_row(forecast: Forecast) -> Row:
     }
 
 
+def _forecast_fact(forecast: Forecast) -> Row:
+    row = forecast_row(forecast)
+    ends = (with_ends(key, row[key]) for key in ("on_time", "falls_back"))
+    return {**row, **{name: value for each in ends for name, value in each.items()}}
+
+
 def _facts(made: Plan, job: Job, policy: Policy) -> Row:
     forecast = made.forecast_of(job.name)
     return {
@@ -89,7 +95,7 @@ def _facts(made: Plan, job: Job, policy: Policy) -> Row:
         "gap": made.gap,
         "solver": made.solver,
         "solve_s": made.solve_s,
-        "forecast": None if forecast is None else forecast_row(forecast),
+        "forecast": None if forecast is None else _forecast_fact(forecast),
         "budgets": [] if forecast is None else budget_rows(job, policy, made.made_at, forecast),
         "allocations": [
             {
@@ -133,7 +139,7 @@ def _notes(made: Plan, job: Job, policy: Policy, left_out: int, explain: bool) -
 
 
 def _fallbacks(candidates: tuple[Candidate, ...]) -> Iterator[str]:
-    likely = sum(candidate.forecast.falls_back >= LIKELY for candidate in candidates)
+    likely = sum(candidate.forecast.falls_back.value >= LIKELY for candidate in candidates)
     if likely:
         yield (
             f"{likely} candidates would be late by themselves more often than not: their figures "
@@ -156,7 +162,7 @@ def _summary(made: Plan, job: Job, forecast: Forecast) -> str:
         f"{number(forecast.kwh_low)} to {number(forecast.kwh_high)}), "
         f"{mass(forecast.gco2e)} CO2e, done {moment(forecast.finish_p50_at)} "
         f"(P95 {moment(forecast.finish_p95_at)}), deadline {moment(job.deadline_at)}, "
-        f"P(on time) {percent(forecast.on_time)}."
+        f"P(on time) {probability(forecast.on_time)}."
     )
 
 
@@ -225,14 +231,14 @@ _COLUMNS = (
     Column("gco2e", "CO2e", mass, right=True, rank=2),
     Column("finish_p50_at", "Finish P50", moment, rank=1),
     Column("finish_p95_at", "Finish P95", moment, rank=6),
-    Column("on_time", "P(on time)", percent, right=True),
+    Column("on_time", "P(on time)", probability, right=True, interval=True),
     Column("reason", "Why not", fold_at=60),
     Column("units_per_s", "Units/s", number, detail=True),
     Column("kwh_low", "kWh low", number, detail=True),
     Column("kwh_high", "kWh high", number, detail=True),
     Column("energy_basis", "Energy basis", detail=True),
     Column("expected_interruptions", "Interruptions", number, detail=True),
-    Column("falls_back", "P(fallback)", percent, detail=True),
+    Column("falls_back", "P(fallback)", probability, detail=True, interval=True),
     Column("code", "Code", detail=True),
     Column("enters_below_usd_per_hour", "Enters below", usd, detail=True),
 )

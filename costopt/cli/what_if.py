@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.failure import tell
-from costopt.cli.figures import length, mass, moment, number, percent, pool_name, usd
+from costopt.cli.figures import length, mass, moment, number, pool_name, probability, usd
 from costopt.cli.options import (
     account_option,
     at_option,
@@ -102,10 +102,10 @@ def what_if(
 ) -> None:  # fmt: skip
     """Compare policies, deadlines and terms.
 
-    Each scenario is planned by itself. ★: no other scenario needs both fewer dollars and fewer
-    kilowatt-hours. Below stands the frontier of the first policy at the job's own deadline: plans
-    that no other beats in dollars, kilowatt-hours and finish at once, by ascending dollars;
-    --report draws it.
+    Each scenario is planned by itself and simulated with the same random draws. ★: no other saves
+    dollars or kilowatt-hours, beyond the simulation's noise, at no more of the other. Below stands
+    the frontier of the first policy at the job's own deadline: plans that no other beats in
+    dollars, kilowatt-hours and finish at once, by ascending dollars; --report draws it.
     Exits with 3 where no scenario is feasible, with 5 where every price is too old.
     """
     from costopt.cli.accounts import read_account
@@ -188,25 +188,22 @@ def _table(
         rows=[_row(scenario, index in unbeaten) for index, scenario in enumerate(scenarios)],
         facts={"job": job.name, "frontier": [frontier_row(each) for each in frontier]},
         notes=(
-            "★: no other scenario needs both fewer dollars and fewer kWh. – is unknown.",
+            "★: no other saves dollars or kWh, beyond the simulation's noise, "
+            "at no more of the other.",
+            "– is unknown.",
             *frontier_notes(policy, frontier),
         ),
     )
 
 
 def _unbeaten(scenarios: Sequence[Scenario]) -> Iterator[int]:
-    """Numbers of the scenarios that none other beats in dollars and kWh, as far as is shown."""
-    figures = {
-        index: (float(f"{forecast.usd_p50:.3g}"), float(f"{forecast.kwh:.3g}"))
-        for index, scenario in enumerate(scenarios)
-        if (forecast := scenario.forecast) is not None
-    }
-    for index, (dollars, kwh) in figures.items():
-        beaten = any(
-            other != (dollars, kwh) and other[0] <= dollars and other[1] <= kwh
-            for other in figures.values()
-        )
-        if not beaten:
+    """Numbers of the scenarios that none other surely beats in dollars and kWh."""
+    from costopt.optimize.frontier_point import surely_unbeaten
+
+    planned = [index for index, scenario in enumerate(scenarios) if scenario.forecast is not None]
+    forecasts = [forecast for each in scenarios if (forecast := each.forecast) is not None]
+    for index, unbeaten in zip(planned, surely_unbeaten(forecasts), strict=True):
+        if unbeaten:
             yield index
 
 
@@ -251,7 +248,7 @@ _COLUMNS = (
     Column("kwh", "kWh", number, right=True),
     Column("gco2e", "CO2e", mass, right=True, rank=2),
     Column("finish_p50_at", "Finish P50", moment, rank=4),
-    Column("on_time", "P(on time)", percent, right=True),
+    Column("on_time", "P(on time)", probability, right=True, interval=True),
     Column("node_hours", "Node-hours", number, right=True, rank=6),
     Column("pools", "Pools", _lines, fold_at=60, rank=5),
     Column("why_not", "Why not", _reason, fold_at=60),
@@ -262,5 +259,5 @@ _COLUMNS = (
     Column("energy_basis", "Energy basis", detail=True),
     Column("finish_p95_at", "Finish P95", moment, detail=True),
     Column("expected_interruptions", "Interruptions", number, detail=True),
-    Column("falls_back", "P(fallback)", percent, detail=True),
+    Column("falls_back", "P(fallback)", probability, detail=True, interval=True),
 )

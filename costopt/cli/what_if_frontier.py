@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.figures import mass, moment, number, percent, pool_name, usd
-from costopt.cli.output import Row, Table
+from costopt.cli.figures import mass, moment, number, pool_name, probability, usd
+from costopt.cli.output import Row, Table, with_ends
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
 
@@ -28,7 +28,7 @@ def frontier_row(point: FrontierPoint) -> Row:
         "gco2e": point.forecast.gco2e,
         "finish_p50_at": point.forecast.finish_p50_at,
         "finish_p95_at": point.forecast.finish_p95_at,
-        "on_time": point.forecast.on_time,
+        **with_ends("on_time", point.forecast.on_time),
         "pools": list(_pools(point)),
     }
 
@@ -104,6 +104,6 @@ def _cells(point: FrontierPoint) -> tuple[str, ...]:
         number(point.kwh),
         mass(forecast.gco2e),
         moment(forecast.finish_p50_at),
-        percent(forecast.on_time),
+        probability(forecast.on_time),
         ", ".join(map(pool_name, _pools(point))),
     )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+
+_NORMAL_P95 = 1.6448536269514722
+"""The ends of a 90 % interval of a normal distribution, in standard deviations."""
 
 
 class Basis(StrEnum):
@@ -43,6 +47,23 @@ class Estimate:
     ) -> Estimate:
         """A figure without an interval, such as a list price."""
         return cls(value, value, value, basis, source, observed_at)
+
+    @classmethod
+    def of_share(cls, hits: int, draws: int, source: str) -> Estimate:
+        """The probability of which ``hits`` of ``draws`` simulated runs are a sample.
+
+        Its value, (hits + ½) / (draws + 1), is never 0 or 1; the interval is Wilson's
+        (doi:10.1080/01621459.1927.10502953), which ends at 0 or 1 where no run or every run hits.
+        Raises ValueError without draws.
+        """
+        if not 0 <= hits <= draws or draws < 1:
+            raise ValueError(f"{hits} of {draws} draws is not a share")
+        share, spread = hits / draws, _NORMAL_P95**2 / draws
+        centre = (share + spread / 2) / (1 + spread)
+        half = math.sqrt(spread * share * (1 - share) + spread**2 / 4) / (1 + spread)
+        low = 0.0 if hits == 0 else centre - half
+        high = 1.0 if hits == draws else centre + half
+        return cls((hits + 0.5) / (draws + 1), low, high, Basis.MODELLED, source)
 
     def age_s(self, now: datetime) -> float | None:
         """Seconds since the figure was observed, or None where it does not age."""

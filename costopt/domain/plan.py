@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from costopt.domain.estimate import Basis
+from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import Pool
 
 
@@ -43,7 +43,8 @@ class Forecast:
     Dollars and finish are the median and the 95th percentile under the hazard; energy carries a
     90 % interval; ``on_time`` is the probability of finishing by the deadline. ``falls_back`` is
     the probability of changing to uninterrupted capacity on the way, so as not to be late: the
-    other figures include what that comes to.
+    other figures include what that comes to. ``usd_error`` and ``kwh_error`` are the standard
+    errors of ``usd_p50`` and ``kwh`` that the simulation's number of runs leaves.
     """
 
     usd_p50: float
@@ -54,10 +55,12 @@ class Forecast:
     gco2e: float | None
     finish_p50_at: datetime
     finish_p95_at: datetime
-    on_time: float
+    on_time: Estimate
+    falls_back: Estimate
     energy_basis: Basis = Basis.MODELLED
     expected_interruptions: float = 0.0
-    falls_back: float = 0.0
+    usd_error: float = 0.0
+    kwh_error: float = 0.0
 
 
 COOLDOWN = "cooldown"

@@ -53,6 +53,24 @@ def unbeaten(figures: Array) -> list[bool]:
     return [bool(keep) for keep in kept]
 
 
+def surely_unbeaten(forecasts: Sequence[Forecast]) -> list[bool]:
+    """Which forecasts no other one betters in median dollars or kWh without being worse in both.
+
+    What differs by less than the noise of their simulations counts as equal, so that forecasts that
+    are alike are unbeaten together.
+    """
+    figures = np.array([(f.usd_p50, f.kwh) for f in forecasts]).reshape(-1, 2)
+    errors = np.array([(f.usd_error, f.kwh_error) for f in forecasts]).reshape(-1, 2)
+    kept = np.ones(len(figures), dtype=bool)
+    for i in range(len(figures)):
+        slip = np.hypot(errors, errors[i]) + ALIKE * np.abs(figures[i])
+        as_good = (figures <= figures[i] + slip).all(axis=1)
+        better = (figures < figures[i] - slip).any(axis=1)
+        # A beaten one beats no other, or a ring of ever so little better ones would leave none.
+        kept[i] = not (kept & as_good & better).any()
+    return [bool(keep) for keep in kept]
+
+
 def spread_out(points: Sequence[FrontierPoint], most: int) -> tuple[FrontierPoint, ...]:
     """At most so many of the points: the best in each figure, then ever those farthest from all."""
     if len(points) <= most:

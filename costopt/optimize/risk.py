@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 import numpy as np
 from numpy.typing import NDArray
 
+from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.plan import Forecast
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
@@ -25,11 +26,24 @@ from costopt.optimize.fallback import fall_back
 from costopt.optimize.layout import Segment
 from costopt.optimize.prune import alone_units
 from costopt.optimize.rates import Array, paid_per_useful
-from costopt.optimize.samples import Draws, Samples, draw, within
+from costopt.optimize.samples import (
+    Draws,
+    Samples,
+    draw,
+    gamma_quantile,
+    poisson_quantile,
+    within,
+)
 from costopt.optimize.slots import BELIEF_H
 
 CANDIDATE_SAMPLES = 200
 PLAN_SAMPLES = 2000
+
+MEDIAN_ERROR = 1.2533 / 1.6449
+"""A median's standard error over √n and over how far the 95th percentile is from it, if normal.
+
+Evenly spread draws leave less: the figure is on the safe side.
+"""
 
 FARTHEST = 1e6
 """How many times its own work a job is said to take where it cannot be done: floats stay finite."""
@@ -55,15 +69,16 @@ def forecast_rows(
         samples.gco2e,
         samples.changed,
     )
-    held = fall_back(table, shifted, ~table.firm[rows], begin_h, demand, draws)
-    return _forecasts(held, table.power_error[rows], demand, now)
+    shaky = ~table.firm[rows]
+    held = fall_back(table, shifted, shaky, begin_h, demand, draws)
+    return _forecasts(held, table.power_error[rows], shaky, demand, now)
 
 
 def forecast_segments(
     table: ConfigurationTable, segments: Sequence[Segment], demand: Demand, now: datetime
 ) -> tuple[Forecast, Samples]:
     """The forecast of a job's planned segments, one after the other."""
-    draws = draw(PLAN_SAMPLES)
+    draws = draw(PLAN_SAMPLES, range(len(segments)))
     rows = np.array([segment.row for segment in segments], dtype=np.int64)
     hours = np.array([segment.hours for segment in segments])
     samples = _simulate(
@@ -90,7 +105,7 @@ def forecast_segments(
     shaky = np.array([not table.firm[rows].all()])
     held = fall_back(table, whole, shaky, begin_h, demand, draws)
     error = np.array([float(table.power_error[rows].max())])
-    return _forecasts(held, error, demand, now)[0], held
+    return _forecasts(held, error, shaky, demand, now)[0], held
 
 
 def _at_planned_prices(
@@ -124,7 +139,9 @@ def with_margin(table: ConfigurationTable, share: float) -> ConfigurationTable:
 
 def done_forecast(now: datetime) -> Forecast:
     """The forecast of a job that has nothing left to do."""
-    return Forecast(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, now, now, 1.0)
+    source = "nothing is left to do"
+    certain, never = (Estimate.exact(p, Basis.MEASURED, source, now) for p in (1.0, 0.0))
+    return Forecast(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, now, now, certain, never)
 
 
 def _simulate(
@@ -148,7 +165,7 @@ def _simulate(
     calm_h = useful_h * (interval_s + save_s) / interval_s
     mean_h = np.minimum(useful_h * paid_per_useful(hazard, interval_s, save_s, restart_s), 1e12)
     expected = np.minimum(hazard * mean_h, 1e9)
-    hits = draws.rng.poisson(expected).astype(float)
+    hits = poisson_quantile(expected, draws.events)
     each_h = (mean_h - calm_h) / np.maximum(expected, 1e-12)
     ragged = (interval_s / math.sqrt(12)) / np.maximum(restart_s + interval_s / 2, 1e-9)
     lost_h = np.maximum(0.0, each_h * (hits + ragged * np.sqrt(hits) * draws.loss[None, :]))
@@ -194,22 +211,30 @@ def _waits_h(calendar: Array, mean_h: Array, expected: Array, hits: Array, draws
         return away_h
     total_h = mean_h[scarce] * (calendar[scarce] - 1)[:, None]
     each_h = total_h / np.maximum(expected[scarce], 1e-12)
-    drawn = draws.rng.standard_gamma(np.maximum(hits[scarce], 1e-12)) * each_h
+    waits = np.broadcast_to(draws.waits, hits.shape)[scarce]
+    drawn = gamma_quantile(hits[scarce], waits) * each_h
     away_h[scarce] = np.where(expected[scarce] < 1e-9, total_h, drawn)
     return away_h
 
 
 def _forecasts(
-    samples: Samples, power_error: Array, demand: Demand, now: datetime
+    samples: Samples,
+    power_error: Array,
+    shaky: NDArray[np.bool_],
+    demand: Demand,
+    now: datetime,
 ) -> list[Forecast]:
+    """One forecast a row of ``samples``; ``shaky`` are those that may change to the fallback."""
     deadline_h = (demand.job.deadline_at - now).total_seconds() / 3600
+    runs = samples.usd.shape[1]
+    source = f"{runs} simulated runs"
     usd = np.quantile(samples.usd, [0.5, 0.95], axis=1)
     finish = np.quantile(samples.finish_h, [0.5, 0.95], axis=1)
     kwh_edges = np.quantile(samples.kwh, [0.05, 0.95], axis=1)
     kwh = samples.kwh.mean(axis=1)
     grams = samples.gco2e.mean(axis=1)
-    on_time = (samples.finish_h <= deadline_h + 1e-9).mean(axis=1)
-    interruptions, changed = samples.interruptions.mean(axis=1), samples.changed.mean(axis=1)
+    in_time = (samples.finish_h <= deadline_h + 1e-9).sum(axis=1)
+    interruptions, changed = samples.interruptions.mean(axis=1), samples.changed.sum(axis=1)
     return [
         Forecast(
             usd_p50=float(usd[0, i]),
@@ -220,9 +245,13 @@ def _forecasts(
             gco2e=float(grams[i]) if math.isfinite(grams[i]) else None,
             finish_p50_at=_at(now, float(finish[0, i])),
             finish_p95_at=_at(now, float(finish[1, i])),
-            on_time=float(on_time[i]),
+            on_time=Estimate.of_share(int(in_time[i]), runs, source),
+            falls_back=Estimate.of_share(int(changed[i]), runs, source)
+            if shaky[i]
+            else Estimate.exact(0.0, Basis.MODELLED, "uninterruptible capacity only"),
             expected_interruptions=float(interruptions[i]),
-            falls_back=float(changed[i]),
+            usd_error=MEDIAN_ERROR * float(usd[1, i] - usd[0, i]) / math.sqrt(runs),
+            kwh_error=float(samples.kwh[i].std()) / math.sqrt(runs),
         )
         for i in range(len(power_error))
     ]

@@ -1,7 +1,12 @@
-"""Samples of what runs come to, and the random draws that they rest on."""
+"""Samples of what runs come to, and the random draws that they rest on.
+
+All forecasts use the same draws (common random numbers): plans, scenarios and candidates differ by
+what they are, not by chance, and a plan that is judged twice gets the same figures.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -11,6 +16,13 @@ import numpy as np
 from costopt.optimize.rates import Array
 
 SEED = 20260302
+
+_COMMON, _OWN = (0, 1, 2), (3, 4)
+"""Kinds of draws: of speed, hazard and loss; of interruptions and waits."""
+
+EXACT_MEAN = 64.0
+SMALLEST_TERM = 1e-16
+"""A further count that is less likely than this does not add to a probability."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +42,77 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Standard normal draws (samples,) of speed, hazard and loss, and the generator of others."""
+    """Standard normal draws (samples,) of speed, hazard and loss.
+
+    ``events`` and ``waits`` (runs or 1, samples) are those of the number of interruptions and of
+    the waits after them, of each run of a forecast or the same of all.
+    """
 
     speed: Array
     hazard: Array
     loss: Array
-    rng: np.random.Generator
+    events: Array
+    waits: Array
 
 
-def draw(samples: int) -> Draws:
-    rng = np.random.default_rng(SEED)
-    grid = _normal_grid(samples)
-    return Draws(rng.permutation(grid), rng.permutation(grid), rng.permutation(grid), rng)
+def draw(samples: int, runs: Sequence[int] = (0,)) -> Draws:
+    """The draws of the runs with these numbers, which follow one another."""
+    speed, hazard, loss = (permuted_grid(samples, kind, 0) for kind in _COMMON)
+    events, waits = (np.array([permuted_grid(samples, kind, run) for run in runs]) for kind in _OWN)
+    return Draws(speed, hazard, loss, events, waits)
+
+
+def poisson_quantile(mean: Array, normal: Array) -> Array:
+    """The Poisson quantile, at this mean, of the probability of a standard normal draw.
+
+    It rises with both. Above a mean of ``EXACT_MEAN`` the quantile is Cornish and Fisher's.
+    """
+    mean, normal = np.broadcast_arrays(mean, normal)
+    far = mean + np.sqrt(mean) * normal + (normal**2 - 1) / 6
+    found: Array = np.maximum(0.0, np.rint(far))
+    near = mean <= EXACT_MEAN
+    found[near] = _counted(mean[near], _normal_cdf(normal[near]))
+    return found
+
+
+def gamma_quantile(shape: Array, normal: Array) -> Array:
+    """The gamma quantile, at this shape, of the probability of a standard normal draw.
+
+    Wilson and Hilferty's (doi:10.1073/pnas.17.12.684); 0 at shape 0.
+    """
+    some = np.maximum(shape, 1e-12)
+    root = np.maximum(0.0, 1 - 1 / (9 * some) + normal / (3 * np.sqrt(some)))
+    return np.where(shape > 0, shape * root**3, 0.0)
+
+
+def _counted(mean: Array, probability: Array) -> Array:
+    """The least counts whose probability is at least ``probability``."""
+    count = np.zeros(len(mean))
+    term = np.exp(-mean)
+    total = term.copy()
+    left = np.flatnonzero(total < probability)
+    while len(left):
+        count[left] += 1
+        term[left] *= mean[left] / count[left]
+        total[left] += term[left]
+        ended = (count[left] > mean[left]) & (term[left] < SMALLEST_TERM)
+        left = left[(total[left] < probability[left]) & ~ended]
+    return count
+
+
+def _normal_cdf(normal: Array) -> Array:
+    distinct, place = np.unique(normal, return_inverse=True)
+    cdf = NormalDist().cdf
+    return np.array([cdf(float(x)) for x in distinct])[place.reshape(normal.shape)]
+
+
+@lru_cache(maxsize=64)
+def permuted_grid(samples: int, kind: int, run: int) -> Array:
+    """The grid in an order that is always the same for the kind of draw and the run."""
+    rng = np.random.default_rng((SEED, kind, run))
+    drawn: Array = rng.permutation(_normal_grid(samples))
+    drawn.flags.writeable = False
+    return drawn
 
 
 @lru_cache(maxsize=8)

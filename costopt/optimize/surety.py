@@ -308,7 +308,7 @@ def _judge(request: PlanRequest, part: JobPart, segments: Sequence[Segment]) -> 
         objective.score_usd(usd, kwh, grams), usd, kwh, gco2e, float(samples.finish_h.mean())
     )
     over_usd, over_kwh = over_budget(request, part.demand.job, forecast)
-    late_h = 0.0 if forecast.on_time >= asked else _late_h(request, part, samples, asked)
+    late_h = 0.0 if forecast.on_time.value >= asked else _late_h(request, part, samples, asked)
     return Judged(late_h, figures, forecast, over_usd, over_kwh)
 
 

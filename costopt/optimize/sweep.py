@@ -73,7 +73,7 @@ class Sweep:
             table = self._part.table if share == 1 else with_margin(self._part.table, share)
             for segments in self._swept(replace(self._part, table=table), fine):
                 point = self._point(segments)
-                sure = share == 1 or point.forecast.on_time >= self._asked - SURE_ENOUGH
+                sure = share == 1 or point.forecast.on_time.value >= self._asked - SURE_ENOUGH
                 if sure and not any(self._over_budget(point)):
                     found.append(point)
         return found

@@ -91,8 +91,8 @@ class WhyNot:
         late_h = (forecast.finish_p50_at - self.demand.job.deadline_at).total_seconds() / 3600
         if late_h > 0:
             return "late", f"finishes {late_h:,.1f} h late{_saved_in_vain(forecast)}"
-        if forecast.on_time < asked:
-            sure = f"P(on time) {forecast.on_time:.2f} < {asked:g}"
+        if forecast.on_time.value < asked and forecast.on_time.high < 1:
+            sure = f"P(on time) {forecast.on_time.value:.2f} < {asked:g}"
             return "risk", f"{sure}{_saved_in_vain(forecast)}"
         if self._held_too_short(row):
             return "dated", f"can be used for {max(0.0, self.usable_h[row]):,.1f} h only"
@@ -154,4 +154,8 @@ class WhyNot:
 
 def _saved_in_vain(forecast: Forecast) -> str:
     """Said where the figures are rather those of the fallback."""
-    return ", even by changing to uninterrupted capacity" if forecast.falls_back >= LIKELY else ""
+    return (
+        ", even by changing to uninterrupted capacity"
+        if forecast.falls_back.value >= LIKELY
+        else ""
+    )

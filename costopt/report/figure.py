@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 
+from costopt.domain.estimate import Estimate
+
 UNKNOWN = "unknown"
+
+NEARLY_ALWAYS = 0.99
+"""A probability above which its interval's lower end says more than its value."""
 
 
 def usd(micros: float | None) -> str:
@@ -58,6 +64,23 @@ def units(amount: float | None, unit: str | None) -> str:
 def share(value: float | None) -> str:
     """A share as a whole percentage."""
     return UNKNOWN if value is None else f"{value:.0%}".replace("%", " %")
+
+
+def probability(estimate: Estimate) -> str:
+    """As a percentage: "97.3 %". Where every run or none of a simulation hit, or nearly so, the
+    end of the 90 % interval: ">98.6 %", "<1.4 %". 0 and 100 % only where they are certain.
+    """
+    if estimate.low == estimate.high:
+        return _percent(estimate.value)
+    if estimate.high >= 1 or estimate.value >= NEARLY_ALWAYS:
+        return f">{_percent(math.floor(estimate.low * 1000) / 1000)}"
+    if estimate.low <= 0 or estimate.value <= 1 - NEARLY_ALWAYS:
+        return f"<{_percent(math.ceil(estimate.high * 1000) / 1000)}"
+    return _percent(estimate.value)
+
+
+def _percent(value: float) -> str:
+    return f"{value:.1%}".replace("%", " %")
 
 
 def instant(at: datetime | None) -> str:

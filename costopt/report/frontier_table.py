@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from costopt.report.figure import carbon, duration, energy, instant, share, usd
+from costopt.domain.estimate import Estimate
+from costopt.report.figure import carbon, duration, energy, instant, probability, usd
 from costopt.report.table import Table
 
 COLUMNS = ("plan", "$", "energy", "CO2e", "takes", "finish P50", "P(on time)", "pools")
@@ -25,7 +26,7 @@ class FrontierRow:
     gco2e: float | None
     takes_s: float
     finish_p50_at: datetime
-    on_time: float
+    on_time: Estimate
     pools: tuple[str, ...]
 
 
@@ -43,6 +44,6 @@ def _cells(number: int, row: FrontierRow) -> tuple[str, ...]:
         carbon(row.gco2e),
         duration(row.takes_s),
         instant(row.finish_p50_at)[:-3],
-        share(row.on_time),
+        probability(row.on_time),
         ", ".join(row.pools),
     )

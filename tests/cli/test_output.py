@@ -9,10 +9,22 @@ from datetime import UTC, datetime
 from html.parser import HTMLParser
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from costopt.cli.figures import age, length, mass, number, percent, plain, pool_name, usd
+from costopt.cli.figures import (
+    age,
+    length,
+    mass,
+    number,
+    percent,
+    plain,
+    pool_name,
+    probability,
+    usd,
+)
 from costopt.cli.output import Column, Table, as_csv, as_html, as_json, as_markdown, fitting, show
-from costopt.domain.estimate import Basis
+from costopt.domain.estimate import Basis, Estimate
 
 TABLE = Table(
     schema="costopt.test/1",
@@ -129,3 +141,50 @@ def test_where_there_is_no_room_the_highest_rank_goes_first() -> None:
 )  # fmt: skip
 def test_figures_read_well(told: str, expected: str) -> None:
     assert told == expected
+
+
+@pytest.mark.parametrize(
+    ("hits", "draws", "expected"),
+    [
+        (200, 200, ">98.6 %"), (2000, 2000, ">99.8 %"), (1999, 2000, ">99.7 %"),
+        (0, 200, "<1.4 %"), (195, 200, "97.3 %"), (100, 200, "50.0 %"),
+        (99_999, 100_000, ">99.9 %"), (1, 100_000, "<0.1 %"),
+    ],
+)  # fmt: skip
+def test_a_probability_from_draws_is_never_shown_as_certain(
+    hits: int, draws: int, expected: str
+) -> None:
+    assert probability(Estimate.of_share(hits, draws, "drawn")) == expected
+
+
+@given(st.integers(1, 10**7), st.data())
+def test_no_count_of_draws_reads_as_0_or_100_percent(draws: int, data: st.DataObject) -> None:
+    hits = data.draw(st.integers(0, draws))
+    estimate = Estimate.of_share(hits, draws, "drawn")
+    assert 0 < estimate.value < 1
+    assert estimate.low < hits / draws + 1e-12
+    assert estimate.high > hits / draws - 1e-12
+    assert (estimate.low, estimate.high) != (0.0, 1.0)
+    assert probability(estimate) not in ("0.0 %", "100.0 %")
+
+
+def test_a_probability_that_is_certain_or_unknown() -> None:
+    certain = Estimate.exact(1.0, Basis.MEASURED, "over")
+    assert probability(certain) == "100.0 %"
+    assert probability(None) == "–"
+
+
+def test_programs_get_the_ends_of_an_interval() -> None:
+    columns = (Column("p", "P", probability, interval=True), Column("x", "X"))
+    rows = ({"p": Estimate.of_share(200, 200, "drawn"), "x": 1}, {"x": 2})
+    table = Table("costopt.test/1", "T", columns, rows)
+    first, second = json.loads(as_json(table))["rows"]
+    assert list(first) == ["p", "p_low", "p_high", "x"]
+    assert 0.98 < first["p_low"] < first["p"] < first["p_high"] == 1.0
+    assert second == {"p": None, "p_low": None, "p_high": None, "x": 2}
+    header, *lines = as_csv(table).splitlines()
+    assert header == "p,p_low,p_high,x"
+    assert lines[1] == ",,,2"
+    for text in (as_markdown(table), as_html(table)):
+        assert "98.6 %" in text
+        assert "100.0 %" not in text

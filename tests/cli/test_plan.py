@@ -225,6 +225,22 @@ def test_what_if_tells_and_draws_its_frontier(tmp_path: Path) -> None:
     assert len(lines) == len(points)
 
 
+@pytest.mark.parametrize("command", ["plan", "what-if"])
+def test_no_probability_from_draws_is_shown_as_certain(tmp_path: Path, command: str) -> None:
+    more = ("--policies", "cheapest", "--points", "3") if command == "what-if" else ("--top", "3")
+    job = job_file(tmp_path)
+    answer = told(invoke(command, job, *more, "-o", "json"))
+    certain = [*answer["rows"], *answer.get("frontier", ())]
+    assert certain
+    for row in certain:
+        assert row["on_time_low"] < row["on_time"] < 1
+        assert row["on_time"] < row["on_time_high"]
+    for form in ("table", "csv", "md", "html"):
+        shown = invoke(command, job, *more, "-o", form).stdout
+        assert "100.0 %" not in shown
+        assert "on_time_low" in shown if form == "csv" else ">9" in shown or "&gt;9" in shown
+
+
 def test_what_if_looks_for_the_folder_of_its_report_first(tmp_path: Path) -> None:
     done = invoke("what-if", job_file(tmp_path), "--report", tmp_path / "none" / "w.html")
     assert done.exit_code == 2

@@ -64,7 +64,7 @@ def test_a_plan_costs_no_more_than_one_configuration_would(seed: int) -> None:
     for row in in_time.tolist():
         segments = alone_segments(replace(part, table=table), row)
         forecast, samples = forecast_segments(part.table, segments, demand, NOW)
-        if forecast.on_time >= wanted.policy.risk.on_time - SURE_ENOUGH:
+        if forecast.on_time.value >= wanted.policy.risk.on_time - SURE_ENOUGH:
             assert planned <= float(samples.usd.mean()) * (1 + 2 * WORTHWHILE), part.table.label(
                 row
             )
@@ -120,6 +120,6 @@ def test_figures_that_are_mostly_those_of_the_fallback_say_so() -> None:
     made = plan(request(offers, job(10, deadline_h=11, save_s=60)))
     shaky = next(c for c in made.candidates if c.pool == offers[0].pool)
     safe = next(c for c in made.candidates if c.pool == offers[1].pool)
-    assert shaky.forecast.falls_back > 0.5
-    assert safe.forecast.falls_back == 0.0
+    assert shaky.forecast.falls_back.value > 0.5
+    assert safe.forecast.falls_back.high == 0.0
     assert made.status is not PlanStatus.EMPTY

@@ -7,15 +7,19 @@ from datetime import datetime, timedelta
 from itertools import pairwise, permutations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from costopt.domain.errors import InfeasibleError
+from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.job import Job, Progress, Resources
 from costopt.domain.market import CapacityType
-from costopt.domain.plan import PlanStatus
+from costopt.domain.plan import Forecast, PlanStatus
 from costopt.domain.policy import Objective, Policy
 from costopt.domain.series import Series
 from costopt.domain.view import JobView
 from costopt.optimize.frontier import FrontierPoint, frontier, scenarios
+from costopt.optimize.frontier_point import surely_unbeaten
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
 from tests.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
@@ -155,3 +159,44 @@ def test_a_what_if_takes_one_job() -> None:
     )
     with pytest.raises(InfeasibleError, match="one job"):
         frontier(two)
+
+
+def forecast(usd: float, kwh: float, *, noise: float = 0.01) -> Forecast:
+    sure, never = (Estimate.exact(p, Basis.MODELLED, "made up") for p in (1.0, 0.0))
+    return Forecast(
+        usd, usd * 1.2, kwh, kwh, kwh, None, NOW, NOW, sure, never,
+        usd_error=noise * usd, kwh_error=noise * kwh,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("figures", "expected"),
+    [
+        ([(100, 76.4), (100, 76.9), (100, 76.9)], [True, True, True]),
+        ([(100, 76.4), (50, 76.6)], [False, True]),
+        ([(100, 76.6), (50, 76.4)], [False, True]),
+        ([(100, 50), (50, 100)], [True, True]),
+        ([(100, 50), (110, 60), (100.5, 50.4)], [True, False, True]),
+        ([(0, 10), (0, 20)], [True, False]),
+        ([], []),
+    ],
+)
+def test_no_star_is_awarded_or_denied_within_the_noise(
+    figures: list[tuple[float, float]], expected: list[bool]
+) -> None:
+    assert surely_unbeaten([forecast(usd, kwh) for usd, kwh in figures]) == expected
+
+
+@given(st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), min_size=1, max_size=12))
+def test_some_scenario_is_always_unbeaten(figures: list[tuple[float, float]]) -> None:
+    assert any(surely_unbeaten([forecast(usd, kwh, noise=0.1) for usd, kwh in figures]))
+
+
+def test_without_noise_the_unbeaten_are_the_pareto_optimal() -> None:
+    figures = [(float(i * 7 % 11), float(i * 5 % 13)) for i in range(40)]
+    found = surely_unbeaten([forecast(usd, kwh, noise=0.0) for usd, kwh in figures])
+    for one, unbeaten in zip(figures, found, strict=True):
+        beaten = any(
+            other[0] <= one[0] and other[1] <= one[1] and other != one for other in figures
+        )
+        assert unbeaten is not beaten

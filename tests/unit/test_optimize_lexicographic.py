@@ -135,7 +135,7 @@ def single_figures(wanted: PlanRequest) -> Iterator[Figures]:
         forecast, samples = forecast_segments(
             part.table, alone_segments(bold, row), part.demand, NOW
         )
-        if forecast.on_time >= wanted.policy.risk.on_time - SURE_ENOUGH:
+        if forecast.on_time.value >= wanted.policy.risk.on_time - SURE_ENOUGH:
             usd, kwh = float(samples.usd.mean()), float(samples.kwh.mean())
             yield Figures(
                 usd, usd, kwh, float(samples.gco2e.mean()), float(samples.finish_h.mean())

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import timedelta
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 
+from costopt.domain.estimate import Estimate
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import CapacityType, Offer
 from costopt.domain.policy import Limits, Policy, Risk
 from costopt.domain.view import JobView
-from costopt.optimize import surety
+from costopt.optimize import samples, surety
+from costopt.optimize.alone import alone_segments
 from costopt.optimize.planner import plan, prepare
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.risk import forecast_rows
+from costopt.optimize.risk import forecast_rows, forecast_segments
 from tests.optimize_fixtures import NOW, job, machines_of, offer, pool, power
 
 
@@ -65,15 +68,15 @@ def test_spot_alone_may_be_late_and_on_demand_behind_it_is_not() -> None:
     safe = offer(pool("b", kind=CapacityType.ON_DEMAND), 6.0)
     policy = Policy("p", risk=Risk(0.95, 0.0))
 
-    def forecast_of_spot(offers: list[Offer]) -> tuple[float, float]:
+    def forecast_of_spot(offers: list[Offer]) -> tuple[Estimate, float]:
         ((part,), _) = prepare(request(offers, what, policy))
         forecast = forecast_rows(part.table, np.array([0]), part.demand, NOW)[0]
         return forecast.on_time, forecast.usd_p95
 
     alone, alone_usd = forecast_of_spot([shaky])
     backed, backed_usd = forecast_of_spot([shaky, safe])
-    assert alone < 0.9
-    assert backed == 1.0
+    assert alone.value < 0.9
+    assert 0.99 < backed.value < backed.high == 1.0
     assert backed_usd > alone_usd
 
 
@@ -85,7 +88,7 @@ def test_a_plan_is_as_sure_as_the_policy_asks() -> None:
     ]
     policy = Policy("p", risk=Risk(0.95, 0.0), limits=Limits(capacity_types=(CapacityType.SPOT,)))
     made = plan(request(offers, what, policy))
-    assert made.forecasts[0][1].on_time >= 0.94
+    assert made.forecasts[0][1].on_time.value >= 0.94
     assert max(a.end_at for a in made.allocations) <= NOW + timedelta(hours=26)
 
 
@@ -99,5 +102,65 @@ def test_a_fallback_is_cheaper_than_a_margin_bought_in_advance() -> None:
     made = plan(wanted, explain=False)
     assert safe.pool in {a.pool for a in held.allocations}
     assert {a.pool for a in made.allocations} == {shaky.pool}
-    assert made.forecasts[0][1].on_time >= 0.95
+    assert made.forecasts[0][1].on_time.value >= 0.95
     assert made.forecasts[0][1].usd_p50 < held.forecasts[0][1].usd_p50
+
+
+@pytest.mark.parametrize("hazard", [0.02, 0.2])
+def test_a_plan_that_differs_by_a_hair_has_the_same_figures(hazard: float) -> None:
+    """Whatever of it differs, each run has the same luck."""
+    spot = [offer(pool(zone), 1.0, hazard=hazard, hazard_high=2 * hazard) for zone in "ab"]
+    policy = Policy("p", limits=Limits(capacity_types=(CapacityType.SPOT,)))
+    ((part,), _) = prepare(request(spot, job(20, deadline_h=96), policy))
+    (whole,) = alone_segments(part, 0)
+    halves = [replace(whole, hours=whole.hours / 2) for _ in range(2)]
+    for plan_made in ([whole], halves):
+        kwh = [
+            forecast_segments(
+                part.table,
+                [replace(s, hours=s.hours * stretch) for s in plan_made],
+                part.demand,
+                NOW,
+            )[0].kwh
+            for stretch in (1.0, 1 + 1e-9, 1 - 1e-7)
+        ]
+        assert kwh == pytest.approx([kwh[0]] * 3, rel=1e-5)
+
+
+def test_candidates_that_are_alike_have_the_same_figures() -> None:
+    spot = [offer(pool(zone), 1.0, hazard=0.2) for zone in "abc"]
+    made = plan(request(spot, job(20, deadline_h=96), Policy("p")))
+    rejected = [c.forecast for c in made.candidates if not c.chosen]
+    assert len(rejected) == 2
+    assert rejected[0] == rejected[1]
+
+
+@pytest.mark.parametrize("hazard", [0.0, 0.3])
+def test_no_simulated_probability_is_certain(hazard: float) -> None:
+    offers = [
+        offer(pool("a"), 1.0, hazard=hazard),
+        offer(pool("b", kind=CapacityType.ON_DEMAND), 6.0),
+    ]
+    made = plan(request(offers, job(20, deadline_h=96), Policy("p")))
+    for forecast in (*(c.forecast for c in made.candidates), made.forecasts[0][1]):
+        assert 0 < forecast.on_time.value < 1
+        assert forecast.on_time.low < forecast.on_time.high
+    (safe,) = (c.forecast for c in made.candidates if c.pool == offers[1].pool)
+    assert (safe.falls_back.low, safe.falls_back.high) == (0.0, 0.0)
+
+
+def test_the_stated_noise_covers_what_other_draws_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shaky = [offer(pool("a"), 1.0, hazard=0.3, hazard_high=0.9)]
+    found = []
+    for seed in range(12):
+        monkeypatch.setattr("costopt.optimize.samples.SEED", seed)
+        samples.permuted_grid.cache_clear()
+        made = plan(request(shaky, job(20, deadline_h=96), Policy("p")), explain=False)
+        found.append(made.forecasts[0][1])
+    samples.permuted_grid.cache_clear()
+    assert len({f.kwh for f in found}) == len(found)
+    for one in found:
+        assert np.std([f.usd_p50 for f in found]) < one.usd_error < 0.05 * one.usd_p50
+        assert np.std([f.kwh for f in found]) < one.kwh_error < 0.05 * one.kwh

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from costopt.domain.estimate import Estimate
 from costopt.report.drawing import FINISH_COLOURS
 from costopt.report.frontier_plot import frontier_plot
 from costopt.report.frontier_table import FrontierRow, frontier_table
@@ -28,7 +29,7 @@ def point(number: int) -> FrontierRow:
         gco2e=None if number == 3 else 1000.0 * (90 - number),
         takes_s=takes_s,
         finish_p50_at=NOW + timedelta(seconds=takes_s),
-        on_time=0.97,
+        on_time=Estimate.of_share(1940, 2000, "made up"),
         pools=(f"aws/us-east-1{'abc'[number % 3]}/p4d.24xlarge/spot",),
     )
 
