@@ -46,6 +46,7 @@ class Attempt:
         self.settings = settings
         self.trainer: Trainer | None = None
         self.status: TrainerStatus | None = None
+        self.started = False
         self.exit_code: int | None = None
         self.restarts = 0
         self.upload_bytes_per_s = upload_bytes_per_s
@@ -136,6 +137,7 @@ class Attempt:
         self._lay_there = self._mailbox.checkpoint_keys()
         try:
             self.trainer = self._started(rendezvous, data_dir, membership, snapshots)
+            self.started = True
         except OSError as error:
             self.exit_code = 127
             self._blame_command(

@@ -46,8 +46,8 @@ class Heartbeat:
     "" where it asks for none; ``power_asked_w`` is what it asks for, ``power_cap_w`` what each GPU
     is limited to for it. ``snapshots`` is the "host:port" at which the gang's members give this
     node snapshots, "" where it takes none. ``resumed_units`` is what the trainer had when it became
-    part of this generation, None before. The other figures are the trainer's, as in
-    ``TrainerStatus``.
+    part of this generation, None before. ``started``: the command was started in it. The other
+    figures are the trainer's, as in ``TrainerStatus``.
     """
 
     node_id: str
@@ -79,6 +79,7 @@ class Heartbeat:
     power_message: str = ""
     snapshots: str = ""
     resumed_units: float | None = None
+    started: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,4 +89,5 @@ class Pulse:
             power_message=power.message,
             snapshots=standing.snapshots,
             resumed_units=None if attempt is None else attempt.resumed_units,
+            started=attempt is not None and attempt.started,
         )

@@ -172,6 +172,7 @@ class MailboxRuntime:
             measured_units_per_s=min(rates) / self._speed if rates and working else None,
             resumed_units=max(begun, default=None),
             message=message,
+            unreported=any(b.started for b in beats) and not any(b.reported for b in beats),
         )
 
     def checkpoints(self, job: Job, after_units: float) -> tuple[CheckpointRecord, ...]:

@@ -311,7 +311,8 @@ class Progress:
     or there is no gang). ``measured_units_per_s`` is the speed of the present gang where the
     nodes have reported one. ``lost_units`` counts all work that was done and lost so far.
     ``resumed_units`` is what the present gang began with, from wherever it had that; None where it
-    does not say.
+    does not say. ``unreported``: the present gang's command was started and has reported no
+    progress so far; what it does is then unknown, and ``done_units`` is what was saved before.
     """
 
     done_units: float = 0.0
@@ -323,3 +324,4 @@ class Progress:
     lost_units: float = 0.0
     resumed_units: float | None = None
     message: str = ""
+    unreported: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from costopt.domain.events import (
     CheckpointCommitted,
@@ -92,14 +92,17 @@ class Training:
     def hand_over(self, job: Job, now: datetime) -> None:
         """Another gang is about to be formed: what trains until now stops."""
         record = self._journal.records[job.name]
+        progress = self.progress.get(job.name, Progress(record.done_units))
+        if self._ran_unreported(job, record, progress, now):
+            resumed_from = self._resumed_from(record, progress, ())
+            self._journal.write(self._started(job, record, progress, now, resumed_from))
         if record.training:
-            done_units = self.progress.get(job.name, Progress(record.done_units)).done_units
             self._journal.write(
                 TrainingStopped(
                     at=now,
                     job=job.name,
                     generation=record.generation,
-                    units=done_units,
+                    units=_known_units(progress, progress.done_units),
                     reason="handed over",
                 )
             )
@@ -184,33 +187,62 @@ class Training:
         news: list[Event] = []
         trains = progress.state is GangState.TRAINING
         stopped_at = min(self._done_at.get(job.name, now), now)
-        if self._began(job, record, progress):
-            starts_at = min(self._starts_at.pop(job.name, now), now if trains else stopped_at)
-            news.append(
-                TrainingStarted(
-                    at=starts_at,
-                    job=job.name,
-                    generation=record.generation,
-                    units=resumed_from,
-                )
-            )
+        if self._began(job, record, progress, now):
+            until = now if trains else stopped_at
+            news.append(self._started(job, record, progress, until, resumed_from))
         if (record.training or news) and not trains:
             news.append(
                 TrainingStopped(
                     at=stopped_at,
                     job=job.name,
                     generation=record.generation,
-                    units=_believed_units(record, progress),
+                    units=_known_units(progress, _believed_units(record, progress)),
                     reason=progress.message or progress.state.value,
                 )
             )
         return news
 
-    def _began(self, job: Job, record: JobRecord, progress: Progress) -> bool:
+    def _started(
+        self,
+        job: Job,
+        record: JobRecord,
+        progress: Progress,
+        until: datetime,
+        resumed_from: float,
+    ) -> TrainingStarted:
+        """When it was expected to, at the latest at ``until``."""
+        starts_at = min(self._expected_start(job, until), until)
+        self._starts_at.pop(job.name, None)
+        return TrainingStarted(
+            at=starts_at,
+            job=job.name,
+            generation=record.generation,
+            units=_known_units(progress, resumed_from),
+        )
+
+    def _expected_start(self, job: Job, now: datetime) -> datetime:
+        """When the newest gang was expected to do new work: as its runtime said when it was
+        formed, else after the job's own start-up time."""
+        known, gang = self._starts_at.get(job.name), self._journal.accounts[job.name].gang
+        if known is not None or gang is None:
+            return known or now
+        return gang.at + timedelta(seconds=job.overhead_s)
+
+    def _ran_unreported(
+        self, job: Job, record: JobRecord, progress: Progress, now: datetime
+    ) -> bool:
+        """Whether the newest gang's command ran for longer than its start was expected to take,
+        and reported nothing: it is taken to have trained since."""
+        newest = progress.generation == record.generation > record.trained_generation
+        return newest and progress.unreported and self._expected_start(job, now) < now
+
+    def _began(self, job: Job, record: JobRecord, progress: Progress, now: datetime) -> bool:
         """Whether the newest gang trains, or has trained and stopped again, for the first time."""
         newest = progress.generation == record.generation > record.trained_generation
         if progress.state in (GangState.TRAINING, GangState.STARTING):
             return newest and progress.state is GangState.TRAINING
+        if self._ran_unreported(job, record, progress, now):
+            return True
         from_units = self._begins_from.get(job.name, record.saved_units)
         return newest and progress.done_units > from_units
 
@@ -227,7 +259,7 @@ class Training:
         When a gang breaks nobody knows yet what the next one will find.
         """
         lost = progress.lost_units - record.lost_units
-        if progress.lost_units == 0 and self._began(job, record, progress):
+        if progress.lost_units == 0 and self._began(job, record, progress, now):
             lost = record.done_units - resumed_from
         elif progress.lost_units == 0 and progress.state not in UNSETTLED:
             lost = record.done_units - progress.done_units
@@ -271,6 +303,11 @@ def _believed_units(record: JobRecord, progress: Progress) -> float:
     if progress.lost_units == 0 and progress.state in UNSETTLED:
         return max(record.done_units, progress.done_units)
     return progress.done_units
+
+
+def _known_units(progress: Progress, units: float) -> float | None:
+    """None where a command that reports nothing may have gone on from its own checkpoint."""
+    return None if progress.unreported and units <= 0 else units
 
 
 def _is_whole(job: Job, units: float) -> bool:

@@ -239,16 +239,19 @@ class JobAccount:
             return
         self._training = True
         self._stopped = False
-        at_ms = ms_of(event.at)
-        for node in self._gang_nodes():
-            node.start_training(at_ms)
-        self.work.reach(event.at, event.units)
+        if self.gang is not None:
+            self.fleet.start_training(self.gang.node_ids, ms_of(event.at))
+        self._reach(event)
 
     def _training_stopped(self, event: TrainingStopped) -> None:
         if event.generation != self.generation:
             return
         self._stop_training(event.at)
-        self.work.reach(event.at, event.units)
+        self._reach(event)
+
+    def _reach(self, event: TrainingStarted | TrainingStopped) -> None:
+        if event.units is not None:
+            self.work.reach(event.at, event.units)
 
     def _stop_training(self, at: datetime) -> None:
         self._training = False

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from costopt.domain.events import NodeBilled
 from costopt.domain.market import CapacityType
 from costopt.ledger.carbon import Emission
 from costopt.ledger.node import NodeAccount
@@ -44,27 +45,30 @@ class Bill:
             self.measured_uwh,
         )
 
-    def settle(self, node: NodeAccount, billed: NodeBilled) -> None:
-        """Charge a node that has ended, and was added before, as its provider does."""
-        end_ms = node.until_ms(node.launched_ms)
-        reckoned_micros = node.usd_micros(end_ms)
-        node.settle(billed)
-        self._charge(node, node.usd_micros(end_ms) - reckoned_micros)
-
     def add(self, node: NodeAccount, now_ms: int) -> None:
         """Charge a node until its end, or until now while it lives."""
-        until_ms = node.until_ms(now_ms)
-        idle_uwh, busy_uwh = node.uwh(until_ms)
-        self._charge(node, node.usd_micros(until_ms))
-        self.idle_uwh += idle_uwh
-        self.busy_uwh += busy_uwh
-        self.emitted = self.emitted.plus(node.emitted(until_ms))
-        self.node_ms += until_ms - node.launched_ms
-        self.measured_uwh += node.measured_uwh(until_ms)
+        self._count(node, node.until_ms(now_ms), 1)
 
-    def _charge(self, node: NodeAccount, usd_micros: int) -> None:
+    @contextmanager
+    def recounting(self, node: NodeAccount) -> Iterator[None]:
+        """Within, more becomes known of a node that has ended and was added before."""
+        end_ms = node.until_ms(node.launched_ms)
+        self._count(node, end_ms, -1)
+        try:
+            yield
+        finally:
+            self._count(node, end_ms, 1)
+
+    def _count(self, node: NodeAccount, until_ms: int, times: int) -> None:
+        usd_micros = times * node.usd_micros(until_ms)
+        idle_uwh, busy_uwh = node.uwh(until_ms)
         self.usd_micros += usd_micros
         if node.capacity_type is CapacityType.SPOT:
             self.spot_usd_micros += usd_micros
         elif node.capacity_type is CapacityType.ON_DEMAND:
             self.on_demand_usd_micros += usd_micros
+        self.idle_uwh += times * idle_uwh
+        self.busy_uwh += times * busy_uwh
+        self.emitted = self.emitted.plus(node.emitted(until_ms), times)
+        self.node_ms += times * (until_ms - node.launched_ms)
+        self.measured_uwh += times * node.measured_uwh(until_ms)

@@ -26,20 +26,12 @@ class Emission:
     hourly_uwh: int = 0
     unknown_uwh: int = 0
 
-    def plus(self, other: Emission) -> Emission:
-        """Both together."""
+    def plus(self, other: Emission, times: int = 1) -> Emission:
+        """This and the other as many times; -1 takes it away."""
         return Emission(
-            self.ugco2e + other.ugco2e,
-            self.hourly_uwh + other.hourly_uwh,
-            self.unknown_uwh + other.unknown_uwh,
-        )
-
-    def minus(self, other: Emission) -> Emission:
-        """The first without the second."""
-        return Emission(
-            self.ugco2e - other.ugco2e,
-            self.hourly_uwh - other.hourly_uwh,
-            self.unknown_uwh - other.unknown_uwh,
+            self.ugco2e + times * other.ugco2e,
+            self.hourly_uwh + times * other.hourly_uwh,
+            self.unknown_uwh + times * other.unknown_uwh,
         )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 
 from costopt.domain.events import (
@@ -56,21 +57,26 @@ class FleetAccount:
     def record_intensity(self, event: CarbonIntensityRecorded) -> None:
         """What the region's nodes drew in that hour counts at this intensity."""
         hour_ms = ms_of(event.hour_at) // MS_PER_HOUR * MS_PER_HOUR
-        nodes = [node for node in self.nodes.values() if node.region == event.region]
-        changed = [node for node in nodes if self._is_settled(node, hour_ms)]
-        before = [node.emitted(node.until_ms(hour_ms)) for node in changed]
         known = self._intensities.setdefault(event.region, HourlyIntensities())
-        known.by_hour[hour_ms // MS_PER_HOUR] = event.gco2e_per_kwh
-        for node in nodes:
-            node.emission.reopen(hour_ms)
-        for node, counted in zip(changed, before, strict=True):
-            now = node.emitted(node.until_ms(hour_ms))
-            self._ended.emitted = self._ended.emitted.plus(now.minus(counted))
+        nodes = [node for node in self.nodes.values() if node.region == event.region]
+        with self._recounting(node for node in nodes if _ended_after(node, hour_ms)):
+            known.by_hour[hour_ms // MS_PER_HOUR] = event.gco2e_per_kwh
+            for node in nodes:
+                node.emission.reopen(hour_ms)
 
     def has_intensity(self, region: str, hour_at: datetime) -> bool:
         """Whether the region's intensity of the hour that begins at ``hour_at`` is recorded."""
         known = self._intensities.get(region)
         return known is not None and ms_of(hour_at) // MS_PER_HOUR in known.by_hour
+
+    def start_training(self, node_ids: Iterable[str], at_ms: int) -> None:
+        """These nodes train from then on: those that have ended since, until their end."""
+        nodes = [self.nodes[node_id] for node_id in node_ids if node_id in self.nodes]
+        going_on = [n for n in nodes if n.alive or n.node_id in self._lost]
+        ended = [n for n in nodes if _ended_after(n, at_ms) and n.node_id not in self._lost]
+        with self._recounting(ended):
+            for node in (*going_on, *ended):
+                node.start_training(at_ms)
 
     def measure(self, event: NodeMeasured) -> None:
         """A living node measured its energy."""
@@ -104,7 +110,8 @@ class FleetAccount:
         if event.node_id in self._lost:
             self._lost[event.node_id].settle(event)
         elif node is not None and node.ended is not None:
-            self._ended.settle(node, event)
+            with self._ended.recounting(node):
+                node.settle(event)
 
     def unsettled(self, node_ids: Iterable[str]) -> list[NodeAccount]:
         """Those of the nodes that live, or are lost and may yet turn out to have gone on."""
@@ -137,11 +144,18 @@ class FleetAccount:
             if node.launched_ms < end_ms
         )
 
-    def _is_settled(self, node: NodeAccount, hour_ms: int) -> bool:
-        """Whether the node is among the ended ones that were added up, and ran in or after it."""
-        if node.alive or node.node_id in self._lost:
-            return False
-        return node.until_ms(hour_ms) > hour_ms
+    @contextmanager
+    def _recounting(self, nodes: Iterable[NodeAccount]) -> Iterator[None]:
+        """Within, more becomes known of nodes, of which those that have ended were added up."""
+        with ExitStack() as stack:
+            for node in nodes:
+                if node.node_id not in self._lost:
+                    stack.enter_context(self._ended.recounting(node))
+            yield
 
     def _unsettled(self) -> tuple[NodeAccount, ...]:
         return (*self.alive.values(), *self._lost.values())
+
+
+def _ended_after(node: NodeAccount, ms: int) -> bool:
+    return not node.alive and node.until_ms(ms) > ms

@@ -204,7 +204,8 @@ def _started(record: JobRecord, event: ev.TrainingStarted) -> None:
 
 def _stopped(record: JobRecord, event: ev.TrainingStopped) -> None:
     record.training = False
-    record.done_units = event.units
+    if event.units is not None:
+        record.done_units = event.units
 
 
 def _progressed(record: JobRecord, event: ev.ProgressReported) -> None:

@@ -131,6 +131,10 @@ def _gang(event: GangFormed) -> str:
     )
 
 
+def _reached(event: TrainingStarted | TrainingStopped) -> str:
+    return "unknown progress" if event.units is None else f"{event.units:,.0f} units"
+
+
 def _reported(event: ProgressReported) -> str:
     speed = "" if event.units_per_s is None else f", {event.units_per_s:,.3g} units/s"
     return f"{event.done_units:,.0f} units done, {event.saved_units:,.0f} saved{speed}"
@@ -179,11 +183,11 @@ _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
         lambda e: f"{e.region} from {instant(e.hour_at)}: {e.gco2e_per_kwh:.0f} g/kWh",
     ),
     GangFormed: ("Gang formed", "plain", _gang),
-    TrainingStarted: ("Training started", "good", lambda e: f"from {e.units:,.0f} units"),
+    TrainingStarted: ("Training started", "good", lambda e: f"from {_reached(e)}"),
     TrainingStopped: (
         "Training stopped",
         "plain",
-        lambda e: f"at {e.units:,.0f} units: {e.reason}",
+        lambda e: f"at {_reached(e)}: {e.reason}",
     ),
     ProgressReported: ("Progress", "plain", _reported),
     CheckpointCommitted: ("Checkpoint", "plain", _committed),

@@ -12,6 +12,7 @@ import pytest
 
 from costopt.domain import events as ev
 from costopt.domain.fleet import EndCause
+from costopt.ledger.account import JobAccount
 from tests.live_run import FIRM, Place
 from tests.node_folder import ROOT
 
@@ -51,3 +52,17 @@ def test_it_is_interrupted_and_loses_nothing(tmp_path: Path) -> None:
     model = json.loads((place.saves / "model.json").read_text())
     assert model["step"] == STEPS
     assert place.processes() == []
+    assert_training_was_counted(place)
+
+
+def assert_training_was_counted(place: Place) -> None:
+    """Nodes draw busy power while the script runs, though it says nothing of how far it is."""
+    assert all(event.units is None for event in place.of(ev.TrainingStarted))
+    account = JobAccount("tiny")
+    for event in place.of(ev.Event):
+        account.apply(event)
+    (finished,) = place.of(ev.JobFinished)
+    rows = account.intervals(finished.at)
+    interrupted = [row for row in rows if row.cause is EndCause.INTERRUPTED]
+    # Each ran for 30 minutes or more, of which start-up and restore take five.
+    assert all(row.busy_wh > row.idle_wh for row in interrupted)

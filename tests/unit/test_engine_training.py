@@ -248,3 +248,73 @@ def test_a_gang_that_starts_or_stops_has_lost_nothing_yet() -> None:
         scene.go(300)
     assert scene.summary().done_units == 900
     assert scene.events(WorkLost) == []
+
+
+class Mute:
+    """A runtime whose command says nothing of itself, and ``began`` at most."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.state = GangState.STARTING
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def progress(self, job: Job, now: datetime) -> Progress:
+        told = self._inner.progress(job, now)
+        return Progress(
+            state=told.state if told.state is GangState.IDLE else self.state,
+            generation=told.generation,
+            starting_until=told.starting_until,
+            unreported=now > after(30),
+        )
+
+
+def mute_scene(*, restarted: bool = False, noticed: bool = False) -> Scene:
+    """Its node goes after an hour, having started within 100 s; another replaces it."""
+    scene = Scene(
+        changing(SPOT_A, (0, 1, 2.0), (HOUR_S, 0, 2.0)),
+        always(SPOT_B, 1, 3.0),
+        jobs=[task(100 * HOUR_S, 200 * HOUR_S)],
+        notice_s=120.0 if noticed else 0.0,
+    )
+    scene.cloud.runtime = Mute(scene.cloud.inner.runtime)
+    scene.restart()
+    scene.go(HOUR_S / 2)
+    if restarted:
+        scene.restart()
+    scene.go(HOUR_S / 2 + 600)
+    return scene
+
+
+@pytest.mark.parametrize("noticed", [False, True])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_command_that_reports_nothing_draws_busy_power_until_its_node_goes(
+    restarted: bool, noticed: bool
+) -> None:
+    scene = mute_scene(restarted=restarted, noticed=noticed)
+    (first, *_) = scene.engine.journal.accounts["job"].intervals(scene.clock.now())
+    assert first.pool == SPOT_A
+    assert first.ended_at == after(HOUR_S)
+    assert first.busy_wh == pytest.approx((HOUR_S - 100) / 3.6, rel=0.05)
+    rows = scene.engine.journal.accounts["job"].intervals(scene.clock.now())
+    summary = scene.summary()
+    assert summary.busy_wh == pytest.approx(sum(row.busy_wh for row in rows))
+    assert summary.usd_micros == sum(row.usd_micros for row in rows)
+
+
+def test_where_a_command_that_reports_nothing_began_is_unknown() -> None:
+    started, *_ = mute_scene().events(TrainingStarted)
+    stopped, *_ = mute_scene().events(TrainingStopped)
+    assert started.units is None
+    assert stopped.units is None
+
+
+def test_a_command_that_fails_before_it_could_train_draws_no_busy_power() -> None:
+    scene = Scene(always(SPOT_A, 1, 2.0), jobs=[task()])
+    mute = Mute(scene.cloud.inner.runtime)
+    mute.state = GangState.IDLE
+    scene.cloud.runtime = mute
+    scene.restart()
+    scene.go(120)
+    assert scene.summary().busy_wh == 0

@@ -18,18 +18,22 @@ class GangFormed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingStarted(Event):
-    """The gang does new work from here on, beginning at ``units``."""
+    """The gang does new work from ``at`` on, beginning at ``units``.
+
+    ``units`` are None where its command reports no progress. ``at`` may lie before the end of a
+    node that is recorded already: the node trained until then.
+    """
 
     generation: int
-    units: float
+    units: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingStopped(Event):
-    """The gang does no more work, having reached ``units``."""
+    """The gang does no more work, having reached ``units``; None where they are unknown."""
 
     generation: int
-    units: float
+    units: float | None
     reason: str
 
 
