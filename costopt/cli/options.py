@@ -151,7 +151,7 @@ begin_option = click.option(
     "--at",
     metavar="TIME",
     callback=instant,
-    help="Where in the record to begin; its start if not given.",
+    help="Where in the record to begin; default: where most pools have a price.",
 )
 speed_option = click.option(
     "--speed",
@@ -192,7 +192,7 @@ at_option = click.option(
     "--at",
     callback=instant,
     metavar="TIME",
-    help="The instant of the market history to plan at; default: its start.",
+    help="The instant of the market history to plan at; default: where most pools have a price.",
 )
 carbon_option = click.option(
     "--carbon",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,8 +49,8 @@ def quotes(
     account: Account = UNLIMITED,
     providers: tuple[str, ...] = (),
 ) -> Quotes:
-    """The record's offers at ``at`` (default: its start), else what these providers of the
-    account offer now, else the catalogue's list prices."""
+    """The record's offers at ``at`` (default: where prices are first known), else what these
+    providers of the account offer now, else the catalogue's list prices."""
     if providers and market is not None:
         raise click.UsageError("--provider and --market are two sources of prices: name one")
     seen = account_quotes(account, providers) if providers else _quotes(market, at)
@@ -87,13 +88,14 @@ def _listed(now: datetime) -> Quotes:
 def recorded_quotes(
     history: MarketHistory, at: datetime | None, carbon: CarbonHistory | None = None
 ) -> Quotes:
-    """The record's offers at ``at``, by default its start; hazards are of the whole record.
+    """The record's offers at ``at``; hazards are of the whole record.
 
-    Raises MarketError for an instant before the record.
+    By default where the most pools first have a price, which may be after its start. Raises
+    MarketError for an instant before the record.
     """
     from costopt.market.statistics import history_statistics
 
-    now = at or history.starts_at
+    now = at or history.first_priced_at
     if now < history.starts_at:
         raise MarketError(
             f"market {history.name!r} begins at {moment(history.starts_at)}, after {moment(now)}",
@@ -108,8 +110,16 @@ def recorded_quotes(
     if not told:
         offers = tuple(_with_hazards(offers))
         origin += ", where it tells nothing of capacity from what is published"
-    note = f"market {history.name} at {moment(now)}, {origin}"
+    note = f"market {history.name} at {moment(now)}{_unpriced(offers)}, {origin}"
     return Quotes(now, offers, note, listed=False, history=history, carbon=carbon)
+
+
+def _unpriced(offers: Sequence[Offer]) -> str:
+    """How many offers of each capacity type have no price, which excludes them."""
+    total = Counter(offer.pool.capacity_type for offer in offers)
+    unknown = Counter(o.pool.capacity_type for o in offers if o.price_usd_per_hour is None)
+    counts = [f"{unknown[kind]} of {total[kind]} {kind.value} pools" for kind in unknown]
+    return f", when {' and '.join(counts)} have no price" if counts else ""
 
 
 def account_quotes(account: Account, names: tuple[str, ...]) -> Quotes:

@@ -65,7 +65,7 @@ def _simulated(market: Path, simulation: Simulation, carbon: Path | None) -> Run
     from costopt.session.simulated_cloud import SimulatedCloud
 
     history = read_history(market)
-    start_at = simulation.at or history.starts_at
+    start_at = simulation.at or history.first_priced_at
     _check_start(history, start_at)
     intensities = None if carbon is None else read_carbon(carbon)
     cloud = SimulatedCloud(

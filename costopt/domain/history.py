@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -85,6 +86,30 @@ class MarketHistory:
     def starts_at(self) -> datetime:
         """The first instant at which every pool is recorded."""
         return max(history.starts_at for history in self.pools.values())
+
+    @property
+    def first_priced_at(self) -> datetime:
+        """The first instant from its start on at which the most pools have a price.
+
+        A record may begin before prices are known, and pools may join it later.
+        """
+        begin, end = self.starts_at, self.ends_at
+        changes: Counter[datetime] = Counter()
+        for history in self.pools.values():
+            before = False
+            for state in history.states:
+                if state.starts_at >= end:
+                    break
+                priced = state.price_usd_per_hour is not None
+                changes[max(begin, state.starts_at)] += priced - before
+                before = priced
+        count = most = 0
+        best_at = begin
+        for at in sorted(changes):
+            count += changes[at]
+            if count > most:
+                most, best_at = count, at
+        return best_at
 
     @property
     def ends_at(self) -> datetime:

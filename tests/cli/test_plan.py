@@ -15,9 +15,12 @@ from costopt.cli.main import cli
 from costopt.cli.planning import plan_job
 from costopt.cli.quotes import recorded_quotes
 from costopt.domain.errors import InfeasibleError
-from costopt.market.history_file import read_history
+from costopt.domain.market import CapacityType
+from costopt.market.history_file import read_history, write_history
 from costopt.session.feasibility import refuse_infeasible
 from costopt.spec import load_job, load_policy
+from tests.market_fixtures import SPOT, pool_history
+from tests.market_fixtures import market as market_of
 
 JOB = """\
 name: char-gpt
@@ -343,3 +346,27 @@ def test_no_plan_exceeds_its_own_budget(market: Path, tmp_path: Path, key: str) 
     done = invoke("plan", budgeted(tmp_path, f"{{{key}: 0.01}}"), "--market", market)
     assert done.exit_code == InfeasibleError.exit_code
     assert f"max_{key}" in done.stderr
+
+
+@pytest.fixture
+def late_prices(tmp_path: Path) -> Path:
+    """A record whose spot prices are known an hour after it begins, that on demand at once."""
+    pools = [SPOT, SPOT.on(CapacityType.ON_DEMAND)]
+    spot = pool_history(SPOT, [(0, None, None), (3600, 4, 0.2)], 30 * 86400)
+    firm = pool_history(pools[1], [(0, None, 3.0)], 30 * 86400)
+    path = tmp_path / "late.parquet"
+    write_history(market_of(spot, firm), path)
+    return path
+
+
+def test_a_plan_begins_where_the_record_has_prices(late_prices: Path, tmp_path: Path) -> None:
+    job = job_file(tmp_path)
+    job.write_text(job.read_text().replace("T4, H100", "V100"))
+    done = invoke("plan", job, "--market", late_prices, "-o", "json")
+    answer = told(done)
+    assert answer["made_at"] == "2023-02-15T01:00:00Z"
+    assert {each["pool"] for each in answer["allocations"]} == {str(SPOT)}
+    assert "no price" not in done.stderr
+    at_start = invoke("plan", job, "--market", late_prices, "--at", "2023-02-15T00:00:00Z")
+    assert at_start.exit_code == 0
+    assert "1 of 1 spot pools" in at_start.stderr
