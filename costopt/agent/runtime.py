@@ -23,6 +23,8 @@ from costopt.domain.runtime import CheckpointRecord, NodeReport, PowerLimitRecor
 
 RETRIES = 2
 SILENT_S = 5.0
+NO_BEAT = -1
+"""In place of the number of a heartbeat that never came."""
 MOST_NODES = 100_000
 """Whose last sign of life is remembered: those that were asked about most recently."""
 MOST_LEAVING = 1_000
@@ -222,16 +224,17 @@ class MailboxRuntime:
         return Mailbox(self._store, job.name, once)
 
     def _is_drained(self, mailbox: Mailbox, node_id: str) -> bool:
+        """A node of which nothing was ever heard trains nothing: it is waited for no longer than
+        for one that has fallen silent."""
         beat = mailbox.heartbeat(node_id)
-        if beat is None:
-            return False
-        return not beat.state.trains or self._is_silent(mailbox.job, beat)
+        trains = beat is None or beat.state.trains
+        return not trains or self._is_silent(mailbox.job, node_id, beat)
 
     def _member(self, mailbox: Mailbox, gang: Gang, node_id: str) -> Member:
         beat = mailbox.heartbeat(node_id)
         if beat is None:
             return Member(node_id, None, silent=False)
-        silent = self._is_silent(gang.job, beat)
+        silent = self._is_silent(gang.job, node_id, beat)
         return Member(node_id, beat if beat.generation == gang.generation else None, silent)
 
     def _still_training(
@@ -245,15 +248,18 @@ class MailboxRuntime:
         return tuple(
             beat.node_id
             for beat in beats
-            if beat is not None and beat.state.trains and not self._is_silent(standing.job, beat)
+            if beat is not None
+            and beat.state.trains
+            and not self._is_silent(standing.job, beat.node_id, beat)
         )
 
-    def _is_silent(self, job: str, beat: Heartbeat) -> bool:
-        seen_at, key = time.monotonic(), (job, beat.node_id)
-        last_beat, changed_at = self._last_change.pop(key, (-1, seen_at))
-        if last_beat != beat.beat:
+    def _is_silent(self, job: str, node_id: str, beat: Heartbeat | None) -> bool:
+        seen_at, key = time.monotonic(), (job, node_id)
+        number = NO_BEAT if beat is None else beat.beat
+        last_number, changed_at = self._last_change.pop(key, (NO_BEAT, seen_at))
+        if last_number != number:
             changed_at = seen_at
-        self._last_change[key] = beat.beat, changed_at
+        self._last_change[key] = number, changed_at
         if len(self._last_change) > MOST_NODES:
             del self._last_change[next(iter(self._last_change))]
         return seen_at - changed_at > self._silent_s

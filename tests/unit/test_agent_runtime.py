@@ -204,6 +204,16 @@ def test_checkpoints_and_refusals(desk: Desk) -> None:
     assert [(r.uri, r.message) for r in desk.runtime.refused(JOB)] == [("/c", "torn")]
 
 
+def test_a_node_that_was_never_heard_of_is_drained_once_it_is_silent(desk: Desk) -> None:
+    desk.runtime.drain(JOB, ["n1", "n2"])
+    assert desk.runtime.drained(JOB) == frozenset()
+    desk.clock.now_s += 59
+    desk.say(node_id="n1")
+    assert desk.runtime.drained(JOB) == frozenset()
+    desk.clock.now_s += 2
+    assert desk.runtime.drained(JOB) == {"n2"}, "n1 has just begun: it may save"
+
+
 def test_drained_means_asked_and_no_trainer_left(desk: Desk) -> None:
     desk.say(node_id="n1")
     desk.say(node_id="n2", state=NodeActivity.STOPPED)
