@@ -29,7 +29,11 @@ MOST_BYTES = 256 * 1024
 MOST_VALUES = 20_000
 MOST_DEPTH = 32
 
+NO_TEXT = "holds a NUL or half of a character, which no file, variable or database can hold"
+
 FieldPath = tuple[str | int, ...]
+
+_UNSTORABLE = re.compile("[\\0\ud800-\udfff]")
 
 _NULL, _BOOL = "tag:yaml.org,2002:null", "tag:yaml.org,2002:bool"
 _INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
@@ -202,6 +206,9 @@ class _Reading:
                 self._refuse(key_node, at, "a key must be a word")
                 continue
             key = str(key_node.value)
+            if not _is_text(key):
+                self._refuse(key_node, at, f"the key {key[:40]!r} {NO_TEXT}")
+                continue
             here = (*at, key)
             if key in values:
                 first = self.key_places[here]
@@ -213,6 +220,8 @@ class _Reading:
 
     def _scalar(self, node: yaml.ScalarNode, at: FieldPath) -> Any:
         text = str(node.value)
+        if not _is_text(text):
+            return self._refuse(node, at, f"the text {text[:40]!r} {NO_TEXT}")
         try:
             match node.tag:
                 case "tag:yaml.org,2002:null":
@@ -232,6 +241,11 @@ class _Reading:
     def _refuse(self, node: yaml.Node, at: FieldPath, message: str) -> None:
         place = _place(node)
         self.problems.append(Problem(self.path, place.line, place.column, field_name(at), message))
+
+
+def _is_text(text: str) -> bool:
+    """Whether files, environments and databases can all hold it."""
+    return _UNSTORABLE.search(text) is None
 
 
 def _place(node: yaml.Node) -> Place:
