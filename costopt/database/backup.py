@@ -16,13 +16,13 @@ from pathlib import Path
 from urllib.parse import quote
 
 from costopt.database.failure import sqlite_error
+from costopt.database.private import COMPANIONS, make_private
 from costopt.domain.errors import LedgerError
 
 SUFFIX = ".backup"
 TIME_FORMAT = "%Y%m%dT%H%M%S%fZ"
 ROOM_TIMES = 2
 """A copy is made where this many more would fit."""
-COMPANIONS = ("-wal", "-shm")
 
 
 def fault_of(path: Path) -> str:
@@ -100,8 +100,11 @@ def restore(path: Path, backups: Path, now: datetime) -> tuple[Path, Path | None
     fresh = path.with_name(f"{path.name}.restored")
     aside = path.with_name(f"{path.name}.corrupt-{now.astimezone(UTC).strftime(TIME_FORMAT)}")
     try:
+        fresh.unlink(missing_ok=True)
+        make_private(fresh, create=True)
         shutil.copyfile(copy, fresh)
         _sync(fresh)
+        make_private(path, create=False)
         kept = _put_aside(path, aside)
         fresh.rename(path)
         _sync(path.parent)
@@ -124,11 +127,11 @@ def _check_room(path: Path, backups: Path) -> None:
 
 
 def _copy(path: Path, part: Path) -> None:
+    make_private(part, create=True)
     with (
         closing(_opened(path)) as source,
         closing(sqlite3.connect(part, isolation_level=None)) as target,
     ):
-        part.chmod(0o600)
         source.backup(target)
         # One file, with no companions that could be left behind.
         target.execute("PRAGMA journal_mode = DELETE")

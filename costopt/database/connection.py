@@ -18,6 +18,7 @@ from sqlalchemy.exc import TimeoutError as NoConnectionInTimeError
 
 from costopt.database.failure import postgres_error, sqlite_error
 from costopt.database.place import is_url, postgres_url, shown
+from costopt.database.private import make_private
 from costopt.domain.errors import LedgerError
 
 BUSY_TIMEOUT_S = 10.0
@@ -133,6 +134,11 @@ def _sqlite_engine(path: Path) -> Engine:
         URL.create("sqlite", database=str(path.absolute())),
         connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False},
     )
+
+    def keep_private(*_: object) -> None:
+        make_private(path, create=True)
+
+    event.listen(engine, "do_connect", keep_private)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine

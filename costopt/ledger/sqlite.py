@@ -16,6 +16,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from costopt.database.failure import sqlite_error
+from costopt.database.private import make_private
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import Event
 from costopt.domain.ports import RecordedEvent
@@ -255,6 +256,7 @@ def _put_if_absent(fresh: Path, path: Path) -> None:
 
 
 def _open(path: Path, mode: str) -> sqlite3.Connection:
+    make_private(path, create=mode == "rwc")
     return sqlite3.connect(
         f"file:{quote(str(path.absolute()))}?mode={mode}",
         uri=True,

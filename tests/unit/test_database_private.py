@@ -1,0 +1,70 @@
+"""Database files are their owner's alone, whatever the umask and whoever made them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from costopt.daemon.backups import Backups
+from costopt.domain.errors import LedgerError
+from costopt.ledger.sqlite import open_ledger
+from costopt.registry.registry import REGISTRY, open_registry
+from costopt.session.live import LEDGER
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def generous_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def modes(folder: Path) -> dict[str, int]:
+    """Of the databases, their companions and copies."""
+    return {
+        path.name: stat.S_IMODE(path.stat().st_mode)
+        for path in folder.rglob("*.sqlite*")
+        if path.is_file() and not path.name.endswith(".lock")
+    }
+
+
+def test_files_their_companions_and_copies_are_private(tmp_path: Path) -> None:
+    with open_ledger(tmp_path / LEDGER), open_registry(tmp_path / REGISTRY):
+        Backups(tmp_path, 2).make(NOW)
+        made = modes(tmp_path)
+    assert {name.rpartition("-")[2] for name in made} >= {"wal", "shm"}
+    assert {name for name in made if name.endswith(".backup")}
+    assert set(made.values()) == {0o600}
+
+
+@pytest.mark.parametrize("name", [LEDGER, REGISTRY])
+def test_a_file_that_others_could_read_becomes_private(tmp_path: Path, name: str) -> None:
+    opened = open_ledger if name == LEDGER else open_registry
+    path = tmp_path / name
+    opened(path).close()
+    path.chmod(0o644)
+    with opened(path):
+        assert set(modes(tmp_path).values()) == {0o600}
+
+
+def test_what_is_restored_is_private(tmp_path: Path) -> None:
+    open_ledger(tmp_path / LEDGER).close()
+    Backups(tmp_path, 2).make(NOW)
+    (tmp_path / LEDGER).write_bytes(b"damaged" * 1000)
+    (tmp_path / LEDGER).chmod(0o644)
+    (restored,) = Backups(tmp_path, 2).restore(NOW)
+    assert restored.damaged is not None
+    assert set(modes(tmp_path).values()) == {0o600}
+
+
+def test_a_reader_makes_no_file(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError):
+        open_ledger(tmp_path / LEDGER, create=False)
+    assert modes(tmp_path) == {}
