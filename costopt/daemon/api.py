@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import time
@@ -13,7 +12,7 @@ from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
@@ -28,6 +27,7 @@ from costopt.daemon.openapi import openapi
 from costopt.daemon.operation import Call, Operation, Parameter, Place
 from costopt.daemon.reach import Reach
 from costopt.daemon.refusals import RefusedError, failed, refused, status_of
+from costopt.daemon.request_body import read_whole
 from costopt.daemon.token_operations import token_operations
 from costopt.daemon.unkept import Unkept
 from costopt.domain.errors import CostoptError, LedgerError, SpecError
@@ -249,18 +249,7 @@ async def _body(request: Request) -> bytes:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise RefusedError(415, "expected a body of the type application/json")
-    data = bytearray()
-    try:
-        async with asyncio.timeout(BODY_WITHIN_S):
-            async for piece in request.stream():
-                data += piece
-                if len(data) > MOST_BODY_BYTES:
-                    raise RefusedError(413, f"the body is larger than {MOST_BODY_BYTES >> 20} MiB")
-    except TimeoutError:
-        raise RefusedError(408, f"the body did not come within {BODY_WITHIN_S:g} s") from None
-    except ClientDisconnect:
-        raise RefusedError(400, "the body did not come whole") from None
-    return bytes(data)
+    return await read_whole(request, MOST_BODY_BYTES, BODY_WITHIN_S)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:  # noqa: ARG001
@@ -279,5 +268,6 @@ async def _failed(request: Request, error: Exception) -> Response:  # noqa: ARG0
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
-    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    # Starlette raises it again, and uvicorn logs it with its traceback.
+    log.error("%s %s failed: %s", request.method, request.url.path, type(error).__name__)
     return refused(RefusedError(500, "the daemon failed at this; its log says how"))

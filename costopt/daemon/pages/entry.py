@@ -14,6 +14,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from costopt.daemon.auth import COOKIE
 from costopt.daemon.pages.render import render_login
+from costopt.daemon.refusals import RefusedError
+from costopt.daemon.request_body import read_whole
 from costopt.domain.token import Scope, Tokens
 
 LOGIN = "/login"
@@ -75,18 +77,13 @@ def _over_tls(request: Request) -> bool:
 
 
 async def _form(request: Request) -> dict[str, str] | None:
-    """The fields, None where they are too large, too slow or no form."""
+    """The fields, None where they are too large, too slow, cut off or no form."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
         return None
-    data = bytearray()
     try:
-        async with asyncio.timeout(FORM_WITHIN_S):
-            async for piece in request.stream():
-                data += piece
-                if len(data) > MOST_FORM_BYTES:
-                    return None
+        data = await read_whole(request, MOST_FORM_BYTES, FORM_WITHIN_S)
         fields = parse_qs(data.decode("ascii"), max_num_fields=8)
-    except (TimeoutError, ValueError):
+    except (RefusedError, ValueError):
         return None
     return {name: values[0] for name, values in fields.items()}

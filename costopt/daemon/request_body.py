@@ -1,0 +1,25 @@
+"""The body of a request: whole, within a size and a time, or a refusal."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import ClientDisconnect, Request
+
+from costopt.daemon.refusals import RefusedError
+
+
+async def read_whole(request: Request, max_bytes: int, timeout_s: float) -> bytes:
+    """Raise RefusedError where it is too large (413), too slow (408) or cut off (400)."""
+    data = bytearray()
+    try:
+        async with asyncio.timeout(timeout_s):
+            async for piece in request.stream():
+                data += piece
+                if len(data) > max_bytes:
+                    raise RefusedError(413, f"the body is larger than {max_bytes / 2**20:g} MiB")
+    except TimeoutError:
+        raise RefusedError(408, f"the body did not come within {timeout_s:g} s") from None
+    except ClientDisconnect:
+        raise RefusedError(400, "the body did not come whole") from None
+    return bytes(data)
