@@ -17,7 +17,7 @@ from costopt.daemon.server import ApiServer
 from costopt.daemon.service import Service
 from costopt.daemon.settings import Settings
 from costopt.daemon.snapshot import Snapshot
-from costopt.daemon.socket import bind_tcp
+from costopt.daemon.socket import bind_tcp, bind_unix
 from costopt.daemon.views import FleetNode
 from costopt.domain.account import Account, AccountGuards
 from costopt.domain.control import ActionKind, Proposal, ProposalState
@@ -195,7 +195,7 @@ def shown(folder: Path, *, fill: bool = True, account: Account = ACCOUNT) -> Ite
     network = bind_tcp("127.0.0.1:0")
     host, port = network.getsockname()[:2]
     daemon.url = f"http://{host}:{port}"
-    server = ApiServer(app, None, network)
+    server = ApiServer(app, bind_unix(folder / "s"), network)
     server.start()
     try:
         yield daemon

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from pathlib import Path
 
@@ -24,6 +25,24 @@ from costopt.cli.state import state_dir_option
 
 LISTEN = "127.0.0.1:8420"
 NEEDED = ("apscheduler", "jinja2", "prometheus_client", "sqlalchemy", "starlette", "uvicorn")
+
+
+HOST_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+
+
+def _host_names(
+    context: click.Context,  # noqa: ARG001 - click's signature
+    parameter: click.Parameter,
+    names: tuple[str, ...],
+) -> tuple[str, ...]:
+    for name in names:
+        if not HOST_NAME.fullmatch(name):
+            raise click.BadParameter(
+                f"{name!r} is not the name of a host; write it without scheme and port, such as "
+                "costopt.example.com or *.example.com",
+                param=parameter,
+            )
+    return names
 
 
 @click.command()
@@ -49,7 +68,17 @@ NEEDED = ("apscheduler", "jinja2", "prometheus_client", "sqlalchemy", "starlette
     "--listen",
     default=LISTEN,
     metavar="ADDRESS",
-    help="HOST:PORT or unix:PATH for the API and the pages, or none.",
+    help="HOST:PORT or unix:PATH for the API and the pages; none: the socket in the state "
+    "directory alone.",
+)
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    callback=_host_names,
+    help="A name under which the daemon is asked over the network, such as that of a proxy in "
+    "front of it; *.example.com: any below. localhost and addresses always are.",
 )
 @click.option(
     "--database",
@@ -102,6 +131,7 @@ def daemon(
     tick_s: float,
     mode: str,
     listen: str,
+    allowed_hosts: tuple[str, ...],
     database: str | None,
     lease_s: float,
     report_s: float,
@@ -138,6 +168,7 @@ def daemon(
         reports=keep_reports,
         schedule=Schedule(report=Interval(report_s, report_s / 100)),
         listen=None if listen == "none" else listen,
+        allowed_hosts=allowed_hosts,
     )
     told = Webhooks(read_webhooks(webhooks)) if webhooks else None
     say = _say if log == "text" else log_as_json().info

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from costopt.daemon.api import build_app
+from costopt.daemon.known_hosts import host_name
 from costopt.daemon.metrics import Deliveries
 from costopt.daemon.pages.routes import page_routes
 from costopt.daemon.reach import Reach
@@ -41,43 +42,42 @@ class Listeners:
 
 
 @contextmanager
-def bound(settings: Settings) -> Iterator[Listeners | None]:
-    """Hold the places where the daemon is to answer; None where ``listen`` is None.
+def bound(settings: Settings) -> Iterator[Listeners]:
+    """Hold the places where the daemon is to answer: its socket, and the network where asked for.
 
-    Raises SpecError where nobody can listen there, LedgerError where another daemon does.
+    Raises SpecError where it cannot listen there, LedgerError where another daemon does.
     """
-    if settings.listen is None:
-        yield None
-        return
-    local, network = settings.state_dir / SOCKET, None
+    local, network, listen = settings.state_dir / SOCKET, None, settings.listen
     with ExitStack() as held:
-        if settings.listen.startswith(UNIX):
-            local = Path(settings.listen.removeprefix(UNIX))
-        else:
-            network = held.enter_context(bind_tcp(settings.listen))
+        if listen is not None and listen.startswith(UNIX):
+            local = Path(listen.removeprefix(UNIX))
+        elif listen is not None:
+            network = held.enter_context(bind_tcp(listen))
         yield Listeners(held.enter_context(bind_unix(local)), network)
 
 
 @contextmanager
 def listening(
-    listeners: Listeners | None,
+    listeners: Listeners,
     service: Service,
     tokens: Tokens,
-    state_dir: Path,
+    settings: Settings,
     hooks: Deliveries | None = None,
 ) -> Iterator[tuple[str, ...]]:
     """Answer while the context lasts; gives where. Raises LedgerError where it cannot begin."""
-    if listeners is None:
-        yield ()
-        return
-    reach = Reach(service, tokens, WallClock(), (_folder_for_jobs(state_dir),))
+    reach = Reach(service, tokens, WallClock(), (_folder_for_jobs(settings.state_dir),))
     app = build_app(reach, page_routes(service), hooks)
-    server = ApiServer(app, listeners.local, listeners.network)
+    server = ApiServer(app, listeners.local, listeners.network, _hosts(settings))
     server.start()
     try:
         yield listeners.places()
     finally:
         server.stop()
+
+
+def _hosts(settings: Settings) -> tuple[str, ...]:
+    """The names under which it is asked: those allowed, and the one that it listens at."""
+    return (*settings.allowed_hosts, host_name(settings.listen or ""))
 
 
 def _folder_for_jobs(state_dir: Path) -> Path:

@@ -70,9 +70,7 @@ def serve(
         held.callback(schedule.stop)
         held.callback(daemon.end_tasks)
         places = held.enter_context(
-            listening(
-                listeners, daemon.service, registry.tokens, settings.state_dir, voice.webhooks
-            )
+            listening(listeners, daemon.service, registry.tokens, settings, voice.webhooks)
         )
         say(f"costopt daemon: mode {daemon.service.mode().value}, state in {settings.state_dir}")
         if site.simulated:

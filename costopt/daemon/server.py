@@ -1,11 +1,11 @@
-"""The API served: uvicorn in a thread, on the local socket and, if wanted, on the network."""
+"""The API served: uvicorn in a thread, on the local socket and, if asked for, on the network."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -15,31 +15,37 @@ from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
 
 from costopt.daemon.auth import LOCAL
-from costopt.daemon.impatient import ImpatientProtocol
+from costopt.daemon.impatient import MAX_CONNECTIONS, ImpatientProtocol
+from costopt.daemon.known_hosts import KnownHosts
 from costopt.domain.errors import LedgerError
 
 GRACE_S = 5
 """How long requests under way may take when the server stops."""
 STARTS_WITHIN_S = 20.0
-MOST_CONNECTIONS = 200
 MOST_HEADER_BYTES = 64 * 1024
 
 log = logging.getLogger("costopt.daemon.server")
 
 
 class ApiServer:
-    """Serves an application until ``stop``; ``local`` and ``network`` are bound listeners."""
+    """Serves an application until ``stop``; ``local`` and ``network`` are bound listeners.
+
+    Over the network it answers under loopback names, addresses and ``hosts`` only.
+    """
 
     def __init__(
-        self, app: Starlette, local: socket.socket | None, network: socket.socket | None = None
+        self,
+        app: Starlette,
+        local: socket.socket,
+        network: socket.socket | None = None,
+        hosts: Iterable[str] = (),
     ) -> None:
         self._listeners: list[tuple[uvicorn.Server, socket.socket]] = []
-        self._path: Path | None = None
-        if local is not None:
-            self._listeners.append((_Server(_Local(app), self._one_started), local))
-            self._path = Path(local.getsockname())
+        self._listeners.append((_Server(_Local(app), self._one_started), local))
+        self._path = Path(local.getsockname())
         if network is not None:
-            self._listeners.append((_Server(app, self._one_started), network))
+            server = _Server(KnownHosts(app, hosts), self._one_started)
+            self._listeners.append((server, network))
         self._started = Event()
         self._failure: BaseException | None = None
         self._thread = Thread(target=self._run, name="costopt-api", daemon=True)
@@ -58,8 +64,7 @@ class ApiServer:
             self._thread.join(GRACE_S + 5)
         for _, listener in self._listeners:
             listener.close()
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
+        self._path.unlink(missing_ok=True)
 
     def _run(self) -> None:
         try:
@@ -94,7 +99,8 @@ class _Server(uvicorn.Server):
                 lifespan="off",
                 http=ImpatientProtocol,
                 ws="none",
-                limit_concurrency=MOST_CONNECTIONS,
+                # It counts requests that are ending on connections already closed, too.
+                limit_concurrency=2 * MAX_CONNECTIONS,
                 h11_max_incomplete_event_size=MOST_HEADER_BYTES,
                 timeout_graceful_shutdown=GRACE_S,
             )

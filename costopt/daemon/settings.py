@@ -44,7 +44,8 @@ class Settings:
     it goes before all others. ``reap_orphans`` counts where the daemon enforces. Of several daemons
     on one database one leads; ``lease_s`` after it was last heard of another one takes over.
     ``database`` is a URL, None for files in ``state_dir``. ``listen`` is "host:port", "unix:PATH"
-    or None. So many ``backups`` and ``reports`` are kept.
+    or None: the socket in ``state_dir`` alone; over the network the daemon answers under the names
+    ``allowed_hosts`` besides its own. So many ``backups`` and ``reports`` are kept.
     """
 
     state_dir: Path
@@ -62,4 +63,5 @@ class Settings:
     lease_s: float = 15.0
     database: str | None = None
     listen: str | None = None
+    allowed_hosts: tuple[str, ...] = ()
     schedule: Schedule = field(default_factory=Schedule)

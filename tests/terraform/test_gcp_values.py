@@ -159,6 +159,7 @@ def test_on_cloud_run_the_daemon_answers_in_the_network(
     password = {"database": "postgres", "database_password": "sixteen characters"}
     told = evaluated(tmp_path / "module", run_on="cloud_run", **password)
     assert told["command"][told["command"].index("--listen") + 1] == "0.0.0.0:8080"
+    assert told["command"][told["command"].index("--allowed-host") + 1] == "*.run.app"
     assert told["url"] == "https://daemon.run.app"
     assert "shell" not in told
     assert told["environment"]["COSTOPT_SERVER"] == "unix:/var/lib/costopt/daemon.sock"

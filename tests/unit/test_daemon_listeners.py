@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import socket
 import stat
+from contextlib import ExitStack
+from http.client import HTTPConnection
 from pathlib import Path
 from threading import Event
 
@@ -13,13 +15,17 @@ import pytest
 from costopt.daemon import impatient
 from costopt.daemon import telling as telling_module
 from costopt.daemon.impatient import ImpatientProtocol
+from costopt.daemon.listening import bound
+from costopt.daemon.settings import Settings
 from costopt.daemon.socket import bind_tcp, bind_unix
 from costopt.daemon.telling import Voice, telling
+from costopt.daemon.views import Health
 from costopt.daemon.webhook_file import Webhook
 from costopt.daemon.webhooks import Webhooks
 from costopt.domain.control import Mode
 from costopt.domain.errors import LedgerError, SpecError
 from tests.daemon_api import served
+from tests.daemon_pages import shown
 from tests.live_run import PATIENCE_S
 
 SOON_S = 1.0
@@ -142,7 +148,7 @@ def test_a_client_that_never_takes_its_answers_is_let_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(impatient, "READ_WITHIN_S", 0.2)
-    asks = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 500_000
+    asks = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 500_000
     with served(tmp_path) as daemon:
         host, _, port = daemon.url.removeprefix("http://").partition(":")
         with socket.socket() as client:
@@ -173,3 +179,73 @@ def test_an_answer_that_takes_long_is_waited_for(
 
         monkeypatch.setattr(daemon.service, "mode", slowly)
         assert daemon.local.get("mode") == {"mode": "observe"}
+
+
+FORM = (
+    b"POST /login HTTP/1.1\r\nHost: localhost\r\n"
+    b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 9\r\n\r\n"
+)
+WAITING = (b"", b"GET /heal", FORM)
+
+
+@pytest.mark.parametrize("sent", WAITING)
+def test_clients_that_never_finish_a_request_keep_nobody_out(tmp_path: Path, sent: bytes) -> None:
+    with shown(tmp_path) as daemon, ExitStack() as held:
+        host, _, port = daemon.url.removeprefix("http://").partition(":")
+        for _ in range(impatient.MAX_CONNECTIONS + 20):
+            client = held.enter_context(socket.create_connection((host, int(port)), PATIENCE_S))
+            client.sendall(sent)
+        for _ in range(3):
+            asking = HTTPConnection(host, int(port), timeout=PATIENCE_S)
+            held.callback(asking.close)
+            asking.request("GET", "/healthz")
+            assert asking.getresponse().status == 200
+
+
+def test_a_form_that_is_cut_off_is_no_failure(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with shown(tmp_path) as daemon:
+        host, _, port = daemon.url.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port)), PATIENCE_S) as client:
+            client.sendall(FORM + b"tok")
+            client.shutdown(socket.SHUT_WR)
+            client.recv(4096)
+    assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_a_request_that_is_worked_on_keeps_its_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, crowded = Event(), Event()
+    with served(tmp_path) as daemon, ExitStack() as held:
+        health = daemon.service.health
+
+        def slowly() -> Health:
+            begun.set()
+            assert crowded.wait(PATIENCE_S)
+            return health()
+
+        monkeypatch.setattr(daemon.service, "health", slowly)
+        host, _, port = daemon.url.removeprefix("http://").partition(":")
+        for more in ({}, {"Connection": "close"}):
+            begun.clear()
+            crowded.clear()
+            asking = HTTPConnection(host, int(port), timeout=PATIENCE_S)
+            held.callback(asking.close)
+            asking.request("GET", "/healthz", headers=more)
+            assert begun.wait(PATIENCE_S)
+            for _ in range(impatient.MAX_CONNECTIONS + 20):
+                held.enter_context(socket.create_connection((host, int(port)), PATIENCE_S))
+            crowded.set()
+            assert asking.getresponse().status == 200
+
+
+@pytest.mark.parametrize("listen", [None, "127.0.0.1:0", "unix"])
+def test_there_is_a_socket_wherever_the_daemon_listens(tmp_path: Path, listen: str | None) -> None:
+    path = tmp_path / ("daemon.sock" if listen != "unix" else "s")
+    settings = Settings(tmp_path, listen=f"unix:{path}" if listen == "unix" else listen)
+    with bound(settings) as listeners:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert listeners.places()[0] == f"unix:{path}"
+        assert (listeners.network is None) == (listen != "127.0.0.1:0")

@@ -400,7 +400,7 @@ def test_a_running_daemon_serves_its_pages(tmp_path: Path) -> None:
         settings = Settings(tmp_path, listen="127.0.0.1:0")
         with (
             bound(settings) as listeners,
-            listening(listeners, daemon.service, daemon.tokens, tmp_path) as (local, url),
+            listening(listeners, daemon.service, daemon.tokens, settings) as (local, url),
         ):
             assert get(replace(daemon, url=url), "/jobs").status == 303
             connection = http.client.HTTPConnection("localhost")

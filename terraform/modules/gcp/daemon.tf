@@ -26,6 +26,8 @@ locals {
 
   daemon_arguments = concat(
     ["--mode", var.mode, "--tick", tostring(var.tick_s), "--listen", local.listen],
+    # It is asked under the name that Cloud Run gives it.
+    local.vm ? [] : ["--allowed-host", "*.run.app"],
     local.database_url == null ? [] : ["--database", local.database_url],
   )
 
