@@ -16,6 +16,7 @@ from costopt.agent.mailbox import Mailbox
 from costopt.agent.node_report import TimeScale, node_report
 from costopt.agent.once_written import OnceWritten
 from costopt.domain.fleet import Node
+from costopt.domain.interval import noticed_share
 from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.ports import Clock, ObjectStore
 from costopt.domain.power import PowerCap
@@ -42,8 +43,7 @@ class MailboxRuntime:
     and times that nodes report are converted. ``gang_hazard`` answers interruptions per hour of
     the whole gang, from which trainers recompute their checkpoint interval as they measure how
     long a save takes; without it, or where the job fixes the interval, they keep the one given.
-    ``noticed_share`` is the share of interruptions with a notice long enough to save on; where
-    ``notice_s`` says how long notices are, it is 1 for a job that saves in less, and 0 for others.
+    ``notice_s`` is how long before an interruption its notice comes; 0 where none does.
 
     A node is silent when its heartbeat has not changed for ``silent_s`` of the wall, by this
     process's own monotonic clock: the nodes' clocks need not agree with ours. A command that
@@ -58,8 +58,7 @@ class MailboxRuntime:
         *,
         speed: float = 1.0,
         gang_hazard: GangHazard | None = None,
-        noticed_share: float = 0.0,
-        notice_s: float | None = None,
+        notice_s: float = 0.0,
         retries: int = RETRIES,
         silent_s: float = SILENT_S,
     ) -> None:
@@ -67,7 +66,6 @@ class MailboxRuntime:
         self._clock = clock
         self._speed = speed
         self._gang_hazard = gang_hazard
-        self._noticed_share = noticed_share
         self._notice_s = notice_s
         self._retries = retries
         self._silent_s = silent_s
@@ -108,7 +106,7 @@ class MailboxRuntime:
                 checkpoint_uri=_absolute(job.checkpoint.uri, job.workdir),
                 checkpoint_interval_s=checkpoint_interval_s,
                 hazard_per_hour=hazard,
-                noticed_share=self._noticed_share_of(job),
+                noticed_share=noticed_share(self._notice_s, job.checkpoint.save_s),
                 speed=self._speed,
                 power_cap_w=None if power_cap is None else power_cap.cap_w,
                 elastic=job.elastic,
@@ -211,11 +209,6 @@ class MailboxRuntime:
     def forget_failures(self, job: Job) -> None:
         """The command was mended: it may fail as often again before it has failed for good."""
         self._mailbox(job).forget_failures()
-
-    def _noticed_share_of(self, job: Job) -> float:
-        if self._notice_s is None:
-            return self._noticed_share
-        return 1.0 if self._notice_s > job.checkpoint.save_s else 0.0
 
     def _mailbox(self, job: Job) -> Mailbox:
         once = self._once[job.name] = self._once.pop(job.name, OnceWritten(job.name))

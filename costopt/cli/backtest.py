@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from costopt.cli.options import (
     account_option,
     carbon_option,
     complete_policy,
+    cooldown_option,
     durations_s,
     job_argument,
     notice_option,
@@ -68,6 +70,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     help="Let windows lie over gaps of the record, as if there were no capacity in them.",
 )  # fmt: skip
 @notice_option
+@cooldown_option
 @click.option(
     "--forecasts",
     is_flag=True,
@@ -105,6 +108,7 @@ def backtest(
     past_s: float,
     over_gaps: bool,
     notice_s: float,
+    cooldown_s: float,
     forecasts: bool,
     carbon: Path | None,
     account: str | None,
@@ -137,6 +141,7 @@ def backtest(
     bench = bench_of(
         histories,
         notice_s=notice_s,
+        cooldown_s=cooldown_s,
         price_forecasts=forecasts,
         carbon=carbon,
         account=read_account(account),
@@ -178,6 +183,21 @@ def _check_folders(**paths: Path | None) -> None:
         require_report_extra()
 
 
+def _tell_failures(scores: list[tuple[Trial, Score]]) -> None:
+    """Say of each policy in how many of its runs its strategy raised, and why first."""
+    runs = Counter(trial.label for trial, _ in scores)
+    reasons: dict[str, list[str]] = {}
+    for trial, score in scores:
+        if score.strategy_failure is not None:
+            reasons.setdefault(trial.label, []).append(score.strategy_failure)
+    for label, found in reasons.items():
+        click.echo(
+            f"note: in {len(found)} of {runs[label]} runs the strategy of policy {label} failed, "
+            f"and the shield decided, as it would live: {found[0]}",
+            err=True,
+        )
+
+
 def _tell(
     grid: Grid,
     scores: list[tuple[Trial, Score]],
@@ -194,6 +214,7 @@ def _tell(
     from costopt.cli.output import show
     from costopt.replay.ranking import standings
 
+    _tell_failures(scores)
     ranked = standings(scores, grid.labels, grid.group_by(by), seed)
     show(standings_table(ranked, grid, bench.past_s), output)
     if runs is not None:

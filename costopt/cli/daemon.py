@@ -14,6 +14,7 @@ from costopt.cli.options import (
     account_option,
     begin_option,
     carbon_option,
+    cooldown_option,
     forecasts_option,
     interval_s,
     notice_option,
@@ -55,6 +56,7 @@ def _host_names(
 @begin_option
 @speed_option
 @notice_option
+@cooldown_option
 @forecasts_option
 @carbon_option
 @tick_option
@@ -126,6 +128,7 @@ def daemon(
     at: datetime | None,
     speed: float,
     notice_s: float,
+    cooldown_s: float,
     forecasts: bool,
     carbon: Path | None,
     tick_s: float,
@@ -163,6 +166,7 @@ def daemon(
         state_dir=state_dir,
         mode=Mode(mode),
         tick_s=tick_s,
+        cooldown_s=cooldown_s,
         database=database,
         lease_s=lease_s,
         reports=keep_reports,

@@ -12,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from costopt.domain.market import Pool
+from costopt.engine.settings import DEFAULT_COOLDOWN_S
 from costopt.spec.duration import parse_duration_s
 from costopt.spec.instant import parse_instant
 
@@ -172,6 +173,13 @@ notice_option = click.option(
     type=Number(0, DAY_S),
     default=120.0,
     help="Seconds from an interruption's notice to its strike.",
+)
+cooldown_option = click.option(
+    "--cooldown",
+    "cooldown_s",
+    type=Number(0, DAY_S),
+    default=DEFAULT_COOLDOWN_S,
+    help="Seconds for which a pool is left alone after it refused or took a node.",
 )
 provider_option = click.option(
     "--provider",

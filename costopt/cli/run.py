@@ -16,6 +16,7 @@ from costopt.cli.options import (
     account_option,
     begin_option,
     carbon_option,
+    cooldown_option,
     forecasts_option,
     notice_option,
     rented_option,
@@ -44,6 +45,7 @@ SAVE_WITHIN_S = 30.0
 @speed_option
 @tick_option
 @notice_option
+@cooldown_option
 @forecasts_option
 @carbon_option
 @account_option
@@ -60,6 +62,7 @@ def run(
     speed: float,
     tick_s: float,
     notice_s: float,
+    cooldown_s: float,
     forecasts: bool,
     carbon: Path | None,
     account: str | None,
@@ -92,7 +95,7 @@ def run(
         show_quoted_plan(load_job(job, seen.now, shared), chosen, seen, output, account=shared)
         click.echo("nothing was launched: add --apply to run it", err=True)
         return
-    options = LiveOptions(state_dir, tick_s, account=shared, explain=explain)
+    options = LiveOptions(state_dir, tick_s, cooldown_s, account=shared, explain=explain)
     signals = StopSignals()
 
     def read_job(now: datetime) -> Job:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from costopt.domain.control import Mode
+from costopt.engine.settings import DEFAULT_COOLDOWN_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Settings:
     state_dir: Path
     mode: Mode = Mode.OBSERVE
     tick_s: float = 60.0
-    cooldown_s: float = 300.0
+    cooldown_s: float = DEFAULT_COOLDOWN_S
     answer_s: float = 10.0
     decide_s: float = 1.5
     launch_s: float = 30.0

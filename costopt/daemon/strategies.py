@@ -20,9 +20,8 @@ from costopt.engine.cohort import Terms
 from costopt.market.hazard import LearnedHazard
 from costopt.market.lifetime import Lifetimes
 from costopt.session.learned import Learned
-from costopt.strategies import build
+from costopt.strategies import build_steady
 from costopt.strategies.programs import Programs
-from costopt.strategies.steady import Steady
 
 FOLDER = "learned"
 HAZARDS = "hazards.json"
@@ -69,9 +68,9 @@ class Strategies:
 
     def _strategy(self, policy: Policy, document: str, now: datetime) -> Strategy:
         if policy.strategy.name in JOINT:
-            return Steady(lambda: build(policy.strategy))
+            return build_steady(policy.strategy)
         kin = self._kin(document)
-        family = Family(lambda: Steady(lambda: build(policy.strategy)), kin, self._programs)
+        family = Family(lambda: build_steady(policy.strategy), kin, self._programs)
         if kin is None and family.lifetimes is not None:
             self._recall(document, family.lifetimes, now)
         return family

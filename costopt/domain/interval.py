@@ -8,6 +8,12 @@ from dataclasses import dataclass
 SHORTEST_S = 5.0
 
 
+def noticed_share(notice_s: float, save_s: float) -> float:
+    """The share of interruptions on whose notice a job can save: all of them where notices come
+    longer before than a save takes, else none."""
+    return 1.0 if notice_s > save_s else 0.0
+
+
 def checkpoint_interval_s(
     *,
     hazard_per_hour: float,

@@ -7,7 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from costopt.domain.account import UNLIMITED, Account
+from costopt.domain.interval import noticed_share
 from costopt.domain.job import Job
+
+DEFAULT_COOLDOWN_S = 300.0
+"""Live and in replays alike."""
 
 
 def random_key(job: str, number: int) -> str:
@@ -28,8 +32,7 @@ class Settings:
     ``cooldown_s``: how long a pool is left alone after it refused or took a node.
     ``drain_timeout_s``: when a node that does not finish its drain is released all the same.
     ``account``: the quotas and tenants that plans and launches keep to.
-    ``noticed_share``: share of interruptions with a notice long enough to save on; where
-    ``notice_s`` says how long notices are, that of a job is 1 if it saves in less, and 0 else.
+    ``notice_s``: how long before an interruption its notice comes; 0 where none does.
     ``explain``: whether decisions are recorded with the alternatives that were weighed.
     ``patience_s``: after how long a tenant that waits goes before all others where there is not
     room for all; None: launches are refused in the order in which they come, and nothing is shared.
@@ -40,10 +43,9 @@ class Settings:
     owner: str = "costopt"
     tick_s: float = 60.0
     grace_s: float = 300.0
-    cooldown_s: float = 300.0
+    cooldown_s: float = DEFAULT_COOLDOWN_S
     drain_timeout_s: float = 300.0
-    noticed_share: float = 0.0
-    notice_s: float | None = None
+    notice_s: float = 0.0
     account: Account = UNLIMITED
     explain: bool = False
     patience_s: float | None = None
@@ -52,6 +54,4 @@ class Settings:
 
     def noticed_share_of(self, job: Job) -> float:
         """The share of interruptions on whose notice the job can save."""
-        if self.notice_s is None:
-            return self.noticed_share
-        return 1.0 if self.notice_s > job.checkpoint.save_s else 0.0
+        return noticed_share(self.notice_s, job.checkpoint.save_s)

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import MarketError
+from costopt.domain.events import SignalStale
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
@@ -22,13 +23,14 @@ from costopt.domain.ports import (
 from costopt.domain.transfer import TransferPrices
 from costopt.engine.clock import VirtualClock
 from costopt.engine.loop import run
-from costopt.engine.settings import Settings, counted_key
+from costopt.engine.settings import DEFAULT_COOLDOWN_S, Settings, counted_key
 from costopt.engine.tick import Engine, TickResult
+from costopt.engine.troubles import STRATEGY
 from costopt.engine.world import World
 from costopt.ledger.memory import MemoryLedger
 from costopt.ledger.summary import JobSummary
 from costopt.replay.connect import connect_virtual
-from costopt.strategies import build
+from costopt.strategies import build_steady
 
 LATEST = 3.0
 
@@ -44,6 +46,15 @@ class Rehearsal:
     summary: JobSummary
     events: tuple[RecordedEvent, ...]
     ticks: int
+
+    @property
+    def strategy_failure(self) -> str | None:
+        """Why the strategy failed first, so that the shield decided; None where it never did."""
+        for recorded in self.events:
+            match recorded.event:
+                case SignalStale(source=source, message=message) if source == STRATEGY:
+                    return message
+        return None
 
 
 def replay_tick_s(market: MarketHistory) -> float:
@@ -62,7 +73,7 @@ def rehearse(
     strategy: Strategy | None = None,
     tick_s: float | None = None,
     notice_s: float = 120.0,
-    cooldown_s: float = 0.0,
+    cooldown_s: float = DEFAULT_COOLDOWN_S,
     transfers: TransferPrices | None = None,
     forecasts: Forecasts | None = None,
     carbon: CarbonRecord | None = None,
@@ -72,9 +83,10 @@ def rehearse(
     """Run ``job`` from its start to its end on ``market``. Deterministic.
 
     The tick is ``tick_s``, by default that of ``replay_tick_s``. A job that is late is followed to
-    three times its deadline or the end of the record, and stopped there. Data that lie in another
-    region cost what ``transfers`` say, in dollars and time. Raises MarketError where the record
-    does not reach to the deadline.
+    three times its deadline or the end of the record, and stopped there. Where the policy's
+    strategy raises, the shield decides, as it does live. Data that lie in another region cost what
+    ``transfers`` say, in dollars and time. Raises MarketError where the record does not reach to
+    the deadline.
     """
     check_coverage(job, market)
     clock = VirtualClock(job.start_at)
@@ -99,12 +111,12 @@ def rehearse(
     settings = Settings(
         tick_s=tick_s or replay_tick_s(market),
         cooldown_s=cooldown_s,
-        noticed_share=1.0 if notice_s >= job.checkpoint.save_s else 0.0,
+        notice_s=notice_s,
         account=account,
         explain=explain,
         new_key=counted_key,
     )
-    engine = Engine([job], policy, strategy or build(policy.strategy), world, settings)
+    engine = Engine([job], policy, strategy or build_steady(policy.strategy), world, settings)
     ticks = 0
 
     def check(result: TickResult) -> None:

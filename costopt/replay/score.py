@@ -19,6 +19,7 @@ class Score:
     that the lost work took. ``low_usd`` is below ``usd`` where an optimum is known by bounds only.
     ``gco2e`` counts by the intensity of the hour for ``hourly_carbon_share`` of the energy, by
     annual means for the rest.
+    ``strategy_failure`` is why the strategy failed first, so that the shield decided.
     """
 
     usd: float | None
@@ -31,6 +32,7 @@ class Score:
     interruptions: int | None = None
     switches: int | None = None
     lost_s: float | None = None
+    strategy_failure: str | None = None
 
     @property
     def finished(self) -> bool:
@@ -56,6 +58,7 @@ def score_of_rehearsal(rehearsal: Rehearsal) -> Score:
         interruptions=summary.interruptions,
         switches=summary.pool_switches,
         lost_s=_lost_s(recorded.event for recorded in rehearsal.events),
+        strategy_failure=rehearsal.strategy_failure,
     )
 
 

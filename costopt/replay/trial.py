@@ -19,12 +19,13 @@ from costopt.domain.ports import (
     Strategy,
 )
 from costopt.domain.transfer import TransferPrices
+from costopt.engine.settings import DEFAULT_COOLDOWN_S
 from costopt.replay.hindsight import hindsight
 from costopt.replay.lifetime_oracle import LifetimeOracle
 from costopt.replay.past import Past
 from costopt.replay.rehearsal import Rehearsal, rehearse
 from costopt.replay.score import Score, score_of_hindsight, score_of_rehearsal
-from costopt.strategies import build
+from costopt.strategies import build_steady
 from costopt.strategies.shield import Shielded
 
 HINDSIGHT = "hindsight"
@@ -68,6 +69,7 @@ class Bench:
     powers: Callable[[], PowerModel]
     hazards: Callable[[], HazardModel]
     notice_s: float = 120.0
+    cooldown_s: float = DEFAULT_COOLDOWN_S
     tick_s: float | None = None
     transfers: TransferPrices | None = None
     forecasts: Callable[[MarketHistory], Forecasts] | None = None
@@ -89,7 +91,7 @@ class Bench:
         """The replay behind a trial of a strategy, with all its events."""
         market = self.markets[trial.window.market]
         policy, job = trial.policy, trial.window.job
-        strategy, hazards = self._strategy(trial) or build(policy.strategy), self.hazards()
+        strategy, hazards = self._strategy(trial), self.hazards()
         if self.past_s > 0:
             Past(job, policy, market, self.machines, self.past_s).tell(strategy, hazards)
         return rehearse(
@@ -102,6 +104,7 @@ class Bench:
             strategy=strategy,
             tick_s=self.tick_s,
             notice_s=self.notice_s,
+            cooldown_s=self.cooldown_s,
             transfers=self.transfers,
             forecasts=None if self.forecasts is None else self.forecasts(market),
             carbon=self.carbon,
@@ -109,11 +112,12 @@ class Bench:
             account=self.account,
         )
 
-    def _strategy(self, trial: Trial) -> Strategy | None:
-        """What only a replay can have, None where the policy's own is to be built."""
+    def _strategy(self, trial: Trial) -> Strategy:
+        """The policy's own, or one that only a replay can have."""
         if trial.policy.strategy.name == LIFETIME_ORACLE:
             return Shielded(LifetimeOracle(self.markets[trial.window.market]))
-        return None if self.strategies is None else self.strategies(trial)
+        own = None if self.strategies is None else self.strategies(trial)
+        return own or build_steady(trial.policy.strategy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,7 @@ class Keys:
     @property
     def _settings(self) -> tuple[object, ...]:
         bench = self.bench
-        return bench.notice_s, bench.tick_s, bench.account, bench.past_s
+        return bench.notice_s, bench.cooldown_s, bench.tick_s, bench.account, bench.past_s
 
     def of(self, trial: Trial) -> str:
         """The key of a trial: the same in every process and on every machine."""

@@ -20,7 +20,7 @@ from costopt.domain.policy import Policy
 from costopt.domain.ports import Clock, Provider
 from costopt.energy import NodePowerModel
 from costopt.engine.other_jobs import OtherJobs
-from costopt.engine.settings import Settings
+from costopt.engine.settings import DEFAULT_COOLDOWN_S, Settings
 from costopt.engine.tick import Engine, TickResult
 from costopt.engine.world import World
 from costopt.ledger.sqlite import SqliteLedger, open_ledger
@@ -33,9 +33,8 @@ from costopt.session.release import release_all
 from costopt.session.state_lock import used_by_run
 from costopt.session.stop_signals import StopSignals, WakefulClock
 from costopt.session.told_quotas import told_quotas
-from costopt.strategies import build
+from costopt.strategies import build_steady
 from costopt.strategies.learner import lifetimes_of
-from costopt.strategies.steady import Steady
 
 LEDGER = "ledger.sqlite"
 LEARNED = "learned.json"
@@ -57,7 +56,7 @@ class LiveOptions:
 
     state_dir: Path
     tick_s: float = 60.0
-    cooldown_s: float = 300.0
+    cooldown_s: float = DEFAULT_COOLDOWN_S
     account: Account = UNLIMITED
     explain: bool = False
 
@@ -147,13 +146,12 @@ def open_run(
         clock = cloud.clock(folder, anew=submitted is None)
         job = with_provenance(_as_submitted(read_job, submitted, cloud), policy)
         hazards = LearnedHazard(catalog_priors(load_catalog()))
-        noticed_share = 1.0 if cloud.notice_s > job.checkpoint.save_s else 0.0
         runtime = MailboxRuntime(
             cloud.store(folder, job),
             clock,
             speed=clock.speed,
             gang_hazard=lambda _, nodes: gang_hazard_per_hour(hazards, nodes),
-            noticed_share=noticed_share,
+            notice_s=cloud.notice_s,
         )
         if submitted is not None and failed:
             runtime.forget_failures(job)
@@ -177,11 +175,11 @@ def open_run(
             tick_s=options.tick_s,
             cooldown_s=options.cooldown_s,
             drain_timeout_s=max(DRAIN_S, DRAIN_WALL_S * clock.speed),
-            noticed_share=noticed_share,
+            notice_s=cloud.notice_s,
             account=replace(options.account, quotas=(*options.account.quotas, *quotas)),
             explain=options.explain,
         )
-        strategy = Steady(lambda: build(policy.strategy))
+        strategy = build_steady(policy.strategy)
         learned = Learned(folder / LEARNED, lifetimes_of(strategy), hazards)
         learned_anew = learned.forget() if submitted is None else learned.recall(clock.now())
         engine = Engine([job], policy, strategy, world, settings)

@@ -10,8 +10,9 @@ from costopt.domain.errors import SpecError
 from costopt.domain.policy import Policy, StrategyChoice
 from costopt.domain.ports import Strategy
 from costopt.strategies.shield import Shielded
+from costopt.strategies.steady import Steady
 
-__all__ = ["STRATEGIES", "build", "check"]
+__all__ = ["STRATEGIES", "build", "build_steady", "check"]
 
 
 def _adaptive(step_s: float = 600.0, pools: float = 6, memory_h: float = 72.0) -> Strategy:
@@ -69,6 +70,12 @@ def build(choice: StrategyChoice) -> Strategy:
                 hint=f"it takes {takes or 'no parameters'}",
             )
     return Shielded(make(**choice.parameters))
+
+
+def build_steady(choice: StrategyChoice) -> Strategy:
+    """As ``build``, for what runs live and for its replays alike: where the strategy raises for a
+    job, the shield decides. Raises SpecError."""
+    return Steady(lambda: build(choice))
 
 
 def _problem(known: Parameter | None, value: float | str | bool) -> str | None:

@@ -17,9 +17,11 @@ from costopt.cli.main import cli
 from costopt.domain.history import MarketHistory
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.policy import CarbonSignal
+from costopt.domain.view import Desired, View
 from costopt.energy.carbon_file import write_carbon
 from costopt.energy.carbon_history import CarbonHistory
 from costopt.market.history_file import write_history
+from costopt.strategies import STRATEGIES
 from tests.market_fixtures import T0, market, pool_history
 
 HOUR = 3600
@@ -86,6 +88,31 @@ def test_the_policy_stands_beside_baselines_and_hindsight(folder: Path) -> None:
     assert told["on_demand"]["mean_usd"] == pytest.approx(
         3.0 * (360_000 / 30 + 120) / 3600, abs=0.5
     )
+
+
+class Moody:
+    def decide(self, view: View) -> Desired:
+        raise RuntimeError("out of sorts")
+
+
+def test_a_strategy_that_fails_is_named_and_the_shield_keeps_the_deadline(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(STRATEGIES, "moody", Moody)
+    (folder / "greedy.yaml").write_text("name: greedy\nstrategy: moody\n")
+    done = backtest(folder, "--starts", "2", "--jobs", "1", "--runs", f"{folder}/runs.csv")
+    assert done.exit_code == 0
+    assert "in 2 of 2 runs the strategy of policy greedy failed" in done.stderr
+    with (folder / "runs.csv").open() as file:
+        runs = [row for row in csv.DictReader(file) if row["policy"] == "greedy"]
+    assert [row["strategy_failure"] != "" for row in runs] == [True, True]
+    assert [row["on_time"] for row in runs] == ["True", "True"]
+
+
+def test_a_pool_that_took_a_node_is_left_alone_as_long_as_asked_for(folder: Path) -> None:
+    soon, late = rows(folder)["greedy"], rows(folder, "--cooldown", "3600")["greedy"]
+    assert soon == rows(folder, "--cooldown", "300")["greedy"]
+    assert late["finish_s"] != soon["finish_s"]
 
 
 def test_what_the_optimum_would_do_is_unknown_but_its_cost(folder: Path) -> None:

@@ -53,6 +53,7 @@ def test_it_is_in_time_on_any_market(
         powers=OnePower(),
         hazards=NoHazard(),
     )
+    assert run.strategy_failure is None
     assert run.summary.on_time is True
     assert run.summary.done_units == pytest.approx(task.work.amount)
     assert run.summary.usd < ON_DEMAND_USD * (deadline_h + 2 * GAP_S / 3600)
@@ -108,6 +109,7 @@ def test_it_is_in_time_whatever_the_phases(
         powers=OnePower(),
         hazards=NoHazard(),
     )
+    assert run.strategy_failure is None
     assert run.summary.on_time is True
     assert run.summary.done_units == pytest.approx(task.work.amount)
 
@@ -157,6 +159,7 @@ def test_it_is_in_time_whatever_is_forecast(
         hazards=NoHazard(),
         forecasts=Claimed(hourly),
     )
+    assert run.strategy_failure is None
     assert run.summary.on_time is True
 
 

@@ -69,6 +69,7 @@ def test_published_costs_are_reproduced() -> None:
                 machines=OneMachine(),
                 powers=OnePower(),
                 hazards=NoHazard(),
+                cooldown_s=0.0,  # the published policies know none
             )
             usd = run.summary.usd_micros / 1e6
             assert usd == pytest.approx(reference[case][published], abs=0.005), (case, published)
