@@ -238,10 +238,14 @@ def verify(part: JobPart, segments: Sequence[Segment]) -> None:
 
 
 def pause_of(part: JobPart, segments: Sequence[Segment]) -> str | None:
-    """The phase that may not pause and does in these segments, which are in order; else None."""
+    """The phase that may not pause and does in these segments, which are in order; else None.
+
+    The time that a segment holds for the worst, beyond when it is expected to end, is not a pause.
+    """
     for before, after in pairwise(segments):
         stage = part.demand.stages[after.stage]
-        waits = after.begin_h - before.end_h > PAUSE_H
+        held_h = before.start_h + before.hours * float(part.table.stretch[before.row])
+        waits = after.begin_h - max(before.end_h, before.begin_h + held_h) > PAUSE_H
         if waits and before.stage == after.stage and not stage.may_pause:
             return stage.name
     return None

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from costopt.domain.errors import SolverError
@@ -116,6 +117,22 @@ def test_a_phase_that_may_not_pause_runs_through_where_its_pool_is_seen_to_end()
     assert made.allocations
     for before, after in pairwise(made.allocations):
         assert after.start_at - before.end_at < timedelta(seconds=5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_phases_are_planned_over_slots_with_a_margin_for_the_worst(seed: int) -> None:
+    """A change of gangs where the one before ends early as expected is not a pause."""
+    rng = np.random.default_rng(seed)
+    what = phased(*HEADLINE, work_h=8.0, deadline_h=float(rng.uniform(8, 14)))
+    offers = [offer(pool(z), 1.0, hazard=0.05, hazard_high=0.3) for z in "ab"]
+    wanted = request(what, [*offers, offer(pool("z", kind=CapacityType.ON_DEMAND), 5.0)])
+    at = tuple(NOW + timedelta(hours=hours) for hours in range(14))
+    series = {
+        o.pool: Series(at, tuple(rng.uniform(0.5, 2.0, len(at)).tolist()), "made up")
+        for o in offers
+    }
+    made = plan(replace(wanted, price_forecasts=series), time_limit_s=2.0, explain=False)
+    assert made.allocations
 
 
 @pytest.mark.parametrize("moving", [False, True])
