@@ -42,6 +42,30 @@ const plots = [...document.querySelectorAll('svg.plot')];
 return [plots.length, plots.filter(p => p.getBoundingClientRect().width > 0).length];
 """
 
+WIDE_TABLES = """
+return [...document.querySelectorAll('table')].filter(t => {
+  const card = t.closest('section'), style = getComputedStyle(card);
+  return t.getBoundingClientRect().right
+    > card.getBoundingClientRect().right - parseFloat(style.paddingRight) + 1;
+}).map(t => (t.caption || t.closest('section').querySelector('h1,h2') || t).textContent);
+"""
+
+BROKEN_NAMES = """
+const nodes = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), broken = [];
+let seen = 0;
+while (nodes.nextNode()) for (const match of nodes.currentNode.data.matchAll(
+    /(aws|gcp)(\\/[\\w.*-]+){3,4}/g)) {
+  const range = document.createRange();
+  range.setStart(nodes.currentNode, match.index);
+  range.setEnd(nodes.currentNode, match.index + match[0].length);
+  const tops = new Set([...range.getClientRects()].map(r => Math.round(r.top)));
+  if (tops.size) seen += 1;
+  if (tops.size > 1) broken.push(match[0]);
+}
+return [seen, broken];
+"""
+"""How many names of pools are shown, and those that go on in the next line."""
+
 CONTRAST = """
 const rgb = css => css.match(/[\\d.]+/g).slice(0, 3).map(Number);
 const light = css => rgb(css).map(v => v / 255)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import html
 import io
 import json
 import sys
@@ -11,12 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from costopt.cli.figures import plain
 from costopt.domain.estimate import Estimate
+
+if TYPE_CHECKING:
+    from costopt.report.table import Table as PageTable
 
 Row = Mapping[str, object]
 
@@ -77,7 +79,8 @@ class Table:
     """``schema`` is the name and version of the form, such as costopt.catalog/1.
 
     ``rows`` hold raw values by column key. ``facts`` are values of the whole table, json only;
-    ``notes`` are sentences under the table for people.
+    ``notes`` are sentences under the table for people. Rows whose value of ``marks`` is true stand
+    out on a page.
     """
 
     schema: str
@@ -86,6 +89,7 @@ class Table:
     rows: Sequence[Row]
     facts: Row = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    marks: str | None = None
 
     @property
     def shown_columns(self) -> tuple[Column, ...]:
@@ -135,21 +139,25 @@ def as_markdown(table: Table) -> str:
 
 def as_html(table: Table) -> str:
     """One self-contained page."""
+    from costopt.cli.html_page import html_page
+
+    return html_page(as_page_table(table), table.notes)
+
+
+def as_page_table(table: Table) -> PageTable:
+    """What people see of the table, for a page."""
+    from costopt.report.table import Table as PageTable
+
     columns = table.shown_columns
-    head = "".join(f"<th>{html.escape(column.title)}</th>" for column in columns)
-    body = "\n".join(
-        "<tr>"
-        + "".join(
-            f'<td class="{"right" if column.right else "left"}">'
-            f"{html.escape(column.shown(row.get(column.key)))}</td>"
-            for column in columns
-        )
-        + "</tr>"
-        for row in table.rows
+    return PageTable(
+        table.title,
+        tuple(column.title for column in columns),
+        tuple(tuple(column.shown(row.get(column.key)) for column in columns) for row in table.rows),
+        frozenset(index for index, column in enumerate(columns) if column.right),
+        frozenset(
+            index for index, row in enumerate(table.rows) if table.marks and row[table.marks]
+        ),
     )
-    notes = "\n".join(f"<p>{html.escape(note)}</p>" for note in table.notes)
-    title = html.escape(table.title)
-    return _PAGE.format(title=title, head=head, body=body, notes=notes)
 
 
 _RENDERERS: Mapping[Format, Callable[[Table], str]] = {
@@ -158,35 +166,6 @@ _RENDERERS: Mapping[Format, Callable[[Table], str]] = {
     Format.MD: as_markdown,
     Format.HTML: as_html,
 }
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark; }}
-body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; padding: 0 1rem; }}
-div {{ overflow-x: auto; }}
-table {{ border-collapse: collapse; }}
-th, td {{ padding: .3rem .7rem; border-bottom: 1px solid #8886; white-space: nowrap; }}
-th {{ text-align: left; }}
-.right {{ text-align: right; font-variant-numeric: tabular-nums; }}
-</style>
-</head>
-<body>
-<h1>{title}</h1>
-<div><table>
-<thead><tr>{head}</tr></thead>
-<tbody>
-{body}
-</tbody>
-</table></div>
-{notes}
-</body>
-</html>
-"""
 
 
 def _print_rich(table: Table) -> None:

@@ -32,6 +32,7 @@ def plan_table(made: Plan, job: Job, policy: Policy, top: int, explain: bool) ->
         rows=[_row(candidate) for candidate in listed],
         facts=_facts(made, job, policy),
         notes=tuple(_notes(made, job, policy, left_out, explain)),
+        marks="chosen",
     )
 
 

@@ -110,7 +110,7 @@ def what_if(
     """
     from costopt.cli.accounts import read_account
     from costopt.cli.forecasts import carbon_notes
-    from costopt.cli.planning import frontier_of
+    from costopt.cli.planning import frontier_of, plan_job
     from costopt.cli.policies import read_policy
     from costopt.cli.quotes import quotes
     from costopt.cli.what_if_frontier import check_report, write_report
@@ -138,7 +138,14 @@ def what_if(
     table = _table(planned_job, chosen[0], scenarios, frontier)
     show(table, output)
     if report is not None:
-        write_report(table, frontier, report, job=planned_job, policy=chosen[0], now=seen.now)
+        own = (
+            plan_job(planned_job, chosen[0], seen, explain=False, account=shared)
+            if frontier
+            else None
+        )
+        write_report(
+            table, frontier, report, job=planned_job, policy=chosen[0], plan=own, now=seen.now
+        )
         click.echo(f"report: {report}", err=True)
     stale = [scenario.why_not or "" for scenario in scenarios if scenario.stale]
     if len(stale) == len(scenarios):

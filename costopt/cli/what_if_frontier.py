@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.figures import mass, moment, number, pool_name, probability, usd
-from costopt.cli.output import Row, Table, with_ends
+from costopt.cli.output import Row, Table, as_page_table, with_ends
 from costopt.domain.job import Job
+from costopt.domain.plan import Allocation, Plan
 from costopt.domain.policy import Policy
 
 if TYPE_CHECKING:
     from costopt.optimize.frontier import FrontierPoint
+
+ALIKE = 0.01
+"""Figures of one plan that are simulated twice differ by no larger share."""
+CENT_USD, WATT_HOUR_KWH = 0.01, 0.001
 
 HEADER = ("$", "kWh", "CO2e", "Finish P50", "P(on time)", "Pools")
 
@@ -29,7 +34,7 @@ def frontier_row(point: FrontierPoint) -> Row:
         "finish_p50_at": point.forecast.finish_p50_at,
         "finish_p95_at": point.forecast.finish_p95_at,
         **with_ends("on_time", point.forecast.on_time),
-        "pools": list(_pools(point)),
+        "pools": list(_pools(point.allocations)),
     }
 
 
@@ -64,18 +69,17 @@ def write_report(
     *,
     job: Job,
     policy: Policy,
+    plan: Plan | None,
     now: datetime,
 ) -> None:
-    """Frontier and scenarios as one HTML file. Raises StoreError where it cannot be written."""
+    """Frontier and scenarios as one HTML file; ``plan`` is the policy's own, if there is one.
+
+    Raises StoreError where it cannot be written.
+    """
     from costopt.report.frontier_table import FrontierRow
     from costopt.report.html import write_what_if_report
-    from costopt.report.table import Table as PageTable
 
-    columns = scenarios.shown_columns
-    rows = tuple(
-        tuple(column.shown(row.get(column.key)) for column in columns) for row in scenarios.rows
-    )
-    numeric = frozenset(index for index, column in enumerate(columns) if column.right)
+    chosen = None if plan is None else _chosen(frontier, plan, job)
     points = [
         FrontierRow(
             usd=point.usd,
@@ -84,17 +88,35 @@ def write_report(
             takes_s=(point.forecast.finish_p50_at - now).total_seconds(),
             finish_p50_at=point.forecast.finish_p50_at,
             on_time=point.forecast.on_time,
-            pools=tuple(map(pool_name, _pools(point))),
+            pools=tuple(map(pool_name, _pools(point.allocations))),
+            chosen=point is chosen,
         )
         for point in frontier
     ]
-    table = PageTable(scenarios.title, tuple(column.title for column in columns), rows, numeric)
     title = f"What if: {job.name}"
-    write_what_if_report(points, table, path, policy=policy.name, title=title)
+    write_what_if_report(points, as_page_table(scenarios), path, policy=policy.name, title=title)
 
 
-def _pools(point: FrontierPoint) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(str(each.pool) for each in point.allocations))
+def _chosen(frontier: Sequence[FrontierPoint], plan: Plan, job: Job) -> FrontierPoint | None:
+    """The point that is the plan, in the same pools and at nearly the same figures; None: none."""
+    own = plan.forecast_of(job.name)
+    if own is None:
+        return None
+    pools = sorted(_pools(plan.allocations))
+    distances = {
+        index: max(
+            abs(point.forecast.usd_p50 - own.usd_p50) / max(own.usd_p50, CENT_USD),
+            abs(point.kwh - own.kwh) / max(own.kwh, WATT_HOUR_KWH),
+        )
+        for index, point in enumerate(frontier)
+        if sorted(_pools(point.allocations)) == pools
+    }
+    nearest = min(distances, key=distances.__getitem__, default=None)
+    return None if nearest is None or distances[nearest] > ALIKE else frontier[nearest]
+
+
+def _pools(allocations: Sequence[Allocation]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(str(each.pool) for each in allocations))
 
 
 def _cells(point: FrontierPoint) -> tuple[str, ...]:
@@ -105,5 +127,5 @@ def _cells(point: FrontierPoint) -> tuple[str, ...]:
         mass(forecast.gco2e),
         moment(forecast.finish_p50_at),
         probability(forecast.on_time),
-        ", ".join(map(pool_name, _pools(point))),
+        ", ".join(map(pool_name, _pools(point.allocations))),
     )

@@ -18,7 +18,8 @@ NUMERIC = frozenset(range(7))
 class FrontierRow:
     """One plan: means of dollars and kWh, CO2e in grams or None where it is unknown.
 
-    ``takes_s`` counts from now to the median finish; ``on_time`` is a probability.
+    ``takes_s`` counts from now to the median finish; ``on_time`` is a probability. ``chosen``: the
+    policy's own plan.
     """
 
     usd: float
@@ -28,12 +29,14 @@ class FrontierRow:
     finish_p50_at: datetime
     on_time: Estimate
     pools: tuple[str, ...]
+    chosen: bool = False
 
 
 def frontier_table(rows: Sequence[FrontierRow]) -> Table:
-    """One row per plan, in the order given, numbered from 1."""
+    """One row per plan, in the order given, numbered from 1; the chosen one stands out."""
     cells = tuple(_cells(number, row) for number, row in enumerate(rows, start=1))
-    return Table("Frontier", COLUMNS, cells, NUMERIC)
+    chosen = frozenset(index for index, row in enumerate(rows) if row.chosen)
+    return Table("Frontier", COLUMNS, cells, NUMERIC, chosen)
 
 
 def _cells(number: int, row: FrontierRow) -> tuple[str, ...]:
@@ -45,5 +48,5 @@ def _cells(number: int, row: FrontierRow) -> tuple[str, ...]:
         duration(row.takes_s),
         instant(row.finish_p50_at)[:-3],
         probability(row.on_time),
-        ", ".join(row.pools),
+        ",\n".join(row.pools),
     )

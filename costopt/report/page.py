@@ -10,6 +10,7 @@ from typing import Any
 
 import costopt
 from costopt.domain.errors import StoreError
+from costopt.report.cell import cell_html
 from costopt.report.figure import instant
 
 
@@ -24,10 +25,19 @@ def render_page(template: str, *, title: str, made_at: datetime, **context: Any)
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    css = files("costopt.report").joinpath("templates/page.css").read_text(encoding="utf-8")
+    environment.filters["cell_html"] = cell_html
     return environment.get_template(template).render(
-        title=title, css=css, version=costopt.__version__, made_at=instant(made_at), **context
+        title=title,
+        css=page_css(),
+        version=costopt.__version__,
+        made_at=instant(made_at),
+        **context,
     )
+
+
+def page_css() -> str:
+    """The style of all pages."""
+    return files("costopt.report").joinpath("templates/page.css").read_text(encoding="utf-8")
 
 
 def write_page(path: Path, page: str) -> Path:

@@ -99,3 +99,12 @@ def test_no_plan_has_no_plot() -> None:
 
 def test_an_unknown_figure_is_said_to_be_unknown() -> None:
     assert frontier_table(POINTS).rows[3][3] == "unknown"
+
+
+def test_the_chosen_plan_has_a_ring_and_a_row_that_stands_out(tmp_path: Path) -> None:
+    chosen = (*POINTS[:4], replace(POINTS[4], chosen=True), *POINTS[5:])
+    text = written(tmp_path, chosen)
+    assert text.count("<title>Chosen: plan 5</title>") == 2
+    assert re.findall(r'<tr class="marked"><td[^>]*>(\d+)<', text) == ["5"]
+    assert "not among them" not in text
+    assert "not among them" in written(tmp_path)
