@@ -24,6 +24,7 @@ from costopt.spec.job_file import JobFile, PhaseSection, PointSection, Throughpu
 from costopt.spec.moment import moment
 from costopt.spec.nearest import suggestion
 from costopt.spec.problem import Problem, SpecFileError
+from costopt.spec.region_names import unknown_region
 
 SCHEMES = ("file", "s3", "gs")
 SHARE_TOLERANCE = 1e-6
@@ -210,6 +211,7 @@ class _Mapping:
         said = self.file.checkpoint
         if said.interval == 0:
             self._refuse(("checkpoint", "interval"), "expected auto or a duration above 0")
+        self._check_region(("checkpoint", "region"), said.region)
         return CheckpointSpec(
             uri=self._resolved(said.uri, ("checkpoint", "uri")),
             size_gib=said.size_gib,
@@ -225,7 +227,15 @@ class _Mapping:
 
     def _data(self) -> DataLocation | None:
         said = self.file.data
-        return None if said is None else DataLocation(said.uri, said.size_gib, said.region)
+        if said is None:
+            return None
+        self._check_region(("data", "region"), said.region)
+        return DataLocation(said.uri, said.size_gib, said.region)
+
+    def _check_region(self, at: FieldPath, region: str | None) -> None:
+        reason = None if region is None else unknown_region(region)
+        if reason is not None:
+            self._refuse(at, reason)
 
     def _resolved(self, uri: str, at: FieldPath) -> str:
         """Local places as absolute paths; s3:// and gs:// as they stand."""
