@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from costopt.cli.backtest_grid import Grid
-from costopt.cli.backtest_table import carbon_note, coverage_note, past_note, report_rows
+from costopt.cli.backtest_table import (
+    carbon_note,
+    coverage_note,
+    past_note,
+    report_rows,
+    undefined_note,
+)
 from costopt.domain.events import DecisionMade
 from costopt.replay.hindsight import hindsight
 from costopt.replay.ranking import Standing
@@ -33,7 +39,8 @@ def write_report(standings: Sequence[Standing], grid: Grid, bench: Bench, path: 
         if any(event.alternatives for event in made):
             title = f"Decisions of {trial.label} in the first window"
             decisions.append(decision_table(made, run.begun_at, title))
-    notes = [*map(coverage_note, grid.coverages), *carbon_note(standings), *past_note(bench.past_s)]
+    notes = [*map(coverage_note, grid.coverages), *undefined_note(standings)]
+    notes += (*carbon_note(standings), *past_note(bench.past_s))
     write_backtest_report(report_rows(standings), curves, path, coverage=notes, decisions=decisions)
 
 

@@ -96,19 +96,19 @@ def standings_table(standings: Sequence[Standing], grid: Grid, past_s: float) ->
 
 
 def report_rows(standings: Sequence[Standing]) -> list[BacktestRow]:
-    """The same for the report."""
+    """The same for the report, of what is known; ``undefined_note`` names the rest."""
     grouped = len({standing.group for standing in standings}) > 1
     return [
         BacktestRow(
             strategy=f"{s.group}: {s.policy}" if grouped else s.policy,
             runs=s.runs,
-            mean_usd=s.mean_usd,
-            p50_usd=s.p50_usd,
-            p95_usd=s.p95_usd,
+            mean_usd=mean_usd,
+            p50_usd=p50_usd,
+            p95_usd=p95_usd,
             kwh=s.kwh,
             gco2e=s.gco2e,
             finish_s=s.finish_s,
-            misses=s.misses,
+            misses=misses,
             interruptions=s.interruptions,
             switches=s.switches,
             lost_s=s.lost_s,
@@ -118,6 +118,9 @@ def report_rows(standings: Sequence[Standing]) -> list[BacktestRow]:
             oracle=s.policy in (OPTIMUM, ORACLE),
         )
         for s in standings
+        if (mean_usd := s.mean_usd) is not None
+        if (p50_usd := s.p50_usd) is not None and (p95_usd := s.p95_usd) is not None
+        if (misses := s.misses) is not None
     ]
 
 
@@ -144,6 +147,17 @@ def past_note(past_s: float) -> tuple[str, ...]:
     return (f"Policies that learn have watched {span} before each start.",)
 
 
+def undefined_note(standings: Sequence[Standing]) -> tuple[str, ...]:
+    """Which policies have no figures, in a sentence; none where all have."""
+    names = dict.fromkeys(s.policy for s in standings if s.mean_usd is None)
+    if not names:
+        return ()
+    return (
+        f"{', '.join(names)}: unknown, because in some window no on-demand capacity that the job "
+        "may use is offered at a known price.",
+    )
+
+
 def carbon_note(standings: Sequence[Standing]) -> tuple[str, ...]:
     """By what intensities CO2e counts, in a sentence; none where no policy used energy."""
     shares = [s.hourly_carbon_share for s in standings if s.hourly_carbon_share is not None]
@@ -164,7 +178,7 @@ def _notes(standings: Sequence[Standing], coverages: Sequence[Coverage]) -> tupl
         notes.append(INTERVALS)
     if not any(standing.hindsight_ratio for standing in standings):
         notes.append(NO_HINDSIGHT)
-    return tuple(notes)
+    return (*notes, *undefined_note(standings))
 
 
 def _row(standing: Standing) -> Row:

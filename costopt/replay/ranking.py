@@ -15,24 +15,26 @@ from costopt.replay.trial import HINDSIGHT, Trial, Window
 class Standing:
     """One policy over ``runs`` windows of one ``group``: means unless the name says otherwise.
 
-    None is unknown. ``low_usd`` to ``high_usd`` holds the mean and ``hindsight_low`` to
-    ``hindsight_high`` the ratio with 95 %, by bootstrap over the windows. ``hindsight_ratio`` is
-    the mean against the mean optimum of the same windows, None where a run was not finished.
+    None is unknown; ``mean_usd``, ``p50_usd``, ``p95_usd`` and ``misses`` are unknown where the
+    policy is not defined on every window of the group. ``low_usd`` to ``high_usd`` holds the mean
+    and ``hindsight_low`` to ``hindsight_high`` the ratio with 95 %, by bootstrap over the windows.
+    ``hindsight_ratio`` is the mean against the mean optimum of the same windows, None where a run
+    was not finished.
     """
 
     group: str
     policy: str
     runs: int
-    mean_usd: float
+    mean_usd: float | None
     low_usd: float | None
     high_usd: float | None
-    p50_usd: float
-    p95_usd: float
+    p50_usd: float | None
+    p95_usd: float | None
     kwh: float | None
     gco2e: float | None
     hourly_carbon_share: float | None
     finish_s: float | None
-    misses: int
+    misses: int | None
     interruptions: float | None
     switches: float | None
     lost_s: float | None
@@ -49,8 +51,9 @@ def standings(
 ) -> list[Standing]:
     """One per group and policy, in the order of ``labels``; deterministic by ``seed``.
 
-    An optimum that is not defined on every window of its group is left out.
+    What is not defined on every window of its group is unknown; an optimum is left out then.
     """
+    optima = {trial.label for trial, _ in scores if trial.policy.strategy.name == HINDSIGHT}
     by_group: dict[str, dict[str, dict[Window, Score]]] = {}
     best: dict[Window, float] = {}
     for trial, score in sorted(scores, key=lambda pair: _order(pair[0].window)):
@@ -59,10 +62,12 @@ def standings(
         if trial.policy.strategy.name == HINDSIGHT and score.usd is not None:
             best[trial.window] = score.usd
     return [
-        _standing(group, label, policies[label], best, seed)
+        standing
         for group, policies in by_group.items()
         for label in labels
-        if label in policies and all(s.usd is not None for s in policies[label].values())
+        if label in policies
+        if (standing := _standing(group, label, policies[label], best, seed)).mean_usd is not None
+        or label not in optima
     ]
 
 
@@ -71,25 +76,26 @@ def _standing(
 ) -> Standing:
     everything = list(scores.values())
     dollars = [score.usd for score in everything if score.usd is not None]
+    defined = len(dollars) == len(everything)
     optimal = [best[window] for window in scores if window in best]
-    paired = len(optimal) == len(dollars) and all(score.finished for score in everything)
-    of_mean = mean_interval(dollars, seed)
+    paired = defined and len(optimal) == len(dollars) and all(s.finished for s in everything)
+    of_mean = mean_interval(dollars, seed) if defined else None
     of_ratio = ratio_interval(dollars, optimal, seed) if paired else None
     ordered = sorted(dollars)
     return Standing(
         group=group,
         policy=label,
-        runs=len(dollars),
-        mean_usd=fmean(dollars),
+        runs=len(everything),
+        mean_usd=fmean(dollars) if defined else None,
         low_usd=None if of_mean is None else of_mean[0],
         high_usd=None if of_mean is None else of_mean[1],
-        p50_usd=_quantile(ordered, 0.5),
-        p95_usd=_quantile(ordered, 0.95),
+        p50_usd=_quantile(ordered, 0.5) if defined else None,
+        p95_usd=_quantile(ordered, 0.95) if defined else None,
         kwh=_mean(score.kwh for score in everything),
         gco2e=_mean(score.gco2e for score in everything),
         hourly_carbon_share=_mean(score.hourly_carbon_share for score in everything),
         finish_s=_mean(score.finish_s for score in everything if score.finish_s is not None),
-        misses=sum(score.on_time is not True for score in everything),
+        misses=sum(score.on_time is not True for score in everything) if defined else None,
         interruptions=_mean(score.interruptions for score in everything),
         switches=_mean(score.switches for score in everything),
         lost_s=_mean(score.lost_s for score in everything),

@@ -41,7 +41,7 @@ class Score:
 
 
 UNDEFINED = Score(usd=None)
-"""Of an optimum that is not defined for the job on the market."""
+"""Of what is not defined for the job on the market: an optimum, or on-demand without an offer."""
 
 
 def score_of_rehearsal(rehearsal: Rehearsal) -> Score:

@@ -24,11 +24,12 @@ from costopt.replay.hindsight import hindsight
 from costopt.replay.lifetime_oracle import LifetimeOracle
 from costopt.replay.past import Past
 from costopt.replay.rehearsal import Rehearsal, rehearse
-from costopt.replay.score import Score, score_of_hindsight, score_of_rehearsal
+from costopt.replay.score import UNDEFINED, Score, score_of_hindsight, score_of_rehearsal
 from costopt.strategies import build_steady
 from costopt.strategies.shield import Shielded
 
 HINDSIGHT = "hindsight"
+ON_DEMAND = "on_demand"
 LIFETIME_ORACLE = "lifetime_oracle"
 
 
@@ -79,12 +80,17 @@ class Bench:
     past_s: float = 0.0
 
     def score(self, trial: Trial) -> Score:
-        """Run the trial. Deterministic."""
+        """Run the trial. Deterministic.
+
+        On demand is undefined where none is offered: nothing was spent because nothing could run.
+        """
         if trial.policy.strategy.name == HINDSIGHT:
             market = self.markets[trial.window.market]
             return score_of_hindsight(
                 hindsight(trial.window.job, trial.policy, market, self.machines)
             )
+        if trial.policy.strategy.name == ON_DEMAND and not self._offers_on_demand(trial):
+            return UNDEFINED
         return score_of_rehearsal(self.rehearse(trial))
 
     def rehearse(self, trial: Trial, *, explain: bool = False) -> Rehearsal:
@@ -110,6 +116,18 @@ class Bench:
             carbon=self.carbon,
             explain=explain,
             account=self.account,
+        )
+
+    def _offers_on_demand(self, trial: Trial) -> bool:
+        """Whether the window's market prices any uninterruptible capacity that the job may use."""
+        job, limits = trial.window.job, trial.policy.limits
+        return any(
+            state is not None and state.price_usd_per_hour and state.nodes_available != 0
+            for pool, history in self.markets[trial.window.market].pools.items()
+            if pool.capacity_type.firm and limits.refusal(pool) is None
+            if (machine := self.machines.machine(pool)) is not None
+            if job.resources.refusal(machine) is None
+            for state in (history.at(job.start_at), *history.between(job.start_at, job.deadline_at))
         )
 
     def _strategy(self, trial: Trial) -> Strategy:

@@ -144,6 +144,18 @@ def test_co2e_counts_by_the_recorded_hour_where_it_is_given(folder: Path) -> Non
     assert kwh / 3.6 < dirty_kwh < kwh / 3.2
 
 
+def test_an_on_demand_baseline_where_none_is_offered_is_unknown(tmp_path: Path) -> None:
+    spot = pool_history(SPOT, [(0, 1, 1.0)], 24 * HOUR)
+    write_history(market(spot, tick_s=600.0), tmp_path / "market.parquet")
+    (tmp_path / "job.yaml").write_text(JOB)
+    (tmp_path / "greedy.yaml").write_text(POLICY)
+    told = rows(tmp_path, "--starts", "3")
+    on_demand = told.pop("on_demand")
+    assert on_demand.pop("runs") == 3
+    assert {value for name, value in on_demand.items() if name != "strategy"} == {None}
+    assert all(row["mean_usd"] for row in told.values())
+
+
 def test_lost_work_is_told_in_seconds_of_work(folder: Path) -> None:
     """Spot goes 80 min after a launch without a notice, some 17 min after the second save."""
     without = rows(folder, "--notice", "0")["greedy"]

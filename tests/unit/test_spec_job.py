@@ -139,7 +139,7 @@ def test_gangs_may_grow_to_the_gpus_asked_for(tmp_path: Path) -> None:
         ("start", "start: 9999-12-31T23:59:59Z", "8:8: start: expected at most ten years"),
         ("checkpoint", "checkpoint: {uri: c, region: aws/us-esat-1}", "7:30: checkpoint.region: the"
          " region 'aws/us-esat-1' is not in the catalogue; did you mean"),
-        ("run", "data: {uri: d, region: gcp/us-central9}", "8:24: data.region: the region"
+        ("data", "data: {uri: d, region: gcp/us-central9}", "8:24: data.region: the region"
          " 'gcp/us-central9' is not in the catalogue; did you mean"),
         ("run", "run: []", "8:6: run: expected at least one entry"),
         ("run", "run: ' '", "8:6: run: expected at least one entry"),
