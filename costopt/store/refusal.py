@@ -6,9 +6,15 @@ import re
 from pathlib import Path
 
 from costopt.domain.errors import StoreError
+from costopt.domain.excerpt import excerpt
 
 ERROR_CODE = re.compile(r"<Code>(\w+)</Code>")
 ERROR_MESSAGE = re.compile(r"<Message>([^<]+)</Message>")
+STATUS = re.compile(r"status code: (\d{3})")
+ABOUT_CREDENTIALS = re.compile(
+    r"Token|AccessKey|Signature|Credential|AuthFailure|UnrecognizedClient"
+)
+"""In the codes of S3, of STS behind a role, and of other services that speak S3."""
 EXPECTED_REGION = re.compile(r"expecting '([a-z0-9-]+)'")
 
 CREDENTIALS_HINT = (
@@ -17,7 +23,7 @@ CREDENTIALS_HINT = (
 )
 PERMISSION_HINT = (
     "allow reading, writing, deleting and listing under this prefix; "
-    "`costopt doctor aws --iam-policy` prints what is needed"
+    "`costopt doctor aws --iam-policy`, or gcp, prints what is needed"
 )
 REGION_HINT = "set AWS_REGION, or add ?region=… to the address, to the region of the bucket"
 REMEDIES = {
@@ -44,7 +50,12 @@ SIGNS = (
         for sign in ("credential", "/latest/api/token", "/latest/meta-data", "computeMetadata")
     ),
 )
-DEFAULT_HINT = "see that the endpoint can be reached from this machine"
+BY_STATUS = {
+    "401": ("no valid credentials", CREDENTIALS_HINT),
+    "403": ("no permission", PERMISSION_HINT),
+}
+ANSWERED_HINT = "check the address, and any proxy on the way: the endpoint answers, and refuses"
+UNREACHABLE_HINT = "see that the endpoint can be reached from this machine"
 
 
 def refused(verb: str, key: str, where: str, error: BaseException) -> StoreError:
@@ -82,8 +93,20 @@ def _meaning(text: str) -> tuple[str, str]:
         region = EXPECTED_REGION.search(text)
         if region is not None:
             return said, f"the bucket is in {region[1]}: {REGION_HINT}"
-        return said, REMEDIES.get(code[1], DEFAULT_HINT)
+        return said, REMEDIES.get(code[1]) or _hint_of_code(code[1], text)
     for sign, reason, hint in SIGNS:
         if sign in text:
             return reason, hint
-    return text.partition("\n\nDebug source")[0].strip(), DEFAULT_HINT
+    told = excerpt(text.partition("\n\nDebug source")[0])
+    status = STATUS.search(text)
+    if status is None:
+        return told, UNREACHABLE_HINT
+    return BY_STATUS.get(status[1], (told, ANSWERED_HINT))
+
+
+def _hint_of_code(code: str, text: str) -> str:
+    """What to do about a code that has no entry of its own."""
+    if ABOUT_CREDENTIALS.search(code):
+        return CREDENTIALS_HINT
+    status = STATUS.search(text)
+    return BY_STATUS[status[1]][1] if status and status[1] in BY_STATUS else ANSWERED_HINT

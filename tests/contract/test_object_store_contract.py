@@ -285,6 +285,10 @@ def test_a_write_refused_for_a_conflict_is_tried_again(place: Place, store: Obje
     [
         (403, "AccessDenied", "not authorized", "allow reading, writing"),
         (400, "ExpiredToken", "The provided token has expired.", "renew the credentials"),
+        (403, "InvalidClientTokenId", "The security token is invalid", "renew the credentials"),
+        (400, "TokenRefreshRequired", "must be refreshed", "renew the credentials"),
+        (403, "AnyOther", "a reason", "allow reading, writing"),
+        (400, "AnyOther", "a reason", "check the address"),
         (301, "PermanentRedirect", "another endpoint", "AWS_REGION"),
         (400, "AuthorizationHeaderMalformed", "expecting 'eu-west-1'", "bucket is in eu-west-1"),
     ],
