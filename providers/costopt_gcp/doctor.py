@@ -16,7 +16,15 @@ from costopt_gcp.options import GcpOptions
 from costopt_gcp.permissions import Permissions
 from costopt_gcp.quotas import AccountQuotas
 from costopt_gcp.regions import Regions
-from costopt_gcp.roles import ACCOUNT, BUCKET, PROJECT, daemon_role, node_role, role_with
+from costopt_gcp.roles import (
+    ACCOUNT,
+    BUCKET,
+    PROJECT,
+    daemon_condition,
+    daemon_role,
+    node_role,
+    role_with,
+)
 from costopt_gcp.startup import bucket_of
 
 
@@ -32,9 +40,11 @@ class Doctor:
         self._images = Images(clients, options.nodes.image)
 
     def policies(self, owner: str, store: str | None) -> Mapping[str, object]:  # noqa: ARG002
-        """By role: the custom role of the controller, and that of nodes."""
+        """By role: the custom role of the controller, with the condition under which it is to be
+        granted, and that of nodes."""
         return {
             "daemon": daemon_role(),
+            "daemon-condition": daemon_condition(),
             "node": node_role(None if store is None else bucket_of(store)),
         }
 

@@ -22,6 +22,9 @@ POOL = "costopt-pool"
 PRICE = "costopt-usd-per-hour"
 """The price at launch, so that a restarted controller knows it."""
 
+NAMES = "costopt-"
+"""What the names of all instances begin with, and those of their boot disks, which are the same."""
+
 LIMIT = 63
 DIGEST = 12
 _FITS = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -74,7 +77,7 @@ def node_names(request: LaunchRequest) -> tuple[str, ...]:
     A zone has one instance of a name, so a launch cannot happen twice under the same key.
     """
     digest = _digest(f"{request.owner}/{request.key}", 20)
-    return tuple(f"costopt-{digest}-{rank}" for rank in range(request.nodes))
+    return tuple(f"{NAMES}{digest}-{rank}" for rank in range(request.nodes))
 
 
 def metadata(items: Iterable[Mapping[str, Any]]) -> dict[str, str]:

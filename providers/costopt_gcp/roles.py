@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from costopt_gcp.labels import NAMES
+
 PROJECT = (
     "compute.acceleratorTypes.list",
     "compute.advice.capacity",
@@ -53,6 +55,8 @@ STORE = (
 """Large objects are uploaded in parts: https://cloud.google.com/storage/docs/access-control/iam-xml."""
 BUCKET = ("storage.buckets.get", *STORE)
 """Of the controller on the store's bucket."""
+BY_NAME = {"Instance": "instances", "Disk": "disks"}
+"""Types of resources that are told by their names, with the collections that they are in."""
 PREDEFINED = {
     "compute.advice.": "roles/compute.viewer",
     "compute.futureReservations.": "roles/compute.viewer",
@@ -79,6 +83,25 @@ def daemon_role() -> dict[str, object]:
         "description": "Starts, lists and deletes nodes; reads and writes the store",
         "stage": "GA",
         "includedPermissions": [*PROJECT, *ACCOUNT, *BUCKET],
+    }
+
+
+def daemon_condition() -> dict[str, str]:
+    """For ``gcloud projects add-iam-policy-binding --condition-from-file``, with the daemon's role.
+
+    Of machines and disks it leaves those whose names begin as ours do. Conditions see names, types
+    and Resource Manager tags, and no labels
+    (cloud.google.com/iam/docs/conditions-resource-attributes).
+    """
+    types = " && ".join(f"resource.type != 'compute.googleapis.com/{kind}'" for kind in BY_NAME)
+    names = (
+        f"resource.name.extract('/{collection}/{{name}}').startsWith('{NAMES}')"
+        for collection in BY_NAME.values()
+    )
+    return {
+        "title": "costopt machines",
+        "description": "Of machines and disks, those that costopt made",
+        "expression": " || ".join((f"({types})", *names)),
     }
 
 

@@ -45,6 +45,8 @@ output "evaluated" {
     machine_start = local.machine_start
     node_reads    = local.node_reads
     node_writes   = local.node_writes
+
+    daemon_condition = local.daemon_condition
   }
 }
 """

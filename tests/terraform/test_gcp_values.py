@@ -17,6 +17,7 @@ from costopt.session.deployed_jobs import deployed_jobs
 from costopt.spec import load_account
 from costopt.store import open_store
 from costopt_gcp.options import GcpOptions
+from costopt_gcp.roles import daemon_condition
 from tests.terraform.gcp_values import evaluated, variables_tried
 
 pytestmark = [
@@ -127,6 +128,26 @@ def test_nodes_read_and_write_what_they_must_and_no_more(
     assert holds(told["node_writes"][job], place) is writes
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "may"),
+    [
+        ("Instance", "zones/us-central1-a/instances/costopt-0a1b-0", True),
+        ("Instance", "zones/us-central1-a/instances/web-1", False),
+        ("Instance", "zones/us-central1-a/instances/a-costopt-1", False),
+        ("Disk", "zones/us-central1-a/disks/costopt-0a1b-0", True),
+        ("Disk", "zones/us-central1-a/disks/database", False),
+        ("Network", "global/networks/default", True),
+    ],
+)
+def test_of_machines_the_daemon_may_touch_those_of_ours(
+    on_vm: dict[str, Any], kind: str, name: str, may: bool
+) -> None:
+    condition = on_vm["evaluated"]["daemon_condition"]
+    assert condition == daemon_condition()["expression"]
+    place, type_ = f"projects/my-project/{name}", f"compute.googleapis.com/{kind}"
+    assert holds(condition, place, type_) is may
+
+
 def test_the_machine_starts_the_daemon(on_vm: dict[str, Any]) -> None:
     files = written(on_vm["evaluated"]["machine_start"])
     said = dict(line.split("=", 1) for line in files["/etc/costopt/environment"].splitlines())
@@ -173,16 +194,20 @@ def understood(command: click.Command, called: Path) -> dict[str, Any]:
     return command.make_context(command.name, words).params
 
 
-def holds(condition: str, name: str) -> bool:
-    """Whether an IAM condition of the module's kind holds for an object of this name."""
+def holds(condition: str, name: str, resource_type: str = "storage.googleapis.com/Object") -> bool:
+    """Whether an IAM condition of the module's kind holds for a resource of this name."""
 
     class Name(str):
         __slots__ = ()
         startsWith = str.startswith  # noqa: N815 - CEL's name
 
+        def extract(self, template: str) -> Name:
+            """What follows "/before/" in a template "/before/{name}"."""
+            return Name(self.partition(template.removesuffix("{name}"))[2])
+
     python = condition.replace(" || ", " or ").replace(" && ", " and ")
     python = python.replace("!resource.", "not resource.")
-    resource = type("Resource", (), {"name": Name(name), "type": "storage.googleapis.com/Object"})
+    resource = type("Resource", (), {"name": Name(name), "type": resource_type})
     return bool(eval(python, {"resource": resource}))
 
 

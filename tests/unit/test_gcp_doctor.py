@@ -212,5 +212,6 @@ def test_the_command_prints_roles_without_asking_anything(
     printed = json.loads(done.stdout)
     assert "compute.instances.create" in printed["daemon"]["includedPermissions"]
     assert "runs" in printed["node"]["description"]
+    assert set(printed["daemon-condition"]) == {"title", "description", "expression"}
     assert not [p for p in printed["node"]["includedPermissions"] if p.startswith("compute")]
     assert sum(project.cloud.faults.calls.values()) == before

@@ -1,5 +1,6 @@
 # The permissions that `costopt doctor gcp` names; a test holds them together. Google's conditions do
-# not see labels of machines: the daemon's role counts for all machines of the project.
+# not see labels of machines and see names: of machines and disks, the daemon's role counts for those
+# whose names begin as costopt's do, of whatever owner.
 
 locals {
   store_permissions = [
@@ -52,6 +53,12 @@ locals {
     "compute.zoneOperations.list",
     "serviceusage.services.get",
   ]
+
+  daemon_condition = join(" || ", [
+    "(resource.type != 'compute.googleapis.com/Instance' && resource.type != 'compute.googleapis.com/Disk')",
+    "resource.name.extract('/instances/{name}').startsWith('costopt-')",
+    "resource.name.extract('/disks/{name}').startsWith('costopt-')",
+  ])
 
   # On the bucket.
   find_permissions = ["storage.buckets.get"]
@@ -168,6 +175,12 @@ resource "google_project_iam_member" "daemon" {
   project = var.project
   role    = google_project_iam_custom_role.daemon.id
   member  = google_service_account.daemon.member
+
+  condition {
+    title       = "costopt machines"
+    description = "Of machines and disks, those that costopt made"
+    expression  = local.daemon_condition
+  }
 }
 
 resource "google_project_iam_member" "daemon_log" {
