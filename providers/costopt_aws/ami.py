@@ -18,7 +18,7 @@ DEEP_LEARNING = (
 )
 """https://docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html: PyTorch, CUDA, EFA."""
 DAY_S = 86400.0
-_AMI = re.compile(r"ami-[0-9a-f]{8,17}")
+IMAGE_ID = re.compile(r"ami-[0-9a-f]{8,17}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Images:
 
     def _ask(self, region: str) -> Image:
         named = self._name(region)
-        image_id = named if _AMI.fullmatch(named) else self._published(named, region)
+        image_id = named if IMAGE_ID.fullmatch(named) else self._published(named, region)
         with asking("ec2:DescribeImages", f"{region}: image {image_id}"):
             answer = self._clients.reading("ec2", region).describe_images(ImageIds=[image_id])
             images = answer["Images"]
@@ -69,7 +69,7 @@ class Images:
 
     def _name(self, region: str) -> str:
         if isinstance(self._named, str):
-            if _AMI.fullmatch(self._named):
+            if IMAGE_ID.fullmatch(self._named):
                 raise BadRequestError(
                     f"image {self._named} is of one region, and no region is given with it",
                     hint=f"write image: {{{region}: {self._named}}}",

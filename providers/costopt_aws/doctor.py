@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from urllib.parse import urlsplit
 
@@ -13,7 +13,15 @@ from costopt_aws.ami import Images
 from costopt_aws.bucket import bucket_region, ends_old_versions
 from costopt_aws.clients import Clients
 from costopt_aws.errors import asking
-from costopt_aws.iam import NODE_TRUST, actions, daemon_policy, job_policy, node_policy
+from costopt_aws.iam import (
+    DISPENSABLE,
+    NODE_TRUST,
+    actions,
+    daemon_policy,
+    job_policy,
+    node_policy,
+)
+from costopt_aws.launch_scope import LaunchScope, subnets_in
 from costopt_aws.options import AwsOptions
 from costopt_aws.permissions import Permissions
 from costopt_aws.quotas import AccountQuotas
@@ -38,7 +46,7 @@ class Doctor:
         whom the nodes' roles trust."""
         nodes = self._options.nodes
         return {
-            "daemon": daemon_policy(owner, store, nodes.profiles),
+            "daemon": self._daemon_policy(owner, store),
             "node": node_policy(store, nodes.job_profiles),
             "node-trust": NODE_TRUST,
             **{f"job-{job}": job_policy(store, job) for job in nodes.job_profiles},
@@ -88,16 +96,19 @@ class Doctor:
         self, arn: str, regions: list[str], owner: str, store: str | None, now: datetime
     ) -> Iterator[Check]:
         permissions = Permissions(self._clients)
-        needed = actions(daemon_policy(owner, _of_s3(store), self._options.nodes.profiles))
+        needed = self._daemon_policy(owner, _of_s3(store))
         try:
-            denied = permissions.simulated(arn, needed, owner)
+            denied = permissions.simulated(arn, needed, self._options.regions[0])
         except ProviderError:
             yield from self._dry_runs(permissions, regions, owner, now)
             return
         if not denied:
-            yield Check("permissions", Verdict.OK, f"all {len(needed)} actions are allowed")
-        for action in denied:
-            yield Check(f"permission {action}", Verdict.BROKEN, "denied", _allow(action))
+            count = len(actions(needed))
+            yield Check("permissions", Verdict.OK, f"all {count} actions are allowed")
+        yield from (_denied(action, resources) for action, resources in denied.items())
+
+    def _daemon_policy(self, owner: str, store: str | None) -> Mapping[str, object]:
+        return daemon_policy(owner, store, LaunchScope.from_options(self._options))
 
     def _dry_runs(
         self, permissions: Permissions, regions: list[str], owner: str, now: datetime
@@ -108,7 +119,7 @@ class Doctor:
                 image_id = self._images.image(region, now).image_id
             except ProviderError:
                 continue
-            for error in permissions.dry_runs(region, image_id, owner):
+            for error in permissions.dry_runs(region, image_id, owner, self._network(region)):
                 refused = True
                 yield _broken(f"permission in {region}", error)
         if not refused:
@@ -119,10 +130,22 @@ class Doctor:
                 _allow("iam:SimulatePrincipalPolicy"),
             )
 
+    def _network(self, region: str) -> Mapping[str, object]:
+        """Of a launch there, as far as the options name it."""
+        nodes = self._options.nodes
+        subnets = subnets_in(region, nodes.subnets)
+        groups = nodes.security_groups.get(region, ())
+        return {
+            **({"SubnetId": subnets[0]} if subnets else {}),
+            **({"SecurityGroupIds": list(groups)} if groups else {}),
+        }
+
     def _quota(self, region: str, now: datetime) -> Check:
         name = f"quota {region}"
         try:
             quotas = self._quotas.of(region, now)
+        except ForbiddenError as error:
+            return _unknown(name, error)
         except ProviderError as error:
             return _broken(name, error)
         gpus = [q for q in quotas if {f.lower()[:1] for f in q.families} & GPU_FAMILIES]
@@ -153,7 +176,7 @@ class Doctor:
                 client = self._clients.reading("iam", self._options.regions[0])
                 client.get_instance_profile(InstanceProfileName=profile)
         except ForbiddenError as error:
-            return Check(name, Verdict.MISSING, error.message, error.hint)
+            return _unknown(name, error)
         except ProviderError as error:
             hint = "make it from the policies that `costopt doctor aws --iam-policy` prints"
             return Check(name, Verdict.BROKEN, error.message, hint)
@@ -165,7 +188,7 @@ class Doctor:
             with asking("sqs:GetQueueAttributes", url):
                 self._clients.reading("sqs", region).get_queue_attributes(QueueUrl=url)
         except ForbiddenError as error:
-            return Check(name, Verdict.MISSING, error.message, error.hint)
+            return _unknown(name, error)
         except ProviderError as error:
             return _broken(name, error)
         return Check(name, Verdict.OK, url)
@@ -178,12 +201,19 @@ class Doctor:
         try:
             bucket = bucket_of(store)
             region = bucket_region(self._clients, bucket)
-            with asking("s3:GetBucketVersioning", f"bucket {bucket}"):
-                told = self._clients.reading("s3", region).get_bucket_versioning(Bucket=bucket)
         except ProviderError as error:
             yield _broken("store", error)
             return
-        versioned = told.get("Status") == "Enabled"
+        try:
+            with asking("s3:GetBucketVersioning", f"bucket {bucket}"):
+                told = self._clients.reading("s3", region).get_bucket_versioning(Bucket=bucket)
+                versioned = told.get("Status") == "Enabled"
+        except ForbiddenError as error:
+            yield _unknown("store", error)
+            return
+        except ProviderError as error:
+            yield _broken("store", error)
+            return
         hint: str | None = None
         if region not in self._options.regions:
             hint = f"no node is to run in {region}: what they save crosses regions, which costs"
@@ -204,6 +234,20 @@ class Doctor:
 
 def _broken(name: str, error: ProviderError) -> Check:
     return Check(name, Verdict.BROKEN, error.message, error.hint)
+
+
+def _unknown(name: str, error: ForbiddenError) -> Check:
+    """What may not be looked at, and need not be."""
+    return Check(name, Verdict.MISSING, f"not known: {error.message}", error.hint)
+
+
+def _denied(action: str, resources: Sequence[str]) -> Check:
+    name = f"permission {action}"
+    if action in DISPENSABLE:
+        return Check(name, Verdict.MISSING, f"denied: {DISPENSABLE[action]}", _allow(action))
+    where = [each for each in resources if each != "*"]
+    detail = f"denied on {', '.join(where[:MOST_NAMED])}" if where else "denied"
+    return Check(name, Verdict.BROKEN, detail, _allow(action))
 
 
 def _allow(action: str) -> str:

@@ -1,6 +1,7 @@
 """The least that costopt needs of an AWS account: a role for the controller, one for nodes.
 
-Launching and terminating are bound to the owner tag, so that neither can touch what is not ours.
+Launching and terminating are bound to the owner tag, so that neither can touch what is not ours,
+and launches use only what the account's options name (``launch_scope``).
 Condition keys: https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html
 """
 
@@ -9,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import urlsplit
 
-from costopt_aws.tags import OWNER
+from costopt_aws.launch_scope import LaunchScope
+from costopt_aws.tags import LAUNCHED, OWNER
 from costopt_aws.user_data import bucket_of
 
 Statement = dict[str, object]
@@ -30,10 +32,19 @@ READ = (
     "ec2:GetSpotPlacementScores",
     "pricing:GetProducts",
     "servicequotas:ListServiceQuotas",
-    "ssm:GetParameter",
     "sts:DecodeAuthorizationMessage",
 )
 """What only looks; EC2 knows no narrower resource for these."""
+DISPENSABLE: Mapping[str, str] = {
+    "ce:GetCostAndUsage": "`costopt report` cannot ask what AWS charged",
+    "ec2:DescribeCapacityReservations": "Capacity Blocks are not offered",
+    "ec2:GetSpotPlacementScores": "offers carry no likelihood of capacity",
+    "iam:CreateServiceLinkedRole": "needed until the account has used Spot for the first time",
+    "pricing:GetProducts": "on-demand prices come from the public price files",
+    "servicequotas:ListServiceQuotas": "quotas are unknown until EC2 refuses a launch",
+    "sts:DecodeAuthorizationMessage": "a refused launch does not name the missing permission",
+}
+"""Actions without which the rest works, with what is missing then (docs/aws.md)."""
 
 MAKE = ("ec2:CreateLaunchTemplate", "ec2:CreatePlacementGroup")
 END = (
@@ -42,18 +53,8 @@ END = (
     "ec2:DeleteVolume",
     "ec2:TerminateInstances",
 )
-USED = (
-    "capacity-reservation",
-    "image",
-    "key-pair",
-    "launch-template",
-    "network-interface",
-    "placement-group",
-    "security-group",
-    "spot-instances-request",
-    "subnet",
-)
-"""What a launch refers to, which has no tag of ours."""
+MADE = ("launch-template", "placement-group")
+"""What is made for a job before its launches, with our tag, and named by them."""
 
 OBJECTS = ("s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject")
 OF_JOB = ("checkpoints", "jobs")
@@ -72,32 +73,29 @@ NODE_TRUST: Mapping[str, object] = {
 }
 
 
-def daemon_policy(owner: str, store: str | None, node_roles: Iterable[str]) -> Mapping[str, object]:
-    """For the controller, whose nodes carry the owner tag ``owner`` and assume ``node_roles``."""
-    ours = {"StringEquals": {f"aws:RequestTag/{OWNER}": owner}}
-    created = {"ec2:CreateAction": ["RunInstances", *(action[4:] for action in MAKE)]}
+def daemon_policy(owner: str, store: str | None, scope: LaunchScope) -> Mapping[str, object]:
+    """For the controller, whose nodes carry the owner tag ``owner`` and are within ``scope``."""
+    tagged = {"StringEquals": {f"aws:RequestTag/{OWNER}": owner}}
+    ours = {"StringEquals": {f"aws:ResourceTag/{OWNER}": owner}}
+    makes = ["RunInstances", *(action.removeprefix("ec2:") for action in MAKE)]
+    created = {"StringEquals": {"ec2:CreateAction": makes}}
     service = {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}}
-    roles = [f"arn:aws:iam::*:role/{role}" for role in sorted(node_roles)]
+    roles = [f"arn:aws:iam::*:role/{role}" for role in sorted(scope.node_roles)]
     spot = {"StringEquals": {"iam:AWSServiceName": "spot.amazonaws.com"}}
+    owners = {"StringEquals": {"ec2:Owner": list(scope.image_owners)}}
     return _document(
         _allow("Look", READ),
-        _allow("LaunchOurs", ["ec2:RunInstances"], _ec2("instance", "volume"), ours),
-        _allow("LaunchWith", ["ec2:RunInstances"], _ec2(*USED)),
-        _allow("MakeOurs", MAKE, _ec2("launch-template", "placement-group"), ours),
-        _allow("TagOnCreate", ["ec2:CreateTags"], _ec2("*"), {"StringEquals": created}),
-        _allow(
-            "EndOurs",
-            END,
-            _ec2("instance", "volume", "launch-template", "placement-group"),
-            {"StringEquals": {f"aws:ResourceTag/{OWNER}": owner}},
-        ),
+        *_if_any("FindImage", ["ssm:GetParameter"], scope.parameters),
+        _allow("LaunchOurs", ["ec2:RunInstances"], _ec2(*LAUNCHED), tagged),
+        _allow("LaunchFromOurs", ["ec2:RunInstances"], _ec2(*MADE), ours),
+        _allow("LaunchWith", ["ec2:RunInstances"], scope.used),
+        *_if_any("LaunchImage", ["ec2:RunInstances"], scope.images_of_owners, owners),
+        _allow("MakeOurs", MAKE, _ec2(*MADE), tagged),
+        _allow("TagOnCreate", ["ec2:CreateTags"], _ec2(*LAUNCHED, *MADE), created),
+        _allow("EndOurs", END, _ec2("instance", "volume", *MADE), ours),
         _allow("GiveNodesTheirRole", ["iam:PassRole"], roles, service),
         _allow("UseSpot", ["iam:CreateServiceLinkedRole"], condition=spot),
-        _allow(
-            "HearOfInterruptions",
-            ["sqs:DeleteMessage", "sqs:ReceiveMessage"],
-            ["arn:aws:sqs:*:*:costopt-*"],
-        ),
+        *_if_any("HearOfInterruptions", ["sqs:DeleteMessage", "sqs:ReceiveMessage"], scope.queues),
         *_store_statements(store),
     )
 
@@ -196,6 +194,16 @@ def _allow(
         "Resource": resources or ["*"],
     }
     return statement if condition is None else {**statement, "Condition": condition}
+
+
+def _if_any(
+    sid: str,
+    allowed: list[str],
+    resources: list[str],
+    condition: Mapping[str, object] | None = None,
+) -> list[Statement]:
+    """No statement where there are no resources."""
+    return [_allow(sid, allowed, resources, condition)] if resources else []
 
 
 def _deny(sid: str, denied: Sequence[str], resources: list[str]) -> Statement:

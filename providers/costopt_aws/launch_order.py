@@ -11,7 +11,7 @@ from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.market import CapacityType
 from costopt_aws.node_setup import NodeSetup
-from costopt_aws.tags import tags
+from costopt_aws.tags import LAUNCHED, tags
 
 NAME_LIMIT = 255
 
@@ -65,8 +65,7 @@ class LaunchOrder:
             "usd_per_hour": repr(self.usd_per_hour),
             "Name": f"costopt {request.job}"[:NAME_LIMIT],
         }
-        kinds = ("instance", "volume", "network-interface")
-        return [{"ResourceType": kind, "Tags": tags(**named)} for kind in kinds]
+        return [{"ResourceType": kind, "Tags": tags(**named)} for kind in LAUNCHED]
 
     def _market(self) -> dict[str, Any]:
         """Spot without a price limit: a limit below on-demand only adds interruptions."""

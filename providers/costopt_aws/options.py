@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, SkipValidation
 
-from costopt.provider.options import Listed, Text, WebAddress, matches, with_method
+from costopt.provider.options import Listed, Text, matches, with_method
 from costopt_aws.bootstrap import NodeOptions
 from costopt_aws.clients import TIMEOUTS, Timeouts
 from costopt_aws.market_options import MarketOptions
@@ -18,6 +18,15 @@ Region = Annotated[
     matches(
         r"[a-z]{2,4}(-[a-z]+)+-\d+",
         "the name of an AWS region, such as us-east-1 (us-east-1a is a zone)",
+    ),
+]
+
+QUEUE_URL = r"https?://[^/\s]+/(?P<account>\d+)/(?P<name>[A-Za-z0-9_.-]+)"
+QueueUrl = Annotated[
+    str,
+    matches(
+        QUEUE_URL,
+        "the URL of an SQS queue, such as https://sqs.us-east-1.amazonaws.com/123456789012/costopt",
     ),
 ]
 
@@ -36,7 +45,7 @@ class AwsOptions(MarketOptions, NodeOptions):
         description="a list of regions to rent in, such as [us-east-1]"
     )
     profile: Text | None = Field(default=None, description="a profile of the AWS configuration")
-    queues: Mapping[Region, WebAddress] = Field(
+    queues: Mapping[Region, QueueUrl] = Field(
         default_factory=dict,
         description="a mapping of region to the URL of the SQS queue that EventBridge feeds; "
         "without one, notices come only from the nodes themselves",

@@ -28,30 +28,51 @@ class Permissions:
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
 
-    def simulated(self, arn: str, allowed: frozenset[str], owner: str) -> tuple[str, ...]:
-        """Which of these actions the principal may not do. Raises ProviderError."""
-        context = [
-            _context("aws:RequestTag/" + tags.OWNER, owner),
-            _context("aws:ResourceTag/" + tags.OWNER, owner),
-            _context("ec2:CreateAction", "RunInstances"),
-            _context("iam:PassedToService", "ec2.amazonaws.com"),
-            _context("iam:AWSServiceName", "spot.amazonaws.com"),
-        ]
+    def simulated(
+        self, arn: str, needed: Mapping[str, Any], region: str
+    ) -> Mapping[str, tuple[str, ...]]:
+        """By action, the resources on which the principal may not do what a policy needs.
+
+        Each statement of ``needed`` is asked about one resource of each kind that it names, under
+        the conditions that it sets. Raises ProviderError.
+        """
+        denied: dict[str, list[str]] = {}
+        for statement in needed["Statement"]:
+            for action, resource in self._denied(arn, statement, region):
+                denied.setdefault(action, []).append(resource)
+        return {action: tuple(sorted(set(found))) for action, found in sorted(denied.items())}
+
+    def _denied(
+        self, arn: str, statement: Mapping[str, Any], region: str
+    ) -> Iterator[tuple[str, str]]:
+        account = arn.split(":")[4]
+        resources = [_example(each, region, account) for each in statement["Resource"]]
         with asking("iam:SimulatePrincipalPolicy", arn):
             pages = (
                 self._clients.reading("iam", HOME)
                 .get_paginator("simulate_principal_policy")
                 .paginate(
                     PolicySourceArn=_principal(arn),
-                    ActionNames=sorted(allowed),
-                    ContextEntries=context,
+                    ActionNames=statement["Action"],
+                    ResourceArns=resources,
+                    ContextEntries=list(_contexts(statement)),
                 )
             )
             results = [result for page in pages for result in page["EvaluationResults"]]
-            return tuple(r["EvalActionName"] for r in results if r["EvalDecision"] != "allowed")
+            denied = [
+                (result["EvalActionName"], result.get("EvalResourceName", "*"))
+                for result in results
+                if result["EvalDecision"] != "allowed"
+            ]
+        yield from denied
 
-    def dry_runs(self, region: str, image_id: str, owner: str) -> Iterator[ForbiddenError]:
-        """The refusals of a launch and of what goes with it, in one region."""
+    def dry_runs(
+        self, region: str, image_id: str, owner: str, network: Mapping[str, Any]
+    ) -> Iterator[ForbiddenError]:
+        """The refusals of a launch and of what goes with it, in one region.
+
+        ``network``: the arguments SubnetId and SecurityGroupIds of a launch there.
+        """
         client = self._clients.launching(region)
         owned = tags.tags(owner=owner)
         tries: Mapping[str, tuple[str, dict[str, Any]]] = {
@@ -62,7 +83,10 @@ class Permissions:
                     "InstanceType": "g5.xlarge",
                     "MinCount": 1,
                     "MaxCount": 1,
-                    "TagSpecifications": [{"ResourceType": "instance", "Tags": owned}],
+                    "TagSpecifications": [
+                        {"ResourceType": kind, "Tags": owned} for kind in tags.LAUNCHED
+                    ],
+                    **network,
                 },
             ),
             "ec2:CreateLaunchTemplate": (
@@ -96,8 +120,25 @@ class Permissions:
                 continue
 
 
-def _context(name: str, value: str) -> dict[str, object]:
-    return {"ContextKeyName": name, "ContextKeyValues": [value], "ContextKeyType": "string"}
+def _example(arn: str, region: str, account: str) -> str:
+    """A resource that a policy's pattern matches."""
+    if arn == "*":
+        return arn
+    head, partition, service, where, owner, name = arn.split(":", 5)
+    where, owner = where.replace("*", region), owner.replace("*", account)
+    return ":".join((head, partition, service, where, owner, name.replace("*", PROBE)))
+
+
+def _contexts(statement: Mapping[str, Any]) -> Iterator[dict[str, object]]:
+    """What meets the conditions of a statement."""
+    for keys in statement.get("Condition", {}).values():
+        for name, values in keys.items():
+            value = values if isinstance(values, str) else values[0]
+            yield {
+                "ContextKeyName": name,
+                "ContextKeyValues": [value.replace("*", PROBE)],
+                "ContextKeyType": "string",
+            }
 
 
 def _principal(arn: str) -> str:

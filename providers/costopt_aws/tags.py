@@ -11,6 +11,9 @@ POOL = "costopt:pool"
 PRICE = "costopt:usd-per-hour"
 """The price at launch, so that a restarted controller knows it."""
 
+LAUNCHED = ("instance", "network-interface", "volume")
+"""What a launch makes and tags, as EC2 names the kinds."""
+
 Tags = list[dict[str, str]]
 
 

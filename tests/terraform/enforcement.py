@@ -21,14 +21,19 @@ from tests.aws.overlay.call import Answer, Call, Forward, Reply
 from tests.aws.overlay.faults import unauthorized
 from tests.aws.overlay.instances import backend
 from tests.aws.overlay.refusal import refusal
+from tests.terraform.launch_requests import (
+    ACCOUNT,
+    Asked,
+    ec2_arn,
+    launch_requests,
+    request_tags,
+)
 from tests.terraform.policy import Policy, allows
 
 CREDENTIALS = "/task-credentials"
 NODE_KEY = "ASIATESTNODE"
 """What the test cloud's metadata service gives to nodes."""
 SERVICES = ("ec2", "iam", "pricing", "s3", "servicequotas", "sqs", "ssm", "ce")
-Asked = tuple[str, str, Mapping[str, str]]
-"""(action, resource, context)"""
 
 
 class Enforcement:
@@ -146,24 +151,26 @@ def requests_of(call: Call) -> Iterator[Asked]:
         case "s3", _:
             yield _s3(call)
         case "ec2", "RunInstances":
-            for kind in ("instance", "volume"):
-                yield "ec2:RunInstances", _ec2(kind), _request_tags(call, kind)
-            yield "ec2:RunInstances", _ec2("subnet"), {}
+            yield from launch_requests(call)
             yield from _passed_role(call)
         case "ec2", "CreateLaunchTemplate" | "CreatePlacementGroup":
             kind = re.sub(r"(?<!^)([A-Z])", r"-\1", call.action.removeprefix("Create")).lower()
-            yield f"ec2:{call.action}", _ec2(kind), _request_tags(call, kind)
+            yield f"ec2:{call.action}", ec2_arn(call, kind, "new"), request_tags(call, kind)
             yield from _passed_role(call)
         case "ec2", "TerminateInstances":
             for instance_id in call.numbered("InstanceId"):
                 tags = backend(call.region).get_instance(instance_id).get_tags()
                 context = {f"aws:ResourceTag/{tag['key']}": tag["value"] for tag in tags}
-                yield "ec2:TerminateInstances", _ec2("instance", instance_id), context
+                yield "ec2:TerminateInstances", ec2_arn(call, "instance", instance_id), context
+        case "ssm", "GetParameter":
+            name = call.content["Name"].lstrip("/")
+            account = "" if name.startswith("aws/service/") else ACCOUNT
+            yield "ssm:GetParameter", f"arn:aws:ssm:{call.region}:{account}:parameter/{name}", {}
         case "sqs", _:
             queue = call.content.get("QueueUrl", "").rpartition("/")[2]
             # A batch needs the permission of its single call.
             action = call.action.removesuffix("Batch")
-            yield f"sqs:{action}", f"arn:aws:sqs:{call.region}:123456789012:{queue}", {}
+            yield f"sqs:{action}", f"arn:aws:sqs:{call.region}:{ACCOUNT}:{queue}", {}
         case service, action:
             yield f"{service}:{action}", "*", {}
 
@@ -176,20 +183,6 @@ def _post(url: str, body: bytes) -> None:
 def _key_of(call: Call) -> str:
     authorization = str(call.environ.get("HTTP_AUTHORIZATION", ""))
     return authorization.partition("Credential=")[2].partition("/")[0]
-
-
-def _ec2(kind: str, name: str = "new") -> str:
-    return f"arn:aws:ec2:us-east-1:123456789012:{kind}/{name}"
-
-
-def _request_tags(call: Call, kind: str) -> dict[str, str]:
-    context: dict[str, str] = {}
-    for name, value in call.params.items():
-        found = re.fullmatch(r"(TagSpecification\.\d+)\.Tag\.(\d+)\.Key", name)
-        if found and call.params[f"{found[1]}.ResourceType"] == kind:
-            tag = call.params[f"{found[1]}.Tag.{found[2]}.Value"]
-            context[f"aws:RequestTag/{value}"] = tag
-    return context
 
 
 def _passed_role(call: Call) -> Iterator[Asked]:

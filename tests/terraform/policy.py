@@ -46,10 +46,15 @@ def _holds(operator: str, key: str, values: list[str], context: Context) -> bool
         return False
     match operator:
         case "StringEquals":
-            return context[key] in values
+            return context[key] in [_expanded(value, context) for value in values]
         case "StringLike" | "ArnEquals":
             return any(_like(value, context[key]) for value in values)
     raise NotImplementedError(f"condition operator {operator}")
+
+
+def _expanded(value: str, context: Context) -> str:
+    """With policy variables (IAM User Guide, "Policy variables") as the request has them."""
+    return re.sub(r"\$\{([^}]+)\}", lambda found: context.get(found[1], found[0]), value)
 
 
 def _several(value: str | list[str]) -> list[str]:

@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 
 from costopt.domain import events as ev
+from costopt.domain.account import Account
 from costopt.ledger.sqlite import open_ledger
 from costopt.spec import load_account
 from costopt_aws.iam import NODE_TRUST, daemon_policy, job_policy, node_policy
+from costopt_aws.launch_scope import LaunchScope
 from costopt_aws.options import AwsOptions
+from costopt_aws.tags import LAUNCHED
 from tests.aws.bodies import Bodies
 from tests.cloud_run import hold_of
 from tests.live_run import PATIENCE_S, no_traceback, wait_until
@@ -60,7 +63,9 @@ def enforced(deployed: Deployment) -> Iterator[Enforcement]:
 def test_the_roles_have_the_policies_that_doctor_prints(deployed: Deployment) -> None:
     iam, told = deployed.cloud.client("iam"), deployed.outputs()
     embedded = iam.get_role_policy(RoleName="costopt-daemon", PolicyName="costopt")
-    expected = daemon_policy("costopt", told["store"], ["costopt-node", "costopt-node-tiny"])
+    scope = LaunchScope.from_options(options_of(deployed))
+    expected = daemon_policy("costopt", told["store"], scope)
+    assert scope.node_roles == {"costopt-node", "costopt-node-tiny"}
     assert embedded["PolicyDocument"] == expected
     assert policies_of(deployed.cloud, "costopt-node") == [node_policy(told["store"], ["tiny"])]
     assert policies_of(deployed.cloud, "costopt-node-tiny") == [job_policy(told["store"], "tiny")]
@@ -71,10 +76,8 @@ def test_the_roles_have_the_policies_that_doctor_prints(deployed: Deployment) ->
 
 def test_what_runs_the_daemon_adds_no_power_over_machines(deployed: Deployment) -> None:
     iam = deployed.cloud.client("iam")
-    assert iam.list_role_policies(RoleName="costopt-daemon")["PolicyNames"] == [
-        "costopt",
-        "deployment",
-    ]
+    names = iam.list_role_policies(RoleName="costopt-daemon")["PolicyNames"]
+    assert sorted(names) == ["costopt", "deployment"]
     added = iam.get_role_policy(RoleName="costopt-daemon", PolicyName="deployment")
     statements = added["PolicyDocument"]["Statement"]
     services = {a.split(":")[0] for s in statements for a in s["Action"]}
@@ -83,7 +86,7 @@ def test_what_runs_the_daemon_adds_no_power_over_machines(deployed: Deployment) 
 
 OWNER = [{"Key": "costopt:owner", "Value": "costopt"}]
 OURS: dict[str, Any] = {
-    "TagSpecifications": [{"ResourceType": kind, "Tags": OWNER} for kind in ("instance", "volume")]
+    "TagSpecifications": [{"ResourceType": kind, "Tags": OWNER} for kind in LAUNCHED]
 }
 OWNED = {"aws:ResourceTag/costopt:owner": "costopt"}
 PASSED = {"iam:PassedToService": "ec2.amazonaws.com"}
@@ -133,16 +136,19 @@ def test_what_the_daemon_may_not_is_refused(deployed: Deployment, enforced: Enfo
     cloud, bucket = deployed.cloud, deployed.outputs()["bucket"]
     ec2, s3 = (client(cloud, service, enforced.keys) for service in ("ec2", "s3"))
     stranger = deployed.launched(cloud.client("ec2"))
+    network, own_role = network_of(deployed), {"Name": "costopt-node-tiny"}
     with refused("UnauthorizedOperation"):
         ec2.terminate_instances(InstanceIds=[stranger])
     with refused("UnauthorizedOperation"):
         deployed.launched(ec2)
     with refused("UnauthorizedOperation"):
-        deployed.launched(ec2, **OURS, IamInstanceProfile={"Name": "admin"})
+        deployed.launched(ec2, **OURS, **network, IamInstanceProfile={"Name": "admin"})
+    with refused("UnauthorizedOperation"):
+        deployed.launched(ec2, **OURS, IamInstanceProfile=own_role)
     with refused("AccessDenied"):
         s3.put_object(Bucket=bucket, Key="deployed/tiny/job.json", Body=b"")
-    ours = deployed.launched(ec2, **OURS, IamInstanceProfile={"Name": "costopt-node-tiny"})
-    assert len(enforced.refused) == 4, enforced.refused
+    ours = deployed.launched(ec2, **OURS, **network, IamInstanceProfile=own_role)
+    assert len(enforced.refused) == 5, enforced.refused
     ec2.terminate_instances(InstanceIds=[ours])
     assert cloud.alive() == [stranger]
     cloud.client("ec2").terminate_instances(InstanceIds=[stranger])
@@ -200,10 +206,7 @@ def test_nothing_reaches_the_daemon(deployed: Deployment) -> None:
 
 
 def test_the_account_file_is_read_by_costopt(deployed: Deployment) -> None:
-    path = deployed.folder / "account.yaml"
-    path.write_text(deployed.outputs()["account_document"])
-    account = load_account(str(path))
-    options = AwsOptions.parse(account.providers["aws"])
+    account, options = account_of(deployed), options_of(deployed)
     assert account.owner == "costopt"
     assert account.store == deployed.outputs()["store"]
     assert options.regions == ("us-east-1",)
@@ -285,6 +288,25 @@ def test_destroy_refuses_while_nodes_live_and_then_leaves_nothing(deployed: Depl
     deployed.workspace.run(place, *arguments)
     assert "values" not in json.loads(deployed.workspace.run(place, "show", "-json"))
     assert not deployed.cloud.client("s3").list_buckets()["Buckets"]
+
+
+def account_of(deployed: Deployment) -> Account:
+    """The account file that the daemon reads."""
+    path = deployed.folder / "account.yaml"
+    path.write_text(deployed.outputs()["account_document"])
+    return load_account(str(path))
+
+
+def options_of(deployed: Deployment) -> AwsOptions:
+    """Of the adapter, as the account file has them."""
+    return AwsOptions.parse(account_of(deployed).providers["aws"])
+
+
+def network_of(deployed: Deployment) -> dict[str, Any]:
+    """Arguments of a launch into the network that the module made for nodes."""
+    nodes = options_of(deployed).nodes
+    groups = list(nodes.security_groups["us-east-1"])
+    return {"SubnetId": min(nodes.subnets.values()), "SecurityGroupIds": groups}
 
 
 def of(deployed: Deployment, kind: type[Any]) -> list[Any]:

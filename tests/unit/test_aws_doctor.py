@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -12,12 +13,16 @@ from costopt.cli.main import cli
 from costopt.domain.check import AccountDoctor, Check, Verdict
 from costopt.engine.clock import WallClock
 from costopt_aws import AwsOptions, AwsProvider
+from costopt_aws.ami import DEEP_LEARNING
 from costopt_aws.clients import Clients
+from costopt_aws.iam import DISPENSABLE
 from tests.aws.cloud import Cloud
 from tests.aws.overlay.call import Call, Forward, Reply
 from tests.aws.overlay.faults import unauthorized
 from tests.aws.overlay.permissions import DRY, Simulated
 from tests.aws.overlay.refusal import refusal
+from tests.terraform.enforcement import Enforcement
+from tests.unit.test_aws_iam import OPTIONAL
 
 REGION = "us-east-1"
 PARAMETER = "/costopt/image"
@@ -78,6 +83,70 @@ def test_each_missing_permission_is_named(fit: Account, simulated: Simulated) ->
     found = fit.look()
     assert broken(found) == ["permission ec2:RunInstances", "permission s3:PutObject"]
     assert "ec2:RunInstances" in (found["permission ec2:RunInstances"].hint or "")
+
+
+def test_what_works_without_a_permission_is_no_fault(fit: Account, simulated: Simulated) -> None:
+    """docs/aws.md: without these, offers lack what they tell, and everything else goes on."""
+    simulated.denied = set(DISPENSABLE)
+    fit.cloud.faults.on("servicequotas", "*", unauthorized)
+    found = fit.look()
+    assert broken(found) == []
+    for action in (*(f"permission {each}" for each in DISPENSABLE), f"quota {REGION}"):
+        assert found[action].verdict is Verdict.MISSING
+
+
+@pytest.fixture
+def options(cloud: Cloud) -> dict[str, object]:
+    """Everything that a policy can name."""
+    ec2 = cloud.client("ec2")
+    (subnet, *_) = ec2.describe_subnets()["Subnets"]
+    (group, *_) = ec2.describe_security_groups()["SecurityGroups"]
+    return {
+        "queues": {REGION: cloud.queue()},
+        "subnets": {subnet["AvailabilityZoneId"]: subnet["SubnetId"]},
+        "security_groups": {REGION: [group["GroupId"]]},
+        "key_name": "mine",
+    }
+
+
+def test_the_printed_policy_is_enough_for_what_is_simulated(
+    fit: Account, simulated: Simulated, options: dict[str, object]
+) -> None:
+    for given in ({}, options, {"image": DEEP_LEARNING}):
+        printed: Any = fit.doctor(**given).access_policies("me", STORE)["daemon"]
+        simulated.policies = [printed]
+        assert fit.look(STORE, **given)["permissions"].verdict is Verdict.OK
+        for statement in printed["Statement"]:
+            rest = [each for each in printed["Statement"] if each is not statement]
+            simulated.policies = [{**printed, "Statement": rest}]
+            denied = {name for name in fit.look(STORE, **given) if name.startswith("permission ")}
+            assert denied <= {f"permission {action}" for action in statement["Action"]}
+            assert denied, statement["Sid"]
+
+
+def test_with_the_printed_policy_alone_nothing_is_broken(
+    fit: Account, simulated: Simulated, options: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Held to it over HTTP; what cannot be looked at is missing."""
+    iam, printed = fit.cloud.client("iam"), fit.doctor(**options).access_policies("me", STORE)
+    trust = json.dumps(printed["node-trust"])
+    for role in ("daemon", "node"):
+        iam.create_role(RoleName=role, AssumeRolePolicyDocument=trust)
+        document = json.dumps(printed[role])
+        iam.put_role_policy(RoleName=role, PolicyName="printed", PolicyDocument=document)
+    held = Enforcement(fit.cloud, "daemon", "node")
+    for name, key in (
+        ("AWS_ACCESS_KEY_ID", "AccessKeyId"),
+        ("AWS_SECRET_ACCESS_KEY", "SecretAccessKey"),
+        ("AWS_SESSION_TOKEN", "SessionToken"),
+    ):
+        monkeypatch.setenv(name, held.keys[key])
+    controller = Account(fit.cloud, Clients(read_attempts=1))
+    found = controller.look(STORE, **options)
+    controller.clients.close()
+    assert broken(found) == []
+    assert found["permissions"].verdict is Verdict.MISSING
+    assert {each.split()[0] for each in held.refused} <= OPTIONAL
 
 
 def test_without_simulation_launches_are_run_dry(fit: Account, simulated: Simulated) -> None:

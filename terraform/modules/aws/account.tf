@@ -15,14 +15,18 @@ locals {
     { for region, there in var.other_regions : region => there.node_security_group_ids if length(there.node_security_group_ids) > 0 },
   )
 
-  node_subnets = merge(
-    local.own_node_subnets,
-    [for there in values(var.other_regions) : there.node_subnets]...
+  node_regions = concat([local.region], keys(var.other_regions))
+
+  node_subnets_of = merge(
+    { (local.region) = local.own_node_subnets },
+    { for region, there in var.other_regions : region => there.node_subnets },
   )
+
+  node_subnets = merge(values(local.node_subnets_of)...)
 
   aws_options = merge(
     {
-      regions          = concat([local.region], keys(var.other_regions))
+      regions          = local.node_regions
       instance_profile = aws_iam_instance_profile.node[local.node_role].name
       job_profiles     = { for job, role in local.job_roles : job => aws_iam_instance_profile.node[role].name }
       queues           = local.queues

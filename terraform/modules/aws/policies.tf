@@ -89,9 +89,47 @@ locals {
     }
   }
 
-  used_in_launches = [
-    "capacity-reservation", "image", "key-pair", "launch-template", "network-interface",
-    "placement-group", "security-group", "spot-instances-request", "subnet",
+  made_by_launches = ["instance", "network-interface", "volume"]
+  made_for_jobs    = ["launch-template", "placement-group"]
+
+  # What launches use that has no tag of ours: what the account file names, and where it names
+  # nothing of a region, what EC2 takes of itself.
+  used_in_launches = concat(
+    [for kind in ["capacity-reservation", "spot-instances-request"] : "${local.arn}:ec2:*:*:${kind}/*"],
+    flatten([
+      for region in sort(local.node_regions) : concat(
+        [
+          for group in sort(lookup(local.node_security_groups, region, ["*"])) :
+          "${local.arn}:ec2:${region}:*:security-group/${group}"
+        ],
+        [
+          for subnet in sort(length(local.node_subnets_of[region]) > 0 ? values(local.node_subnets_of[region]) : ["*"]) :
+          "${local.arn}:ec2:${region}:*:subnet/${subnet}"
+        ],
+      )
+    ]),
+    [for region, id in var.node_image_ids : "${local.arn}:ec2:${region}::image/${id}"],
+  )
+
+  # The default is the adapter's.
+  node_image = coalesce(
+    var.node_image,
+    "/aws/service/deeplearning/ami/x86_64/oss-nvidia-driver-gpu-pytorch-2.7-ubuntu-22.04/latest/ami-id",
+  )
+  node_image_is_public = startswith(local.node_image, "/aws/service/")
+  node_image_parameters = length(var.node_image_ids) > 0 ? [] : [
+    startswith(local.node_image, "arn:") ? local.node_image : format(
+      "%s:ssm:*:%s:parameter/%s",
+      local.arn,
+      local.node_image_is_public ? "" : "*",
+      trimprefix(split(":", local.node_image)[0], "/"),
+    )
+  ]
+
+  # A queue's URL ends in its account and its name.
+  queue_arns = [
+    for region, url in local.queues :
+    "${local.arn}:sqs:${region}:${join(":", slice(split("/", url), 3, 5))}"
   ]
 
   daemon_policy = {
@@ -117,36 +155,67 @@ locals {
             "ec2:GetSpotPlacementScores",
             "pricing:GetProducts",
             "servicequotas:ListServiceQuotas",
-            "ssm:GetParameter",
             "sts:DecodeAuthorizationMessage",
           ]
           Resource = ["*"]
         },
+      ],
+      [
+        for parameters in length(local.node_image_parameters) > 0 ? [local.node_image_parameters] : [] : {
+          Sid      = "FindImage"
+          Effect   = "Allow"
+          Action   = ["ssm:GetParameter"]
+          Resource = parameters
+        }
+      ],
+      [
         {
           Sid       = "LaunchOurs"
           Effect    = "Allow"
           Action    = ["ec2:RunInstances"]
-          Resource  = [for kind in ["instance", "volume"] : "${local.arn}:ec2:*:*:${kind}/*"]
+          Resource  = [for kind in local.made_by_launches : "${local.arn}:ec2:*:*:${kind}/*"]
           Condition = { StringEquals = { "aws:RequestTag/costopt:owner" = local.owner } }
+        },
+        {
+          Sid       = "LaunchFromOurs"
+          Effect    = "Allow"
+          Action    = ["ec2:RunInstances"]
+          Resource  = [for kind in local.made_for_jobs : "${local.arn}:ec2:*:*:${kind}/*"]
+          Condition = { StringEquals = { "aws:ResourceTag/costopt:owner" = local.owner } }
         },
         {
           Sid      = "LaunchWith"
           Effect   = "Allow"
           Action   = ["ec2:RunInstances"]
-          Resource = [for kind in local.used_in_launches : "${local.arn}:ec2:*:*:${kind}/*"]
+          Resource = local.used_in_launches
         },
+      ],
+      [
+        for _ in local.node_image_parameters : {
+          Sid      = "LaunchImage"
+          Effect   = "Allow"
+          Action   = ["ec2:RunInstances"]
+          Resource = ["${local.arn}:ec2:*::image/*"]
+          Condition = {
+            StringEquals = {
+              "ec2:Owner" = concat(["amazon"], local.node_image_is_public ? [] : ["$${aws:PrincipalAccount}"])
+            }
+          }
+        }
+      ],
+      [
         {
           Sid       = "MakeOurs"
           Effect    = "Allow"
           Action    = ["ec2:CreateLaunchTemplate", "ec2:CreatePlacementGroup"]
-          Resource  = [for kind in ["launch-template", "placement-group"] : "${local.arn}:ec2:*:*:${kind}/*"]
+          Resource  = [for kind in local.made_for_jobs : "${local.arn}:ec2:*:*:${kind}/*"]
           Condition = { StringEquals = { "aws:RequestTag/costopt:owner" = local.owner } }
         },
         {
           Sid      = "TagOnCreate"
           Effect   = "Allow"
           Action   = ["ec2:CreateTags"]
-          Resource = ["${local.arn}:ec2:*:*:*/*"]
+          Resource = [for kind in concat(local.made_by_launches, local.made_for_jobs) : "${local.arn}:ec2:*:*:${kind}/*"]
           Condition = {
             StringEquals = {
               "ec2:CreateAction" = ["RunInstances", "CreateLaunchTemplate", "CreatePlacementGroup"]
@@ -163,7 +232,7 @@ locals {
             "ec2:TerminateInstances",
           ]
           Resource = [
-            for kind in ["instance", "volume", "launch-template", "placement-group"] :
+            for kind in concat(["instance", "volume"], local.made_for_jobs) :
             "${local.arn}:ec2:*:*:${kind}/*"
           ]
           Condition = { StringEquals = { "aws:ResourceTag/costopt:owner" = local.owner } }
@@ -186,7 +255,7 @@ locals {
           Sid      = "HearOfInterruptions"
           Effect   = "Allow"
           Action   = ["sqs:DeleteMessage", "sqs:ReceiveMessage"]
-          Resource = ["${local.arn}:sqs:*:*:costopt-*"]
+          Resource = local.queue_arns
         },
       ],
       local.store_statements,

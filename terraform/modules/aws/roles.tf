@@ -120,6 +120,9 @@ resource "aws_iam_role_policy" "deployment" {
 }
 
 locals {
+  # Account, region and name, where the image is in Amazon ECR, of whatever account; else none.
+  image_repositories = regexall("^([0-9]{12})\\.dkr\\.ecr\\.([a-z0-9-]+)\\.amazonaws\\.com(?:\\.cn)?/([^:@]+)", var.image)
+
   database_secret_arn = one(aws_db_instance.state[*].master_user_secret) == null ? null : try(
     aws_db_instance.state[0].master_user_secret[0].secret_arn, null,
   )
@@ -132,19 +135,23 @@ locals {
         Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
         Resource = ["${aws_cloudwatch_log_group.daemon.arn}:*"]
       },
-      {
+    ],
+    # It has no resource: a token opens nothing that the role may not pull.
+    [
+      for _ in local.image_repositories : {
         Sid      = "FindRegistry"
         Effect   = "Allow"
         Action   = ["ecr:GetAuthorizationToken"]
         Resource = ["*"]
-      },
-      {
-        Sid    = "PullImage"
-        Effect = "Allow"
-        Action = ["ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
-        # The image may come from a repository of another account.
-        Resource = ["${local.arn}:ecr:*:*:repository/*"]
-      },
+      }
+    ],
+    [
+      for repository in local.image_repositories : {
+        Sid      = "PullImage"
+        Effect   = "Allow"
+        Action   = ["ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
+        Resource = ["${local.arn}:ecr:${repository[1]}:${repository[0]}:repository/${repository[2]}"]
+      }
     ],
     [
       for secret in local.database_secret_arn == null ? [] : [local.database_secret_arn] : {

@@ -1,5 +1,5 @@
 variable "name" {
-  description = "What everything is named after: costopt, or costopt- and more. The daemon may read queues named costopt-… only."
+  description = "What everything is named after: costopt, or costopt- and more."
   type        = string
   default     = "costopt"
 
@@ -130,6 +130,11 @@ variable "other_regions" {
   validation {
     condition     = alltrue([for region in keys(var.other_regions) : can(regex("^[a-z]{2,4}(-[a-z]+)+-[0-9]+$", region))])
     error_message = "other_regions must be named like us-west-2."
+  }
+
+  validation {
+    condition     = alltrue([for there in values(var.other_regions) : there.queue_url == null || can(regex("^https?://[^/]+/[0-9]+/[^/]+$", there.queue_url))])
+    error_message = "queue_url must be that of an SQS queue, such as https://sqs.us-west-2.amazonaws.com/123456789012/costopt-events."
   }
 }
 

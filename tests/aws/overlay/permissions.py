@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tests.aws.overlay.call import Answer, Call, Forward, Reply
 from tests.aws.overlay.refusal import refusal
+from tests.terraform.policy import Policy, allows
 
 NAMESPACE = "https://iam.amazonaws.com/doc/2010-05-08/"
 PAGE = 10
@@ -13,10 +14,11 @@ DRY = ("RunInstances", "CreateLaunchTemplate", "CreatePlacementGroup")
 
 
 class Simulated:
-    """``denied`` are actions that nothing allows."""
+    """``denied`` are actions that nothing allows; ``policies``, where given, decide on the rest."""
 
     def __init__(self) -> None:
         self.denied: set[str] = set()
+        self.policies: list[Policy] | None = None
         self.may_simulate = True
         self.principals: list[str] = []
 
@@ -43,15 +45,15 @@ class Simulated:
             message = "User is not authorized to perform: iam:SimulatePrincipalPolicy"
             return refusal(call, "AccessDenied", message, 403)
         self.principals.append(call.params["PolicySourceArn"])
-        asked, values = [], 1
-        while (action := call.params.get(f"ActionNames.member.{values}")) is not None:
-            asked.append(action)
-            values += 1
+        resources = call.numbered("ResourceArns.member") or ["*"]
+        context = dict(_contexts(call))
+        asked = [(a, r) for a in call.numbered("ActionNames.member") for r in resources]
         first = int(call.params.get("Marker") or 0)
         members = "".join(
-            f"<member><EvalActionName>{action}</EvalActionName><EvalDecision>"
-            f"{'implicitDeny' if action in self.denied else 'allowed'}</EvalDecision></member>"
-            for action in asked[first : first + PAGE]
+            f"<member><EvalActionName>{action}</EvalActionName><EvalResourceName>{resource}"
+            f"</EvalResourceName><EvalDecision>{self._decision(action, resource, context)}"
+            "</EvalDecision></member>"
+            for action, resource in asked[first : first + PAGE]
         )
         rest = first + PAGE < len(asked)
         marker = f"<IsTruncated>true</IsTruncated><Marker>{first + PAGE}</Marker>"
@@ -61,3 +63,14 @@ class Simulated:
             f"<EvaluationResults>{members}</EvaluationResults>"
             "</SimulatePrincipalPolicyResult></SimulatePrincipalPolicyResponse>"
         )
+
+    def _decision(self, action: str, resource: str, context: Mapping[str, str]) -> str:
+        may = self.policies is None or allows(self.policies, action, resource, context)
+        return "allowed" if may and action not in self.denied else "implicitDeny"
+
+
+def _contexts(call: Call) -> Iterator[tuple[str, str]]:
+    number = 1
+    while name := call.params.get(f"ContextEntries.member.{number}.ContextKeyName"):
+        yield name, call.params[f"ContextEntries.member.{number}.ContextKeyValues.member.1"]
+        number += 1

@@ -26,7 +26,10 @@ mock_provider "aws" {
   }
 
   mock_resource "aws_sqs_queue" {
-    defaults = { arn = "arn:aws:sqs:us-east-1:123456789012:costopt-events" }
+    defaults = {
+      arn = "arn:aws:sqs:us-east-1:123456789012:costopt-events"
+      url = "https://sqs.us-east-1.amazonaws.com/123456789012/costopt-events"
+    }
   }
 
   mock_resource "aws_cloudwatch_event_rule" {
@@ -91,6 +94,57 @@ run "defaults" {
     ] == [5, 2]
     error_message = "remote commands need folders to write to in the daemon's container, and in no other"
   }
+}
+
+run "image_in_a_registry_of_another_account" {
+  variables {
+    image = "210987654321.dkr.ecr.eu-west-1.amazonaws.com/team/costopt:0.1.0"
+  }
+
+  assert {
+    condition = [
+      for statement in jsondecode(aws_iam_role_policy.start[0].policy).Statement :
+      statement.Resource if statement.Sid == "PullImage"
+    ] == [["arn:aws:ecr:eu-west-1:210987654321:repository/team/costopt"]]
+    error_message = "the image's repository may be pulled from, and no other"
+  }
+}
+
+run "image_elsewhere" {
+  assert {
+    condition     = !strcontains(aws_iam_role_policy.start[0].policy, "ecr:")
+    error_message = "what is not in Amazon ECR needs no permission there"
+  }
+}
+
+run "node_image_of_the_account" {
+  variables {
+    node_image = "/ours/image"
+  }
+
+  assert {
+    condition = [
+      for statement in jsondecode(aws_iam_role_policy.daemon.policy).Statement :
+      statement.Resource if statement.Sid == "FindImage"
+    ] == [["arn:aws:ssm:*:*:parameter/ours/image"]]
+    error_message = "the parameter that names the image may be read, and no other"
+  }
+
+  assert {
+    condition = [
+      for statement in jsondecode(aws_iam_role_policy.daemon.policy).Statement :
+      statement.Condition.StringEquals["ec2:Owner"] if statement.Sid == "LaunchImage"
+    ] == [["amazon", "$${aws:PrincipalAccount}"]]
+    error_message = "images of the account and of Amazon may be launched"
+  }
+}
+
+run "queue_that_is_none" {
+  command = plan
+  variables {
+    other_regions = { us-west-2 = { queue_url = "costopt-events" } }
+  }
+  expect_failures = [var.other_regions]
 }
 
 run "without_remote_commands" {

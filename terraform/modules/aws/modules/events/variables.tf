@@ -1,5 +1,5 @@
 variable "name" {
-  description = "What the queue and the rule are named after. The daemon may read queues named costopt-… only."
+  description = "What the queue and the rule are named after."
   type        = string
 
   validation {
