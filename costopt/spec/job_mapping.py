@@ -52,6 +52,7 @@ class _Mapping:
         phases = self._phases(resources)
         throughput = self._throughput(file.throughput, ("throughput",))
         checkpoint = self._checkpoint()
+        data = self._data()
         start_at = self._start_at(now)
         deadline_at = self._deadline_at(start_at, now)
         self._environment()
@@ -70,7 +71,7 @@ class _Mapping:
             env=tuple(file.env.items()),
             workdir=str(self._absolute(file.workdir)),
             budget=self._budget(),
-            data=self._data(),
+            data=data,
             startup_s=file.startup,
             tenant=file.tenant,
             elastic=file.elastic,
