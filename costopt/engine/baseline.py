@@ -44,12 +44,14 @@ def submission(job: Job, policy: Policy, view: View, now: datetime) -> JobSubmit
     idle_node_s = work[0][0] * job.startup_s
     power = view.powers[chosen.pool]
     kwh = power.kwh(idle_node_s, busy_node_s)
-    usd = chosen.usd_per_hour / chosen.nodes * (idle_node_s + busy_node_s) / 3600
+    usd_per_node_s = chosen.usd_per_hour / chosen.nodes / 3600
     return replace(
         facts,
         baseline_pool=str(chosen.pool),
-        baseline_usd_micros=round(usd * 1_000_000),
+        baseline_usd_micros=round(usd_per_node_s * (idle_node_s + busy_node_s) * 1_000_000),
+        baseline_startup_usd_micros=round(usd_per_node_s * idle_node_s * 1_000_000),
         baseline_wh=kwh * 1000,
+        baseline_startup_wh=power.kwh(idle_node_s, 0.0) * 1000,
         baseline_gco2e=_gco2e(view, chosen.pool, kwh, chosen.start_s + needed_s),
     )
 

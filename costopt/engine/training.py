@@ -30,6 +30,8 @@ from costopt.ledger.record import JobRecord
 REPORTED_SHARE = 0.01
 NEWEST_SHARE = 0.3
 """Weight of the newest measured speed in the running mean: a busy minute is no slow machine."""
+MAX_SPEED_RATIO = 1000.0
+"""No measured speed is further from the declared one, in either direction."""
 UNSETTLED = (GangState.IDLE, GangState.STARTING, GangState.STOPPING)
 """What is done and not saved may be lost then, or come back from the memory of a node."""
 
@@ -150,6 +152,7 @@ class Training:
                     done_units=_believed_units(record, progress),
                     saved_units=progress.saved_units,
                     units_per_s=progress.measured_units_per_s,
+                    speed_ratio=self._credible_ratio(job, record, progress),
                 )
             )
         if progress.state is GangState.FINISHED:
@@ -275,23 +278,38 @@ class Training:
         return differs and (changed or moved >= REPORTED_SHARE * job.work.amount)
 
     def _calibrate(self, job: Job, record: JobRecord, progress: Progress) -> None:
+        factor = self._speed_ratio(job, record, progress)
+        if factor is None:
+            return
+        known = self._measured_factor.get(job.name, factor)
+        smooth = known + NEWEST_SHARE * (factor - known)
+        self._measured_factor[job.name] = smooth
+        self.speed_factor[job.name] = 1.0 if abs(smooth - 1.0) < 1e-6 else smooth
+
+    def _speed_ratio(self, job: Job, record: JobRecord, progress: Progress) -> float | None:
+        """The measured speed over the declared one under the same power limits; None where either
+        is unknown."""
         measured = progress.measured_units_per_s
         if not measured or not record.members:
-            return
+            return None
         pools = [Pool.parse(record.live[m].pool) for m in record.members if m in record.live]
         if len(pools) != len(record.members):
-            return
+            return None
         machine = self._world.machines.machine(pools[0])
         if machine is None:
-            return
+            return None
         gpus = sum(self._gpus(pool) for pool in pools)
         predicted = job.gpus_units_per_s(machine.gpu, gpus, job.phase_at(progress.done_units))
-        if predicted is not None and predicted.value > 0:
-            factor = measured / (predicted.value * self.capped_speed(job))
-            known = self._measured_factor.get(job.name, factor)
-            smooth = known + NEWEST_SHARE * (factor - known)
-            self._measured_factor[job.name] = smooth
-            self.speed_factor[job.name] = 1.0 if abs(smooth - 1.0) < 1e-6 else smooth
+        if predicted is None or predicted.value <= 0:
+            return None
+        return measured / (predicted.value * self.capped_speed(job))
+
+    def _credible_ratio(self, job: Job, record: JobRecord, progress: Progress) -> float | None:
+        """None also beyond ``MAX_SPEED_RATIO``: the job's own code reports its speed."""
+        ratio = self._speed_ratio(job, record, progress)
+        if ratio is None or not 1 / MAX_SPEED_RATIO <= ratio <= MAX_SPEED_RATIO:
+            return None
+        return ratio
 
     def _gpus(self, pool: Pool) -> int:
         machine = self._world.machines.machine(pool)

@@ -51,6 +51,7 @@ from costopt.domain.events import (
 )
 from costopt.domain.events.node import NOT_SENT
 from costopt.domain.market import Pool
+from costopt.ledger.baseline import baseline_at
 from costopt.ledger.curve import Curves, spend_points
 from costopt.ledger.fleet import FleetAccount
 from costopt.ledger.measured import MeasuredAccount
@@ -134,7 +135,7 @@ class JobAccount:
     def summary(self, now: datetime) -> JobSummary:
         """The figures at ``now``, which no event may lie after."""
         bill = self.fleet.bill(ms_of(now))
-        terms = self.submitted
+        terms, baseline = self.submitted, baseline_at(self.submitted, self.work.speed_ratio)
         return JobSummary(
             job=self.job,
             now=now,
@@ -175,10 +176,11 @@ class JobAccount:
             checkpoints_refused=self._checkpoints_refused,
             pool_switches=self._pool_switches,
             generation=self.generation,
-            baseline_pool=None if terms is None else terms.baseline_pool,
-            baseline_usd_micros=None if terms is None else terms.baseline_usd_micros,
-            baseline_wh=None if terms is None else terms.baseline_wh,
-            baseline_gco2e=None if terms is None else terms.baseline_gco2e,
+            speed_ratio=self.work.speed_ratio,
+            baseline_pool=baseline.pool,
+            baseline_usd_micros=baseline.usd_micros,
+            baseline_wh=baseline.wh,
+            baseline_gco2e=baseline.gco2e,
         )
 
     @property

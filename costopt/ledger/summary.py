@@ -33,9 +33,10 @@ class JobSummary:
     ``failure`` why the job failed, "" else.
     ``launches`` and ``failed_launches`` count launch requests, ``interruptions`` nodes that the
     provider took, ``pool_switches`` gangs that stood in other pools than the gang before.
-    ``baseline_*`` is the whole job on the cheapest allowed on-demand pool, and savings compare what
-    was spent with the baseline for the work done so far. ``on_time`` is None while the deadline
-    lies ahead of an unfinished job.
+    ``baseline_*`` is the whole job on the cheapest allowed on-demand pool, at the measured speed
+    once there is one, and savings compare what was spent with the baseline for the work done so
+    far. ``speed_ratio`` is the measured over the declared speed, None before any was measured.
+    ``on_time`` is None while the deadline lies ahead of an unfinished job.
     """
 
     job: str
@@ -78,9 +79,16 @@ class JobSummary:
     baseline_wh: float | None
     baseline_gco2e: float | None
     measured_wh: float = 0.0
+    speed_ratio: float | None = None
     hourly_carbon_wh: float = 0.0
     guarantee: str = ""
     failure: str = ""
+
+    @property
+    def baseline_basis(self) -> str:
+        """At which speed of the job the baseline is, and so what is saved against it."""
+        speed = "declared" if self.speed_ratio is None else "measured"
+        return f"at the {speed} speed"
 
     @property
     def usd(self) -> float:

@@ -154,6 +154,13 @@ def _clock(at: datetime, run: Run) -> str:
     return instant(at)[11:] if one_day else instant(at)[5:]
 
 
+def _speed(summary: JobSummary) -> str:
+    """At which speed the baseline is."""
+    ratio = summary.speed_ratio
+    compared = "" if ratio is None else f", {ratio:.3g} times the declared one"
+    return f"{summary.baseline_basis} of the job{compared}"
+
+
 def _how(summary: JobSummary, cost_basis: str) -> tuple[tuple[str, str], ...]:
     nodes = (
         "the provider confirmed launch and end of each node"
@@ -170,7 +177,8 @@ def _how(summary: JobSummary, cost_basis: str) -> tuple[tuple[str, str], ...]:
             "On-demand baseline",
             "The whole job without interruption on the cheapest allowed on-demand pool"
             + (f", {summary.baseline_pool}" if summary.baseline_pool else ", which is unknown")
-            + f": {usd(summary.baseline_usd_micros)} and {energy(summary.baseline_wh)}. "
+            + f": {usd(summary.baseline_usd_micros)} and {energy(summary.baseline_wh)} "
+            + f"{_speed(summary)}. "
             "Savings count it for the work done so far.",
         ),
         (

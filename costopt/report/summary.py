@@ -33,7 +33,7 @@ def run_table(account: JobAccount, now: datetime) -> Table:
         ("  on spot", usd(summary.spot_usd_micros), "measured"),
         ("  on demand", usd(summary.on_demand_usd_micros), "measured"),
         *_transfers(summary),
-        ("against on-demand", _against(summary), "modelled baseline"),
+        ("against on-demand", _against(summary), _baseline_basis(summary)),
         ("energy", energy(summary.wh), summary.energy_basis or UNKNOWN),
         ("  while not training", energy(summary.idle_wh), summary.energy_basis or UNKNOWN),
         ("emissions", f"{carbon(summary.gco2e)} CO2e", _carbon_basis(summary)),
@@ -96,6 +96,10 @@ def _transfers(summary: JobSummary) -> tuple[tuple[str, str, str], ...]:
 
 def _carbon_basis(summary: JobSummary) -> str:
     return "modelled" if summary.carbon_basis is None else f"modelled: {summary.carbon_basis}"
+
+
+def _baseline_basis(summary: JobSummary) -> str:
+    return f"modelled, {summary.baseline_basis}"
 
 
 def _against(summary: JobSummary) -> str:

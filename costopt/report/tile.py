@@ -67,7 +67,7 @@ def _spent_note(summary: JobSummary) -> str:
     where = "" if spot is None else f"; {share(spot)} of it on spot"
     if summary.saved_usd_share is None:
         return f"no on-demand baseline known{where}"
-    return f"{against(summary.saved_usd_share)} on-demand{where}"
+    return f"{against(summary.saved_usd_share)} on-demand {summary.baseline_basis}{where}"
 
 
 def _energy_note(summary: JobSummary) -> str:

@@ -328,7 +328,7 @@ def test_a_job_tells_its_figures_forecast_and_decisions(daemon: Shown, cookie: s
     for said in (
         "Training: unfinished, 2 h 30 min left until its deadline.",
         "Slack modelled 1 h 30 min",
-        "Spent measured $153.56 51 % below on-demand",
+        "Spent measured $153.56 51 % below on-demand at the declared speed",
         "Energy modelled 50.7 kWh",
         "Dollars to come $71.20 Dollars in all $224.76",
         # 12,840 of 33,000 steps are left at 2 steps per second

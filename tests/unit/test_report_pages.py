@@ -107,7 +107,7 @@ def test_the_run_page_says_what_the_run_came_to(tmp_path: Path) -> None:
         "Finished 29 min before its deadline.",
         "It cost $353.04, $166.56 less than on-demand, through 3 interruptions.",
         "$353.04",
-        "32 % below on-demand; 47 % of it on spot",
+        "32 % below on-demand at the declared speed; 47 % of it on spot",
         "81.2 kWh",
         "33.6 kg",
         "2,400 steps",

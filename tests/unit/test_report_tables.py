@@ -80,7 +80,7 @@ def test_the_run_table_names_value_and_basis_of_every_figure() -> None:
     assert figures["spent"][0].startswith("$35")
     assert figures["against on-demand"] == (
         "32 % below $519.60 for the same work",
-        "modelled baseline",
+        "modelled, at the declared speed",
     )
     assert figures["energy"][1] == "modelled"
     assert figures["work done"][0] == "33,000 steps of 33,000 (100 %)"

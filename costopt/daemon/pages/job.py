@@ -176,6 +176,10 @@ def _decisions(reader: Reader, name: str) -> Grid:
     return last_decisions(tuple(decision_row(row.decision) for row in rows), "The last ones.")
 
 
+def _baseline(summary: JobSummary) -> str:
+    return f"{usd(summary.baseline_usd_micros)} for the whole job {summary.baseline_basis}"
+
+
 def _facts(status: JobStatus, story: Story) -> Facts:
     submission, summary = status.submission, status.summary
     facts = [
@@ -183,7 +187,7 @@ def _facts(status: JobStatus, story: Story) -> Facts:
         ("Priority", str(submission.priority)),
         ("Policy, strategy", f"{summary.policy or UNKNOWN}, {summary.strategy or UNKNOWN}"),
         ("Deadline", clock(summary.deadline_at) or UNKNOWN),
-        ("On-demand baseline", f"{usd(summary.baseline_usd_micros)} for the whole job"),
+        ("On-demand baseline", _baseline(summary)),
         ("Folder", submission.workdir),
     ]
     if story.without_plots:

@@ -22,7 +22,8 @@ MONEY = (
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Figures of several jobs. ``due`` and what is saved count the jobs with a known baseline."""
+    """Figures of several jobs. ``due`` and what is saved count the ``known`` jobs with a baseline;
+    that of ``measured`` of them is at the measured speed."""
 
     usd_micros: int
     spot_usd_micros: int
@@ -30,6 +31,7 @@ class Sums:
     gco2e: float | None
     carbon_bases: tuple[str, ...]
     known: int
+    measured: int
     due_usd_micros: int
     known_usd_micros: int
     saved_wh: float
@@ -46,6 +48,7 @@ class Sums:
             None if None in carbons else sum(each for each in carbons if each is not None),
             tuple(sorted({s.carbon_basis for s in summaries if s.carbon_basis is not None})),
             len(known),
+            sum(s.speed_ratio is not None for s in known),
             sum(s.due_usd_micros or 0 for s in known),
             sum(s.usd_micros for s in known),
             sum(s.saved_wh or 0.0 for s in known),
@@ -106,13 +109,14 @@ def _tiles(sums: Sums, jobs: int) -> Tiles:
     spot = share(sums.spot_usd_micros / sums.usd_micros) if sums.usd_micros else "none"
     saved = sums.saved_usd_micros
     with_baseline = f"of {counted(sums.known, 'job')} with a baseline, of {jobs} in all"
+    at_speed = f"at the measured speed of {sums.measured}, at the declared one of the others"
     return Tiles(
         (
             Tile("Spent", usd(sums.usd_micros), "measured", f"{spot} of it on spot"),
             Tile(
                 "Saved" if saved is None or saved >= 0 else "More than on-demand",
                 UNKNOWN if saved is None else usd(abs(saved)), "modelled baseline",
-                f"{share(sums.saved_share)} of on-demand; {with_baseline}",
+                f"{share(sums.saved_share)} of on-demand; {with_baseline}; {at_speed}",
             ),
             Tile("Energy", energy(sums.wh), "measured or modelled", "at the data centre's meter"),
             Tile(

@@ -10,7 +10,9 @@ from costopt.domain.events.event import Event
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted(Event):
-    """A run of a job began. The baseline is the same job on the cheapest allowed on-demand.
+    """A run of a job began. The baseline is the same job on the cheapest allowed on-demand, at the
+    speed that the job file declares; ``baseline_startup_*`` of it is the start-up, which takes as
+    long at any speed; None in ledgers that were written before it was recorded.
 
     ``tenant`` is None in ledgers that were written before it was recorded.
     """
@@ -26,6 +28,8 @@ class JobSubmitted(Event):
     baseline_wh: float | None = None
     baseline_gco2e: float | None = None
     tenant: str | None = None
+    baseline_startup_usd_micros: int | None = None
+    baseline_startup_wh: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

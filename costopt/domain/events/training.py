@@ -39,11 +39,16 @@ class TrainingStopped(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressReported(Event):
-    """How far the job is."""
+    """How far the job is.
+
+    ``speed_ratio`` is the measured speed of the gang over the one that the job file declares for
+    it, under its power limits; None where none was measured, or none that can be true.
+    """
 
     done_units: float
     saved_units: float
     units_per_s: float | None = None
+    speed_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
