@@ -224,12 +224,9 @@ def _tell_end(live: LiveRun, output: str) -> None:
     account = live.engine.journal.accounts[name]
     show_account(account, live.clock.now(), output)
     if record.failed is not None:
-        about_saves = "CheckpointError" in record.failed
         raise JobFailedError(
             f"job {name!r} failed: {record.failed}",
-            hint="make room and write permission for checkpoints, then run it again"
-            if about_saves
-            else "mend the command, then run it again",
+            hint="correct the cause that the message or the log names, then run it again",
         )
     if not record.finished:
         raise GuardTrippedError(

@@ -32,7 +32,7 @@ def test_a_command_that_fails_is_named_with_its_node_and_log(
     assert said in message
     assert "sim-0001" in message
     assert "trainer-000003.log" in message
-    assert "→ mend the command" in message
+    assert "→ correct the cause" in message
     assert place.processes() == []
     assert len(place.of(ev.NodeEnded)) == len(place.of(ev.NodeLaunched)) == 1
     assert place.of(ev.JobFailed)
