@@ -14,6 +14,7 @@ from threading import Lock
 from costopt.daemon.backups import Backups
 from costopt.daemon.board import Board
 from costopt.daemon.control import Control
+from costopt.daemon.due_times import DueTimes
 from costopt.daemon.patient import PatientProvider, patient
 from costopt.daemon.price_cache import PriceCache
 from costopt.daemon.readiness import Readiness
@@ -211,9 +212,9 @@ class Daemon:
             ),
         )
 
-    def schedule(self, database: str | None) -> TaskSchedule:
+    def schedule(self, due_times: DueTimes | None) -> TaskSchedule:
         """The tasks on their schedule, not yet started."""
-        return TaskSchedule(self.tasks(), self.board, database)
+        return TaskSchedule(self.tasks(), self.board, due_times)
 
     def close(self) -> None:
         """Let go of the providers and of the lead; what runs keeps running."""

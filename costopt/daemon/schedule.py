@@ -1,18 +1,18 @@
 """When the daemon's tasks run: APScheduler, a thread for each, none ever twice at a time.
 
-Tasks that are ``kept`` remember when they are due in the daemon's own database, so that what a
-daemon that was down has missed is made up for once, and what is not due yet is not repeated at
-every start.
+When tasks that are ``kept`` are due again is stored before they run, so that what a daemon that was
+down has missed is made up for once, and what is not due yet is not repeated at every start.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from apscheduler.events import (
     EVENT_JOB_ERROR,
@@ -22,17 +22,14 @@ from apscheduler.events import (
     JobEvent,
 )
 from apscheduler.executors.pool import ThreadPoolExecutor
-from apscheduler.jobstores.memory import MemoryJobStore
-from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
 from costopt.daemon.board import Board
+from costopt.daemon.due_times import DueTimes
 from costopt.daemon.settings import Interval
-from costopt.domain.errors import CostoptError
+from costopt.domain.errors import CostoptError, LedgerError
 
-KEPT = "kept"
-TABLE = "scheduled_tasks"
 RESULTS = {
     EVENT_JOB_EXECUTED: "ok",
     EVENT_JOB_ERROR: "failed",
@@ -55,18 +52,14 @@ class Task:
 class TaskSchedule:
     """The tasks, from ``start`` to ``stop``; counts on ``board`` how each run ended.
 
-    ``database`` is where SQLAlchemy finds the daemon's database, None: nothing is kept.
+    ``due_times`` None: nothing is remembered.
     """
 
-    def __init__(self, tasks: Iterable[Task], board: Board, database: str | None) -> None:
+    def __init__(self, tasks: Iterable[Task], board: Board, due_times: DueTimes | None) -> None:
         self._tasks = tuple(tasks)
         self._board = board
-        self._keeps = database is not None
-        stores = {"default": MemoryJobStore()}
-        if database is not None:
-            stores[KEPT] = SQLAlchemyJobStore(url=database, tablename=TABLE)
+        self._due_times = due_times
         self._scheduler = BackgroundScheduler(
-            jobstores=stores,
             executors={"default": ThreadPoolExecutor(max(1, len(self._tasks)))},
             job_defaults={"coalesce": True, "max_instances": 1},
             timezone=UTC,
@@ -77,58 +70,70 @@ class TaskSchedule:
         self._scheduler.add_listener(self._note, sum(RESULTS))
 
     def start(self) -> None:
-        """Begin; tasks that are not kept, and kept ones that are new, run at once."""
-        _RUNNING.update({task.name: task.run for task in self._tasks})
+        """Begin; tasks that are not kept, and kept ones that are new, run at once.
+
+        Raises LedgerError where it cannot be read when they are due.
+        """
+        begin_at = {task.name: self._begin_at(task) for task in self._tasks}
         self._scheduler.start(paused=True)
         for task in self._tasks:
-            self._add(task)
+            self._add(task, begin_at[task.name])
         self._scheduler.resume()
 
     def stop(self) -> None:
         """Let every task that runs finish, and begin no other."""
         self._scheduler.shutdown(wait=True)
-        for task in self._tasks:
-            _RUNNING.pop(task.name, None)
 
-    def _add(self, task: Task) -> None:
-        trigger = IntervalTrigger(
-            seconds=max(LEAST_S, task.interval.every_s),
-            jitter=task.interval.jitter_s or None,
-            timezone=UTC,
-        )
-        kept = task.kept and self._keeps
-        known = self._scheduler.get_job(task.name, KEPT) if kept else None
-        if known is not None and known.trigger.interval == trigger.interval:
-            return
+    def _begin_at(self, task: Task) -> datetime:
+        """Now, or when a kept task is due; never later than one interval from now, whatever the
+        clock was when that was stored."""
+        now = datetime.now(UTC)
+        due_at = self._due_times.get(task.name) if task.kept and self._due_times else None
+        if due_at is None:
+            return now
+        every_s, grace_s = _every_s(task.interval), task.interval.grace_s
+        late_s = (now - due_at).total_seconds()
+        if grace_s is not None and late_s > grace_s:
+            return due_at + timedelta(seconds=math.ceil(late_s / every_s) * every_s)
+        return max(now, min(due_at, now + timedelta(seconds=every_s)))
+
+    def _add(self, task: Task, begin_at: datetime) -> None:
         self._scheduler.add_job(
-            _run,
-            trigger,
-            args=[task.name],
+            self._run,
+            IntervalTrigger(
+                seconds=_every_s(task.interval), jitter=task.interval.jitter_s or None, timezone=UTC
+            ),
+            args=[task],
             id=task.name,
             name=task.name,
-            jobstore=KEPT if kept else "default",
-            replace_existing=True,
             misfire_grace_time=task.interval.grace_s,
-            next_run_time=datetime.now(UTC),
+            next_run_time=begin_at,
         )
+
+    def _run(self, task: Task) -> None:
+        try:
+            self._store_due_time(task)
+            task.run()
+        except CostoptError as error:
+            sys.stderr.write(f"costopt daemon: task {task.name}: {error}\n")
+            raise
+        except Exception:
+            traceback.print_exc()
+            raise
+
+    def _store_due_time(self, task: Task) -> None:
+        """Where it cannot be stored, the task runs all the same, and again at the next start."""
+        if not task.kept or self._due_times is None:
+            return
+        try:
+            due_at = datetime.now(UTC) + timedelta(seconds=_every_s(task.interval))
+            self._due_times.set(task.name, due_at)
+        except LedgerError as error:
+            sys.stderr.write(f"costopt daemon: task {task.name}: {error}\n")
 
     def _note(self, event: JobEvent) -> None:
         self._board.ran(event.job_id, RESULTS[event.code])
 
 
-_RUNNING: dict[str, Callable[[], None]] = {}
-
-
-def _run(name: str) -> None:
-    """What the job store remembers of a task is only its name."""
-    task = _RUNNING.get(name)
-    if task is None:
-        return
-    try:
-        task()
-    except CostoptError as error:
-        sys.stderr.write(f"costopt daemon: task {name}: {error}\n")
-        raise
-    except Exception:
-        traceback.print_exc()
-        raise
+def _every_s(interval: Interval) -> float:
+    return max(LEAST_S, interval.every_s)

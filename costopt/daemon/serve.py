@@ -13,6 +13,7 @@ from types import FrameType
 from costopt.daemon.account_site import account_site
 from costopt.daemon.backups import Backups
 from costopt.daemon.daemon import Daemon
+from costopt.daemon.due_times import DUE_TIMES, open_due_times
 from costopt.daemon.listening import bound, listening
 from costopt.daemon.settings import Settings
 from costopt.daemon.simulated_site import process_site
@@ -33,7 +34,6 @@ POLL_S = 0.5
 COLLECT_AFTER = 50_000
 """New objects after which cycles of garbage are looked for. A tick over a thousand jobs makes a
 million that are no garbage, and with Python's 700 a sixth of its time goes into looking."""
-SCHEDULE = "schedule.sqlite"
 
 
 def serve(
@@ -65,7 +65,8 @@ def serve(
         held.callback(daemon.close)
         known = max(ledger.last_seqs().values(), default=0)
         held.enter_context(telling(daemon.service, known, voice))
-        schedule = daemon.schedule(job_store_url(settings))
+        due_times = held.enter_context(open_due_times(settings.state_dir / DUE_TIMES))
+        schedule = daemon.schedule(due_times)
         schedule.start()
         held.callback(schedule.stop)
         held.callback(daemon.end_tasks)
@@ -99,16 +100,6 @@ def _market_time(clock: PacedClock) -> str:
     """It may run otherwise than --speed says: a state directory keeps what it began with."""
     at, speed = clock.now(), clock.speed
     return f"the market is at {at:%Y-%m-%d %H:%MZ}, {speed:g} times as fast as the wall"
-
-
-def job_store_url(settings: Settings) -> str:
-    """Where SQLAlchemy finds what the schedule keeps.
-
-    Daemons that share a database share no schedule: one that stands by would do the leader's tasks
-    in its stead, which is nothing.
-    """
-    name = REGISTRY if settings.database is None else SCHEDULE
-    return f"sqlite:///{(settings.state_dir / name).absolute()}"
 
 
 def _make(state_dir: Path) -> None:

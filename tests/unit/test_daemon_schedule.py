@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
 
 import pytest
-from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
-from apscheduler.schedulers.background import BackgroundScheduler
 
+import costopt
 from costopt.daemon.board import Board
-from costopt.daemon.schedule import KEPT, TABLE, Task, TaskSchedule
+from costopt.daemon.due_times import DUE_TIMES, open_due_times
+from costopt.daemon.schedule import Task, TaskSchedule
 from costopt.daemon.settings import Interval
+from costopt.domain.errors import LedgerError
 from tests.live_run import PATIENCE_S, wait_until
 from tests.market_fixtures import T0
 
@@ -75,39 +77,107 @@ def test_a_task_that_fails_runs_again(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_what_is_kept_is_not_repeated_by_the_next_daemon(tmp_path: Path) -> None:
-    database = f"sqlite:///{tmp_path / 'registry.sqlite'}"
     kept, other = Counter(), Counter()
     for _ in range(2):
         tasks = [
             Task("kept", Interval(3600), kept, kept=True),
             Task("other", Interval(3600), other),
         ]
-        schedule = TaskSchedule(tasks, Board(T0), database)
-        runs = other.runs
-        schedule.start()
-        wait_until(lambda before=runs: other.runs > before and kept.runs > 0, "a run")  # type: ignore[misc]
-        schedule.stop()
+        with open_due_times(tmp_path / DUE_TIMES) as due_times:
+            schedule = TaskSchedule(tasks, Board(T0), due_times)
+            runs = other.runs
+            schedule.start()
+            wait_until(lambda before=runs: other.runs > before and kept.runs > 0, "a run")  # type: ignore[misc]
+            schedule.stop()
     assert (kept.runs, other.runs) == (1, 2)
 
 
-def test_what_a_daemon_missed_while_it_was_down_is_made_up_for_once(tmp_path: Path) -> None:
-    database = f"sqlite:///{tmp_path / 'registry.sqlite'}"
+@pytest.mark.parametrize(
+    ("due_in_s", "every_s", "grace_s", "begins_in_s"),
+    [
+        (-3.5 * 3600, 3600, None, (0, 0)),
+        (600, 3600, None, (600, 600)),
+        (30 * 86_400, 3600, None, (3600, 3600)),
+        (-3.5 * 3600, 3600, 60, (1800, 1800)),
+        (-30, 3600, 60, (0, 0)),
+        (None, 3600, None, (0, 0)),
+    ],
+    ids=["missed: once", "not due", "a wrong clock", "too late", "within its grace", "new"],
+)
+def test_when_a_task_begins(
+    tmp_path: Path, due_in_s: float | None, every_s: float, grace_s: float | None,
+    begins_in_s: tuple[float, float],
+) -> None:  # fmt: skip
+    task = Task("kept", Interval(every_s, grace_s=grace_s), Counter(), kept=True)
+    with open_due_times(tmp_path / DUE_TIMES) as due_times:
+        if due_in_s is not None:
+            due_times.set("kept", datetime.now(UTC) + timedelta(seconds=due_in_s))
+        before = datetime.now(UTC)
+        begin_at = TaskSchedule([task], Board(T0), due_times)._begin_at(task)
+        after = datetime.now(UTC)
+    earliest, latest = begins_in_s
+    tolerance = after - before + timedelta(seconds=1)
+    assert before + timedelta(seconds=earliest) - tolerance <= begin_at
+    assert begin_at <= after + timedelta(seconds=latest) + tolerance
+
+
+def test_a_task_that_is_killed_is_not_repeated_before_it_is_due_again(tmp_path: Path) -> None:
     task = Counter()
-    for runs in (1, 2):
+    task.may_end.clear()
+    with open_due_times(tmp_path / DUE_TIMES) as due_times:
         tasks = [Task("kept", Interval(3600), task, kept=True)]
-        schedule = TaskSchedule(tasks, Board(T0), database)
+        schedule = TaskSchedule(tasks, Board(T0), due_times)
         schedule.start()
-        wait_until(lambda runs=runs: task.runs == runs, "a run")  # type: ignore[misc]
+        wait_until(lambda: task.at_once == 1, "a run")
+        due_at = due_times.get("kept")
+        task.may_end.set()
         schedule.stop()
-        set_due(database, "kept", datetime.now(UTC) - timedelta(hours=3.5))
-    assert task.runs == 2
+    assert due_at is not None
+    assert due_at > datetime.now(UTC) + timedelta(seconds=3000)
 
 
-def set_due(database: str, name: str, at: datetime) -> None:
-    """What is in the database of a daemon that has been down since before then."""
-    store = SQLAlchemyJobStore(url=database, tablename=TABLE)
-    store.start(BackgroundScheduler(), KEPT)
-    job = store.lookup_job(name)
-    job._modify(next_run_time=at)
-    store.update_job(job)
-    store.shutdown()
+@pytest.mark.parametrize("due_at", ["soon", "", b"\x80\x04.", 7])
+def test_nothing_but_a_time_is_read_back(tmp_path: Path, due_at: object) -> None:
+    """A file that a restore brings may hold anything."""
+    with open_due_times(tmp_path / DUE_TIMES) as due_times:
+        due_times.set("kept", datetime.now(UTC))
+        with sqlite3.connect(tmp_path / DUE_TIMES) as raw:
+            raw.execute("UPDATE due_times SET due_at = ?", (due_at,))
+        raw.close()
+        assert due_times.get("kept") is None
+
+
+def test_only_torchs_checkpoints_are_unpickled() -> None:
+    package = Path(costopt.__path__[0])
+    pickling = {
+        path.relative_to(package).parts[0]
+        for path in package.rglob("*.py")
+        if "import pickle" in path.read_text("utf-8") or "JobStore" in path.read_text("utf-8")
+    }
+    assert pickling == {"train"}
+
+
+def test_a_due_time_that_cannot_be_stored_stops_no_task(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = Counter()
+    with open_due_times(tmp_path / DUE_TIMES) as due_times:
+        with sqlite3.connect(tmp_path / DUE_TIMES) as raw:
+            raw.execute(
+                "CREATE TRIGGER t BEFORE INSERT ON due_times BEGIN SELECT RAISE(ABORT, 'full'); END"
+            )
+        raw.close()
+        schedule = TaskSchedule(
+            [Task("kept", Interval(0.02), task, kept=True)], Board(T0), due_times
+        )
+        schedule.start()
+        wait_until(lambda: task.runs >= 2, "two runs")
+        schedule.stop()
+    assert "full" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / DUE_TIMES).write_text("no database" * 100)
+    with pytest.raises(LedgerError) as caught, open_due_times(tmp_path / DUE_TIMES):
+        pass
+    assert DUE_TIMES in str(caught.value.hint)
