@@ -11,6 +11,7 @@ from costopt.domain.events import Event
 
 if TYPE_CHECKING:
     from costopt.ledger.account import JobAccount
+    from costopt.ledger.snapshot import Folded
     from costopt.ledger.sqlite import SqliteLedger
     from costopt.ledger.summary import JobSummary
 
@@ -49,12 +50,19 @@ def events_of(state_dir: Path, job: str) -> tuple[tuple[Event, ...], datetime]:
 
 def account_in(state_dir: Path, job: str) -> tuple[JobAccount, datetime]:
     """A job's account, and the present of its clock. Raises LedgerError for an unknown job."""
+    known, now = folded_in(state_dir, job)
+    return known.account, now
+
+
+def folded_in(state_dir: Path, job: str, known: Folded | None = None) -> tuple[Folded, datetime]:
+    """The same with what goes on from it: of ``known``, only what is newer is read."""
     from costopt.ledger.snapshot import folded
 
     with open_existing(state_dir) as ledger:
-        check_known(ledger, state_dir, job)
-        known = folded(ledger, job)
-    return known.account, _present(state_dir, job, known.last_at)
+        if known is None:
+            check_known(ledger, state_dir, job)
+        known = folded(ledger, job, known)
+    return known, _present(state_dir, job, known.last_at)
 
 
 def summaries_in(state_dir: Path) -> list[JobSummary]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from costopt.daemon.logs import StoreLogs, first_node
+from costopt.daemon.logs import StoreLogs, logged_node
 from costopt.daemon.views import LogPiece
 from costopt.domain.errors import SpecError
 from costopt.store import open_store
@@ -14,6 +14,7 @@ from costopt.store import open_store
 if TYPE_CHECKING:
     from costopt.client.client import Answer, Client
     from costopt.domain.account import Account
+    from costopt.ledger.snapshot import Folded
 
 FINISHED = ("finished", "failed")
 
@@ -71,25 +72,24 @@ class RunLogs:
         self._logs = StoreLogs(open_store(account.store))
         self._state_dir = state_dir
         self._job = job
+        self._known: Folded | None = None
 
     def piece(self, node: str | None, after: int) -> LogPiece:
         """From the store. Raises SpecError where the job has had no such node."""
-        from costopt.cli.ledger_view import account_in
+        from costopt.cli.ledger_view import check_known, open_existing
 
-        account, now = account_in(self._state_dir, self._job)
-        had = [interval.node_id for interval in account.intervals(now)]
-        if not had or (node is not None and node not in had):
-            what = "no node yet" if node is None else f"no node {node!r}"
-            raise SpecError(f"job {self._job!r} has had {what}", hint="see costopt events")
-        gang = () if account.gang is None else account.gang.node_ids
-        return self._logs.read(self._job, node or first_node(had, gang), after)
+        with open_existing(self._state_dir) as ledger:
+            check_known(ledger, self._state_dir, self._job)
+            meant = logged_node(ledger, self._job, node)
+        return self._logs.read(self._job, meant, after)
 
     def standing(self) -> Standing:
         """As the ledger tells it."""
-        from costopt.cli.ledger_view import account_in
+        from costopt.cli.ledger_view import folded_in
         from costopt.ledger.summary import JobState
 
-        account, now = account_in(self._state_dir, self._job)
+        self._known, now = folded_in(self._state_dir, self._job, self._known)
+        account = self._known.account
         state = account.summary(now).state
         ended = (JobState.FINISHED, JobState.FAILED, JobState.STOPPED)
         over = state.value if state in ended else ""

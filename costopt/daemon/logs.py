@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -11,7 +10,8 @@ from costopt.agent.log_upload import TRAINER_LOGS
 from costopt.agent.node_log import NodeLog
 from costopt.daemon.views import LogPiece
 from costopt.domain.errors import SpecError
-from costopt.domain.ports import ObjectStore
+from costopt.domain.events import GangFormed, NodeLaunched
+from costopt.domain.ports import EventIndex, ObjectStore
 
 PIECE_BYTES = 256 * 1024
 
@@ -24,12 +24,22 @@ class Logs(Protocol):
         ...
 
 
-def first_node(had: Sequence[str], gang: Sequence[str]) -> str:
-    """Whose log is meant where no node is named: that of the newest gang's rank 0.
+def logged_node(ledger: EventIndex, job: str, node_id: str | None) -> str:
+    """The node whose log is meant: where none is named, rank 0 of the newest gang.
 
-    Scripts print there. Before the first gang it is the newest of the nodes that a job ``had``.
+    Scripts print there. Before the first gang it is the newest node. Raises SpecError where the job
+    has had no such node.
     """
-    return gang[0] if gang else had[-1]
+    launched = (event.node_id for _, event in ledger.newest(NodeLaunched, job))
+    if node_id is None:
+        gangs = (gang.node_ids[0] for _, gang in ledger.newest(GangFormed, job))
+        found = next(gangs, None) or next(launched, None)
+    else:
+        found = node_id if node_id in launched else None
+    if found is None:
+        what = "no node yet" if node_id is None else f"no node {node_id!r}"
+        raise SpecError(f"job {job!r} has had {what}", hint="see its events")
+    return found
 
 
 class FolderLogs:

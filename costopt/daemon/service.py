@@ -14,7 +14,7 @@ from itertools import islice
 from costopt.daemon.board import Board
 from costopt.daemon.intake import Admitted, admitted, read_submission
 from costopt.daemon.judge import Judge, Verdict
-from costopt.daemon.logs import Logs, first_node
+from costopt.daemon.logs import Logs, logged_node
 from costopt.daemon.measures import measures
 from costopt.daemon.settings import Settings
 from costopt.daemon.views import (
@@ -31,8 +31,8 @@ from costopt.daemon.views import (
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.control import Change, Halt, Mode, Proposal, ProposalState
 from costopt.domain.errors import SpecError
-from costopt.domain.events import DecisionMade, Event, GangFormed, NodeLaunched
-from costopt.domain.ports import Clock, Ledger, RecordedEvent
+from costopt.domain.events import DecisionMade
+from costopt.domain.ports import Clock, EventIndex, RecordedEvent
 from costopt.domain.registry import Registry
 from costopt.domain.submission import JobIntent, Submission
 from costopt.ledger.account import JobAccount
@@ -47,8 +47,8 @@ class Service:
     """The daemon, as others see it."""
 
     def __init__(
-        self, registry: Registry, ledger: Ledger, clock: Clock, board: Board, settings: Settings,
-        logs: Logs, account: Account = UNLIMITED,
+        self, registry: Registry, ledger: EventIndex, clock: Clock, board: Board,
+        settings: Settings, logs: Logs, account: Account = UNLIMITED,
     ) -> None:  # fmt: skip
         self._registry = registry
         self._ledger = ledger
@@ -177,25 +177,25 @@ class Service:
         )  # fmt: skip
 
     def decisions(self, job: str | None = None, limit: int = 100) -> tuple[DecisionRow, ...]:
-        """The newest decisions of a job, newest first; without a job the last one of each."""
-        if job is None:
-            last = sorted(self._board.snapshot.decisions.values(), key=lambda d: d.at, reverse=True)
-            return tuple(DecisionRow(0, decision) for decision in last[:limit])
-        self._known(job)
-        rows = [
-            DecisionRow(recorded.seq, recorded.event)
-            for recorded in self._ledger.events(job)
-            if isinstance(recorded.event, DecisionMade)
-        ]
-        return tuple(reversed(rows[-limit:]))
+        """The newest decisions of a job, newest first; without a job the last one of each.
+
+        Raises SpecError.
+        """
+        if job is not None:
+            self._known(job)
+            made = self._ledger.newest(DecisionMade, job)
+        else:
+            known = {submission.name for submission in self._registry.submissions()}
+            last = self._ledger.last_of_each(DecisionMade)
+            made = ((seq, decision) for seq, decision in last if decision.job in known)
+        return tuple(DecisionRow(seq, decision) for seq, decision in islice(made, limit))
 
     def decision(self, decision_id: str) -> DecisionRow:
         """One decision with its reasons. Raises SpecError where there is none of that id."""
         job = decision_id.rpartition("-d")[0]
-        for recorded in self._ledger.events(job):
-            event = recorded.event
-            if isinstance(event, DecisionMade) and event.decision_id == decision_id:
-                return DecisionRow(recorded.seq, event)
+        for seq, decision in self._ledger.newest(DecisionMade, job):
+            if decision.decision_id == decision_id:
+                return DecisionRow(seq, decision)
         raise no_decision(decision_id)
 
     def events(
@@ -223,15 +223,7 @@ class Service:
         Raises SpecError where there is no such job, node or log.
         """
         self._known(job)
-        events = tuple(self._events_of(job))
-        had = [e.node_id for e in events if isinstance(e, NodeLaunched)]
-        if not had:
-            raise SpecError(f"job {job!r} has had no node yet", hint="see its events")
-        if node_id is not None and node_id not in had:
-            raise SpecError(f"job {job!r} never had a node {node_id!r}", hint="see its events")
-        gangs = [e.node_ids for e in events if isinstance(e, GangFormed)]
-        node_id = node_id or first_node(had, gangs[-1] if gangs else ())
-        return self._logs.read(job, node_id, after)
+        return self._logs.read(job, logged_node(self._ledger, job, node_id), after)
 
     def alerts(self, after: int = 0) -> tuple[Alert, ...]:
         """What a person should hear of, with a number above ``after``, oldest first."""
@@ -282,9 +274,6 @@ class Service:
         if submission is None:
             raise no_job(name)
         return submission
-
-    def _events_of(self, job: str) -> Iterable[Event]:
-        return (recorded.event for recorded in self._ledger.events(job))
 
     def _status(self, submission: Submission) -> JobStatus:
         seen, name = self._board.snapshot, submission.name

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from costopt.domain.bill import NodeBill, ProviderCharge
 from costopt.domain.estimate import Estimate
@@ -19,6 +19,8 @@ from costopt.domain.quota import Quota
 from costopt.domain.runtime import Runtime
 from costopt.domain.series import Series
 from costopt.domain.view import Desired, View
+
+AnyEvent = TypeVar("AnyEvent", bound=Event)
 
 
 class Clock(Protocol):
@@ -235,6 +237,18 @@ class Ledger(Protocol):
 
     def events(self, job: str | None = None, after: int = 0) -> Iterator[RecordedEvent]:
         """Events in order, of one job or of all, with seq > ``after``."""
+        ...
+
+
+class EventIndex(Ledger, Protocol):
+    """A ledger that finds events of one kind without decoding the others."""
+
+    def newest(self, kind: type[AnyEvent], job: str) -> Iterator[tuple[int, AnyEvent]]:
+        """The job's events of a kind with their seq, newest first. Raises LedgerError."""
+        ...
+
+    def last_of_each(self, kind: type[AnyEvent]) -> Iterator[tuple[int, AnyEvent]]:
+        """The newest event of a kind of each job with its seq, newest first. Raises LedgerError."""
         ...
 
 

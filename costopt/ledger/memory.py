@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from costopt.domain.events import Event
-from costopt.domain.ports import RecordedEvent
+from costopt.domain.ports import AnyEvent, RecordedEvent
 
 
 class MemoryLedger:
@@ -27,3 +27,23 @@ class MemoryLedger:
             event = self._events[index]
             if job is None or event.job == job:
                 yield RecordedEvent(index + 1, event)
+
+    def newest(self, kind: type[AnyEvent], job: str) -> Iterator[tuple[int, AnyEvent]]:
+        """The job's events of a kind, newest first."""
+        for seq, event in self._of_kind(kind):
+            if event.job == job:
+                yield seq, event
+
+    def last_of_each(self, kind: type[AnyEvent]) -> Iterator[tuple[int, AnyEvent]]:
+        """The newest event of a kind of each job, newest first."""
+        seen: set[str] = set()
+        for seq, event in self._of_kind(kind):
+            if event.job not in seen:
+                seen.add(event.job)
+                yield seq, event
+
+    def _of_kind(self, kind: type[AnyEvent]) -> Iterator[tuple[int, AnyEvent]]:
+        for seq in range(len(self._events), 0, -1):
+            event = self._events[seq - 1]
+            if type(event) is kind:
+                yield seq, event

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 
 from costopt.domain.errors import LedgerError
+from costopt.ledger.kinds import INDEX
 
 APPLICATION_ID = 0x436F5374
 """Marks a SQLite file as a costopt ledger ("CoSt"), see sqlite.org/pragma.html."""
@@ -60,6 +61,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         ) WITHOUT ROWID
         """,
     ),
+    (INDEX,),
 )
 
 

@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, TextClause, text
 
 from costopt.database.connection import Database
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import Event
-from costopt.domain.ports import RecordedEvent
+from costopt.domain.ports import AnyEvent, RecordedEvent
+from costopt.ledger import kinds
 from costopt.ledger.codec import decode, encode
 from costopt.ledger.fence import check_fence
 from costopt.ledger.kept_folds import (
@@ -52,6 +53,8 @@ _PAGE = text("SELECT seq, body FROM events WHERE seq > :after ORDER BY seq LIMIT
 _PAGE_OF_JOB = text(
     "SELECT seq, body FROM events WHERE job = :job AND seq > :after ORDER BY seq LIMIT :most"
 )
+
+_NEWEST, _LAST_OF_EACH = text(kinds.NEWEST), text(kinds.LAST_OF_EACH)
 
 
 class PostgresLedger:
@@ -117,6 +120,18 @@ class PostgresLedger:
             for seq, body in rows:
                 yield RecordedEvent(seq, self._decoded(seq, body))
             after = rows[-1][0]
+
+    def newest(self, kind: type[AnyEvent], job: str) -> Iterator[tuple[int, AnyEvent]]:
+        """The job's events of a kind, newest first, read a page at a time. Raises LedgerError."""
+        values = {"kind": kind.__name__, "job": job, "most": kinds.PAGE_EVENTS}
+        before = kinds.END
+        while rows := self._rows(_NEWEST, {**values, "before": before}):
+            yield from self._of_kind(kind, rows)
+            before = rows[-1][0]
+
+    def last_of_each(self, kind: type[AnyEvent]) -> Iterator[tuple[int, AnyEvent]]:
+        """The newest event of a kind of each job, newest first. Raises LedgerError."""
+        yield from self._of_kind(kind, self._rows(_LAST_OF_EACH, {"kind": kind.__name__}))
 
     def jobs(self) -> tuple[str, ...]:
         """The names of all jobs, in the order of their first event."""
@@ -194,8 +209,17 @@ class PostgresLedger:
     def _page(self, job: str | None, after: int) -> list[Any]:
         query = _PAGE if job is None else _PAGE_OF_JOB
         values = {"after": after, "most": PAGE_EVENTS} | ({} if job is None else {"job": job})
+        return self._rows(query, values)
+
+    def _rows(self, query: TextClause, values: Mapping[str, object]) -> list[Any]:
         with self.database.reading() as connection:
             return list(connection.execute(query, values).all())
+
+    def _of_kind(self, kind: type[AnyEvent], rows: list[Any]) -> Iterator[tuple[int, AnyEvent]]:
+        for seq, body in rows:
+            event = self._decoded(seq, body)
+            assert isinstance(event, kind)
+            yield seq, event
 
     def _decoded(self, seq: int, body: str) -> Event:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from costopt.database.steps import Step, Steps
+from costopt.ledger.kinds import INDEX
 
 MIGRATIONS: tuple[Step, ...] = (
     (
@@ -52,6 +53,7 @@ MIGRATIONS: tuple[Step, ...] = (
         )
         """,
     ),
+    (INDEX,),
 )
 
 STEPS = Steps("ledger", MIGRATIONS)

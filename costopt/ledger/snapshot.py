@@ -66,12 +66,12 @@ def resumed(ledger: Ledger, job: str, known: Folded | None = None) -> Folded | N
     return None if last_at is None else Folded(account, record, seq, last_at, fresh)
 
 
-def folded(ledger: StoredLedger, job: str) -> Folded:
+def folded(ledger: StoredLedger, job: str, known: Folded | None = None) -> Folded:
     """The same. Raises LedgerError also where the ledger holds nothing of the job."""
-    known = resumed(ledger, job)
-    if known is None:
+    found = resumed(ledger, job, known)
+    if found is None:
         raise LedgerError(f"the ledger holds nothing of job {job!r}", hint="check the job's name")
-    return known
+    return found
 
 
 def summaries(ledger: StoredLedger, now_of: NowOf) -> Iterator[JobSummary]:

@@ -19,7 +19,8 @@ from costopt.database.failure import sqlite_error
 from costopt.database.private import make_private
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import Event
-from costopt.domain.ports import RecordedEvent
+from costopt.domain.ports import AnyEvent, RecordedEvent
+from costopt.ledger import kinds
 from costopt.ledger.codec import decode, encode
 from costopt.ledger.fence import check_fence
 from costopt.ledger.file_leadership import FileLeadership
@@ -93,6 +94,18 @@ class SqliteLedger:
             for seq, body in rows:
                 yield RecordedEvent(seq, self._decoded(seq, body))
             after = rows[-1][0]
+
+    def newest(self, kind: type[AnyEvent], job: str) -> Iterator[tuple[int, AnyEvent]]:
+        """The job's events of a kind, newest first, read a page at a time. Raises LedgerError."""
+        values = {"kind": kind.__name__, "job": job, "most": kinds.PAGE_EVENTS}
+        before = kinds.END
+        while rows := self._read(kinds.NEWEST, {**values, "before": before}):
+            yield from self._of_kind(kind, rows)
+            before = rows[-1][0]
+
+    def last_of_each(self, kind: type[AnyEvent]) -> Iterator[tuple[int, AnyEvent]]:
+        """The newest event of a kind of each job, newest first. Raises LedgerError."""
+        yield from self._of_kind(kind, self._read(kinds.LAST_OF_EACH, {"kind": kind.__name__}))
 
     def jobs(self) -> tuple[str, ...]:
         """The names of all jobs, in the order of their first event."""
@@ -188,6 +201,14 @@ class SqliteLedger:
                 return self._connection.execute(query, parameters).fetchall()
             except sqlite3.Error as error:
                 raise sqlite_error(f"ledger {self.path}", error) from error
+
+    def _of_kind(
+        self, kind: type[AnyEvent], rows: list[tuple[int, str]]
+    ) -> Iterator[tuple[int, AnyEvent]]:
+        for seq, body in rows:
+            event = self._decoded(seq, body)
+            assert isinstance(event, kind)
+            yield seq, event
 
     def _decoded(self, seq: int, body: str) -> Event:
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from costopt.database.place import is_url
-from costopt.domain.ports import Ledger
+from costopt.domain.ports import EventIndex
 from costopt.ledger.kept_folds import Fold, KeepsFolds
 
 
@@ -58,7 +58,7 @@ class Leadership(Protocol):
         ...
 
 
-class StoredLedger(Ledger, KeepsFolds, Protocol):
+class StoredLedger(EventIndex, KeepsFolds, Protocol):
     """Safe to share between threads; close it, or use it in a ``with``."""
 
     def __enter__(self) -> Self: ...

@@ -37,9 +37,13 @@ TOKEN_OF_VERSION_1 = f"""
 """
 EVENT = RunStopped(at=AT, job="a", reason="before")
 
+INDEX_STEP = "4d97451f71909233"
 RELEASED = {
-    "ledger in SQLite": (migrations.MIGRATIONS, ["d1edcabebbd09785", "ae544ca6a208846c"]),
-    "ledger on PostgreSQL": (postgres_migrations.MIGRATIONS, ["0845eab853b16ce3"]),
+    "ledger in SQLite": (
+        migrations.MIGRATIONS,
+        ["d1edcabebbd09785", "ae544ca6a208846c", INDEX_STEP],
+    ),
+    "ledger on PostgreSQL": (postgres_migrations.MIGRATIONS, ["0845eab853b16ce3", INDEX_STEP]),
     "registry": (
         registry_migrations.MIGRATIONS,
         ["3cbb9830eefb197b", "17223e40c07b4a6f", "93e128239eddf3d1"],
@@ -206,4 +210,5 @@ def test_two_that_migrate_at_once_do_not_disturb_each_other(
         thread.join()
     assert failures == []
     database = postgres_url.partition("@/")[2].partition("?")[0]
-    assert postgres.sql("SELECT count(*) FROM ledger_version", database) == "1"
+    steps = str(len(postgres_migrations.MIGRATIONS))
+    assert postgres.sql("SELECT count(*) FROM ledger_version", database) == steps

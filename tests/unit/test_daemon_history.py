@@ -1,0 +1,70 @@
+"""What is asked of jobs that are over, and what a poll of a long history reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from costopt.daemon.logs import logged_node
+from costopt.domain.events import DecisionMade, Event, SignalStale
+from costopt.ledger import codec, sqlite
+from costopt.ledger.summary import JobState
+from tests.daemon_fixtures import DaemonScene
+from tests.market_fixtures import T0
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[DaemonScene]:
+    made = DaemonScene(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_decisions_of_jobs_that_are_over_stay(scene: DaemonScene, restarted: bool) -> None:
+    scene.submit("one", "two", hours=0.3)
+    scene.go(40)
+    assert scene.job("two").summary.state is JobState.FINISHED
+    if restarted:
+        scene.restart()
+        scene.go(1)
+    service = scene.daemon.service
+    last = service.decisions()
+    assert {row.decision.job for row in last} == {"one", "two"}
+    for row in last:
+        assert row.decision == scene.events(DecisionMade, row.decision.job)[-1]
+        assert service.decision(row.decision.decision_id) == row
+        assert service.decisions(row.decision.job, limit=1) == (row,)
+    assert [row.decision.at for row in last] == sorted((r.decision.at for r in last), reverse=True)
+
+
+def test_decisions_of_runs_that_were_never_submitted_are_not_listed(scene: DaemonScene) -> None:
+    scene.submit("one", hours=0.3)
+    scene.go(8)
+    scene.ledger.append(replace(scene.events(DecisionMade)[0], job="a-run"))
+    assert {row.decision.job for row in scene.daemon.service.decisions()} == {"one"}
+
+
+def test_a_poll_reads_no_more_of_a_long_history_than_it_tells(
+    scene: DaemonScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.submit("one", hours=0.3)
+    scene.go(8)
+    service = scene.daemon.service
+    newest = service.decisions("one", 1)[0].decision.decision_id
+    scene.ledger.append(*[SignalStale(at=T0, job="one", source="s", message="m")] * 5000)
+    decoded: list[str] = []
+
+    def counting(body: str) -> Event:
+        decoded.append(body)
+        return codec.decode(body)
+
+    monkeypatch.setattr(sqlite, "decode", counting)
+    node_id = logged_node(scene.ledger, "one", None)
+    assert logged_node(scene.ledger, "one", node_id) == node_id
+    service.decision(newest)
+    service.decisions("one", 1)
+    assert 0 < len(decoded) <= 8
