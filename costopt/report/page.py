@@ -6,33 +6,47 @@ import os
 from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import costopt
 from costopt.domain.errors import StoreError
 from costopt.report.cell import cell_html
 from costopt.report.figure import instant
 
+if TYPE_CHECKING:
+    from jinja2 import BaseLoader, Environment
+
 
 def render_page(template: str, *, title: str, made_at: datetime, **context: Any) -> str:
     """One HTML document that holds its own style; needs the extra ``report``."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from jinja2 import PackageLoader
+
+    return (
+        template_environment(PackageLoader("costopt.report"))
+        .get_template(template)
+        .render(
+            title=title,
+            css=page_css(),
+            version=costopt.__version__,
+            made_at=instant(made_at),
+            **context,
+        )
+    )
+
+
+def template_environment(loader: BaseLoader) -> Environment:
+    """What the templates of reports need, also where pages of others include them."""
+    from jinja2 import Environment, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("costopt.report"),
+        loader=loader,
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters["cell_html"] = cell_html
-    return environment.get_template(template).render(
-        title=title,
-        css=page_css(),
-        version=costopt.__version__,
-        made_at=instant(made_at),
-        **context,
-    )
+    return environment
 
 
 def page_css() -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader
 
 import costopt
 from costopt.daemon.pages.block import Page
 from costopt.daemon.pages.frame import Frame
 from costopt.report.figure import instant
+from costopt.report.page import template_environment
 
 STYLE_PATH = "/pages.css"
 ICON_PATH = "/pages.svg"
@@ -50,14 +51,8 @@ def _text(package: str, name: str) -> str:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=ChoiceLoader(
-            [PackageLoader("costopt.daemon.pages"), PackageLoader("costopt.report")]
-        ),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    environment = template_environment(
+        ChoiceLoader([PackageLoader("costopt.daemon.pages"), PackageLoader("costopt.report")])
     )
     environment.globals.update(
         version=costopt.__version__, style_path=STYLE_PATH, icon_path=ICON_PATH
