@@ -15,7 +15,8 @@ def html_page(table: Table, notes: Sequence[str]) -> str:
     """The table in a card, and the notes under it; indented ones are shown as they stand."""
     title = html.escape(table.title)
     told = "\n".join(_notes_html(notes))
-    return _PAGE.format(title=title, css=page_css(), table=_table_html(table), notes=told)
+    card = f"<section>\n{told}\n</section>\n" if notes else ""
+    return _PAGE.format(title=title, css=page_css(), table=_table_html(table), notes=card)
 
 
 def _table_html(table: Table) -> str:
@@ -71,10 +72,7 @@ _PAGE = """<!doctype html>
 </table>
 </div>
 </section>
-<section>
-{notes}
-</section>
-</main>
+{notes}</main>
 </body>
 </html>
 """

@@ -80,6 +80,12 @@ def test_no_table_is_wider_than_its_card_and_no_pool_name_wraps(
     assert browser.execute_script(CUT_OFF) == [0, []]
 
 
+def test_the_lines_of_a_frontier_are_not_cut_off(browser: Any, pages: dict[str, str]) -> None:
+    show(browser, pages["what_if"], 1300)
+    (lines,) = browser.find_elements("css selector", "pre")
+    assert lines.get_property("scrollWidth") <= lines.get_property("clientWidth")
+
+
 @pytest.mark.parametrize("width", [420, 1300])
 def test_each_dot_bears_the_number_of_its_row_and_one_is_chosen(
     browser: Any, pages: dict[str, str], width: int

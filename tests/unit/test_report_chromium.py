@@ -19,7 +19,16 @@ from costopt.report.html import (
     write_what_if_report,
 )
 from costopt.report.run import Run
-from tests.chromium import CONTRAST, CUT_OFF, OVERLAPS, SHOWN, chromium, needs_chromium, show
+from tests.chromium import (
+    CONTRAST,
+    CUT_OFF,
+    OVERLAPS,
+    SHOWN,
+    WIDE_TABLES,
+    chromium,
+    needs_chromium,
+    show,
+)
 from tests.sample_run import START_AT, finished_at, sample_events
 from tests.unit.test_report_tables import ROW
 from tests.unit.test_report_what_if import POINTS, SCENARIOS
@@ -67,6 +76,7 @@ def test_nothing_overlaps_or_is_cut_off(
     assert count > 8
     assert overlaps == []
     assert browser.execute_script(CUT_OFF) == [0, []]
+    assert browser.execute_script(WIDE_TABLES) == []
     drawings, shown = browser.execute_script(SHOWN)
     assert shown == drawings / 2, "either the wide or the narrow drawing of each plot is shown"
 
