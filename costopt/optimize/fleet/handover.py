@@ -19,8 +19,9 @@ from costopt.optimize.fleet.response import Response, cheapest
 from costopt.optimize.fleet.schedule import Schedule, schedule_of, trimmed
 from costopt.optimize.rates import Array
 
-WINDOW_ROUNDS = 6
-"""Prices of work that are tried for a stage in its window."""
+WINDOW_ROUNDS = 10
+"""Prices of work that are tried for a stage in its window: with 6 the schedule of a job in two
+phases over 300 pools cost 7 % more than with 10, with 16 as much."""
 
 
 @dataclass(frozen=True, slots=True)
