@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from costopt.domain.distribution import install_hint
 from costopt.domain.errors import MissingExtraError
 
 CHUNK_BYTES = 1 << 20
@@ -77,6 +78,6 @@ def _digest(algorithm: str, data: memoryview) -> str:
     except ImportError as error:
         raise MissingExtraError(
             "checkpoints are verified with xxhash, which is not installed",
-            hint="pip install 'costopt[train]'",
+            hint=install_hint("train"),
         ) from error
     return xxhash.xxh3_128_hexdigest(data)

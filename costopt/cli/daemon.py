@@ -183,12 +183,13 @@ def _check_extra() -> None:
     """Raises MissingExtraError."""
     from importlib.util import find_spec
 
+    from costopt.domain.distribution import install_hint
     from costopt.domain.errors import MissingExtraError
 
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise MissingExtraError(
-            f"the daemon needs {', '.join(missing)}", hint="pip install 'costopt[daemon]'"
+            f"the daemon needs {', '.join(missing)}", hint=install_hint("daemon")
         )
 
 

@@ -16,22 +16,14 @@ from pathlib import Path
 import click
 
 from costopt import __version__
+from costopt.cli.doctor_packages import REINSTALL, core_checks, extra_checks, version_of
 from costopt.cli.options import account_option
 from costopt.cli.output import Column, Table, output_option, show
 from costopt.cli.state import state_dir_option
 from costopt.domain.check import Check, Verdict
+from costopt.domain.distribution import DISTRIBUTION
 from costopt.domain.errors import CostoptError
 
-ESSENTIAL = ("click", "numpy", "pandas", "pulp", "pyarrow", "pydantic", "pyyaml", "rich")
-EXTRAS = {
-    "train": ("torch", "obstore", "xxhash"),
-    "aws": ("boto3", "obstore"),
-    "gcp": ("google-cloud-compute", "obstore"),
-    "daemon": ("apscheduler",),
-    "ray": ("ray",),
-    "report": ("jinja2", "matplotlib"),
-}
-REINSTALL = "pip install --force-reinstall costopt"
 OLDEST_PYTHON = (3, 11)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -89,7 +81,7 @@ def doctor(
 def _checks(state_dir: Path) -> Iterator[Check]:
     yield Check("costopt", Verdict.OK, __version__)
     yield _python()
-    yield from (_package(name) for name in ESSENTIAL)
+    yield from core_checks()
     yield _solver()
     yield _sqlite()
     yield _catalog()
@@ -97,7 +89,7 @@ def _checks(state_dir: Path) -> Iterator[Check]:
     yield _providers()
     yield _state(state_dir)
     yield _clock()
-    yield from (_extra(name, packages) for name, packages in EXTRAS.items())
+    yield from extra_checks()
     yield _browser()
 
 
@@ -108,23 +100,9 @@ def _python() -> Check:
     return Check("Python", Verdict.OK, f"{found}, {platform.system()} {platform.machine()}")
 
 
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _package(name: str) -> Check:
-    found = _version(name)
-    if found is None:
-        return Check(name, Verdict.BROKEN, "not installed", REINSTALL)
-    return Check(name, Verdict.OK, found)
-
-
 def _solver() -> Check:
     """HiGHS where highspy is there, else the CBC that PuLP brings."""
-    highs = _version("highspy")
+    highs = version_of("highspy")
     if highs is not None and util.find_spec("highspy") is not None:
         return Check("solver", Verdict.OK, f"HiGHS through highspy {highs}")
     spec = util.find_spec("pulp")
@@ -174,7 +152,7 @@ def _policies() -> Check:
 def _providers() -> Check:
     names = sorted(entry.name for entry in metadata.entry_points(group="costopt.providers"))
     if not names:
-        hint = "pip install costopt; from a working tree: pip install -e ."
+        hint = f"pip install {DISTRIBUTION}; from a working tree: pip install -e ."
         return Check("providers", Verdict.MISSING, "none", hint)
     return Check("providers", Verdict.OK, ", ".join(names))
 
@@ -198,16 +176,6 @@ def _clock() -> Check:
     if now.timestamp() < written_at - 86400:
         return Check("clock", Verdict.BROKEN, told, "set the system's clock")
     return Check("clock", Verdict.OK, told)
-
-
-def _extra(name: str, packages: tuple[str, ...]) -> Check:
-    found = {package: _version(package) for package in packages}
-    label = f"extra {name}"
-    if None in found.values():
-        missing = ", ".join(package for package, version in found.items() if version is None)
-        hint = f"pip install 'costopt[{name}]'"
-        return Check(label, Verdict.MISSING, f"{missing} not installed", hint)
-    return Check(label, Verdict.OK, ", ".join(f"{p} {version}" for p, version in found.items()))
 
 
 def _browser() -> Check:

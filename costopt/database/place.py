@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from costopt.domain.distribution import install_hint
 from costopt.domain.errors import LedgerError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def postgres_url(text: str) -> URL:
     except ImportError as error:
         raise MissingExtraError(
             "a PostgreSQL database needs SQLAlchemy and psycopg",
-            hint='install the extra: pip install "costopt[daemon]"',
+            hint=install_hint("daemon"),
         ) from error
     scheme = text.partition(URL_MARK)[0]
     hint = "write it as postgresql://USER@HOST:5432/DATABASE"

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 
+from costopt.domain.distribution import install_hint
 from costopt.domain.errors import CostoptError, MissingExtraError
 from costopt.replay.score import Score
 from costopt.replay.trial import Bench, Trial
@@ -24,9 +25,7 @@ def require_ray() -> ModuleType:
     try:
         import ray
     except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            "Ray is not installed", hint="pip install 'costopt[ray]'"
-        ) from error
+        raise MissingExtraError("Ray is not installed", hint=install_hint("ray")) from error
     module: ModuleType = ray
     return module
 

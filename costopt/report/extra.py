@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+from costopt.domain.distribution import install_hint
 from costopt.domain.errors import MissingExtraError
 
 NEEDED = ("jinja2", "matplotlib")
@@ -20,7 +21,7 @@ def require_report_extra() -> None:
     if missing:
         raise MissingExtraError(
             f"an HTML report needs {' and '.join(missing)}",
-            hint='install the extra: pip install "costopt[report]"',
+            hint=install_hint("report"),
         )
 
 

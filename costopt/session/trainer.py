@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
+from costopt.domain.distribution import install_hint
 from costopt.domain.errors import MissingExtraError, SpecError
 from costopt.domain.job import Job
 
@@ -23,5 +24,5 @@ def check_trainer(job: Job) -> None:
     if program.startswith(("python", "torchrun")) and find_spec("torch") is None:
         raise MissingExtraError(
             f"job {job.name!r} runs {program} under torchrun, and PyTorch is not installed",
-            hint="pip install 'costopt[train]'",
+            hint=install_hint("train"),
         )

@@ -9,7 +9,10 @@ from importlib import metadata
 from pathlib import Path
 
 import costopt
+from costopt.domain.distribution import DISTRIBUTION
 
+STEM = f"{DISTRIBUTION.replace('-', '_')}-{costopt.__version__}"
+"""As wheels and their metadata are named (packaging.python.org, "Binary distribution format")."""
 TIME = (1980, 1, 1, 0, 0, 0)
 """The oldest that a zip can hold: the same content gives the same bytes."""
 NEEDED = ("nvidia-ml-py", "obstore", "xxhash")
@@ -18,7 +21,7 @@ NEEDED = ("nvidia-ml-py", "obstore", "xxhash")
 
 def wheel_name() -> str:
     """As pip wants it."""
-    return f"costopt-{costopt.__version__}-py3-none-any.whl"
+    return f"{STEM}-py3-none-any.whl"
 
 
 def requirements() -> tuple[str, ...]:
@@ -29,14 +32,14 @@ def requirements() -> tuple[str, ...]:
 def write_wheel(target: Path) -> None:
     """Write the wheel to ``target``. It names no requirements: nodes need few of ours."""
     package = Path(costopt.__file__).parent
-    info = f"costopt-{costopt.__version__}.dist-info"
+    info = f"{STEM}.dist-info"
     record: list[str] = []
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(package.rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
                 name = f"costopt/{path.relative_to(package).as_posix()}"
                 record.append(_add(archive, name, path.read_bytes()))
-        about = f"Metadata-Version: 2.1\nName: costopt\nVersion: {costopt.__version__}\n"
+        about = f"Metadata-Version: 2.1\nName: {DISTRIBUTION}\nVersion: {costopt.__version__}\n"
         record.append(_add(archive, f"{info}/METADATA", about.encode()))
         wheel = "Wheel-Version: 1.0\nGenerator: costopt\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         record.append(_add(archive, f"{info}/WHEEL", wheel.encode()))

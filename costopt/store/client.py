@@ -6,6 +6,7 @@ from datetime import timedelta
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from costopt.domain.distribution import install_hint
 from costopt.domain.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -33,6 +34,6 @@ def imported_obstore(extra: str) -> ModuleType:
     except ImportError as error:
         raise MissingExtraError(
             "this object store needs obstore, which is not installed",
-            hint=f"pip install 'costopt[{extra}]'",
+            hint=install_hint(extra),
         ) from error
     return obstore

@@ -15,13 +15,14 @@ way can use ``Checkpointer`` alone. docs/training.md says what is guaranteed.
 
 from costopt.agent.status import SavedCheckpoint
 from costopt.checkpoint.keep import KeepRule
+from costopt.domain.distribution import install_hint
 from costopt.domain.errors import MissingExtraError
 
 try:
     import torch as _torch  # noqa: F401
 except ImportError as error:
     raise MissingExtraError(
-        "costopt.train needs PyTorch, which is not installed", hint="pip install 'costopt[train]'"
+        "costopt.train needs PyTorch, which is not installed", hint=install_hint("train")
     ) from error
 
 from costopt.train.attach import attach

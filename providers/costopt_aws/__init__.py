@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
+from costopt.domain.distribution import install_hint
+from costopt.domain.errors import MissingExtraError
 from costopt.domain.ports import Clock, ProviderOptions
 from costopt_aws.options import AwsOptions
 from costopt_aws.provider import AwsProvider
@@ -12,14 +16,18 @@ from costopt_aws.provider import AwsProvider
 __all__ = ["OPTIONS", "AwsOptions", "AwsProvider", "connect"]
 
 OPTIONS = AwsOptions
+SDK = "boto3"
 
 
 def connect(clock: Clock, options: ProviderOptions) -> AwsProvider:
     """The provider over the regions of ``options["regions"]``; see ``AwsOptions`` for the others.
 
-    Raises BadRequestError for an option that is missing, unknown or malformed.
+    Raises BadRequestError for an option that is missing, unknown or malformed, MissingExtraError
+    where boto3 is not installed.
     """
     from costopt_aws.clients import Clients
 
     parsed = AwsOptions.parse(options)
+    if find_spec("boto3") is None:
+        raise MissingExtraError(f"{SDK} is not installed", hint=install_hint("aws"))
     return AwsProvider(clock, parsed, Clients(parsed.profile, parsed.timeouts))

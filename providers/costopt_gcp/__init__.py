@@ -6,6 +6,10 @@ imported, until the first call that needs it.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
+from costopt.domain.distribution import install_hint
+from costopt.domain.errors import MissingExtraError
 from costopt.domain.ports import Clock, ProviderOptions
 from costopt_gcp.options import GcpOptions
 from costopt_gcp.provider import GcpProvider
@@ -13,14 +17,18 @@ from costopt_gcp.provider import GcpProvider
 __all__ = ["OPTIONS", "GcpOptions", "GcpProvider", "connect"]
 
 OPTIONS = GcpOptions
+SDK = "google-cloud-compute"
 
 
 def connect(clock: Clock, options: ProviderOptions) -> GcpProvider:
     """The provider over ``options["regions"]``; see ``GcpOptions`` for the others.
 
-    Raises BadRequestError for an option that is missing, unknown or malformed.
+    Raises BadRequestError for an option that is missing, unknown or malformed, MissingExtraError
+    where google-cloud-compute is not installed.
     """
     from costopt_gcp.clients import Clients
 
     parsed = GcpOptions.parse(options)
+    if find_spec("google.cloud.compute_v1") is None:
+        raise MissingExtraError(f"{SDK} is not installed", hint=install_hint("gcp"))
     return GcpProvider(clock, parsed, Clients(parsed.project, parsed.endpoint, parsed.timeouts))

@@ -344,7 +344,7 @@ def test_ray_without_its_extra_is_refused_before_it_replays(
     monkeypatch.setitem(sys.modules, "ray", None)
     done = backtest(folder, "--ray", "local")
     assert done.exit_code == 1
-    assert "costopt[ray]" in done.stderr
+    assert "costopt-spot[ray]" in done.stderr
 
 
 def test_the_report_says_why_a_strategy_that_weighs_did_what_it_did(folder: Path) -> None:

@@ -16,7 +16,6 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from costopt.cli.doctor import EXTRAS
 from costopt.cli.main import COMMANDS, cli
 from costopt.cli.reference import commands, reference
 from costopt.domain.errors import CostoptError, GuardTrippedError, StaleDataError
@@ -325,7 +324,9 @@ def test_every_extra_that_a_hint_names_exists() -> None:
     named = {
         extra
         for source in sources
-        for extra in re.findall(r"costopt(?:-spot)?\[(\w+)\]", source.read_text(encoding="utf-8"))
+        for extra in re.findall(
+            r"install_hint\([\"'](\w+)[\"']\)", source.read_text(encoding="utf-8")
+        )
     }
     assert named
-    assert named | set(EXTRAS) <= set(project["optional-dependencies"])
+    assert named <= set(project["optional-dependencies"])

@@ -300,4 +300,4 @@ def test_what_the_daemon_needs_is_named_where_it_is_missing(
     done = CliRunner().invoke(cli, ["daemon", "--market", "m.parquet"])
     assert done.exit_code == 1
     assert "the daemon needs not_there_at_all" in done.stderr
-    assert "costopt[daemon]" in done.stderr
+    assert "costopt-spot[daemon]" in done.stderr

@@ -1,4 +1,4 @@
-"""The wheel that a plain ``pip install costopt`` gets: all of the packages, their data, no more."""
+"""The wheel that ``pip install costopt-spot`` gets: all of the packages, their data, no more."""
 
 from __future__ import annotations
 
@@ -81,6 +81,7 @@ def test_nothing_heavy_comes_without_an_extra(wheel: zipfile.ZipFile) -> None:
 
 def test_readme_license_and_extras_are_told(wheel: zipfile.ZipFile) -> None:
     told = _metadata(wheel)
+    assert told["Name"] == "costopt-spot"
     assert told["License-Expression"] == "Apache-2.0"
     assert told["Description-Content-Type"] == "text/markdown"
     assert str(told.get_payload()).strip() == (ROOT / "README.md").read_text("utf-8").strip()

@@ -469,7 +469,7 @@ def test_without_what_draws_a_job_is_told_in_tables(
     monkeypatch.setattr(story, "find_spec", lambda name: None)
     with shown(tmp_path) as daemon:
         text = text_of(daemon, f"/jobs/{RUNNING}", daemon.cookie())
-    assert "costopt[report]" in text
+    assert "costopt-spot[report]" in text
     assert "Spent measured $153.56" in text
 
 

@@ -30,7 +30,7 @@ MOST_BYTES = 256 * 1024
 EMPTY = Payload(
     job="job",
     store=STORE,
-    wheel=StoredFile("w/costopt-1-py3-none-any.whl", "0" * 64, 1),
+    wheel=StoredFile("w/costopt_spot-1-py3-none-any.whl", "0" * 64, 1),
     bundle=StoredFile("b/bundle.tar.gz", "1" * 64, 1),
     requirements=("obstore==0.12",),
 )

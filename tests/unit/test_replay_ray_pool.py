@@ -29,7 +29,7 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError) as caught:
         require_ray()
-    assert caught.value.hint == "pip install 'costopt[ray]'"
+    assert caught.value.hint == "pip install 'costopt-spot[ray]'"
 
 
 @on_a_real_one

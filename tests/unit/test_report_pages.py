@@ -240,7 +240,7 @@ def test_without_the_extra_the_hint_names_it(
     monkeypatch.setattr(extra, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="jinja2 and matplotlib") as caught:
         run_page(tmp_path)
-    assert "costopt[report]" in (caught.value.hint or "")
+    assert "costopt-spot[report]" in (caught.value.hint or "")
     assert not list(tmp_path.iterdir())
 
 

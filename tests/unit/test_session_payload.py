@@ -104,7 +104,7 @@ def test_bad_folders_and_lists_are_refused(workdir: Path, tmp_path: Path) -> Non
 
 
 def test_the_wheel_is_whole_and_the_same_each_time(tmp_path: Path) -> None:
-    wheel = tmp_path / "costopt-0.0.0-py3-none-any.whl"
+    wheel = tmp_path / "costopt_spot-0.0.0-py3-none-any.whl"
     write_wheel(wheel)
     first = wheel.read_bytes()
     write_wheel(wheel)

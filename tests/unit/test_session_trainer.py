@@ -20,7 +20,7 @@ def test_python_needs_torch(monkeypatch: pytest.MonkeyPatch, program: str) -> No
     monkeypatch.setattr(trainer, "find_spec", lambda _: None)
     with pytest.raises(MissingExtraError, match="PyTorch is not installed") as caught:
         check_trainer(task)
-    assert "costopt[train]" in (caught.value.hint or "")
+    assert "costopt-spot[train]" in (caught.value.hint or "")
 
 
 def test_other_commands_do_not(monkeypatch: pytest.MonkeyPatch) -> None:

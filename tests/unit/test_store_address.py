@@ -88,7 +88,7 @@ def test_without_obstore_the_extra_is_named(
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(MissingExtraError) as caught:
         open_store(uri)
-    assert f"costopt[{extra}]" in (caught.value.hint or "")
+    assert f"costopt-spot[{extra}]" in (caught.value.hint or "")
 
 
 def test_a_folder_needs_no_cloud_library() -> None:

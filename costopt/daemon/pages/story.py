@@ -10,6 +10,7 @@ from threading import Lock
 
 from costopt.daemon.pages.block import Plot
 from costopt.daemon.service import Service
+from costopt.domain.distribution import install_hint
 from costopt.report.plots import energy_plot, progress_plot, spend_plot
 from costopt.report.run import Run
 from costopt.report.timeline import timeline
@@ -61,7 +62,7 @@ def _told(service: Service, job: str, now: datetime) -> Story:
         return Story(None, (), f"Its curves are not drawn: it has over {MOST_EVENTS:,} events.")
     run = Run.of(events, max(now, *(event.at for event in events)))
     if find_spec("matplotlib") is None:
-        return Story(run, (), 'Curves are drawn with the extra: pip install "costopt[report]".')
+        return Story(run, (), f"Curves are drawn with an extra: {install_hint('report')}.")
     return Story(run, _plots(run))
 
 
