@@ -55,7 +55,7 @@ COLUMNS = (
     Column("p95_usd", "$ P95", usd, right=True, rank=1),
     Column("kwh", "kWh", number, right=True, rank=2),
     Column("gco2e", "kgCO2e", _kilograms, right=True, rank=2),
-    Column("hourly_carbon_share", "by the hour", percent, right=True, rank=3),
+    Column("hourly_carbon_share", "hourly", percent, right=True, rank=3),
     Column("finish_s", "Finish", _hours, right=True, rank=1),
     Column("misses", "Late", right=True),
     Column("interruptions", "Interruptions", number, right=True, rank=1),

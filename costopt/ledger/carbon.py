@@ -94,13 +94,12 @@ def carbon_basis(signals: frozenset[CarbonSignal | None], hourly_uwh: int, uwh: 
     if uwh <= 0:
         return None
     names = sorted("unknown" if signal is None else signal.value for signal in signals)
-    intensity = f"{' and '.join(names)} intensity"
-    share = hourly_uwh / uwh
+    signal, share = " and ".join(names), hourly_uwh / uwh
     if share > 0.995:
-        return f"{intensity} by the hour"
+        return f"{signal} intensity, hourly"
     if hourly_uwh <= 0:
-        return f"{intensity}, annual mean"
-    return f"{intensity}, {share:.0%} by the hour, rest annual mean"
+        return f"{signal} intensity, annual mean"
+    return f"{signal}, {share:.0%} hourly, rest annual mean"
 
 
 def _emission(uwh: int, hourly: float | None, annual: float | None) -> Emission:

@@ -36,7 +36,7 @@ def run_table(account: JobAccount, now: datetime) -> Table:
         ("against on-demand", _against(summary), _baseline_basis(summary)),
         ("energy", energy(summary.wh), summary.energy_basis or UNKNOWN),
         ("  while not training", energy(summary.idle_wh), summary.energy_basis or UNKNOWN),
-        ("emissions", f"{carbon(summary.gco2e)} CO2e", _carbon_basis(summary)),
+        ("emissions", f"{carbon(summary.gco2e)} CO2e", summary.carbon_basis or UNKNOWN),
         ("node-hours", f"{summary.node_seconds / 3600:,.2f}", "measured"),
         ("interruptions", str(summary.interruptions), "measured"),
         ("launches", f"{summary.launches} ({summary.failed_launches} refused)", "measured"),
@@ -92,10 +92,6 @@ def _transfers(summary: JobSummary) -> tuple[tuple[str, str, str], ...]:
     if summary.transfer_usd_micros == 0:
         return ()
     return (("  on moving data", usd(summary.transfer_usd_micros), "list price"),)
-
-
-def _carbon_basis(summary: JobSummary) -> str:
-    return "modelled" if summary.carbon_basis is None else f"modelled: {summary.carbon_basis}"
 
 
 def _baseline_basis(summary: JobSummary) -> str:

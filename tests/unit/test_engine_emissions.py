@@ -80,7 +80,7 @@ def test_each_hour_s_energy_emits_by_its_intensity() -> None:
     known = dict(enumerate((100.0, 900.0, 50.0, 300.0, 200.0)))
     assert summary.gco2e == pytest.approx(grams_by_hour(made, known, 400.0))
     assert summary.gco2e != pytest.approx(summary.kwh * 400)
-    assert summary.carbon_basis == "average intensity by the hour"
+    assert summary.carbon_basis == "average intensity, hourly"
 
 
 def test_the_ledger_gives_the_same_grams_without_the_carbon_record() -> None:
@@ -136,7 +136,7 @@ def test_a_node_that_ended_while_nothing_watched_counts_by_the_hour() -> None:
     rows = made.engine.journal.accounts["job"].intervals(made.clock.now())
     ended = next(row for row in rows if row.node_id == node.node_id)
     assert ended.cause is EndCause.RELEASED
-    assert ended.carbon_basis == "average intensity by the hour"
+    assert ended.carbon_basis == "average intensity, hourly"
 
 
 def test_every_job_counts_by_the_signal_of_its_own_policy() -> None:
