@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, cast
 
-from costopt.domain.check import AccountDoctor
+from costopt.domain.check import AccountDoctor, Check
 from costopt.domain.errors import CostoptError, ProviderError, ProviderUnavailableError
 from costopt.domain.fleet import Node
 from costopt.domain.forgetful import Forgetful
@@ -28,11 +28,12 @@ ITEMS: dict[str, type] = {
     "nodes": Node,
     "notices": Interruption,
     "quotas": Quota,
+    "checks": Check,
     "leftovers": Leftover,
     "price_series": PriceSeries,
     "price_changes": PriceChange,
 }
-"""What the sequences hold that these methods return."""
+"""What the sequences hold that these methods return; one that is made as it is read may raise."""
 
 
 MAX_TEXT = 300

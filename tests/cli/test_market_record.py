@@ -136,7 +136,7 @@ def test_where_nothing_answers_there_is_one_message(priced: Cloud, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("--regions", "us-east-1a"), 1, "'us-east-1a' is no name of an AWS region"),
+        (("--regions", "us-east-1a"), 1, "the name of an AWS region"),
         (("--provider", "nimbus"), 1, "no provider adapter named 'nimbus'"),
         (("--types", "t9.mega"), 1, "do not sell these types on spot"),
         (("--days", "0"), 2, "--days"),

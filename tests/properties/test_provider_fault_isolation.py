@@ -194,6 +194,13 @@ def test_every_method_of_every_port_raises_provider_errors_only(
     caught.value.message.encode()
 
 
+@pytest.mark.parametrize("method", ITEMS)
+def test_an_answer_that_raises_as_it_is_read_is_a_defect(method: str) -> None:
+    raw: Any = type("Raw", (), {"names": {"x"}, method: lambda self: lazily_raising()})()
+    with pytest.raises(ProviderUnavailableError, match=f"x failed in {method} "):
+        getattr(isolate(raw), method)()
+
+
 def test_what_is_no_defect_passes() -> None:
     class Refusing(Half):
         def terminate(self, node_id: str) -> None:
