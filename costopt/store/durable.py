@@ -15,6 +15,8 @@ REMEDIES = {
     errno.ENOSPC: "free space on the file system, or choose another place",
     errno.EDQUOT: "the disk quota is used up: free space, or choose another place",
     errno.EFBIG: "the process may not write files this large: raise its file size limit",
+    errno.EINVAL: "see what the job's command writes there, and remove it",
+    errno.ELOOP: "see what the job's command writes there, and remove it",
     errno.EACCES: "give this user write permission, or choose another place",
     errno.EPERM: "the folder refuses changes: lift its protection, or choose another place",
     errno.EROFS: "the file system is mounted read-only: remount it, or choose another place",

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import heapq
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from costopt.domain.errors import StoreError
 from costopt.domain.ports import Tagged
 from costopt.store import durable
-from costopt.store.key import checked_parts
+from costopt.store.key import checked_parts, is_key_part
+from costopt.store.plain_file import open_plain, opened_folder, read_plain
 from costopt.store.refusal import checked_size_bytes, too_large
+
+MAX_ENTRIES = 1_000_000
+"""Files that one listing looks at: what a job's command writes holds up no other job."""
+MAX_DEPTH = 32
+"""Folders in folders; keys of ours have no more than half as many parts."""
 
 
 class FileStore:
-    """The ObjectStore port over a local or shared folder.
+    """The ObjectStore port over a local or shared folder, to which others may write anything.
 
+    ``root`` may be a symbolic link; below it none is followed, and only regular files are read.
     Hidden files are writes under way and locks, which no key can name. Every put is atomic and
     durable; tags are digests of the bytes. Raises StoreError naming the path and what to do.
     """
@@ -29,35 +38,24 @@ class FileStore:
 
     def put(self, key: str, data: bytes) -> None:
         """Write or replace, durably."""
-        path = self._path(key)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            durable.write_durably(path, data)
-        except OSError as error:
-            raise _refused("write", path, error) from error
+        with self._place("write", key, create=True) as place:
+            durable.write_durably(place, data)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Write unless the key exists; False where it does. One winner among many writers."""
-        path = self._path(key)
-        try:
-            if path.exists():
+        with self._place("write", key, create=True) as place:
+            if os.path.lexists(place):
                 return False
-            path.parent.mkdir(parents=True, exist_ok=True)
-            return durable.write_durably_if_absent(path, data)
-        except OSError as error:
-            raise _refused("write", path, error) from error
+            return durable.write_durably_if_absent(place, data)
 
     def get(self, key: str, most_bytes: int | None = None) -> bytes | None:
         """The bytes, or None where the key is missing."""
-        path = self._path(key)
         try:
-            with path.open("rb") as file:
+            with self._place("read", key) as place, read_plain(place) as file:
                 data = file.read() if most_bytes is None else file.read(most_bytes + 1)
                 size_bytes = max(len(data), os.fstat(file.fileno()).st_size)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except OSError as error:
-            raise _refused("read", path, error) from error
         if most_bytes is not None and size_bytes > most_bytes:
             raise too_large(key, str(self.root), size_bytes, most_bytes)
         return data
@@ -69,81 +67,101 @@ class FileStore:
 
     def replace(self, key: str, data: bytes, tag: str | None) -> bool:
         """Write if the key still holds what ``tag`` was given for; None: if it is missing."""
-        path = self._path(key)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(path.with_name(f".{path.name}.lock")):
-                found = self.get_tagged(key)
-                if (None if found is None else found.tag) != tag:
-                    return False
-                durable.write_durably(path, data)
-                return True
-        except OSError as error:
-            raise _refused("write", path, error) from error
+        with (
+            self._place("write", key, create=True) as place,
+            _locked(place.with_name(f".{place.name}.lock")),
+        ):
+            found = self.get_tagged(key)
+            if (None if found is None else found.tag) != tag:
+                return False
+            durable.write_durably(place, data)
+            return True
 
     def put_file(self, key: str, path: Path) -> None:
         """Write or replace with the bytes of a file, durably."""
-        place = self._path(key)
         checked_size_bytes(path)
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
+        with self._place("write", key, create=True) as place:
             durable.copy_durably(path, place)
-        except OSError as error:
-            raise _refused("write", place, error) from error
 
     def get_file(self, key: str, path: Path) -> bool:
         """Write the bytes to ``path``, whole or not at all; False where the key is missing."""
-        place = self._path(key)
-        if not place.is_file():
-            return False
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            durable.copy_durably(place, path)
-        except OSError as error:
-            raise _refused("write", path, error) from error
+            with self._place("read", key) as place, read_plain(place) as file:
+                self._copy_out(file, path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
         return True
 
     def keys(self, prefix: str, after: str = "", most: int | None = None) -> Sequence[str]:
         """Keys that begin with ``prefix`` and come after ``after``, sorted; the first ``most``."""
         folder = prefix.rpartition("/")[0]
-        start = self._path(folder) if folder else self.root
-        wanted = (key for key in self._below(start) if key.startswith(prefix) and key > after)
+        parts = checked_parts(folder) if folder else ()
+        wanted = (key for key in self._below(parts) if key.startswith(prefix) and key > after)
         try:
             return sorted(wanted) if most is None else heapq.nsmallest(most, wanted)
         except OSError as error:
-            raise _refused("list", start, error) from error
+            raise _refused("list", self.root.joinpath(*parts), error) from error
 
     def delete(self, key: str) -> None:
         """Remove; a missing key is no error."""
-        path = self._path(key)
         try:
-            path.unlink(missing_ok=True)
-        except NotADirectoryError:
+            with self._place("delete", key) as place:
+                place.unlink(missing_ok=True)
+        except (FileNotFoundError, NotADirectoryError):
             return
+
+    def _below(self, parts: Sequence[str]) -> Iterator[str]:
+        """Files whose names a key can have; others were not put here. Raises OSError."""
+        waiting, found = [tuple(parts)], 0
+        while waiting:
+            folder = waiting.pop()
+            for entry in self._entries(folder):
+                found += 1
+                if found > MAX_ENTRIES:
+                    raise OSError(errno.EFBIG, f"there are more than {MAX_ENTRIES:,} files in it")
+                if not is_key_part(entry.name):
+                    continue
+                if not entry.is_dir(follow_symlinks=False):
+                    yield "/".join((*folder, entry.name))
+                elif len(folder) < MAX_DEPTH:
+                    waiting.append((*folder, entry.name))
+
+    def _entries(self, folder: Sequence[str]) -> Iterator[os.DirEntry[str]]:
+        with (
+            suppress(FileNotFoundError, NotADirectoryError),
+            opened_folder(self.root, folder) as place,
+            os.scandir(place) as entries,
+        ):
+            yield from entries
+
+    def _copy_out(self, file: BinaryIO, path: Path) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pieces = iter(lambda: file.read(durable.PIECE_BYTES), b"")
+            durable.write_pieces_durably(path, pieces)
         except OSError as error:
-            raise _refused("delete", path, error) from error
+            raise _refused("write", path, error) from error
 
-    def _below(self, start: Path) -> Iterator[str]:
-        for folder, _, names in os.walk(start, onerror=_unless_missing):
-            above = Path(folder).relative_to(self.root).as_posix()
-            lead = "" if above == "." else f"{above}/"
-            yield from (lead + name for name in names if not name.startswith("."))
-
-    def _path(self, key: str) -> Path:
-        return self.root.joinpath(*checked_parts(key))
+    @contextmanager
+    def _place(self, verb: str, key: str, *, create: bool = False) -> Iterator[Path]:
+        """The path of a key while its folder is held open. Where only read and missing, raises
+        FileNotFoundError or NotADirectoryError; every other OSError inside as StoreError."""
+        *above, name = checked_parts(key)
+        try:
+            with opened_folder(self.root, above, create=create) as folder:
+                yield folder / name
+        except OSError as error:
+            if not create and isinstance(error, (FileNotFoundError, NotADirectoryError)):
+                raise
+            raise _refused(verb, self.root.joinpath(*above, name), error) from error
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     # The lock file stays: to remove it would let two writers lock two files of one name.
-    with path.open("ab") as file:
+    with os.fdopen(open_plain(path, os.O_WRONLY | os.O_CREAT), "wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def _unless_missing(error: OSError) -> None:
-    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        raise error
 
 
 def _digest(data: bytes) -> str:

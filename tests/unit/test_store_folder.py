@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import threading
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
 from pathlib import Path
 
 import pytest
 
 from costopt.domain.errors import StoreError
+from costopt.store import folder
 from costopt.store.folder import FileStore
 
 
@@ -83,3 +87,114 @@ def test_a_full_disk_keeps_the_old_bytes(tmp_path: Path) -> None:
         assert [path.name for path in tmp_path.iterdir()] == ["key"]
     finally:
         subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
+MOST_BYTES = 1 << 16
+
+
+def _plant(place: Path, kind: str, outside: Path) -> Iterator[None]:
+    """Something that is not a file of ours, at ``place``."""
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"secret")
+    match kind:
+        case "pipe":
+            os.mkfifo(place)
+        case "folder":
+            (place / "in").mkdir(parents=True)
+        case "socket":
+            with socket.socket(socket.AF_UNIX) as made, chdir(place.parent):
+                made.bind(place.name)
+                yield
+            return
+        case "link to a file outside":
+            place.symlink_to(outside / "secret")
+        case "link to a file inside":
+            (place.parent / "other").write_bytes(b"other")
+            place.symlink_to("other")
+        case "link to nothing":
+            place.symlink_to(outside / "nothing")
+        case "link to a device":
+            place.symlink_to("/dev/zero")
+        case "huge file":
+            with place.open("wb") as file:
+                file.truncate(1 << 42)
+    yield
+
+
+KINDS = (
+    "pipe", "folder", "socket", "link to a file outside", "link to a file inside",
+    "link to nothing", "link to a device", "huge file",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_not_a_file_of_ours_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    store, outside = FileStore(tmp_path / "store"), tmp_path / "outside"
+    store.put("jobs/a/other", b"")
+    with contextmanager(_plant)(tmp_path / "store" / "jobs" / "a" / "key", kind, outside):
+        with pytest.raises(StoreError) as caught:
+            store.get("jobs/a/key", MOST_BYTES)
+        assert caught.value.hint
+        if kind != "huge file":
+            with pytest.raises(StoreError):
+                store.get_file("jobs/a/key", tmp_path / "copy")
+            with pytest.raises(StoreError):
+                store.replace("jobs/a/key", b"x", None)
+        assert not store.put_if_absent("jobs/a/key", b"x")
+        assert set(store.keys("jobs/")) <= {"jobs/a/key", "jobs/a/other", "jobs/a/key/in"}
+        if kind != "folder":
+            store.put("jobs/a/key", b"ours")
+            assert store.get("jobs/a/key") == b"ours"
+    assert [path.name for path in outside.iterdir()] == ["secret"]
+    assert (outside / "secret").read_bytes() == b"secret"
+
+
+def test_a_linked_folder_is_neither_read_nor_written(tmp_path: Path) -> None:
+    store, outside = FileStore(tmp_path / "store"), tmp_path / "outside"
+    outside.mkdir()
+    (outside / "key").write_bytes(b"secret")
+    store.put("jobs/a/key", b"1")
+    (tmp_path / "store" / "jobs" / "b").symlink_to(outside)
+    for ask in (
+        lambda: store.get("jobs/b/key"),
+        lambda: store.put("jobs/b/key", b"x"),
+        lambda: store.put_if_absent("jobs/b/new", b"x"),
+        lambda: store.replace("jobs/b/new", b"x", None),
+        lambda: store.delete("jobs/b/key"),
+        lambda: store.keys("jobs/b/"),
+    ):
+        with pytest.raises(StoreError):
+            ask()
+    assert store.keys("jobs/") == ["jobs/a/key", "jobs/b"]
+    assert [path.name for path in outside.iterdir()] == ["key"]
+    (tmp_path / "link").symlink_to("store")
+    assert FileStore(tmp_path / "link").get("jobs/a/key") == b"1"
+
+
+def test_a_pipe_in_place_of_a_lock_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".head.lock")
+    with pytest.raises(StoreError):
+        FileStore(tmp_path).replace("head", b"x", None)
+
+
+def test_names_that_no_key_has_are_not_listed(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    store.put("jobs/a", b"")
+    for name in (b"\xff\xfe", b"two\nlines", b"a b", "\u202ename".encode()):
+        Path(os.fsdecode(bytes(tmp_path / "jobs") + b"/" + name)).write_bytes(b"")
+    assert store.keys("jobs/") == ["jobs/a"]
+
+
+def test_a_listing_ends_however_much_lies_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FileStore(tmp_path)
+    deep = tmp_path.joinpath(*["d"] * 40)
+    deep.mkdir(parents=True)
+    (deep / "file").write_bytes(b"")
+    assert store.keys("") == []
+    monkeypatch.setattr(folder, "MAX_ENTRIES", 3)
+    for number in range(3):
+        store.put(f"jobs/{number}", b"")
+    with pytest.raises(StoreError):
+        store.keys("", most=2)

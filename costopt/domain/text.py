@@ -1,0 +1,35 @@
+"""Text that others wrote, so that it can be encoded, stored and shown everywhere."""
+
+from __future__ import annotations
+
+import re
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+MAX_CHARACTERS = 4_096
+"""Of a text that a node reports: as long as a path may be, and more than any message of ours."""
+
+_UNENCODABLE = re.compile("[\ud800-\udfff]")
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but tab and line feed
+    "\u202a-\u202e\u2066-\u2069"  # what reverses the direction of the text around it
+    "\ud800-\udfff]"
+)
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def encodable_text(text: str) -> str:
+    """Return the text with lone surrogates, which UTF-8 cannot encode, replaced by U+FFFD."""
+    return text if text.isascii() else _UNENCODABLE.sub(REPLACEMENT, text)
+
+
+def untrusted_text(text: str) -> str:
+    """Return the text without what could not be encoded or would change how text around it is
+    shown, each such character replaced by U+FFFD, and at most ``MAX_CHARACTERS`` of it."""
+    return _UNSAFE.sub(REPLACEMENT, text[:MAX_CHARACTERS])
+
+
+def unstorable_character(text: str) -> str | None:
+    """Return the name of the first character that no file name, command, environment or UTF-8 text
+    can hold, such as "U+0000"; None where there is none."""
+    found = _UNSTORABLE.search(text)
+    return None if found is None else f"U+{ord(found[0]):04X}"
