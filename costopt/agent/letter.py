@@ -1,23 +1,39 @@
-"""Letters as they are read back: nodes run a job's own code, which may write anything."""
+"""Letters as they are read back: nodes run a job's own code, which may write anything.
+
+This is the one way from bytes that a node wrote to a value: ``decoded_fields``, then
+``read_letter``.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from costopt.domain.text import untrusted_text
 
 T = TypeVar("T")
 Check = Callable[[Any], bool]
 MOST = 10**18
 
 
-def read_letter(kind: Callable[..., T], fields: dict[str, Any] | None) -> T | None:
+def decoded_fields(data: bytes, clean: Callable[[str], str] = untrusted_text) -> Any:
+    """The JSON value that ``data`` holds, with every text in it as ``clean`` returns it; None where
+    it holds none, and for numbers that are not finite."""
+    try:
+        return _with_clean_text(json.loads(data, parse_constant=lambda _: None), clean)
+    except (ValueError, RecursionError):
+        return None
+
+
+def read_letter(kind: Callable[..., T], fields: object) -> T | None:
     """The letter, None where there is none or a field is not what its class says.
 
     Numbers must be finite, and at most MOST either way. Arrays may be lists.
     """
-    if fields is None:
+    if not isinstance(fields, dict):
         return None
     checks = _checks(kind)
     if not all(name in checks and checks[name](value) for name, value in fields.items()):
@@ -26,6 +42,16 @@ def read_letter(kind: Callable[..., T], fields: dict[str, Any] | None) -> T | No
         return kind(**fields)
     except TypeError:
         return None
+
+
+def _with_clean_text(value: Any, clean: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_with_clean_text(item, clean) for item in value]
+    if isinstance(value, dict):
+        return {clean(name): _with_clean_text(item, clean) for name, item in value.items()}
+    return value
 
 
 @cache

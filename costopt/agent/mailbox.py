@@ -25,12 +25,13 @@ from typing import Any, TypeVar
 
 from costopt.agent.gang import Gang, Rendezvous
 from costopt.agent.heartbeat import CommandFailure, Heartbeat, NodeActivity
-from costopt.agent.letter import read_letter
+from costopt.agent.letter import decoded_fields, read_letter
 from costopt.agent.meter.reading import NodeReading
 from costopt.agent.once_written import OnceWritten
 from costopt.agent.status import RefusedCheckpoint, SavedCheckpoint
 from costopt.domain.errors import StoreError
 from costopt.domain.ports import ObjectStore
+from costopt.domain.text import encodable_text, untrusted_text
 
 T = TypeVar("T")
 
@@ -78,7 +79,8 @@ class Mailbox:
 
     def gang(self) -> Gang | None:
         """The newest gang."""
-        fields = self._fields("gang.json", MOST_GANG_BYTES)
+        # Its command may be longer than any other text, and must be exact.
+        fields = self._fields("gang.json", MOST_GANG_BYTES, encodable_text)
         if fields is None:
             return None
         try:
@@ -203,14 +205,14 @@ class Mailbox:
             )
         return keys
 
-    def _fields(self, name: str, most_bytes: int = MOST_LETTER_BYTES) -> dict[str, Any] | None:
+    def _fields(
+        self,
+        name: str,
+        most_bytes: int = MOST_LETTER_BYTES,
+        clean: Callable[[str], str] = untrusted_text,
+    ) -> dict[str, Any] | None:
         data = self.store.get(f"{self.prefix}/{name}", most_bytes)
-        if data is None:
-            return None
-        try:
-            fields = json.loads(data, parse_constant=lambda _: None)  # NaN: unknown
-        except (ValueError, RecursionError):
-            return None
+        fields = None if data is None else decoded_fields(data, clean)
         if not isinstance(fields, dict) or fields.pop("schema", None) != SCHEMA:
             return None
         return fields
@@ -220,7 +222,7 @@ def _encode(letter: Letter) -> bytes:
     return (json.dumps({"schema": SCHEMA, **asdict(letter)}) + "\n").encode()
 
 
-def _reading(fields: dict[str, Any] | None) -> NodeReading | None:
+def _reading(fields: object) -> NodeReading | None:
     """A reading of another version is no reason to take the node for dead."""
     reading = read_letter(NodeReading, fields)
     return None if reading is None else replace(reading, parts=tuple(reading.parts))

@@ -45,16 +45,25 @@ def node_report(beat: Heartbeat, scale: TimeScale) -> NodeReport:
         parts=meters.parts,
         gpus=meters.gpus,
         training_wh=meters.training_wh * scale.speed,
-        training_s=meters.training_s * scale.speed,
+        training_s=duration_s(meters.training_s, scale.speed) or 0.0,
         final=not beat.state.trains,
-        gpu_utilization=meters.gpu_utilization,
-        gpu_memory_share=meters.gpu_memory_share,
-        step_s=None if beat.step_s is None else beat.step_s * scale.speed,
-        data_wait_share=beat.data_wait_share,
-        goodput=beat.goodput,
-        interval_s=beat.interval_s,
+        gpu_utilization=_share(meters.gpu_utilization),
+        gpu_memory_share=_share(meters.gpu_memory_share),
+        step_s=duration_s(beat.step_s, scale.speed),
+        data_wait_share=_share(beat.data_wait_share),
+        goodput=_share(beat.goodput),
+        interval_s=duration_s(beat.interval_s),
         interval_reason=beat.interval_reason,
         guarantee=beat.guarantee,
         warning=beat.warning,
         strikes_at=None if beat.strikes_at is None else scale.coming(beat.strikes_at),
     )
+
+
+def _share(value: float | None) -> float | None:
+    return value if value is not None and 0.0 <= value <= 1.0 else None
+
+
+def duration_s(value_s: float | None, speed: float = 1.0) -> float | None:
+    """None where it is unknown, or no time that anything takes."""
+    return value_s * speed if value_s is not None and 0.0 < value_s <= CENTURY_S else None

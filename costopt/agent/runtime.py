@@ -13,7 +13,7 @@ from costopt.agent.gang import Gang
 from costopt.agent.gang_state import Member, judged
 from costopt.agent.heartbeat import Heartbeat
 from costopt.agent.mailbox import Mailbox
-from costopt.agent.node_report import TimeScale, node_report
+from costopt.agent.node_report import CENTURY_S, TimeScale, duration_s, node_report
 from costopt.agent.once_written import OnceWritten
 from costopt.domain.fleet import Node
 from costopt.domain.interval import noticed_share
@@ -128,7 +128,7 @@ class MailboxRuntime:
     def power_limits(self, job: Job) -> tuple[PowerLimitRecord, ...]:
         """What the members of the gang that stands say of their power limits."""
         mailbox = self._mailbox(job)
-        gang = mailbox.gang()
+        gang = _gang(mailbox, job)
         beats = () if gang is None else (mailbox.heartbeat(node_id) for node_id in gang.members)
         return tuple(
             PowerLimitRecord(beat.node_id, beat.power_asked_w, beat.power_cap_w, beat.power_message)
@@ -139,7 +139,7 @@ class MailboxRuntime:
     def node_reports(self, job: Job) -> tuple[NodeReport, ...]:
         """What the members of the gang that stands say of themselves, by rank."""
         mailbox = self._mailbox(job)
-        gang, scale = mailbox.gang(), TimeScale(self._clock.now(), time.time(), self._speed)
+        gang, scale = _gang(mailbox, job), TimeScale(self._clock.now(), time.time(), self._speed)
         beats = () if gang is None else (mailbox.heartbeat(node_id) for node_id in gang.members)
         return tuple(node_report(beat, scale) for beat in beats if beat is not None)
 
@@ -150,21 +150,22 @@ class MailboxRuntime:
         is lost. IDLE with a message after a break or a failure asks for a new generation.
         """
         mailbox = self._mailbox(job)
-        gang = mailbox.gang()
+        gang = _gang(mailbox, job)
         if gang is None:
             return Progress()
         members = [self._member(mailbox, gang, node_id) for node_id in gang.members]
         beats = [m.heartbeat for m in members if m.heartbeat is not None]
-        saved = _saved_units(mailbox, beats)
+        saved = _possible_units(job, _saved_units(mailbox, beats))
         state, message = judged(mailbox, job, gang, members, saved, self._retries)
         if state is GangState.FINISHED:  # also where the command reported nothing of itself
             saved = max(saved, job.work.amount)
         working = state in (GangState.TRAINING, GangState.STOPPING)
         done = max([b.done_units for b in beats if b.reported and working], default=saved)
-        begun = [b.resumed_units for b in beats if b.resumed_units is not None]
+        begun = [_possible_units(job, u) for b in beats if (u := b.resumed_units) is not None]
         rates = [b.units_per_s for b in beats if b.units_per_s is not None]
+        rates = [rate for rate in rates if _is_possible_rate(job, rate)]
         return Progress(
-            done_units=max(done, saved),
+            done_units=max(_possible_units(job, done), saved),
             saved_units=saved,
             state=state,
             generation=gang.generation,
@@ -184,8 +185,8 @@ class MailboxRuntime:
                 units=units,
                 uri=saved.uri,
                 committed_at=scale.job_time(saved.at),
-                size_bytes=saved.size_bytes,
-                save_s=None if saved.save_s is None else saved.save_s * self._speed,
+                size_bytes=saved.size_bytes if (saved.size_bytes or 0) > 0 else None,
+                save_s=duration_s(saved.save_s, self._speed),
             )
             for units, saved in sorted(newest.items())
         )
@@ -264,6 +265,24 @@ class MailboxRuntime:
             return None
         formed_at = TimeScale(now, time.time(), self._speed).job_time(gang.formed_at)
         return max(now, formed_at + timedelta(seconds=job.overhead_s))
+
+
+def _gang(mailbox: Mailbox, job: Job) -> Gang | None:
+    """The gang that stands; None where another wrote it, with more members than the job can have:
+    each is asked for in the store."""
+    gang = mailbox.gang()
+    most = max(phase.max_nodes for phase in job.phases)
+    return gang if gang is not None and len(gang.members) <= most else None
+
+
+def _possible_units(job: Job, units: float) -> float:
+    """What the job can have done, of what its nodes report."""
+    return min(max(0.0, units), job.work.amount)
+
+
+def _is_possible_rate(job: Job, units_per_s: float) -> bool:
+    """Whether the whole job would take between a millisecond and a century of the wall."""
+    return job.work.amount / CENTURY_S <= units_per_s <= job.work.amount / 0.001
 
 
 def _absolute(uri: str, workdir: str) -> str:

@@ -9,9 +9,11 @@ from typing import Protocol
 from costopt.agent.log_upload import TRAINER_LOGS
 from costopt.agent.node_log import NodeLog
 from costopt.daemon.views import LogPiece
-from costopt.domain.errors import SpecError
+from costopt.domain.errors import SpecError, StoreError
 from costopt.domain.events import GangFormed, NodeLaunched
 from costopt.domain.ports import EventIndex, ObjectStore
+from costopt.store.key import is_key_part
+from costopt.store.plain_file import is_plain, read_plain
 
 PIECE_BYTES = 256 * 1024
 
@@ -49,12 +51,21 @@ class FolderLogs:
         self._nodes = nodes
 
     def read(self, job: str, node_id: str, after: int) -> LogPiece:
-        """What follows byte ``after``, at most 256 KiB. Raises SpecError for an unknown node."""
-        folder = (self._nodes / node_id).resolve()
-        if folder.parent != self._nodes.resolve() or not folder.is_dir():
+        """What follows byte ``after``, at most 256 KiB.
+
+        Raises SpecError for an unknown node, StoreError where its log cannot be read.
+        """
+        folder = self._nodes / node_id
+        if not is_key_part(node_id) or folder.is_symlink() or not folder.is_dir():
             raise SpecError(f"there is no log of node {node_id!r}", hint="see the job's nodes")
-        paths = sorted(folder.glob(TRAINER_LOGS), key=lambda path: path.stat().st_mtime_ns)
-        data = _slice(paths, after)
+        logs = (path for path in folder.glob(TRAINER_LOGS) if is_plain(path))
+        try:
+            data = _slice(sorted(logs, key=lambda path: path.lstat().st_mtime_ns), after)
+        except OSError as error:
+            raise StoreError(
+                f"cannot read the log of node {node_id}: {error.strerror}",
+                hint="see what the job's command writes there",
+            ) from error
         text, used = _whole_characters(data)
         return LogPiece(job, node_id, text, after + used, ended=len(data) < PIECE_BYTES)
 
@@ -86,12 +97,12 @@ def _whole_characters(data: bytes) -> tuple[str, int]:
 
 
 def _slice(paths: list[Path], after: int) -> bytes:
-    """The bytes that follow ``after`` in all the files, one after the other."""
+    """The bytes that follow ``after`` in all the files, one after the other. Raises OSError."""
     found = b""
     for path in paths:
-        size = path.stat().st_size
+        size = path.lstat().st_size
         if after < size and len(found) < PIECE_BYTES:
-            with path.open("rb") as file:
+            with read_plain(path) as file:
                 file.seek(after)
                 found += file.read(PIECE_BYTES - len(found))
         after = max(0, after - size)

@@ -27,6 +27,10 @@ FINAL_EVERY = timedelta(seconds=30)
 LEAST_TRAINING_S = 60.0
 """A shorter time of training says little of what a node draws."""
 INTERVAL_NEWS_SHARE = 0.05
+MIN_SHARE = 0.5
+MAX_SHARE = 2.0
+"""A measured draw is believed from ``MIN_SHARE`` of what the node is modelled to draw idle up to
+``MAX_SHARE`` of what it is to draw busy."""
 EXACT = "exact"
 
 
@@ -141,14 +145,18 @@ class Measurements:
     def _plug_wh(
         self, node: NodeLaunched, report: NodeReport, metered_wh: float | None, hours: float
     ) -> float | None:
-        """None where not every GPU of the node was read: a part is no figure of the node."""
+        """None where not every GPU of the node was read, as a part is not a figure of the node, and
+        where the node cannot draw that: it would count for other jobs on its pool, too."""
         pool = Pool.parse(node.pool)
         machine, power = self._world.machines.machine(pool), self._world.powers.node_power(pool)
         if metered_wh is None or machine is None or power is None:
             return None
         if report.gpus != machine.gpu_count:
             return None
-        return power.plug_wh(metered_wh, report.parts, hours)
+        plug_wh = power.plug_wh(metered_wh, report.parts, hours)
+        least_w, most_w = MIN_SHARE * power.idle_w, MAX_SHARE * power.busy_w
+        believed = plug_wh is not None and least_w * hours <= plug_wh <= most_w * hours
+        return plug_wh if believed else None
 
 
 def _mean(values: list[float]) -> float:

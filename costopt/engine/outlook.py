@@ -93,7 +93,7 @@ class Outlook:
             jobs=(),
             offers=(),
             machines=self._machines,
-            powers=self._cappable_powers(carbon_signal),
+            powers=self._training.measured_powers(self._powers[carbon_signal]),
             policy=ANYTHING,
             transfers=self._transfers(),
             account=self._guards.account,
@@ -111,7 +111,8 @@ class Outlook:
         jobs = tuple(self._job_view(name) for name in self._wanting(cohort, now))
         together = frozenset(cohort.jobs)
         nodes = [node for name in cohort.jobs for node in self._fleet.nodes_of(name)]
-        view = replace(background, jobs=jobs, policy=cohort.policy)
+        powers = self._cappable_powers(background.powers, cohort)
+        view = replace(background, jobs=jobs, policy=cohort.policy, powers=powers)
         if not jobs:
             return Sight(cohort, view, Bounds(cohort.policy.limits, {}, together))
         offers, rejections = self._offers.usable(cohort.policy, nodes, now, refused)
@@ -145,10 +146,13 @@ class Outlook:
             tuple(n for n in staying if n.state is NodeState.WAITING),
         )
 
-    def _cappable_powers(self, carbon_signal: CarbonSignal) -> Mapping[Pool, NodePower]:
-        """Power by pool, measured where it was; without caps where a node could not set one."""
-        powers = self._training.measured_powers(self._powers[carbon_signal])
-        refused = {p for record in self._journal.records.values() for p in record.uncappable}
+    def _cappable_powers(
+        self, powers: Mapping[Pool, NodePower], cohort: Cohort
+    ) -> Mapping[Pool, NodePower]:
+        """Power by pool, without caps where a node of the cohort reports that it could not set
+        one: what nodes of other jobs report, their own commands may have written."""
+        records = (self._journal.records[name] for name in cohort.jobs)
+        refused = {pool for record in records for pool in record.uncappable}
         uncapped = {p: replace(powers[p], caps=()) for p in refused & powers.keys()}
         return {**powers, **uncapped} if uncapped else powers
 

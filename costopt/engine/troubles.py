@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
 from costopt.domain.errors import CostoptError, LedgerError
 from costopt.domain.events import SignalStale
+from costopt.domain.text import untrusted_text
 from costopt.engine.journal import Journal
 
 RUNTIME = "the job's runtime"
 STRATEGY = "the job's strategy"
+
+log = logging.getLogger("costopt.engine.troubles")
 
 
 class Troubles:
@@ -29,20 +33,21 @@ class Troubles:
     @contextmanager
     def kept_to(self, job: str, now: datetime) -> Iterator[None]:
         """What fails inside is told in the job's ledger, once for as long as it goes on, and ends
-        nothing but this; also where nodes told figures with which nothing can be reckoned. Raises
-        LedgerError."""
+        nothing but this, whatever it is. Raises LedgerError."""
         try:
             yield
         except LedgerError:
             raise
         except CostoptError as error:
             self.tell(job, RUNTIME, error.message, now)
-        except (ArithmeticError, ValueError) as error:
+        except Exception as error:  # what a job's own nodes brought about ends no other's tick
+            log.exception("job %s: its runtime failed", job)
             self.tell(job, RUNTIME, f"{type(error).__name__}: {error}", now)
 
     def tell(self, job: str, source: str, message: str, now: datetime) -> None:
         """The job is in trouble: news, unless it was so at this tick or the one before. Raises
         LedgerError."""
+        message = untrusted_text(message)
         if job not in self._before and job not in self.told:
             self._journal.write(SignalStale(at=now, job=job, source=source, message=message))
         self.told[job] = message

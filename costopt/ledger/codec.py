@@ -20,6 +20,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import EVENT_TYPES, Event
+from costopt.domain.text import encodable_text
 
 SCHEMA_VERSION = 1
 
@@ -37,23 +38,28 @@ class _Field:
 
 
 def encode(event: Event) -> str:
-    """The event as JSON without line breaks, in ASCII.
+    """The event as JSON without line breaks, in ASCII, from which ``decode`` makes it again.
 
-    Raises LedgerError for a naive time, a number that is not finite, or a class that is no event.
+    A lone surrogate in a text, which nothing could show, is written as U+FFFD. Raises LedgerError
+    for what could not be read back: a naive time, a number that is not finite, a value that is not
+    of its field's type, or a class that is not an event.
     """
     kind = type(event).__name__
     if type(event) not in EVENT_TYPES:
         raise LedgerError(f"{kind} is no event of the ledger")
-    body: dict[str, Any] = {"v": SCHEMA_VERSION, "kind": kind}
-    for field in _fields(kind):
-        body[field.name] = getattr(event, field.name)
+    values = {field.name: _encodable(getattr(event, field.name)) for field in _fields(kind)}
     try:
-        return _ENCODER.encode(body)
-    except (TypeError, ValueError) as error:
-        raise LedgerError(
-            f"{kind} of job {event.job!r} cannot be recorded: {error}",
-            hint="record a figure that is unknown as None, and times with their zone",
-        ) from error
+        line = _ENCODER.encode({"v": SCHEMA_VERSION, "kind": kind, **values})
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _unrecordable(event, str(error)) from error
+    try:
+        read = decode(line)
+    except LedgerError as error:
+        raise _unrecordable(event, error.message) from error
+    wrong = [name for name, value in values.items() if getattr(read, name) != value]
+    if wrong:
+        raise _unrecordable(event, f"its {wrong[0]} would not be read back as it is")
+    return line
 
 
 def decode(line: str) -> Event:
@@ -74,10 +80,25 @@ def decode(line: str) -> Event:
     return _build(_kinds()[kind], body)
 
 
+def _unrecordable(event: Event, why: str) -> LedgerError:
+    return LedgerError(
+        f"{type(event).__name__} of job {event.job!r} cannot be recorded: {why}",
+        hint="record a figure that is unknown as None, and times with their zone",
+    )
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return encodable_text(value)
+    if isinstance(value, tuple):
+        return tuple(map(_encodable, value))
+    return value
+
+
 def _parse(line: str) -> dict[str, Any]:
     try:
         body = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise LedgerError(f"an event is no JSON: {error}", hint=_DAMAGED) from error
     if not isinstance(body, dict):
         raise LedgerError("an event is no JSON object", hint=_DAMAGED)
@@ -100,7 +121,7 @@ def _build(event_type: type[Event], body: dict[str, Any]) -> Event:
 def _value(event_type: type[Event], field: _Field, raw: Any) -> Any:
     try:
         return field.read(raw)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise LedgerError(
             f"{event_type.__name__}.{field.name} cannot be read: {error}", hint=_DAMAGED
         ) from error
@@ -193,4 +214,4 @@ def _bool(raw: Any) -> bool:
 def _str(raw: Any) -> str:
     if not isinstance(raw, str):
         raise TypeError(f"{raw!r} is no text")
-    return raw
+    return encodable_text(raw)

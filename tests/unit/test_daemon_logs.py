@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -44,8 +45,20 @@ def test_what_is_no_text_is_marked(tmp_path: Path) -> None:
     assert (piece.text, piece.next_byte) == ("a\N{REPLACEMENT CHARACTER}b", 3)
 
 
-@pytest.mark.parametrize("node", ["", ".", "..", "../n", "n/..", "/etc", "nope"])
+@pytest.mark.parametrize("node", ["", ".", "..", "../n", "n/..", "/etc", "nope", "n\0", "link"])
 def test_a_node_is_no_path(tmp_path: Path, node: str) -> None:
     (tmp_path / "nodes" / "n").mkdir(parents=True)
+    (tmp_path / "nodes" / "link").symlink_to("/")
     with pytest.raises(SpecError, match="there is no log"):
         FolderLogs(tmp_path / "nodes").read("j", node, 0)
+
+
+def test_only_files_that_the_node_has_itself_are_read(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    node = tmp_path / "nodes" / "n"
+    node.mkdir(parents=True)
+    os.mkfifo(node / "trainer-000001.log")
+    (node / "trainer-000002.log").symlink_to(tmp_path / "secret")
+    (node / "trainer-000003.log").symlink_to("nowhere")
+    (node / "trainer-000004.log").write_text("mine")
+    assert FolderLogs(tmp_path / "nodes").read("j", "n", 0).text == "mine"

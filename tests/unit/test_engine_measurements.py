@@ -122,6 +122,17 @@ def test_a_part_of_the_gpus_is_no_figure_of_the_node() -> None:
         assert scene.summary().energy_basis == "modelled"
 
 
+@pytest.mark.parametrize("watts", [-600.0, 0.0, 1e18])
+def test_a_draw_that_the_node_cannot_have_is_not_believed(watts: float) -> None:
+    scene, runtime = metered()
+    runtime.watts = watts
+    scene.go(HOUR_S)
+    assert all(e.wh is None and e.busy_w is None for e in scene.events(NodeMeasured))
+    assert scene.summary().energy_basis == "modelled"
+    assert isinstance(scene.strategy, Follow)
+    assert scene.strategy.views[-1].powers[SPOT_A].busy_w == 1000
+
+
 def test_the_next_plan_counts_with_what_was_measured() -> None:
     scene, _ = metered()
     scene.go(HOUR_S)
