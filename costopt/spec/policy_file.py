@@ -102,7 +102,9 @@ class LimitsSection(Section):
         default=LIMITS.max_usd_per_hour, description="dollars per hour of everything that runs"
     )
     max_usd_per_month: Positive | None = Field(
-        default=LIMITS.max_usd_per_month, description="dollars of all jobs in a calendar month"
+        default=LIMITS.max_usd_per_month,
+        description="dollars in a calendar month of all of a tenant's jobs under policies of this "
+        "name, those that are over included",
     )
     max_price_age: DurationS | None = Field(
         default=LIMITS.max_price_age_s, description="prices older than this are not launched on"
