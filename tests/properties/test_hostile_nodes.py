@@ -26,7 +26,7 @@ from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.events import Event
 from costopt.domain.job import Job
 from costopt.domain.market import Pool
-from costopt.domain.policy import StrategyChoice
+from costopt.domain.policy import CarbonSignal, StrategyChoice
 from costopt.domain.ports import Strategy
 from costopt.domain.power import NodePower
 from costopt.domain.view import Desired, View
@@ -207,7 +207,9 @@ POWER = NodePower(500, 1000, 1.0, 400, Basis.MODELLED, 0.1, "test", cpu_w=100.0,
 class PartedPowers:
     """So that what nodes measure can be used."""
 
-    def node_power(self, pool: Pool) -> NodePower:
+    def node_power(
+        self, pool: Pool, carbon_signal: CarbonSignal = CarbonSignal.AVERAGE
+    ) -> NodePower:
         return POWER
 
 
