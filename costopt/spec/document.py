@@ -205,7 +205,7 @@ class _Reading:
             if not isinstance(key_node, yaml.ScalarNode) or not key_node.value:
                 self._refuse(key_node, at, "a key must be a word")
                 continue
-            key = str(key_node.value)
+            key = _joined(key_node.value)
             if not _is_text(key):
                 self._refuse(key_node, at, f"the key {key[:40]!r} {NO_TEXT}")
                 continue
@@ -219,7 +219,7 @@ class _Reading:
         return values
 
     def _scalar(self, node: yaml.ScalarNode, at: FieldPath) -> Any:
-        text = str(node.value)
+        text = _joined(node.value)
         if not _is_text(text):
             return self._refuse(node, at, f"the text {text[:40]!r} {NO_TEXT}")
         try:
@@ -241,6 +241,11 @@ class _Reading:
     def _refuse(self, node: yaml.Node, at: FieldPath, message: str) -> None:
         place = _place(node)
         self.problems.append(Problem(self.path, place.line, place.column, field_name(at), message))
+
+
+def _joined(text: str) -> str:
+    """The text, each character that JSON wrote as two escapes as one."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def _is_text(text: str) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from costopt.spec.document import MOST_BYTES, read_document
+from costopt.spec.document import MOST_BYTES, parse_document, read_document
 from costopt.spec.problem import SpecFileError
 
 
@@ -89,3 +90,11 @@ def test_aliases_that_stay_small_are_expanded(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_refused(path: str, said: str) -> None:
     with pytest.raises(SpecFileError, match=said):
         read_document(path)
+
+
+def test_json_may_write_a_character_as_two_halves() -> None:
+    """JSON escapes a character beyond the first plane as two; YAML has each be one of its own."""
+    values = {"name 😀": "on 😀", "runs": ["😀😀"]}
+    assert parse_document(json.dumps(values), "job.json").values == values
+    with pytest.raises(SpecFileError):
+        parse_document(r'{"name": "\ud83d and \ude00"}', "job.json")
