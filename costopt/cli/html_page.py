@@ -14,8 +14,8 @@ from costopt.report.table import Table
 def html_page(table: Table, notes: Sequence[str]) -> str:
     """The table in a card, and the notes under it; indented ones are shown as they stand."""
     title = html.escape(table.title)
-    told = "\n".join(_notes_html(notes))
-    card = f"<section>\n{told}\n</section>\n" if notes else ""
+    paragraphs = "\n".join(_notes_html(notes))
+    card = f"<section>\n{paragraphs}\n</section>\n" if notes else ""
     return _PAGE.format(title=title, css=page_css(), table=_table_html(table), notes=card)
 
 
