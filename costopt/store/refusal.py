@@ -50,11 +50,10 @@ SIGNS = (
         for sign in ("credential", "/latest/api/token", "/latest/meta-data", "computeMetadata")
     ),
 )
-BY_STATUS = {
-    "401": ("no valid credentials", CREDENTIALS_HINT),
-    "403": ("no permission", PERMISSION_HINT),
-}
+REASONS = {"401": "no valid credentials", "403": "no permission"}
+"""Of answers without a code, by HTTP status."""
 ANSWERED_HINT = "check the address, and any proxy on the way: the endpoint answers, and refuses"
+FAILED_HINT = "try again later: the store, or a proxy on the way, has failed"
 UNREACHABLE_HINT = "see that the endpoint can be reached from this machine"
 
 
@@ -97,16 +96,20 @@ def _meaning(text: str) -> tuple[str, str]:
     for sign, reason, hint in SIGNS:
         if sign in text:
             return reason, hint
-    told = excerpt(text.partition("\n\nDebug source")[0])
     status = STATUS.search(text)
-    if status is None:
-        return told, UNREACHABLE_HINT
-    return BY_STATUS.get(status[1], (told, ANSWERED_HINT))
+    told = excerpt(text.partition("\n\nDebug source")[0])
+    return REASONS.get(status[1], told) if status else told, _hint_of_status(text)
 
 
 def _hint_of_code(code: str, text: str) -> str:
     """What to do about a code that has no entry of its own."""
-    if ABOUT_CREDENTIALS.search(code):
-        return CREDENTIALS_HINT
+    return CREDENTIALS_HINT if ABOUT_CREDENTIALS.search(code) else _hint_of_status(text)
+
+
+def _hint_of_status(text: str) -> str:
+    """What to do by the HTTP status of the answer, if there was one."""
     status = STATUS.search(text)
-    return BY_STATUS[status[1]][1] if status and status[1] in BY_STATUS else ANSWERED_HINT
+    if status is None:
+        return UNREACHABLE_HINT
+    by_status = {"401": CREDENTIALS_HINT, "403": PERMISSION_HINT}
+    return by_status.get(status[1], FAILED_HINT if status[1] >= "500" else ANSWERED_HINT)

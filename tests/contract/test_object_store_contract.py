@@ -314,6 +314,17 @@ def test_a_refusal_names_the_bucket_and_the_remedy(
 
 
 @remote_only
+def test_a_store_that_fails_is_not_taken_for_one_that_refuses(
+    place: Place, store: ObjectStore
+) -> None:
+    _front(place).refuse(502, "BadGateway", times=100)
+    with pytest.raises(StoreError, match=r"502|BadGateway") as caught:
+        store.put("key", b"1")
+    assert "later" in (caught.value.hint or "")
+    _front(place).refusals.clear()
+
+
+@remote_only
 def test_a_missing_bucket_is_named(place: Place, tmp_path: Path) -> None:
     store = open_store(place.uri.replace(BUCKET, "no-such-bucket"))
     (tmp_path / "file").write_bytes(b"1")
