@@ -31,7 +31,7 @@ def test_daemons_outlive_their_server_and_each_other(
     # The simulated cloud reads its nodes when it starts, so the second daemon starts after them.
     with place.controlled(*LEASE) as first:
         wait_until(lambda: bool(place.of("one", ev.TrainingStarted)), "training")
-        with place.controlled(*LEASE) as second:
+        with place.controlled(*LEASE, "--listen", "unix:second.sock") as second:
             postgres.stop("immediate")
             postgres.start()
             first.send_signal(signal.SIGSTOP)
