@@ -81,6 +81,9 @@ class Endless:
     def refused(self, job: Job) -> tuple[RefusedRecord, ...]:
         return ()
 
+    def unreported(self, job: Job, node_ids: Iterable[str]) -> frozenset[str]:
+        return frozenset()
+
     def drain(self, job: Job, node_ids: Iterable[str]) -> None:
         self._asked.update(node_ids)
 

@@ -138,7 +138,7 @@ class Attempt:
         try:
             self.trainer = self._started(rendezvous, data_dir, membership, snapshots)
             self.started = True
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: what no command line can hold
             self.exit_code = 127
             self._blame_command(
                 f"cannot start in {settings.place(self.gang.workdir)}: {error}",

@@ -191,6 +191,11 @@ class MailboxRuntime:
             for units, saved in sorted(newest.items())
         )
 
+    def unreported(self, job: Job, node_ids: Iterable[str]) -> frozenset[str]:
+        """Those of these nodes that have sent no heartbeat that can be read."""
+        mailbox = self._mailbox(job)
+        return frozenset(n for n in node_ids if mailbox.heartbeat(n) is None)
+
     def drain(self, job: Job, node_ids: Iterable[str]) -> None:
         """Ask these nodes to save and stop training. Idempotent."""
         mailbox = self._mailbox(job)

@@ -34,6 +34,9 @@ KEEP_EVERY_S = 30.0
 DRAIN_S = 300.0
 DRAIN_WALL_S = 30.0
 """Trainers save by the wall, however fast the market's clock runs."""
+REPORT_S = 600.0
+REPORT_WALL_S = 60.0
+"""So do agents start."""
 
 
 class Control:
@@ -75,6 +78,7 @@ class Control:
                 tick_s=settings.tick_s,
                 cooldown_s=settings.cooldown_s,
                 drain_timeout_s=max(DRAIN_S, DRAIN_WALL_S * site.clock.speed),
+                report_timeout_s=max(REPORT_S, REPORT_WALL_S * site.clock.speed),
                 notice_s=site.notice_s,
                 account=account,
                 explain=True,

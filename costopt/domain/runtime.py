@@ -119,6 +119,10 @@ class Runtime(Protocol):
         """Every checkpoint that was ever refused, in a fixed order."""
         ...
 
+    def unreported(self, job: Job, node_ids: Iterable[str]) -> frozenset[str]:
+        """Those of these nodes that have never reported anything."""
+        ...
+
     def drain(self, job: Job, node_ids: Iterable[str]) -> None:
         """Ask these nodes to checkpoint and stop training. Idempotent."""
         ...

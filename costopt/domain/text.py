@@ -14,7 +14,6 @@ _UNSAFE = re.compile(
     "\u202a-\u202e\u2066-\u2069"  # what reverses the direction of the text around it
     "\ud800-\udfff]"
 )
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def encodable_text(text: str) -> str:
@@ -26,10 +25,3 @@ def untrusted_text(text: str) -> str:
     """Return the text without what could not be encoded or would change how text around it is
     shown, each such character replaced by U+FFFD, and at most ``MAX_CHARACTERS`` of it."""
     return _UNSAFE.sub(REPLACEMENT, text[:MAX_CHARACTERS])
-
-
-def unstorable_character(text: str) -> str | None:
-    """Return the name of the first character that no file name, command, environment or UTF-8 text
-    can hold, such as "U+0000"; None where there is none."""
-    found = _UNSTORABLE.search(text)
-    return None if found is None else f"U+{ord(found[0]):04X}"

@@ -21,6 +21,7 @@ from costopt.domain.move import region_of
 from costopt.domain.partial import PartlySilent
 from costopt.domain.policy import CarbonSignal
 from costopt.domain.ports import Provider
+from costopt.domain.text import untrusted_text
 from costopt.engine.emissions import Emissions
 from costopt.engine.gate import Gate
 from costopt.engine.journal import Journal
@@ -143,6 +144,7 @@ class Fleet:
             pool=str(node.pool),
             ended_at=ended_at,
             cause=cause,
+            message=untrusted_text(node.message),
         )
 
     def _note(self, notices: Iterable[Interruption], now: datetime) -> None:

@@ -84,7 +84,7 @@ class Gangs:
 
     def _whole(self, decision: Decision) -> _Gang | None:
         job, record = self._jobs[decision.job], self._journal.records[decision.job]
-        leaving = record.draining.keys() | record.noticed.keys()
+        leaving = record.draining.keys() | record.noticed.keys() | record.given_up.keys()
         wanted = {target.pool for target in decision.targets}
         ready = (
             n

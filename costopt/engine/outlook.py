@@ -135,7 +135,7 @@ class Outlook:
 
     def _job_view(self, name: str) -> JobView:
         record, job = self._journal.records[name], self._jobs[name]
-        leaving = record.draining.keys() | record.noticed.keys()
+        leaving = record.draining.keys() | record.noticed.keys() | record.given_up.keys()
         staying = [n for n in self._fleet.nodes_of(name) if n.node_id not in leaving]
         return JobView(
             job,

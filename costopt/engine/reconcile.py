@@ -28,7 +28,8 @@ class Actual:
     capacity. Doomed ones are left to save and be taken, unless their job stops or they have
     ``outlived`` their notice. An ``unconfirmed`` notice is the node's own: until it is gone, the
     node holds its place in the gang, so that no report brings a job more nodes than it asks for.
-    Pools are ``resting`` for one job.
+    Pools are ``resting`` for one job. Nodes that are ``given_up`` are released; jobs that are
+    ``waiting`` launch nothing.
     """
 
     nodes: tuple[Node, ...]
@@ -38,6 +39,8 @@ class Actual:
     outlived: frozenset[str] = frozenset()
     unconfirmed: frozenset[str] = frozenset()
     resting: frozenset[tuple[str, Pool]] = frozenset()
+    given_up: frozenset[str] = frozenset()
+    waiting: frozenset[str] = frozenset()
 
 
 def reconcile(desired: Desired, actual: Actual) -> tuple[Action, ...]:
@@ -65,7 +68,7 @@ def reconcile(desired: Desired, actual: Actual) -> tuple[Action, ...]:
 def _for_job(decision: Decision, nodes: Sequence[Node], actual: Actual) -> Iterable[Action]:
     staying: dict[Pool, list[Node]] = {}
     for node in nodes:
-        if node.node_id not in actual.draining and node.node_id not in actual.doomed:
+        if node.node_id not in actual.draining | actual.doomed | actual.given_up:
             staying.setdefault(node.pool, []).append(node)
     coming: Counter[Pool] = Counter()
     for launch in actual.pending:
@@ -82,8 +85,11 @@ def _for_job(decision: Decision, nodes: Sequence[Node], actual: Actual) -> Itera
     held = sum(n.node_id in actual.unconfirmed for n in nodes) - resting_places
     for pool, count in missing.items():
         places, held = count - max(0, held), held - count
-        if places > 0:
+        if places > 0 and decision.job not in actual.waiting:
             yield Launch(decision.job, pool, places, caps_w[pool])
+    for node in nodes:
+        if node.node_id in actual.given_up - actual.draining:
+            yield Terminate(decision.job, node.node_id, "it never reported")
     yield from _doomed(decision, nodes, actual)
     yield from _surplus(decision, staying, coming, wanted)
 
@@ -91,7 +97,7 @@ def _for_job(decision: Decision, nodes: Sequence[Node], actual: Actual) -> Itera
 def _doomed(decision: Decision, nodes: Iterable[Node], actual: Actual) -> Iterable[Drain]:
     """Nodes with a notice that are not to be left to it."""
     for node in nodes:
-        if node.node_id not in actual.doomed or node.node_id in actual.draining:
+        if node.node_id not in actual.doomed - actual.draining - actual.given_up:
             continue
         if decision.rule == STOP:
             yield Drain(decision.job, node.node_id, decision.reason)

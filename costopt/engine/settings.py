@@ -32,6 +32,8 @@ class Settings:
     ``cooldown_s``: how long a pool is left alone after it refused or took a node.
     ``drain_timeout_s``: when a node that does not finish its drain is released all the same.
     ``account``: the quotas and tenants that plans and launches keep to.
+    ``report_timeout_s``: how long at least a node that runs may not have reported before it is
+    given up; longer where nodes take long to start.
     ``notice_s``: how long before an interruption its notice comes; 0 where none does.
     ``explain``: whether decisions are recorded with the alternatives that were weighed.
     ``patience_s``: after how long a tenant that waits goes before all others where there is not
@@ -45,6 +47,7 @@ class Settings:
     grace_s: float = 300.0
     cooldown_s: float = DEFAULT_COOLDOWN_S
     drain_timeout_s: float = 300.0
+    report_timeout_s: float = 600.0
     notice_s: float = 0.0
     account: Account = UNLIMITED
     explain: bool = False

@@ -31,6 +31,7 @@ from costopt.engine.guards import Guards
 from costopt.engine.journal import Journal
 from costopt.engine.launched import Launched
 from costopt.engine.launcher import Launcher
+from costopt.engine.node_failures import NodeFailures, waiting_jobs
 from costopt.engine.node_notices import outlived, resting_pools
 from costopt.engine.offers import Offers
 from costopt.engine.outlook import Outlook, Sight
@@ -83,6 +84,9 @@ class Engine:
         self.journal = Journal(world.ledger, ())
         self.troubles = Troubles(self.journal)
         self.training = Training(world, self.journal, self.jobs, self.troubles)
+        self._node_failures = NodeFailures(
+            world, self.journal, settings, self.jobs, self.troubles
+        )  # fmt: skip
         self.stops = Stops(self.journal)
         self.spending = Spending(self.journal, self.jobs, self._terms)
         self._silence = silence = Silence(self.journal)
@@ -193,6 +197,7 @@ class Engine:
             self._fleet.observe(now)
             self._bills.settle(now)
             self.training.observe(now)
+            self._node_failures.observe(now)
 
     def _hold_to_budgets(self, sights: Iterable[Sight], now: datetime) -> None:
         for sight in sights:
@@ -312,6 +317,8 @@ class Engine:
             nodes=self._fleet.nodes,
             draining=frozenset(n for r in records for n in r.draining),
             doomed=frozenset(n for r in records for n in r.noticed),
+            given_up=frozenset(n for r in records for n in r.given_up),
+            waiting=waiting_jobs(records, now),
             outlived=frozenset(n for r in records for n in outlived(r, now)),
             unconfirmed=frozenset(n for r in records for n in r.unconfirmed),
             resting=frozenset(

@@ -25,6 +25,9 @@ class JobRecord:
     of the ``unconfirmed`` ones only the node itself reported it, at that time. Their pools rest for
     this job alone, since ``resting_from``; those in ``cooldown_from`` rest for all jobs. What nodes
     that are ``disbelieved`` report of interruptions counts only if the provider does so too.
+    ``deaths`` are the launches of which a node ended by itself, and ``given_up`` the nodes that
+    never reported, with the time, since work was saved last; ``last_words`` is why the last of
+    them ended. ``longest_start_s`` is what nodes took from launch until they trained.
     """
 
     name: str
@@ -39,6 +42,11 @@ class JobRecord:
     noticed: dict[str, datetime] = field(default_factory=dict)
     unconfirmed: dict[str, datetime] = field(default_factory=dict)
     disbelieved: set[str] = field(default_factory=set)
+    deaths: dict[str, datetime] = field(default_factory=dict)
+    given_up: dict[str, datetime] = field(default_factory=dict)
+    last_words: str = ""
+    have_trained: set[str] = field(default_factory=set)
+    longest_start_s: dict[Pool, float] = field(default_factory=dict)
     resting_from: dict[Pool, datetime] = field(default_factory=dict)
     cooldown_from: dict[Pool, datetime] = field(default_factory=dict)
     short_of_capacity: set[Pool] = field(default_factory=set)
@@ -88,6 +96,7 @@ class JobRecord:
 def _submitted(record: JobRecord, _: ev.JobSubmitted) -> None:
     record.submitted = True
     record.failed = None
+    _forget_failures(record)
 
 
 def _decided(record: JobRecord, event: ev.DecisionMade) -> None:
@@ -170,7 +179,11 @@ def _ended(record: JobRecord, event: ev.NodeEnded) -> None:
     record.noticed.pop(event.node_id, None)
     record.unconfirmed.pop(event.node_id, None)
     record.disbelieved.discard(event.node_id)
+    record.have_trained.discard(event.node_id)
     record.power_limits.pop(event.node_id, None)
+    if launched is not None and event.cause is EndCause.FAILED:
+        record.deaths[launched.key] = event.ended_at
+        record.last_words = event.message
     if event.cause in (EndCause.INTERRUPTED, EndCause.NO_CAPACITY):
         record.cooldown_from[Pool.parse(event.pool)] = event.ended_at
     if event.cause is EndCause.NO_CAPACITY:
@@ -197,7 +210,24 @@ def _formed(record: JobRecord, event: ev.GangFormed) -> None:
     record.trainers.update(event.node_ids)
 
 
+def _given_up(record: JobRecord, event: ev.NodeGivenUp) -> None:
+    record.given_up[event.node_id] = event.at
+    record.last_words = event.message
+
+
+def _forget_failures(record: JobRecord) -> None:
+    record.deaths.clear()
+    record.given_up = {n: at for n, at in record.given_up.items() if n in record.live}
+
+
 def _started(record: JobRecord, event: ev.TrainingStarted) -> None:
+    for node_id in record.members:
+        node = record.live.get(node_id)
+        if node is not None and node_id not in record.have_trained:
+            pool = Pool.parse(node.pool)
+            took_s = (event.at - node.launched_at).total_seconds()
+            record.longest_start_s[pool] = max(took_s, record.longest_start_s.get(pool, 0.0))
+    record.have_trained.update(record.members)
     record.training = True
     record.trained_generation = event.generation
 
@@ -210,10 +240,14 @@ def _stopped(record: JobRecord, event: ev.TrainingStopped) -> None:
 
 def _progressed(record: JobRecord, event: ev.ProgressReported) -> None:
     record.done_units = event.done_units
+    if event.saved_units > record.saved_units:
+        _forget_failures(record)
     record.saved_units = event.saved_units
 
 
 def _saved(record: JobRecord, event: ev.CheckpointCommitted) -> None:
+    if event.units > record.checkpoint_units:
+        _forget_failures(record)
     record.checkpoint_units = max(record.checkpoint_units, event.units)
 
 
@@ -274,6 +308,7 @@ _CHANGES: dict[type[ev.Event], Callable[[JobRecord, Any], None]] = {
     ev.TerminateIntended: _release,
     ev.InterruptionNoticed: _noticed,
     ev.NoticeWithdrawn: _notice_withdrawn,
+    ev.NodeGivenUp: _given_up,
     ev.NodeEnded: _ended,
     ev.NodeReturned: _returned,
     ev.NodeBilled: _billed,

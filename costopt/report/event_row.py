@@ -32,6 +32,7 @@ from costopt.domain.events import (
     ModeChanged,
     NodeBilled,
     NodeEnded,
+    NodeGivenUp,
     NodeLaunched,
     NodeMeasured,
     NodeReturned,
@@ -46,6 +47,7 @@ from costopt.domain.events import (
     TrainingStopped,
     WorkLost,
 )
+from costopt.domain.fleet import EndCause
 from costopt.report.figure import UNKNOWN, duration, energy, instant, usd
 
 ROUTINE = (
@@ -104,7 +106,8 @@ def _launched(event: NodeLaunched) -> str:
 
 
 def _ended(event: NodeEnded) -> str:
-    return f"{event.node_id} in {event.pool} at {instant(event.ended_at)}"
+    words = f": {event.message}" if event.message and event.cause is EndCause.FAILED else ""
+    return f"{event.node_id} in {event.pool} at {instant(event.ended_at)}{words}"
 
 
 def _billed(event: NodeBilled) -> str:
@@ -222,6 +225,7 @@ _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
     ),
     DrainIntended: ("Drain", "plain", lambda e: f"{e.node_id}: {e.reason}"),
     TerminateIntended: ("Release", "plain", lambda e: f"{e.node_id}: {e.reason}"),
+    NodeGivenUp: ("Node given up", "bad", lambda e: f"{e.node_id} in {e.pool}: {e.message}"),
     NodeEnded: ("Node released", "plain", _ended),
     NodeReturned: ("Node listed again", "good", lambda e: f"{e.node_id} in {e.pool}"),
     NodeBilled: ("Node billed", "plain", _billed),

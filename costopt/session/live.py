@@ -42,6 +42,9 @@ POLL_S = 0.1
 DRAIN_S = 300.0
 DRAIN_WALL_S = 30.0
 """Trainers save by the wall, however fast the market's clock runs."""
+REPORT_S = 600.0
+REPORT_WALL_S = 60.0
+"""So do agents start."""
 
 ReadJob = Callable[[datetime], Job]
 
@@ -175,6 +178,7 @@ def open_run(
             tick_s=options.tick_s,
             cooldown_s=options.cooldown_s,
             drain_timeout_s=max(DRAIN_S, DRAIN_WALL_S * clock.speed),
+            report_timeout_s=max(REPORT_S, REPORT_WALL_S * clock.speed),
             notice_s=cloud.notice_s,
             account=replace(options.account, quotas=(*options.account.quotas, *quotas)),
             explain=options.explain,

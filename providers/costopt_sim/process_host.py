@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import RLock
@@ -18,6 +20,9 @@ from costopt_sim.node_record import NodeRecord
 from costopt_sim.process_group import FOLDER_VARIABLE, is_running, kill_node, started_ticks
 
 NOTICE = "notice.json"
+AGENT_LOG = "agent.log"
+TAIL_BYTES = 4096
+MAX_WORDS = 300
 
 
 class ProcessHost:
@@ -134,7 +139,7 @@ class ProcessHost:
             *("--meter", "none"),
             *("--launcher", self._launcher, "--processes", str(self._processes)),
         ]
-        with (folder / "agent.log").open("ab") as log:
+        with (folder / AGENT_LOG).open("ab") as log:
             child = subprocess.Popen(  # noqa: S603
                 command,
                 env={**os.environ, "PYTHONPATH": _import_path(), FOLDER_VARIABLE: str(folder)},
@@ -161,7 +166,9 @@ class ProcessHost:
         return record.pid is not None and is_running(record.pid, record.started_ticks)
 
     def _obituary(self, node_id: str) -> str:
-        return f"the node's agent ended; see {self.folder(node_id) / 'agent.log'}"
+        log = self.folder(node_id) / AGENT_LOG
+        words = _last_line(log)
+        return f"the node's agent ended{f': {words}' if words else ''}; see {log}"
 
 
 def _unrecorded(node_id: str, folder: Path, error: OSError) -> ProviderError:
@@ -174,3 +181,17 @@ def _unrecorded(node_id: str, folder: Path, error: OSError) -> ProviderError:
 def _import_path() -> str:
     """The agent finds costopt where this process does, installed or not."""
     return os.pathsep.join(entry for entry in sys.path if entry)
+
+
+def _last_line(path: Path) -> str:
+    """Of a log that the job's command may have replaced by anything."""
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as log:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                return ""
+            log.seek(max(0, status.st_size - TAIL_BYTES))
+            lines = log.read(TAIL_BYTES).decode(errors="replace").splitlines()
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")[:MAX_WORDS]
+    return ""

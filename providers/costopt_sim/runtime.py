@@ -128,6 +128,14 @@ class VirtualRuntime:
         """Simulated checkpoints are never torn."""
         return ()
 
+    def unreported(
+        self,
+        job: Job,  # noqa: ARG002
+        node_ids: Iterable[str],  # noqa: ARG002
+    ) -> frozenset[str]:
+        """Simulated nodes report from their launch on."""
+        return frozenset()
+
     def drain(self, job: Job, node_ids: Iterable[str]) -> None:
         """The gang that holds one of these nodes stops training now and saves."""
         training = self._training(job)

@@ -132,6 +132,16 @@ while True:
 """
 
 
+@pytest.mark.parametrize("env", [("A", "x\0y"), ("A=B", "x")])
+def test_a_command_that_cannot_be_started_has_failed_and_the_agent_lives(
+    node: Node, env: tuple[str, str]
+) -> None:
+    node.run("pass", env=(env,))
+    beat = node.ends_as(NodeActivity.FAILED)
+    assert beat.message.startswith("cannot start")
+    assert beat.exit_code == 127
+
+
 def test_a_script_that_knows_nothing_of_costopt_saves_on_sigterm(node: Node) -> None:
     node.run(OWN)
     node.until((node.workdir / "up").exists)

@@ -176,13 +176,24 @@ class NodeEnded(Event):
     """The node is gone, and is billed until ``ended_at``.
 
     Where the cause is "lost", ``ended_at`` is a guess: an end that the provider tells later follows
-    as another NodeEnded, which replaces this one.
+    as another NodeEnded, which replaces this one. ``message`` is what the provider reports of it,
+    "" where that is nothing.
     """
 
     node_id: str
     pool: str
     ended_at: datetime
     cause: EndCause
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeGivenUp(Event):
+    """The node runs and has never reported; it is to be released and replaced."""
+
+    node_id: str
+    pool: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,119 @@
+"""Nodes that end by themselves or never report: replaced with a growing delay, and reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+
+from costopt.domain.events import JobFailed, NodeGivenUp, NodeLaunched
+from costopt.domain.job import Job
+from costopt.domain.market import Pool
+from costopt.engine.journal import Journal
+from costopt.engine.settings import Settings
+from costopt.engine.troubles import Troubles
+from costopt.engine.world import World
+from costopt.ledger.record import JobRecord
+
+START_MULTIPLE = 4.0
+"""Of the time that nodes of the pool took at most to start, or that the job declares."""
+MAX_DEATHS = 5
+"""Launches in a row whose nodes end by themselves, with nothing saved in between, before the job
+has failed: as of a command that fails, only that a machine may be at fault, too."""
+SUSPECT_AFTER = 2
+INITIAL_DELAY_S = 60.0
+MAX_DELAY_S = 3600.0
+NODES = "the job's nodes"
+
+
+class NodeFailures:
+    """Counts what the ledger holds of each job's failed nodes since it saved work last."""
+
+    def __init__(
+        self,
+        world: World,
+        journal: Journal,
+        settings: Settings,
+        jobs: Mapping[str, Job],
+        troubles: Troubles,
+    ) -> None:
+        self._world = world
+        self._journal = journal
+        self._settings = settings
+        self._jobs = jobs
+        self._troubles = troubles
+
+    def observe(self, now: datetime) -> None:
+        """Give up nodes that never reported, end jobs whose nodes keep dying, and report both."""
+        for name, job in self._jobs.items():
+            record = self._journal.records[name]
+            if record.over:
+                continue
+            with self._troubles.kept_to(name, now):
+                self._give_up(job, record, now)
+            if len(record.deaths) >= MAX_DEATHS:
+                self._journal.write(JobFailed(at=now, job=name, message=_why(record)))
+            elif record.deaths or record.given_up:
+                self._troubles.tell(name, NODES, _why(record), now)
+
+    def _give_up(self, job: Job, record: JobRecord, now: datetime) -> None:
+        overdue = {
+            node_id: node
+            for node_id, node in record.live.items()
+            if self._is_overdue(job, record, node, now)
+        }
+        if not overdue:
+            return
+        for node_id in sorted(self._world.runtime.unreported(job, overdue)):
+            node = overdue[node_id]
+            waited_min = (now - node.launched_at).total_seconds() / 60
+            self._journal.write(
+                NodeGivenUp(
+                    at=now,
+                    job=job.name,
+                    node_id=node_id,
+                    pool=node.pool,
+                    message=f"it has run for {waited_min:.0f} min and never reported",
+                )
+            )
+
+    def _is_overdue(self, job: Job, record: JobRecord, node: NodeLaunched, now: datetime) -> bool:
+        leaving = record.draining.keys() | record.given_up.keys()
+        if node.waiting or node.node_id in leaving or node.node_id in record.have_trained:
+            return False
+        return (now - node.launched_at).total_seconds() > self._timeout_s(job, node)
+
+    def _timeout_s(self, job: Job, node: NodeLaunched) -> float:
+        pool = Pool.parse(node.pool)
+        known = (r.longest_start_s.get(pool) for r in self._journal.records.values())
+        start_s = max((s for s in known if s is not None), default=job.startup_s)
+        return max(self._settings.report_timeout_s, START_MULTIPLE * start_s)
+
+
+def launches_from(record: JobRecord) -> datetime | None:
+    """When the job may launch again after its last failed nodes; None where none has failed.
+
+    At once after the first, then after a delay that doubles with each.
+    """
+    failed_at = [*record.deaths.values(), *record.given_up.values()]
+    if not failed_at:
+        return None
+    doublings = min(len(failed_at) - 2, 16)
+    delay_s = min(MAX_DELAY_S, INITIAL_DELAY_S * 2**doublings) if doublings >= 0 else 0.0
+    return max(failed_at) + timedelta(seconds=delay_s)
+
+
+def waiting_jobs(records: Iterable[JobRecord], now: datetime) -> frozenset[str]:
+    """Jobs that may not launch yet because their nodes have failed."""
+    return frozenset(r.name for r in records if (at := launches_from(r)) is not None and at > now)
+
+
+def _why(record: JobRecord) -> str:
+    count = len(record.deaths) + len(record.given_up)
+    what = "launch has failed" if count == 1 else "launches in a row have failed"
+    kinds = [f"{len(record.deaths)} whose node ended by itself"] if record.deaths else []
+    kinds += [f"{len(record.given_up)} that never reported"] if record.given_up else []
+    words = f"; the last: {record.last_words}" if record.last_words else ""
+    suspect = ""
+    if len(record.given_up) >= SUSPECT_AFTER:
+        suspect = "; suspect the machine image or what it runs at boot: see the node's console log"
+    return f"{count} {what} with nothing saved since ({', '.join(kinds)}){words}{suspect}"

@@ -1,0 +1,181 @@
+"""Nodes that end by themselves or never report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from costopt.domain.events import (
+    JobFailed,
+    LaunchIntended,
+    NodeEnded,
+    NodeGivenUp,
+    NodeLaunched,
+    SignalStale,
+)
+from costopt.domain.fleet import EndCause
+from costopt.domain.job import GangState, Job, Progress
+from costopt.domain.runtime import CheckpointRecord
+from costopt.domain.view import Target
+from costopt.engine.node_failures import MAX_DEATHS
+from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, Follow, Scene, always, task
+
+
+class Mute:
+    """A runtime that hears nothing of the nodes that are ``mute``."""
+
+    def __init__(self, inner: Any, scene: Scene) -> None:
+        self._inner = inner
+        self._scene = scene
+        self.mute = set[str]()
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def unreported(self, job: Job, node_ids: Iterable[str]) -> frozenset[str]:
+        asked = list(node_ids)
+        self.asked += asked
+        return frozenset(self.mute.intersection(asked))
+
+    def progress(self, job: Job, now: datetime) -> Progress:
+        told: Progress = self._inner.progress(job, now)
+        if self.mute.isdisjoint(node.node_id for node in self._scene.living()):
+            return told
+        return Progress(state=GangState.STARTING, generation=told.generation)
+
+    def checkpoints(self, job: Job, after_units: float) -> tuple[CheckpointRecord, ...]:
+        found: tuple[CheckpointRecord, ...] = self._inner.checkpoints(job, after_units)
+        heard = self.mute.isdisjoint(node.node_id for node in self._scene.living())
+        return found if heard else ()
+
+
+def scene_of(**options: Any) -> tuple[Scene, Mute]:
+    scene = Scene(
+        always(SPOT_A, 8, 1.0),
+        always(SPOT_B, 8, 2.0),
+        always(SAFE, 9, 8.0),
+        jobs=[task(8 * HOUR_S)],
+        strategy=Follow(Target(SPOT_A, 1)),
+        **options,
+    )
+    runtime = Mute(scene.cloud.runtime, scene)
+    scene.cloud.runtime = runtime
+    scene.restart()
+    return scene, runtime
+
+
+def die(scene: Scene, why: str = "the agent ended: ValueError: embedded null byte") -> None:
+    """The job's only node ends by itself."""
+    (node,) = scene.living()
+    scene.cloud.inner.fleet.fail(node.node_id, scene.clock.now(), why)  # type: ignore[attr-defined]
+
+
+def test_nodes_that_keep_ending_by_themselves_fail_the_job_with_their_words() -> None:
+    scene, _ = scene_of()
+    for _ in range(400):
+        scene.tick()
+        if scene.living() and not scene.events(JobFailed):
+            die(scene)
+    (failed,) = scene.events(JobFailed)
+    assert len(scene.events(NodeLaunched)) == MAX_DEATHS
+    assert "embedded null byte" in failed.message
+    assert {e.message for e in scene.events(NodeEnded)} == {
+        "the agent ended: ValueError: embedded null byte"
+    }
+    assert not scene.living()
+    assert scene.events(SignalStale), "it is reported while it goes on, and not only at the end"
+
+
+def test_each_next_launch_waits_longer() -> None:
+    scene, _ = scene_of()
+    for _ in range(400):
+        scene.tick()
+        if scene.living() and not scene.events(JobFailed):
+            die(scene)
+    at = [e.at for e in scene.events(LaunchIntended)]
+    waits_s = [(b - a).total_seconds() for a, b in pairwise(at)]
+    assert waits_s == sorted(waits_s)
+    assert waits_s[-1] >= 240
+
+
+def test_deaths_are_forgotten_once_work_is_saved_and_across_restarts() -> None:
+    scene, _ = scene_of()
+    for _ in range(2 * MAX_DEATHS):
+        while not scene.living():
+            scene.tick()
+        scene.go(2 * HOUR_S / 3)
+        if scene.living():
+            die(scene)
+        scene.tick()
+        scene.restart()
+    assert not scene.events(JobFailed)
+    assert len(scene.events(NodeLaunched)) > MAX_DEATHS
+
+
+def test_a_job_that_is_retried_may_fail_as_often_again() -> None:
+    scene, _ = scene_of()
+    for _ in range(100):
+        scene.tick()
+        if scene.living() and not scene.events(JobFailed):
+            die(scene)
+    scene.engine.retry("job")
+    scene.finish()
+    assert scene.summary().on_time
+
+
+def test_a_node_that_never_reports_is_given_up_and_replaced() -> None:
+    scene, runtime = scene_of()
+    runtime.mute = {"sim-0001"}
+    scene.tick()
+    scene.go(480)
+    assert not scene.events(NodeGivenUp)
+    scene.go(240)
+    (given_up,) = scene.events(NodeGivenUp)
+    (launched, *_) = scene.events(NodeLaunched)
+    waited = given_up.at - launched.launched_at
+    assert timedelta(seconds=600) <= waited <= timedelta(seconds=720)
+    assert [n.node_id for n in scene.living()] == ["sim-0002"]
+    assert [e.cause for e in scene.events(NodeEnded)] == [EndCause.RELEASED]
+    assert len(scene.events(SignalStale)) == 1
+
+
+def test_the_image_is_named_as_the_suspect_after_two_and_there_is_no_end_of_trying() -> None:
+    scene, runtime = scene_of()
+    runtime.mute = {f"sim-{n:04d}" for n in range(1, 6)}
+    scene.go(6 * HOUR_S)
+    assert len(scene.events(NodeGivenUp)) == 5
+    assert not scene.events(JobFailed)
+    assert [n.node_id for n in scene.living()] == ["sim-0006"]
+    assert len(scene.living()) == 1
+    assert not scene.engine.troubles.told, "work was saved since"
+    scene, runtime = scene_of()
+    runtime.mute = {f"sim-{n:04d}" for n in range(1, 6)}
+    while len(scene.events(NodeGivenUp)) < 2:
+        scene.tick()
+    assert "image" in scene.engine.troubles.told["job"]
+
+
+@pytest.mark.parametrize("start_s", [1200.0, 3000.0])
+def test_a_pool_whose_nodes_start_slowly_is_given_its_time(start_s: float) -> None:
+    scene, runtime = scene_of()
+    scene.go(1800)
+    record = scene.engine.journal.records["job"]
+    assert record.longest_start_s[SPOT_A] > 0
+    record.longest_start_s[SPOT_A] = start_s
+    die(scene)
+    scene.tick()
+    runtime.mute = {n.node_id for n in scene.living()}
+    record.have_trained.clear()
+    scene.go(2 * start_s)
+    assert not scene.events(NodeGivenUp)
+
+
+def test_a_node_that_has_trained_is_asked_nothing() -> None:
+    scene, runtime = scene_of()
+    scene.go(3 * HOUR_S)
+    assert not runtime.asked
