@@ -132,6 +132,7 @@ class Control:
             decisions={name: decision for name, decision in last.items() if decision is not None},
             held=held | self._roll.held(),
             troubles=self._roll.troubles(),
+            failing_nodes=engine.failing_nodes,
             guarded=self._guarded(),
             closed=frozenset(self._roll.closed),
             offers=engine.told,

@@ -16,9 +16,10 @@ from costopt.ledger.summary import JobSummary
 class Snapshot:
     """The state after a tick, by job where it is of jobs.
 
-    ``held`` says why a job gets no nodes, ``troubles`` what is wrong with it alone, ``guarded``
-    why a guard has stopped it. To jobs that are ``closed`` nothing happens any more. ``silent``
-    says why a provider does not answer.
+    ``held`` says why a job gets no nodes, ``troubles`` what is wrong with it alone,
+    ``failing_nodes`` which of its nodes have failed since it saved work last, ``guarded`` why a
+    guard has stopped it. To jobs that are ``closed`` nothing happens any more. ``silent`` says why
+    a provider does not answer.
     """
 
     now: datetime
@@ -28,6 +29,7 @@ class Snapshot:
     decisions: Mapping[str, DecisionMade] = field(default_factory=dict)
     held: Mapping[str, str] = field(default_factory=dict)
     troubles: Mapping[str, str] = field(default_factory=dict)
+    failing_nodes: Mapping[str, str] = field(default_factory=dict)
     guarded: Mapping[str, str] = field(default_factory=dict)
     closed: frozenset[str] = frozenset()
     offers: tuple[Offer, ...] = ()

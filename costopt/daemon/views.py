@@ -114,7 +114,8 @@ class Health:
 class Alert:
     """Something that a person should hear of, numbered from 1.
 
-    ``kind`` is "deadline", "budget", "interruptions", "orphan", "halt", "backup", "tick" or
+    ``kind`` is "deadline", "budget", "interruptions", "nodes", "orphan", "halt", "backup", "tick"
+    or
     "trouble". ``job`` is "" where none is meant.
     """
 

@@ -22,6 +22,7 @@ class Watch:
     def __init__(self, board: Board) -> None:
         self._board = board
         self._troubled: set[str] = set()
+        self._failing: dict[str, str] = {}
         self._interruptions: dict[str, int] = {}
         self._closed: frozenset[str] = frozenset()
         self._recent: deque[tuple[datetime, int]] = deque()
@@ -39,6 +40,7 @@ class Watch:
             if summary.state is JobState.FAILED:
                 self._board.alert(seen.now, "failed", name, f"{name} failed")
         self._look_for_troubles(seen)
+        self._look_for_failing_nodes(seen)
         self._look_for_storm(seen, jobs)
         self._forget(seen.closed - over)
         self._closed = seen.closed
@@ -49,6 +51,16 @@ class Watch:
         for name, why in seen.troubles.items():
             self._board.alert(seen.now, "trouble", name, f"{name}: {why}")
         self._troubled = set(seen.troubles)
+
+    def _look_for_failing_nodes(self, seen: Snapshot) -> None:
+        """Each further failure is news: the second may say more than the first."""
+        for name in self._failing.keys() | seen.failing_nodes.keys():
+            why = seen.failing_nodes.get(name)
+            if why != self._failing.get(name):
+                self._board.settled("nodes", name)
+            if why is not None:
+                self._board.alert(seen.now, "nodes", name, f"{name}: {why}")
+        self._failing = dict(seen.failing_nodes)
 
     def _look_at_deadline(self, seen: Snapshot, summary: JobSummary) -> None:
         name = summary.job

@@ -19,7 +19,17 @@ from urllib.parse import urlsplit
 from costopt.domain.errors import SpecError
 from costopt.spec.document import read_document
 
-KINDS = ("budget", "deadline", "failed", "halt", "interruptions", "orphan", "tick", "trouble")
+KINDS = (
+    "budget",
+    "deadline",
+    "failed",
+    "halt",
+    "interruptions",
+    "nodes",
+    "orphan",
+    "tick",
+    "trouble",
+)
 LEAST_SECRET = 16
 _FIELDS = {"url", "form", "secret", "secret_file", "kinds"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from costopt.domain.events import JobFailed, NodeGivenUp, NodeLaunched
+from costopt.domain.events import JobFailed, NodeGivenUp, NodeLaunched, SignalStale
 from costopt.domain.job import Job
 from costopt.domain.market import Pool
 from costopt.engine.journal import Journal
@@ -41,6 +41,8 @@ class NodeFailures:
         self._settings = settings
         self._jobs = jobs
         self._troubles = troubles
+        self.reported: dict[str, str] = {}
+        """By job, what is wrong with its nodes, "" where nothing is."""
 
     def observe(self, now: datetime) -> None:
         """Give up nodes that never reported, end jobs whose nodes keep dying, and report both."""
@@ -52,8 +54,19 @@ class NodeFailures:
                 self._give_up(job, record, now)
             if len(record.deaths) >= MAX_DEATHS:
                 self._journal.write(JobFailed(at=now, job=name, message=_why(record)))
-            elif record.deaths or record.given_up:
-                self._troubles.tell(name, NODES, _why(record), now)
+            else:
+                self._report(record, now)
+
+    def forget(self, job: str) -> None:
+        """The job is controlled no more."""
+        self.reported.pop(job, None)
+
+    def _report(self, record: JobRecord, now: datetime) -> None:
+        """An event for each that has failed more than at the last tick of this engine."""
+        why = _why(record) if record.deaths or record.given_up else ""
+        if why and why != self.reported.get(record.name):
+            self._journal.write(SignalStale(at=now, job=record.name, source=NODES, message=why))
+        self.reported[record.name] = why
 
     def _give_up(self, job: Job, record: JobRecord, now: datetime) -> None:
         overdue = {

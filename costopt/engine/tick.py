@@ -143,6 +143,7 @@ class Engine:
         self.stops.end(job)
         self.training.forget(job)
         self._gangs.forget(job)
+        self._node_failures.forget(job)
         self.journal.close(job)
 
     def retry(self, job: str) -> None:
@@ -185,6 +186,11 @@ class Engine:
     def told(self) -> tuple[Offer, ...]:
         """What the providers offered at the last tick."""
         return self._offers.told
+
+    @property
+    def failing_nodes(self) -> dict[str, str]:
+        """By job, which of its nodes have failed since it saved work last."""
+        return {job: why for job, why in self._node_failures.reported.items() if why}
 
     @property
     def silent(self) -> dict[str, str]:

@@ -52,6 +52,17 @@ def test_a_guard_that_stops_a_job_is_told() -> None:
     assert [alert.message for alert in board.alerts(0)] == ["one: spent $5.00 of $5.00"]
 
 
+def test_each_further_failure_of_a_jobs_nodes_is_told() -> None:
+    board = Board(T0)
+    watch = Watch(board)
+    for failing in ({}, {"one": "1 failed"}, {"one": "1 failed"}, {"one": "2 failed"}, {}):
+        watch.look(replace(_seen(), failing_nodes=failing))
+    assert [(a.kind, a.message) for a in board.alerts(0)] == [
+        ("nodes", "one: 1 failed"),
+        ("nodes", "one: 2 failed"),
+    ]
+
+
 def test_trouble_of_a_job_is_told_again_once_it_was_over() -> None:
     board = Board(T0)
     watch = Watch(board)

@@ -152,12 +152,13 @@ def test_the_image_is_named_as_the_suspect_after_two_and_there_is_no_end_of_tryi
     assert not scene.events(JobFailed)
     assert [n.node_id for n in scene.living()] == ["sim-0006"]
     assert len(scene.living()) == 1
-    assert not scene.engine.troubles.told, "work was saved since"
+    assert not scene.engine.failing_nodes, "work was saved since"
     scene, runtime = scene_of()
     runtime.mute = {f"sim-{n:04d}" for n in range(1, 6)}
     while len(scene.events(NodeGivenUp)) < 2:
         scene.tick()
-    assert "image" in scene.engine.troubles.told["job"]
+    assert "image" in scene.engine.failing_nodes["job"]
+    assert ["image" in e.message for e in scene.events(SignalStale)] == [False, True]
 
 
 @pytest.mark.parametrize("start_s", [1200.0, 3000.0])
