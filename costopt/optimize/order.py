@@ -15,15 +15,37 @@ def add_order(model: LinearModel, part: JobPart, cells: Cells, slots: Sequence[S
 
     Without the second, a solution that does more than a stage's work may do it after later stages.
     """
-    for (group, t), u in cells.u.items():
-        if group[0] == 0:
-            continue
-        model.at_least(_done(part, cells, group[0] - 1, t) | {u: -1.0}, 0)
-        if (group, t) in cells.k:
-            before = _done(part, cells, group[0] - 1, t - 1)
-            model.at_least(before | {cells.k[group, t]: -1.0}, 0)
     for stage in range(1, len(part.demand.stages)):
+        done = _add_done(model, part, cells, stage - 1, len(slots))
+        for (group, t), u in cells.u.items():
+            if group[0] != stage:
+                continue
+            model.at_least({done[t]: 1.0, u: -1.0}, 0)
+            if (group, t) in cells.k:
+                before = {done[t - 1]: 1.0} if t else {}
+                model.at_least(before | {cells.k[group, t]: -1.0}, 0)
         _add_end_of_earlier(model, cells, stage, len(slots))
+
+
+def _add_done(model: LinearModel, part: JobPart, cells: Cells, stage: int, slots: int) -> list[int]:
+    """By slot, a variable of at most the share of the stage's work that is done by its end.
+
+    Each rests on the one before: sums over all earlier slots would make the rows dense.
+    """
+    units = part.demand.stages[stage].units
+    by_slot: dict[int, dict[int, float]] = {}
+    for (o, t), x in cells.x.items():
+        option = part.options[o]
+        if option.stage == stage:
+            share = cells.hours[o, t] * part.units_per_hour(option) / units
+            by_slot.setdefault(t, {})[x] = share
+    done: list[int] = []
+    for t in range(slots):
+        here = model.variable(1)
+        before = {done[-1]: 1.0} if done else {}
+        model.at_least(before | by_slot.get(t, {}) | {here: -1.0}, 0)
+        done.append(here)
+    return done
 
 
 def _add_end_of_earlier(model: LinearModel, cells: Cells, stage: int, slots: int) -> None:
@@ -38,13 +60,3 @@ def _add_end_of_earlier(model: LinearModel, cells: Cells, stage: int, slots: int
                 model.at_least({begun: 1.0, variable: -1.0}, 0)
         for u in earlier:
             model.at_most({u: 1.0, begun: 1.0}, 1)
-
-
-def _done(part: JobPart, cells: Cells, stage: int, t: int) -> dict[int, float]:
-    """The share of a stage's work that is done by the end of slot t, as a sum."""
-    units = part.demand.stages[stage].units
-    return {
-        x: cells.hours[o, at] * part.units_per_hour(part.options[o]) / units
-        for (o, at), x in cells.x.items()
-        if at <= t and part.options[o].stage == stage
-    }

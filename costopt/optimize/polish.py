@@ -42,7 +42,7 @@ def polished_plan(
     ``stop_at`` is of the clock ``time.perf_counter``.
     """
     narrowed = _narrowed(parts, plan)
-    if narrowed is None:
+    if narrowed is None or time.perf_counter() >= stop_at:
         return None
     limits = shared_limits(request) if len(parts) > 1 else ()
     model = PlanModel(request, narrowed, plan.slots, limits, exclusive=True)

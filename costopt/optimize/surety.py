@@ -137,6 +137,8 @@ def _without_budget(request: PlanRequest, part: JobPart, best: Best, settings: S
     budget = replace(job.budget, max_usd=None, max_kwh=None)
     free = replace(part, demand=replace(part.demand, job=replace(job, budget=budget)))
     for share in (1.0, 0.0):
+        if settings.left_s() <= 0:
+            break
         tried = replace(free, table=with_margin(part.table, share))
         answer = solve_able(request, [tried], settings.within(NEXT_SHARE))
         if answer.solved:
@@ -276,6 +278,8 @@ def _solve_surely(request: PlanRequest, parts: Sequence[JobPart], settings: Sett
         ]
         if not answer.solved or len(parts) > 1 or judged[0].may_be_taken:
             return Best(answer, tried, judged, answer.bound_usd)
+        if settings.left_s() <= 0:
+            return Best(Answer(Outcome.UNKNOWN), tried, [], 0.0)
         tried = [_tightened(request, tried[0], judged[0])]
         answer = solve_able(request, tried, settings.within(time_share))
     return Best(Answer(Outcome.INFEASIBLE), tried, [], 0.0)

@@ -7,6 +7,8 @@ handovers are moved, one after the other and by ever smaller steps, to where the
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -34,15 +36,23 @@ class _Shared:
 
 
 def cheapest_in_stages(
-    menu: Menu, shared: Array | None = None, *, usd: float = 0.0, kwh: float = 0.0
+    menu: Menu,
+    shared: Array | None = None,
+    *,
+    usd: float = 0.0,
+    kwh: float = 0.0,
+    stop_at: float = math.inf,
 ) -> Response | None:
-    """The cheapest schedule found; None where no handovers were found that let all finish."""
-    return _Search(menu, _Shared(shared, usd, kwh)).run()
+    """The cheapest schedule found; None where no handovers were found that let all finish.
+
+    From ``stop_at`` on, of the clock ``time.perf_counter``, the first one found is not improved.
+    """
+    return _Search(menu, _Shared(shared, usd, kwh), stop_at).run()
 
 
 class _Search:
-    def __init__(self, menu: Menu, shared: _Shared) -> None:
-        self._menu, self._shared = menu, shared
+    def __init__(self, menu: Menu, shared: _Shared, stop_at: float) -> None:
+        self._menu, self._shared, self._stop_at = menu, shared, stop_at
         self._seen: dict[tuple[int, ...], Response | None] = {}
 
     def run(self) -> Response | None:
@@ -61,6 +71,8 @@ class _Search:
             moved = False
             for boundary in range(len(at)):
                 for by in (-step, step):
+                    if best is not None and time.perf_counter() > self._stop_at:
+                        return best
                     other = self._shifted(at, boundary, by, first, last)
                     found = self._at(other)
                     if found is not None and (best is None or found.cost < best.cost * (1 - 1e-9)):

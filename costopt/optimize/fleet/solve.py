@@ -117,7 +117,7 @@ class _Solve:
         """Every job in, the tightest first; where there is no room for all, tenants share it."""
         rounding = self._rounding(packing, duals, limit_s)
         order = [job for job in rounding.tightest_first() if job in set(able)]
-        if not rounding.fill(order):
+        if not rounding.fill(order) or len(order) == 1:
             return rounding
         even = self._packing()
         homeless = self._rounding(even, duals, limit_s).fill_evenly(order)
@@ -197,7 +197,8 @@ class _Solve:
         return rounding.packing
 
     def _packing(self) -> Packing:
-        return Packing(self._parts, self._menus, self._capacity, self._budgets)
+        stop_at = self._started + self._limit_s
+        return Packing(self._parts, self._menus, self._capacity, self._budgets, stop_at)
 
     def _rounding(self, packing: Packing, duals: Duals, limit_s: float) -> Rounding:
         return Rounding(
