@@ -115,8 +115,7 @@ class Alert:
     """Something that a person should hear of, numbered from 1.
 
     ``kind`` is "deadline", "budget", "interruptions", "nodes", "orphan", "halt", "backup", "tick"
-    or
-    "trouble". ``job`` is "" where none is meant.
+    or "trouble". ``job`` is "" where none is meant.
     """
 
     seq: int

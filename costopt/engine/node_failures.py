@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from statistics import median
 
 from costopt.domain.events import JobFailed, NodeGivenUp, NodeLaunched, SignalStale
 from costopt.domain.job import Job
@@ -20,6 +21,8 @@ MAX_DEATHS = 5
 """Launches in a row whose nodes end by themselves, with nothing saved in between, before the job
 has failed: as of a command that fails, only that a machine may be at fault, too."""
 SUSPECT_AFTER = 2
+MAX_OTHERS_MULTIPLE = 4.0
+MAX_DOUBLINGS = 6
 INITIAL_DELAY_S = 60.0
 MAX_DELAY_S = 3600.0
 NODES = "the job's nodes"
@@ -93,13 +96,24 @@ class NodeFailures:
         leaving = record.draining.keys() | record.given_up.keys()
         if node.waiting or node.node_id in leaving or node.node_id in record.have_trained:
             return False
-        return (now - node.launched_at).total_seconds() > self._timeout_s(job, node)
+        return (now - node.launched_at).total_seconds() > self._timeout_s(job, record, node)
 
-    def _timeout_s(self, job: Job, node: NodeLaunched) -> float:
-        pool = Pool.parse(node.pool)
-        known = (r.longest_start_s.get(pool) for r in self._journal.records.values())
-        start_s = max((s for s in known if s is not None), default=job.startup_s)
-        return max(self._settings.report_timeout_s, START_MULTIPLE * start_s)
+    def _timeout_s(self, job: Job, record: JobRecord, node: NodeLaunched) -> float:
+        """Doubled with each node given up, so that a slower start succeeds in the end."""
+        start_s = self._start_s(job, record, Pool.parse(node.pool))
+        doublings = min(len(record.given_up), MAX_DOUBLINGS)
+        return max(self._settings.report_timeout_s, START_MULTIPLE * start_s) * 2.0**doublings
+
+    def _start_s(self, job: Job, record: JobRecord, pool: Pool) -> float:
+        """What nodes of the pool took for this job at most, else for others, whose own code says
+        when they begin: so not much beyond what this one declares."""
+        if (own := record.longest_start_s.get(pool)) is not None:
+            return own
+        records = self._journal.records.values()
+        others = [s for r in records if (s := r.longest_start_s.get(pool)) is not None]
+        if not others:
+            return job.startup_s
+        return min(max(median(others), job.startup_s), MAX_OTHERS_MULTIPLE * job.startup_s)
 
 
 def launches_from(record: JobRecord) -> datetime | None:

@@ -147,7 +147,7 @@ def test_a_node_that_never_reports_is_given_up_and_replaced() -> None:
 def test_the_image_is_named_as_the_suspect_after_two_and_there_is_no_end_of_trying() -> None:
     scene, runtime = scene_of()
     runtime.mute = {f"sim-{n:04d}" for n in range(1, 6)}
-    scene.go(6 * HOUR_S)
+    scene.go(9 * HOUR_S)
     assert len(scene.events(NodeGivenUp)) == 5
     assert not scene.events(JobFailed)
     assert [n.node_id for n in scene.living()] == ["sim-0006"]
@@ -180,3 +180,25 @@ def test_a_node_that_has_trained_is_asked_nothing() -> None:
     scene, runtime = scene_of()
     scene.go(3 * HOUR_S)
     assert not runtime.asked
+
+
+def test_a_start_that_takes_longer_than_declared_succeeds_in_the_end() -> None:
+    scene, runtime = scene_of()
+    slow = timedelta(minutes=35)
+    for _ in range(240):
+        now = scene.clock.now()
+        runtime.mute = {n.node_id for n in scene.living() if now - n.launched_at < slow}
+        scene.tick()
+    assert len(scene.events(NodeGivenUp)) == 2
+    assert scene.engine.journal.records["job"].training
+
+
+def test_how_long_the_nodes_of_another_job_took_says_not_much() -> None:
+    scene, runtime = scene_of()
+    scene.engine.add(task(name="other"), scene.engine._terms["job"])
+    scene.tick()
+    record = scene.engine.journal.records["other"]
+    record.longest_start_s[SPOT_A] = 1e9
+    runtime.mute = {n.node_id for n in scene.living()}
+    scene.go(HOUR_S)
+    assert scene.events(NodeGivenUp)
