@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 
 from costopt.domain.estimate import Estimate
 
@@ -78,8 +79,13 @@ class Gpu:
         A request matches the whole model name or a leading run of its dash-separated parts,
         in any case.
         """
-        mine, asked = self.model.upper().split("-"), requested.upper().split("-")
-        return mine[: len(asked)] == asked
+        return _is_model(self.model, requested)
+
+
+@lru_cache(maxsize=4096)
+def _is_model(model: str, requested: str) -> bool:
+    mine, asked = model.upper().split("-"), requested.upper().split("-")
+    return mine[: len(asked)] == asked
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from costopt.optimize.rates import Array
 
 SEED = 20260302
 
-_COMMON, _OWN = (0, 1, 2), (3, 4)
-"""Kinds of draws: of speed, hazard and loss; of interruptions and waits."""
+_COMMON, _EVENTS, _WAITS = (0, 1, 2), 3, 4
+"""Kinds of draws: of speed, hazard and loss; of interruptions; of waits."""
 
 EXACT_MEAN = 64.0
 SMALLEST_TERM = 1e-16
@@ -44,8 +44,8 @@ class Samples:
 class Draws:
     """Standard normal draws (samples,) of speed, hazard and loss.
 
-    ``events`` and ``waits`` (runs or 1, samples) are those of the number of interruptions and of
-    the waits after them, of each run of a forecast or the same of all.
+    ``events`` (runs or 1, samples) are probabilities, of the number of interruptions, and ``waits``
+    normal draws, of the waits after them: of each run of a forecast or the same of all.
     """
 
     speed: Array
@@ -58,21 +58,24 @@ class Draws:
 def draw(samples: int, runs: Sequence[int] = (0,)) -> Draws:
     """The draws of the runs with these numbers, which follow one another."""
     speed, hazard, loss = (permuted_grid(samples, kind, 0) for kind in _COMMON)
-    events, waits = (np.array([permuted_grid(samples, kind, run) for run in runs]) for kind in _OWN)
+    events = np.array([_permuted(_even_grid(samples), _EVENTS, run) for run in runs])
+    waits = np.array([permuted_grid(samples, _WAITS, run) for run in runs])
     return Draws(speed, hazard, loss, events, waits)
 
 
-def poisson_quantile(mean: Array, normal: Array) -> Array:
-    """The Poisson quantile, at this mean, of the probability of a standard normal draw.
+def poisson_quantile(mean: Array, probability: Array) -> Array:
+    """The least count that is not exceeded with this probability, where counts have this mean.
 
-    It rises with both. Above a mean of ``EXACT_MEAN`` the quantile is Cornish and Fisher's.
+    It rises with both. Above a mean of ``EXACT_MEAN`` it is Cornish and Fisher's.
     """
-    mean, normal = np.broadcast_arrays(mean, normal)
-    far = mean + np.sqrt(mean) * normal + (normal**2 - 1) / 6
-    found: Array = np.maximum(0.0, np.rint(far))
+    mean, probability = np.broadcast_arrays(mean, probability)
+    found = np.empty(mean.shape)
     near = mean <= EXACT_MEAN
-    found[near] = _counted(mean[near], _normal_cdf(normal[near]))
-    return found
+    found[near] = _counted(mean[near], probability[near])
+    far = ~near
+    normal = _normal_quantile(probability[far])
+    found[far] = np.rint(mean[far] + np.sqrt(mean[far]) * normal + (normal**2 - 1) / 6)
+    return np.maximum(0.0, found)
 
 
 def gamma_quantile(shape: Array, normal: Array) -> Array:
@@ -100,19 +103,26 @@ def _counted(mean: Array, probability: Array) -> Array:
     return count
 
 
-def _normal_cdf(normal: Array) -> Array:
-    distinct, place = np.unique(normal, return_inverse=True)
-    cdf = NormalDist().cdf
-    return np.array([cdf(float(x)) for x in distinct])[place.reshape(normal.shape)]
+def _normal_quantile(probability: Array) -> Array:
+    distinct, place = np.unique(probability, return_inverse=True)
+    quantile = NormalDist().inv_cdf
+    return np.array([quantile(p) for p in distinct.tolist()])[place]
 
 
 @lru_cache(maxsize=64)
 def permuted_grid(samples: int, kind: int, run: int) -> Array:
-    """The grid in an order that is always the same for the kind of draw and the run."""
-    rng = np.random.default_rng((SEED, kind, run))
-    drawn: Array = rng.permutation(_normal_grid(samples))
+    """Normal quantiles in an order that is always the same for the kind of draw and the run."""
+    return _permuted(_normal_grid(samples), kind, run)
+
+
+def _permuted(grid: Array, kind: int, run: int) -> Array:
+    drawn: Array = np.random.default_rng((SEED, kind, run)).permutation(grid)
     drawn.flags.writeable = False
     return drawn
+
+
+def _even_grid(samples: int) -> Array:
+    return (np.arange(samples) + 0.5) / samples
 
 
 @lru_cache(maxsize=8)

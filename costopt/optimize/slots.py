@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
+import numpy as np
+
 from costopt.optimize.demand import Demand
+from costopt.optimize.rates import Array
 
 BELIEF_H = 1.0
 """For how long the present ``nodes_available`` of an offer is believed; then it counts as unknown.
@@ -55,6 +58,13 @@ class Slot:
         """
         hours = min(self.end_h, demand.due_h) - max(self.start_h, demand.release_h)
         return hours if hours > SHORTEST_H else 0.0
+
+
+def open_hours(slots: Sequence[Slot], demand: Demand) -> Array:
+    """(slots,): ``Slot.hours_of`` the demand."""
+    edges = np.array([(slot.start_h, slot.end_h) for slot in slots]).reshape(-1, 2)
+    hours = np.minimum(edges[:, 1], demand.due_h) - np.maximum(edges[:, 0], demand.release_h)
+    return np.where(hours > SHORTEST_H, hours, 0.0)
 
 
 def grid_of(

@@ -22,7 +22,7 @@ from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.slots import Slot
+from costopt.optimize.slots import Slot, open_hours
 
 Rows = NDArray[np.int64]
 
@@ -75,6 +75,16 @@ class Outlook:
             gco2e_more=None if self.gco2e_more is None else self.gco2e_more[picked],
         )
 
+    def least(self, starts: NDArray[np.int64]) -> Self:
+        """The least figures of each block of slots; ``starts`` are the blocks' first slots."""
+        usd, gco2e = self.usd_more, self.gco2e_more
+        return replace(
+            self,
+            slots=tuple(self.slots[t] for t in starts.tolist()),
+            usd_more=None if usd is None else np.minimum.reduceat(usd, starts, axis=0),
+            gco2e_more=None if gco2e is None else np.minimum.reduceat(gco2e, starts, axis=0),
+        )
+
     @property
     def constant(self) -> bool:
         """Whether every slot costs what the present does."""
@@ -121,18 +131,6 @@ class Tariff:
             rows, np.ones(len(rows)), table.kwh_per_hour[rows]
         )
 
-    def least_score_per_hour(self, rows: Rows) -> Array:
-        """(rows,): no more than the objective of a paid hour in any slot."""
-        outlook = self.outlook
-        least = Outlook(
-            outlook.slots[:1],
-            outlook.column,
-            None if outlook.usd_more is None else outlook.usd_more.min(axis=0, keepdims=True),
-            None if outlook.gco2e_more is None else outlook.gco2e_more.min(axis=0, keepdims=True),
-        )
-        score: Array = replace(self, outlook=least).score_per_hour(rows)[0]
-        return score
-
     def start_score(self, rows: Rows) -> Array:
         """(T, rows): the objective of a start."""
         table = self.table
@@ -178,7 +176,7 @@ class Tariff:
     def usable(self, demand: Demand, rows: Rows) -> NDArray[np.bool_]:
         """(T, rows): whether the job may run the row in the slot: time, capacity, dated offers."""
         table, slots = self.table, self.outlook.slots
-        here = np.array([slot.hours_of(demand) > 0 for slot in slots], dtype=bool)
+        here = open_hours(slots, demand) > 0
         near = np.array([slot.near for slot in slots], dtype=bool)
         start_h = np.array([slot.start_h for slot in slots])[:, None]
         end_h = np.array([slot.end_h for slot in slots])[:, None]

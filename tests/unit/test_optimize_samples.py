@@ -22,15 +22,15 @@ def test_counts_have_the_mean_and_the_variance_of_a_poisson_distribution(mean: f
 
 
 def test_counts_are_exact_quantiles_where_they_are_few() -> None:
-    mean, normal = np.array([1.0]), np.array([0.0])
+    mean, middle = np.array([1.0]), np.array([0.5])
     assert math.exp(-1) < 0.5 < 2 * math.exp(-1)
-    assert poisson_quantile(mean, normal).tolist() == [1.0]
+    assert poisson_quantile(mean, middle).tolist() == [1.0]
 
 
 def test_more_hazard_is_never_fewer_interruptions_in_the_same_run() -> None:
-    normal = draw(SAMPLES).events
+    chances = draw(SAMPLES).events
     means = np.geomspace(1e-3, 2 * EXACT_MEAN, 60)[:, None]
-    counts = poisson_quantile(means, normal)
+    counts = poisson_quantile(means, chances)
     assert (np.diff(counts, axis=0) >= 0).all()
 
 

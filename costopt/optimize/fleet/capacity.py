@@ -6,7 +6,7 @@ the nodes of a pool) have a load per node; those of dollars and of kW a load per
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -49,8 +49,9 @@ class Capacity:
         self.most = np.array([limit.most for limit in limits])
         self.counting = [i for i, one in enumerate(limits) if one.kind not in (*BY_ROW, "pool")]
         self.by_row = [i for i, one in enumerate(limits) if one.kind in BY_ROW]
+        self._by_dollars = [i for i in self.by_row if limits[i].kind == "usd_per_hour"]
         self._index = LimitIndex(request, limits)
-        self._known: dict[tuple[str, int], tuple[tuple[int, float], ...]] = {}
+        self._known: dict[tuple[str, int], Array] = {}
 
     @cached_property
     def pool_limits(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -89,32 +90,38 @@ class Capacity:
 
     def usage(self, menu: Menu, schedule: Schedule) -> Array:
         """(entries, 3): limit, slot and load of everything that a schedule holds."""
-        entries: list[tuple[int, int, float]] = []
-        for slot, row in zip(schedule.slot.tolist(), schedule.row.tolist(), strict=True):
-            loads = (*self._loads(menu.part, row), *self._dollars(menu, slot, row))
-            entries.extend((one, slot, load) for one, load in loads if self.active[one, slot])
-        return np.array(entries, dtype=float).reshape(-1, 3)
+        rows, place = np.unique(schedule.row, return_inverse=True)
+        loads = [self._loads(menu.part, row) for row in rows.tolist()]
+        counts = np.array([len(each) for each in loads], dtype=np.int64)[place]
+        entries = np.empty((int(counts.sum()), 3))
+        entries[:, 1] = np.repeat(schedule.slot, counts)
+        if len(entries):
+            entries[:, ::2] = np.concatenate([loads[n] for n in place.tolist()])
+        for row in rows.tolist() if self._by_dollars else ():
+            held = schedule.slot[schedule.row == row]
+            entries = np.concatenate((entries, *self._dollars(menu, held, row)))
+        active: NDArray[np.bool_] = self.active[
+            entries[:, 0].astype(np.int64), entries[:, 1].astype(np.int64)
+        ]
+        return entries if active.all() else entries[active]
 
-    def _loads(self, part: JobPart, row: int) -> tuple[tuple[int, float], ...]:
-        """(limit, load) of a row of a job, where it is not 0; dollars, which move, left out."""
+    def _loads(self, part: JobPart, row: int) -> Array:
+        """(limits, 2): limit and load of a row of a job, where it is not 0, but for dollars, which
+        move."""
         key = (part.demand.job.name, row)
         if key not in self._known:
             loads = self._index.loads(part.demand, part.table, row)
-            self._known[key] = tuple(
-                (number, load)
-                for number, load in loads
-                if self.limits[number].kind != "usd_per_hour"
-            )
+            still = [each for each in loads if self.limits[each[0]].kind != "usd_per_hour"]
+            self._known[key] = np.array(still, dtype=float).reshape(-1, 2)
         return self._known[key]
 
-    def _dollars(self, menu: Menu, slot: int, row: int) -> list[tuple[int, float]]:
+    def _dollars(self, menu: Menu, slots: NDArray[np.int64], row: int) -> Iterator[Array]:
+        """As ``usage``, of the limits of dollars per hour, for one row."""
         part = menu.part
-        return [
-            (number, float(menu.tariff.usd_at(np.array([slot]), np.array([row]))[0][0]))
-            for number in self.by_row
-            if self.limits[number].kind == "usd_per_hour"
-            and self.limits[number].load(self.request, part.demand, part.table, row)
-        ]
+        for number in self._by_dollars:
+            if self.limits[number].load(self.request, part.demand, part.table, row):
+                usd, _ = menu.tariff.usd_at(slots, np.full(len(slots), row))
+                yield np.column_stack((np.full(len(slots), float(number)), slots, usd))
 
     def node_prices(self, duals: Array, tenant: str) -> NodePrices:
         """What nodes cost at these duals (L, T) ≥ 0."""
@@ -134,8 +141,13 @@ class Capacity:
 
     def shared_prices(self, menu: Menu, node_prices: NodePrices, duals: Array) -> Array:
         """(T, N): what each row pays in each slot for what it shares."""
-        prices = _gang_sums(menu, node_prices.held, menu.nodes, menu.spreads.nodes)
-        prices += _gang_sums(menu, node_prices.launched, menu.launches, menu.spread_launches)
+        prices = np.zeros((len(menu.hours), len(menu)))
+        held = menu.open_slots
+        prices[held] = _gang_sums(menu, node_prices.held[held], menu.nodes, menu.spreads.nodes)
+        some = np.flatnonzero(node_prices.launched.any(axis=1))
+        if len(some):
+            launched = node_prices.launched[some]
+            prices[some] += _gang_sums(menu, launched, menu.launches, menu.spread_launches)
         tenant = menu.part.demand.job.tenant
         for number in self.by_row:
             if duals[number].any() and self._counts(number, tenant):

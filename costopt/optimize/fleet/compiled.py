@@ -64,6 +64,11 @@ def _recursion(  # type: ignore[no-untyped-def]  # noqa: C901
     begun = np.full((slots, stages), -1, dtype=np.int64)
     for t in range(slots - 1, -1, -1):
         h = max(hours[t], 1e-12)
+        if hours[t] <= 0:
+            # Nothing runs where the job has no time: its value is to wait.
+            for q in range(stages - 1, -1, -1):
+                idle[t, q] = max(idle[t + 1, q], idle[t, q + 1])
+            continue
         for q in range(stages - 1, -1, -1):
             stay = idle[t + 1, q] if may_pause[q] else begin[t + 1, q]
             leave = max(stay, idle[t + 1, q + 1])

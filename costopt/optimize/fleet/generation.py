@@ -31,7 +31,7 @@ from costopt.optimize.rates import Array
 SMOOTHING = 0.7
 """The share of the best prices so far in the next ones that are tried."""
 
-LOOKS = (3, 8, 16)
+LOOKS = (4,)
 """Rounds of the first level after which the whole tables are looked at for what menus lack."""
 
 ALONE_ROUNDS = 9
@@ -40,8 +40,12 @@ ALONE_ROUNDS = 9
 ROUNDS = 40
 """At the most, with limits held over blocks of the same width."""
 
-BLOCKS = (12, 6, 3, 2, 1)
-"""Slots in a block, from one level to the next: prices settle on coarse ones first."""
+LEVELS = ((8, 0.03), (3, 0.01), (1, 0.0))
+"""Slots in a block, from one level to the next: prices settle on coarse ones first.
+
+With each the gap at which the next begins, unless the one asked for is wider: what limits over
+long blocks leave out is more than a narrower gap would bring.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +108,8 @@ class Generation:
             {job: UNSERVED * max(s.total_score, 1e-9 * self._unit_usd) for job, s in alone.items()}
         )
         master.add(state.pool)
-        for width in BLOCKS:
-            if self._level(state, master, width) or self._late():
+        for width, gap in LEVELS:
+            if self._level(state, master, width, max(gap, self._gap)) or self._late():
                 break
         if state.proved is not state.best:
             self._prove(state)
@@ -116,25 +120,31 @@ class Generation:
         self._jobs = sorted(alone)
         return self._price(duals, exact=True)[0]
 
-    def _level(self, state: _State, master: Master, width: int) -> bool:
-        """Rounds with limits held over ``width`` slots; whether nothing finer is needed."""
+    def _level(self, state: _State, master: Master, width: int, gap: float) -> bool:
+        """Rounds with limits held over ``width`` slots, until the relaxation is within the gap.
+
+        Returns whether nothing finer is needed.
+        """
         for turn in range(ROUNDS):
             found = master.solve(width, self._left_s())
             if found is None or self._late():
                 return False
             shares, raw, state.value = found
             columns = self._round(state, raw)
-            if width == BLOCKS[0] and turn in LOOKS:
+            if width == LEVELS[0][0] and turn in LOOKS:
                 columns.extend(self._prove(state))
-            if self._close(state.value, state.bound) and master.breaks_nothing(shares, width):
+            enough = _close(state.value, state.bound, gap) and master.breaks_nothing(shares, width)
+            if enough:
                 missed = self._prove(state)
-                if self._close(state.value, state.proven):
+                if _close(state.value, state.proven, self._gap):
                     return width == 1 or not master.shares_anything
                 if not missed:
                     return False
                 columns.extend(missed)
             master.add(columns)
             state.pool.extend(columns)
+            if enough and gap > self._gap and master.shares_anything:
+                return False
         return False
 
     def _round(self, state: _State, raw: Duals) -> list[Column]:
@@ -155,9 +165,6 @@ class Generation:
 
     def _left_s(self) -> float:
         return max(0.05, self._stop_at - time.perf_counter())
-
-    def _close(self, value: float, bound: float) -> bool:
-        return value - bound <= self._gap * max(abs(value), 1e-9)
 
     def _prove(self, state: _State) -> list[Column]:
         """Prove the best prices' bound on the whole tables; the columns that menus lacked.
@@ -233,6 +240,10 @@ class Generation:
             if paid < raw.one[column.job] - 1e-9 * abs(schedule.total_score):
                 return True
         return False
+
+
+def _close(value: float, bound: float, gap: float) -> bool:
+    return value - bound <= gap * max(abs(value), 1e-9)
 
 
 def budget_prices(job: int, prices: Array, budgets: Sequence[Budget]) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from costopt.optimize.job_part import JobPart
 from costopt.optimize.rates import Array
-from costopt.optimize.slots import Slot
+from costopt.optimize.slots import Slot, open_hours
 from costopt.optimize.spreads import Spreads
 from costopt.optimize.tariff import Outlook, Tariff
 
@@ -82,7 +82,7 @@ class Menu:
         lead = rows[first]
         stages = demand.stages
         live = np.flatnonzero(table.running[lead])
-        hours = np.array([slot.hours_of(demand) for slot in outlook.slots])
+        hours = open_hours(outlook.slots, demand)
         usable = tariff.usable(demand, rows)
         score = tariff.score_per_hour(rows) / table.stretch[rows]
         spreads = table.spread.take(rows[table.offer[rows] < 0])
@@ -112,6 +112,12 @@ class Menu:
             launches=_launches(part, table.first()[rows], table.nodes[rows]),
             spread_launches=_launches(part, spreads.offer, spreads.nodes),
         )
+
+    @property
+    def open_slots(self) -> slice:
+        """From the first slot that has hours for the job to the last one."""
+        some = np.flatnonzero(self.hours)
+        return slice(int(some[0]), int(some[-1]) + 1) if len(some) else slice(0, 0)
 
     def places(self, rows: Rows) -> Rows:
         """Where these table rows stand; all of them must be on the menu."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from costopt.optimize.fleet.shortlist import best_of_groups, groups_of, shortlis
 from costopt.optimize.job_part import JobPart
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
+from costopt.optimize.slots import open_hours
 from costopt.optimize.tariff import Outlook, Tariff
 
 FEW = 5
@@ -23,6 +24,9 @@ FEW = 5
 
 WHOLE = 400_000
 """Rows × slots over all jobs up to which every menu is the whole table."""
+
+BLOCK = 8
+"""Slots whose least costs are compared with a row's worth, after those of all slots."""
 
 Rows = NDArray[np.int64]
 
@@ -44,6 +48,8 @@ class Menus:
         size = sum(len(part.table) for part in parts) * len(outlook.slots)
         self.whole = size <= WHOLE
         self._groups = _groups(request, parts)
+        widths = (len(outlook.slots), BLOCK) if outlook.slots else ()
+        self._blocks = [_blocks(outlook, width) for width in widths]
         self._menus = [self._build(job, self._rows(job)) for job in range(len(parts))]
 
     def __len__(self) -> int:
@@ -59,25 +65,34 @@ class Menus:
         """
         if self.whole:
             return self._menus[job]
-        part = self._parts[job]
-        everything = np.arange(len(part.table))
-        worth = (work_price[:, None] * units_per_held_hour(part, everything)).max(axis=0)
-        worth = worth - self._floor(job)
-        if node_prices is not None:
-            worth = worth - self._least_shared(job, node_prices)
-        return self._build(job, np.flatnonzero((worth > 0) | part.table.running))
+        rows = np.arange(len(self._parts[job].table))
+        for blocks in self._blocks:
+            worth = self._is_worth(job, rows, blocks, work_price, node_prices)
+            rows = rows[worth | self._parts[job].table.running[rows]]
+        return self._build(job, rows)
 
-    def _least_shared(self, job: int, node_prices: NodePrices) -> Array:
-        """(R,): an hour of each row pays no less than this for its nodes in any slot."""
-        part, tariff = self._parts[job], self._tariffs[job]
-        hours = np.array([slot.hours for slot in self._outlook.slots])
-        own = np.array([slot.hours_of(part.demand) > 0 for slot in self._outlook.slots])
-        least = (node_prices.held / hours[:, None])[own].min(axis=0, initial=np.inf)
-        by_offer = np.where(np.isfinite(least), least, 0.0)[tariff.column]
-        table, spread = part.table, part.table.spread
-        shared: Array = by_offer[table.first()] * table.nodes
-        shared[spread.rows] = spread.total(by_offer[spread.offer] * spread.nodes)
-        return shared
+    def _is_worth(
+        self,
+        job: int,
+        rows: Rows,
+        blocks: _Blocks,
+        work_price: Array,
+        node_prices: NodePrices | None,
+    ) -> NDArray[np.bool_]:
+        """(rows,): whether an hour is worth more than the least it costs in some block of slots."""
+        part = self._parts[job]
+        hours = open_hours(self._outlook.slots, part.demand)
+        own = np.maximum.reduceat(hours, blocks.starts) > 0
+        tariff = replace(self._tariffs[job], outlook=blocks.least)
+        worth = (work_price[:, None] * units_per_held_hour(part, rows)).max(axis=0)
+        worth = worth - tariff.score_per_hour(rows) / part.table.stretch[rows]
+        if node_prices is not None:
+            slot_h = np.array([slot.hours for slot in self._outlook.slots])[:, None]
+            least = np.where(hours[:, None] > 0, node_prices.held / slot_h, np.inf)
+            least = np.minimum.reduceat(least, blocks.starts, axis=0)
+            worth = worth - _of_nodes(part, tariff, rows, np.where(own[:, None], least, 0.0))
+        found: NDArray[np.bool_] = (worth[own] > 0).any(axis=0)
+        return found
 
     def extend_by_worth(self, job: int, menu: Menu, prices: Prices, rows: Rows) -> None:
         """Put ``rows`` of a larger menu on the job's, and its groups' best at these prices."""
@@ -106,11 +121,29 @@ class Menus:
         fits = self._capacity.ever_allowed(menu)
         return menu if fits.all() else menu.narrowed(np.broadcast_to(fits, menu.pay.shape))
 
-    def _floor(self, job: int) -> Array:
-        """(R,): a held hour of each row costs no less than this in any slot."""
-        tariff, table = self._tariffs[job], self._parts[job].table
-        least: Array = tariff.least_score_per_hour(np.arange(len(table))) / table.stretch
-        return least
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """Neighbouring slots that are looked at together: the first of each block, its least costs."""
+
+    starts: NDArray[np.int64]
+    least: Outlook
+
+
+def _blocks(outlook: Outlook, width: int) -> _Blocks:
+    starts = np.arange(0, len(outlook.slots), width)
+    return _Blocks(starts, outlook.least(starts))
+
+
+def _of_nodes(part: JobPart, tariff: Tariff, rows: Rows, by_offer: Array) -> Array:
+    """(…, rows) of a figure per node (…, offers of the request), summed over each row's nodes."""
+    spread = part.table.spread.take(rows)
+    total: Array = by_offer[:, tariff.column_of(rows)] * part.table.nodes[rows]
+    if len(spread.offer):
+        total[:, spread.rows] = spread.total(
+            by_offer[:, tariff.column[spread.offer]] * spread.nodes
+        )
+    return total
 
 
 def _tariffs(request: PlanRequest, parts: Sequence[JobPart], outlook: Outlook) -> list[Tariff]:

@@ -8,6 +8,7 @@ beyond what the job needs is trimmed, the dearest first.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,29 +122,7 @@ def trimmed(menu: Menu, whole: Schedule) -> Schedule:
     if not any(s > f for s, f in zip(surplus, floor, strict=True)):
         return whole
     runs = _runs(whole)
-    units, stage = whole.units.tolist(), whole.stage.tolist()
-    price = np.where(
-        whole.units > 0, whole.score / np.maximum(whole.units, 1e-300), np.inf
-    ).tolist()
-    held = whole.held_h.copy()
-    while True:
-        ends = [
-            run
-            for n, run in enumerate(runs)
-            if run
-            and surplus[stage[run[-1]]] > floor[stage[run[-1]]]
-            and _may_end(menu, stage, runs, n)
-        ]
-        if not ends:
-            break
-        dearest = max(ends, key=lambda run: price[run[-1]])
-        i = dearest[-1]
-        if units[i] <= surplus[stage[i]]:
-            surplus[stage[i]] -= units[i]
-            dearest.pop()
-            continue
-        held[i] *= 1 - surplus[stage[i]] / units[i]
-        surplus[stage[i]] = 0.0
+    held = _shortened(menu, whole, runs, surplus, floor)
     kept = [i for run in runs for i in run]
     index = np.array(kept, dtype=np.int64)
     place = menu.places(whole.row[index])
@@ -157,6 +136,48 @@ def trimmed(menu: Menu, whole: Schedule) -> Schedule:
         whole.start_h[index],
         whole.living and bool(kept) and kept[0] == 0,
     )
+
+
+def _shortened(
+    menu: Menu,
+    whole: Schedule,
+    runs: list[list[int]],
+    surplus: list[float],
+    floor: list[float],
+) -> Array:
+    """The hours held, with ``runs`` cut at their dearest ends until no ``surplus`` is left."""
+    units, stage = whole.units.tolist(), whole.stage.tolist()
+    price = np.where(
+        whole.units > 0, whole.score / np.maximum(whole.units, 1e-300), np.inf
+    ).tolist()
+    held = whole.held_h.copy()
+    ends: list[tuple[float, int]] = []
+    listed: set[int] = set()
+
+    def enlist(number: int) -> None:
+        if number not in listed and _may_end(menu, stage, runs, number):
+            heappush(ends, (-price[runs[number][-1]], number))
+            listed.add(number)
+
+    for number in range(len(runs)):
+        enlist(number)
+    while ends:
+        _, number = heappop(ends)
+        listed.discard(number)
+        i = runs[number][-1]
+        own = stage[i]
+        if surplus[own] <= floor[own]:
+            continue
+        if units[i] > surplus[own]:
+            held[i] *= 1 - surplus[own] / units[i]
+            surplus[own] = 0.0
+            continue
+        surplus[own] -= units[i]
+        runs[number].pop()
+        open_run = next((n for n in range(number, -1, -1) if runs[n]), None)
+        if open_run is not None:
+            enlist(open_run)
+    return held
 
 
 def _runs(whole: Schedule) -> list[list[int]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from costopt.optimize.fleet.capacity import Capacity
 from costopt.optimize.rates import Array
@@ -28,19 +29,25 @@ class SharedRows:
         self._capacity = capacity
         self.rows: dict[Span, int] = {}
         self._of_limit: dict[int, list[Span]] = defaultdict(list)
+        self._columns: list[NDArray[np.int64]] = []
         self._usage: list[Array] = []
-        self._number: list[int] = []
 
     def note(self, column: int, usage: Array) -> dict[int, float]:
         """Take note of a new column; its coefficients on the present rows."""
         self._usage.append(usage)
-        self._number.append(column)
-        terms: dict[int, float] = defaultdict(float)
-        for limit, slot, load in usage.tolist():
-            for span in self._of_limit.get(int(limit), ()):
-                if span[1] <= slot < span[2]:
-                    terms[self.rows[span]] += load / self.most(span)
-        return dict(terms)
+        self._columns.append(np.full(len(usage), column))
+        terms: dict[int, float] = {}
+        for limit in np.unique(usage[:, 0]).astype(int).tolist():
+            spans = self._of_limit.get(limit)
+            if spans:
+                own = usage[usage[:, 0] == limit]
+                load = np.bincount(own[:, 1].astype(int), own[:, 2], self._slots)
+                sums = np.concatenate(([0.0], np.cumsum(load)))
+                for span in spans:
+                    held = float(sums[span[2]] - sums[span[1]])
+                    if held > 0:
+                        terms[self.rows[span]] = held / self.most(span)
+        return terms
 
     def add(self, span: Span, row: int) -> None:
         """A span has this row of the program from now on."""
@@ -50,15 +57,24 @@ class SharedRows:
     def terms(self, span: Span) -> dict[int, float]:
         """The coefficients of all columns noted so far on a new row."""
         limit, begin, end = span
-        most = self.most(span)
-        terms: dict[int, float] = {}
-        for column, usage in zip(self._number, self._usage, strict=True):
-            if len(usage):
-                slot = usage[:, 1]
-                held = usage[(usage[:, 0] == limit) & (slot >= begin) & (slot < end), 2].sum()
-                if held:
-                    terms[column] = float(held) / most
-        return terms
+        column, usage = self._noted()
+        held = (usage[:, 0] == limit) & (usage[:, 1] >= begin) & (usage[:, 1] < end)
+        load = np.bincount(column[held], usage[held, 2])
+        some = np.flatnonzero(load)
+        return dict(zip(some.tolist(), (load[some] / self.most(span)).tolist(), strict=True))
+
+    @property
+    def _slots(self) -> int:
+        return int(self._capacity.active.shape[1])
+
+    def _noted(self) -> tuple[NDArray[np.int64], Array]:
+        """(entries,) columns and (entries, 3) usage of all that was noted so far."""
+        if len(self._usage) > 1:
+            self._usage = [np.concatenate(self._usage)]
+            self._columns = [np.concatenate(self._columns)]
+        if not self._usage:
+            return np.empty(0, dtype=np.int64), np.empty((0, 3))
+        return self._columns[0], self._usage[0]
 
     def most(self, span: Span) -> float:
         """What the slots of a span allow together."""
@@ -68,11 +84,12 @@ class SharedRows:
 
     def broken(self, shares: Array, width: int, at_most: int) -> list[Span]:
         """The worst broken spans of ``width`` slots that have no row yet."""
-        used = np.zeros(self._capacity.active.shape)
-        for column, usage in zip(self._number, self._usage, strict=True):
-            if shares[column] > 1e-9 and len(usage):
-                place = (usage[:, 0].astype(int), usage[:, 1].astype(int))
-                np.add.at(used, place, usage[:, 2] * shares[column])
+        column, usage = self._noted()
+        held = shares[column] > 1e-9
+        place = usage[held, 0].astype(int) * self._slots + usage[held, 1].astype(int)
+        load = usage[held, 2] * shares[column[held]]
+        shape = self._capacity.active.shape
+        used = np.bincount(place, load, shape[0] * shape[1]).reshape(shape)
         starts = np.arange(0, used.shape[1], width)
         active = np.add.reduceat(self._capacity.active.astype(float), starts, axis=1)
         allowed = self._capacity.most[:, None] * active

@@ -1,11 +1,14 @@
 """The rows of a job's table that are worth a place in its menu, where the whole table is too large.
 
 At a price of work a row is worth price · units − score an hour. Kept are the best few rows of all
-at each of a range of prices and in a sample of slots, and the best of each GPU model in each
-region, for where a quota leaves nothing of the best. The bound is still proven on the whole table.
+at each of a range of prices and in each of a few blocks of slots, and the best of each GPU model
+in each region, for where a quota leaves nothing of the best. The bound is still proven on the whole
+table.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +18,18 @@ from costopt.optimize.fleet.prices import Prices
 from costopt.optimize.job_part import JobPart
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
+from costopt.optimize.slots import open_hours
 from costopt.optimize.tariff import Tariff
 
-SLOTS = 6
-"""Slots that are looked at, evenly spread."""
+BLOCKS = 6
+"""Blocks of neighbouring slots that are looked at, each with its least costs."""
 
 PRICES = 8
 REACH = 8.0
 """Prices of work that are looked at: from the cheapest unit's cost to this many times as much."""
 
 BEST = 4
-"""Rows kept per price and slot."""
+"""Rows kept per price and block of slots."""
 
 Rows = NDArray[np.int64]
 
@@ -34,7 +38,7 @@ def shortlist(groups: NDArray[np.int32], part: JobPart, tariff: Tariff) -> Rows:
     """Table rows, ascending; with every gang all its power caps."""
     table = part.table
     everything = np.arange(len(table))
-    score, usable = _sampled(part, tariff, everything)
+    score, usable = _least(part, tariff, everything)
     kept = [np.flatnonzero(table.running)]
     for number in range(len(part.demand.stages)):
         units = units_per_held_hour(part, everything)[number]
@@ -46,38 +50,44 @@ def shortlist(groups: NDArray[np.int32], part: JobPart, tariff: Tariff) -> Rows:
 
 
 def best_of_groups(groups: NDArray[np.int32], menu: Menu, prices: Prices) -> Rows:
-    """Table rows that are worth the most of their group in some of a sample of slots."""
+    """Table rows that are worth the most of their group in some block of slots."""
     open_slots = np.flatnonzero(menu.usable.any(axis=1))
     if not len(open_slots):
         return np.empty(0, dtype=np.int64)
-    picked = _spread_out(open_slots)
+    own = slice(int(open_slots[0]), int(open_slots[-1]) + 1)
+    starts_at = _block_starts(own.stop - own.start)
     group = groups[menu.rows]
     order = np.argsort(group, kind="stable")
     starts = np.flatnonzero(np.diff(group[order], prepend=-1))
     sizes = np.diff([*starts, len(order)])
     kept: list[Rows] = []
     for price, units in zip(prices.work.tolist(), menu.units, strict=True):
-        worth = np.outer(menu.hours[picked], price * units) - menu.pay[picked]
+        worth = np.outer(menu.hours[own], price * units) - menu.pay[own]
         if prices.shared is not None:
-            worth -= prices.shared[picked]
+            worth -= prices.shared[own]
+        worth = np.maximum.reduceat(worth, starts_at, axis=0)
         best = np.maximum.reduceat(worth[:, order], starts, axis=1)
         at_best = (worth[:, order] >= np.repeat(best, sizes, axis=1)) & (worth[:, order] > 0)
         kept.append(order[at_best.any(axis=0)])
     return menu.rows[np.unique(np.concatenate(kept))]
 
 
-def _sampled(part: JobPart, tariff: Tariff, rows: Rows) -> tuple[Array, NDArray[np.bool_]]:
-    """(slots, rows) of the objective of a held hour, in a sample of the slots that count."""
-    hours = np.array([slot.hours_of(part.demand) for slot in tariff.outlook.slots])
-    sample = tariff.at_slots(_spread_out(np.flatnonzero(hours > 0)))
-    score = sample.score_per_hour(rows) / part.table.stretch[rows]
-    return score, sample.usable(part.demand, rows)
+def _least(part: JobPart, tariff: Tariff, rows: Rows) -> tuple[Array, NDArray[np.bool_]]:
+    """(blocks, rows): the least objective of a held hour in a few blocks of the slots that count,
+    and whether the row is usable at the end of each.
+    """
+    open_slots = np.flatnonzero(open_hours(tariff.outlook.slots, part.demand) > 0)
+    starts = _block_starts(len(open_slots))
+    blocks = replace(tariff, outlook=tariff.outlook.at_slots(open_slots).least(starts))
+    ends = tariff.at_slots(open_slots[np.append(starts[1:], len(open_slots)) - 1])
+    score = blocks.score_per_hour(rows) / part.table.stretch[rows]
+    return score, ends.usable(part.demand, rows)
 
 
-def _spread_out(slots: Rows) -> Rows:
-    """A few of them, evenly spread."""
-    picked: Rows = slots[np.linspace(0, len(slots) - 1, min(SLOTS, len(slots))).astype(int)]
-    return picked
+def _block_starts(slots: int) -> NDArray[np.int64]:
+    """The first slots of a few blocks of about the same length."""
+    starts: NDArray[np.int64] = np.arange(min(BLOCKS, slots)) * slots // max(min(BLOCKS, slots), 1)
+    return starts
 
 
 def groups_of(request: PlanRequest, part: JobPart) -> NDArray[np.int32]:

@@ -1,0 +1,76 @@
+"""Menus of large tables: what they may leave out, and what they may not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from benchmarks.fleet_instance import instance
+from costopt.domain.series import Series
+from costopt.optimize.fleet import menus as fleet_menus
+from costopt.optimize.fleet.capacity import Capacity
+from costopt.optimize.fleet.menu import Menu
+from costopt.optimize.fleet.menus import Menus
+from costopt.optimize.fleet.path import best_path
+from costopt.optimize.fleet.prices import Prices
+from costopt.optimize.fleet.response import unit_floor
+from costopt.optimize.fleet.solve import fleet_slots
+from costopt.optimize.job_part import JobPart
+from costopt.optimize.planner import prepare
+from costopt.optimize.request import PlanRequest
+from costopt.optimize.shared import shared_limits
+from costopt.optimize.tariff import Outlook
+
+
+@pytest.fixture(autouse=True)
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of these tests count as too large to be menus as they are."""
+    monkeypatch.setattr(fleet_menus, "WHOLE", 0)
+
+
+def menus_of(request: PlanRequest) -> tuple[Menus, Capacity, list[JobPart]]:
+    parts, _ = prepare(request)
+    slots = fleet_slots(request, [part.demand for part in parts])
+    capacity = Capacity(request, slots, shared_limits(request))
+    return Menus(request, parts, Outlook.of(request, slots), capacity), capacity, parts
+
+
+def test_no_path_is_lost_with_rows_that_are_worth_nothing() -> None:
+    menus, capacity, parts = menus_of(instance(60, 48, 4))
+    rng = np.random.default_rng(1)
+    scale = rng.uniform(0, 3, capacity.active.shape) * (rng.random(capacity.active.shape) < 0.3)
+    for job, part in enumerate(parts):
+        floor = unit_floor(menus[job])
+        assert floor is not None
+        menus.extend(job, np.arange(len(part.table)))
+        whole: Menu = menus[job]
+        for times in (1.05, 1.5, 4.0):
+            node_prices = capacity.node_prices(scale, part.demand.job.tenant)
+            worth = menus.all_worth(job, floor * times, node_prices)
+            values = [
+                best_path(
+                    menu, Prices(floor * times, capacity.shared_prices(menu, node_prices, scale))
+                ).value
+                for menu in (worth, whole)
+            ]
+            assert values[0] == pytest.approx(values[1], rel=1e-9, abs=1e-9)
+            assert len(worth) < len(whole)
+
+
+@pytest.mark.parametrize("hour", [1, 13, 29, 46])
+def test_a_pool_that_is_cheap_for_an_hour_is_on_the_menu(hour: int) -> None:
+    request = instance(60, 48, 1)
+    pool = next(o.pool for o in request.offers if o.pool in request.price_forecasts)
+    at = [request.now + timedelta(hours=hours) for hours in (0, hour, hour + 1)]
+    dip = Series(tuple(at), (1000.0, 0.01, 1000.0), "made up")
+    request = replace(request, price_forecasts={**request.price_forecasts, pool: dip})
+    (view,) = request.jobs
+    due = replace(view.job, deadline_at=request.now + timedelta(hours=48))
+    request = replace(request, jobs=(replace(view, job=due),))
+    menus, _, (part,) = menus_of(request)
+    offered = {part.table.offers[number].pool for number in part.table.first()[menus[0].rows]}
+    assert pool in offered
+    assert len(menus[0]) < len(part.table) / 2
