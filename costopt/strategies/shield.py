@@ -44,6 +44,8 @@ from costopt.strategies.option import Option, options, safe
 from costopt.strategies.power_cap import uncapped, under_caps
 from costopt.strategies.reserve import is_running, seconds_left, seconds_to_finish, start_left_s
 
+NO_PAUSE = "no_pause"
+SHIELD = "shield"
 ROUNDING_S = 1e-6
 
 
@@ -89,7 +91,7 @@ def _shield(view: View, job_view: JobView, decision: Decision) -> Decision:
     holds = way_out is not None and _holds(view, job_view, decision, all_options, way_out)
     if not waits_too_long and holds:
         return _with_slack(decision, slack_s)
-    rule = "no_pause" if waits_too_long and slack_s > view.tick_s else "shield"
+    rule = NO_PAUSE if waits_too_long and slack_s > view.tick_s else SHIELD
     return Decision(
         job=decision.job,
         targets=fallback.targets,
@@ -227,8 +229,8 @@ def _replace_slow(
     return Decision(
         job=decision.job,
         targets=fallback.targets,
-        reason=_why(decision, fallback, slack_s, "shield"),
-        rule="shield",
+        reason=_why(decision, fallback, slack_s, SHIELD),
+        rule=SHIELD,
         slack_s=slack_s,
         alternatives=decision.alternatives,
     )
@@ -267,7 +269,7 @@ def _with_slack(decision: Decision, slack_s: float) -> Decision:
 
 def _why(decision: Decision, fallback: Option, slack_s: float, rule: str) -> str:
     wanted = " + ".join(f"{t.nodes} × {t.pool}" for t in decision.targets) or "to wait"
-    if rule == "no_pause":
+    if rule == NO_PAUSE:
         return f"this phase may not pause: {fallback.nodes} × {fallback.pool} instead of {wanted}"
     return (
         f"the deadline binds: {slack_s / 3600:.2f} h of slack is less than a tick at risk, so "
