@@ -1,0 +1,261 @@
+"""What is typed and read: the command line, HTTP, metrics, file schemas, words in records."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+import costopt_aws.tags
+import costopt_gcp.labels
+from costopt.agent.heartbeat import NodeActivity
+from costopt.agent.status import TrainerState
+from costopt.checkpoint.near.tier import Tier
+from costopt.cli.failure import BROKEN_PIPE, INTERRUPTED
+from costopt.cli.reference import commands
+from costopt.daemon.api import operations_of
+from costopt.daemon.board import Board
+from costopt.daemon.http_metrics import HttpMetrics
+from costopt.daemon.metrics import MetricsPage
+from costopt.daemon.openapi import openapi
+from costopt.daemon.pages.routes import page_routes
+from costopt.daemon.schedule import Task
+from costopt.daemon.views import Alert
+from costopt.daemon.webhook_file import Form, Webhook
+from costopt.daemon.webhooks import Webhooks
+from costopt.domain import errors
+from costopt.domain.check import Verdict
+from costopt.domain.control import ActionKind, Mode, ProposalState
+from costopt.domain.errors import CostoptError, ProviderError
+from costopt.domain.estimate import Basis
+from costopt.domain.events.node import NOT_SENT
+from costopt.domain.fleet import EndCause, NodeState
+from costopt.domain.job import GangState, WorkUnit
+from costopt.domain.market import CapacityType
+from costopt.domain.plan import COOLDOWN, PlanStatus, Rejection
+from costopt.domain.policy import Aim, CarbonSignal, Trigger
+from costopt.domain.submission import JobIntent
+from costopt.domain.token import Scope
+from costopt.domain.view import Decision
+from costopt.engine.admission import SHARE
+from costopt.engine.launcher import _name as code
+from costopt.engine.refusal import Refusal
+from costopt.ledger.summary import JobState
+from costopt.registry.changes import note
+from costopt.spec import account_schema, job_schema, policy_schema
+from costopt.strategies.shield import NO_PAUSE, SHIELD
+from costopt.strategies.steady import FAILED
+from tests.daemon_api import served
+from tests.golden import source
+from tests.golden.golden import check, example
+
+T = TypeVar("T", bound=CostoptError)
+
+ENUMS: Mapping[str, type[Enum]] = {
+    "aim of a policy": Aim,
+    "basis of an estimate": Basis,
+    "capacity type": CapacityType,
+    "carbon signal": CarbonSignal,
+    "desired state of a job": JobIntent,
+    "end of a node": EndCause,
+    "kind of action": ActionKind,
+    "mode": Mode,
+    "scope of a token": Scope,
+    "state of a gang": GangState,
+    "state of a job": JobState,
+    "state of a node": NodeState,
+    "state of a proposal": ProposalState,
+    "state of a trainer": TrainerState,
+    "state of an agent": NodeActivity,
+    "status of a plan": PlanStatus,
+    "tier of a replica": Tier,
+    "trigger of a rule": Trigger,
+    "unit of work": WorkUnit,
+    "verdict of a check": Verdict,
+    "webhook form": Form,
+}
+
+
+def test_command_line() -> None:
+    codes = {error.__name__: error.exit_code for error in _errors(CostoptError)}
+    check(
+        "command_line",
+        {
+            "exit codes": {
+                **codes, "usage": click.UsageError.exit_code, "interrupted": INTERRUPTED,
+                "broken pipe": BROKEN_PIPE,
+            },
+            "commands": {path: dict(_parameters(path, command)) for path, command in commands()},
+        },
+    )  # fmt: skip
+
+
+def _parameters(path: str, command: click.Command) -> Iterator[tuple[str, str]]:
+    """Flags, or an argument's place, with environment variable and choices."""
+    prefix = path.upper().replace(" ", "_").replace("-", "_")
+    for number, each in enumerate(command.params):
+        words = "|".join(each.type.choices) if isinstance(each.type, click.Choice) else ""
+        if not isinstance(each, click.Option):
+            yield f"argument {number + 1}", words
+            continue
+        variable = each.envvar or f"{prefix}_{each.name}".upper()
+        kind = " (flag)" if each.is_flag else " (several)" if each.multiple else ""
+        shown = variable if each.allow_from_autoenv and each.expose_value else "no variable"
+        flags = ", ".join([*each.opts, *each.secondary_opts])
+        yield flags, f"{shown}{kind}" + (f" = {words}" if words else "")
+
+
+def _errors(of: type[T]) -> list[type[T]]:
+    """The classes of the one tree of errors."""
+    found = vars(errors).values()
+    return [each for each in found if isinstance(each, type) and issubclass(each, of)]
+
+
+def test_http(tmp_path: Path) -> None:
+    with served(tmp_path, fill=False) as daemon:
+        document = openapi(operations_of(daemon.reach))
+        pages = [f"{'|'.join(sorted(r.methods))} {r.path}" for r in page_routes(daemon.service)]  # type: ignore[attr-defined]
+    operations = {
+        f"{method.upper()} {path}": _operation(described)
+        for path, methods in document["paths"].items()
+        for method, described in methods.items()
+    }
+    schemas = document["components"]["schemas"]
+    kinds = {
+        name: schema["properties"].get("kind", {}).get("const") for name, schema in schemas.items()
+    }
+    properties = {
+        name: sorted(schema["properties"]) for name, schema in schemas.items() if not kinds[name]
+    }
+    check(
+        "http",
+        {
+            "events": sorted(filter(None, kinds.values())),
+            "operations": operations,
+            "pages": sorted(pages),
+            "schemas": properties,
+        },
+    )
+
+
+def _operation(described: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = [f"{each['in']} {each['name']}" for each in described.get("parameters", ())]
+    found = {"id": described["operationId"], "statuses": " ".join(sorted(described["responses"]))}
+    if "x-scope" in described:
+        found["scope"] = described["x-scope"]
+    return {**found, "parameters": parameters} if parameters else found
+
+
+def test_metrics_and_alerts(tmp_path: Path) -> None:
+    with served(tmp_path) as daemon:
+        page = MetricsPage(daemon.service, HttpMetrics(), None)
+        families = list(page._registry.collect())
+    hook = Webhook("name", "https://host", secret="secret")
+    bodies: list[bytes] = []
+
+    def send(_url: str, body: bytes, _headers: dict[str, str]) -> int:
+        bodies.append(body)
+        return 200
+
+    hooks = Webhooks([hook], instance="host", send=send)
+    hooks.deliver(hooks.lines[0], lambda _: [example(Alert)])
+    check(
+        "metrics",
+        {
+            "metrics": {each.name: f"{each.type}({', '.join(_labels(each))})" for each in families},
+            "alerts": source.arguments(Board.alert.__name__, 1),
+            "tasks": source.arguments(Task.__name__, 0),
+            "webhook": sorted(json.loads(bodies[0])),
+        },
+    )
+
+
+def _labels(family: Any) -> tuple[str, ...]:
+    return tuple(family._labelnames)
+
+
+def test_words() -> None:
+    codes = {*source.arguments(Rejection.__name__, 1), COOLDOWN}
+    check(
+        "words",
+        {
+            **{what: [member.value for member in enum] for what, enum in ENUMS.items()},
+            "change in the registry": source.arguments(note.__name__, 3),
+            "error of a failed launch": sorted(
+                [code(error("text")) for error in _errors(ProviderError)]
+                + [NOT_SENT, *source.arguments("LaunchFailed", keyword="error")]
+            ),
+            "guard": source.arguments(Refusal.__name__, 0),
+            "rejection": sorted(
+                codes.union(source.codes_returned("costopt/optimize", "costopt/market"))
+            ),
+            "rule": sorted(
+                {*source.arguments(Decision.__name__, keyword="rule")}
+                | {COOLDOWN, FAILED, NO_PAUSE, SHARE, SHIELD}
+            ),
+        },
+    )
+
+
+def test_file_schemas() -> None:
+    schemas = {"job": job_schema(), "policy": policy_schema(), "account": account_schema()}
+    check("file_schemas", {name: _schema(document) for name, document in schemas.items()})
+
+
+def _schema(document: Mapping[str, Any]) -> dict[str, Any]:
+    whole = _resolved(document, document.get("$defs", {}))
+    digest = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+    return {"digest without prose": digest, "keys": sorted(set(_keys(whole)))}
+
+
+def _resolved(schema: Any, definitions: Mapping[str, Any]) -> Any:
+    """What validates: without titles, descriptions and names of definitions."""
+    if isinstance(schema, list):
+        return [_resolved(each, definitions) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _resolved(definitions[schema["$ref"].rsplit("/", 1)[1]], definitions)
+    prose = {key for key in ("title", "description") if isinstance(schema.get(key), str)}
+    return {
+        key: _resolved(value, definitions)
+        for key, value in schema.items()
+        if key not in prose | {"$defs"}
+    }
+
+
+def _keys(schema: Any, path: str = "") -> Iterator[str]:
+    """Dotted paths of properties; items of arrays and values of mappings are at their parent's."""
+    if isinstance(schema, list):
+        for each in schema:
+            yield from _keys(each, path)
+    elif isinstance(schema, dict):
+        for name, each in schema.get("properties", {}).items():
+            yield f"{path}{name}"
+            yield from _keys(each, f"{path}{name}.")
+        for word in ("items", "anyOf", "oneOf", "allOf", "additionalProperties"):
+            yield from _keys(schema.get(word), path)
+
+
+def test_names_outside() -> None:
+    """Names by which costopt's things are known in clouds, environments and folders."""
+    aws = costopt_aws.tags.tags(owner="text", job="text", key="text", pool="text", usd_per_hour="1")
+    check(
+        "names",
+        {
+            "EC2 tags": sorted(tag["Key"] for tag in aws),
+            "Compute Engine labels": sorted(costopt_gcp.labels.labels("text", "text", "text")),
+            "environment": source.names("_?COSTOPT_[A-Z0-9_]+"),
+            "files": source.names(
+                r"[\w-][\w.-]*\.(json|sqlite|lock|sock|toml|yaml|pt|log|service)"
+            ),
+            "loggers": source.arguments("getLogger", 0),
+            "named after costopt": source.names("@?[Cc]ostopt[-_:/][a-z_-]*"),
+            "schemas": source.names(r"costopt\.[a-z.-]+/\d+"),
+        },
+    )
