@@ -1,7 +1,7 @@
 """Frozen dataclasses as JSON values.
 
 An object has a member per field and per property; a pool is its name, a time ISO 8601 in UTC, an
-enum its value, a mapping an object, a tuple an array. An event says its class in ``kind``. What is
+enum its value, a mapping an object, a tuple an array. An event has its ``kind``. What is
 unknown, or no finite number, is null.
 """
 
@@ -57,4 +57,4 @@ def members(of: type[Any]) -> tuple[str, ...]:
 
 def _object(value: Any) -> dict[str, Any]:
     form = {name: json_form(getattr(value, name)) for name in members(value.__class__)}
-    return {KIND: type(value).__name__, **form} if isinstance(value, Event) else form
+    return {KIND: value.kind, **form} if isinstance(value, Event) else form

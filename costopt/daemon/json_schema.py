@@ -119,7 +119,7 @@ class Schemas:
         names = members(of) if answer else tuple(field.name for field in fields(of))
         properties = {name: self._of(hints[name], answer=answer) for name in names}
         if issubclass(of, Event):
-            properties[KIND] = {"const": of.__name__}
+            properties[KIND] = {"const": of.kind}
         needed = list(properties) if answer else [f.name for f in fields(of) if _must(f)]
         schema: Schema = {
             "type": "object",

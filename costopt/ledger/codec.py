@@ -1,6 +1,6 @@
 """An event as one line of JSON, and back.
 
-The line is an object with ``v`` (the schema version), ``kind`` (the event's class name) and one
+The line is an object with ``v`` (the schema version), ``kind`` (the event's ``kind``) and one
 member per field: times as ISO 8601 in UTC, tuples as arrays, enums by value, an unknown as null.
 A field that has a default may be missing, so that older ledgers stay readable when an event
 gains one.
@@ -44,12 +44,11 @@ def encode(event: Event) -> str:
     for what could not be read back: a naive time, a number that is not finite, a value that is not
     of its field's type, or a class that is not an event.
     """
-    kind = type(event).__name__
     if type(event) not in EVENT_TYPES:
-        raise LedgerError(f"{kind} is no event of the ledger")
-    values = {field.name: _encodable(getattr(event, field.name)) for field in _fields(kind)}
+        raise LedgerError(f"{type(event).__name__} is not an event of the ledger")
+    values = {field.name: _encodable(getattr(event, field.name)) for field in _fields(event.kind)}
     try:
-        line = _ENCODER.encode({"v": SCHEMA_VERSION, "kind": kind, **values})
+        line = _ENCODER.encode({"v": SCHEMA_VERSION, "kind": event.kind, **values})
     except (TypeError, ValueError, OverflowError) as error:
         raise _unrecordable(event, str(error)) from error
     try:
@@ -82,7 +81,7 @@ def decode(line: str) -> Event:
 
 def _unrecordable(event: Event, why: str) -> LedgerError:
     return LedgerError(
-        f"{type(event).__name__} of job {event.job!r} cannot be recorded: {why}",
+        f"{event.kind} of job {event.job!r} cannot be recorded: {why}",
         hint="record a figure that is unknown as None, and times with their zone",
     )
 
@@ -107,14 +106,14 @@ def _parse(line: str) -> dict[str, Any]:
 
 def _build(event_type: type[Event], body: dict[str, Any]) -> Event:
     values: dict[str, Any] = {}
-    for field in _fields(event_type.__name__):
+    for field in _fields(event_type.kind):
         if field.name in body:
             values[field.name] = _value(event_type, field, body.pop(field.name))
         elif field.required:
-            raise LedgerError(f"{event_type.__name__} lacks its field {field.name}", hint=_DAMAGED)
+            raise LedgerError(f"{event_type.kind} lacks its field {field.name}", hint=_DAMAGED)
     if body:
         unknown = ", ".join(sorted(body))
-        raise LedgerError(f"{event_type.__name__} has unknown fields: {unknown}", hint=_UPGRADE)
+        raise LedgerError(f"{event_type.kind} has unknown fields: {unknown}", hint=_UPGRADE)
     return event_type(**values)
 
 
@@ -123,7 +122,7 @@ def _value(event_type: type[Event], field: _Field, raw: Any) -> Any:
         return field.read(raw)
     except (TypeError, ValueError, OverflowError) as error:
         raise LedgerError(
-            f"{event_type.__name__}.{field.name} cannot be read: {error}", hint=_DAMAGED
+            f"{event_type.kind}.{field.name} cannot be read: {error}", hint=_DAMAGED
         ) from error
 
 
@@ -140,7 +139,7 @@ _ENCODER = json.JSONEncoder(default=_jsonable, allow_nan=False, separators=(",",
 
 @cache
 def _kinds() -> dict[str, type[Event]]:
-    return {event_type.__name__: event_type for event_type in EVENT_TYPES}
+    return {event_type.kind: event_type for event_type in EVENT_TYPES}
 
 
 @cache

@@ -97,7 +97,7 @@ class PostgresLedger:
             return
         rows = {
             "jobs": [event.job for event in events],
-            "kinds": [type(event).__name__ for event in events],
+            "kinds": [event.kind for event in events],
             "times": [_instant(event.at) for event in events],
             "bodies": [encode(event) for event in events],
         }
@@ -123,7 +123,7 @@ class PostgresLedger:
 
     def newest(self, kind: type[AnyEvent], job: str) -> Iterator[tuple[int, AnyEvent]]:
         """The job's events of a kind, newest first, read a page at a time. Raises LedgerError."""
-        values = {"kind": kind.__name__, "job": job, "most": kinds.PAGE_EVENTS}
+        values = {"kind": kind.kind, "job": job, "most": kinds.PAGE_EVENTS}
         before = kinds.END
         while rows := self._rows(_NEWEST, {**values, "before": before}):
             yield from self._of_kind(kind, rows)
@@ -131,7 +131,7 @@ class PostgresLedger:
 
     def last_of_each(self, kind: type[AnyEvent]) -> Iterator[tuple[int, AnyEvent]]:
         """The newest event of a kind of each job, newest first. Raises LedgerError."""
-        yield from self._of_kind(kind, self._rows(_LAST_OF_EACH, {"kind": kind.__name__}))
+        yield from self._of_kind(kind, self._rows(_LAST_OF_EACH, {"kind": kind.kind}))
 
     def jobs(self) -> tuple[str, ...]:
         """The names of all jobs, in the order of their first event."""

@@ -78,10 +78,7 @@ class SqliteLedger:
         """
         if not events:
             return
-        rows = [
-            (event.job, type(event).__name__, event.at.isoformat(), encode(event))
-            for event in events
-        ]
+        rows = [(event.job, event.kind, event.at.isoformat(), encode(event)) for event in events]
         with self._lock, self._writing():
             self._insert(rows)
 
@@ -97,7 +94,7 @@ class SqliteLedger:
 
     def newest(self, kind: type[AnyEvent], job: str) -> Iterator[tuple[int, AnyEvent]]:
         """The job's events of a kind, newest first, read a page at a time. Raises LedgerError."""
-        values = {"kind": kind.__name__, "job": job, "most": kinds.PAGE_EVENTS}
+        values = {"kind": kind.kind, "job": job, "most": kinds.PAGE_EVENTS}
         before = kinds.END
         while rows := self._read(kinds.NEWEST, {**values, "before": before}):
             yield from self._of_kind(kind, rows)
@@ -105,7 +102,7 @@ class SqliteLedger:
 
     def last_of_each(self, kind: type[AnyEvent]) -> Iterator[tuple[int, AnyEvent]]:
         """The newest event of a kind of each job, newest first. Raises LedgerError."""
-        yield from self._of_kind(kind, self._read(kinds.LAST_OF_EACH, {"kind": kind.__name__}))
+        yield from self._of_kind(kind, self._read(kinds.LAST_OF_EACH, {"kind": kind.kind}))
 
     def jobs(self) -> tuple[str, ...]:
         """The names of all jobs, in the order of their first event."""

@@ -11,6 +11,8 @@ from costopt.domain.events.event import Event
 class CheckpointCommitted(Event):
     """A checkpoint is durable."""
 
+    kind = "CheckpointCommitted"
+
     units: float
     uri: str
     size_bytes: int | None
@@ -21,6 +23,8 @@ class CheckpointCommitted(Event):
 class CheckpointRefused(Event):
     """A checkpoint was found torn or corrupt and passed over."""
 
+    kind = "CheckpointRefused"
+
     uri: str
     message: str
 
@@ -28,6 +32,8 @@ class CheckpointRefused(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointIntervalChanged(Event):
     """From now on the trainers save this often, for this reason."""
+
+    kind = "CheckpointIntervalChanged"
 
     interval_s: float
     reason: str
@@ -39,6 +45,8 @@ class DataMoved(Event):
 
     ``usd_micros`` is None where the price is unknown. ``why`` is "start" or "save".
     """
+
+    kind = "DataMoved"
 
     from_region: str
     to_region: str

@@ -11,6 +11,8 @@ from costopt.domain.events.event import Event
 class GuardTripped(Event):
     """A guard stopped launches, or gave the nodes of ``pool`` back."""
 
+    kind = "GuardTripped"
+
     guard: str
     message: str
     pool: str | None = None
@@ -20,12 +22,16 @@ class GuardTripped(Event):
 class ModeChanged(Event):
     """From now on the daemon observes, recommends or enforces."""
 
+    kind = "ModeChanged"
+
     mode: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchesHalted(Event):
     """A person stopped all launches, or gave the halt that stands another reason."""
+
+    kind = "LaunchesHalted"
 
     reason: str
     who: str
@@ -35,6 +41,8 @@ class LaunchesHalted(Event):
 class LaunchesAllowed(Event):
     """Launches are halted no more."""
 
+    kind = "LaunchesAllowed"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionProposed(Event):
@@ -43,6 +51,8 @@ class ActionProposed(Event):
     ``action`` is "launch", "drain" or "terminate"; a launch is of ``nodes`` and has no ``node_id``.
     The price is of one node, None where it is unknown or belongs to no action of this kind.
     """
+
+    kind = "ActionProposed"
 
     proposal_id: str
     mode: str
@@ -58,6 +68,8 @@ class ActionProposed(Event):
 class SignalStale(Event):
     """A price or signal is missing or too old, so its offers are excluded; or a job's own nodes
     cannot be heard or told, or its strategy fails, so that it keeps what it has."""
+
+    kind = "SignalStale"
 
     source: str
     message: str

@@ -17,6 +17,8 @@ class JobSubmitted(Event):
     ``tenant`` is None in ledgers that were written before it was recorded.
     """
 
+    kind = "JobSubmitted"
+
     work_units: float
     unit: str
     start_at: datetime
@@ -40,6 +42,8 @@ class DecisionMade(Event):
     recorded only where the run was asked to explain itself.
     """
 
+    kind = "DecisionMade"
+
     decision_id: str
     targets: tuple[tuple[str, int], ...]
     reason: str
@@ -52,6 +56,8 @@ class DecisionMade(Event):
 class JobFinished(Event):
     """All the work is done and saved."""
 
+    kind = "JobFinished"
+
     units: float
 
 
@@ -59,11 +65,15 @@ class JobFinished(Event):
 class JobFailed(Event):
     """The job's own command failed for good."""
 
+    kind = "JobFailed"
+
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStopped(Event):
     """The controller stopped before the job was done; a later run resumes it."""
+
+    kind = "RunStopped"
 
     reason: str

@@ -17,6 +17,8 @@ NOT_SENT = "NotSent"
 class LaunchIntended(Event):
     """Written before the provider is called; ``key`` makes the call idempotent."""
 
+    kind = "LaunchIntended"
+
     key: str
     pool: str
     nodes: int
@@ -31,6 +33,8 @@ class NodeLaunched(Event):
     says from when. ``gco2e_per_kwh`` is the annual mean of the region for ``carbon_signal``, for
     the hours whose intensity is not recorded.
     """
+
+    kind = "NodeLaunched"
 
     key: str
     node_id: str
@@ -53,6 +57,8 @@ class LaunchFailed(Event):
     ``error`` names what the provider said, or is ``NOT_SENT`` or "lost".
     """
 
+    kind = "LaunchFailed"
+
     key: str
     pool: str
     error: str
@@ -62,6 +68,8 @@ class LaunchFailed(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceChanged(Event):
     """From ``at`` on, every node of ``pool`` that runs for the job costs this much."""
+
+    kind = "PriceChanged"
 
     pool: str
     micros_per_hour: int
@@ -74,6 +82,8 @@ class CarbonIntensityRecorded(Event):
     ``region`` is "provider/region"; ``hour_at`` the beginning of the hour, a whole hour of UTC. A
     later event for the same hour replaces this one.
     """
+
+    kind = "CarbonIntensityRecorded"
 
     region: str
     hour_at: datetime
@@ -90,6 +100,8 @@ class PowerLimitReported(Event):
     what the whole node draws under it while it trains. ``message`` says how it came about. Where
     ``asked_w`` was asked for and there is no limit, the node could not set it.
     """
+
+    kind = "PowerLimitReported"
 
     node_id: str
     cap_w: float | None
@@ -108,6 +120,8 @@ class NodeMeasured(Event):
     ``gpu_memory_share``, ``data_wait_share`` and ``goodput`` are shares of 0–1, ``step_s`` the mean
     time of a step in the job's time.
     """
+
+    kind = "NodeMeasured"
 
     node_id: str
     from_at: datetime
@@ -129,6 +143,8 @@ class InterruptionExpected(Event):
     ``message`` is "" once it says so no more.
     """
 
+    kind = "InterruptionExpected"
+
     node_id: str
     message: str
 
@@ -141,6 +157,8 @@ class InterruptionNoticed(Event):
     own command may write what it likes: the provider's word follows as another such event.
     """
 
+    kind = "InterruptionNoticed"
+
     node_id: str
     pool: str
     strikes_at: datetime
@@ -151,6 +169,8 @@ class InterruptionNoticed(Event):
 class NoticeWithdrawn(Event):
     """The node reports no interruption any more, and the provider never did."""
 
+    kind = "NoticeWithdrawn"
+
     node_id: str
     pool: str
 
@@ -159,6 +179,8 @@ class NoticeWithdrawn(Event):
 class DrainIntended(Event):
     """The node is asked to checkpoint; it is released when it has."""
 
+    kind = "DrainIntended"
+
     node_id: str
     reason: str
 
@@ -166,6 +188,8 @@ class DrainIntended(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminateIntended(Event):
     """Written before the provider is asked to release the node."""
+
+    kind = "TerminateIntended"
 
     node_id: str
     reason: str
@@ -180,6 +204,8 @@ class NodeEnded(Event):
     "" where that is nothing.
     """
 
+    kind = "NodeEnded"
+
     node_id: str
     pool: str
     ended_at: datetime
@@ -191,6 +217,8 @@ class NodeEnded(Event):
 class NodeGivenUp(Event):
     """The node runs and has never reported; it is to be released and replaced."""
 
+    kind = "NodeGivenUp"
+
     node_id: str
     pool: str
     message: str
@@ -199,6 +227,8 @@ class NodeGivenUp(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReturned(Event):
     """The provider lists a lost node again: it never ended, and is billed as if it had not."""
+
+    kind = "NodeReturned"
 
     node_id: str
     pool: str
@@ -211,6 +241,8 @@ class NodeBilled(Event):
     ``prices`` are (from when, micro-dollars per hour), the first from the launch on. The node is
     charged for ``least_s`` seconds at least, at the last price.
     """
+
+    kind = "NodeBilled"
 
     node_id: str
     pool: str

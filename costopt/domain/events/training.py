@@ -11,6 +11,8 @@ from costopt.domain.events.event import Event
 class GangFormed(Event):
     """These nodes train together under this generation number."""
 
+    kind = "GangFormed"
+
     generation: int
     node_ids: tuple[str, ...]
     checkpoint_interval_s: float
@@ -24,6 +26,8 @@ class TrainingStarted(Event):
     node that is recorded already: the node trained until then.
     """
 
+    kind = "TrainingStarted"
+
     generation: int
     units: float | None
 
@@ -31,6 +35,8 @@ class TrainingStarted(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingStopped(Event):
     """The gang does no more work, having reached ``units``; None where they are unknown."""
+
+    kind = "TrainingStopped"
 
     generation: int
     units: float | None
@@ -45,6 +51,8 @@ class ProgressReported(Event):
     it, under its power limits; None where none was measured, or none that can be true.
     """
 
+    kind = "ProgressReported"
+
     done_units: float
     saved_units: float
     units_per_s: float | None = None
@@ -55,6 +63,8 @@ class ProgressReported(Event):
 class WorkLost(Event):
     """Work done but not saved when the gang broke."""
 
+    kind = "WorkLost"
+
     units: float
     cause: str
 
@@ -63,5 +73,7 @@ class WorkLost(Event):
 class GuaranteeChanged(Event):
     """From now on the job's weights are what an undisturbed run computes, bit for bit ("exact"), or
     only nearly so ("close: " and everything that voided it)."""
+
+    kind = "GuaranteeChanged"
 
     guarantee: str
