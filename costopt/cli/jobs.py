@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from costopt.cli.figures import length, percent, told_at, usd
+from costopt.cli.figures import length, number, percent, told_at, usd
 from costopt.cli.output import Column, Format, Row, Table, output_option
 from costopt.cli.output import show as print_table
 from costopt.cli.server import connect, server_options
@@ -96,7 +96,7 @@ def _figures(answer: dict[str, Any]) -> list[Row]:
         "Slack": length(answer["slack_s"]),
         "Done": percent(summary["done_share"]),
         "Spent": usd(summary["usd"]),
-        "kWh": summary["kwh"],
+        "kWh": number(summary["kwh"]),
         "Interruptions": summary["interruptions"],
         "Last decision": None if decision is None else decision["decision_id"],
         "Because": None if decision is None else decision["reason"],

@@ -80,7 +80,8 @@ def _bar(run: LiveRun) -> Iterator[OnTick]:
 
 def _figures(run: LiveRun, result: TickResult) -> str:
     summary = run.engine.journal.accounts[run.job.name].summary(result.now)
-    return f"${summary.usd:.2f}  {summary.kwh:.2f} kWh  {_eta(run, result)}"
+    energy = "energy unknown" if summary.kwh is None else f"{summary.kwh:.2f} kWh"
+    return f"${summary.usd:.2f}  {energy}  {_eta(run, result)}"
 
 
 def _eta(run: LiveRun, result: TickResult) -> str:

@@ -20,13 +20,13 @@ class _Outlook:
     name: str
     unit: str
     most: float
-    expected: float
-    high: float
+    expected: float | None
+    high: float | None
 
     @property
     def at_risk(self) -> bool:
-        """Whether the budget may be spent before the job is done."""
-        return self.high > self.most
+        """Whether the budget may be spent before the job is done, for all that is known."""
+        return self.high is None or self.high > self.most
 
 
 def budget_rows(job: Job, policy: Policy, now: datetime, forecast: Forecast) -> list[Row]:
@@ -69,5 +69,5 @@ def _outlooks(job: Job, policy: Policy, now: datetime, forecast: Forecast) -> It
         yield _Outlook("the job's budget", "kWh", budget.max_kwh, forecast.kwh, forecast.kwh_high)
 
 
-def _amount(each: _Outlook, value: float) -> str:
+def _amount(each: _Outlook, value: float | None) -> str:
     return usd(value) if each.unit == "USD" else f"{number(value)} kWh"

@@ -159,11 +159,19 @@ def _summary(made: Plan, job: Job, forecast: Forecast) -> str:
     return (
         f"Plan ({made.status.value}{gap}, {made.solver} {made.solve_s:.2f} s): "
         f"{usd(forecast.usd_p50)} (P95 {usd(forecast.usd_p95)}), "
-        f"{number(forecast.kwh)} kWh ({forecast.energy_basis.value}, "
-        f"{number(forecast.kwh_low)} to {number(forecast.kwh_high)}), "
-        f"{mass(forecast.gco2e)} CO2e, done {moment(forecast.finish_p50_at)} "
+        f"{_energy(forecast)}, done {moment(forecast.finish_p50_at)} "
         f"(P95 {moment(forecast.finish_p95_at)}), deadline {moment(job.deadline_at)}, "
         f"P(on time) {probability(forecast.on_time)}."
+    )
+
+
+def _energy(forecast: Forecast) -> str:
+    if forecast.kwh is None or forecast.energy_basis is None:
+        return "energy and CO2e unknown, as the power of a node is"
+    return (
+        f"{number(forecast.kwh)} kWh ({forecast.energy_basis.value}, "
+        f"{number(forecast.kwh_low)} to {number(forecast.kwh_high)}), "
+        f"{mass(forecast.gco2e)} CO2e"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -106,13 +107,20 @@ def _chosen(frontier: Sequence[FrontierPoint], plan: Plan, job: Job) -> Frontier
     distances = {
         index: max(
             abs(point.forecast.usd_p50 - own.usd_p50) / max(own.usd_p50, CENT_USD),
-            abs(point.kwh - own.kwh) / max(own.kwh, WATT_HOUR_KWH),
+            _energy_distance(point.kwh, own.kwh),
         )
         for index, point in enumerate(frontier)
         if sorted(_pools(point.allocations)) == pools
     }
     nearest = min(distances, key=distances.__getitem__, default=None)
     return None if nearest is None or distances[nearest] > ALIKE else frontier[nearest]
+
+
+def _energy_distance(kwh: float | None, own_kwh: float | None) -> float:
+    """As a share of the plan's own; 0 where both are unknown, infinite where one is."""
+    if kwh is None or own_kwh is None:
+        return 0.0 if kwh is own_kwh else math.inf
+    return abs(kwh - own_kwh) / max(own_kwh, WATT_HOUR_KWH)
 
 
 def _pools(allocations: Sequence[Allocation]) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ def _figures(status: JobStatus, seen: Snapshot) -> JobFigures:
         summary.job,
         status.submission.tenant,
         summary.usd,
-        summary.wh * JOULES_PER_WH,
+        None if summary.wh is None else summary.wh * JOULES_PER_WH,
         summary.lost_units,
         summary.done_share,
         summary.interruptions,

@@ -8,7 +8,7 @@ exact figure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from threading import Lock
 from typing import Any, Protocol
 
@@ -80,17 +80,18 @@ class _Collector(Collector):
         yield _ticks(seen)
 
     def _job_totals(self, seen: Metrics) -> Iterator[Metric]:
-        rows = (
+        rows: tuple[tuple[str, str, Callable[[JobFigures], float | None]], ...] = (
             ("costopt_spend_usd", "Dollars that the provider confirmed.", _spend),
-            ("costopt_energy_joules", "Energy at the data centre's meter.", _energy),
+            ("costopt_energy_joules", "Energy at the data centre's meter, where known.", _energy),
             ("costopt_lost_work_units", "Work done that no checkpoint held.", _lost),
             ("costopt_interruptions", "Nodes that the provider took.", _interruptions),
         )
         for name, about, figure in rows:
             family = CounterMetricFamily(name, about, labels=JOB)
             for job in seen.jobs:
-                labels = (job.job, job.tenant)
-                family.add_metric(labels, self._rising(name, labels, figure(job), job.closed))
+                labels, value = (job.job, job.tenant), figure(job)
+                if value is not None:
+                    family.add_metric(labels, self._rising(name, labels, value, job.closed))
             yield family
 
     def _counts(self, seen: Metrics) -> Iterator[Metric]:
@@ -123,7 +124,7 @@ def _spend(job: JobFigures) -> float:
     return job.spend_usd
 
 
-def _energy(job: JobFigures) -> float:
+def _energy(job: JobFigures) -> float | None:
     return job.energy_joules
 
 

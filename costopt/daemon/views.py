@@ -134,7 +134,7 @@ class JobFigures:
     job: str
     tenant: str
     spend_usd: float
-    energy_joules: float
+    energy_joules: float | None
     lost_work_units: float
     done_share: float | None
     interruptions: int

@@ -41,26 +41,27 @@ class Forecast:
     """What a plan or a candidate is expected to come to. None is unknown.
 
     Dollars and finish are the median and the 95th percentile under the hazard; energy carries a
-    90 % interval; ``on_time`` is the probability of finishing by the deadline. ``falls_back`` is
-    the probability of changing to uninterrupted capacity on the way, so as not to be late: the
-    other figures include what that comes to. ``usd_error`` and ``kwh_error`` are the standard
-    errors of ``usd_p50`` and ``kwh`` that the simulation's number of runs leaves.
+    90 % interval, and is unknown with its basis and ``gco2e`` where a node's power is. ``on_time``
+    is the probability of finishing by the deadline. ``falls_back`` is the probability of changing
+    to uninterrupted capacity on the way, so as not to be late: the other figures include what that
+    comes to. ``usd_error`` and ``kwh_error`` are the standard errors of ``usd_p50`` and ``kwh``
+    that the simulation's number of runs leaves.
     """
 
     usd_p50: float
     usd_p95: float
-    kwh: float
-    kwh_low: float
-    kwh_high: float
+    kwh: float | None
+    kwh_low: float | None
+    kwh_high: float | None
     gco2e: float | None
     finish_p50_at: datetime
     finish_p95_at: datetime
     on_time: Estimate
     falls_back: Estimate
-    energy_basis: Basis = Basis.MODELLED
+    energy_basis: Basis | None = Basis.MODELLED
     expected_interruptions: float = 0.0
     usd_error: float = 0.0
-    kwh_error: float = 0.0
+    kwh_error: float | None = 0.0
 
 
 COOLDOWN = "cooldown"

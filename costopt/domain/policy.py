@@ -42,8 +42,13 @@ class Objective:
     tolerance: float = 1e-3
 
     def score_usd(self, usd: float, kwh: float, gco2e: float) -> float:
-        """The objective's value for a plan's figures."""
-        return self.usd * usd + self.usd_per_kwh * kwh + self.usd_per_tonne_co2e * gco2e / 1e6
+        """The objective's value for a plan's figures; those without a weight may be NaN."""
+        score = self.usd * usd
+        if self.usd_per_kwh:
+            score += self.usd_per_kwh * kwh
+        if self.usd_per_tonne_co2e:
+            score += self.usd_per_tonne_co2e * gco2e / 1e6
+        return score
 
 
 @dataclass(frozen=True, slots=True)

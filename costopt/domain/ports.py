@@ -167,7 +167,7 @@ class PowerModel(Protocol):
     def node_power(
         self, pool: Pool, carbon_signal: CarbonSignal = CarbonSignal.AVERAGE
     ) -> NodePower | None:
-        """With the annual mean of this signal; None where the instance type is unknown."""
+        """With the annual mean of this signal; None where any figure of the power is unknown."""
         ...
 
 

@@ -10,6 +10,7 @@ from costopt.domain.job import Job, Progress
 from costopt.domain.market import InstanceType, Pool
 from costopt.domain.move import region_of
 from costopt.domain.policy import Policy
+from costopt.domain.power import NodePower
 from costopt.domain.view import JobView, View
 from costopt.strategies.option import options, safe
 from costopt.strategies.reserve import seconds_to_finish
@@ -17,7 +18,8 @@ from costopt.strategies.shield import choose_fallback
 
 
 def submission(job: Job, policy: Policy, view: View, now: datetime) -> JobSubmitted:
-    """The event that begins a run; without an on-demand offer the baseline is unknown."""
+    """The event that begins a run; without an on-demand offer the baseline is unknown, and its
+    energy where the power of the pool is."""
     fresh = JobView(job, Progress())
     chosen = choose_fallback(view, fresh, safe(options(view, fresh)), job.work.amount)
     facts = JobSubmitted(
@@ -42,25 +44,30 @@ def submission(job: Job, policy: Policy, view: View, now: datetime) -> JobSubmit
     stretch = 1.0 + saves_s / sum(seconds for _, seconds in work)
     busy_node_s = sum(nodes * seconds for nodes, seconds in work) * stretch
     idle_node_s = work[0][0] * job.startup_s
-    power = view.powers[chosen.pool]
-    kwh = power.kwh(idle_node_s, busy_node_s)
+    power = view.powers.get(chosen.pool)
     usd_per_node_s = chosen.usd_per_hour / chosen.nodes / 3600
-    return replace(
+    facts = replace(
         facts,
         baseline_pool=str(chosen.pool),
         baseline_usd_micros=round(usd_per_node_s * (idle_node_s + busy_node_s) * 1_000_000),
         baseline_startup_usd_micros=round(usd_per_node_s * idle_node_s * 1_000_000),
+    )
+    if power is None:
+        return facts
+    kwh = power.kwh(idle_node_s, busy_node_s)
+    return replace(
+        facts,
         baseline_wh=kwh * 1000,
         baseline_startup_wh=power.kwh(idle_node_s, 0.0) * 1000,
-        baseline_gco2e=_gco2e(view, chosen.pool, kwh, chosen.start_s + needed_s),
+        baseline_gco2e=_gco2e(view, chosen.pool, power, kwh, chosen.start_s + needed_s),
     )
 
 
-def _gco2e(view: View, pool: Pool, kwh: float, lasts_s: float) -> float | None:
+def _gco2e(view: View, pool: Pool, power: NodePower, kwh: float, lasts_s: float) -> float | None:
     """At the mean of what is forecast for as long as it lasts from now, else the annual mean."""
     series = view.carbon_forecasts.get(region_of(pool))
     if series is None:
-        return view.powers[pool].gco2e(kwh)
+        return power.gco2e(kwh)
     return kwh * series.mean(view.now, view.now + timedelta(seconds=lasts_s))
 
 

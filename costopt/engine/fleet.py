@@ -14,6 +14,7 @@ from costopt.domain.events import (
     NodeLaunched,
     NodeReturned,
 )
+from costopt.domain.events.node import UNKNOWN_BASIS
 from costopt.domain.fleet import EndCause, Node, NodeState
 from costopt.domain.forgetful import Forgetful
 from costopt.domain.market import Interruption, Pool
@@ -273,7 +274,7 @@ def _put_down(provider: Provider, node: Node) -> None:
 
 def launched(world: World, node: Node, carbon_signal: CarbonSignal, now: datetime) -> NodeLaunched:
     """The event for a node that the provider confirms."""
-    power = world.power_of(node.pool, carbon_signal)
+    power = world.powers.node_power(node.pool, carbon_signal)
     return NodeLaunched(
         at=now,
         job=node.job,
@@ -282,11 +283,11 @@ def launched(world: World, node: Node, carbon_signal: CarbonSignal, now: datetim
         pool=str(node.pool),
         launched_at=node.launched_at,
         micros_per_hour=round(node.usd_per_hour * 1_000_000),
-        idle_w=power.idle_w,
-        busy_w=power.busy_w,
-        pue=power.pue,
-        gco2e_per_kwh=power.gco2e_per_kwh,
-        energy_basis=power.basis.value,
+        idle_w=None if power is None else power.idle_w,
+        busy_w=None if power is None else power.busy_w,
+        pue=None if power is None else power.pue,
+        gco2e_per_kwh=None if power is None else power.gco2e_per_kwh,
+        energy_basis=UNKNOWN_BASIS if power is None else power.basis.value,
         waiting=node.state is NodeState.WAITING or node.end_cause is EndCause.NO_CAPACITY,
         carbon_signal=carbon_signal,
     )

@@ -190,12 +190,7 @@ class Guards:
         spent = summary.usd_micros / MICROS
         if caps and spent >= min(caps):
             return Refusal("max_usd", f"spent ${spent:.2f} of a budget of ${min(caps):.2f}")
-        if job.budget.max_kwh is not None and summary.wh / 1000 >= job.budget.max_kwh:
-            return Refusal(
-                "max_kwh",
-                f"used {summary.wh / 1000:.2f} kWh of a budget of {job.budget.max_kwh:.2f} kWh",
-            )
-        return None
+        return _energy_refusal(job.budget.max_kwh, summary.kwh)
 
     def _job_month_refusal(self, job: Job, now: datetime) -> Refusal | None:
         most = job.budget.max_usd_per_month
@@ -243,3 +238,15 @@ class Guards:
                 f"the account's ${month:.2f} of {now:%B %Y} are spent",
             )
         return None
+
+
+def _energy_refusal(most: float | None, kwh: float | None) -> Refusal | None:
+    """A budget in kWh that is spent, or that cannot be kept as what was used is unknown."""
+    if most is None:
+        return None
+    if kwh is None:
+        unknown = "the energy used is unknown, as is the power of a node that ran"
+        return Refusal("max_kwh", f"{unknown}; a budget of {most:.2f} kWh cannot be kept")
+    if kwh < most:
+        return None
+    return Refusal("max_kwh", f"used {kwh:.2f} kWh of a budget of {most:.2f} kWh")

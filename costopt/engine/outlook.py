@@ -180,7 +180,7 @@ class Outlook:
         return max((job.deadline_at for job in self._jobs.values()), default=None)
 
     def _fit(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
-        """Those whose machine and power are known."""
+        """Those whose machine is known."""
         return tuple(o for o in offers if o.pool in self._machines)
 
     def _least_slack_s(self, view: View) -> float | None:
@@ -195,7 +195,7 @@ class Outlook:
             machine = self._world.machines.machine(pool)
             powers = {s: self._world.powers.node_power(pool, s) for s in CarbonSignal}
             known = {signal: power for signal, power in powers.items() if power is not None}
-            if machine is not None and known:
+            if machine is not None:
                 self._machines[pool] = machine
                 for signal, power in known.items():
                     self._powers[signal][pool] = power

@@ -79,7 +79,7 @@ class PowerLimits:
         asked = {t.power_cap_w for t in decision.targets if t.power_cap_w is not None}
         return self._known(members[0].pool, min(asked)) if asked else None
 
-    def _busy_w(self, node: NodeLaunched, cap_w: float | None) -> float:
+    def _busy_w(self, node: NodeLaunched, cap_w: float | None) -> float | None:
         cap = self._known(Pool.parse(node.pool), cap_w)
         return node.busy_w if cap is None else cap.busy_w
 

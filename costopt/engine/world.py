@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from costopt.domain.errors import BadRequestError, CatalogError
+from costopt.domain.errors import BadRequestError
 from costopt.domain.market import Pool
-from costopt.domain.policy import CarbonSignal
 from costopt.domain.ports import (
     CarbonRecord,
     Clock,
@@ -18,7 +17,6 @@ from costopt.domain.ports import (
     PowerModel,
     Provider,
 )
-from costopt.domain.power import NodePower
 from costopt.domain.runtime import Runtime
 from costopt.domain.transfer import TransferPrices
 
@@ -51,13 +49,3 @@ class World:
             f"no adapter serves provider {pool.provider!r}",
             hint="install the extra that brings it, or leave the provider out of the policy",
         )
-
-    def power_of(self, pool: Pool, carbon_signal: CarbonSignal) -> NodePower:
-        """Power of a node of a pool, with the annual mean of the signal.
-
-        Raises CatalogError where it is unknown.
-        """
-        power = self.powers.node_power(pool, carbon_signal)
-        if power is None:
-            raise CatalogError(f"no power figures for {pool.instance_type} ({pool.provider})")
-        return power

@@ -4,7 +4,8 @@ A node costs, per stretch of one price, micros_per_hour × milliseconds // 3,600
 from ``launched_at`` to ``ended_at`` as the provider confirmed them; the provider's bill replaces
 these prices. It draws ``busy_w`` while the gang that it belongs to trains and ``idle_w`` otherwise,
 times PUE; from a report of a power limit on, ``busy_w`` is that of the report. Where the node
-measured its energy, that counts. The energy of an hour emits by the intensity that is recorded for
+measured its energy, that counts. Where the power of any node is unknown, so are the job's energy
+and emissions. The energy of an hour emits by the intensity that is recorded for
 that hour and region, else by the annual mean of the node's launch. Moves of data between regions
 cost what their events say.
 """
@@ -156,9 +157,9 @@ class JobAccount:
             spot_usd_micros=bill.spot_usd_micros,
             on_demand_usd_micros=bill.on_demand_usd_micros,
             transfer_usd_micros=self.transfers.known_usd_micros,
-            wh=(bill.idle_uwh + bill.busy_uwh) / 1e6,
-            idle_wh=bill.idle_uwh / 1e6,
-            busy_wh=bill.busy_uwh / 1e6,
+            wh=bill.wh,
+            idle_wh=bill.idle_wh,
+            busy_wh=bill.busy_wh,
             gco2e=bill.gco2e,
             carbon_basis=self.fleet.carbon_basis(bill),
             energy_basis=self.fleet.energy_basis(bill),

@@ -15,7 +15,8 @@ from costopt.ledger.node import NodeAccount
 class Bill:
     """Sums over nodes: micro-dollars, micro-watt-hours, emissions, milliseconds.
 
-    ``measured_uwh`` of the energy was measured, the rest modelled.
+    ``measured_uwh`` of the energy was measured, the rest modelled. The energy of ``unpowered_ms``
+    of the nodes' time is unknown and not in any of the sums.
     """
 
     usd_micros: int = 0
@@ -26,11 +27,28 @@ class Bill:
     emitted: Emission = field(default_factory=Emission)
     node_ms: int = 0
     measured_uwh: int = 0
+    unpowered_ms: int = 0
+
+    @property
+    def idle_wh(self) -> float | None:
+        """Watt-hours drawn while not training, None where any node's are unknown."""
+        return None if self.unpowered_ms else self.idle_uwh / 1e6
+
+    @property
+    def busy_wh(self) -> float | None:
+        """Watt-hours drawn while training, None where any node's are unknown."""
+        return None if self.unpowered_ms else self.busy_uwh / 1e6
+
+    @property
+    def wh(self) -> float | None:
+        """Watt-hours of all, None where any node's are unknown."""
+        return None if self.unpowered_ms else (self.idle_uwh + self.busy_uwh) / 1e6
 
     @property
     def gco2e(self) -> float | None:
-        """Grams emitted, None where the intensity of any energy is unknown."""
-        return None if self.emitted.unknown_uwh else self.emitted.ugco2e / 1e6
+        """Grams emitted, None where any energy or the intensity of any is unknown."""
+        unknown = self.unpowered_ms or self.emitted.unknown_uwh
+        return None if unknown else self.emitted.ugco2e / 1e6
 
     def copy(self) -> Bill:
         """The same sums, to be carried on apart."""
@@ -43,6 +61,7 @@ class Bill:
             self.emitted,
             self.node_ms,
             self.measured_uwh,
+            self.unpowered_ms,
         )
 
     def add(self, node: NodeAccount, now_ms: int) -> None:
@@ -72,3 +91,4 @@ class Bill:
         self.emitted = self.emitted.plus(node.emitted(until_ms), times)
         self.node_ms += times * (until_ms - node.launched_ms)
         self.measured_uwh += times * node.measured_uwh(until_ms)
+        self.unpowered_ms += times * node.unpowered_ms(until_ms)

@@ -16,11 +16,11 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class SpendPoint:
-    """Micro-dollars and watt-hours until ``at``."""
+    """Micro-dollars and watt-hours until ``at``; None from where a node's energy is unknown."""
 
     at: datetime
     usd_micros: int
-    wh: float
+    wh: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +79,16 @@ def spend_points(
     points: list[SpendPoint] = []
     alive: list[NodeAccount] = []
     closed_micros = closed_uwh = begun = 0
+    unknown = False
     for ms in instants:
         while begun < len(ordered) and ordered[begun].launched_ms <= ms:
             alive.append(ordered[begun])
             begun += 1
         micros = sum(node.usd_micros(ms) for node in alive)
         uwh = sum(sum(node.uwh(ms)) for node in alive)
-        points.append(SpendPoint(time_of(ms), closed_micros + micros, (closed_uwh + uwh) / 1e6))
+        unknown = unknown or any(node.unpowered_ms(ms) for node in alive)
+        wh = None if unknown else (closed_uwh + uwh) / 1e6
+        points.append(SpendPoint(time_of(ms), closed_micros + micros, wh))
         if ms in paid:
             closed_micros += paid[ms]
             points.append(replace(points[-1], usd_micros=closed_micros + micros))

@@ -126,7 +126,10 @@ class FleetAccount:
         return bill
 
     def carbon_basis(self, bill: Bill) -> str | None:
-        """On what the emissions of ``bill`` rest; None where no energy was drawn."""
+        """On what the emissions of ``bill`` rest; None where no energy was drawn, or any is
+        unknown."""
+        if bill.unpowered_ms:
+            return None
         signals = frozenset(node.launched.carbon_signal for node in self.nodes.values())
         return carbon_basis(signals, bill.emitted.hourly_uwh, bill.idle_uwh + bill.busy_uwh)
 
@@ -134,6 +137,8 @@ class FleetAccount:
         """On what the energy of ``bill`` rests; None before the first node."""
         bases = {node.launched.energy_basis for node in self.nodes.values()}
         basis = " and ".join(sorted(bases))
+        if bill.unpowered_ms:
+            return basis
         return energy_basis(basis, bill.measured_uwh, bill.idle_uwh + bill.busy_uwh) or None
 
     def usd_micros_between(self, start_ms: int, end_ms: int) -> int:

@@ -30,7 +30,7 @@ class NodeInterval:
     """A row of the timeline: one node from launch to end, or to now while ``ended_at`` is None.
 
     ``busy`` are the stretches in which it trained. Energy is at the data centre's meter, split
-    into what the node drew while it trained and while it did not.
+    into what the node drew while it trained and while it did not; None where it is unknown.
     """
 
     node_id: str
@@ -40,8 +40,8 @@ class NodeInterval:
     ended_at: datetime | None
     cause: EndCause | None
     usd_micros: int
-    idle_wh: float
-    busy_wh: float
+    idle_wh: float | None
+    busy_wh: float | None
     gco2e: float | None
     energy_basis: str
     carbon_basis: str | None
@@ -49,8 +49,10 @@ class NodeInterval:
     busy: tuple[tuple[datetime, datetime], ...]
 
     @property
-    def wh(self) -> float:
-        """Watt-hours, idle and busy."""
+    def wh(self) -> float | None:
+        """Watt-hours, idle and busy; None where unknown."""
+        if self.idle_wh is None or self.busy_wh is None:
+            return None
         return self.idle_wh + self.busy_wh
 
 
@@ -86,7 +88,9 @@ class NodeAccount:
         self.least_ms = 0
         self.busy = BusyMeter()
         self.measured = EnergyMeter()
-        self.power = PowerMeter(self.launched_ms, launched.busy_w)
+        self.power = (
+            None if launched.busy_w is None else PowerMeter(self.launched_ms, launched.busy_w)
+        )
         hourly = intensities.setdefault(self.region, HourlyIntensities())
         self.emission = EmissionMeter(self.launched_ms, launched.gco2e_per_kwh, hourly)
         self.ended: NodeEnded | None = None
@@ -139,9 +143,10 @@ class NodeAccount:
 
     def limit_power(self, event: PowerLimitReported) -> None:
         """It draws what the event says while it trains."""
-        at_ms = ms_of(event.at)
-        self.power.change(at_ms, event.busy_w)
-        self.emission.reopen(at_ms)
+        if self.power is not None and event.busy_w is not None:
+            at_ms = ms_of(event.at)
+            self.power.change(at_ms, event.busy_w)
+            self.emission.reopen(at_ms)
 
     def measure(self, event: NodeMeasured) -> None:
         """Its energy was measured."""
@@ -173,11 +178,18 @@ class NodeAccount:
         missing_ms = max(0, self.least_ms - (until_ms - self.launched_ms))
         return self.cost.micros_per_hour * missing_ms // MS_PER_HOUR
 
+    def unpowered_ms(self, now_ms: int) -> int:
+        """Milliseconds until its end or now of which the energy is unknown: all or none."""
+        if self.launched.pue is not None:
+            return 0
+        return max(0, min(self.until_ms(now_ms), now_ms) - self.launched_ms)
+
     def uwh(self, now_ms: int) -> tuple[int, int]:
         """Micro-watt-hours drawn idle and busy, at the data centre's meter, each rounded once.
 
         W × ms / 3,600,000 × PUE as modelled; a stretch that was measured counts as it was measured,
-        shared between idle and busy, and over time, as the model would.
+        shared between idle and busy, and over time, as the model would. What was drawn in
+        ``unpowered_ms`` is not in it.
         """
         until = min(self.until_ms(now_ms), max(now_ms, self.launched_ms))
         idle, busy = self._modelled_uwh(until)
@@ -195,18 +207,24 @@ class NodeAccount:
         return round(sum(self._measured_part(*stretch, until)[2] for stretch in stretches))
 
     def _modelled_uwh(self, until: int) -> tuple[float, float]:
+        idle_w, pue = self.launched.idle_w, self.launched.pue
+        if self.power is None or idle_w is None or pue is None:
+            return 0.0, 0.0
         idle_ms = until - self.launched_ms - self.busy.ms_until(until)
-        per_ms = self.launched.pue * 1e6 / MS_PER_HOUR
+        per_ms = pue * 1e6 / MS_PER_HOUR
         busy = self.power.busy_w_ms(self.busy, until) * per_ms
-        return self.launched.idle_w * idle_ms * per_ms, busy
+        return idle_w * idle_ms * per_ms, busy
 
     def _measured_part(
         self, start: int, end: int, uwh: int, until: int
     ) -> tuple[float, float, float]:
-        """Of a measured stretch before ``until``: modelled idle, modelled busy, measured."""
+        """Of a measured stretch before ``until``: modelled idle, modelled busy, measured.
+
+        All 0 without a PUE, as what was measured is at the plug.
+        """
         start, end = max(start, self.launched_ms), max(end, self.launched_ms)
         cut = min(end, until)
-        if cut <= start:
+        if cut <= start or self.launched.pue is None:
             return 0.0, 0.0, 0.0
         before, at_cut, whole = (self._modelled_uwh(ms) for ms in (start, cut, end))
         idle, busy = at_cut[0] - before[0], at_cut[1] - before[1]
@@ -224,6 +242,7 @@ class NodeAccount:
         until = self.until_ms(now_ms)
         idle_uwh, busy_uwh = self.uwh(until)
         emitted = self.emitted(until)
+        unpowered = self.unpowered_ms(until) > 0
         return NodeInterval(
             node_id=self.node_id,
             key=self.launched.key,
@@ -232,9 +251,9 @@ class NodeAccount:
             ended_at=None if self.ended is None else self.ended.ended_at,
             cause=None if self.ended is None else self.ended.cause,
             usd_micros=self.usd_micros(until),
-            idle_wh=idle_uwh / 1e6,
-            busy_wh=busy_uwh / 1e6,
-            gco2e=None if emitted.unknown_uwh else emitted.ugco2e / 1e6,
+            idle_wh=None if unpowered else idle_uwh / 1e6,
+            busy_wh=None if unpowered else busy_uwh / 1e6,
+            gco2e=None if unpowered or emitted.unknown_uwh else emitted.ugco2e / 1e6,
             energy_basis=energy_basis(
                 self.launched.energy_basis, self.measured_uwh(until), idle_uwh + busy_uwh
             ),

@@ -25,10 +25,11 @@ class JobSummary:
     Dollars are micro-dollars of what the provider confirmed as running, and of moving data between
     regions at list prices; reserved capacity is in ``usd_micros`` only. ``transfer_usd_micros`` is
     None where the price of a move is unknown; ``usd_micros`` holds the others then. Energy is watt-
-    hours at the data centre's meter: ``busy_wh`` while the gang trained, ``idle_wh`` else;
-    ``measured_wh`` of it was measured on the nodes. ``carbon_basis`` says which carbon signal
-    ``gco2e`` counts by, and whether by the hour or by annual means; None where no energy was drawn.
-    ``hourly_carbon_wh`` of the energy counts by the intensity of its hour.
+    hours at the data centre's meter: ``busy_wh`` while the gang trained, ``idle_wh`` else; None
+    where the power of any node is unknown. ``measured_wh`` of it was measured on the nodes.
+    ``carbon_basis`` says which carbon signal ``gco2e`` counts by, and whether by the hour or by
+    annual means; None where no energy was drawn, or any is unknown. ``hourly_carbon_wh`` of the
+    energy counts by the intensity of its hour.
     ``guarantee`` is how exact the result is, as the trainers told it, "" where they told nothing;
     ``failure`` why the job failed, "" else.
     ``launches`` and ``failed_launches`` count launch requests, ``interruptions`` nodes that the
@@ -58,9 +59,9 @@ class JobSummary:
     spot_usd_micros: int
     on_demand_usd_micros: int
     transfer_usd_micros: int | None
-    wh: float
-    idle_wh: float
-    busy_wh: float
+    wh: float | None
+    idle_wh: float | None
+    busy_wh: float | None
     gco2e: float | None
     energy_basis: str | None
     carbon_basis: str | None
@@ -96,14 +97,15 @@ class JobSummary:
         return self.usd_micros / 1e6
 
     @property
-    def kwh(self) -> float:
-        """Kilowatt-hours consumed."""
-        return self.wh / 1000
+    def kwh(self) -> float | None:
+        """Kilowatt-hours consumed; None where unknown."""
+        return None if self.wh is None else self.wh / 1000
 
     @property
     def hourly_carbon_share(self) -> float | None:
-        """Of the energy, the share whose CO2e counts by the hour. None where none was drawn."""
-        return self.hourly_carbon_wh / self.wh if self.wh > 0 else None
+        """Of the energy, the share whose CO2e counts by the hour. None where none was drawn, or
+        any is unknown."""
+        return self.hourly_carbon_wh / self.wh if self.wh else None
 
     @property
     def done_share(self) -> float | None:
@@ -146,13 +148,13 @@ class JobSummary:
     def saved_wh(self) -> float | None:
         """Watt-hours below the baseline for the work done so far."""
         due = self.due_wh
-        return None if due is None else due - self.wh
+        return None if due is None or self.wh is None else due - self.wh
 
     @property
     def saved_wh_share(self) -> float | None:
         """The same as a share of the baseline for the work done so far."""
         due = self.due_wh
-        return 1 - self.wh / due if due else None
+        return 1 - self.wh / due if due and self.wh is not None else None
 
     def _due(self, baseline: float | None) -> float | None:
         share = self.done_share

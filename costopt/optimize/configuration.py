@@ -29,6 +29,10 @@ class ConfigurationTable:
     ``calendar`` the expected ones. ``score_per_hour`` is the objective of a paid hour,
     ``start_score`` that of a start. ``now`` tells whether the gang could start at once.
 
+    Where the power is unknown ``busy_kw``, ``idle_kw`` and ``power_error`` are NaN, and so is the
+    energy of forecasts. ``kwh_per_hour`` and ``kwh_per_start``, which solvers read, are 0 there:
+    such a row is only in the table of a job for which nothing counts energy.
+
     ``usd_per_hour`` includes ``moving_usd_per_hour``: what restarts after interruptions and saves
     are expected to pay for moving data between regions.
 

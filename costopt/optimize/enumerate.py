@@ -48,10 +48,10 @@ class Enumeration:
         and the offers left out. Of large gangs there is a ladder of sizes (``Job.gang_sizes``).
 
         Rejection codes besides those of ``costopt.market.screen``: ``hazard_unknown``,
-        ``hazard_invalid``, ``hazard_too_high``, ``power_unknown``, ``power_invalid``,
-        ``carbon_unknown``, ``transfer_unknown``, ``dated`` (its time is over, or does not meet the
-        job's), ``gang_size``, ``capacity`` (a reservation too small), ``zone_share``, ``quota`` and
-        ``limit``.
+        ``hazard_invalid``, ``hazard_too_high``, ``power_unknown`` (where its energy counts),
+        ``power_invalid``, ``carbon_unknown``, ``transfer_unknown``, ``dated`` (its time is over, or
+        does not meet the job's), ``gang_size``, ``capacity`` (a reservation too small),
+        ``zone_share``, ``quota`` and ``limit``.
         """
         request, job = self._request, demand.job
         screened = self._screening.screen(demand)

@@ -105,7 +105,9 @@ def _fall_back_to(
     rest_h = np.where(changes, (1 - share) * safe_h, 0.0)
     paid_start_h = np.where(changes, start_h, 0.0)
     rest_usd = table.usd_per_hour[row] * rest_h + np.where(changes, table.usd_per_start[row], 0.0)
-    rest_kwh = table.busy_kw[row] * rest_h + table.idle_kw[row] * paid_start_h
+    rest_kwh = np.where(
+        changes, table.busy_kw[row] * rest_h + table.idle_kw[row] * paid_start_h, 0.0
+    )
     return Samples(
         np.where(
             changes, begin_h[:, None] + share * run_h + rest_h + paid_start_h, samples.finish_h

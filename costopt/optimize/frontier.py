@@ -6,11 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+import numpy as np
+
 from costopt.domain.errors import InfeasibleError
 from costopt.domain.market import CapacityType
 from costopt.domain.plan import Forecast, Plan, PlanStatus
 from costopt.domain.policy import Policy
 from costopt.optimize.frontier_point import FrontierPoint, non_dominated, spread_out
+from costopt.optimize.job_part import JobPart
 from costopt.optimize.planner import plan, prepare
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.sweep import Sweep
@@ -72,8 +75,21 @@ def frontier(
     parts, _ = prepare(request)
     if points < 1 or not parts or not len(parts[0].table) or parts[0].demand.hours_left <= 0:
         return ()
-    sweep = Sweep(request, parts[0], points, time_limit_s)
-    return spread_out(non_dominated(sweep.points()), points)
+    swept = _by_power(parts[0])
+    found = [
+        point
+        for part in swept
+        for point in Sweep(request, part, points, time_limit_s / len(swept)).points()
+    ]
+    return spread_out(non_dominated(found), points)
+
+
+def _by_power(part: JobPart) -> tuple[JobPart, ...]:
+    """The part on the configurations of known power, and the whole where there are others."""
+    powered = np.isfinite(part.table.power_error)
+    if powered.all():
+        return (part,)
+    return (replace(part, table=part.table.take(powered)), part) if powered.any() else (part,)
 
 
 def _one_job(request: PlanRequest) -> None:

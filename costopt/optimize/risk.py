@@ -235,14 +235,15 @@ def _forecasts(
     grams = samples.gco2e.mean(axis=1)
     in_time = (samples.finish_h <= deadline_h + 1e-9).sum(axis=1)
     interruptions, changed = samples.interruptions.mean(axis=1), samples.changed.sum(axis=1)
+    powered = np.isfinite(kwh)
     return [
         Forecast(
             usd_p50=float(usd[0, i]),
             usd_p95=float(usd[1, i]),
-            kwh=float(kwh[i]),
-            kwh_low=float(min(kwh[i], kwh_edges[0, i]) * (1 - power_error[i])),
-            kwh_high=float(max(kwh[i], kwh_edges[1, i]) * (1 + power_error[i])),
-            gco2e=float(grams[i]) if math.isfinite(grams[i]) else None,
+            kwh=_known(kwh[i]),
+            kwh_low=_known(min(kwh[i], kwh_edges[0, i]) * (1 - power_error[i])),
+            kwh_high=_known(max(kwh[i], kwh_edges[1, i]) * (1 + power_error[i])),
+            gco2e=_known(grams[i]),
             finish_p50_at=_at(now, float(finish[0, i])),
             finish_p95_at=_at(now, float(finish[1, i])),
             on_time=Estimate.of_share(int(in_time[i]), runs, source),
@@ -251,10 +252,16 @@ def _forecasts(
             else Estimate.exact(0.0, Basis.MODELLED, "uninterruptible capacity only"),
             expected_interruptions=float(interruptions[i]),
             usd_error=MEDIAN_ERROR * float(usd[1, i] - usd[0, i]) / math.sqrt(runs),
-            kwh_error=float(samples.kwh[i].std()) / math.sqrt(runs),
+            energy_basis=Basis.MODELLED if powered[i] else None,
+            kwh_error=_known(samples.kwh[i].std() / math.sqrt(runs)),
         )
         for i in range(len(power_error))
     ]
+
+
+def _known(figure: float) -> float | None:
+    """The figure, or None where it is NaN."""
+    return float(figure) if math.isfinite(figure) else None
 
 
 def _at(now: datetime, hours: float) -> datetime:

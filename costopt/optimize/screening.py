@@ -9,6 +9,7 @@ from datetime import timedelta
 import numpy as np
 from numpy.typing import NDArray
 
+from costopt.domain.energy_terms import energy_term
 from costopt.domain.job import Job
 from costopt.domain.market import InstanceType, Offer
 from costopt.domain.plan import Rejection
@@ -19,6 +20,7 @@ from costopt.optimize.demand import Demand
 from costopt.optimize.fetch import Fetch, Stored, fetch_to, stored
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
+from costopt.optimize.shared import all_quotas
 from costopt.optimize.speeds import stage_speeds
 
 Fault = tuple[str, str]
@@ -49,6 +51,7 @@ class Screening:
         self.offers = tuple([self._priced[number] for number in known.tolist()])
         self._machine = self._kind[known]
         self._lasting = self._lasting_faults()
+        self._unpowered = [n for n, o in enumerate(self.offers) if o.pool not in request.powers]
         self._dated = [n for n, o in enumerate(self.offers) if o.from_at or o.until_at]
         self._way, self._ways = _ways(self.offers, self._machine.tolist())
         self._fetches: dict[Stored, list[Fetch | None]] = {}
@@ -110,8 +113,8 @@ class Screening:
         return faults
 
     def _faults_for(self, demand: Demand) -> dict[int, Fault]:
-        """Of the offers that this job cannot use: prices of ways, dates, speeds."""
-        faults = self._strangers(demand)
+        """Of the offers that this job cannot use: prices of ways, dates, power, speeds."""
+        faults = {**self._strangers(demand), **self._power_faults(demand.job)}
         for number in self._dated:
             fault = _date_fault(self.offers[number], self._request, demand)
             if fault is not None:
@@ -119,6 +122,18 @@ class Screening:
         unknown = np.array([one is None for one in self._fetch(demand.job)], dtype=bool)
         for number in np.flatnonzero(unknown[self._way]).tolist():
             faults[number] = _transfer_fault(self.offers[number])
+        return faults
+
+    def _power_faults(self, job: Job) -> dict[int, Fault]:
+        """Of the offers of unknown power whose energy the job or what limits it counts."""
+        request, faults = self._request, dict[int, Fault]()
+        quotas = all_quotas(request) if self._unpowered else ()
+        for number in self._unpowered:
+            pool = self.offers[number].pool
+            term = energy_term(request.policy, job, quotas, pool, request.machines[pool])
+            if term is not None:
+                unknown = "the power of this instance type is unknown"
+                faults[number] = ("power_unknown", f"{unknown}, and {term}")
         return faults
 
     def _fetch(self, job: Job) -> list[Fetch | None]:
@@ -193,7 +208,7 @@ def _hazard_fault(offer: Offer) -> Fault | None:
 
 def _power_fault(power: NodePower | None, needs_carbon: bool) -> Fault | None:
     if power is None:
-        return "power_unknown", "the power of this instance type is unknown"
+        return None
     if not all(math.isfinite(w) and w >= 0 for w in (power.idle_w, power.busy_w, power.pue)):
         return "power_invalid", "the power figures are not finite numbers from 0 up"
     carbon = power.gco2e_per_kwh

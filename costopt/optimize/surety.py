@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -324,8 +325,11 @@ def over_budget(request: PlanRequest, job: Job, forecast: Forecast) -> tuple[flo
     )
 
 
-def _over(value: float, most: float | None) -> float:
-    return 0.0 if most is None else max(0.0, value - most)
+def _over(value: float | None, most: float | None) -> float:
+    """What is unknown exceeds any budget."""
+    if most is None:
+        return 0.0
+    return math.inf if value is None else max(0.0, value - most)
 
 
 def _late_h(request: PlanRequest, part: JobPart, samples: Samples, asked: float) -> float:

@@ -9,7 +9,9 @@ Where uninterrupted capacity is allowed, plans that count on it should the worst
 first, and those that hold back the time for the worst more coarsely. The cheapest plans of one
 configuration are among them, so that a frontier begins no dearer than the best of these.
 
-Where prices move, weights of kWh take the place of the limits (``moving_sweep``).
+Where prices move, weights of kWh take the place of the limits (``moving_sweep``). Where the power
+of a configuration is unknown no limit on kWh means anything: at each due time there is then one
+plan, of the least dollars.
 """
 
 from __future__ import annotations
@@ -61,6 +63,8 @@ class Sweep:
         self._limit_s = max(0.05, time_limit_s / max(points, 1))
         self._asked = request.policy.risk.on_time
         self._moves = moves(request, part)
+        powered = bool(np.isfinite(part.table.power_error).all())
+        self._ends = (CHEAPEST, FRUGAL) if powered else (Objective(),)
 
     def points(self) -> list[FrontierPoint]:
         """What was found within the time, judged by simulation; some may be beaten by others.
@@ -90,13 +94,12 @@ class Sweep:
         if self._moves:
             halves = 2 if coarse else 1
             sweep = MovingSweep(self._request, part, self._stop_at)
-            yield from sweep.plans(
-                self._dues(part, MOVING_DUES // halves), MOVING_WEIGHTS // halves
-            )
+            weights = MOVING_WEIGHTS // halves if len(self._ends) > 1 else 1
+            yield from sweep.plans(self._dues(part, MOVING_DUES // halves), weights)
             return
-        yield from alone_plans(self._request, aimed_part(part, CHEAPEST), np.inf)
+        yield from alone_plans(self._request, aimed_part(part, self._ends[0]), np.inf)
         dues = self._dues(part, 2 if coarse else DUES)
-        rows = _rows_worth([_due(part, due_h) for due_h in dues])
+        rows = _rows_worth([_due(part, due_h) for due_h in dues], self._ends)
         least = replace(part, table=slim(part.table, rows))
         request = narrowed(self._request, [least])
         for number, due_h in enumerate(dues):
@@ -107,12 +110,10 @@ class Sweep:
                 yield tuple(replace(each, row=int(rows[each.row])) for each in segments)
 
     def _at(self, request: PlanRequest, part: JobPart, levels: int) -> Iterator[Segments]:
-        """The cheapest plan, the most frugal one, and those between."""
-        cheapest = self._solve(request, part, CHEAPEST)
-        frugal = self._solve(request, part, FRUGAL)
-        answers = [cheapest, frugal]
-        if cheapest.solved and frugal.solved:
-            most, least = _kwh(cheapest), _kwh(frugal)
+        """The cheapest plan, the most frugal one and those between, where energy is known."""
+        answers = [self._solve(request, part, end) for end in self._ends]
+        if len(answers) > 1 and all(answer.solved for answer in answers):
+            most, least = (_kwh(answer) for answer in answers)
             if most > least * (1 + 1e-6):
                 limits_kwh = np.linspace(most, least, levels)[1:-1].tolist()
                 limited = (_within_kwh(part, limit) for limit in limits_kwh)
@@ -144,12 +145,12 @@ class Sweep:
         return FrontierPoint(float(samples.usd.mean()), forecast.kwh, forecast, allocations)
 
 
-def _rows_worth(parts: Sequence[JobPart]) -> NDArray[np.int64]:
+def _rows_worth(parts: Sequence[JobPart], ends: Sequence[Objective]) -> NDArray[np.int64]:
     """The rows of the table that any plan of the sweep may use."""
     kept = {
         option.row
         for part in parts
-        for objective in (CHEAPEST, FRUGAL)
+        for objective in ends
         for option in _options(_within_kwh(aimed_part(part, objective), np.inf))
     }
     return np.array(sorted(kept), dtype=np.int64)

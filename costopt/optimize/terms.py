@@ -119,7 +119,8 @@ def terms_of(
     transfer_usd = starts.usd[first]
     restart_s = 3600 * start_h
     idle_share = np.minimum(1.0, hazard * restart_s / 3600)
-    kwh_per_hour = busy_kw * (1 - idle_share) + idle_kw * idle_share
+    kwh_per_hour = np.nan_to_num(busy_kw * (1 - idle_share) + idle_kw * idle_share)
+    kwh_per_start = np.nan_to_num(idle_kw * paid_start_h)
     saves_per_hour = 3600 / (interval + save_s)
     moving_usd = hazard * transfer_usd + saves_per_hour * starts.save_usd[first]
     usd_per_start = usd * paid_start_h + transfer_usd
@@ -146,8 +147,8 @@ def terms_of(
         score_per_hour=_score(policy.objective, usd + moving_usd, kwh_per_hour, carbon),
         usd_per_start=usd_per_start,
         kwh_per_hour=kwh_per_hour,
-        kwh_per_start=idle_kw * paid_start_h,
-        start_score=_score(policy.objective, usd_per_start, idle_kw * paid_start_h, carbon),
+        kwh_per_start=kwh_per_start,
+        start_score=_score(policy.objective, usd_per_start, kwh_per_start, carbon),
         cap_w=cap_w(rows, columns),
         start_h=start_h,
         wait_h=wait_h,

@@ -119,10 +119,9 @@ class WhyNot:
             return "budget", (
                 f"costs {forecast.usd_p50:,.2f} $, the budget is {budget.max_usd:,.2f} $"
             )
-        if budget.max_kwh is not None and forecast.kwh > budget.max_kwh:
-            return "budget", (
-                f"takes {forecast.kwh:,.1f} kWh, the budget is {budget.max_kwh:,.1f} kWh"
-            )
+        kwh = forecast.kwh
+        if budget.max_kwh is not None and kwh is not None and kwh > budget.max_kwh:
+            return "budget", f"takes {kwh:,.1f} kWh, the budget is {budget.max_kwh:,.1f} kWh"
         return None
 
     def _dearer(self, pool: Pool, row: int, plan_score_usd: float) -> Rejection:

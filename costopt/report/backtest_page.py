@@ -22,7 +22,11 @@ _HOW = (
         "the oracle.",
     ),
     ("Dollars", "Price × time of every node. Modelled: no node was rented."),
-    ("Energy, CO2e", "Modelled from the catalogue's power figures and each region's intensity."),
+    (
+        "Energy, CO2e",
+        "Modelled from the catalogue's power figures and each region's intensity; unknown where "
+        "a node's power is.",
+    ),
     (
         "× hindsight",
         "Dollars against the cheapest schedule that knew the whole market beforehand; 1.00 cannot "

@@ -31,6 +31,11 @@ def energy(wh: float | None) -> str:
     return f"{wh / 1000:,.1f} kWh"
 
 
+def kilowatt_hours(kwh: float | None) -> str:
+    """The same of kilowatt-hours."""
+    return energy(None if kwh is None else kwh * 1000)
+
+
 def carbon(gco2e: float | None) -> str:
     """Grams of CO2 equivalent, as kilograms from one on."""
     if gco2e is None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from costopt.report.drawing import FINISH_COLOURS, Canvas, Drawing, LegendEntry, canvases, paint
-from costopt.report.figure import carbon, duration, energy, usd
+from costopt.report.figure import carbon, duration, kilowatt_hours, usd
 from costopt.report.frontier_table import FrontierRow
 from costopt.report.label_places import NEAREST_PX, STEP_PX, Box, label_places
 
@@ -27,20 +28,37 @@ DIGIT_PX = 7.0
 def frontier_plot(rows: Sequence[FrontierRow]) -> Drawing:
     """A dot per plan with its number; its figures show under the pointer. The chosen has a ring.
 
-    The finish is told in equal classes from the earliest to the latest. Raises ValueError for no
-    plan.
+    Plans of unknown energy have no place in it. The finish is told in equal classes from the
+    earliest to the latest. Raises ValueError for no plan to draw.
     """
-    classes = _Classes.of(rows)
-    wide, narrow = (_svg(rows, classes, canvas) for canvas in canvases("frontier"))
-    cheapest, frugal = min(rows, key=lambda r: r.usd), min(rows, key=lambda r: r.kwh)
-    alt = (
-        f"{len(rows)} plans: from {usd(cheapest.usd * 1e6)} and {energy(cheapest.kwh * 1000)} to "
-        f"{usd(frugal.usd * 1e6)} and {energy(frugal.kwh * 1000)}; they finish in "
-        f"{duration(min(r.takes_s for r in rows))} to {duration(max(r.takes_s for r in rows))}."
-    )
-    ring = LegendEntry("ring", "note", "the policy's own choice")
+    dots = [_Dot(number, row, row.kwh) for number, row in enumerate(rows, 1) if row.kwh is not None]
+    shown = [dot.row for dot in dots]
+    classes = _Classes.of(shown)
+    wide, narrow = (_svg(dots, classes, canvas) for canvas in canvases("frontier"))
     legend = classes.legend()
-    return Drawing(wide, narrow, alt, (*legend, ring) if any(r.chosen for r in rows) else legend)
+    if any(row.chosen for row in shown):
+        legend = (*legend, LegendEntry("ring", "note", "the policy's own choice"))
+    return Drawing(wide, narrow, _alt(dots), legend)
+
+
+@dataclass(frozen=True, slots=True)
+class _Dot:
+    """A plan with its number and its energy, which is known."""
+
+    number: int
+    row: FrontierRow
+    kwh: float
+
+
+def _alt(dots: Sequence[_Dot]) -> str:
+    cheapest, frugal = min(dots, key=lambda d: d.row.usd), min(dots, key=lambda d: d.kwh)
+    takes_s = [dot.row.takes_s for dot in dots]
+    return (
+        f"{len(dots)} plans: from {usd(cheapest.row.usd * 1e6)} and "
+        f"{kilowatt_hours(cheapest.kwh)} to {usd(frugal.row.usd * 1e6)} and "
+        f"{kilowatt_hours(frugal.kwh)}; they finish in "
+        f"{duration(min(takes_s))} to {duration(max(takes_s))}."
+    )
 
 
 class _Classes:
@@ -74,21 +92,21 @@ class _Classes:
         )
 
 
-def _svg(rows: Sequence[FrontierRow], classes: _Classes, canvas: Canvas) -> str:
+def _svg(dots: Sequence[_Dot], classes: _Classes, canvas: Canvas) -> str:
     figure, axes = canvas.axes(HEIGHT_PX)
-    for number, row in enumerate(rows, start=1):
+    for each in dots:
         (dot,) = axes.plot(
-            [row.usd],
-            [row.kwh],
+            [each.row.usd],
+            [each.kwh],
             "o",
-            color=paint(classes.colour(row)),
+            color=paint(classes.colour(each.row)),
             markersize=9 if canvas.narrow else 12,
             markeredgecolor=paint("surface"),
             markeredgewidth=1.2,
         )
-        dot.set_gid(f"{MARK}{number}")
-        if row.chosen:
-            _draw_ring(axes, row, canvas)
+        dot.set_gid(f"{MARK}{each.number}")
+        if each.row.chosen:
+            _draw_ring(axes, each, canvas)
     axes.margins(x=0.06, y=0.14)
     axes.locator_params(axis="x", nbins=4 if canvas.narrow else 9)
     axes.locator_params(axis="y", nbins=6)
@@ -104,14 +122,14 @@ def _svg(rows: Sequence[FrontierRow], classes: _Classes, canvas: Canvas) -> str:
         fontsize=12,
         color=paint("muted"),
     )
-    _draw_numbers(axes, rows, canvas)
-    return _with_tips(canvas.svg(figure), canvas, rows)
+    _draw_numbers(axes, dots, canvas)
+    return _with_tips(canvas.svg(figure), canvas, dots)
 
 
-def _draw_ring(axes: Axes, row: FrontierRow, canvas: Canvas) -> None:
+def _draw_ring(axes: Axes, dot: _Dot, canvas: Canvas) -> None:
     (ring,) = axes.plot(
-        [row.usd],
-        [row.kwh],
+        [dot.row.usd],
+        [dot.kwh],
         "o",
         markerfacecolor="none",
         markeredgecolor=paint("note"),
@@ -122,38 +140,39 @@ def _draw_ring(axes: Axes, row: FrontierRow, canvas: Canvas) -> None:
     ring.set_gid(CHOSEN)
 
 
-def _draw_numbers(axes: Axes, rows: Sequence[FrontierRow], canvas: Canvas) -> None:
+def _draw_numbers(axes: Axes, dots: Sequence[_Dot], canvas: Canvas) -> None:
     """Each dot's number beside it, with a line to it where there was no room close by."""
     axes.autoscale_view()  # or pixels would be those of limits that are set when it is drawn
-    placed = axes.transData.transform([(row.usd, row.kwh) for row in rows])
-    dots = [(float(x), float(y)) for x, y in placed]
+    placed = axes.transData.transform([(dot.row.usd, dot.kwh) for dot in dots])
+    points = [(float(x), float(y)) for x, y in placed]
     inside = axes.get_window_extent()
-    sizes = [(DIGIT_PX * len(str(number)) + 4, NUMBER_PX + 3) for number in range(1, len(rows) + 1)]
+    sizes = [(DIGIT_PX * len(str(dot.number)) + 4, NUMBER_PX + 3) for dot in dots]
     within = Box(inside.x0, inside.y0, inside.x1, inside.y1)
-    places = label_places(dots, sizes, within, _ring_px(canvas))
-    for number, (row, dot, place) in enumerate(zip(rows, dots, places, strict=True), start=1):
-        is_far = math.dist(dot, place) > NEAREST_PX + STEP_PX
+    places = label_places(points, sizes, within, _ring_px(canvas))
+    for dot, point, place in zip(dots, points, places, strict=True):
+        is_far = math.dist(point, place) > NEAREST_PX + STEP_PX
         label = axes.annotate(
-            str(number),
-            (row.usd, row.kwh),
+            str(dot.number),
+            (dot.row.usd, dot.kwh),
             xytext=place,
             textcoords="figure pixels",
             ha="center",
             va="center",
             fontsize=NUMBER_PX,
-            fontweight="bold" if row.chosen else "normal",
+            fontweight="bold" if dot.row.chosen else "normal",
             color=paint("ink"),
             arrowprops=LINE | {"color": paint("muted")} if is_far else None,
         )
-        label.set_gid(f"number{number}")
+        label.set_gid(f"number{dot.number}")
 
 
 def _ring_px(canvas: Canvas) -> float:
     return 15.0 if canvas.narrow else 19.0
 
 
-def _with_tips(svg: str, canvas: Canvas, rows: Sequence[FrontierRow]) -> str:
-    for number, row in enumerate(rows, start=1):
+def _with_tips(svg: str, canvas: Canvas, dots: Sequence[_Dot]) -> str:
+    for dot in dots:
+        number, row = dot.number, dot.row
         tag = f'<g id="{canvas.name}-{MARK}{number}">'
         tip = html.escape(_tip(number, row), quote=False)
         svg = svg.replace(tag, f"{tag}<title>{tip}</title>", 1)
@@ -164,5 +183,5 @@ def _with_tips(svg: str, canvas: Canvas, rows: Sequence[FrontierRow]) -> str:
 
 
 def _tip(number: int, row: FrontierRow) -> str:
-    figures = f"{usd(row.usd * 1e6)}, {energy(row.kwh * 1000)}, {carbon(row.gco2e)} CO2e"
+    figures = f"{usd(row.usd * 1e6)}, {kilowatt_hours(row.kwh)}, {carbon(row.gco2e)} CO2e"
     return f"Plan {number}: {figures}, takes {duration(row.takes_s)}: {', '.join(row.pools)}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from costopt.domain.estimate import Estimate
-from costopt.report.figure import carbon, duration, energy, instant, probability, usd
+from costopt.report.figure import carbon, duration, instant, kilowatt_hours, probability, usd
 from costopt.report.table import Table
 
 COLUMNS = ("plan", "$", "energy", "CO2e", "takes", "finish P50", "P(on time)", "pools")
@@ -16,14 +16,14 @@ NUMERIC = frozenset(range(7))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontierRow:
-    """One plan: means of dollars and kWh, CO2e in grams or None where it is unknown.
+    """One plan: means of dollars and kWh, CO2e in grams; energy and CO2e None where unknown.
 
     ``takes_s`` counts from now to the median finish; ``on_time`` is a probability. ``chosen``: the
     policy's own plan.
     """
 
     usd: float
-    kwh: float
+    kwh: float | None
     gco2e: float | None
     takes_s: float
     finish_p50_at: datetime
@@ -43,7 +43,7 @@ def _cells(number: int, row: FrontierRow) -> tuple[str, ...]:
     return (
         str(number),
         usd(row.usd * 1e6),
-        energy(row.kwh * 1000),
+        kilowatt_hours(row.kwh),
         carbon(row.gco2e),
         duration(row.takes_s),
         instant(row.finish_p50_at)[:-3],

@@ -34,9 +34,12 @@ def spend_plot(run: Run) -> Drawing:
 
 
 def energy_plot(run: Run) -> Drawing:
-    """Cumulative kilowatt-hours against the on-demand baseline for the same work."""
+    """Cumulative kilowatt-hours against the on-demand baseline for the same work.
+
+    The curve ends where a node begins whose power is unknown.
+    """
     summary = run.summary
-    points = [(axis_at, point.wh / 1000) for axis_at, point in _spend(run)]
+    points = [(at, point.wh / 1000) for at, point in _spend(run) if point.wh is not None]
     due = summary.baseline_wh
     baseline = _baseline(run, None if due is None else due / 1000)
     return _drawing(

@@ -71,6 +71,8 @@ def _spent_note(summary: JobSummary) -> str:
 
 
 def _energy_note(summary: JobSummary) -> str:
+    if summary.wh is None:
+        return "the power of a node is unknown"
     idle = f"{energy(summary.idle_wh)} of it not training"
     if summary.saved_wh_share is None:
         return idle
@@ -78,9 +80,11 @@ def _energy_note(summary: JobSummary) -> str:
 
 
 def _carbon_note(summary: JobSummary) -> str:
+    if summary.kwh is None:
+        return "the energy used is unknown"
     if summary.gco2e is None:
         return "a region's carbon intensity is unknown"
-    if summary.wh <= 0:
+    if summary.kwh <= 0:
         return "no energy used yet"
     return f"{summary.gco2e / summary.kwh:,.0f} g per kWh on average; {summary.carbon_basis}"
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from costopt.report.extra import require_report_extra
-from costopt.report.figure import duration, energy, share, usd
+from costopt.report.figure import duration, kilowatt_hours, share, usd
 from costopt.report.frontier_plot import frontier_plot
 from costopt.report.frontier_table import FrontierRow, frontier_table
 from costopt.report.page import render_page, write_page
@@ -19,10 +19,16 @@ _HOW = (
         "Dollars",
         "Expected, interruptions and the work that they cost included. No node was rented.",
     ),
-    ("Energy, CO2e", "Modelled from the catalogue's power figures and each region's intensity."),
+    (
+        "Energy, CO2e",
+        "Modelled from the catalogue's power figures and each region's intensity; unknown where "
+        "a node's power is. Such plans are compared in energy with no other.",
+    ),
     ("Takes, finish", "The median under the hazard, from the instant of the plan."),
     ("Scenarios", "Each policy, deadline and choice of terms, planned by itself."),
 )
+
+NONE_FRUGAL = "; none takes less energy"
 
 
 def write_what_if_report(
@@ -46,8 +52,9 @@ def write_what_if_report(
         made_at=now or datetime.now(UTC),
         lead=_lead(points, policy),
         policy=policy,
-        plot=frontier_plot(points) if points else None,
+        plot=frontier_plot(points) if any(p.kwh is not None for p in points) else None,
         points=frontier_table(points),
+        undrawn=sum(point.kwh is None for point in points),
         scenarios=scenarios,
         how=_HOW,
     )
@@ -57,14 +64,24 @@ def write_what_if_report(
 def _lead(points: Sequence[FrontierRow], policy: str) -> str:
     if not points:
         return f"Policy {policy} has no plan to draw a frontier of."
-    cheapest, frugal = min(points, key=lambda p: p.usd), min(points, key=lambda p: p.kwh)
+    cheapest = min(points, key=lambda p: p.usd)
     told = f"The cheapest plan comes to {usd(cheapest.usd * 1e6)} and {_kwh(cheapest)}"
-    if cheapest.kwh <= frugal.kwh * 1.001 or cheapest.usd <= 0:
-        told = f"{told}; none takes less energy"
-    else:
-        less, more = share(1 - frugal.kwh / cheapest.kwh), share(frugal.usd / cheapest.usd - 1)
-        told = f"{told}; the most frugal takes {less} less energy for {more} more dollars"
-    return f"{told}{_sooner(cheapest, min(points, key=lambda p: p.takes_s))}."
+    return f"{told}{_frugal(cheapest, points)}{_sooner(cheapest, _earliest(points))}."
+
+
+def _frugal(cheapest: FrontierRow, points: Sequence[FrontierRow]) -> str:
+    if cheapest.kwh is None:
+        return " energy"
+    known = [(kwh, point.usd) for point in points if (kwh := point.kwh) is not None]
+    least_kwh, usd_of_least = min(known)
+    if cheapest.kwh <= least_kwh * 1.001 or cheapest.usd <= 0:
+        return "; none is known to take less energy" if len(known) < len(points) else NONE_FRUGAL
+    less, more = share(1 - least_kwh / cheapest.kwh), share(usd_of_least / cheapest.usd - 1)
+    return f"; the most frugal takes {less} less energy for {more} more dollars"
+
+
+def _earliest(points: Sequence[FrontierRow]) -> FrontierRow:
+    return min(points, key=lambda p: p.takes_s)
 
 
 def _sooner(cheapest: FrontierRow, earliest: FrontierRow) -> str:
@@ -76,4 +93,4 @@ def _sooner(cheapest: FrontierRow, earliest: FrontierRow) -> str:
 
 
 def _kwh(point: FrontierRow) -> str:
-    return energy(point.kwh * 1000)
+    return kilowatt_hours(point.kwh)

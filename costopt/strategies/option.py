@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from costopt.domain.energy_terms import energy_term
 from costopt.domain.interval import checkpoint_interval_s
-from costopt.domain.job import Phase
+from costopt.domain.job import Job, Phase
 from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.move import region_of
 from costopt.domain.view import JobView, Target, View
@@ -112,6 +113,8 @@ def _options(view: View, job_view: JobView) -> Iterable[Option]:
         machine = view.machines.get(offer.pool)
         if machine is None or not _open(offer, view.now):
             continue
+        if offer.pool not in view.powers and _counts_energy(view, job, offer.pool, machine):
+            continue
         if queued and offer.wait_s > 0 and offer.pool not in queued | mine.keys():
             continue
         if id(machine) not in paces:
@@ -121,6 +124,11 @@ def _options(view: View, job_view: JobView) -> Iterable[Option]:
             option = _option(view, job_view, offer, machine, pace, running)
             if option is not None:
                 yield option
+
+
+def _counts_energy(view: View, job: Job, pool: Pool, machine: InstanceType) -> bool:
+    quotas = view.account.limits
+    return energy_term(view.policy, job, quotas, pool, machine) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from costopt.domain.view import Target
 from costopt.engine.cohort import Terms
 from costopt.ledger.fold import account_of
 from tests.engine_fixtures import HOUR_S, SPOT_A, Follow, Scene, always, rules, task
+from tests.known import known
 from tests.market_fixtures import T0
 
 HOUR = timedelta(hours=1)
@@ -77,9 +78,9 @@ def test_each_hour_s_energy_emits_by_its_intensity() -> None:
     made = scene(ByHour(100.0, 900.0, 50.0, 300.0, 200.0))
     made.finish()
     summary = made.summary()
-    known = dict(enumerate((100.0, 900.0, 50.0, 300.0, 200.0)))
-    assert summary.gco2e == pytest.approx(grams_by_hour(made, known, 400.0))
-    assert summary.gco2e != pytest.approx(summary.kwh * 400)
+    hourly = dict(enumerate((100.0, 900.0, 50.0, 300.0, 200.0)))
+    assert summary.gco2e == pytest.approx(grams_by_hour(made, hourly, 400.0))
+    assert summary.gco2e != pytest.approx(known(summary.kwh) * 400)
     assert summary.carbon_basis == "average intensity, hourly"
 
 
@@ -105,7 +106,7 @@ def test_without_carbon_data_the_annual_mean_counts_and_says_so() -> None:
     made = scene(None)
     made.finish()
     summary = made.summary()
-    assert summary.gco2e == pytest.approx(summary.kwh * 400)
+    assert summary.gco2e == pytest.approx(known(summary.kwh) * 400)
     assert summary.carbon_basis == "average intensity, annual mean"
     assert not made.events(CarbonIntensityRecorded)
 
@@ -152,7 +153,7 @@ def test_every_job_counts_by_the_signal_of_its_own_policy() -> None:
     assert launched.carbon_signal is CarbonSignal.MARGINAL
     assert other.views[0].powers[SPOT_A].gco2e_per_kwh == 700.0
     assert not made.events(CarbonIntensityRecorded, "other")
-    assert made.summary("other").gco2e == pytest.approx(made.summary("other").kwh * 700)
+    assert made.summary("other").gco2e == pytest.approx(known(made.summary("other").kwh) * 700)
     (launched,) = made.events(NodeLaunched)
     assert launched.gco2e_per_kwh == 400.0
     assert made.events(CarbonIntensityRecorded)

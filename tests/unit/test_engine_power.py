@@ -44,7 +44,7 @@ def scene(*targets: Target) -> Scene:
     )
 
 
-def limits(of: Scene) -> list[tuple[str, float | None, float]]:
+def limits(of: Scene) -> list[tuple[str, float | None, float | None]]:
     return [(e.node_id, e.cap_w, e.busy_w) for e in of.events(PowerLimitReported)]
 
 

@@ -35,6 +35,7 @@ from costopt.ledger.account import JobAccount
 from costopt.ledger.fold import account_of, accounts
 from costopt.ledger.memory import MemoryLedger
 from costopt.ledger.summary import JobState
+from tests.known import known
 from tests.sample_run import DEADLINE_AT, FIRM, SPOT_A, finished_at, sample_events
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -201,7 +202,7 @@ def test_a_node_draws_busy_power_only_while_its_gang_trains() -> None:
     summary = folded.summary(at(4))
     assert summary.busy_wh == pytest.approx(2 * 1000 * 1.5)
     assert summary.idle_wh == pytest.approx((2 + 4) * 100 * 1.5)
-    assert summary.gco2e == pytest.approx(summary.kwh * 500)
+    assert summary.gco2e == pytest.approx(known(summary.kwh) * 500)
 
 
 def limited(hours: float, cap_w: float | None, busy_w: float, node_id: str = "n1") -> Event:
@@ -252,7 +253,7 @@ def test_what_was_measured_counts_in_place_of_the_model() -> None:
     assert summary.measured_wh == pytest.approx(880 * 1.5)
     assert summary.busy_wh == pytest.approx((800 + 1000) * 1.5)
     assert summary.idle_wh == pytest.approx((80 + 100) * 1.5)
-    assert summary.gco2e == pytest.approx(summary.kwh * 500)
+    assert summary.gco2e == pytest.approx(known(summary.kwh) * 500)
     assert summary.energy_basis == "44% measured, the rest modelled"
     (row,) = account(events).intervals(at(4))
     assert row.energy_basis == summary.energy_basis
@@ -448,7 +449,7 @@ def test_the_sample_run_adds_up() -> None:
     now = finished_at() + timedelta(minutes=3)
     summary, rows = folded.summary(now), folded.intervals(now)
     assert summary.usd_micros == sum(row.usd_micros for row in rows)
-    assert summary.wh == pytest.approx(sum(row.wh for row in rows))
+    assert summary.wh == pytest.approx(sum(known(row.wh) for row in rows))
     assert summary.usd_micros == summary.spot_usd_micros + summary.on_demand_usd_micros
     last = folded.curves(now).spend[-1]
     assert last.usd_micros == summary.usd_micros

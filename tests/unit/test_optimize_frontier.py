@@ -22,6 +22,7 @@ from costopt.optimize.frontier import FrontierPoint, frontier, scenarios
 from costopt.optimize.frontier_point import surely_unbeaten
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
+from tests.known import known
 from tests.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
 
 SPOT, ON_DEMAND = CapacityType.SPOT, CapacityType.ON_DEMAND
@@ -44,14 +45,14 @@ def request(what: Job, *, trade_off: bool = True) -> PlanRequest:
 
 
 def figures(point: FrontierPoint) -> tuple[float, float, datetime]:
-    return point.usd, point.kwh, point.forecast.finish_p50_at
+    return point.usd, known(point.kwh), point.forecast.finish_p50_at
 
 
 def beats(one: FrontierPoint, other: FrontierPoint) -> bool:
     """Whether a point is as good in every figure, by more than rounding in one."""
     return figures(one) != figures(other) and (
         one.usd <= other.usd
-        and one.kwh <= other.kwh
+        and known(one.kwh) <= known(other.kwh)
         and one.forecast.finish_p50_at <= other.forecast.finish_p50_at
     )
 
@@ -79,7 +80,7 @@ def test_the_frontier_trades_dollars_for_energy() -> None:
     for cheaper, dearer in pairwise(found):
         assert cheaper.usd < dearer.usd
     assert {a.pool.zone for a in found[0].allocations} == {"r1a"}
-    frugal = min(found, key=lambda point: point.kwh)
+    frugal = min(found, key=lambda point: known(point.kwh))
     assert {a.pool.zone for a in frugal.allocations} == {"r1c"}
 
 
@@ -116,7 +117,9 @@ def test_no_more_points_than_asked_for_and_the_ends_stay() -> None:
     few = frontier(with_two_speeds(), points=5, time_limit_s=UNHURRIED_S)
     assert len(few) == 5
     assert min(p.usd for p in few) == pytest.approx(min(p.usd for p in many), rel=1e-3)
-    assert min(p.kwh for p in few) == pytest.approx(min(p.kwh for p in many), rel=1e-3)
+    assert min(known(p.kwh) for p in few) == pytest.approx(
+        min(known(p.kwh) for p in many), rel=1e-3
+    )
 
 
 def test_without_a_trade_off_the_frontier_is_a_point() -> None:
@@ -149,7 +152,7 @@ def test_scenarios_cross_every_axis() -> None:
     assert on_demand is not None
     assert green is not None
     assert spot.usd_p50 < on_demand.usd_p50
-    assert green.kwh < spot.kwh
+    assert known(green.kwh) < known(spot.kwh)
 
 
 def test_a_what_if_takes_one_job() -> None:

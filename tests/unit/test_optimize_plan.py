@@ -20,6 +20,7 @@ from costopt.domain.power import NodePower
 from costopt.domain.view import JobView
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota
+from tests.known import known
 from tests.optimize_fixtures import NOW, job, machine, machines_of, offer, pool, power
 
 CERTAIN = Policy("certain", risk=Risk(on_time=0.5, reserve_s=0.0))
@@ -137,7 +138,7 @@ def test_a_kwh_budget_moves_the_job_to_the_frugal_pool() -> None:
     assert {a.pool for a in free.allocations} == {hungry.pool}
     assert frugal.pool in {a.pool for a in held.allocations}
     assert held.forecast_of("job") is not None
-    assert held.forecast_of("job").kwh <= 30.0 + 1e-9  # type: ignore[union-attr]
+    assert known(known(held.forecast_of("job")).kwh) <= 30.0 + 1e-9
 
 
 def test_a_quota_binds_by_name() -> None:
@@ -249,14 +250,15 @@ def test_carbon_weight_refuses_unknown_carbon() -> None:
     assert indifferent.forecasts[0][1].gco2e is None
 
 
-def test_an_unknown_spot_hazard_or_power_refuses() -> None:
+def test_an_unknown_spot_hazard_refuses_and_power_where_energy_counts() -> None:
     offers = [
         offer(pool("a"), 1.0, hazard=None),
         offer(pool("b"), 1.0),
         offer(pool("c", kind=ON_DEMAND), 2.0, hazard=None),
     ]
     powers = {o.pool: power() for o in offers if o.pool.zone != "r1b"}
-    made = plan(request(offers, powers=powers))
+    policy = replace(CERTAIN, objective=Objective(usd_per_kwh=1e-3))
+    made = plan(request(offers, policy=policy, powers=powers))
     assert {r.code for r in made.rejections} == {"hazard_unknown", "power_unknown"}
     assert {a.pool for a in made.allocations} == {offers[2].pool}
 

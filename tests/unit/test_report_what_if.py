@@ -108,3 +108,16 @@ def test_the_chosen_plan_has_a_ring_and_a_row_that_stands_out(tmp_path: Path) ->
     assert re.findall(r'<tr class="marked"><td[^>]*>(\d+)<', text) == ["5"]
     assert "not among them" not in text
     assert "not among them" in written(tmp_path)
+
+
+def test_a_plan_of_unknown_energy_has_a_row_and_no_dot(tmp_path: Path) -> None:
+    unknown = replace(POINTS[1], kwh=None, gco2e=None)
+    text = written(tmp_path, (POINTS[0], unknown, POINTS[2]))
+    tips = re.findall(r"<title>(Plan \d+)", text)
+    assert tips == ["Plan 1", "Plan 3"] * 2
+    assert text.count("<tr><td") == 3 + len(SCENARIOS.rows)
+    assert frontier_table([unknown]).rows[0][2:4] == ("unknown", "unknown")
+    alone = written(tmp_path, (unknown,))
+    assert alone.count("<tr><td") == 1 + len(SCENARIOS.rows)
+    with pytest.raises(ValueError, match="plan"):
+        frontier_plot([unknown])

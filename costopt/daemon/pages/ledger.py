@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from costopt.daemon.pages.asked import Asked, first
@@ -23,35 +23,35 @@ MONEY = (
 @dataclass(frozen=True, slots=True)
 class Sums:
     """Figures of several jobs. ``due`` and what is saved count the ``known`` jobs with a baseline;
-    that of ``measured`` of them is at the measured speed."""
+    that of ``measured`` of them is at the measured speed. Energy that is unknown of one job is of
+    all; so is what is saved of it, of those with a baseline."""
 
     usd_micros: int
     spot_usd_micros: int
-    wh: float
+    wh: float | None
     gco2e: float | None
     carbon_bases: tuple[str, ...]
     known: int
     measured: int
     due_usd_micros: int
     known_usd_micros: int
-    saved_wh: float
+    saved_wh: float | None
 
     @classmethod
     def of(cls, summaries: Sequence[JobSummary]) -> Sums:
         """Add up."""
         known = [s for s in summaries if s.due_usd_micros is not None]
-        carbons = [s.gco2e for s in summaries]
         return cls(
             sum(s.usd_micros for s in summaries),
             sum(s.spot_usd_micros for s in summaries),
-            sum(s.wh for s in summaries),
-            None if None in carbons else sum(each for each in carbons if each is not None),
+            _sum(s.wh for s in summaries),
+            _sum(s.gco2e for s in summaries),
             tuple(sorted({s.carbon_basis for s in summaries if s.carbon_basis is not None})),
             len(known),
             sum(s.speed_ratio is not None for s in known),
             sum(s.due_usd_micros or 0 for s in known),
             sum(s.usd_micros for s in known),
-            sum(s.saved_wh or 0.0 for s in known),
+            _sum(s.saved_wh for s in known),
         )
 
     @property
@@ -64,6 +64,13 @@ class Sums:
         """The same as a share of what on-demand would have cost."""
         saved = self.saved_usd_micros
         return None if saved is None or not self.due_usd_micros else saved / self.due_usd_micros
+
+
+def _sum(figures: Iterable[float | None]) -> float | None:
+    """None where any is unknown."""
+    every = list(figures)
+    known = [figure for figure in every if figure is not None]
+    return sum(known) if len(known) == len(every) else None
 
 
 def ledger_page(reader: Reader, asked: Asked) -> Page:

@@ -12,6 +12,9 @@ from costopt.domain.policy import CarbonSignal
 NOT_SENT = "NotSent"
 """The error of a launch that was announced, and that the provider was never asked for."""
 
+UNKNOWN_BASIS = "unknown"
+"""The ``energy_basis`` of a node whose power is unknown."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchIntended(Event):
@@ -30,8 +33,9 @@ class NodeLaunched(Event):
     """The provider confirms a node. It is billed from ``launched_at``.
 
     While it is ``waiting`` for capacity it costs and draws nothing; once it runs, another event
-    says from when. ``gco2e_per_kwh`` is the annual mean of the region for ``carbon_signal``, for
-    the hours whose intensity is not recorded.
+    says from when. ``idle_w``, ``busy_w`` and ``pue`` are all None where the node's power is
+    unknown, and so is its energy. ``gco2e_per_kwh`` is the annual mean of the region for
+    ``carbon_signal``, for the hours whose intensity is not recorded.
     """
 
     kind = "NodeLaunched"
@@ -41,9 +45,9 @@ class NodeLaunched(Event):
     pool: str
     launched_at: datetime
     micros_per_hour: int
-    idle_w: float
-    busy_w: float
-    pue: float
+    idle_w: float | None
+    busy_w: float | None
+    pue: float | None
     gco2e_per_kwh: float | None
     energy_basis: str
     waiting: bool = False
@@ -97,15 +101,15 @@ class PowerLimitReported(Event):
     """What a node says of the power limit that its GPUs were asked to keep.
 
     ``cap_w`` is the limit of each GPU in force from ``at`` on, None where there is none; ``busy_w``
-    what the whole node draws under it while it trains. ``message`` says how it came about. Where
-    ``asked_w`` was asked for and there is no limit, the node could not set it.
+    what the whole node draws under it while it trains, None where unknown. ``message`` says how it
+    came about. Where ``asked_w`` was asked for and there is no limit, the node could not set it.
     """
 
     kind = "PowerLimitReported"
 
     node_id: str
     cap_w: float | None
-    busy_w: float
+    busy_w: float | None
     message: str
     asked_w: float | None = None
 

@@ -1,0 +1,40 @@
+"""Which terms count energy: a pool whose power is unknown can satisfy none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from costopt.domain.job import Job
+from costopt.domain.market import InstanceType, Pool
+from costopt.domain.policy import Aim, Policy
+from costopt.domain.quota import Quota
+
+
+def energy_term(
+    policy: Policy, job: Job, quotas: Iterable[Quota], pool: Pool, machine: InstanceType
+) -> str | None:
+    """Return the first term that rests on the watts of the job's nodes in ``pool``, in words.
+
+    None where neither the policy, with the limits of all its rules, nor the job's budget nor a
+    quota that counts these nodes needs them.
+    """
+    if job.budget.max_kwh is not None:
+        return "the job has a budget in kWh"
+    for quota in quotas:
+        counted = quota.tenant in (None, job.tenant) and quota.matches(pool, machine)
+        if quota.max_kw is not None and counted:
+            return f"the quota {quota.name} limits kilowatts"
+    return _policy_term(policy)
+
+
+def _policy_term(policy: Policy) -> str | None:
+    objective = policy.objective
+    if objective.usd_per_kwh or Aim.KWH in objective.then:
+        return "the policy weighs energy"
+    if objective.usd_per_tonne_co2e or Aim.CO2E in objective.then:
+        return "the policy weighs carbon"
+    if policy.limits.max_kw is not None:
+        return "the policy limits kilowatts"
+    limiting = (rule.name for rule in policy.rules if rule.then.max_kw is not None)
+    rule = next(limiting, None)
+    return None if rule is None else f"the policy's rule {rule} limits kilowatts"

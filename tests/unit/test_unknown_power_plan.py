@@ -1,0 +1,170 @@
+"""Plans with pools of unknown power: only where nothing counts energy, which is then unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from costopt.domain.job import Budget, Job, Progress, Resources
+from costopt.domain.market import CapacityType, Offer, Pool
+from costopt.domain.plan import Forecast, PlanStatus
+from costopt.domain.policy import Aim, Limits, Objective, Policy, Risk, Rule, Trigger
+from costopt.domain.power import NodePower
+from costopt.domain.quota import Quota
+from costopt.domain.series import Series
+from costopt.domain.view import JobView
+from costopt.optimize.frontier import frontier
+from costopt.optimize.frontier_point import surely_unbeaten, unbeaten
+from costopt.optimize.planner import plan
+from costopt.optimize.request import PlanRequest
+from tests.known import known
+from tests.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
+
+UNCOUNTED = Policy("p", risk=Risk(on_time=0.5, reserve_s=0.0))
+NIGHT = Rule("night", Trigger.TIME_OF_DAY, 22.0, 6.0, Limits(max_kw=40.0))
+CHEAP, DEAR = offer(pool("a"), 1.0), offer(pool("b"), 2.0)
+"""The power of ``CHEAP`` is unknown."""
+
+
+def request(
+    what: Sequence[Job] = (),
+    policy: Policy = UNCOUNTED,
+    quotas: tuple[Quota, ...] = (),
+    offers: Sequence[Offer] = (CHEAP, DEAR),
+    powers: Mapping[Pool, NodePower] | None = None,
+    prices: Mapping[Pool, Sequence[float]] | None = None,
+) -> PlanRequest:
+    return PlanRequest(
+        NOW,
+        tuple(JobView(one, Progress()) for one in what or (job(),)),
+        tuple(offers),
+        machines_of(offers),
+        {DEAR.pool: power()} if powers is None else powers,
+        policy,
+        quotas=quotas,
+        price_forecasts={
+            where: Series(
+                tuple(NOW + timedelta(hours=h) for h in range(len(values))), tuple(values), "x"
+            )
+            for where, values in (prices or {}).items()
+        },
+    )
+
+
+def energy(of: Forecast) -> tuple[object, ...]:
+    return of.kwh, of.kwh_low, of.kwh_high, of.kwh_error, of.gco2e, of.energy_basis
+
+
+UNKNOWN = (None,) * 6
+
+
+def test_a_policy_of_dollars_alone_plans_on_a_pool_of_unknown_power() -> None:
+    made = plan(request())
+    assert made.status is PlanStatus.OPTIMAL
+    assert {a.pool for a in made.allocations} == {CHEAP.pool}
+    assert not made.rejections
+    assert energy(known(made.forecast_of("job"))) == UNKNOWN
+    by_pool = {candidate.pool: candidate.forecast for candidate in made.candidates}
+    assert energy(by_pool[CHEAP.pool]) == UNKNOWN
+    assert None not in energy(by_pool[DEAR.pool])
+
+
+@pytest.mark.parametrize(
+    ("policy", "what", "quotas"),
+    [
+        (replace(UNCOUNTED, objective=Objective(usd_per_kwh=1e-3)), job(), ()),
+        (replace(UNCOUNTED, objective=Objective(usd_per_tonne_co2e=1.0)), job(), ()),
+        (replace(UNCOUNTED, objective=Objective(then=(Aim.KWH,))), job(), ()),
+        (replace(UNCOUNTED, objective=Objective(then=(Aim.CO2E,))), job(), ()),
+        (replace(UNCOUNTED, limits=Limits(max_kw=100.0)), job(), ()),
+        (replace(UNCOUNTED, rules=(NIGHT,)), job(), ()),
+        (UNCOUNTED, job(budget=Budget(max_kwh=1e6)), ()),
+        (UNCOUNTED, job(), (Quota("site", max_kw=100.0),)),
+        (UNCOUNTED, job(), (Quota("team", tenant="default", max_kw=100.0),)),
+    ],
+)
+def test_what_counts_energy_excludes_a_pool_of_unknown_power(
+    policy: Policy, what: Job, quotas: tuple[Quota, ...]
+) -> None:
+    made = plan(request([what], policy, quotas))
+    assert {a.pool for a in made.allocations} == {DEAR.pool}
+    assert [(r.pool, r.code) for r in made.rejections] == [(CHEAP.pool, "power_unknown")]
+    assert known(known(made.forecast_of("job")).kwh) > 0
+
+
+@pytest.mark.parametrize(
+    "quota",
+    [Quota("elsewhere", region="r9", max_kw=1.0), Quota("others", tenant="other", max_kw=1.0)],
+)
+def test_a_limit_in_kilowatts_of_others_does_not_exclude_it(quota: Quota) -> None:
+    made = plan(request(quotas=(quota,)))
+    assert {a.pool for a in made.allocations} == {CHEAP.pool}
+
+
+def test_only_the_job_with_a_budget_in_kwh_needs_known_power() -> None:
+    counted = job(name="counted", budget=Budget(max_kwh=1e6))
+    made = plan(request([job(name="free"), counted]), time_limit_s=UNHURRIED_S)
+    used = {a.job: a.pool for a in made.allocations}
+    assert used == {"free": CHEAP.pool, "counted": DEAR.pool}
+    assert energy(known(made.forecast_of("free"))) == UNKNOWN
+    assert known(known(made.forecast_of("counted")).kwh) > 0
+
+
+def test_where_prices_move_energy_is_unknown_too() -> None:
+    prices = {CHEAP.pool: [3.0, 3.0, 1.0, 1.0, 1.0, 3.0], DEAR.pool: [4.0] * 6}
+    made = plan(request([job(3.0, deadline_h=6.0)], prices=prices), time_limit_s=UNHURRIED_S)
+    assert {a.pool for a in made.allocations} == {CHEAP.pool}
+    assert energy(known(made.forecast_of("job"))) == UNKNOWN
+
+
+@pytest.mark.filterwarnings("error")
+def test_energy_is_unknown_where_the_fallback_s_is() -> None:
+    spot = offer(pool("a"), 1.0, hazard=0.5)
+    firm = offer(pool("a", kind=CapacityType.ON_DEMAND), 3.0)
+    tight = job(10.0, deadline_h=10.8)
+    made = plan(request([tight], offers=[spot, firm], powers={spot.pool: power()}))
+    on_spot = next(c.forecast for c in made.candidates if c.pool == spot.pool)
+    assert on_spot.falls_back.value > 0.5
+    assert on_spot.kwh is None
+    calm = replace(spot, hazard_per_hour=CHEAP.hazard_per_hour)
+    made = plan(request([job()], offers=[calm, firm], powers={spot.pool: power()}))
+    on_spot = next(c.forecast for c in made.candidates if c.pool == spot.pool)
+    assert on_spot.falls_back.value < 0.01
+    assert known(on_spot.kwh) > 0
+
+
+@pytest.mark.parametrize("moving", [False, True])
+def test_the_frontier_holds_the_plan_of_unknown_energy_beside_the_others(moving: bool) -> None:
+    frugal = offer(pool("c"), 3.0)
+    powers = {DEAR.pool: power(), frugal.pool: power(1000.0)}
+    offers = (CHEAP, DEAR, frugal)
+    prices = {o.pool: [known(o.price_usd_per_hour).value] * 24 for o in offers if moving}
+    found = frontier(request(offers=offers, powers=powers, prices=prices), time_limit_s=UNHURRIED_S)
+    assert [p.kwh for p in found if {a.pool for a in p.allocations} == {CHEAP.pool}] == [None]
+    counted = {frozenset(a.pool for a in p.allocations): known(p.kwh) for p in found if p.kwh}
+    assert counted[frozenset({DEAR.pool})] > counted[frozenset({frugal.pool})] > 0
+    assert all((p.kwh is None) == (p.forecast.kwh is None) for p in found)
+
+
+def test_where_all_power_is_unknown_the_frontier_is_of_dollars_and_finish() -> None:
+    several = job(10, deadline_h=12, resources=Resources(max_nodes=3), points=[("A100", 8, 1.0)])
+    found = frontier(request([several], powers={}), time_limit_s=UNHURRIED_S)
+    assert len(found) > 1
+    assert all(p.kwh is None for p in found)
+    finishes = [p.forecast.finish_p50_at for p in found]
+    assert finishes == sorted(finishes, reverse=True)
+    assert frontier(request([job(budget=Budget(max_kwh=1e6))], powers={})) == ()
+
+
+def test_unknown_energy_neither_beats_nor_is_beaten_by_known() -> None:
+    nan = np.nan
+    figures = np.array([(1.0, 5.0, 1.0), (2.0, nan, 2.0), (0.5, nan, 1.0), (3.0, 1.0, 3.0)])
+    assert unbeaten(figures) == [True, False, True, True]
+    forecast = known(plan(request()).forecast_of("job"))
+    cheaper = replace(forecast, usd_p50=forecast.usd_p50 / 2)
+    sure = replace(forecast, kwh=1.0, kwh_error=0.0, usd_p50=forecast.usd_p50 * 9)
+    assert surely_unbeaten([forecast, cheaper, sure]) == [False, True, True]
