@@ -38,6 +38,8 @@ class Hello:
     is in it, where it goes on there and only its connection is new.
     """
 
+    wire_kind = "hello"
+
     member: str
     store: str
     standing: Standing
@@ -57,6 +59,8 @@ class Hello:
 class Beat:
     """I am alive, and this far."""
 
+    wire_kind = "beat"
+
     standing: Standing
 
 
@@ -65,6 +69,8 @@ class Ready:
     """I have left my gang at ``standing`` and wait for the next one. ``failed``: it broke, rather
     than that all its members agreed to part after this step."""
 
+    wire_kind = "ready"
+
     standing: Standing
     failed: bool
 
@@ -72,6 +78,8 @@ class Ready:
 @dataclass(frozen=True, slots=True)
 class Bye:
     """I leave for good, as the others know."""
+
+    wire_kind = "bye"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +90,8 @@ class Formed:
     have that same state. ``store`` is where the group meets; ``conditions`` are those of every
     member, by rank.
     """
+
+    wire_kind = "formed"
 
     generation: int
     members: tuple[str, ...]
@@ -96,6 +106,8 @@ class Formed:
 class Over:
     """``generation`` can end no step any more: leave it and say Ready."""
 
+    wire_kind = "over"
+
     generation: int
     why: str
 
@@ -104,19 +116,21 @@ class Over:
 class Waiting:
     """Someone wants to join: agree with the others on a step to part after."""
 
+    wire_kind = "waiting"
+
     why: str
 
 
 FromTrainer = Hello | Beat | Ready | Bye
 ToTrainer = Formed | Over | Waiting
 KINDS: dict[str, type[Any]] = {
-    kind.__name__.lower(): kind for kind in (Hello, Beat, Ready, Bye, Formed, Over, Waiting)
+    kind.wire_kind: kind for kind in (Hello, Beat, Ready, Bye, Formed, Over, Waiting)
 }
 
 
 def encode(letter: FromTrainer | ToTrainer) -> bytes:
     """One line."""
-    return json.dumps({"kind": type(letter).__name__.lower(), **asdict(letter)}).encode() + b"\n"
+    return json.dumps({"kind": letter.wire_kind, **asdict(letter)}).encode() + b"\n"
 
 
 def decode(line: bytes) -> Any:
