@@ -77,7 +77,7 @@ class Backoff:
         if before is not None:
             size = min(size, before.size)
         until = now + timedelta(seconds=wait_s)
-        self._waits[place] = _Wait(until, times, size, type(error).__name__.removesuffix("Error"))
+        self._waits[place] = _Wait(until, times, size, error.code)
 
     def _places(self, request: LaunchRequest) -> tuple[tuple[type[ProviderError], Place], ...]:
         pool = request.pool

@@ -110,28 +110,42 @@ class MissingExtraError(CostoptError):
 
 
 class ProviderError(CostoptError):
-    """A cloud refused or failed."""
+    """A cloud refused or failed. ``code`` names the kind of failure in ledgers and messages."""
+
+    code: ClassVar[str] = "Provider"
 
 
 class NoCapacityError(ProviderError):
     """The pool has no nodes now; another pool, or the same later, may work."""
 
+    code = "NoCapacity"
+
 
 class QuotaExceededError(ProviderError):
     """The account's quota for this family, region or GPU model is used up."""
+
+    code = "QuotaExceeded"
 
 
 class ForbiddenError(ProviderError):
     """Credentials are missing, expired or lack a permission, which the message names."""
 
+    code = "Forbidden"
+
 
 class ThrottledError(ProviderError):
     """Too many calls; retry with back-off."""
+
+    code = "Throttled"
 
 
 class BadRequestError(ProviderError):
     """The request can never succeed as it stands."""
 
+    code = "BadRequest"
+
 
 class ProviderUnavailableError(ProviderError):
     """The API did not answer, so the outcome of the call is unknown."""
+
+    code = "ProviderUnavailable"

@@ -233,7 +233,7 @@ class Launcher:
                     answers[intent.key] = self._take_back(intent, why, now)
                 elif refusal is not None:
                     message = f"not asked for, as its pool has just refused: {refusal.message}"
-                    answers[intent.key] = self._failed(intent, _name(refusal), message, now)
+                    answers[intent.key] = self._failed(intent, refusal.code, message, now)
                 else:
                     answers[intent.key] = self._call(intent, refusals, now)
         for intent in intents:
@@ -257,7 +257,7 @@ class Launcher:
             return ()
         except ProviderError as error:
             refusals[intent.pool] = error
-            return self._failed(intent, _name(error), error.message, now)
+            return self._failed(intent, error.code, error.message, now)
         known = self._journal.records[intent.job].known
         fresh = tuple(node for node in started if node.node_id not in known)
         signal = self._emissions.signal(intent.job)
@@ -299,10 +299,6 @@ class Launcher:
         reasons = {node.node_id: "dearer than planned" for node in started}
         self._releases.release(intent.job, reasons, now)
         return No(f"guard max_price_ratio: {message}")
-
-
-def _name(error: ProviderError) -> str:
-    return type(error).__name__.removesuffix("Error")
 
 
 def _planned(intent: LaunchIntended) -> Iterator[Node]:

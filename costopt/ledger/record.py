@@ -8,12 +8,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from costopt.domain import events as ev
+from costopt.domain.errors import NoCapacityError
 from costopt.domain.events.node import NOT_SENT
 from costopt.domain.fleet import EndCause
 from costopt.domain.market import Pool
-
-NO_CAPACITY = "NoCapacity"
-"""How a LaunchFailed names a pool without room, as against one that is forbidden or over quota."""
 
 
 @dataclass(slots=True)
@@ -132,7 +130,7 @@ def _launch_failed(record: JobRecord, event: ev.LaunchFailed) -> None:
         return
     pool = Pool.parse(event.pool)
     record.cooldown_from[pool] = event.at
-    if event.error == NO_CAPACITY:
+    if event.error == NoCapacityError.code:
         record.short_of_capacity.add(pool)
     else:
         record.short_of_capacity.discard(pool)

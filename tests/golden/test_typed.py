@@ -43,7 +43,6 @@ from costopt.domain.submission import JobIntent
 from costopt.domain.token import Scope
 from costopt.domain.view import Decision
 from costopt.engine.admission import SHARE
-from costopt.engine.launcher import _name as code
 from costopt.engine.refusal import Refusal
 from costopt.ledger.summary import JobState
 from costopt.registry.changes import note
@@ -187,7 +186,7 @@ def test_words() -> None:
             **{what: [member.value for member in enum] for what, enum in ENUMS.items()},
             "change in the registry": source.arguments(note.__name__, 3),
             "error of a failed launch": sorted(
-                [code(error("text")) for error in _errors(ProviderError)]
+                [error.code for error in _errors(ProviderError)]
                 + [NOT_SENT, *source.arguments("LaunchFailed", keyword="error")]
             ),
             "guard": source.arguments(Refusal.__name__, 0),
