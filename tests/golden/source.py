@@ -28,26 +28,28 @@ def arguments(function: str, position: int | None = None, keyword: str = "") -> 
     return sorted(found)
 
 
-def codes_returned(*packages: str) -> list[str]:
-    """Every word that begins a tuple which a function in one of these folders returns or yields."""
-    found = set()
-    for node in _nodes(packages):
-        value = node.value if isinstance(node, (ast.Return, ast.Yield)) else None
+def codes(*folders: str) -> list[str]:
+    """Every code of (code, reason) pairs that these folders return, yield or assign."""
+    found: set[str] = set()
+    for node in _nodes(folders):
+        value = node.value if isinstance(node, (ast.Assign, ast.Return, ast.Yield)) else None
         value = value.body if isinstance(value, ast.IfExp) else value
-        if isinstance(value, ast.Tuple) and value.elts:
-            found |= {text for text in _texts(value.elts[:1]) if re.fullmatch("[a-z_]+", text)}
-    return sorted(found)
+        if not isinstance(value, ast.Tuple) or not value.elts:
+            continue
+        if not isinstance(node, ast.Assign) or _is_sentence(value.elts[-1]):
+            found.update(_texts(value.elts[:1]))
+    return sorted(code for code in found if re.fullmatch("[a-z_]+", code))
 
 
 @cache
 def _nodes(folders: tuple[str, ...] = ("costopt", "providers")) -> tuple[ast.AST, ...]:
-    """The calls, texts and results in the modules of these folders, without docstrings."""
+    """Calls, texts, assignments and results in the modules of these folders; no docstrings."""
     found: list[ast.AST] = []
     for path in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
                 node.body = [line for line in node.body if not _is_docstring(line)]
-            elif isinstance(node, (ast.Call, ast.Constant, ast.Return, ast.Yield)):
+            elif isinstance(node, (ast.Assign, ast.Call, ast.Constant, ast.Return, ast.Yield)):
                 found.append(node)
     return tuple(found)
 
@@ -56,6 +58,10 @@ def _texts(nodes: Iterable[ast.AST]) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
+
+
+def _is_sentence(node: ast.expr) -> bool:
+    return isinstance(node, ast.JoinedStr) or any(" " in text for text in _texts([node]))
 
 
 def _is_docstring(line: ast.stmt) -> bool:

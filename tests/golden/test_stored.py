@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from pyarrow.parquet import read_schema
+from torch import nn
+from torch.optim import SGD
 
 from costopt.agent import membership_letters, trainer_env
 from costopt.agent.gang import Gang, Rendezvous
@@ -40,6 +42,10 @@ from costopt.replay.results_file import results_file
 from costopt.replay.score import Score
 from costopt.session.learned import Learned
 from costopt.store.folder import FileStore
+from costopt.train.conditions import Guarantee
+from costopt.train.group import Group
+from costopt.train.run_state import RunState
+from costopt.train.state import Parts
 from tests.golden.golden import AT, check, example
 from tests.market_fixtures import T0, pool_history
 
@@ -115,9 +121,16 @@ def test_checkpoints(tmp_path: Path) -> None:
         "checkpoints",
         {
             **{what: _lines(document) for what, document in documents.items()},
+            "training state": sorted(_run_state().capture()),
             "names": [str(name), MANIFEST, WRITER, *place.store.keys("")],
         },
     )
+
+
+def _run_state() -> RunState:
+    model = nn.Linear(1, 1)
+    parts = Parts(model, SGD(model.parameters()), None)
+    return RunState(parts, group=Group(), guarantee=Guarantee(), conditions={})
 
 
 def _lines(document: bytes) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,6 +48,8 @@ from costopt.engine.refusal import Refusal
 from costopt.ledger.summary import JobState
 from costopt.registry.changes import note
 from costopt.spec import account_schema, job_schema, policy_schema
+from costopt.spec.shipped import shipped_policies
+from costopt.strategies import STRATEGIES
 from costopt.strategies.shield import NO_PAUSE, SHIELD
 from costopt.strategies.steady import FAILED
 from tests.daemon_api import served
@@ -189,10 +192,12 @@ def test_words() -> None:
                 [error.code for error in _errors(ProviderError)]
                 + [NOT_SENT, *source.arguments("LaunchFailed", keyword="error")]
             ),
+            "parameters of a strategy": {
+                name: list(signature(make).parameters) for name, make in STRATEGIES.items()
+            },
+            "shipped policy": list(shipped_policies()),
             "guard": source.arguments(Refusal.__name__, 0),
-            "rejection": sorted(
-                codes.union(source.codes_returned("costopt/optimize", "costopt/market"))
-            ),
+            "rejection": sorted(codes.union(source.codes("costopt/optimize", "costopt/market"))),
             "rule": sorted(
                 {*source.arguments(Decision.__name__, keyword="rule")}
                 | {COOLDOWN, FAILED, NO_PAUSE, SHARE, SHIELD}
