@@ -14,6 +14,7 @@ import click
 
 import costopt_aws.tags
 import costopt_gcp.labels
+import costopt_sim
 from costopt.agent.heartbeat import NodeActivity
 from costopt.agent.status import TrainerState
 from costopt.checkpoint.near.tier import Tier
@@ -58,6 +59,7 @@ from tests.golden.golden import check, example
 
 T = TypeVar("T", bound=CostoptError)
 
+PROVIDERS = (costopt_aws, costopt_gcp, costopt_sim)
 ENUMS: Mapping[str, type[Enum]] = {
     "aim of a policy": Aim,
     "basis of an estimate": Basis,
@@ -208,7 +210,9 @@ def test_words() -> None:
 
 def test_file_schemas() -> None:
     schemas = {"job": job_schema(), "policy": policy_schema(), "account": account_schema()}
-    check("file_schemas", {name: _schema(document) for name, document in schemas.items()})
+    options = {f"options of {m.__name__}": sorted(m.OPTIONS.of_files()) for m in PROVIDERS}
+    files = {name: _schema(document) for name, document in schemas.items()}
+    check("file_schemas", {**files, **options})
 
 
 def _schema(document: Mapping[str, Any]) -> dict[str, Any]:
