@@ -33,7 +33,8 @@ def train(options: dict[str, Any]) -> None:
     It may "hold" before steps, each until there is a file go-<step> beside its output; begin no
     step from [first, members] = "full" on with fewer members, but to let one in; and "doze": the
     first that comes as rank 0 to its last step stops itself (SIGSTOP) after the reduction, before
-    the save, and leaves its pid in a file of that name.
+    the save, and leaves its pid in a file of that name. Its first look at HEAD may be answered by a
+    pipe, "first_head".
     """
     import torch
     from torch import nn
@@ -58,6 +59,7 @@ def train(options: dict[str, Any]) -> None:
             nn.init.normal_(parameter, std=0.2)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, options.get("total", STEPS))
+    _answer_first_head(options.get("first_head"))
     job = costopt.train.attach(
         model,
         optimizer,
@@ -113,6 +115,23 @@ def _waits(job: Any, step: int, options: dict[str, Any]) -> bool:
         return not Path(options["output"]).with_name(f"go-{step}").exists()
     first, members = options.get("full", (0, 0))
     return step >= first and job.size < members and not job._group.others_wait()
+
+
+def _answer_first_head(pipe: str | None) -> None:
+    if pipe is None:
+        return
+    from costopt.checkpoint import head
+    from costopt.store.folder import FileStore
+
+    get = FileStore.get
+
+    def answered(self: FileStore, key: str, most_bytes: int | None = None) -> bytes | None:
+        if key != head.KEY:
+            return get(self, key, most_bytes)
+        FileStore.get = get  # type: ignore[method-assign]
+        return Path(pipe).read_bytes()
+
+    FileStore.get = answered  # type: ignore[method-assign]
 
 
 def _doze(job: Any, options: dict[str, Any]) -> None:

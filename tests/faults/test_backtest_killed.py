@@ -43,7 +43,7 @@ def dies() -> PowerModel:
 def test_a_process_that_dies_is_told() -> None:
     record = market([1] * 400, 600.0)
     bench = Bench({record.name: record}, Machines(), dies, NoHazard)
-    trials = [Trial(Window(record.name, task()), rules("on_demand")) for _ in range(2)]
+    trials = [Trial(Window(record.name, task()), rules("greedy_spot")) for _ in range(2)]
     with pytest.raises(CostoptError, match="a process that replays died") as caught:
         list(in_processes(bench, trials, 2))
     assert "--results" in (caught.value.hint or "")

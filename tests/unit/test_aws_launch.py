@@ -45,7 +45,8 @@ def test_a_spot_launch_asks_for_all_or_none_without_a_price_limit(account: NewAc
     assert not [name for name in launch if "MaxPrice" in name or "GroupName" in name]
     named = {launch[f"TagSpecification.1.Tag.{n}.Key"] for n in range(1, 7)}
     assert {"costopt:owner", "costopt:job", "costopt:key", "costopt:pool"} < named
-    assert {launch[f"TagSpecification.{n}.ResourceType"] for n in (1, 2)} == {"instance", "volume"}
+    tagged = {launch[f"TagSpecification.{n}.ResourceType"] for n in (1, 2, 3)}
+    assert tagged == {"instance", "volume", "network-interface"}
 
 
 def test_on_demand_is_asked_for_only_by_name(account: NewAccount) -> None:

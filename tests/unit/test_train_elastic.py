@@ -195,16 +195,13 @@ def test_who_sleeps_while_it_restores_joins_who_saved_meanwhile(
     os.kill(wary.pids[0], signal.SIGTERM)
     wary.go(4)
     assert wary.nursery.wait(wary.pids[0]) == 143
-    head = Path(place, "HEAD")
+    head, held = Path(place, "HEAD"), wary.folder / "held"
     before = head.read_bytes()
-    head.unlink()
-    os.mkfifo(head)
+    os.mkfifo(held)
     options: dict[str, Any] = {"checkpoint": place, "full": [10, 2]}
-    wary.start(**options)
-    with head.open("wb", buffering=0) as answer:
+    wary.start(first_head=str(held), **options)
+    with held.open("wb", buffering=0) as answer:
         os.kill(wary.pids[1], signal.SIGSTOP)
-        head.unlink()
-        head.write_bytes(before)
         wary.until(lambda: not wary.server.gang)
         wary.calm()
         wary.start(interval_s=0.01, **options)
