@@ -152,7 +152,7 @@ begin_option = click.option(
     "--at",
     metavar="TIME",
     callback=instant,
-    help="Where in the record to begin; default: where most pools have a price.",
+    help="Where in the record to begin; default: where spot and on-demand have prices.",
 )
 speed_option = click.option(
     "--speed",
@@ -200,7 +200,7 @@ at_option = click.option(
     "--at",
     callback=instant,
     metavar="TIME",
-    help="The instant of the market history to plan at; default: where most pools have a price.",
+    help="Instant of the market to plan at; default: where spot and on-demand have prices.",
 )
 carbon_option = click.option(
     "--carbon",

@@ -90,8 +90,8 @@ def recorded_quotes(
 ) -> Quotes:
     """The record's offers at ``at``; hazards are of the whole record.
 
-    By default where the most pools first have a price, which may be after its start. Raises
-    MarketError for an instant before the record.
+    By default where every capacity type first has a price, which may be after its start.
+    Raises MarketError for an instant before the record.
     """
     from costopt.market.statistics import history_statistics
 

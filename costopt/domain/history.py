@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from costopt.domain.market import Pool
+from costopt.domain.market import CapacityType, Pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,27 +88,21 @@ class MarketHistory:
 
     @property
     def first_priced_at(self) -> datetime:
-        """The first instant from its start on at which the most pools have a price.
+        """The first instant at which a pool of every capacity type that is ever priced has had a
+        price; the record's start where none has one.
 
-        A record may begin before prices are known, and pools may join it later.
+        A record may begin before the prices of spot are known, and a plan of that instant would
+        choose on-demand for want of them. Pools that join later do not delay it.
         """
         begin, end = self.starts_at, self.ends_at
-        changes: Counter[datetime] = Counter()
-        for history in self.pools.values():
-            before = False
+        first: dict[CapacityType, datetime] = {}
+        for pool, history in self.pools.items():
             for state in history.states:
-                if state.starts_at >= end:
+                if state.price_usd_per_hour is not None and state.starts_at < end:
+                    at, kind = max(begin, state.starts_at), pool.capacity_type
+                    first[kind] = min(at, first.get(kind, at))
                     break
-                priced = state.price_usd_per_hour is not None
-                changes[max(begin, state.starts_at)] += priced - before
-                before = priced
-        count = most = 0
-        best_at = begin
-        for at in sorted(changes):
-            count += changes[at]
-            if count > most:
-                most, best_at = count, at
-        return best_at
+        return max(first.values(), default=begin)
 
     @property
     def ends_at(self) -> datetime:

@@ -13,16 +13,16 @@ States = list[tuple[float, int | None, float | None]]
     ("spot", "elsewhere", "first_s"),
     [
         ([(0, 1, 1.0)], [(0, 1, 1.0)], 0),
-        ([(0, None, None), (50, 1, 1.0)], [(0, 1, 1.0)], 50),
-        ([(0, None, None), (50, 1, 1.0)], [(0, None, None), (80, 1, 1.0)], 80),
-        ([(0, 1, 1.0), (60, None, None)], [(0, None, None), (50, 1, 1.0), (60, 1, None)], 50),
-        ([(0, 1, 1.0), (10, 1, None)], [(20, None, None), (40, 1, 1.0)], 40),
+        ([(0, None, None), (50, 1, 1.0)], [(0, None, None), (50, 1, 1.0)], 50),
+        ([(0, None, None), (50, 1, 1.0)], [(0, None, None), (80, 1, 1.0)], 50),
+        ([(0, 1, 1.0), (60, None, None)], [(0, None, None), (50, 1, 1.0), (60, 1, None)], 0),
+        ([(0, None, None), (50, 1, None)], [(20, None, None), (40, 1, 1.0)], 40),
         ([(0, None, None)], [(0, None, None)], 0),
         ([(0, None, None), (500, 1, 1.0)], [(0, None, None), (50, 1, 1.0)], 50),
     ],
     ids=["whole", "late", "one later", "gap", "joined", "none", "after the end"],
 )
-def test_prices_are_first_known_where_the_most_pools_have_one(
+def test_a_record_is_priced_once_spot_and_on_demand_are(
     spot: States, elsewhere: States, first_s: float
 ) -> None:
     record = market(
