@@ -22,8 +22,8 @@ from pathlib import Path
 
 from costopt.catalog import load_catalog
 from costopt.daemon.daemon import Daemon
-from costopt.daemon.serve import COLLECT_AFTER
-from costopt.daemon.settings import Settings
+from costopt.daemon.serve import GC_THRESHOLD
+from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.site import Site
 from costopt.domain.account import Account, AccountGuards
 from costopt.domain.control import Mode
@@ -32,9 +32,9 @@ from costopt.domain.market import CapacityType, Pool
 from costopt.domain.submission import Submission
 from costopt.domain.tenant import Tenant
 from costopt.engine.clock import VirtualClock
-from costopt.ledger.sqlite import open_ledger
+from costopt.ledger.sqlite import open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, open_registry
-from costopt.replay.connect import connect_virtual
+from costopt.replay.connect import connect_virtual_provider
 from costopt.session.live import LEDGER
 from tests.record_site import PacedVirtualClock, record_site
 
@@ -55,7 +55,7 @@ Figure = tuple[str, float, str]
 
 def run(jobs: int = JOBS) -> Iterator[Figure]:
     """(name, value, unit) of each measurement."""
-    gc.set_threshold(COLLECT_AFTER)
+    gc.set_threshold(GC_THRESHOLD)
     yield from _load("", jobs, STRATEGIES)
     yield from _load("adaptive ", min(jobs, ADAPTIVE_JOBS), ("adaptive",))
     yield from _load("unlike adaptive ", min(jobs, ADAPTIVE_JOBS), ("adaptive",), unlike=True)
@@ -69,14 +69,14 @@ def _load(
         state_dir = Path(folder)
         with (
             open_registry(state_dir / REGISTRY) as registry,
-            open_ledger(state_dir / LEDGER) as ledger,
+            open_sqlite_ledger(state_dir / LEDGER) as ledger,
         ):
             for number in range(jobs):
                 strategy = strategies[number % len(strategies)]
                 submission = _submission(number, strategy)
                 registry.submit(_unlike(submission, number) if unlike else submission)
             account = Account(tenants=_tenants(), guards=_guards(jobs))
-            settings = Settings(state_dir, Mode.ENFORCE, tick_s=TICK_S, answer_s=600.0)
+            settings = DaemonSettings(state_dir, Mode.ENFORCE, tick_s=TICK_S, answer_s=600.0)
             daemon = Daemon(_site(clock, jobs), registry, ledger, account, settings)
             yield from _ticks(daemon, clock, kind, jobs)
             daemon.close()
@@ -158,7 +158,7 @@ def _guards(jobs: int) -> AccountGuards:
 
 def _site(clock: PacedVirtualClock, jobs: int) -> Site:
     market = _market(jobs * NODES_PER_JOB)
-    provider = connect_virtual(
+    provider = connect_virtual_provider(
         clock, {"market": market, "machines": load_catalog(), "notice_s": 120.0}
     )
     return record_site(clock, provider, provider.runtime)
@@ -178,7 +178,10 @@ def _pools() -> Iterable[tuple[Pool, float]]:
             for machine, usd in MACHINES.items():
                 on_demand = Pool("aws", region, f"{region}{zone}", machine, CapacityType.ON_DEMAND)
                 yield on_demand, usd * factor
-                yield on_demand.on(CapacityType.SPOT), usd * factor * 0.35 + ord(zone) / 1e4
+                yield (
+                    on_demand.with_capacity_type(CapacityType.SPOT),
+                    usd * factor * 0.35 + ord(zone) / 1e4,
+                )
 
 
 def _states(pool: Pool, usd: float, nodes: int) -> Iterator[MarketState]:

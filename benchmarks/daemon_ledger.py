@@ -14,7 +14,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from costopt.cli.ledger_view import account_in, events_of, summaries_in
+from costopt.cli.ledger_view import job_account, job_events, job_summaries
 from costopt.domain.events import (
     CheckpointCommitted,
     DecisionMade,
@@ -30,9 +30,9 @@ from costopt.domain.events import (
 )
 from costopt.domain.fleet import EndCause
 from costopt.engine.journal import Journal
-from costopt.ledger.snapshot import keep_snapshots
-from costopt.ledger.sqlite import open_ledger
-from costopt.report.run import Run
+from costopt.ledger.snapshot import save_folds
+from costopt.ledger.sqlite import open_sqlite_ledger
+from costopt.report.run import RunView
 from costopt.session.live import LEDGER
 
 T0 = datetime(2026, 3, 2, tzinfo=UTC)
@@ -59,21 +59,21 @@ def _figures(state_dir: Path, millions: int) -> Iterator[Figure]:
     name, ledger_path = f"{millions} million events", state_dir / LEDGER
     _fill(ledger_path, jobs)
     yield f"{name}: size", ledger_path.stat().st_size / 1024**3, "GiB"
-    yield f"{name}: status of all jobs, never looked at before", _s(summaries_in, state_dir), "s"
+    yield f"{name}: status of all jobs, never looked at before", _s(job_summaries, state_dir), "s"
     live = [_name(number) for number in range(1, jobs, LIVE_EVERY)]
-    with open_ledger(ledger_path) as ledger:
+    with open_sqlite_ledger(ledger_path) as ledger:
         yield f"{name}: take up {len(live)} live jobs", _s(Journal, ledger, live), "s"
-        yield f"{name}: keep the folds of all", _s(keep_snapshots, ledger), "s"
+        yield f"{name}: keep the folds of all", _s(save_folds, ledger), "s"
         yield f"{name}: take up the live jobs again", _s(Journal, ledger, live), "s"
         ledger.append(*(_progress(FIRST_LIVE, JOB_EVENTS + n) for n in range(SINCE_KEPT)))
-        yield f"{name}: keep them again", _s(keep_snapshots, ledger), "s"
-    yield f"{name}: status of all jobs", _s(summaries_in, state_dir), "s"
-    yield f"{name}: status of a job", _s(account_in, state_dir, FIRST_LIVE), "s"
+        yield f"{name}: keep them again", _s(save_folds, ledger), "s"
+    yield f"{name}: status of all jobs", _s(job_summaries, state_dir), "s"
+    yield f"{name}: status of a job", _s(job_account, state_dir, FIRST_LIVE), "s"
     yield f"{name}: report of a job", _s(_report, state_dir, FIRST), "s"
 
 
-def _report(state_dir: Path, job: str) -> Run:
-    return Run.of(*events_of(state_dir, job))
+def _report(state_dir: Path, job: str) -> RunView:
+    return RunView.of(*job_events(state_dir, job))
 
 
 def _s(work: Callable[..., object], *given: object) -> float:
@@ -84,7 +84,7 @@ def _s(work: Callable[..., object], *given: object) -> float:
 
 def _fill(path: Path, jobs: int) -> None:
     """Two jobs as the daemon writes them, the others copied from them within the database."""
-    with open_ledger(path) as ledger:
+    with open_sqlite_ledger(path) as ledger:
         ledger.append(*_job(FIRST, over=True))
         ledger.append(*_job(FIRST_LIVE, over=False))
     with closing(sqlite3.connect(path)) as connection:

@@ -13,13 +13,13 @@ from costopt.domain.history import MarketHistory
 from costopt.domain.policy import Policy
 from costopt.domain.ports import Strategy
 from costopt.market.hazard import LearnedHazard
-from costopt.market.lifetime import Lifetimes, Rates
-from costopt.replay.backtest import optimum
-from costopt.replay.past import Past
+from costopt.market.lifetime import AgeRates, LifetimeModel
+from costopt.replay.backtest import hindsight_policy
+from costopt.replay.past import PriorObservation
 from costopt.replay.trial import Trial
-from costopt.session.hazards import UNKNOWN
-from costopt.strategies.adaptive import Adaptive
-from costopt.strategies.shield import Shielded
+from costopt.session.hazards import DEFAULT_HAZARD
+from costopt.strategies.adaptive import AdaptiveStrategy
+from costopt.strategies.shield import ShieldedStrategy
 from tests.replay.cant_be_late import OneMachine, policy, read_trace
 
 BOUND = "OMNISCIENT"
@@ -33,7 +33,7 @@ def _named(name: str, strategy: str, **parameters: bool) -> Policy:
 
 
 REPRODUCED = (
-    replace(optimum(policy("greedy_spot")), name=BOUND),
+    replace(hindsight_policy(policy("greedy_spot")), name=BOUND),
     _named("OnDemand", "on_demand"),
     _named("Greedy_NSDI", "greedy_spot"),
     _named("UP_NSDI", "uniform_progress"),
@@ -46,7 +46,7 @@ OWN = tuple(_named(name, "adaptive") for name in (OURS, WARM, SHIPPED))
 class CrossFitted:
     """``rates`` by trace, each fitted on traces of the other year and of other zones only."""
 
-    rates: Mapping[str, Rates]
+    rates: Mapping[str, AgeRates]
     markets: Mapping[str, MarketHistory]
 
     def __call__(self, trial: Trial) -> Strategy | None:
@@ -54,10 +54,12 @@ class CrossFitted:
         if trial.label not in (OURS, WARM):
             return None
         market, job = self.markets[trial.window.market], trial.window.job
-        strategy = Shielded(Adaptive(lifetimes=Lifetimes(prior=self.rates[trial.window.market])))
+        strategy = ShieldedStrategy(
+            AdaptiveStrategy(lifetimes=LifetimeModel(prior=self.rates[trial.window.market]))
+        )
         if trial.label == WARM:
-            past = Past(job, trial.policy, market, OneMachine(), math.inf)
-            past.tell(strategy, LearnedHazard(lambda _: UNKNOWN))
+            past = PriorObservation(job, trial.policy, market, OneMachine(), math.inf)
+            past.teach(strategy, LearnedHazard(lambda _: DEFAULT_HAZARD))
         return strategy
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from costopt.store.folder import FileStore
 
 if TYPE_CHECKING:
-    from costopt.checkpoint.commit import Committed, Committer
+    from costopt.checkpoint.commit import CommitResult, Committer
 
 STATE_BYTES = 400e6
 TRAINED_SHARE = 0.05
@@ -43,11 +43,11 @@ class SlowStore(FileStore):
 def run() -> Iterator[Figure]:
     """Megabytes and seconds of the save after ten more steps."""
     from costopt.checkpoint.commit import Committer
-    from costopt.checkpoint.place import CheckpointPlace
+    from costopt.checkpoint.place import CheckpointRepository
 
     for what, as_delta in (("all of it", False), ("a delta", True)):
         with tempfile.TemporaryDirectory() as folder:
-            committer = Committer(CheckpointPlace(SlowStore(Path(folder)), folder), 1)
+            committer = Committer(CheckpointRepository(SlowStore(Path(folder)), folder), 1)
             training = _Training()
             _commit(committer, training, as_delta=False)
             training.steps(10)
@@ -56,11 +56,11 @@ def run() -> Iterator[Figure]:
         yield f"{what}: until it was durable", committed.save_s, "s"
 
 
-def _commit(committer: Committer, training: _Training, *, as_delta: bool) -> Committed:
-    from costopt.checkpoint.commit import Saving
+def _commit(committer: Committer, training: _Training, *, as_delta: bool) -> CommitResult:
+    from costopt.checkpoint.commit import SaveRequest
 
     files = {name: memoryview(data) for name, data in training.files().items()}
-    saving = Saving(training.step, 1, time.monotonic(), files, as_delta=as_delta)
+    saving = SaveRequest(training.step, 1, time.monotonic(), files, as_delta=as_delta)
     return committer.commit(saving)
 
 

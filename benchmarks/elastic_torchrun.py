@@ -17,11 +17,11 @@ from pathlib import Path
 
 from benchmarks.elastic_steps import Figure, Pauses, StepFiles
 from benchmarks.elastic_trainers import SETTLED_S, SIZE, environment, trials
-from costopt.agent.launcher import tied
+from costopt.agent.launcher import with_parent_watchdog
 
 HOST = "127.0.0.1"
 TRAINER = "benchmarks.elastic_torchrun_trainer"
-TIED = tied(0)
+TIED = with_parent_watchdog(0)
 RENDEZVOUS = (
     "is_host=false,last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3,"
     "heartbeat_timeout=1"

@@ -28,7 +28,7 @@ from benchmarks.elastic_model import (
 )
 from benchmarks.elastic_steps import own_file, tell
 from benchmarks.elastic_trainers import stand_by
-from costopt.train.attach import Mode
+from costopt.train.attach import Exactness
 
 BLOCK = 5
 
@@ -82,7 +82,7 @@ def _compare(options: argparse.Namespace) -> None:
                     times.write(f"{name} {block} {wall_s} {cpu_s}\n")
 
 
-def _runtime_step(width: int, mode: Mode) -> Step:
+def _runtime_step(width: int, mode: Exactness) -> Step:
     job, model = _attached(width, mode)
     steps: Iterator[int] = job.steps(10**9)
 
@@ -93,7 +93,7 @@ def _runtime_step(width: int, mode: Mode) -> Step:
     return run
 
 
-def _attached(width: int, mode: Mode) -> tuple[costopt.train.TrainingLoop, nn.Module]:
+def _attached(width: int, mode: Exactness) -> tuple[costopt.train.TrainingLoop, nn.Module]:
     model, optimizer = model_and_optimizer(width)
     job = costopt.train.attach(
         model,

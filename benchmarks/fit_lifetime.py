@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from costopt.market.lifetime import Rates
+from costopt.market.lifetime import AgeRates
 from tests.replay.cant_be_late import read_trace
 
 FROM_H = (0.0, 0.12, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -34,11 +34,11 @@ HEAD = """\
 """
 
 
-def fit(records: Iterable[tuple[Sequence[int], float]]) -> Rates:
+def fit(records: Iterable[tuple[Sequence[int], float]]) -> AgeRates:
     """Rates of all the records together; each is the capacity (0 or 1) and its grid in seconds."""
     endings = [[1.0] * len(FROM_H), [1.0] * len(FROM_H)]
     hours = [[age + 0.3 for age in FROM_H], [age + 0.3 for age in FROM_H]]
-    ages = Rates(FROM_H, FROM_H, FROM_H)
+    ages = AgeRates(FROM_H, FROM_H, FROM_H)
     for up, grid_s in records:
         grid_h, age_h = grid_s / 3600, None
         for before, after in pairwise(up):
@@ -50,7 +50,7 @@ def fit(records: Iterable[tuple[Sequence[int], float]]) -> Rates:
             if before != after:
                 age_h = 0.0
     down, ups = (tuple(n / h for n, h in zip(endings[k], hours[k], strict=True)) for k in (0, 1))
-    return Rates(FROM_H, ups, down)
+    return AgeRates(FROM_H, ups, down)
 
 
 def main() -> int:

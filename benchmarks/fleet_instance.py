@@ -22,8 +22,8 @@ from costopt.domain.job import (
     Progress,
     Resources,
     Throughput,
-    ThroughputPoint,
-    Work,
+    ThroughputSample,
+    WorkAmount,
     WorkUnit,
 )
 from costopt.domain.market import CapacityType, Gpu, InstanceType, Offer, Pool
@@ -232,12 +232,12 @@ def _view(rng: random.Random, number: int, slots: int, *, alone: bool) -> JobVie
     return JobView(
         Job(
             name=f"job{number:03}",
-            work=Work(units, WorkUnit.STEPS),
+            work=WorkAmount(units, WorkUnit.STEPS),
             start_at=NOW + timedelta(hours=start_h),
             deadline_at=NOW + timedelta(hours=due_h),
             resources=Resources(max_nodes=most),
             throughput=Throughput(
-                tuple(ThroughputPoint(m.name, WHOLE, _job_speed(rng, m)) for m in MODELS),
+                tuple(ThroughputSample(m.name, WHOLE, _job_speed(rng, m)) for m in MODELS),
                 scaling_efficiency=EFFICIENCY,
             ),
             checkpoint=CheckpointSpec("file:///none", 20.0, 15.0, rng.choice((60.0, 240.0))),

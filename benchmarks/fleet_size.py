@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.fleet_instance import instance
 from benchmarks.fleet_tick import after_tick
 from costopt.domain.plan import Plan, PlanStatus
-from costopt.optimize.fleet.warm import Warm
+from costopt.optimize.fleet.warm import WarmStart
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
 from tests.plan_check import shared_faults_of
@@ -38,7 +38,7 @@ def measure(pools: int, slots: int, jobs: int, time_limit_s: float) -> list[Row]
     request = instance(pools, slots, jobs)
     rows: list[Row] = [("made up in", time.perf_counter() - began, "s")]
     began = time.perf_counter()
-    warm = Warm()
+    warm = WarmStart()
     made = plan(request, time_limit_s=time_limit_s, explain=False, warm=warm)
     first_s = time.perf_counter() - began
     rows.append(("planned in", first_s, "s"))
@@ -67,7 +67,7 @@ def _served(request: PlanRequest, made: Plan) -> int:
 
 
 def _re_plan(
-    request: PlanRequest, made: Plan, warm: Warm, time_limit_s: float, first_s: float
+    request: PlanRequest, made: Plan, warm: WarmStart, time_limit_s: float, first_s: float
 ) -> list[Row]:
     later = after_tick(request, made, TICK_S)
     began = time.perf_counter()

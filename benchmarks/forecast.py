@@ -14,9 +14,9 @@ from statistics import fmean
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import CapacityType, Pool, Region
 from costopt.energy.carbon_csv import import_carbon_csv
-from costopt.energy.carbon_forecast import carbon_forecasts
+from costopt.energy.carbon_forecast import forecast_carbon
 from costopt.energy.carbon_history import CarbonHistory
-from costopt.market.forecast import price_forecasts
+from costopt.market.forecast import forecast_prices
 from costopt.market.wide_csv import import_wide_csv
 
 HOURS = (1, 6, 24, 72)
@@ -48,7 +48,7 @@ def _prices(label: str, history: MarketHistory, every: timedelta) -> Iterator[Fi
     now, last = history.starts_at + timedelta(days=14), timedelta(hours=max(HOURS))
     served = asked = 0
     while now + last < history.ends_at:
-        found = price_forecasts(history, history.pools, now, now + 2 * last)
+        found = forecast_prices(history, history.pools, now, now + 2 * last)
         served, asked = served + len(found), asked + len(history.pools)
         for pool, recorded in history.pools.items():
             present = _price(recorded, now)
@@ -75,7 +75,7 @@ def _carbon(history: CarbonHistory, every: timedelta) -> Iterator[Figure]:
     means = {zone: _mean(history, zone) for zone in history.zones}
     now = history.starts_at + timedelta(days=14)
     while now + timedelta(hours=max(HOURS)) < history.ends_at:
-        found = carbon_forecasts(history, regions, now, now + timedelta(hours=max(HOURS) + 1))
+        found = forecast_carbon(history, regions, now, now + timedelta(hours=max(HOURS) + 1))
         for key, series in found.series.items():
             zone = key.partition("/")[2]
             present = history.at(zone, now - timedelta(hours=1))

@@ -16,8 +16,8 @@ from costopt.domain.job import (
     Progress,
     Resources,
     Throughput,
-    ThroughputPoint,
-    Work,
+    ThroughputSample,
+    WorkAmount,
     WorkUnit,
 )
 from costopt.domain.market import CapacityType, Gpu, InstanceType, Offer, Pool
@@ -121,11 +121,11 @@ def _job(number: int) -> Job:
     )
     return Job(
         name=f"job{number}",
-        work=Work((400 - 20 * number) * 3600.0, WorkUnit.STEPS),
+        work=WorkAmount((400 - 20 * number) * 3600.0, WorkUnit.STEPS),
         start_at=NOW,
         deadline_at=NOW + timedelta(hours=72 - 2 * number),
         resources=Resources(max_nodes=16),
-        throughput=Throughput(tuple(ThroughputPoint(*point) for point in points)),
+        throughput=Throughput(tuple(ThroughputSample(*point) for point in points)),
         checkpoint=CheckpointSpec("file:///none", 10.0, 10.0, 60.0),
         phases=(Phase("train", 1.0, 1, 16),),
     )

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from costopt.market.hazard import LearnedHazard
 from costopt.replay.hindsight import hindsight_usd
-from costopt.replay.rehearsal import rehearse
-from costopt.session.hazards import UNKNOWN
+from costopt.replay.rehearsal import replay
+from costopt.session.hazards import DEFAULT_HAZARD
 from tests.replay.cant_be_late import (
     OneMachine,
     OnePower,
@@ -40,13 +40,13 @@ def run() -> list[tuple[str, float, str]]:
     figures = [] if best_usd is None else [("92 h: hindsight optimum", best_usd, "$")]
     for name in STRATEGIES:
         began = time.perf_counter()
-        done = rehearse(
+        done = replay(
             task,
             policy(name),
             history,
             machines=OneMachine(),
             powers=OnePower(),
-            hazards=LearnedHazard(lambda _: UNKNOWN),
+            hazards=LearnedHazard(lambda _: DEFAULT_HAZARD),
         )
         figures.append((f"92 h: {name}, {done.ticks} ticks", time.perf_counter() - began, "s"))
         figures.append((f"92 h: {name}, spent", done.summary.usd, "$"))

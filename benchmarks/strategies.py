@@ -9,8 +9,8 @@ from statistics import fmean
 
 from costopt.market.hazard import LearnedHazard
 from costopt.replay.hindsight import hindsight_usd
-from costopt.replay.rehearsal import rehearse
-from costopt.session.hazards import UNKNOWN
+from costopt.replay.rehearsal import replay
+from costopt.session.hazards import DEFAULT_HAZARD
 from tests.replay.cant_be_late import OneMachine, OnePower, job, market, policy, read_trace
 
 STRATEGIES = ("greedy_spot", "uniform_progress", "milp", "adaptive")
@@ -34,13 +34,13 @@ def run() -> list[tuple[str, float, str]]:
             best_usd = hindsight_usd(task, policy("greedy_spot"), history, OneMachine())
             assert best_usd is not None
             for name in STRATEGIES:
-                done = rehearse(
+                done = replay(
                     task,
                     policy(name),
                     history,
                     machines=OneMachine(),
                     powers=OnePower(),
-                    hazards=LearnedHazard(lambda _: UNKNOWN),
+                    hazards=LearnedHazard(lambda _: DEFAULT_HAZARD),
                 )
                 ratios[name].append(done.summary.usd / best_usd)
                 late += done.summary.on_time is not True

@@ -22,9 +22,9 @@ KEY = ("j", 1, "secret")
 PEER = """
 import sys
 from costopt.checkpoint.near.gang_key import GangKey
-from costopt.checkpoint.near.memory import SnapshotMemory
+from costopt.checkpoint.near.memory import MemoryTier
 from costopt.checkpoint.near.peer_server import PeerServer
-server = PeerServer(SnapshotMemory(1 << 40))
+server = PeerServer(MemoryTier(1 << 40))
 server.key = GangKey("j", 1, "secret")
 print(server.address, flush=True)
 sys.stdin.read()
@@ -35,22 +35,22 @@ Figure = tuple[str, float, str]
 
 def restores(size_mb: int, state: dict[str, Any], folder: Path) -> Iterator[Figure]:
     """Milliseconds, the median of some; the tiers are emptied one by one."""
-    from costopt.checkpoint.near.desk import Desk
-    from costopt.checkpoint.near.disk import SnapshotDisk
+    from costopt.checkpoint.near.desk import SnapshotSocketServer
+    from costopt.checkpoint.near.disk import DiskTier
     from costopt.checkpoint.near.gang_key import GangKey
-    from costopt.checkpoint.near.memory import SnapshotMemory
-    from costopt.checkpoint.near.near_tiers import Circle, NearTiers
-    from costopt.checkpoint.near.peer import Peer
+    from costopt.checkpoint.near.memory import MemoryTier
+    from costopt.checkpoint.near.near_tiers import ReplicaGroup, ReplicaManager
+    from costopt.checkpoint.near.peer import PeerClient
     from costopt.train import Checkpointer
 
     with _peer() as address:
-        circle = Circle(GangKey(*KEY), (Peer("peer", address),))
-        disk = SnapshotDisk(folder / "near", 1 << 40)
-        tiers = NearTiers(SnapshotMemory(1 << 40), disk, circle)
-        desk = Desk(tiers)
+        circle = ReplicaGroup(GangKey(*KEY), (PeerClient("peer", address),))
+        disk = DiskTier(folder / "near", 1 << 40)
+        tiers = ReplicaManager(MemoryTier(1 << 40), disk, circle)
+        desk = SnapshotSocketServer(tiers)
         checkpointer = Checkpointer(folder / "far", keep=1, near=desk.address)
         checkpointer.save(1, state)
-        complaints = [kept.complaint for kept in checkpointer.kept() if kept.complaint]
+        complaints = [kept.complaint for kept in checkpointer.pop_replicas() if kept.complaint]
         assert not complaints, complaints
         checkpointer.close()
         for empty in (None, tiers.memory.clear, disk.clear, lambda: _part(tiers)):
@@ -71,7 +71,7 @@ def _restore(uri: Path, near: str) -> tuple[str, float]:
     restored = checkpointer.restore()
     took_s = time.perf_counter() - began
     assert restored is not None
-    return restored.whence, took_s
+    return restored.describe_source, took_s
 
 
 def _forget_files(folder: Path) -> None:

@@ -15,12 +15,12 @@ from costopt.domain.market import Pool
 from costopt.domain.ports import HazardModel, PowerModel, Strategy
 from costopt.market.hazard import LearnedHazard
 from costopt.replay.backtest import backtest
-from costopt.replay.edition import edition
-from costopt.replay.process_pool import in_processes
-from costopt.replay.results_file import results_file
+from costopt.replay.edition import code_digest
+from costopt.replay.process_pool import run_in_processes
+from costopt.replay.results_file import open_results_file
 from costopt.replay.score import Score
-from costopt.replay.trial import Bench, Keys, Trial
-from costopt.session.hazards import UNKNOWN
+from costopt.replay.trial import BacktestConfig, Trial, TrialKeys
+from costopt.session.hazards import DEFAULT_HAZARD
 from tests.replay.cant_be_late import OneMachine, OnePower
 
 
@@ -32,25 +32,25 @@ class Effort:
     jobs: int = len(os.sched_getaffinity(0))
     results: Path | None = None
 
-    def of(self, bench: Bench, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Score]]:
+    def of(self, bench: BacktestConfig, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Score]]:
         """Every trial's score, as they come."""
         if self.results is None:
             yield from _counted(backtest(bench, trials, self._run), len(trials))
             return
-        keys = Keys(bench, f"{edition()} {_benchmarks()}")
-        with results_file(self.results) as file:
+        keys = TrialKeys(bench, f"{code_digest()} {_benchmarks()}")
+        with open_results_file(self.results) as file:
             yield from _counted(backtest(bench, trials, self._run, file, keys), len(trials))
 
-    def _run(self, bench: Bench, trials: Sequence[Trial]) -> Iterable[tuple[Trial, Score]]:
-        return in_processes(bench, trials, self.jobs)
+    def _run(self, bench: BacktestConfig, trials: Sequence[Trial]) -> Iterable[tuple[Trial, Score]]:
+        return run_in_processes(bench, trials, self.jobs)
 
 
 def bench_of(
     markets: Mapping[str, MarketHistory],
     strategies: Callable[[Trial], Strategy | None] | None = None,
-) -> Bench:
+) -> BacktestConfig:
     """One machine, one power, no knowledge of the pools beforehand."""
-    return Bench(markets, OneMachine(), _powers, _hazards, strategies=strategies)
+    return BacktestConfig(markets, OneMachine(), _powers, _hazards, strategies=strategies)
 
 
 def _powers() -> PowerModel:
@@ -62,7 +62,7 @@ def _hazards() -> HazardModel:
 
 
 def _unknown(_: Pool) -> Estimate | None:
-    return UNKNOWN
+    return DEFAULT_HAZARD
 
 
 def _benchmarks() -> str:

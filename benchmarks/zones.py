@@ -22,14 +22,14 @@ from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.market import Pool
 from costopt.domain.ports import Strategy
-from costopt.market.lifetime import Lifetimes, Rates
+from costopt.market.lifetime import AgeRates, LifetimeModel
 from costopt.market.wide_csv import import_wide_csv
-from costopt.replay.backtest import BASELINES, OPTIMUM, optimum, window_starts, windows
+from costopt.replay.backtest import BASELINES, OPTIMUM, hindsight_policy, window_starts, windows
 from costopt.replay.bootstrap import ratio_interval
-from costopt.replay.coverage import coverage
+from costopt.replay.coverage import record_coverage
 from costopt.replay.trial import Trial, Window
-from costopt.strategies.adaptive import Adaptive
-from costopt.strategies.shield import Shielded
+from costopt.strategies.adaptive import AdaptiveStrategy
+from costopt.strategies.shield import ShieldedStrategy
 from tests.replay.cant_be_late import ON_DEMAND_USD, job, policy, read_trace
 
 RECORD = "aws_v100_2023_price_avail_5zones.csv.gz"
@@ -66,13 +66,13 @@ def run(effort: Effort | None = None) -> Iterable[Figure]:
 class Ours:
     """The strategy with a prior of another year."""
 
-    rates: Rates
+    rates: AgeRates
 
     def __call__(self, trial: Trial) -> Strategy | None:
         """None for every other strategy."""
         if trial.label != OURS:
             return None
-        return Shielded(Adaptive(lifetimes=Lifetimes(prior=self.rates)))
+        return ShieldedStrategy(AdaptiveStrategy(lifetimes=LifetimeModel(prior=self.rates)))
 
 
 def _at(
@@ -83,13 +83,13 @@ def _at(
     task = job(deadline_h, OVERHEAD_H)
     task = replace(task, start_at=record.starts_at, deadline_at=record.starts_at + _span(task))
     starts_at = window_starts(
-        task, record, effort.sample or STARTS, coverage(record, record.pools, _span(task))
+        task, record, effort.sample or STARTS, record_coverage(record, record.pools, _span(task))
     )
     trials = [
         Trial(window, each)
         for name in markets
         for window in windows(task, name, starts_at, (task.startup_s,))
-        for each in (optimum(policy(OURS)), policy(OURS), *map(policy, BASELINES))
+        for each in (hindsight_policy(policy(OURS)), policy(OURS), *map(policy, BASELINES))
         if name == together or each.name in (OURS, OPTIMUM)
     ]
     costs: Costs = defaultdict(dict)

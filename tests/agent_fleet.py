@@ -10,9 +10,9 @@ from typing import Any
 
 from costopt.agent.agent import Agent
 from costopt.agent.heartbeat import Heartbeat
-from costopt.agent.launcher import Launcher
+from costopt.agent.launcher import LaunchMethod
 from costopt.agent.mailbox import Mailbox
-from costopt.agent.notices.notice_file import FileNotices
+from costopt.agent.notices.notice_file import FileNoticeSource
 from costopt.agent.settings import AgentSettings
 from costopt.store.folder import FileStore
 from tests.live_run import wait_until
@@ -26,7 +26,7 @@ class AgentFleet:
         self.mailbox = Mailbox(FileStore(folder / "mail"), "j")
         self.agents: dict[str, Agent] = {}
         brisk = AgentSettings(
-            "j", "", folder, launcher=Launcher.DIRECT, poll_s=0.02, heartbeat_s=0.1
+            "j", "", folder, launcher=LaunchMethod.DIRECT, poll_s=0.02, heartbeat_s=0.1
         )
         self._settings = replace(brisk, **settings)
         self._threads: list[threading.Thread] = []
@@ -36,7 +36,7 @@ class AgentFleet:
         """Start a node's agent."""
         folder = self.folder / f"node-{name}"
         chosen = replace(self._settings, node_id=name, folder=folder, **settings)
-        agent = Agent(chosen, self.mailbox.store, FileNotices(self.notice(name)))
+        agent = Agent(chosen, self.mailbox.store, FileNoticeSource(self.notice(name)))
         self.agents[name] = agent
         self._threads.append(threading.Thread(target=agent.run))
         self._threads[-1].start()
@@ -74,7 +74,7 @@ class AgentFleet:
     def close(self) -> None:
         """End all nodes."""
         for agent in self.agents.values():
-            agent.leave()
+            agent.request_exit()
         for thread in self._threads:
             thread.join()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from costopt.domain import events as ev
-from costopt.ledger.sqlite import open_ledger
+from costopt.ledger.sqlite import open_sqlite_ledger
 from tests import held_example
 from tests.aws import s3_trainer
 from tests.live_run import PATIENCE_S, wait_until
@@ -118,7 +118,7 @@ class CloudRun:
         path = self.folder / "state" / "ledger.sqlite"
         if not path.exists():
             return []
-        with open_ledger(path, create=False) as ledger:
+        with open_sqlite_ledger(path, create=False) as ledger:
             return [r.event for r in ledger.events() if isinstance(r.event, kind)]
 
     def trains(self) -> bool:

@@ -14,9 +14,14 @@ from costopt.domain.market import CapacityType, InstanceType, Pool
 from costopt.domain.policy import Limits
 from costopt.domain.ports import Ledger
 from costopt.domain.power import PowerCap
-from costopt.domain.runtime import CheckpointRecord, NodeReport, PowerLimitRecord, RefusedRecord
+from costopt.domain.runtime import (
+    CheckpointRecord,
+    NodeReport,
+    PowerLimitRecord,
+    RejectedCheckpointRecord,
+)
 from costopt.domain.view import Target
-from costopt.engine.settings import Settings, counted_key
+from costopt.engine.settings import EngineSettings, deterministic_key
 from costopt.engine.tick import Engine
 from costopt.engine.world import World
 from costopt.ledger.memory import MemoryLedger
@@ -42,7 +47,7 @@ AnyAccount = TypeVar("AnyAccount", bound=CloudAccount)
 class Machines:
     """Every type is like a p3.2xlarge."""
 
-    def machine(self, pool: Pool) -> InstanceType | None:
+    def instance_type(self, pool: Pool) -> InstanceType | None:
         return replace(P3, name=pool.instance_type)
 
 
@@ -53,7 +58,7 @@ class Endless:
         self.generation = 0
         self._asked: set[str] = set()
 
-    def form(
+    def form_gang(
         self,
         job: Job,
         generation: int,
@@ -78,7 +83,7 @@ class Endless:
     def checkpoints(self, job: Job, after_units: float) -> tuple[CheckpointRecord, ...]:
         return ()
 
-    def refused(self, job: Job) -> tuple[RefusedRecord, ...]:
+    def rejected_checkpoints(self, job: Job) -> tuple[RejectedCheckpointRecord, ...]:
         return ()
 
     def unreported(self, job: Job, node_ids: Iterable[str]) -> frozenset[str]:
@@ -87,7 +92,7 @@ class Endless:
     def drain(self, job: Job, node_ids: Iterable[str]) -> None:
         self._asked.update(node_ids)
 
-    def drained(self, job: Job) -> frozenset[str]:
+    def is_drained(self, job: Job) -> frozenset[str]:
         return frozenset(self._asked)
 
 
@@ -119,7 +124,9 @@ class CloudScene(Generic[AnyAccount]):
             Powers(),
             NoHazard(),
         )
-        settings = Settings(owner="me", tick_s=60.0, cooldown_s=90.0, new_key=counted_key)
+        settings = EngineSettings(
+            owner="me", tick_s=60.0, cooldown_s=90.0, new_key=deterministic_key
+        )
         strategy = Follow(*self.targets)
         policy = rules("greedy_spot", limits=Limits(capacity_types=tuple(CapacityType)))
         self.engine = Engine([self.job], policy, strategy, world, settings)

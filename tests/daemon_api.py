@@ -10,17 +10,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from costopt.client.address import parse_address
-from costopt.client.client import Client
+from costopt.client.client import DaemonClient
 from costopt.daemon.api import build_app
-from costopt.daemon.board import Board
-from costopt.daemon.reach import Reach
+from costopt.daemon.board import SharedState
+from costopt.daemon.reach import ApiContext
 from costopt.daemon.server import ApiServer
-from costopt.daemon.service import Service
-from costopt.daemon.settings import Settings
-from costopt.daemon.snapshot import Snapshot
+from costopt.daemon.service import DaemonService
+from costopt.daemon.settings import DaemonSettings
+from costopt.daemon.snapshot import TickSnapshot
 from costopt.daemon.socket import bind_tcp, bind_unix
-from costopt.daemon.views import FleetNode, LogPiece
-from costopt.domain.control import ActionKind, Change, Proposal
+from costopt.daemon.views import FleetNode, LogChunk
+from costopt.domain.control import ActionKind, AuditEntry, Proposal
 from costopt.domain.errors import SpecError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.events import DecisionMade, GuardTripped, NodeLaunched
@@ -30,10 +30,10 @@ from costopt.domain.token import Scope
 from costopt.engine.clock import WallClock
 from costopt.ledger.memory import MemoryLedger
 from costopt.registry.registry import SqlRegistry, open_registry
-from costopt.registry.tokens import SqlTokens
+from costopt.registry.tokens import SqlTokenStore
 
 POOL = Pool("aws", "us-east-1", "us-east-1a", "p3.2xlarge", CapacityType.SPOT)
-SAFE = POOL.on(CapacityType.ON_DEMAND)
+SAFE = POOL.with_capacity_type(CapacityType.ON_DEMAND)
 JOB = """\
 kind: job
 version: 1
@@ -55,47 +55,47 @@ class TextLogs:
         self.texts: dict[tuple[str, str], str] = {}
         self.ended: set[str] = set()
 
-    def read(self, job: str, node_id: str, after: int) -> LogPiece:
+    def read(self, job: str, node_id: str, after: int) -> LogChunk:
         text = self.texts.get((job, node_id))
         if text is None:
             raise SpecError(f"node {node_id!r} of job {job!r} has no log")
-        return LogPiece(job, node_id, text[after:], len(text), node_id in self.ended)
+        return LogChunk(job, node_id, text[after:], len(text), node_id in self.ended)
 
 
 @dataclass
 class Served:
     """A daemon that answers, and what a test turns."""
 
-    service: Service
+    service: DaemonService
     registry: SqlRegistry
     ledger: MemoryLedger
-    board: Board
+    board: SharedState
     logs: TextLogs
-    tokens: SqlTokens
-    reach: Reach
+    tokens: SqlTokenStore
+    reach: ApiContext
     socket_path: Path
     url: str
 
     @property
-    def local(self) -> Client:
+    def local(self) -> DaemonClient:
         """As the socket's owner."""
-        return Client(parse_address(f"unix:{self.socket_path}"))
+        return DaemonClient(parse_address(f"unix:{self.socket_path}"))
 
-    def bearer(self, *scopes: Scope) -> Client:
+    def bearer(self, *scopes: Scope) -> DaemonClient:
         """As the bearer of a new token with these scopes; without any as nobody."""
-        return Client(parse_address(self.url), self.token(*scopes) if scopes else None)
+        return DaemonClient(parse_address(self.url), self.token(*scopes) if scopes else None)
 
     def token(self, *scopes: Scope, tenant: str | None = None) -> str:
         name = f"t{len(self.tokens.tokens())}"
         return self.tokens.add(name, scopes, "test", datetime.now(UTC), tenant)
 
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[AuditEntry, ...]:
         """What anybody but the test itself told the daemon."""
         return tuple(each for _, each in self.registry.changes() if each.who != "test")
 
     def submit(self, name: str, tenant: str = "default") -> None:
         text = JOB.format(name=name) + f"tenant: {tenant}\n"
-        self.service.take(self.service.read(text, "cheapest", workdir="/", who="test"))
+        self.service.submit(self.service.read(text, "cheapest", workdir="/", who="test"))
 
     def fill(self) -> None:
         """Two jobs, one of them with a node, a decision and a log; a proposal; an alert."""
@@ -124,7 +124,7 @@ class Served:
         )  # fmt: skip
         self.board.alert(now, "budget", "one", "job one has spent its budget")
         self.board.publish(
-            Snapshot(
+            TickSnapshot(
                 now,
                 nodes=(node,),
                 nodes_of={"one": (node,)},
@@ -143,9 +143,9 @@ def served(folder: Path, *, fill: bool = True) -> Iterator[Served]:
     jobs.mkdir(exist_ok=True)
     registry, ledger, logs = open_registry(folder / "registry.sqlite"), MemoryLedger(), TextLogs()
     tokens, clock = registry.tokens, WallClock()
-    board = Board(clock.now())
-    service = Service(registry, ledger, clock, board, Settings(folder), logs)
-    reach = Reach(service, tokens, clock, (jobs,))
+    board = SharedState(clock.now())
+    service = DaemonService(registry, ledger, clock, board, DaemonSettings(folder), logs)
+    reach = ApiContext(service, tokens, clock, (jobs,))
     path = folder / "daemon.sock"
     local, network = bind_unix(path), bind_tcp("127.0.0.1:0")
     url = _url(network)

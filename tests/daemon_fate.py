@@ -20,7 +20,7 @@ from costopt.domain.job import Job, Progress
 from costopt.domain.market import Interruption, Offer
 from costopt.domain.ports import Clock, Provider, RecordedEvent
 from costopt.domain.runtime import Runtime
-from costopt.ledger.sqlite import SqliteLedger
+from costopt.ledger.sqlite import SqlLedger
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class Fate:
 class MortalLedger:
     """The ledger of a daemon that may die before or after each append."""
 
-    def __init__(self, inner: SqliteLedger, fate: Fate) -> None:
+    def __init__(self, inner: SqlLedger, fate: Fate) -> None:
         self._inner = inner
         self._fate = fate
 
@@ -100,7 +100,7 @@ class MortalRuntime:
         return self._inner.progress(job, self._clock.now())
 
     def form(self, job: Job, *rest: Any) -> None:
-        self._reach("form", lambda: self._inner.form(job, *rest))
+        self._reach("form", lambda: self._inner.form_gang(job, *rest))
 
     def drain(self, job: Job, node_ids: Collection[str]) -> None:
         self._reach("drain", lambda: self._inner.drain(job, node_ids))
@@ -149,8 +149,10 @@ class Line:
     def names(self) -> frozenset[str]:
         return self.inner.names
 
-    def firm_s(self, now: datetime) -> float:
-        return self._asked("firm_s", lambda: self.inner.firm_s(self.clock.now()))
+    def uninterruptible_s(self, now: datetime) -> float:
+        return self._asked(
+            "uninterruptible_s", lambda: self.inner.uninterruptible_s(self.clock.now())
+        )
 
     def offers(self, now: datetime) -> Sequence[Offer]:
         return self._asked("offers", lambda: self.inner.offers(self.clock.now()))

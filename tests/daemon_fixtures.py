@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from costopt.daemon.daemon import Daemon
-from costopt.daemon.settings import Settings
+from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.site import Site
 from costopt.daemon.views import JobStatus
 from costopt.domain.account import Account
@@ -19,7 +19,7 @@ from costopt.domain.fleet import Node
 from costopt.domain.history import PoolHistory
 from costopt.domain.job import Job
 from costopt.domain.registry import Registry
-from costopt.ledger.sqlite import SqliteLedger, open_ledger
+from costopt.ledger.sqlite import SqlLedger, open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, SqlRegistry, open_registry
 from tests.engine_fixtures import SAFE, SPOT_A, FaultyCloud, always
 from tests.failing_runtime import FailingRuntime
@@ -57,9 +57,9 @@ def document(
     )
 
 
-def unhurried(folder: Path, mode: Mode, tick_s: float = 60.0) -> Settings:
+def unhurried(folder: Path, mode: Mode, tick_s: float = 60.0) -> DaemonSettings:
     """How long anything takes by the wall decides nothing."""
-    return Settings(
+    return DaemonSettings(
         folder,
         mode,
         tick_s=tick_s,
@@ -87,13 +87,13 @@ class DaemonScene:
         self.retried: list[str] = []
         self.said: list[str] = []
         self.registry: Registry
-        self._open: list[SqliteLedger | SqlRegistry] = []
+        self._open: list[SqlLedger | SqlRegistry] = []
         self.daemon = self.start()
 
     def start(self) -> Daemon:
         """One more daemon over the same files and cloud."""
         registry = open_registry(self.folder / REGISTRY)
-        ledger = open_ledger(self.folder / "ledger.sqlite")
+        ledger = open_sqlite_ledger(self.folder / "ledger.sqlite")
         self._open += [registry, ledger]
         self.registry, self.ledger = registry, ledger
         settings = unhurried(self.folder, self.mode)
@@ -122,7 +122,7 @@ class DaemonScene:
         for name in names:
             text = document(name, tenant, hours, deadline=deadline)
             service = self.daemon.service
-            service.take(service.read(text, policy, workdir=str(self.folder), who="me"))
+            service.submit(service.read(text, policy, workdir=str(self.folder), who="me"))
 
     def go(self, minutes: int) -> None:
         """Ticks for this long, with all that the schedule does between them."""
@@ -141,7 +141,7 @@ class DaemonScene:
     def living(self, job: str = "one") -> list[Node]:
         """Its nodes in the cloud."""
         nodes = self.cloud.inner.nodes("costopt")
-        return [node for node in nodes if node.state.alive and node.job == job]
+        return [node for node in nodes if node.state.is_alive and node.job == job]
 
     def _site(self) -> Site:
         return record_site(self.clock, self.cloud, self.runtime, self._receive, self._retry)

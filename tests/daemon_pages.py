@@ -9,14 +9,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from costopt.daemon.api import build_app
-from costopt.daemon.auth import COOKIE
-from costopt.daemon.board import Board
+from costopt.daemon.auth import SESSION_COOKIE
+from costopt.daemon.board import SharedState
 from costopt.daemon.pages.routes import page_routes
-from costopt.daemon.reach import Reach
+from costopt.daemon.reach import ApiContext
 from costopt.daemon.server import ApiServer
-from costopt.daemon.service import Service
-from costopt.daemon.settings import Settings
-from costopt.daemon.snapshot import Snapshot
+from costopt.daemon.service import DaemonService
+from costopt.daemon.settings import DaemonSettings
+from costopt.daemon.snapshot import TickSnapshot
 from costopt.daemon.socket import bind_tcp, bind_unix
 from costopt.daemon.views import FleetNode
 from costopt.domain.account import Account, AccountGuards
@@ -25,7 +25,7 @@ from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.events import DecisionMade, Event, GuardTripped, JobSubmitted
 from costopt.domain.fleet import NodeState
 from costopt.domain.market import Offer, Pool
-from costopt.domain.submission import JobIntent, Submission
+from costopt.domain.submission import DesiredState, Submission
 from costopt.domain.tenant import Tenant
 from costopt.domain.token import Scope
 from costopt.engine.clock import WallClock
@@ -60,10 +60,10 @@ budget: {usd_per_hour: 64}
 class Shown:
     """A daemon whose pages can be opened."""
 
-    service: Service
+    service: DaemonService
     registry: MemoryRegistry
     ledger: MemoryLedger
-    board: Board
+    board: SharedState
     tokens: MemoryTokens
     url: str
 
@@ -73,7 +73,7 @@ class Shown:
 
     def cookie(self, plain: str | None = None) -> str:
         """A browser's, which has handed this token over, or one that may look."""
-        return f"{COOKIE}={self.tokens.badge_of(plain or self.token())}"
+        return f"{SESSION_COOKIE}={self.tokens.session_of(plain or self.token())}"
 
     def fill(self) -> None:
         """A fleet of four jobs: one trains, one has finished, one is late, one is hostile."""
@@ -82,12 +82,12 @@ class Shown:
         self._add(RUNNING, "research", [*running, _weighed(RUNNING)], NOW)
         self._add(PAUSED, "vision", [e for e in sample_events(PAUSED) if e.at <= NOW][:2], NOW, 5)
         self._add(STRANGE, HOSTILE, [*_strange(), _weighed(STRANGE)], NOW)
-        self.registry.set_intent(PAUSED, JobIntent.PAUSED, HOSTILE, NOW)
+        self.registry.set_intent(PAUSED, DesiredState.PAUSED, HOSTILE, NOW)
         self._propose()
         self.board.alert(NOW, "budget", RUNNING, f"{RUNNING} has spent 90 % of its dollars")
         self.board.alert(NOW, "interruptions", "", f"storm in {HOSTILE}")
-        self.board.ran("tick", "ok")
-        self.board.ran("prices aws", "failed")
+        self.board.record_task_run("tick", "ok")
+        self.board.record_task_run("prices aws", "failed")
         self.board.orphans = (HOSTILE, "i-0orphan")
         self.board.publish(self._snapshot(), 0.02)
 
@@ -112,7 +112,7 @@ class Shown:
             self.registry.propose(proposal)
         self.registry.answer(f"{RUNNING}-p2", ProposalState.REJECTED, HOSTILE, NOW)
 
-    def _snapshot(self) -> Snapshot:
+    def _snapshot(self) -> TickSnapshot:
         accounts = {}
         for submission in self.registry.submissions():
             account = accounts[submission.name] = JobAccount(submission.name)
@@ -121,7 +121,7 @@ class Shown:
         end = NOW + timedelta(hours=3)
         strange = replace(_node("i-0x", STRANGE), node_id=HOSTILE, tenant=HOSTILE, draining=True)
         nodes = (_node("gce-c1", RUNNING), _node("gce-c2", RUNNING, strikes=True), strange)
-        return Snapshot(
+        return TickSnapshot(
             NOW,
             nodes=nodes,
             nodes_of={RUNNING: nodes[:2], STRANGE: nodes[2:]},
@@ -186,9 +186,11 @@ def shown(folder: Path, *, fill: bool = True, account: Account = ACCOUNT) -> Ite
     """The pages, until the block ends."""
     registry, ledger, tokens = MemoryRegistry(), MemoryLedger(), MemoryTokens()
     clock = WallClock()
-    board = Board(NOW)
-    service = Service(registry, ledger, clock, board, Settings(folder), TextLogs(), account)
-    app = build_app(Reach(service, tokens, clock, (folder,)), page_routes(service))
+    board = SharedState(NOW)
+    service = DaemonService(
+        registry, ledger, clock, board, DaemonSettings(folder), TextLogs(), account
+    )
+    app = build_app(ApiContext(service, tokens, clock, (folder,)), page_routes(service))
     daemon = Shown(service, registry, ledger, board, tokens, "")
     if fill:
         daemon.fill()

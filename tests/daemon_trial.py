@@ -25,10 +25,10 @@ from costopt.domain.control import Mode, ProposalState
 from costopt.domain.events import Event, LaunchIntended, NodeEnded, NodeLaunched
 from costopt.domain.fleet import Node
 from costopt.domain.history import PoolHistory
-from costopt.domain.submission import JobIntent
+from costopt.domain.submission import DesiredState
 from costopt.engine.clock import VirtualClock
 from costopt.ledger.account import JobAccount
-from costopt.ledger.sqlite import open_ledger
+from costopt.ledger.sqlite import open_sqlite_ledger
 from costopt.ledger.summary import JobState
 from costopt.registry.registry import REGISTRY, open_registry
 from costopt.session.live import LEDGER
@@ -53,7 +53,7 @@ TAKES: Sequence[PoolHistory] = (
 )
 JOBS = {"one": 1, "two": 2}
 """Nodes of each job's gang."""
-INTENTS = {11: JobIntent.PAUSED, 16: JobIntent.RUN}
+INTENTS = {11: DesiredState.PAUSED, 16: DesiredState.RUN}
 """What a person wants of job two, by the tick before which it is said."""
 POLICY = """
 kind: policy
@@ -141,7 +141,7 @@ class Trial:
 
     def _start(self) -> Daemon:
         self.registry = open_registry(self.folder / REGISTRY)
-        self.ledger = open_ledger(self.folder / LEDGER)
+        self.ledger = open_sqlite_ledger(self.folder / LEDGER)
         settings = unhurried(self.folder, self.mode, TICK_S)
         return Daemon(
             record_site(self.wall, self.line, self.runtime),
@@ -168,7 +168,7 @@ class Trial:
         for name, nodes in JOBS.items():
             text = job_document(name, nodes)
             service = self.daemon.service
-            service.take(service.read(text, POLICY, workdir=str(self.folder), who="me"))
+            service.submit(service.read(text, POLICY, workdir=str(self.folder), who="me"))
         for ticks in range(MOST_TICKS):
             if ticks in self.happenings:
                 self.happenings[ticks](self)
@@ -226,7 +226,7 @@ class Trial:
             self.wrong.append(wrong)
 
     def _judge(self) -> None:
-        if any(node.state.alive for node in self.seen.values()):
+        if any(node.state.is_alive for node in self.seen.values()):
             self._found(Wrong.ORPHAN)
         for name in JOBS:
             mine = [node for node in self.seen.values() if node.job == name]

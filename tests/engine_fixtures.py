@@ -14,7 +14,7 @@ from costopt.domain.fleet import LaunchRequest, Node, NodeState
 from costopt.domain.history import PoolHistory
 from costopt.domain.job import Job, Phase, Resources
 from costopt.domain.market import CapacityType, InstanceType, Interruption, Offer, Pool
-from costopt.domain.policy import CarbonSignal, Limits, Policy, Risk, Rule, StrategyChoice
+from costopt.domain.policy import CarbonSignal, Limits, Policy, Risk, Rule, StrategySpec
 from costopt.domain.ports import (
     CarbonRecord,
     Clock,
@@ -27,19 +27,19 @@ from costopt.domain.ports import (
 from costopt.domain.power import NodePower
 from costopt.domain.view import Decision, Desired, Target, View
 from costopt.engine.clock import VirtualClock
-from costopt.engine.settings import Settings, counted_key
+from costopt.engine.settings import EngineSettings, deterministic_key
 from costopt.engine.tick import Engine, TickResult
 from costopt.engine.world import World
 from costopt.ledger.memory import MemoryLedger
 from costopt.ledger.summary import JobSummary
-from costopt.replay.connect import connect_virtual
+from costopt.replay.connect import connect_virtual_provider
 from costopt.strategies import build
 from tests.market_fixtures import P3, T0, V100, market, pool_history, training_job
 from tests.replay.cant_be_late import NoHazard
 
 SPOT_A = Pool("aws", "us-east-1", "us-east-1a", "p3.2xlarge", CapacityType.SPOT)
 SPOT_B = Pool("aws", "us-east-1", "us-east-1b", "p3.2xlarge", CapacityType.SPOT)
-SAFE = SPOT_A.on(CapacityType.ON_DEMAND)
+SAFE = SPOT_A.with_capacity_type(CapacityType.ON_DEMAND)
 BIG_SAFE = Pool("aws", "us-east-1", "us-east-1a", "p3.8xlarge", CapacityType.ON_DEMAND)
 P3_BIG = InstanceType("aws", "p3.8xlarge", V100, 4, 32, 244, 10, 2.5, 4, "test")
 HOUR_S = 3600.0
@@ -49,7 +49,7 @@ AnyEvent = TypeVar("AnyEvent", bound=Event)
 class Machines:
     """The types of the test's world."""
 
-    def machine(self, pool: Pool) -> InstanceType | None:
+    def instance_type(self, pool: Pool) -> InstanceType | None:
         return {P3.name: P3, P3_BIG.name: P3_BIG}.get(pool.instance_type)
 
 
@@ -66,7 +66,7 @@ class SomeHazard(NoHazard):
     """Spot is taken every twenty hours, by what is known."""
 
     def hazard_per_hour(self, pool: Pool) -> Estimate | None:
-        if not pool.capacity_type.interruptible:
+        if not pool.capacity_type.is_interruptible:
             return None
         return Estimate(0.05, 0.02, 0.1, Basis.PRIOR, "test")
 
@@ -79,7 +79,7 @@ class FaultyCloud:
 
     def __init__(self, clock: Clock, histories: Sequence[PoolHistory], notice_s: float) -> None:
         history = market(*histories)
-        self.inner = connect_virtual(
+        self.inner = connect_virtual_provider(
             clock, {"market": history, "machines": Machines(), "notice_s": notice_s}
         )
         self.runtime = self.inner.runtime
@@ -97,9 +97,9 @@ class FaultyCloud:
         if call in self.silent:
             raise ProviderUnavailableError(f"{call}: no answer")
 
-    def firm_s(self, now: datetime) -> float:
-        self._answer("firm_s")
-        return self.inner.firm_s(now)
+    def uninterruptible_s(self, now: datetime) -> float:
+        self._answer("uninterruptible_s")
+        return self.inner.uninterruptible_s(now)
 
     def offers(self, now: datetime) -> Sequence[Offer]:
         self._answer("offers")
@@ -179,11 +179,11 @@ class Scene:
         self.ledger = ledger or MemoryLedger()
         self.policy = policy or rules("greedy_spot")
         self.jobs = jobs
-        self.settings = Settings(
+        self.settings = EngineSettings(
             tick_s=tick_s,
             cooldown_s=cooldown_s,
             drain_timeout_s=drain_timeout_s,
-            new_key=counted_key,
+            new_key=deterministic_key,
         )
         self.strategy = strategy
         self.hazards = hazards or NoHazard()
@@ -221,7 +221,7 @@ class Scene:
     def finish(self, most_ticks: int = 2000) -> None:
         """Ticks until nothing is left to do."""
         for _ in range(most_ticks):
-            if self.tick().over:
+            if self.tick().is_done:
                 return
         raise AssertionError("the run never ended")
 
@@ -235,7 +235,7 @@ class Scene:
     def living(self, job: str = "job") -> list[Node]:
         """Its nodes in the cloud."""
         nodes = self.cloud.inner.nodes(self.settings.owner)
-        return [n for n in nodes if n.state.alive and n.job == job]
+        return [n for n in nodes if n.state.is_alive and n.job == job]
 
     def pools(self, job: str = "job") -> list[Pool]:
         """The pools in which they are."""
@@ -266,7 +266,7 @@ def rules(
     return Policy(
         "test",
         risk=Risk(0.95, reserve_s),
-        strategy=StrategyChoice(strategy, parameters),
+        strategy=StrategySpec(strategy, parameters),
         limits=limits or Limits(),
         rules=tightened,
     )

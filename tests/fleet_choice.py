@@ -19,7 +19,7 @@ from costopt.domain.interval import checkpoint_interval_s
 from costopt.domain.job import Job
 from costopt.domain.market import Offer, Pool
 from costopt.domain.view import JobView
-from costopt.optimize.rates import paid_per_useful
+from costopt.optimize.rates import paid_to_useful_ratio
 from costopt.optimize.request import PlanRequest, Quota
 
 Parts = tuple[tuple[Pool, int], ...]
@@ -144,7 +144,7 @@ def choice_of(request: PlanRequest, job: Job, parts: Parts, cap_w: float | None)
     every_s = own_s or checkpoint_interval_s(hazard_per_hour=hazard, blocking_save_s=save_s)
     fetch_h, fetch_usd, save_usd = _transfer(request, job, pool)
     start_h = job.overhead_s / 3600 + fetch_h
-    paid = paid_per_useful(np.array([hazard]), np.array([every_s]), save_s, 3600 * start_h)[0]
+    paid = paid_to_useful_ratio(np.array([hazard]), np.array([every_s]), save_s, 3600 * start_h)[0]
     idle_share = min(1.0, hazard * start_h)
     speed = job.gang_units_per_s(machine, nodes)
     assert speed is not None

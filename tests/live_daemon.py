@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from costopt.daemon.intake import read_submission
+from costopt.daemon.intake import parse_submission
 from costopt.domain import events as ev
-from costopt.domain.submission import JobIntent
-from costopt.ledger.stored import open_stored_ledger
+from costopt.domain.submission import DesiredState
+from costopt.ledger.stored import open_ledger
 from costopt.market.history_file import write_history
 from costopt.registry.registry import REGISTRY, open_registry
 from tests.live_run import CALM, FIRM, PLAIN, SPEED, STEPPER, T0, States, history
@@ -68,11 +68,11 @@ class DaemonPlace(NodeFolder):
         """Hand in a job whose trainer needs no torch, as the service would."""
         self.state.mkdir(exist_ok=True)
         document = self.job(name, tenant, steps, nodes)
-        submission = read_submission(document, PLAIN, str(self.folder), "a test", 0, T0)
+        submission = parse_submission(document, PLAIN, str(self.folder), "a test", 0, T0)
         with open_registry(self.database or self.state / REGISTRY) as registry:
             registry.submit(submission)
 
-    def tell(self, name: str, intent: JobIntent) -> None:
+    def tell(self, name: str, intent: DesiredState) -> None:
         """As a user would."""
         with open_registry(self.database or self.state / REGISTRY) as registry:
             registry.set_intent(name, intent, "a test", T0)
@@ -98,7 +98,7 @@ class DaemonPlace(NodeFolder):
         path = self.state / "ledger.sqlite"
         if self.database is None and not path.exists():
             return []
-        with open_stored_ledger(self.database or path) as ledger:
+        with open_ledger(self.database or path) as ledger:
             return [recorded.event for recorded in ledger.events(job)]
 
     def of(self, job: str, kind: type[Any]) -> list[Any]:

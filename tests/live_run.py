@@ -15,7 +15,7 @@ from typing import Any
 from costopt.domain import events as ev
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import Pool
-from costopt.ledger.sqlite import open_ledger
+from costopt.ledger.sqlite import open_sqlite_ledger
 from costopt.market.history_file import write_history
 from tests.node_folder import ROOT, NodeFolder, variables
 
@@ -137,7 +137,7 @@ class Place(NodeFolder):
         path = self.state / "ledger.sqlite"
         if not path.exists():
             return []
-        with open_ledger(path, create=False) as ledger:
+        with open_sqlite_ledger(path, create=False) as ledger:
             return [recorded.event for recorded in ledger.events("tiny")]
 
     def of(self, kind: type[Any]) -> list[Any]:

@@ -15,8 +15,8 @@ from costopt.domain.job import (
     Phase,
     Resources,
     Throughput,
-    ThroughputPoint,
-    Work,
+    ThroughputSample,
+    WorkAmount,
     WorkUnit,
 )
 from costopt.domain.market import CapacityType, Gpu, InstanceType, Pool
@@ -27,7 +27,7 @@ V100 = Gpu("V100-SXM2-16GB", 16, 300, 38, 125, "fp16")
 P3 = InstanceType("aws", "p3.2xlarge", V100, 1, 8, 61, 10, 2.5, 4, "test")
 SPOT = Pool("aws", "us-east-1", "us-east-1a", "p3.2xlarge", CapacityType.SPOT)
 ELSEWHERE = Pool("aws", "us-west-2", "us-west-2b", "p3.2xlarge", CapacityType.SPOT)
-ON_DEMAND = SPOT.on(CapacityType.ON_DEMAND)
+ON_DEMAND = SPOT.with_capacity_type(CapacityType.ON_DEMAND)
 
 
 def after(seconds: float) -> datetime:
@@ -51,7 +51,7 @@ class SetClock:
 class OneMachine:
     """A catalogue in which every pool is a p3.2xlarge."""
 
-    def machine(self, pool: Pool) -> InstanceType | None:
+    def instance_type(self, pool: Pool) -> InstanceType | None:
         return P3 if pool.instance_type == "p3.2xlarge" else None
 
 
@@ -84,11 +84,11 @@ def training_job(
     """One unit per second and GPU on V100s."""
     return Job(
         name="job",
-        work=Work(amount, WorkUnit.STEPS),
+        work=WorkAmount(amount, WorkUnit.STEPS),
         start_at=T0,
         deadline_at=after(deadline_s),
         resources=Resources(max_nodes=4),
-        throughput=Throughput((ThroughputPoint("V100", 1, 1.0),), scaling_efficiency=1.0),
+        throughput=Throughput((ThroughputSample("V100", 1, 1.0),), scaling_efficiency=1.0),
         checkpoint=CheckpointSpec("mem:ckpt", 1.0, save_s, restore_s),
         phases=(Phase("all", 1.0, 1, 4),),
         startup_s=startup_s,

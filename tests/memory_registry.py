@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import datetime
 from threading import RLock
 
-from costopt.domain.control import Change, Halt, Mode, Proposal, ProposalState
+from costopt.domain.control import AuditEntry, Halt, Mode, Proposal, ProposalState
 from costopt.domain.errors import SpecError
-from costopt.domain.submission import JobIntent, Submission
+from costopt.domain.submission import DesiredState, Submission
 
 STILL_OPEN = {
     ProposalState.OPEN: frozenset(ProposalState),
@@ -26,7 +26,7 @@ class MemoryRegistry:
         self._lock = RLock()
         self._submissions: dict[str, Submission] = {}
         self._proposals: dict[str, Proposal] = {}
-        self._changes: list[Change] = []
+        self._changes: list[AuditEntry] = []
         self._halt: Halt | None = None
         self._mode: Mode | None = None
 
@@ -46,7 +46,7 @@ class MemoryRegistry:
         return self._submissions.get(name)
 
     def submissions(
-        self, intents: Collection[JobIntent] = (), tenant: str | None = None
+        self, intents: Collection[DesiredState] = (), tenant: str | None = None
     ) -> tuple[Submission, ...]:
         """Those with one of these intents, all where none is named, in order of submission; of one
         tenant where one is named."""
@@ -56,11 +56,11 @@ class MemoryRegistry:
             s for s in known if (not intents or s.intent in intents) and tenant in (None, s.tenant)
         )
 
-    def set_intent(self, name: str, intent: JobIntent, who: str, at: datetime) -> Submission:
+    def set_intent(self, name: str, intent: DesiredState, who: str, at: datetime) -> Submission:
         """Raises SpecError for an unknown job, and for a cancelled one that is to run again."""
         with self._lock:
             before = self._known(name)
-            if before.intent is JobIntent.CANCELLED and intent is not JobIntent.CANCELLED:
+            if before.intent is DesiredState.CANCELLED and intent is not DesiredState.CANCELLED:
                 raise SpecError(f"job {name!r} was cancelled")
             self._submissions[name] = replace(before, intent=intent)
             self._note(at, who, intent.value, name)
@@ -70,7 +70,7 @@ class MemoryRegistry:
         """Raises SpecError for an unknown job, and for a cancelled one."""
         with self._lock:
             before = self._known(name)
-            if before.intent is JobIntent.CANCELLED:
+            if before.intent is DesiredState.CANCELLED:
                 raise SpecError(f"job {name!r} was cancelled")
             self._submissions[name] = replace(before, priority=priority)
             self._note(at, who, "priority", name, str(priority))
@@ -133,7 +133,7 @@ class MemoryRegistry:
             self._note(at, who, state.value, proposal_id, outcome)
             return after
 
-    def changes(self, after: int = 0) -> tuple[tuple[int, Change], ...]:
+    def changes(self, after: int = 0) -> tuple[tuple[int, AuditEntry], ...]:
         """What people told the daemon, with its number, counted from 1."""
         with self._lock:
             return tuple(enumerate(self._changes[after:], start=after + 1))
@@ -145,4 +145,4 @@ class MemoryRegistry:
         return known
 
     def _note(self, at: datetime, who: str, what: str, subject: str, detail: str = "") -> None:
-        self._changes.append(Change(at, who, what, subject, detail))
+        self._changes.append(AuditEntry(at, who, what, subject, detail))

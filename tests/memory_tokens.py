@@ -7,7 +7,7 @@ from collections.abc import Collection
 from datetime import datetime
 
 from costopt.domain.errors import SpecError
-from costopt.domain.token import Scope, Token, check_rights
+from costopt.domain.token import Scope, Token, validate_scopes
 
 
 class MemoryTokens:
@@ -24,7 +24,7 @@ class MemoryTokens:
         at: datetime,
         tenant: str | None = None,
     ) -> str:
-        check_rights(name, scopes, tenant)
+        validate_scopes(name, scopes, tenant)
         if any(each.name == name for each in self._tokens.values()):
             raise SpecError(f"a token named {name!r} exists already")
         plain = f"costopt_{secrets.token_hex(8)}_{secrets.token_hex(32)}"
@@ -34,10 +34,10 @@ class MemoryTokens:
     def token_of(self, plain: str) -> Token | None:
         return self._tokens.get(plain)
 
-    def badge_of(self, plain: str) -> str:
+    def session_of(self, plain: str) -> str:
         return plain[::-1]
 
-    def token_of_badge(self, badge: str) -> Token | None:
+    def token_of_session(self, badge: str) -> Token | None:
         return self.token_of(badge[::-1])
 
     def tokens(self) -> tuple[Token, ...]:

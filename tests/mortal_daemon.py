@@ -13,7 +13,7 @@ from typing import Any
 
 from costopt.cli.main import cli
 from costopt.domain.events import Event
-from costopt.ledger.sqlite import SqliteLedger
+from costopt.ledger.sqlite import SqlLedger
 from costopt_sim.fleet import SimFleet
 
 
@@ -22,14 +22,14 @@ def _die() -> None:
 
 
 def _kill_after_event(kind: str) -> None:
-    append = SqliteLedger.append
+    append = SqlLedger.append
 
-    def and_die(ledger: SqliteLedger, *events: Event) -> None:
+    def and_die(ledger: SqlLedger, *events: Event) -> None:
         append(ledger, *events)
         if any(type(event).__name__ == kind for event in events):
             _die()
 
-    setattr(SqliteLedger, "append", and_die)  # noqa: B010 - a method, to mypy
+    setattr(SqlLedger, "append", and_die)  # noqa: B010 - a method, to mypy
 
 
 def _kill_after_launch() -> None:

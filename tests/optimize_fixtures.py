@@ -13,8 +13,8 @@ from costopt.domain.job import (
     Phase,
     Resources,
     Throughput,
-    ThroughputPoint,
-    Work,
+    ThroughputSample,
+    WorkAmount,
     WorkUnit,
 )
 from costopt.domain.market import CapacityType, Gpu, InstanceType, Offer, Pool
@@ -85,12 +85,12 @@ def job(
     """A job of ``work_h`` hours on one 8-GPU node that does one unit a second."""
     return Job(
         name=name,
-        work=Work(work_h * 3600, WorkUnit.STEPS),
+        work=WorkAmount(work_h * 3600, WorkUnit.STEPS),
         start_at=NOW + timedelta(hours=start_h),
         deadline_at=NOW + timedelta(hours=deadline_h),
         resources=resources or Resources(),
         throughput=Throughput(
-            tuple(ThroughputPoint(*point) for point in points), scaling_efficiency=efficiency
+            tuple(ThroughputSample(*point) for point in points), scaling_efficiency=efficiency
         ),
         checkpoint=CheckpointSpec("file:///tmp/none", 10.0, save_s, restore_s),
         phases=(Phase("train", 1.0, 1, 10_000),),

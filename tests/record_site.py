@@ -12,7 +12,7 @@ from costopt.domain.job import Job
 from costopt.domain.ports import Provider
 from costopt.engine.clock import VirtualClock
 from costopt.market.hazard import LearnedHazard
-from costopt.session.cloud import PacedClock
+from costopt.session.cloud import ScaledClockPort
 
 OWNER = "costopt"
 
@@ -28,7 +28,7 @@ def _nothing(_: Job) -> None:
 
 
 def record_site(
-    clock: PacedClock,
+    clock: ScaledClockPort,
     provider: Provider,
     runtime: Any,
     receive: Callable[[Job], None] = _nothing,
@@ -42,8 +42,8 @@ def record_site(
         runtime=runtime,
         hazards=LearnedHazard({}),
         notice_s=120.0,
-        fitted=lambda job: job,
-        receive=receive,
+        prepare_job=lambda job: job,
+        upload_payload=receive,
         retry=retry,
         forecasts=None,
         carbon=None,

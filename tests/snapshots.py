@@ -9,10 +9,10 @@ from contextlib import suppress
 
 import pytest
 
-from costopt.checkpoint.arena import Arena
+from costopt.checkpoint.arena import SharedMemory
 from costopt.checkpoint.manifest import Manifest
 from costopt.checkpoint.near import handshake, peer, peer_server
-from costopt.checkpoint.near.memory import Held
+from costopt.checkpoint.near.memory import MemorySnapshot
 from costopt.checkpoint.near.snapshot import Snapshot
 from costopt.checkpoint.part import Part
 
@@ -27,7 +27,7 @@ def held(
     writer: str = "w",
     parent: str | None = None,
     at: float | None = None,
-) -> Held:
+) -> MemorySnapshot:
     """A snapshot with bytes of its own in a writable arena."""
     data = bytes([step % 251]) * size_bytes
     manifest = Manifest(
@@ -39,19 +39,19 @@ def held(
         save_s=0.0,
         parent=parent,
     )
-    arena = Arena.create(size_bytes)
+    arena = SharedMemory.create(size_bytes)
     arena.map[:size_bytes] = data
-    return Held(Snapshot(writer, manifest), arena)
+    return MemorySnapshot(Snapshot(writer, manifest), arena)
 
 
 def be_patient_with_peers(patch: pytest.MonkeyPatch) -> None:
     """One that waits for its turn on a busy machine is not taken to be gone."""
     for module, name in (
         (peer, "CONNECT_S"),
-        (peer, "STALL_S"),
+        (peer, "IO_TIMEOUT_S"),
         (peer, "PATIENCE_S"),
-        (peer_server, "STALL_S"),
-        (handshake, "LETTER_S"),
+        (peer_server, "IO_TIMEOUT_S"),
+        (handshake, "HANDSHAKE_TIMEOUT_S"),
     ):
         patch.setattr(module, name, 120.0)
 

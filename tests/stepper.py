@@ -15,7 +15,7 @@ from pathlib import Path
 
 from costopt.agent.status import SavedCheckpoint, TrainerState, TrainerStatus
 from costopt.agent.trainer_env import TrainerEnv
-from costopt.store.durable import write_durably
+from costopt.store.durable import write_atomic
 
 SAVE_EVERY = int(os.environ.get("STEPPER_SAVE_EVERY", "10"))
 LAST_SAVE_S = float(os.environ.get("STEPPER_LAST_SAVE_S", "0"))
@@ -24,7 +24,7 @@ LAST_SAVE_S = float(os.environ.get("STEPPER_LAST_SAVE_S", "0"))
 
 def hold(folder: Path, before_step: int) -> None:
     """However long all else takes, the trainer does not come to this step until ``let_go``."""
-    write_durably(_hold_of(folder), str(before_step).encode())
+    write_atomic(_hold_of(folder), str(before_step).encode())
 
 
 def let_go(folder: Path) -> None:
@@ -74,7 +74,7 @@ class Stepper:
     def save(self) -> None:
         path = self.folder / f"step-{self.step}.json"
         if self.leads:
-            write_durably(path, b"{}")
+            write_atomic(path, b"{}")
             fresh = SavedCheckpoint(path.name, float(self.step), str(path), time.time(), 2, 0.01)
             self.saves = (*self.saves, fresh)
 

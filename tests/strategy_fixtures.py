@@ -49,11 +49,13 @@ def look(
     now = after(now_s)
     until = None if starts_in_s is None else now + timedelta(seconds=starts_in_s)
     progress = Progress(done, done if saved is None else saved, starting_until=until)
-    known = [(o.pool, Machines().machine(o.pool), Powers().node_power(o.pool)) for o in offers]
+    known = [
+        (o.pool, Machines().instance_type(o.pool), Powers().node_power(o.pool)) for o in offers
+    ]
     return View(
         now=now,
         tick_s=TICK_S,
-        firm_s=firm_s,
+        uninterruptible_s=firm_s,
         jobs=(JobView(job, progress, nodes, speed_factor),),
         offers=tuple(offers),
         machines={pool: machine for pool, machine, _ in known if machine is not None},

@@ -114,7 +114,7 @@ def _waits(job: Any, step: int, options: dict[str, Any]) -> bool:
     if step in options.get("hold", ()):
         return not Path(options["output"]).with_name(f"go-{step}").exists()
     first, members = options.get("full", (0, 0))
-    return step >= first and job.size < members and not job._group.others_wait()
+    return step >= first and job.size < members and not job._group.is_join_pending()
 
 
 def _answer_first_head(pipe: str | None) -> None:

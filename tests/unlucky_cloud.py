@@ -11,16 +11,16 @@ from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
-from costopt.domain.ports import Machines, SimulatedProvider, Strategy
+from costopt.domain.ports import InstanceCatalog, SimulatedProvider, Strategy
 from costopt.domain.runtime import Runtime
 from costopt.engine.clock import VirtualClock
-from costopt.engine.loop import run
-from costopt.engine.settings import Settings, counted_key
+from costopt.engine.loop import run_until_done
+from costopt.engine.settings import EngineSettings, deterministic_key
 from costopt.engine.tick import Engine, TickResult
 from costopt.engine.world import World
 from costopt.ledger.memory import MemoryLedger
 from costopt.ledger.summary import JobSummary
-from costopt.replay.connect import connect_virtual
+from costopt.replay.connect import connect_virtual_provider
 from tests.replay.cant_be_late import NoHazard, OnePower
 
 
@@ -31,8 +31,8 @@ class LateRuntime:
         self._inner = inner
         self._late_s = late_s
 
-    def form(self, job: Job, *rest: Any) -> None:
-        self._inner.form(replace(job, startup_s=job.startup_s + self._late_s), *rest)
+    def form_gang(self, job: Job, *rest: Any) -> None:
+        self._inner.form_gang(replace(job, startup_s=job.startup_s + self._late_s), *rest)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -47,7 +47,7 @@ class RefusingProvider:
         self._left = next(self._refusals, 0)
 
     def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
-        if request.pool.capacity_type.interruptible:
+        if request.pool.capacity_type.is_interruptible:
             return self._inner.launch(request)
         if self._left > 0:
             self._left -= 1
@@ -65,7 +65,7 @@ def live_through(
     policy: Policy,
     history: MarketHistory,
     strategy: Strategy,
-    machines: Machines,
+    machines: InstanceCatalog,
     *,
     refusals: Iterable[int],
     late_s: float,
@@ -75,7 +75,9 @@ def live_through(
 ) -> JobSummary:
     """The job's run on such a cloud, to three times its deadline."""
     clock = VirtualClock(job.start_at)
-    inner = connect_virtual(clock, {"market": history, "machines": machines, "notice_s": notice_s})
+    inner = connect_virtual_provider(
+        clock, {"market": history, "machines": machines, "notice_s": notice_s}
+    )
     world = World(
         (cast("SimulatedProvider", RefusingProvider(inner, refusals)),),
         cast("Runtime", LateRuntime(inner.runtime, late_s)),
@@ -85,7 +87,7 @@ def live_through(
         OnePower(),
         NoHazard(),
     )
-    settings = Settings(tick_s=tick_s, cooldown_s=cooldown_s, new_key=counted_key)
+    settings = EngineSettings(tick_s=tick_s, cooldown_s=cooldown_s, new_key=deterministic_key)
     engine = Engine([job], policy, strategy, world, settings)
     end_at = job.start_at + 3 * (job.deadline_at - job.start_at)
 
@@ -93,5 +95,5 @@ def live_through(
         if engine.unfinished and result.now >= end_at:
             engine.stop("not done where the replay ends")
 
-    run(engine, check)
+    run_until_done(engine, check)
     return engine.journal.accounts[job.name].summary(clock.now())

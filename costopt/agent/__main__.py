@@ -8,11 +8,11 @@ from pathlib import Path
 
 from costopt.agent.agent import Agent
 from costopt.agent.data_cache import GIB
-from costopt.agent.launcher import Launcher
+from costopt.agent.launcher import LaunchMethod
 from costopt.agent.meter.node import open_node_meter
 from costopt.agent.notices.named import KINDS, notice_source
-from costopt.agent.quantity import gib, length_s, pause_s
-from costopt.agent.settings import AgentSettings, quarter_of_memory
+from costopt.agent.quantity import duration_s, gib, interval_s
+from costopt.agent.settings import AgentSettings, default_memory_bytes
 from costopt.store import open_store
 
 
@@ -29,7 +29,7 @@ def main() -> None:
         node_id=options.node,
         folder=options.folder.resolve(),
         host=options.host,
-        launcher=Launcher(options.launcher),
+        launcher=LaunchMethod(options.launcher),
         processes=options.processes,
         poll_s=_poll_s(options.poll_s, options.store),
         heartbeat_s=_heartbeat_s(options.heartbeat_s, options.store),
@@ -58,7 +58,7 @@ def _heartbeat_s(asked: float | None, store: str) -> float:
 
 
 def _snapshot_bytes(asked_gib: float | None) -> int:
-    return quarter_of_memory() if asked_gib is None else round(asked_gib * GIB)
+    return default_memory_bytes() if asked_gib is None else round(asked_gib * GIB)
 
 
 def _is_remote(store: str) -> bool:
@@ -76,7 +76,10 @@ def _parser() -> argparse.ArgumentParser:
         help=f"where the provider announces that it takes the node: {KINDS}",
     )
     parser.add_argument(
-        "--notice-poll-s", type=pause_s, default=1.0, help="seconds between questions about notices"
+        "--notice-poll-s",
+        type=interval_s,
+        default=1.0,
+        help="seconds between questions about notices",
     )
     parser.add_argument(
         "--meter",
@@ -110,23 +113,25 @@ def _parser() -> argparse.ArgumentParser:
         "--host", default="127.0.0.1", help="address under which the other nodes reach this one"
     )
     parser.add_argument(
-        "--launcher", choices=[launcher.value for launcher in Launcher], default="torchrun"
+        "--launcher", choices=[launcher.value for launcher in LaunchMethod], default="torchrun"
     )
     parser.add_argument("--processes", type=int, default=1, help="trainer processes on this node")
     parser.add_argument(
         "--poll-s",
-        type=pause_s,
+        type=interval_s,
         help="seconds between looks: 0.1, or 1 where the store is paid by the request",
     )
     parser.add_argument(
-        "--heartbeat-s", type=pause_s, help="seconds between heartbeats: 0.5, or 2 over the network"
+        "--heartbeat-s",
+        type=interval_s,
+        help="seconds between heartbeats: 0.5, or 2 over the network",
     )
     parser.add_argument(
         "--logs-s",
-        type=pause_s,
+        type=interval_s,
         help="keep what trainers print in the store, sent every so many seconds; else not at all",
     )
-    parser.add_argument("--grace-s", type=length_s, default=120.0, help="to save and stop in")
+    parser.add_argument("--grace-s", type=duration_s, default=120.0, help="to save and stop in")
     return parser
 
 

@@ -9,25 +9,25 @@ import time
 from costopt.agent.attempt import Attempt
 from costopt.agent.gang import Gang
 from costopt.agent.heartbeat import NodeActivity
-from costopt.agent.leave_signals import leaving_on_signals
+from costopt.agent.leave_signals import exit_on_signals
 from costopt.agent.log_upload import LogUpload
 from costopt.agent.mailbox import Mailbox
 from costopt.agent.membership_host import MembershipHost
 from costopt.agent.meter.node import NodeMeter
 from costopt.agent.node_log import NodeLog
-from costopt.agent.notices.notice_file import FileNotices
+from costopt.agent.notices.notice_file import FileNoticeSource
 from costopt.agent.notices.source import NoNotices, Notice, NoticeSource
-from costopt.agent.power_limit import PowerLimit
+from costopt.agent.power_limit import PowerLimiter
 from costopt.agent.prefetch import Prefetch
-from costopt.agent.pulse import Pulse, Standing
+from costopt.agent.pulse import AgentState, HeartbeatSender
 from costopt.agent.settings import AgentSettings
-from costopt.agent.snapshots import Snapshots
+from costopt.agent.snapshots import ReplicaService
 from costopt.agent.stop_notice import StopNotice
-from costopt.agent.trainer_news import TrainerNews
+from costopt.agent.trainer_news import CheckpointRelay
 from costopt.domain.errors import CostoptError, StoreError
 from costopt.domain.ports import ObjectStore
 
-LOG_ENDS_S = 2.0
+LOG_FLUSH_TIMEOUT_S = 2.0
 """How long the news that training has ended waits for the end of its log: then nodes go."""
 
 
@@ -48,13 +48,13 @@ class Agent:
         self._mailbox = Mailbox(store, settings.job)
         self._notices = notices or NoNotices()
         self._meter = meter or NodeMeter(None, None)
-        self._news = TrainerNews(self._mailbox)
-        self._pulse = Pulse(self._mailbox, settings.node_id, settings.heartbeat_s)
-        self._power = PowerLimit(settings.folder)
+        self._news = CheckpointRelay(self._mailbox)
+        self._pulse = HeartbeatSender(self._mailbox, settings.node_id, settings.heartbeat_s)
+        self._power = PowerLimiter(settings.folder)
         self._host = MembershipHost(
             self._mailbox, settings.node_id, settings.host, settings.folder / "membership"
         )
-        self._snapshots = Snapshots(settings)
+        self._snapshots = ReplicaService(settings)
         self._log = _log_upload(settings, store)
         self._leaving = threading.Event()
         self._attempt: Attempt | None = None
@@ -64,7 +64,7 @@ class Agent:
         self._gone = False
         self._trouble = ""
 
-    def leave(self) -> None:
+    def request_exit(self) -> None:
         """Save, stop the trainer and end the loop."""
         self._leaving.set()
 
@@ -76,7 +76,7 @@ class Agent:
         if self._log is not None:
             self._log.start()
         try:
-            with leaving_on_signals(self.leave):
+            with exit_on_signals(self.request_exit):
                 while not self._leaving.wait(self.settings.poll_s):
                     self.tick()
                 self._depart()
@@ -87,24 +87,24 @@ class Agent:
             if self._attempt is not None:
                 self._attempt.kill()
             if self._log is not None:
-                self._log.close(LOG_ENDS_S)
+                self._log.close(LOG_FLUSH_TIMEOUT_S)
             self._host.close()
             self._snapshots.close()
-            self._power.take_off()
+            self._power.restore()
 
     def tick(self) -> None:
         """Look at everything once. A store that does not answer is no reason to stop training."""
         try:
-            self._heed_notice()
-            self._heed_gang()
+            self._handle_notice()
+            self._follow_gang()
             self._watch()
             self._beat()
         except StoreError as error:
             _say(str(error))
 
-    def _heed_notice(self) -> None:
+    def _handle_notice(self) -> None:
         notice = self._notices.notice()
-        drain = notice is None and self._mailbox.drain_asked(self.settings.node_id)
+        drain = notice is None and self._mailbox.is_drain_requested(self.settings.node_id)
         noticed = notice is not None or drain
         if noticed and not self._noticed:
             self._send_log()
@@ -113,7 +113,7 @@ class Agent:
             self._strikes_at = notice.deadline_at or time.time()
         if self._attempt is not None and self._noticed:
             self._attempt.ask_stop(self._stop_notice(notice))
-        trouble = self._notices.trouble()
+        trouble = self._notices.error()
         if trouble and trouble != self._trouble:
             _say(f"notices of interruptions cannot be heard: {trouble}")
         self._trouble = trouble
@@ -129,7 +129,7 @@ class Agent:
         upload = None if self._attempt is None else self._attempt.upload_bytes_per_s
         return StopNotice(f"notice: {notice.action}", notice.time, notice.deadline_at, upload)
 
-    def _heed_gang(self) -> None:
+    def _follow_gang(self) -> None:
         gang, attempt = self._mailbox.gang(), self._attempt
         if gang is None:
             return
@@ -137,20 +137,20 @@ class Agent:
         if (
             attempt is not None
             and gang.generation > attempt.gang.generation
-            and attempt.goes_on_in(gang)
+            and attempt.continues_in(gang)
         ):
             attempt.adopt(gang)
-            self._power.keep_to(gang.power_cap_w)
-            self._host.keep_up(gang, attempt.peers)
+            self._power.apply(gang.power_cap_w)
+            self._host.ensure_running(gang, attempt.peers)
             self._snapshots.follow(gang, attempt.peers)
         elif attempt is None or gang.generation > attempt.gang.generation:
             if attempt is not None and not attempt.hand_over(gang):
                 return
-            self._power.take_off()
+            self._power.restore()
             self._send_log()
             attempt = self._attempt = self._attempt_for(gang)
         elif gang.generation == attempt.gang.generation:
-            self._heed_power(attempt, gang)
+            self._apply_power_cap(attempt, gang)
         if attempt.waits_to_start and not self._noticed:
             self._start(attempt)
 
@@ -159,15 +159,15 @@ class Agent:
         if data is not None and not data.done:
             attempt.wait(data.message)
             return
-        saving = attempt.awaited()
+        saving = attempt.is_waiting()
         if saving is not None:
             attempt.wait(f"{saving} is still saving")
             return
-        self._power.keep_to(attempt.gang.power_cap_w)
-        attempt.peers.look()
+        self._power.apply(attempt.gang.power_cap_w)
+        attempt.peers.poll()
         self._snapshots.follow(attempt.gang, attempt.peers)
         directory = None if data is None else data.directory
-        attempt.start(directory, self._host.address, self._snapshots.desk)
+        attempt.start(directory, self._host.address, self._snapshots.socket_server)
 
     def _data_of(self, gang: Gang) -> Prefetch | None:
         """The job's data on their way to this node's disk, where they are to be kept there."""
@@ -179,17 +179,17 @@ class Agent:
         return self._data
 
     def _attempt_for(self, gang: Gang) -> Attempt:
-        if isinstance(self._notices, FileNotices):
+        if isinstance(self._notices, FileNoticeSource):
             self._notices.speed = gang.speed
         upload = None if self._attempt is None else self._attempt.upload_bytes_per_s
         return Attempt(gang, self.settings, self._mailbox, self._news, upload)
 
-    def _heed_power(self, attempt: Attempt, gang: Gang) -> None:
+    def _apply_power_cap(self, attempt: Attempt, gang: Gang) -> None:
         """A power limit that changed within a generation holds at once: training goes on."""
         if gang.power_cap_w != attempt.gang.power_cap_w:
             attempt.gang = gang
             if attempt.trainer is not None:
-                self._power.keep_to(gang.power_cap_w)
+                self._power.apply(gang.power_cap_w)
 
     def _watch(self) -> None:
         attempt = self._attempt
@@ -201,18 +201,18 @@ class Agent:
             attempt.watch_peers()
             self._snapshots.follow(attempt.gang, attempt.peers)
             if attempt.gang.elastic:
-                self._host.keep_up(attempt.gang, attempt.peers)
+                self._host.ensure_running(attempt.gang, attempt.peers)
         if ran and attempt.trainer is None:
-            self._power.take_off()
-            self._send_log(LOG_ENDS_S)
+            self._power.restore()
+            self._send_log(LOG_FLUSH_TIMEOUT_S)
         if ran and attempt.activity is NodeActivity.FINISHED:
             self._snapshots.forget()
         self._meter.training = attempt.activity is NodeActivity.TRAINING
 
     def _beat(self) -> None:
-        self._pulse.beat_if_due(self._standing(), self._attempt, self._power, self._meter.reading())
+        self._pulse.send_if_due(self._state(), self._attempt, self._power, self._meter.reading())
 
-    def _standing(self) -> Standing:
+    def _state(self) -> AgentState:
         activity, message = NodeActivity.IDLE, ""
         if self._gone:
             activity, message = NodeActivity.GONE, "the agent left"
@@ -220,9 +220,9 @@ class Agent:
             activity, message = self._attempt.activity, self._attempt.message
         elif self._noticed:
             activity, message = NodeActivity.STOPPED, "asked to leave before training began"
-        warning = self._notices.warning()
+        warning = self._notices.rebalance_warning()
         strikes_at, snapshots = self._strikes_at, self._snapshots.address
-        return Standing(activity, message, self._noticed, warning, strikes_at, snapshots)
+        return AgentState(activity, message, self._noticed, warning, strikes_at, snapshots)
 
     def _depart(self) -> None:
         """Give the trainer its grace to save, then say goodbye with the last figures."""

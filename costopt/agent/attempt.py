@@ -10,20 +10,20 @@ from pathlib import Path
 
 from costopt.agent.gang import Gang, Rendezvous
 from costopt.agent.heartbeat import CommandFailure, NodeActivity
-from costopt.agent.launcher import launch_specs
+from costopt.agent.launcher import process_specs
 from costopt.agent.mailbox import Mailbox
-from costopt.agent.meeting import meet
-from costopt.agent.peers import Peers
-from costopt.agent.revivals import Revivals
+from costopt.agent.meeting import await_rendezvous
+from costopt.agent.peers import PeerMonitor
+from costopt.agent.revivals import TrainerRestarts
 from costopt.agent.settings import AgentSettings
 from costopt.agent.status import TrainerState, TrainerStatus
 from costopt.agent.stop_notice import StopNotice
 from costopt.agent.trainer import Trainer
 from costopt.agent.trainer_env import TrainerEnv
-from costopt.agent.trainer_news import TrainerNews
+from costopt.agent.trainer_news import CheckpointRelay
 
-SILENT_TRAINER_S = 30.0
-LEFT_ON_SIGTERM = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
+TRAINER_TIMEOUT_S = 30.0
+SIGTERM_EXIT_CODES = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
 
 
 class Attempt:
@@ -39,7 +39,7 @@ class Attempt:
         gang: Gang,
         settings: AgentSettings,
         mailbox: Mailbox,
-        news: TrainerNews,
+        news: CheckpointRelay,
         upload_bytes_per_s: float | None = None,
     ) -> None:
         self.gang = gang
@@ -53,8 +53,8 @@ class Attempt:
         self.message = ""
         member = gang.rank(settings.node_id) is not None
         self.activity = NodeActivity.STARTING if member else NodeActivity.IDLE
-        self.peers = Peers(mailbox, tuple(m for m in gang.members if m != settings.node_id))
-        self._former = Peers(mailbox, gang.former)
+        self.peers = PeerMonitor(mailbox, tuple(m for m in gang.members if m != settings.node_id))
+        self._former = PeerMonitor(mailbox, gang.former)
         self._former_until = time.monotonic() + settings.grace_s
         self._mailbox = mailbox
         self._news = news
@@ -63,7 +63,7 @@ class Attempt:
         self._lay_there: frozenset[str] = frozenset()
         self._found_units: float | None = None
         self._tag = f"{gang.generation:06d}"
-        self._revivals = Revivals(settings)
+        self._revivals = TrainerRestarts(settings)
 
     @property
     def log_path(self) -> str:
@@ -75,7 +75,7 @@ class Attempt:
         """Whether the command is yet to be started here."""
         return self.activity is NodeActivity.STARTING and self.trainer is None
 
-    def goes_on_in(self, gang: Gang) -> bool:
+    def continues_in(self, gang: Gang) -> bool:
         """Whether the trainer takes part in the new gang as it runs, because both are elastic."""
         trainer, member = self.trainer, gang.rank(self.settings.node_id) is not None
         if trainer is None or not (self.gang.elastic and gang.elastic and member):
@@ -87,7 +87,7 @@ class Attempt:
         self.gang = gang
         self._brought_units = None if self.status is None else self.status.done_units
         others = tuple(m for m in gang.members if m != self.settings.node_id)
-        self.peers = Peers(self._mailbox, others)
+        self.peers = PeerMonitor(self._mailbox, others)
 
     @property
     def resumed_units(self) -> float | None:
@@ -103,18 +103,18 @@ class Attempt:
     def ask_stop(self, notice: StopNotice) -> None:
         """Let the trainer save and stop; where there is none yet, none will be started."""
         if self.trainer is not None:
-            self.trainer.ask_stop(notice)
+            self.trainer.request_stop(notice)
         elif self.activity in (NodeActivity.IDLE, NodeActivity.STARTING):
             self.end(NodeActivity.STOPPED, "asked to leave before training began")
 
-    def awaited(self) -> str | None:
+    def is_waiting(self) -> str | None:
         """A node of the gang before this one that still saves what this one is to begin from; None
         also once it has taken too long."""
         now = time.monotonic()
         if now > self._former_until:
             return None
-        self._former.look()
-        return self._former.still_training(
+        self._former.poll()
+        return self._former.training_peers(
             self.gang.generation, since=now - self.settings.peer_silent_s
         )
 
@@ -131,7 +131,7 @@ class Attempt:
         """Start the command once the gang has a place to meet; its data lie in ``data_dir``, and
         its snapshots go to ``snapshots``."""
         settings = self.settings
-        rendezvous = meet(self.gang, settings.node_id, settings.host, self._mailbox)
+        rendezvous = await_rendezvous(self.gang, settings.node_id, settings.host, self._mailbox)
         if rendezvous is None:
             return
         self._lay_there = self._mailbox.checkpoint_keys()
@@ -155,17 +155,17 @@ class Attempt:
         if code and trainer.stop_asked_at is None and self._revived(trainer, code):
             return
         if code is not None:
-            self._take_leave_of(trainer, code)
+            self._handle_departures(trainer, code)
         elif self.status is not None and self.status.state is TrainerState.STOPPED:
-            self._turn(NodeActivity.STOPPED, self._status_message())
+            self._set_activity(NodeActivity.STOPPED, self._status_message())
         elif trainer.stop_asked_at is not None:
-            self._turn(NodeActivity.STOPPING, self.message)
+            self._set_activity(NodeActivity.STOPPING, self.message)
             if time.monotonic() - trainer.stop_asked_at > self.settings.grace_s:
                 trainer.kill()
         else:
-            self._turn(self._trainer_activity(trainer), self._status_message())
+            self._set_activity(self._trainer_activity(trainer), self._status_message())
             if self.gang.elastic:
-                self._revivals.get_ready(self.gang)
+                self._revivals.prepare_standby(self.gang)
 
     def watch_peers(self) -> None:
         """A peer that falls silent leaves the trainer waiting for it: break the gang instead.
@@ -173,11 +173,11 @@ class Attempt:
         An elastic gang mends itself; but who holds its membership must be known to the end.
         """
         if self.gang.elastic:
-            self.peers.look()
+            self.peers.poll()
             return
         if self.trainer is None or self._failed_at is not None:
             return
-        self.peers.look()
+        self.peers.poll()
         lost = self.peers.lost(since=time.monotonic() - self.settings.peer_silent_s)
         if lost is not None:
             self.end(NodeActivity.BROKEN, lost)
@@ -190,7 +190,7 @@ class Attempt:
         trainer = self.trainer
         if trainer is None:
             return True
-        trainer.ask_stop(StopNotice("a new generation"))
+        trainer.request_stop(StopNotice("a new generation"))
         settings = self.settings
         goes = gang.rank(settings.node_id) is None
         patience_s = settings.grace_s if goes else settings.handover_s
@@ -205,7 +205,7 @@ class Attempt:
         """Kill what still runs, and leave it at that for this generation."""
         self.kill()
         self.trainer = None
-        self._turn(activity, message)
+        self._set_activity(activity, message)
 
     def kill(self) -> None:
         """SIGKILL for everything that the command started."""
@@ -221,7 +221,7 @@ class Attempt:
 
     def _revived(self, trainer: Trainer, code: int) -> bool:
         """Start an elastic trainer again while its peers train on; False where that is no use."""
-        if not self.gang.elastic or not self._revivals.revive(trainer):
+        if not self.gang.elastic or not self._revivals.restart(trainer):
             return False
         self.restarts += 1
         print(  # noqa: T201
@@ -256,7 +256,7 @@ class Attempt:
             upload_bytes_per_s=self.upload_bytes_per_s,
             snapshots=snapshots,
         )
-        specs = launch_specs(
+        specs = process_specs(
             gang,
             settings.node_id,
             rendezvous,
@@ -280,18 +280,18 @@ class Attempt:
         self.status = trainer.status() or self.status
         if self.status is not None:
             self.upload_bytes_per_s = self.status.measured_upload or self.upload_bytes_per_s
-            self._news.pass_on(self.status)
+            self._news.relay(self.status)
 
     def _trainer_activity(self, trainer: Trainer) -> NodeActivity:
         """A command that tells nothing of itself is taken to train once it has lasted."""
         if self.status is None:
-            quiet = trainer.age_s() > SILENT_TRAINER_S
+            quiet = trainer.age_s() > TRAINER_TIMEOUT_S
             return NodeActivity.TRAINING if quiet else NodeActivity.STARTING
         if self.status.state is TrainerState.STARTING:
             return NodeActivity.STARTING
         return NodeActivity.TRAINING
 
-    def _take_leave_of(self, trainer: Trainer, code: int) -> None:
+    def _handle_departures(self, trainer: Trainer, code: int) -> None:
         """The trainer has ended: say how."""
         self.exit_code = code
         state = None if self.status is None else self.status.state
@@ -300,7 +300,7 @@ class Attempt:
             self.end(NodeActivity.FINISHED, self._status_message())
         elif code == 0 and state is TrainerState.STOPPED:
             self.end(NodeActivity.STOPPED, self._status_message())
-        elif asked and state is None and code in LEFT_ON_SIGTERM:
+        elif asked and state is None and code in SIGTERM_EXIT_CODES:
             self.end(NodeActivity.STOPPED, f"left with {code} on SIGTERM, by its own means")
         elif asked:
             self.end(NodeActivity.STOPPED, f"left with {code} before it had saved")
@@ -312,8 +312,8 @@ class Attempt:
         now, judge_s = time.monotonic(), self.settings.judge_s
         if self._failed_at is None:
             self._failed_at = now
-            self._turn(NodeActivity.STOPPING, f"exited with {code}: is a member gone?")
-        self.peers.look()
+            self._set_activity(NodeActivity.STOPPING, f"exited with {code}: is a member gone?")
+        self.peers.poll()
         leaving = self.peers.leaving()
         if leaving is not None:
             self.end(NodeActivity.BROKEN, leaving)
@@ -322,9 +322,9 @@ class Attempt:
             if lost is not None:
                 self.end(NodeActivity.BROKEN, lost)
             else:
-                self._blame_command(self._complaint(trainer, code), trainer.log_path)
+                self._blame_command(self._error_message(trainer, code), trainer.log_path)
 
-    def _complaint(self, trainer: Trainer, code: int) -> str:
+    def _error_message(self, trainer: Trainer, code: int) -> str:
         if code == 0:
             done = 0.0 if self.status is None else self.status.done_units
             return f"it ended at {done:g} of {self.gang.total_units or 0} units"
@@ -344,7 +344,7 @@ class Attempt:
         )
         self.end(NodeActivity.FAILED, message)
 
-    def _turn(self, activity: NodeActivity, message: str) -> None:
+    def _set_activity(self, activity: NodeActivity, message: str) -> None:
         self.activity, self.message = activity, message
 
     def _status_message(self) -> str:

@@ -22,11 +22,11 @@ from typing import BinaryIO
 
 from costopt.domain.errors import StoreError
 from costopt.domain.ports import ObjectStore
-from costopt.store.durable import remedy
-from costopt.store.key import checked_parts
+from costopt.store.durable import write_error_hint
+from costopt.store.key import validate_key
 
 GIB = 2**30
-EVERYTHING = "everything"
+ALL_OBJECTS = "everything"
 RESERVED = "reserved"
 
 
@@ -46,9 +46,9 @@ class DataCache:
     for it; where none is, it comes on top until it is whole. Methods raise StoreError.
     """
 
-    def __init__(self, store: ObjectStore, folder: Path, most_bytes: int) -> None:
+    def __init__(self, store: ObjectStore, folder: Path, max_bytes: int) -> None:
         self._store = store
-        self._most_bytes = most_bytes
+        self._most_bytes = max_bytes
         self._folder = folder
         self.objects = folder / "objects"
         with _told("make a cache in", folder):
@@ -57,7 +57,7 @@ class DataCache:
 
     def path(self, key: str) -> Path:
         """Where the object lies once it is here."""
-        return self.objects.joinpath(*checked_parts(key))
+        return self.objects.joinpath(*validate_key(key))
 
     def open(self, wanted: DataObject) -> BinaryIO:
         """The object, open for reading, fetched and verified if it was not here; marks it as used.
@@ -68,7 +68,7 @@ class DataCache:
         found = self._opened(path, wanted)
         if found is None:
             with self._locked(_name(wanted.key)):
-                found = self._opened(path, wanted) or self._brought(wanted, path)
+                found = self._opened(path, wanted) or self._download(wanted, path)
         return found
 
     def fetch(self, wanted: DataObject) -> Path:
@@ -98,7 +98,7 @@ class DataCache:
         file.close()
         return None
 
-    def _brought(self, wanted: DataObject, path: Path) -> BinaryIO:
+    def _download(self, wanted: DataObject, path: Path) -> BinaryIO:
         """Called by who holds the key's lock: what lies there in part is nobody's."""
         partial = self._folder / "partial" / _name(wanted.key)
         fresh = partial / "object"
@@ -114,7 +114,7 @@ class DataCache:
                 )
             with _told("fetch to", partial):
                 size_bytes = _verified(wanted, fresh)
-                with self._locked(EVERYTHING):
+                with self._locked(ALL_OBJECTS):
                     self._evict(size_bytes, but=wanted.key)
                     path.parent.mkdir(parents=True, exist_ok=True)
                     fresh.replace(path)
@@ -124,7 +124,7 @@ class DataCache:
             shutil.rmtree(partial, ignore_errors=True)
 
     def _make_room(self, key: str, size_bytes: int) -> None:
-        with self._locked(EVERYTHING):
+        with self._locked(ALL_OBJECTS):
             self._evict(size_bytes, but=key)
 
     def _evict(self, size_bytes: int, but: str) -> None:
@@ -215,4 +215,4 @@ def _told(verb: str, path: Path) -> Iterator[None]:
 
 
 def _refused(verb: str, path: Path, error: OSError) -> StoreError:
-    return StoreError(f"cannot {verb} {path}: {error.strerror}", hint=remedy(error))
+    return StoreError(f"cannot {verb} {path}: {error.strerror}", hint=write_error_hint(error))

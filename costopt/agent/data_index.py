@@ -11,7 +11,7 @@ from costopt.domain.ports import ObjectStore
 INDEX = "costopt-data.json"
 
 
-def data_objects(store: ObjectStore) -> tuple[DataObject, ...]:
+def list_data_objects(store: ObjectStore) -> tuple[DataObject, ...]:
     """The objects in the order of the index, {"objects": [{"key", "size_bytes", "sha256"}, …]}.
 
     Without an index every key, of which nothing is known but that it came whole. Raises StoreError.

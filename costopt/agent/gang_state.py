@@ -14,7 +14,7 @@ TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GangMember:
     """A node of the gang with its newest heartbeat, None where it sent none in this generation."""
 
     node_id: str
@@ -22,8 +22,13 @@ class Member:
     silent: bool
 
 
-def judged(
-    mailbox: Mailbox, job: Job, gang: Gang, members: Sequence[Member], saved: float, retries: int
+def gang_status(
+    mailbox: Mailbox,
+    job: Job,
+    gang: Gang,
+    members: Sequence[GangMember],
+    saved: float,
+    retries: int,
 ) -> tuple[GangState, str]:
     """What the gang is doing, and a message. ``saved`` are the units of work that are durable.
 
@@ -53,7 +58,7 @@ def judged(
     return GangState.STARTING, _message(members)
 
 
-def _is_complete(job: Job, members: Sequence[Member], saved: float) -> bool:
+def _is_complete(job: Job, members: Sequence[GangMember], saved: float) -> bool:
     """A trainer that reports nothing is believed when it ends well on every node."""
     beats = [m.heartbeat for m in members if m.heartbeat is not None]
     if any(beat.reported for beat in beats):
@@ -71,17 +76,17 @@ def _final_failure(mailbox: Mailbox, gang: Gang, retries: int) -> CommandFailure
     return last if len(alike) > retries else None
 
 
-def _first(members: Sequence[Member], *states: NodeActivity) -> Heartbeat | None:
+def _first(members: Sequence[GangMember], *states: NodeActivity) -> Heartbeat | None:
     beats = (m.heartbeat for m in members if m.heartbeat is not None)
     return next((beat for beat in beats if beat.state in states), None)
 
 
-def _states_heard(members: Sequence[Member]) -> set[NodeActivity]:
+def _states_heard(members: Sequence[GangMember]) -> set[NodeActivity]:
     """Of the members that beat."""
     return {m.heartbeat.state for m in members if m.heartbeat is not None and not m.silent}
 
 
-def _absent(members: Sequence[Member]) -> str:
+def _absent(members: Sequence[GangMember]) -> str:
     """Who of an elastic gang does not train while the others do."""
     absent = [
         m.node_id
@@ -91,11 +96,11 @@ def _absent(members: Sequence[Member]) -> str:
     return f"without {', '.join(absent)}" if absent else _message(members)
 
 
-def _all_heard(members: Sequence[Member]) -> bool:
+def _all_heard(members: Sequence[GangMember]) -> bool:
     return all(member.heartbeat is not None for member in members)
 
 
-def _message(members: Sequence[Member]) -> str:
+def _message(members: Sequence[GangMember]) -> str:
     return next((m.heartbeat.message for m in members if m.heartbeat and m.heartbeat.message), "")
 
 

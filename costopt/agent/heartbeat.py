@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from costopt.agent.meter.reading import NodeReading
+from costopt.agent.meter.reading import NodeMeasurement
 
 
 class NodeActivity(StrEnum):
@@ -27,7 +27,7 @@ class NodeActivity(StrEnum):
     GONE = "gone"
 
     @property
-    def trains(self) -> bool:
+    def is_training(self) -> bool:
         """Whether a trainer runs on the node."""
         return self in (NodeActivity.STARTING, NodeActivity.TRAINING, NodeActivity.STOPPING)
 
@@ -64,7 +64,7 @@ class Heartbeat:
     log_path: str = ""
     guarantee: str = ""
     notice: bool = False
-    meters: NodeReading | None = None
+    meters: NodeMeasurement | None = None
     warning: str = ""
     strikes_at: float | None = None
     interval_s: float | None = None

@@ -14,7 +14,7 @@ TETHER = str(Path(tether.__file__).resolve())
 PYTHONS = ("python", "python3")
 
 
-class Launcher(StrEnum):
+class LaunchMethod(StrEnum):
     """TORCHRUN starts Python scripts under torchrun where a gang has more than one process, which
     takes it some seconds and keeps signals from the script; DIRECT sets its variables itself."""
 
@@ -23,7 +23,7 @@ class Launcher(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchSpec:
+class ProcessSpec:
     """What to execute: every process of it dies with its parent.
 
     ``script`` is the Python script in it and its arguments, empty where it is none.
@@ -34,15 +34,15 @@ class LaunchSpec:
     script: tuple[str, ...] = ()
 
 
-def launch_specs(
+def process_specs(
     gang: Gang,
     node_id: str,
     rendezvous: Rendezvous,
     *,
-    launcher: Launcher,
+    launcher: LaunchMethod,
     processes: int,
     agent_pid: int,
-) -> tuple[LaunchSpec, ...]:
+) -> tuple[ProcessSpec, ...]:
     """What to start on a node, each by itself.
 
     torchrun's static rendezvous for a Python script, the variables it would set for the rest.
@@ -60,13 +60,13 @@ def launch_specs(
             for local_rank in range(processes)
         )
     many = len(gang.members) * processes > 1
-    if script is not None and launcher is Launcher.TORCHRUN and many:
+    if script is not None and launcher is LaunchMethod.TORCHRUN and many:
         command = (*_torchrun(len(gang.members), rank, processes, rendezvous), *script)
-        return (LaunchSpec((*tied(agent_pid), *command), gang.env),)
+        return (ProcessSpec((*with_parent_watchdog(agent_pid), *command), gang.env),)
     return (_direct(gang, rank, rendezvous, 1, 0, agent_pid),)
 
 
-def tied(agent_pid: int) -> tuple[str, ...]:
+def with_parent_watchdog(agent_pid: int) -> tuple[str, ...]:
     """How a command begins that is to die with the agent."""
     return (sys.executable, TETHER, str(agent_pid))
 
@@ -78,7 +78,7 @@ def _direct(
     processes: int,
     local_rank: int,
     agent_pid: int,
-) -> LaunchSpec:
+) -> ProcessSpec:
     """One process with the variables that torchrun would set."""
     variables = {
         "RANK": str(rank * processes + local_rank),
@@ -90,8 +90,8 @@ def _direct(
     }
     command = _python_script(gang.command) or gang.command
     words = command[2:] if command[:2] == (sys.executable, "-u") else ()
-    return LaunchSpec(
-        (*tied(agent_pid), *command),
+    return ProcessSpec(
+        (*with_parent_watchdog(agent_pid), *command),
         (*variables.items(), *gang.env),
         words if words and words[0].endswith(".py") else (),
     )

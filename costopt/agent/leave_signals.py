@@ -11,7 +11,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
-def leaving_on_signals(leave: Callable[[], None]) -> Iterator[None]:
+def exit_on_signals(leave: Callable[[], None]) -> Iterator[None]:
     """SIGTERM and SIGINT call ``leave``; only the main thread may say so, others hear none."""
     if threading.current_thread() is not threading.main_thread():
         yield

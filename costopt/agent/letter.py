@@ -1,7 +1,7 @@
 """Letters as they are read back: nodes run a job's own code, which may write anything.
 
 This is the one way from bytes that a node wrote to a value: ``decoded_fields``, then
-``read_letter``.
+``decode_message``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from costopt.domain.text import untrusted_text
 
 T = TypeVar("T")
-Check = Callable[[Any], bool]
-MOST = 10**18
+FieldCheck = Callable[[Any], bool]
+MAX_NUMBER = 10**18
 
 
 def decoded_fields(data: bytes, clean: Callable[[str], str] = untrusted_text) -> Any:
@@ -28,7 +28,7 @@ def decoded_fields(data: bytes, clean: Callable[[str], str] = untrusted_text) ->
         return None
 
 
-def read_letter(kind: Callable[..., T], fields: object) -> T | None:
+def decode_message(kind: Callable[..., T], fields: object) -> T | None:
     """The letter, None where there is none or a field is not what its class says.
 
     Numbers must be finite, and at most MOST either way. Arrays may be lists.
@@ -55,11 +55,11 @@ def _with_clean_text(value: Any, clean: Callable[[str], str]) -> Any:
 
 
 @cache
-def _checks(kind: Callable[..., Any]) -> dict[str, Check]:
+def _checks(kind: Callable[..., Any]) -> dict[str, FieldCheck]:
     return {name: _check(hint) for name, hint in get_type_hints(kind).items()}
 
 
-def _check(hint: Any) -> Check:
+def _check(hint: Any) -> FieldCheck:
     options = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     arrays = [_array(get_args(option)) for option in options if get_origin(option) is tuple]
     kinds = {option for option in options if get_origin(option) is None}
@@ -68,13 +68,13 @@ def _check(hint: Any) -> Check:
 
     def fits(value: Any) -> bool:
         if type(value) in kinds:
-            return type(value) not in (int, float) or -MOST <= value <= MOST
+            return type(value) not in (int, float) or -MAX_NUMBER <= value <= MAX_NUMBER
         return any(array(value) for array in arrays)
 
     return fits
 
 
-def _array(items: tuple[Any, ...]) -> Check:
+def _array(items: tuple[Any, ...]) -> FieldCheck:
     if items[-1] is Ellipsis:
         each = _check(items[0])
         return lambda value: isinstance(value, (list, tuple)) and all(map(each, value))

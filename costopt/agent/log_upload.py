@@ -7,17 +7,19 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from costopt.agent.node_log import MOST_PIECE_BYTES, LogEnd, NodeLog
+from costopt.agent.node_log import MAX_SEGMENT_BYTES, LogPosition, NodeLog
 from costopt.domain.errors import CostoptError
 
 TRAINER_LOGS = "trainer-*.log"
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 """Of one node; beyond it only the last ``TAIL_BYTES`` before each notice and end are kept."""
 TAIL_BYTES = 64 << 10
-NOTE_BYTES = 1 << 10
-MOST_LINE_BYTES = 4 << 10
+MARKER_BYTES = 1 << 10
+MAX_LINE_BYTES = 4 << 10
 """A longer line, as progress bars make it, is cut where it is."""
-FULL = f"\n[costopt: of what follows only the end is kept: there are {MOST_BYTES >> 20} MiB]\n"
+TRUNCATION_MARKER = (
+    f"\n[costopt: of what follows only the end is kept: there are {MAX_BYTES >> 20} MiB]\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class _Fresh:
 
 
 class LogUpload:
-    """Sends what is new every ``every_s``, at most ``MOST_PIECE_BYTES`` of it, the newest.
+    """Sends what is new every ``every_s``, at most ``MAX_SEGMENT_BYTES`` of it, the newest.
 
     What is left out is told in its place. A store that refuses is asked again; training knows
     nothing of it.
@@ -41,7 +43,7 @@ class LogUpload:
         self._log = log
         self._folder = folder
         self._every_s = every_s
-        self._end: LogEnd | None = None
+        self._end: LogPosition | None = None
         self._trouble = ""
         self._turn = threading.Condition()
         self._asked = self._served = 0
@@ -90,15 +92,15 @@ class LogUpload:
     def _send(self, *, last: bool) -> None:
         end = self._end = self._end or self._log.end()
         fresh = self._fresh(end)
-        full = end.offset >= MOST_BYTES
+        full = end.offset >= MAX_BYTES
         if not fresh or (full and not last):
             return
-        data = _newest(fresh, TAIL_BYTES if full else MOST_PIECE_BYTES - NOTE_BYTES)
-        if not full and end.offset + len(data) >= MOST_BYTES:
-            data += FULL.encode()
+        data = _newest(fresh, TAIL_BYTES if full else MAX_SEGMENT_BYTES - MARKER_BYTES)
+        if not full and end.offset + len(data) >= MAX_BYTES:
+            data += TRUNCATION_MARKER.encode()
         self._end = self._log.append(end, data, fresh[-1].attempt, fresh[-1].until)
 
-    def _fresh(self, end: LogEnd) -> list[_Fresh]:
+    def _fresh(self, end: LogPosition) -> list[_Fresh]:
         """What no piece tells of yet. Of a log only the newest attempt's grows."""
         fresh = []
         for path in sorted(self._folder.glob(TRAINER_LOGS)):
@@ -121,5 +123,5 @@ def _newest(fresh: list[_Fresh], most_bytes: int) -> bytes:
             data += file.read(part.until - begin)
     if not skipped:
         return data
-    line = data.find(b"\n", 0, MOST_LINE_BYTES) + 1
+    line = data.find(b"\n", 0, MAX_LINE_BYTES) + 1
     return f"\n[costopt: {skipped + line:,} bytes are left out here]\n".encode() + data[line:]

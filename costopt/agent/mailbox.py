@@ -25,10 +25,10 @@ from typing import Any, TypeVar
 
 from costopt.agent.gang import Gang, Rendezvous
 from costopt.agent.heartbeat import CommandFailure, Heartbeat, NodeActivity
-from costopt.agent.letter import decoded_fields, read_letter
-from costopt.agent.meter.reading import NodeReading
-from costopt.agent.once_written import OnceWritten
-from costopt.agent.status import RefusedCheckpoint, SavedCheckpoint
+from costopt.agent.letter import decode_message, decoded_fields
+from costopt.agent.meter.reading import NodeMeasurement
+from costopt.agent.once_written import MessageReader
+from costopt.agent.status import RejectedCheckpoint, SavedCheckpoint
 from costopt.domain.errors import StoreError
 from costopt.domain.ports import ObjectStore
 from costopt.domain.text import encodable_text, untrusted_text
@@ -36,29 +36,29 @@ from costopt.domain.text import encodable_text, untrusted_text
 T = TypeVar("T")
 
 SCHEMA = 1
-MOST_GANG_BYTES = 8 << 20
+MAX_GANG_BYTES = 8 << 20
 """A gang names the job's command and environment, of a job file of at most 2 MiB."""
-MOST_LETTER_BYTES = 64 << 10
-MOST_LETTERS = 5_000
+MAX_MESSAGE_BYTES = 64 << 10
+MAX_MESSAGES = 5_000
 """Of one kind that are read, the newest by name: a month of a checkpoint every ten minutes."""
-MOST_KEYS = 100_000
+MAX_KEYS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class MembershipPlace:
+class MembershipEndpoint:
     """Which node serves the membership of an elastic gang, and at which "host:port"."""
 
     node_id: str
     address: str
 
 
-Letter = (
+Message = (
     Gang
     | Rendezvous
-    | MembershipPlace
+    | MembershipEndpoint
     | Heartbeat
     | SavedCheckpoint
-    | RefusedCheckpoint
+    | RejectedCheckpoint
     | CommandFailure
 )
 
@@ -67,7 +67,7 @@ class Mailbox:
     """The letters of one job. What is remembered in ``once`` is not read again, and the rest of
     its kind little by little; without it everything is read each time."""
 
-    def __init__(self, store: ObjectStore, job: str, once: OnceWritten | None = None) -> None:
+    def __init__(self, store: ObjectStore, job: str, once: MessageReader | None = None) -> None:
         self.store = store
         self._once = once
         self.job = job
@@ -80,7 +80,7 @@ class Mailbox:
     def gang(self) -> Gang | None:
         """The newest gang."""
         # Its command may be longer than any other text, and must be exact.
-        fields = self._fields("gang.json", MOST_GANG_BYTES, encodable_text)
+        fields = self._fields("gang.json", MAX_GANG_BYTES, encodable_text)
         if fields is None:
             return None
         try:
@@ -90,7 +90,7 @@ class Mailbox:
             fields["env"] = tuple((name, value) for name, value in fields["env"])
         except (KeyError, TypeError, ValueError):
             return None
-        return read_letter(Gang, fields)
+        return decode_message(Gang, fields)
 
     def post_rendezvous(self, rendezvous: Rendezvous) -> None:
         """Tell the members where to meet."""
@@ -99,15 +99,15 @@ class Mailbox:
 
     def rendezvous(self, generation: int) -> Rendezvous | None:
         """Where the gang of this generation meets, once rank 0 has said so."""
-        return read_letter(Rendezvous, self._fields(f"rendezvous/{generation:09d}.json"))
+        return decode_message(Rendezvous, self._fields(f"rendezvous/{generation:09d}.json"))
 
-    def post_membership(self, place: MembershipPlace) -> None:
+    def post_membership(self, place: MembershipEndpoint) -> None:
         """Tell the members where their trainers form gangs by themselves."""
         self.store.put(f"{self.prefix}/membership.json", _encode(place))
 
-    def membership(self) -> MembershipPlace | None:
+    def membership(self) -> MembershipEndpoint | None:
         """Where the trainers form gangs by themselves, once a member's agent has said so."""
-        return read_letter(MembershipPlace, self._fields("membership.json"))
+        return decode_message(MembershipEndpoint, self._fields("membership.json"))
 
     def post_heartbeat(self, heartbeat: Heartbeat) -> None:
         """Replace the node's heartbeat."""
@@ -121,13 +121,13 @@ class Mailbox:
             return None
         fields["state"] = NodeActivity(fields["state"])
         fields["meters"] = _reading(fields.get("meters"))
-        return read_letter(Heartbeat, fields)
+        return decode_message(Heartbeat, fields)
 
-    def ask_drain(self, node_id: str) -> None:
+    def request_drain(self, node_id: str) -> None:
         """Ask the node to save and stop. Idempotent."""
         self.store.put_if_absent(f"{self.prefix}/nodes/{node_id}/drain", b"{}\n")
 
-    def drain_asked(self, node_id: str) -> bool:
+    def is_drain_requested(self, node_id: str) -> bool:
         """Whether the node is asked to save and stop."""
         return self.store.get(f"{self.prefix}/nodes/{node_id}/drain") is not None
 
@@ -136,7 +136,7 @@ class Mailbox:
         keys = self._keys("nodes")
         return tuple(key.split("/")[-2] for key in keys if key.endswith("/drain"))
 
-    def withdraw_drain(self, node_id: str) -> None:
+    def cancel_drain(self, node_id: str) -> None:
         """The node is to train again."""
         self.store.delete(f"{self.prefix}/nodes/{node_id}/drain")
 
@@ -148,13 +148,13 @@ class Mailbox:
         """Every durable checkpoint that was told of, in order of name."""
         return self._all(SavedCheckpoint, "checkpoints")
 
-    def post_refused(self, refused: RefusedCheckpoint) -> None:
+    def post_rejected_checkpoint(self, refused: RejectedCheckpoint) -> None:
         """Tell of a checkpoint that was passed over. Idempotent."""
         self.store.put_if_absent(f"{self.prefix}/refused/{refused.name}.json", _encode(refused))
 
-    def refused(self) -> tuple[RefusedCheckpoint, ...]:
+    def rejected_checkpoints(self) -> tuple[RejectedCheckpoint, ...]:
         """Every checkpoint that was passed over, in order of name."""
-        return self._all(RefusedCheckpoint, "refused")
+        return self._all(RejectedCheckpoint, "refused")
 
     def checkpoint_keys(self) -> frozenset[str]:
         """Where it was told of checkpoints: what lies there now, without reading it."""
@@ -165,7 +165,7 @@ class Mailbox:
 
         Of those that were told of at the keys ``among``, where they are given.
         """
-        refused = {letter.name for letter in self.refused()}
+        refused = {letter.name for letter in self.rejected_checkpoints()}
         saved = [c for c in self.checkpoints() if c.name not in refused]
         there = (c for c in saved if among is None or self._checkpoint_key(c.name) in among)
         return max((c.units for c in there), default=0.0)
@@ -186,21 +186,21 @@ class Mailbox:
 
     def _all(self, kind: Callable[..., T], folder: str) -> tuple[T, ...]:
         def read(key: str) -> T | None:
-            return read_letter(kind, self._fields(key.removeprefix(f"{self.prefix}/")))
+            return decode_message(kind, self._fields(key.removeprefix(f"{self.prefix}/")))
 
-        newest = self._keys(folder)[-MOST_LETTERS:]
+        newest = self._keys(folder)[-MAX_MESSAGES:]
         once = self._once
-        letters = map(read, newest) if once is None else once.letters(folder, newest, read)
+        letters = map(read, newest) if once is None else once.new_messages(folder, newest, read)
         return tuple(letter for letter in letters if letter is not None)
 
     def _checkpoint_key(self, name: str) -> str:
         return f"{self.prefix}/checkpoints/{name}.json"
 
     def _keys(self, folder: str) -> Sequence[str]:
-        keys = self.store.keys(f"{self.prefix}/{folder}/", most=MOST_KEYS + 1)
-        if len(keys) > MOST_KEYS:
+        keys = self.store.keys(f"{self.prefix}/{folder}/", most=MAX_KEYS + 1)
+        if len(keys) > MAX_KEYS:
             raise StoreError(
-                f"{self.prefix}/{folder}/ holds more than {MOST_KEYS:,} letters",
+                f"{self.prefix}/{folder}/ holds more than {MAX_KEYS:,} letters",
                 hint="see what the job's command writes there, and remove it",
             )
         return keys
@@ -208,7 +208,7 @@ class Mailbox:
     def _fields(
         self,
         name: str,
-        most_bytes: int = MOST_LETTER_BYTES,
+        most_bytes: int = MAX_MESSAGE_BYTES,
         clean: Callable[[str], str] = untrusted_text,
     ) -> dict[str, Any] | None:
         data = self.store.get(f"{self.prefix}/{name}", most_bytes)
@@ -218,11 +218,11 @@ class Mailbox:
         return fields
 
 
-def _encode(letter: Letter) -> bytes:
+def _encode(letter: Message) -> bytes:
     return (json.dumps({"schema": SCHEMA, **asdict(letter)}) + "\n").encode()
 
 
-def _reading(fields: object) -> NodeReading | None:
+def _reading(fields: object) -> NodeMeasurement | None:
     """A reading of another version is no reason to take the node for dead."""
-    reading = read_letter(NodeReading, fields)
+    reading = decode_message(NodeMeasurement, fields)
     return None if reading is None else replace(reading, parts=tuple(reading.parts))

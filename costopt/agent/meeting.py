@@ -9,7 +9,7 @@ from costopt.agent.gang import Gang, Rendezvous
 from costopt.agent.mailbox import Mailbox
 
 
-def meet(gang: Gang, node_id: str, host: str, mailbox: Mailbox) -> Rendezvous | None:
+def await_rendezvous(gang: Gang, node_id: str, host: str, mailbox: Mailbox) -> Rendezvous | None:
     """The meeting place of the gang's generation, or None while rank 0 has not named one.
 
     An elastic gang meets through its membership; its trainers are told a place of their own, for

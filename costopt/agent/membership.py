@@ -31,24 +31,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from costopt.agent.membership_letters import (
-    SILENT_S,
-    Formed,
-    Hello,
-    Over,
-    Ready,
-    Standing,
+    HEARTBEAT_TIMEOUT_S,
+    GangFormedMessage,
+    GangOverMessage,
+    JoinMessage,
+    JoinPendingMessage,
+    ReadyMessage,
     ToTrainer,
-    Waiting,
+    TrainerProgress,
 )
 
-SETTLE_S = 2.0
-HUNG_S = 300.0
+SETTLE_TIMEOUT_S = 2.0
+HANG_TIMEOUT_S = 300.0
 
 
 @dataclass(slots=True)
 class _Member:
-    hello: Hello
-    standing: Standing
+    hello: JoinMessage
+    standing: TrainerProgress
     ready: bool
     heard_at: float
     joined_at: float
@@ -63,9 +63,9 @@ class Membership:
     """
 
     generation: int = 0
-    silent_s: float = SILENT_S
-    settle_s: float = SETTLE_S
-    hung_s: float = HUNG_S
+    silent_s: float = HEARTBEAT_TIMEOUT_S
+    settle_s: float = SETTLE_TIMEOUT_S
+    hung_s: float = HANG_TIMEOUT_S
     outbox: list[tuple[str, ToTrainer]] = field(default_factory=list)
     gang: tuple[str, ...] = ()
     _members: dict[str, _Member] = field(default_factory=dict)
@@ -79,32 +79,32 @@ class Membership:
         """All that are connected, the oldest first, spares included."""
         return tuple(self._members)
 
-    def join(self, hello: Hello, now: float) -> None:
+    def join(self, hello: JoinMessage, now: float) -> None:
         """A trainer came, or came back."""
         name, standing = hello.member, hello.standing
         if name in self._members:
             self.leave(name, "it came anew", now)
         if hello.ready and name in self._missing:
             self._end_gang(f"it broke at {name}", now)
-        elif not hello.ready and not self._take_back(hello, now):
-            self._send(name, Over(hello.generation, "the others went on without you"))
+        elif not hello.ready and not self._readmit(hello, now):
+            self._send(name, GangOverMessage(hello.generation, "the others went on without you"))
         self.generation = max(self.generation, standing.generation, hello.generation)
         self._members[name] = _Member(hello, standing, hello.ready, now, now)
         self.beat(name, standing, now)
         self._announce()
 
-    def beat(self, name: str, standing: Standing, now: float) -> None:
+    def beat(self, name: str, standing: TrainerProgress, now: float) -> None:
         """A member lives, and is this far."""
         if name in self._members:
             self._members[name].heard_at = now
             self._members[name].standing = standing
             self._trained = max(self._trained, standing.generation)
 
-    def standings(self) -> dict[str, Standing]:
+    def progress_by_member(self) -> dict[str, TrainerProgress]:
         """How far each member is, as it last said."""
         return {name: member.standing for name, member in self._members.items()}
 
-    def ready(self, name: str, letter: Ready, now: float) -> None:
+    def ready(self, name: str, letter: ReadyMessage, now: float) -> None:
         """A member has left its gang and waits."""
         member = self._members.get(name)
         if member is None:
@@ -155,7 +155,7 @@ class Membership:
             times.append(self._missed_at)
         return min(times, default=now + self.settle_s)
 
-    def _take_back(self, hello: Hello, now: float) -> bool:
+    def _readmit(self, hello: JoinMessage, now: float) -> bool:
         """Whether it goes on in a gang that ran before this membership did. Who comes first says
         who else is in it; if one of them does not come within ``settle_s``, the gang is over."""
         if not self.gang and hello.generation > self.generation:
@@ -173,7 +173,7 @@ class Membership:
         waiting = [name for name, member in self._members.items() if member.ready]
         if waiting and self._over_at is None and len(self.gang) < self._most():
             for name in self.gang:
-                self._send(name, Waiting(f"{', '.join(waiting)} came"))
+                self._send(name, JoinPendingMessage(f"{', '.join(waiting)} came"))
 
     def _end_gang(self, why: str, now: float) -> None:
         if self._over_at is None:
@@ -181,7 +181,7 @@ class Membership:
         self._missing = set()
         for name in self.gang:
             if name in self._members and not self._members[name].ready:
-                self._send(name, Over(self.generation, why))
+                self._send(name, GangOverMessage(self.generation, why))
 
     def _hung(self, now: float) -> list[str]:
         if self._over_at is None or now - self._over_at < self.hung_s:
@@ -210,7 +210,7 @@ class Membership:
         self.generation += 1
         self.gang, self._over_at, self._missing = gang, None, set()
         source, aligned = self._source(gang)
-        formed = Formed(
+        formed = GangFormedMessage(
             self.generation,
             gang,
             source,
@@ -231,7 +231,7 @@ class Membership:
             return None, False
         return steps.index(max(steps)), min(steps) == max(steps)
 
-    def _counts(self, standing: Standing) -> bool:
+    def _counts(self, standing: TrainerProgress) -> bool:
         """Whether a state is worth going on from: that of a trainer that was left behind is not,
         since others may have come further and saved."""
         return standing.step is not None and standing.generation >= self._trained

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from costopt.checkpoint.near.gang_key import GangKey
-from costopt.store.durable import replace_quickly
+from costopt.store.durable import replace_nondurable
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class MembershipAddress:
 
     def write(self, path: Path) -> None:
         """Replace the file, which only this user may read. Raises OSError."""
-        replace_quickly(path, json.dumps(asdict(self)).encode(), private=True)
+        replace_nondurable(path, json.dumps(asdict(self)).encode(), private=True)
 
     @classmethod
     def read(cls, told: str) -> MembershipAddress:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from costopt.agent.gang import Gang
-from costopt.agent.mailbox import Mailbox, MembershipPlace
+from costopt.agent.mailbox import Mailbox, MembershipEndpoint
 from costopt.agent.membership import Membership
 from costopt.agent.membership_address import MembershipAddress
 from costopt.agent.membership_server import MembershipServer
-from costopt.agent.peers import Peers
+from costopt.agent.peers import PeerMonitor
 from costopt.domain.errors import StoreError
 
-SILENT_S = 3.0
+HEARTBEAT_TIMEOUT_S = 3.0
 TAKEN_OVER_S = 10.0
 """Who trains comes back from the membership before; who is new must not begin without them."""
 STEPS_PER_GANG = 1000
@@ -34,7 +34,7 @@ class MembershipHost:
     node_id: str
     host: str
     file: Path
-    silent_s: float = SILENT_S
+    silent_s: float = HEARTBEAT_TIMEOUT_S
     _server: MembershipServer | None = None
     _told: MembershipAddress | None = None
 
@@ -43,7 +43,7 @@ class MembershipHost:
         """What trainers are told: a file that holds the present address and the key to it."""
         return self.file.resolve().as_uri()
 
-    def keep_up(self, gang: Gang, peers: Peers) -> None:
+    def ensure_running(self, gang: Gang, peers: PeerMonitor) -> None:
         """Serve, or learn who does. Raises StoreError."""
         place = self.mailbox.membership()
         if self._is_mine(gang, peers, place):
@@ -64,14 +64,14 @@ class MembershipHost:
             self._server.close()
             self._server = None
 
-    def _is_mine(self, gang: Gang, peers: Peers, place: MembershipPlace | None) -> bool:
-        silent = peers.silent(time.monotonic() - self.silent_s)
+    def _is_mine(self, gang: Gang, peers: PeerMonitor, place: MembershipEndpoint | None) -> bool:
+        silent = peers.unreachable(time.monotonic() - self.silent_s)
         heard = [member for member in gang.members if member not in silent]
         if place is not None and place.node_id in heard:
             return place.node_id == self.node_id
         return bool(heard) and heard[0] == self.node_id
 
-    def _serve(self, gang: Gang, place: MembershipPlace | None) -> MembershipPlace | None:
+    def _serve(self, gang: Gang, place: MembershipEndpoint | None) -> MembershipEndpoint | None:
         """None where this node cannot: its trainers end for that and say so, as it goes on to be
         heard of."""
         if self._server is not None:
@@ -88,6 +88,6 @@ class MembershipHost:
                 print(error, file=sys.stderr, flush=True)  # noqa: T201
                 return None
             self._server = server.start()
-        mine = MembershipPlace(self.node_id, self._server.address)
+        mine = MembershipEndpoint(self.node_id, self._server.address)
         self.mailbox.post_membership(mine)
         return mine

@@ -12,14 +12,14 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from costopt.agent.letter import read_letter
+from costopt.agent.letter import decode_message
 
-BEAT_S = 0.25
-SILENT_S = 1.2
+HEARTBEAT_INTERVAL_S = 0.25
+HEARTBEAT_TIMEOUT_S = 1.2
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TrainerProgress:
     """How far a trainer is: ``step`` steps done, None where it holds no state; ``generation`` is
     the last that it trained in, 0 for none."""
 
@@ -28,7 +28,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class JoinMessage:
     """A trainer asks to be a member.
 
     ``store`` ("host:port") is the store that its group would meet at if it became rank 0. No gang
@@ -42,7 +42,7 @@ class Hello:
 
     member: str
     store: str
-    standing: Standing
+    standing: TrainerProgress
     most: int = 1
     expected: int | None = None
     conditions: tuple[str, ...] = ()
@@ -56,34 +56,34 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class HeartbeatMessage:
     """I am alive, and this far."""
 
     wire_kind = "beat"
 
-    standing: Standing
+    standing: TrainerProgress
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class ReadyMessage:
     """I have left my gang at ``standing`` and wait for the next one. ``failed``: it broke, rather
     than that all its members agreed to part after this step."""
 
     wire_kind = "ready"
 
-    standing: Standing
+    standing: TrainerProgress
     failed: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Bye:
+class LeaveMessage:
     """I leave for good, as the others know."""
 
     wire_kind = "bye"
 
 
 @dataclass(frozen=True, slots=True)
-class Formed:
+class GangFormedMessage:
     """The gang of ``generation``: names by rank.
 
     ``source`` is the rank whose state counts, None where none has any; ``aligned`` says that all
@@ -99,11 +99,11 @@ class Formed:
     aligned: bool
     store: str
     conditions: tuple[tuple[str, ...], ...] = ()
-    silent_s: float = SILENT_S
+    silent_s: float = HEARTBEAT_TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class GangOverMessage:
     """``generation`` can end no step any more: leave it and say Ready."""
 
     wire_kind = "over"
@@ -113,7 +113,7 @@ class Over:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class JoinPendingMessage:
     """Someone wants to join: agree with the others on a step to part after."""
 
     wire_kind = "waiting"
@@ -121,10 +121,19 @@ class Waiting:
     why: str
 
 
-FromTrainer = Hello | Beat | Ready | Bye
-ToTrainer = Formed | Over | Waiting
-KINDS: dict[str, type[Any]] = {
-    kind.wire_kind: kind for kind in (Hello, Beat, Ready, Bye, Formed, Over, Waiting)
+FromTrainer = JoinMessage | HeartbeatMessage | ReadyMessage | LeaveMessage
+ToTrainer = GangFormedMessage | GangOverMessage | JoinPendingMessage
+MESSAGE_KINDS: dict[str, type[Any]] = {
+    kind.wire_kind: kind
+    for kind in (
+        JoinMessage,
+        HeartbeatMessage,
+        ReadyMessage,
+        LeaveMessage,
+        GangFormedMessage,
+        GangOverMessage,
+        JoinPendingMessage,
+    )
 }
 
 
@@ -137,13 +146,13 @@ def decode(line: bytes) -> Any:
     """The inverse; raises ValueError where the line is no letter."""
     try:
         fields = json.loads(line)
-        kind = KINDS[fields.pop("kind")]
+        kind = MESSAGE_KINDS[fields.pop("kind")]
         for name in ("conditions", "members", "gang"):
             if name in fields:
                 fields[name] = _tuples(fields[name])
         if "standing" in fields:
-            fields["standing"] = read_letter(Standing, fields["standing"])
-        letter = read_letter(kind, fields)
+            fields["standing"] = decode_message(TrainerProgress, fields["standing"])
+        letter = decode_message(kind, fields)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{line[:80]!r} is no letter: {error}") from error
     if letter is None:

@@ -17,24 +17,24 @@ from queue import Empty, SimpleQueue
 from costopt.agent.membership import Membership
 from costopt.agent.membership_address import MembershipAddress
 from costopt.agent.membership_letters import (
-    SILENT_S,
-    Beat,
-    Bye,
-    Hello,
-    Ready,
+    HEARTBEAT_TIMEOUT_S,
+    HeartbeatMessage,
+    JoinMessage,
+    LeaveMessage,
+    ReadyMessage,
     decode,
     encode,
 )
-from costopt.agent.quantity import pause_s
-from costopt.checkpoint.near.acceptor import Acceptor
+from costopt.agent.quantity import interval_s
+from costopt.checkpoint.near.acceptor import ConnectionServer
 from costopt.checkpoint.near.gang_key import GangKey
-from costopt.checkpoint.near.handshake import admit
+from costopt.checkpoint.near.handshake import accept_peer
 from costopt.domain.errors import StoreError
 
-LONGEST_LINE_BYTES = 1 << 20
+MAX_LINE_BYTES = 1 << 20
 SEND_BUFFER_BYTES = 1 << 20
-STALL_S = 2.0
-WAKES = 64
+SEND_TIMEOUT_S = 2.0
+WAKE_BUFFER_BYTES = 64
 
 
 class MembershipServer:
@@ -76,7 +76,9 @@ class MembershipServer:
         self._by_member: dict[str, _Connection] = {}
         self._closing = False
         self._thread = threading.Thread(target=self._serve, name="membership", daemon=True)
-        self._acceptor = Acceptor(listener, self._admit, name="membership-door", stall_s=STALL_S)
+        self._acceptor = ConnectionServer(
+            listener, self._admit, name="membership-door", stall_s=SEND_TIMEOUT_S
+        )
 
     @property
     def address(self) -> str:
@@ -100,7 +102,7 @@ class MembershipServer:
 
     def steps(self) -> dict[str, int | None]:
         """How many steps each member has done, as it last said."""
-        return {name: s.step for name, s in self._membership.standings().items()}
+        return {name: s.step for name, s in self._membership.progress_by_member().items()}
 
     def start(self) -> MembershipServer:
         """Serve in a thread that does not keep the process alive."""
@@ -120,7 +122,7 @@ class MembershipServer:
             now = time.monotonic()
             wait_s = max(0.0, self._membership.next_at(now) - now)
             for key, _ in self._selector.select(wait_s):
-                self._attend(key.fileobj)
+                self._handle(key.fileobj)
             for name in self._membership.advance(time.monotonic()):
                 self._disconnect(self._by_member.get(name))
             self._post()
@@ -129,30 +131,30 @@ class MembershipServer:
         for each in (self._waker, self._woken):
             each.close()
         self._selector.close()
-        self._turn_away()
+        self._reject()
 
     def _admit(self, link: socket.socket) -> None:
         """Called in a thread of its own, so that nobody who dawdles holds up the others."""
         if self.key is not None:
-            caller = admit(link, self.key)
+            caller = accept_peer(link, self.key)
             if caller is None:
                 return
-            caller.grant()
+            caller.accept()
         self._admitted.put(link.dup())
         try:
             self._waker.send(b"x")
         except OSError:  # closed meanwhile
-            self._turn_away()
+            self._reject()
 
-    def _turn_away(self) -> None:
+    def _reject(self) -> None:
         """Hang up on who was admitted too late to be served."""
         with contextlib.suppress(Empty):
             while True:
                 self._admitted.get_nowait().close()
 
-    def _attend(self, source: object) -> None:
+    def _handle(self, source: object) -> None:
         if source is self._woken:
-            for _ in self._woken.recv(WAKES):
+            for _ in self._woken.recv(WAKE_BUFFER_BYTES):
                 with contextlib.suppress(Empty):
                     self._connect(self._admitted.get_nowait())
         elif isinstance(source, socket.socket) and source in self._connections:
@@ -174,18 +176,18 @@ class MembershipServer:
 
     def _take(self, connection: _Connection, line: bytes) -> None:
         now, letter = time.monotonic(), decode(line)
-        if isinstance(letter, Hello):
+        if isinstance(letter, JoinMessage):
             self._disconnect(self._by_member.pop(letter.member, None))
             connection.member = letter.member
             self._by_member[letter.member] = connection
             self._membership.join(letter, now)
         elif connection.member is None:
             raise ValueError("it did not say who it is")
-        elif isinstance(letter, Beat):
+        elif isinstance(letter, HeartbeatMessage):
             self._membership.beat(connection.member, letter.standing, now)
-        elif isinstance(letter, Ready):
+        elif isinstance(letter, ReadyMessage):
             self._membership.ready(connection.member, letter, now)
-        elif isinstance(letter, Bye):
+        elif isinstance(letter, LeaveMessage):
             self._membership.leave(connection.member, "it left", now, agreed=True)
 
     def _post(self) -> None:
@@ -232,7 +234,7 @@ class _Connection:
         if not data:
             raise EOFError
         *lines, self._unread = (self._unread + data).split(b"\n")
-        if len(self._unread) > LONGEST_LINE_BYTES:
+        if len(self._unread) > MAX_LINE_BYTES:
             raise ValueError("a line without end")
         return lines
 
@@ -244,7 +246,10 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--generation", type=int, default=0, help="gangs are numbered from here")
     parser.add_argument(
-        "--silent-s", type=pause_s, default=SILENT_S, help="a trainer silent for so long is lost"
+        "--silent-s",
+        type=interval_s,
+        default=HEARTBEAT_TIMEOUT_S,
+        help="a trainer silent for so long is lost",
     )
     parser.add_argument(
         "--address-file",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from costopt.agent.heartbeat import Heartbeat
-from costopt.agent.meter.reading import NodeReading
+from costopt.agent.meter.reading import NodeMeasurement
 from costopt.domain.runtime import NodeReport
 
 CENTURY_S = 100 * 365 * 86400.0
@@ -25,7 +25,7 @@ class TimeScale:
         """The job's time at an instant of the wall that has passed."""
         return self.now - self._distance(self.wall - wall_at)
 
-    def coming(self, wall_at: float) -> datetime:
+    def job_time_ahead(self, wall_at: float) -> datetime:
         """The job's time at an instant of the wall that has not passed."""
         return self.now + self._distance(wall_at - self.wall)
 
@@ -33,9 +33,9 @@ class TimeScale:
         return timedelta(seconds=min(max(0.0, wall_s) * self.speed, CENTURY_S))
 
 
-def node_report(beat: Heartbeat, scale: TimeScale) -> NodeReport:
+def build_node_report(beat: Heartbeat, scale: TimeScale) -> NodeReport:
     """Energy is scaled with time: what a node draws in a second it draws in each."""
-    meters = beat.meters or NodeReading(since=beat.at, at=beat.at)
+    meters = beat.meters or NodeMeasurement(since=beat.at, at=beat.at)
     metered = meters.energy_wh
     return NodeReport(
         node_id=beat.node_id,
@@ -46,7 +46,7 @@ def node_report(beat: Heartbeat, scale: TimeScale) -> NodeReport:
         gpus=meters.gpus,
         training_wh=meters.training_wh * scale.speed,
         training_s=duration_s(meters.training_s, scale.speed) or 0.0,
-        final=not beat.state.trains,
+        final=not beat.state.is_training,
         gpu_utilization=_share(meters.gpu_utilization),
         gpu_memory_share=_share(meters.gpu_memory_share),
         step_s=duration_s(beat.step_s, scale.speed),
@@ -56,7 +56,7 @@ def node_report(beat: Heartbeat, scale: TimeScale) -> NodeReport:
         interval_reason=beat.interval_reason,
         guarantee=beat.guarantee,
         warning=beat.warning,
-        strikes_at=None if beat.strikes_at is None else scale.coming(beat.strikes_at),
+        strikes_at=None if beat.strikes_at is None else scale.job_time_ahead(beat.strikes_at),
     )
 
 

@@ -15,7 +15,7 @@ class _Sighting:
     changed_at: float
 
 
-class Peers:
+class PeerMonitor:
     """Heartbeats of the other members as this node sees them, by its own monotonic clock."""
 
     def __init__(self, mailbox: Mailbox, node_ids: tuple[str, ...]) -> None:
@@ -23,7 +23,7 @@ class Peers:
         self._node_ids = node_ids
         self._sightings: dict[str, _Sighting] = {}
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read every peer's heartbeat. Raises StoreError."""
         for node_id in self._node_ids:
             beat = self._mailbox.heartbeat(node_id)
@@ -44,7 +44,7 @@ class Peers:
                 return f"no heartbeat from {node_id}"
         return None
 
-    def silent(self, since: float) -> frozenset[str]:
+    def unreachable(self, since: float) -> frozenset[str]:
         """Peers that were heard once, but are gone or unheard since that monotonic time."""
         return frozenset(
             node_id
@@ -54,7 +54,7 @@ class Peers:
 
     def snapshot_addresses(self, since: float) -> dict[str, str]:
         """Where peers that were heard since that monotonic time take snapshots, by node."""
-        silent = self.silent(since)
+        silent = self.unreachable(since)
         return {
             node_id: sighting.heartbeat.snapshots
             for node_id, sighting in self._sightings.items()
@@ -63,11 +63,15 @@ class Peers:
             and not sighting.heartbeat.notice
         }
 
-    def still_training(self, generation: int, since: float) -> str | None:
+    def training_peers(self, generation: int, since: float) -> str | None:
         """A peer, heard since that monotonic time, whose trainer of an earlier generation runs."""
         for node_id, sighting in self._sightings.items():
             beat = sighting.heartbeat
-            if beat.state.trains and beat.generation < generation and sighting.changed_at >= since:
+            if (
+                beat.state.is_training
+                and beat.generation < generation
+                and sighting.changed_at >= since
+            ):
                 return node_id
         return None
 

@@ -14,18 +14,18 @@ from contextlib import suppress
 from pathlib import Path
 
 from costopt.agent import power_tether
-from costopt.store.durable import replace_quickly
+from costopt.store.durable import replace_nondurable
 
 TOOL = "nvidia-smi"
 TETHER = str(Path(power_tether.__file__).resolve())
-ANSWERS_WITHIN_S = 4.0
+COMMAND_TIMEOUT_S = 4.0
 """Shorter than the silence after which a node is given up: a hanging tool must not look so."""
 TOLERANCE_W = 1.0
-BEFORE = "power-limits.json"
+SAVED_LIMITS_FILE = "power-limits.json"
 """What the limits were before ours: an agent that takes over a killed one's node finds it here."""
 
 
-class PowerLimit:
+class PowerLimiter:
     """Keeps each GPU to a limit and puts back what was there before. Raises nothing.
 
     Where this process is killed, a tether puts the limits back in its stead.
@@ -38,14 +38,14 @@ class PowerLimit:
         self.asked_w: float | None = None
         self.cap_w: float | None = None
         self.message = ""
-        self._before = folder / BEFORE
+        self._before = folder / SAVED_LIMITS_FILE
         self._tether: subprocess.Popen[bytes] | None = None
 
-    def keep_to(self, cap_w: float | None) -> None:
+    def apply(self, cap_w: float | None) -> None:
         """Limit every GPU to ``cap_w``; None takes our limit off."""
         self.asked_w = cap_w
         if cap_w is None:
-            self.take_off()
+            self.restore()
             return
         try:
             self._set(cap_w)
@@ -54,7 +54,7 @@ class PowerLimit:
             self.message = f"no limit of {cap_w:g} W: {_reason(error)}"
             self._forget_if_unchanged()
 
-    def take_off(self) -> None:
+    def restore(self) -> None:
         """Put back the limits that were there before ours, if there are any of ours."""
         before = self._remembered()
         if not before:
@@ -92,7 +92,7 @@ class PowerLimit:
         lower = {gpu: watts for gpu, watts in before.items() if watts < cap_w - TOLERANCE_W}
         if lower:
             raise ValueError(f"this node is limited to {_watts(lower)} already")
-        replace_quickly(self._before, json.dumps(before).encode())
+        replace_nondurable(self._before, json.dumps(before).encode())
         with suppress(subprocess.SubprocessError):
             _run("-pm", "1")
         said = _run("-pl", f"{cap_w:.0f}")
@@ -140,7 +140,7 @@ def _run(*arguments: str) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=ANSWERS_WITHIN_S,
+        timeout=COMMAND_TIMEOUT_S,
     )
     return done.stdout.strip()
 
@@ -152,7 +152,7 @@ def _reason(error: Exception) -> str:
         said = " ".join(f"{error.stdout} {error.stderr}".split())
         return f"{TOOL} ended with {error.returncode}: {said[:300]}"
     if isinstance(error, subprocess.TimeoutExpired):
-        return f"{TOOL} did not answer within {ANSWERS_WITHIN_S:g} s"
+        return f"{TOOL} did not answer within {COMMAND_TIMEOUT_S:g} s"
     return " ".join(str(error).split())[:300]
 
 

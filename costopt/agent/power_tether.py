@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ANSWERS_WITHIN_S = 30.0
+COMMAND_TIMEOUT_S = 30.0
 
 
 def main(arguments: list[str]) -> None:
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> None:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 check=True,
-                timeout=ANSWERS_WITHIN_S,
+                timeout=COMMAND_TIMEOUT_S,
             )
         remembered.unlink(missing_ok=True)
 

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 from costopt.agent.data_cache import DataCache
-from costopt.agent.data_index import data_objects
+from costopt.agent.data_index import list_data_objects
 from costopt.domain.errors import CostoptError
 from costopt.store import open_store
 
@@ -49,7 +49,7 @@ class Prefetch:
     def _fetch_all(self) -> None:
         store = open_store(self.uri)
         cache = DataCache(store, self._folder, self._most_bytes)
-        objects = data_objects(store)
+        objects = list_data_objects(store)
         for number, wanted in enumerate(objects, start=1):
             if self._closed.is_set():
                 return

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from costopt.agent.attempt import Attempt
 from costopt.agent.heartbeat import Heartbeat, NodeActivity
 from costopt.agent.mailbox import Mailbox
-from costopt.agent.meter.reading import NodeReading
-from costopt.agent.power_limit import PowerLimit
+from costopt.agent.meter.reading import NodeMeasurement
+from costopt.agent.power_limit import PowerLimiter
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class AgentState:
     """What the agent itself knows: what it does, what was announced to the node, and where it takes
     snapshots."""
 
@@ -25,7 +25,7 @@ class Standing:
     snapshots: str = ""
 
 
-class Pulse:
+class HeartbeatSender:
     """Posts a heartbeat every ``every_s`` of the wall, and at once where its news is urgent."""
 
     def __init__(self, mailbox: Mailbox, node_id: str, every_s: float) -> None:
@@ -40,8 +40,12 @@ class Pulse:
         """Whether the next regular heartbeat is due."""
         return time.monotonic() - self._beaten_at >= self._every_s
 
-    def beat_if_due(
-        self, standing: Standing, attempt: Attempt | None, power: PowerLimit, meters: NodeReading
+    def send_if_due(
+        self,
+        standing: AgentState,
+        attempt: Attempt | None,
+        power: PowerLimiter,
+        meters: NodeMeasurement,
     ) -> None:
         """Post where one is due, or where what the node does is not what was told last.
 
@@ -56,7 +60,11 @@ class Pulse:
         self._mailbox.post_heartbeat(self._heartbeat(standing, attempt, power, meters))
 
     def _heartbeat(
-        self, standing: Standing, attempt: Attempt | None, power: PowerLimit, meters: NodeReading
+        self,
+        standing: AgentState,
+        attempt: Attempt | None,
+        power: PowerLimiter,
+        meters: NodeMeasurement,
     ) -> Heartbeat:
         status = None if attempt is None else attempt.status
         return Heartbeat(

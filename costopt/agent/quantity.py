@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-LEAST_PAUSE_S = 0.01
+MIN_INTERVAL_S = 0.01
 """Shorter ones would have a process do nothing else."""
 DAY_S = 86_400.0
-MOST_GIB = 1e6
+MAX_GIB = 1e6
 
 
-def between(least: float, most: float) -> Callable[[str], float]:
+def number_between(least: float, most: float) -> Callable[[str], float]:
     """For ``type=`` of argparse: a number from ``least`` to ``most``, both allowed."""
 
     def number(text: str) -> float:
@@ -28,8 +28,8 @@ def between(least: float, most: float) -> Callable[[str], float]:
     return number
 
 
-pause_s = between(LEAST_PAUSE_S, DAY_S)
+interval_s = number_between(MIN_INTERVAL_S, DAY_S)
 """Seconds from one look, beat or sending to the next."""
-length_s = between(0.0, DAY_S)
+duration_s = number_between(0.0, DAY_S)
 """Seconds that something may take."""
-gib = between(0.0, MOST_GIB)
+gib = number_between(0.0, MAX_GIB)

@@ -10,27 +10,32 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from costopt.agent.gang import Gang
-from costopt.agent.gang_state import Member, judged
+from costopt.agent.gang_state import GangMember, gang_status
 from costopt.agent.heartbeat import Heartbeat
 from costopt.agent.mailbox import Mailbox
-from costopt.agent.node_report import CENTURY_S, TimeScale, duration_s, node_report
-from costopt.agent.once_written import OnceWritten
+from costopt.agent.node_report import CENTURY_S, TimeScale, build_node_report, duration_s
+from costopt.agent.once_written import MessageReader
 from costopt.domain.fleet import Node
 from costopt.domain.interval import noticed_share
 from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.ports import Clock, ObjectStore
 from costopt.domain.power import PowerCap
-from costopt.domain.runtime import CheckpointRecord, NodeReport, PowerLimitRecord, RefusedRecord
+from costopt.domain.runtime import (
+    CheckpointRecord,
+    NodeReport,
+    PowerLimitRecord,
+    RejectedCheckpointRecord,
+)
 
 RETRIES = 2
-SILENT_S = 5.0
+HEARTBEAT_TIMEOUT_S = 5.0
 NO_BEAT = -1
 """In place of the number of a heartbeat that never came."""
-MOST_NODES = 100_000
+MAX_NODES = 100_000
 """Whose last sign of life is remembered: those that were asked about most recently."""
-MOST_LEAVING = 1_000
+MAX_DRAINING_NODES = 1_000
 """Nodes of a job that are looked at whether they have drained."""
-MOST_JOBS = 2_000
+MAX_JOBS = 2_000
 """Whose letters are remembered: those that were asked about most recently."""
 
 GangHazard = Callable[[Job, tuple[Node, ...]], float | None]
@@ -60,7 +65,7 @@ class MailboxRuntime:
         gang_hazard: GangHazard | None = None,
         notice_s: float = 0.0,
         retries: int = RETRIES,
-        silent_s: float = SILENT_S,
+        silent_s: float = HEARTBEAT_TIMEOUT_S,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -70,9 +75,9 @@ class MailboxRuntime:
         self._retries = retries
         self._silent_s = silent_s
         self._last_change: dict[tuple[str, str], tuple[int, float]] = {}
-        self._once: dict[str, OnceWritten] = {}
+        self._once: dict[str, MessageReader] = {}
 
-    def form(
+    def form_gang(
         self,
         job: Job,
         generation: int,
@@ -89,7 +94,7 @@ class MailboxRuntime:
         if standing is not None and standing.generation >= generation:
             return
         for node in nodes:
-            mailbox.withdraw_drain(node.node_id)
+            mailbox.cancel_drain(node.node_id)
         hazard = None
         if self._gang_hazard is not None and job.checkpoint.interval_s is None:
             hazard = self._gang_hazard(job, nodes)
@@ -141,7 +146,7 @@ class MailboxRuntime:
         mailbox = self._mailbox(job)
         gang, scale = _gang(mailbox, job), TimeScale(self._clock.now(), time.time(), self._speed)
         beats = () if gang is None else (mailbox.heartbeat(node_id) for node_id in gang.members)
-        return tuple(node_report(beat, scale) for beat in beats if beat is not None)
+        return tuple(build_node_report(beat, scale) for beat in beats if beat is not None)
 
     def progress(self, job: Job, now: datetime) -> Progress:
         """How far the job is, from the newest reports.
@@ -156,7 +161,7 @@ class MailboxRuntime:
         members = [self._member(mailbox, gang, node_id) for node_id in gang.members]
         beats = [m.heartbeat for m in members if m.heartbeat is not None]
         saved = _possible_units(job, _saved_units(mailbox, beats))
-        state, message = judged(mailbox, job, gang, members, saved, self._retries)
+        state, message = gang_status(mailbox, job, gang, members, saved, self._retries)
         if state is GangState.FINISHED:  # also where the command reported nothing of itself
             saved = max(saved, job.work.amount)
         working = state in (GangState.TRAINING, GangState.STOPPING)
@@ -200,25 +205,28 @@ class MailboxRuntime:
         """Ask these nodes to save and stop training. Idempotent."""
         mailbox = self._mailbox(job)
         for node_id in node_ids:
-            mailbox.ask_drain(node_id)
+            mailbox.request_drain(node_id)
 
-    def drained(self, job: Job) -> frozenset[str]:
+    def is_drained(self, job: Job) -> frozenset[str]:
         """Nodes that were asked to drain and run no trainer any more, silent ones included."""
         mailbox = self._mailbox(job)
-        asked = mailbox.draining()[:MOST_LEAVING]
+        asked = mailbox.draining()[:MAX_DRAINING_NODES]
         return frozenset(node_id for node_id in asked if self._is_drained(mailbox, node_id))
 
-    def refused(self, job: Job) -> tuple[RefusedRecord, ...]:
+    def rejected_checkpoints(self, job: Job) -> tuple[RejectedCheckpointRecord, ...]:
         """Checkpoints that trainers found torn or corrupt and passed over, in order of name."""
-        return tuple(RefusedRecord(r.uri, r.message) for r in self._mailbox(job).refused())
+        return tuple(
+            RejectedCheckpointRecord(r.uri, r.message)
+            for r in self._mailbox(job).rejected_checkpoints()
+        )
 
     def forget_failures(self, job: Job) -> None:
         """The command was mended: it may fail as often again before it has failed for good."""
         self._mailbox(job).forget_failures()
 
     def _mailbox(self, job: Job) -> Mailbox:
-        once = self._once[job.name] = self._once.pop(job.name, OnceWritten(job.name))
-        if len(self._once) > MOST_JOBS:
+        once = self._once[job.name] = self._once.pop(job.name, MessageReader(job.name))
+        if len(self._once) > MAX_JOBS:
             del self._once[next(iter(self._once))]
         return Mailbox(self._store, job.name, once)
 
@@ -226,15 +234,15 @@ class MailboxRuntime:
         """A node of which nothing was ever heard trains nothing: it is waited for no longer than
         for one that has fallen silent."""
         beat = mailbox.heartbeat(node_id)
-        trains = beat is None or beat.state.trains
-        return not trains or self._is_silent(mailbox.job, node_id, beat)
+        trains = beat is None or beat.state.is_training
+        return not trains or self._is_unreachable(mailbox.job, node_id, beat)
 
-    def _member(self, mailbox: Mailbox, gang: Gang, node_id: str) -> Member:
+    def _member(self, mailbox: Mailbox, gang: Gang, node_id: str) -> GangMember:
         beat = mailbox.heartbeat(node_id)
         if beat is None:
-            return Member(node_id, None, silent=False)
-        silent = self._is_silent(gang.job, node_id, beat)
-        return Member(node_id, beat if beat.generation == gang.generation else None, silent)
+            return GangMember(node_id, None, silent=False)
+        silent = self._is_unreachable(gang.job, node_id, beat)
+        return GangMember(node_id, beat if beat.generation == gang.generation else None, silent)
 
     def _still_training(
         self, mailbox: Mailbox, standing: Gang, nodes: tuple[Node, ...]
@@ -248,18 +256,18 @@ class MailboxRuntime:
             beat.node_id
             for beat in beats
             if beat is not None
-            and beat.state.trains
-            and not self._is_silent(standing.job, beat.node_id, beat)
+            and beat.state.is_training
+            and not self._is_unreachable(standing.job, beat.node_id, beat)
         )
 
-    def _is_silent(self, job: str, node_id: str, beat: Heartbeat | None) -> bool:
+    def _is_unreachable(self, job: str, node_id: str, beat: Heartbeat | None) -> bool:
         seen_at, key = time.monotonic(), (job, node_id)
         number = NO_BEAT if beat is None else beat.beat
         last_number, changed_at = self._last_change.pop(key, (NO_BEAT, seen_at))
         if last_number != number:
             changed_at = seen_at
         self._last_change[key] = number, changed_at
-        if len(self._last_change) > MOST_NODES:
+        if len(self._last_change) > MAX_NODES:
             del self._last_change[next(iter(self._last_change))]
         return seen_at - changed_at > self._silent_s
 

@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from costopt.agent.launcher import Launcher
+from costopt.agent.launcher import LaunchMethod
 
 
-def quarter_of_memory() -> int:
+def default_memory_bytes() -> int:
     """Of this machine, in bytes."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
 
@@ -35,7 +35,7 @@ class AgentSettings:
     node_id: str
     folder: Path
     host: str = "127.0.0.1"
-    launcher: Launcher = Launcher.TORCHRUN
+    launcher: LaunchMethod = LaunchMethod.TORCHRUN
     processes: int = 1
     poll_s: float = 0.1
     heartbeat_s: float = 0.5
@@ -47,7 +47,7 @@ class AgentSettings:
     data_most_bytes: int = 0
     workdir: Path | None = None
     standby: bool = False
-    snapshot_bytes: int = field(default_factory=quarter_of_memory)
+    snapshot_bytes: int = field(default_factory=default_memory_bytes)
     snapshot_folder: Path | None = None
     snapshot_disk_bytes: int = 0
     logs_s: float | None = None

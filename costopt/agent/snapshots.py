@@ -6,22 +6,22 @@ import sys
 import time
 
 from costopt.agent.gang import Gang
-from costopt.agent.peers import Peers
+from costopt.agent.peers import PeerMonitor
 from costopt.agent.settings import AgentSettings
-from costopt.checkpoint.near.desk import Desk
-from costopt.checkpoint.near.disk import SnapshotDisk
+from costopt.checkpoint.near.desk import SnapshotSocketServer
+from costopt.checkpoint.near.disk import DiskTier
 from costopt.checkpoint.near.gang_key import GangKey
-from costopt.checkpoint.near.memory import SnapshotMemory
-from costopt.checkpoint.near.near_tiers import Circle, NearTiers
-from costopt.checkpoint.near.peer import Peer
+from costopt.checkpoint.near.memory import MemoryTier
+from costopt.checkpoint.near.near_tiers import ReplicaGroup, ReplicaManager
+from costopt.checkpoint.near.peer import PeerClient
 from costopt.checkpoint.near.peer_server import PeerServer
 from costopt.domain.errors import StoreError
 
-SILENT_S = 5.0
+HEARTBEAT_TIMEOUT_S = 5.0
 """A peer unheard for so long is given nothing."""
 
 
-class Snapshots:
+class ReplicaService:
     """Nothing is served until ``open``; without memory for it, nothing ever is. Where the node's
     address cannot be served at, only its own trainers are.
 
@@ -31,8 +31,8 @@ class Snapshots:
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
         self._key: GangKey | None = None
-        self._tiers = NearTiers(SnapshotMemory(settings.snapshot_bytes), _disk(settings))
-        self._desk: Desk | None = None
+        self._tiers = ReplicaManager(MemoryTier(settings.snapshot_bytes), _disk(settings))
+        self._desk: SnapshotSocketServer | None = None
         self._server: PeerServer | None = None
 
     @property
@@ -41,7 +41,7 @@ class Snapshots:
         return "" if self._server is None else self._server.address
 
     @property
-    def desk(self) -> str | None:
+    def socket_server(self) -> str | None:
         """What trainers of this node are told; None where nothing is kept."""
         return None if self._desk is None else self._desk.address
 
@@ -53,7 +53,7 @@ class Snapshots:
         if self._settings.snapshot_bytes <= 0 or sys.platform != "linux":
             return
         if self._desk is None:
-            self._desk = Desk(self._tiers)
+            self._desk = SnapshotSocketServer(self._tiers)
             self._serve()
         key = gang.key
         if key == self._key:
@@ -63,18 +63,20 @@ class Snapshots:
             self._server.key = key
         old = self._tiers.circle
         kept = () if old is None else tuple(p for p in old.peers if p.node in gang.members)
-        self._tiers.circle = None if key is None else Circle(key, kept)
+        self._tiers.circle = None if key is None else ReplicaGroup(key, kept)
 
-    def follow(self, gang: Gang, peers: Peers) -> None:
+    def follow(self, gang: Gang, peers: PeerMonitor) -> None:
         """Give to the peers that were heard of lately: in other zones first, then by rank."""
         key, own = self._key, gang.rank(self._settings.node_id)
         if key is None or own is None or key.generation != gang.generation:
             return
         after = (*gang.members[own + 1 :], *gang.members[:own])
-        addresses = peers.snapshot_addresses(since=time.monotonic() - SILENT_S)
-        found = [Peer(n, addresses[n], gang.zone(n)) for n in after if n in addresses]
+        addresses = peers.snapshot_addresses(since=time.monotonic() - HEARTBEAT_TIMEOUT_S)
+        found = [PeerClient(n, addresses[n], gang.zone(n)) for n in after if n in addresses]
         zone = gang.zone(self._settings.node_id)
-        self._tiers.circle = Circle(key, tuple(sorted(found, key=lambda peer: peer.zone == zone)))
+        self._tiers.circle = ReplicaGroup(
+            key, tuple(sorted(found, key=lambda peer: peer.zone == zone))
+        )
 
     def forget(self) -> None:
         """The job is done: give memory and disk back."""
@@ -94,7 +96,7 @@ class Snapshots:
             print(error, file=sys.stderr, flush=True)  # noqa: T201
 
 
-def _disk(settings: AgentSettings) -> SnapshotDisk | None:
+def _disk(settings: AgentSettings) -> DiskTier | None:
     if settings.snapshot_folder is None or settings.snapshot_disk_bytes <= 0:
         return None
-    return SnapshotDisk(settings.snapshot_folder / settings.job, settings.snapshot_disk_bytes)
+    return DiskTier(settings.snapshot_folder / settings.job, settings.snapshot_disk_bytes)

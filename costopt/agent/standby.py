@@ -13,14 +13,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from costopt.agent import warm
-from costopt.agent.launcher import LaunchSpec, tied
+from costopt.agent.launcher import ProcessSpec, with_parent_watchdog
 
 MODULES = "torch,torch._dynamo,torch.distributed,costopt.train.attach"
 """Optimizers import torch._dynamo when they are made."""
 SCRIPT = str(Path(warm.__file__).resolve())
 
 
-class Standby:
+class WarmStandby:
     """One process that waits. It dies with this one, and on ``close``."""
 
     def __init__(
@@ -28,7 +28,7 @@ class Standby:
     ) -> None:
         """Raises OSError. ``variables`` are those that count when libraries are imported."""
         self._process = subprocess.Popen(  # noqa: S603
-            [*tied(agent_pid), sys.executable, "-u", SCRIPT, modules],
+            [*with_parent_watchdog(agent_pid), sys.executable, "-u", SCRIPT, modules],
             env={**os.environ, **variables},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -48,8 +48,8 @@ class Standby:
         readable, _, _ = select.select([self._process.stdout], [], [], 0)
         return bool(readable)
 
-    def become(
-        self, spec: LaunchSpec, variables: Mapping[str, str], *, workdir: str, log_path: Path
+    def activate(
+        self, spec: ProcessSpec, variables: Mapping[str, str], *, workdir: str, log_path: Path
     ) -> subprocess.Popen[bytes] | None:
         """The process, which runs the script from here on; None where it cannot be one."""
         if not spec.script or not self.is_warm():

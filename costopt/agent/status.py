@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from costopt.store.durable import replace_quickly
+from costopt.store.durable import replace_nondurable
 
 SCHEMA = 1
 
@@ -34,7 +34,7 @@ class SavedCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedCheckpoint:
+class RejectedCheckpoint:
     """A checkpoint that was found torn or corrupt and passed over."""
 
     name: str
@@ -64,7 +64,7 @@ class TrainerStatus:
     message: str = ""
     guarantee: str = ""
     checkpoints: tuple[SavedCheckpoint, ...] = ()
-    refused: tuple[RefusedCheckpoint, ...] = ()
+    refused: tuple[RejectedCheckpoint, ...] = ()
     interval_s: float | None = None
     interval_reason: str = ""
     upload_bytes_per_s: float | None = None
@@ -83,7 +83,7 @@ class TrainerStatus:
 
     def write(self, path: Path) -> None:
         """Replace the file. Raises OSError."""
-        replace_quickly(path, json.dumps({"schema": SCHEMA, **asdict(self)}).encode())
+        replace_nondurable(path, json.dumps({"schema": SCHEMA, **asdict(self)}).encode())
 
     @classmethod
     def read(cls, path: Path) -> TrainerStatus | None:
@@ -94,7 +94,7 @@ class TrainerStatus:
                 return None
             fields["state"] = TrainerState(fields["state"])
             fields["checkpoints"] = tuple(SavedCheckpoint(**c) for c in fields["checkpoints"])
-            fields["refused"] = tuple(RefusedCheckpoint(**r) for r in fields["refused"])
+            fields["refused"] = tuple(RejectedCheckpoint(**r) for r in fields["refused"])
             return cls(**fields)
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None

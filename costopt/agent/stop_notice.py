@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from costopt.store.durable import replace_quickly
+from costopt.store.durable import replace_nondurable
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class StopNotice:
 
     def write(self, path: Path) -> None:
         """Replace the file. Raises OSError."""
-        replace_quickly(path, json.dumps(asdict(self)).encode())
+        replace_nondurable(path, json.dumps(asdict(self)).encode())
 
     @classmethod
     def read(cls, path: Path) -> StopNotice | None:
@@ -37,7 +37,7 @@ class StopNotice:
         except (OSError, ValueError, TypeError):
             return cls("a notice that cannot be read")
 
-    def leaves_time_for(self, size_bytes: int, now: float, *, spare_s: float = 0.0) -> bool | None:
+    def allows(self, size_bytes: int, now: float, *, spare_s: float = 0.0) -> bool | None:
         """Whether an upload that begins ``now`` (wall) ends ``spare_s`` before the node dies.
 
         Feasible is size / bandwidth < what is left of the notice. None where either is unknown.

@@ -12,8 +12,8 @@ from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 
-from costopt.agent.launcher import LaunchSpec
-from costopt.agent.standby import Standby
+from costopt.agent.launcher import ProcessSpec
+from costopt.agent.standby import WarmStandby
 from costopt.agent.status import TrainerStatus
 from costopt.agent.stop_notice import StopNotice
 
@@ -31,7 +31,7 @@ class Trainer:
 
     def __init__(
         self,
-        specs: Sequence[LaunchSpec],
+        specs: Sequence[ProcessSpec],
         variables: dict[str, str],
         *,
         workdir: str,
@@ -72,7 +72,7 @@ class Trainer:
         failed = next((code for code in codes if code), None)
         return failed if failed is not None or None in codes else 0
 
-    def revive(self, standby: Standby | None) -> bool:
+    def restart(self, standby: WarmStandby | None) -> bool:
         """Start again what has failed; True where ``standby`` took the place of one.
 
         Raises OSError.
@@ -83,7 +83,7 @@ class Trainer:
                 continue
             warm = None
             if standby is not None and not used:
-                warm = standby.become(
+                warm = standby.activate(
                     spec, self._variables, workdir=self._workdir, log_path=self.log_path
                 )
                 used = warm is not None
@@ -98,7 +98,7 @@ class Trainer:
         """Seconds of the wall since the start."""
         return time.monotonic() - self.started_at
 
-    def ask_stop(self, notice: StopNotice) -> None:
+    def request_stop(self, notice: StopNotice) -> None:
         """Tell the trainer to save and stop: the notice file for costopt.train, else SIGTERM.
 
         A trainer that reports its status reads the notice file at each step and needs no signal;
@@ -134,7 +134,7 @@ class Trainer:
             return next(found, next(said, ""))[:300]
         return ""
 
-    def _spawn(self, spec: LaunchSpec) -> subprocess.Popen[bytes]:
+    def _spawn(self, spec: ProcessSpec) -> subprocess.Popen[bytes]:
         with self.log_path.open("ab") as log:
             return subprocess.Popen(  # noqa: S603
                 spec.command,

@@ -6,7 +6,7 @@ from costopt.agent.mailbox import Mailbox
 from costopt.agent.status import TrainerStatus
 
 
-class TrainerNews:
+class CheckpointRelay:
     """Remembers what was told, over all generations of one agent."""
 
     def __init__(self, mailbox: Mailbox) -> None:
@@ -14,7 +14,7 @@ class TrainerNews:
         self._told: set[str] = set()
         self._refused: set[str] = set()
 
-    def pass_on(self, status: TrainerStatus) -> None:
+    def relay(self, status: TrainerStatus) -> None:
         """Tell the controller of checkpoints that are new. Raises StoreError."""
         for checkpoint in status.checkpoints:
             if checkpoint.name not in self._told:
@@ -22,5 +22,5 @@ class TrainerNews:
                 self._told.add(checkpoint.name)
         for refused in status.refused:
             if refused.name not in self._refused:
-                self._mailbox.post_refused(refused)
+                self._mailbox.post_rejected_checkpoint(refused)
                 self._refused.add(refused.name)

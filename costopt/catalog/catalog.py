@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from functools import cache
 
-from costopt.catalog.machine import read_machines
+from costopt.catalog.machine import read_instance_types
 from costopt.catalog.power_cap import MeasuredCap, read_power_caps
 from costopt.catalog.price import PriceKey, SpotQuote, read_list_prices, read_spot_quotes
 from costopt.catalog.region import read_regions
-from costopt.catalog.transfer_price import read_transfer_prices, transfer_of
+from costopt.catalog.transfer_price import find_transfer, read_transfer_prices
 from costopt.domain.errors import CatalogError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import CapacityType, InstanceType, Offer, Pool, Region
@@ -26,7 +26,7 @@ class Catalog:
     """The shipped tables. Implements the port ``Machines``. Unknown figures are None."""
 
     def __init__(self) -> None:
-        self._machines, self._terms = read_machines()
+        self._machines, self._terms = read_instance_types()
         self._regions = read_regions()
         self._list_prices = read_list_prices()
         self._spot_quotes = read_spot_quotes(self._list_prices)
@@ -34,7 +34,7 @@ class Catalog:
         self._transfer_prices = read_transfer_prices()
         self._offers: tuple[Offer, ...] | None = None
 
-    def machine(self, pool: Pool) -> InstanceType | None:
+    def instance_type(self, pool: Pool) -> InstanceType | None:
         """The instance type of a pool, or None where the catalogue does not hold it."""
         return self._machines.get((pool.provider, pool.instance_type))
 
@@ -42,7 +42,7 @@ class Catalog:
         """Every instance type, by provider and name."""
         return tuple(self._machines.values())
 
-    def instance_type(self, provider: str, name: str) -> InstanceType:
+    def get_instance_type(self, provider: str, name: str) -> InstanceType:
         """One instance type. Raises CatalogError with the nearest names."""
         self._check_provider(provider)
         found = self._machines.get((provider, name))
@@ -68,7 +68,7 @@ class Catalog:
             machine
             for machine in self._machines.values()
             if (provider is None or machine.provider == provider)
-            and (gpu is None or machine.gpu.answers_to(gpu))
+            and (gpu is None or machine.gpu.matches_name(gpu))
         )
 
     def gpu_models(self) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ class Catalog:
 
     def transfer(self, from_region: str, to_region: str) -> Transfer | None:
         """Moving data between two "provider/region", or None where the price is not known."""
-        return transfer_of(self._transfer_prices, from_region, to_region)
+        return find_transfer(self._transfer_prices, from_region, to_region)
 
     def terms(self, provider: str, name: str) -> frozenset[CapacityType]:
         """On which capacity types an instance type is rented; empty for one that is no more."""
@@ -143,7 +143,7 @@ class Catalog:
             )
 
     def _check_gpu(self, gpu: str) -> None:
-        if any(machine.gpu.answers_to(gpu) for machine in self._machines.values()):
+        if any(machine.gpu.matches_name(gpu) for machine in self._machines.values()):
             return
         models = self.gpu_models()
         families = {model.split("-")[0] for model in models}

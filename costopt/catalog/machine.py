@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from costopt.catalog.table import Row, number, read_table
+from costopt.catalog.table import Row, parse_number, read_table
 from costopt.domain.market import CapacityType, Gpu, InstanceType
 
-MachineKey = tuple[str, str]
+InstanceTypeKey = tuple[str, str]
 """Provider and instance type."""
 
 
-def read_machines() -> tuple[
-    dict[MachineKey, InstanceType], dict[MachineKey, frozenset[CapacityType]]
+def read_instance_types() -> tuple[
+    dict[InstanceTypeKey, InstanceType], dict[InstanceTypeKey, frozenset[CapacityType]]
 ]:
     """Instance types, and the capacity types on which each is rented (none: no more)."""
-    machines: dict[MachineKey, InstanceType] = {}
-    terms: dict[MachineKey, frozenset[CapacityType]] = {}
+    machines: dict[InstanceTypeKey, InstanceType] = {}
+    terms: dict[InstanceTypeKey, frozenset[CapacityType]] = {}
     for row in read_table("instance_types"):
         key = row["provider"], row["instance_type"]
         machines[key] = _machine(row)
@@ -29,15 +29,15 @@ def _machine(row: Row) -> InstanceType:
         gpu=Gpu(
             model=row["gpu_model"],
             memory_gib=float(row["gpu_memory_gib"]),
-            tdp_w=number(row["gpu_tdp_w"]),
-            idle_w=number(row["gpu_idle_w"]),
+            tdp_w=parse_number(row["gpu_tdp_w"]),
+            idle_w=parse_number(row["gpu_idle_w"]),
             peak_tflops=float(row["gpu_peak_tflops"]),
             peak_precision=row["gpu_peak_precision"],
         ),
         gpu_count=int(row["gpu_count"]),
         vcpus=int(row["vcpus"]),
         memory_gib=float(row["memory_gib"]),
-        network_gbps=number(row["network_gbps"]),
+        network_gbps=parse_number(row["network_gbps"]),
         cpu_idle_w_per_vcpu=float(row["cpu_idle_w_per_vcpu"]),
         cpu_max_w_per_vcpu=float(row["cpu_max_w_per_vcpu"]),
         source=row["source"],

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from costopt.catalog.table import Row, day, read_table
+from costopt.catalog.table import Row, parse_day, read_table
 from costopt.domain.bucket import (
     InterruptionBucket,
-    hazard_from_bucket,
-    hazard_of_google_spot,
+    gcp_spot_hazard_prior,
+    hazard_from_interruption_bucket,
 )
 from costopt.domain.estimate import Basis, Estimate
 
@@ -33,7 +33,7 @@ def read_list_prices() -> dict[PriceKey, Estimate]:
     """On-demand list prices; what is not listed is unknown."""
     return {
         _key(row): Estimate.exact(
-            float(row["usd_per_hour"]), Basis.LISTED, row["source"], day(row["observed_on"])
+            float(row["usd_per_hour"]), Basis.LISTED, row["source"], parse_day(row["observed_on"])
         )
         for row in read_table("list_prices")
     }
@@ -56,7 +56,7 @@ def _key(row: Row) -> PriceKey:
 
 def _spot_price(row: Row, list_price: Estimate | None) -> Estimate:
     value = float(row["usd_per_hour"])
-    observed_at = day(row["observed_on"])
+    observed_at = parse_day(row["observed_on"])
     if row["basis"] == Basis.LISTED:
         return Estimate.exact(value, Basis.LISTED, row["source"], observed_at)
     high = value * (1 + SPOT_SPREAD)
@@ -68,7 +68,7 @@ def _spot_price(row: Row, list_price: Estimate | None) -> Estimate:
 
 
 def _hazard(row: Row) -> Estimate | None:
-    bucket, observed_at = row["interruption_bucket"], day(row["observed_on"])
+    bucket, observed_at = row["interruption_bucket"], parse_day(row["observed_on"])
     if bucket:
-        return hazard_from_bucket(InterruptionBucket(int(bucket)), observed_at)
-    return hazard_of_google_spot(observed_at) if row["provider"] == "gcp" else None
+        return hazard_from_interruption_bucket(InterruptionBucket(int(bucket)), observed_at)
+    return gcp_spot_hazard_prior(observed_at) if row["provider"] == "gcp" else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from costopt.catalog.table import number, read_table
+from costopt.catalog.table import parse_number, read_table
 from costopt.domain.market import Region
 
 RegionKey = tuple[str, str]
@@ -15,9 +15,9 @@ def read_regions() -> dict[RegionKey, Region]:
         (row["provider"], row["region"]): Region(
             provider=row["provider"],
             name=row["region"],
-            pue=number(row["pue"]),
-            average_gco2e_per_kwh=number(row["average_gco2e_per_kwh"]),
-            marginal_gco2e_per_kwh=number(row["marginal_gco2e_per_kwh"]),
+            pue=parse_number(row["pue"]),
+            average_gco2e_per_kwh=parse_number(row["average_gco2e_per_kwh"]),
+            marginal_gco2e_per_kwh=parse_number(row["marginal_gco2e_per_kwh"]),
             electricity_maps_zone=row["electricity_maps_zone"] or None,
             year=int(row["year"]),
             source=row["source"],

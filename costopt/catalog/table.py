@@ -17,11 +17,11 @@ def read_table(name: str, folder: Path = _DATA) -> tuple[Row, ...]:
         return tuple(csv.DictReader(file))
 
 
-def number(cell: str) -> float | None:
+def parse_number(cell: str) -> float | None:
     """A figure, or None where the cell is empty."""
     return float(cell) if cell else None
 
 
-def day(cell: str) -> datetime:
+def parse_day(cell: str) -> datetime:
     """The first instant (UTC) of an ISO day."""
     return datetime.fromisoformat(cell).replace(tzinfo=UTC)

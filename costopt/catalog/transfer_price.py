@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from costopt.catalog.table import Row, number, read_table
+from costopt.catalog.table import Row, parse_number, read_table
 from costopt.domain.transfer import Transfer
 
 ANYWHERE = "*"
@@ -21,7 +21,7 @@ class TransferPrice:
     usd_per_gib: float | None
     source: str
 
-    def fits(self, from_region: str, to_region: str) -> bool:
+    def matches(self, from_region: str, to_region: str) -> bool:
         """Whether the row tells of data that go this way."""
         return _begins(from_region, self.origins) and _begins(to_region, self.destinations)
 
@@ -31,7 +31,7 @@ def read_transfer_prices() -> tuple[TransferPrice, ...]:
     return tuple(_price(row) for row in read_table("transfer_prices"))
 
 
-def transfer_of(
+def find_transfer(
     prices: tuple[TransferPrice, ...], from_region: str, to_region: str
 ) -> Transfer | None:
     """The list price between two "provider/region"; None where it is not known.
@@ -40,7 +40,7 @@ def transfer_of(
     """
     if from_region == to_region:
         return _WITHIN_A_REGION
-    found = next((price for price in prices if price.fits(from_region, to_region)), None)
+    found = next((price for price in prices if price.matches(from_region, to_region)), None)
     if found is None or found.usd_per_gib is None:
         return None
     return Transfer(found.usd_per_gib, None, found.source)
@@ -49,7 +49,7 @@ def transfer_of(
 def _price(row: Row) -> TransferPrice:
     source = ", ".join(filter(None, (row["source"], row["observed_on"])))
     origins, destinations = tuple(row["from"].split()), tuple(row["to"].split())
-    return TransferPrice(origins, destinations, number(row["usd_per_gib"]), source)
+    return TransferPrice(origins, destinations, parse_number(row["usd_per_gib"]), source)
 
 
 def _begins(region: str, beginnings: tuple[str, ...]) -> bool:

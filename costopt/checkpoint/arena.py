@@ -15,7 +15,7 @@ from costopt.domain.errors import CheckpointError
 PAGE_BYTES = 2 << 20
 
 
-class Arena:
+class SharedMemory:
     """``size_bytes`` of memory behind a descriptor that can be handed to another process."""
 
     def __init__(self, descriptor: int, size_bytes: int, *, writable: bool) -> None:
@@ -26,7 +26,7 @@ class Arena:
         weakref.finalize(self, os.close, descriptor)
 
     @classmethod
-    def create(cls, size_bytes: int) -> Arena:
+    def create(cls, size_bytes: int) -> SharedMemory:
         """Reserve the memory now, so that its lack is an error here and no crash while copying.
 
         Raises CheckpointError.

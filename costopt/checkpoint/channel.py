@@ -7,7 +7,7 @@ import select
 import socket
 from typing import Any
 
-MOST_BYTES = 1 << 16
+MAX_BYTES = 1 << 16
 
 
 class Channel:
@@ -35,7 +35,7 @@ class Channel:
     def receive(self) -> tuple[dict[str, Any], int | None] | None:
         """The next message and its descriptor, or None where the other end is gone."""
         try:
-            data, descriptors, _, _ = socket.recv_fds(self.end, MOST_BYTES, 1)
+            data, descriptors, _, _ = socket.recv_fds(self.end, MAX_BYTES, 1)
         except ConnectionResetError:
             return None
         if not data:

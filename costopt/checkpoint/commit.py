@@ -14,29 +14,29 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import cast
 
-from costopt.checkpoint.delta import Delta, own_chunks
+from costopt.checkpoint.delta import Delta, changed_chunks
 from costopt.checkpoint.head import Head
-from costopt.checkpoint.keep import KeepRule
+from costopt.checkpoint.keep import RetentionPolicy
 from costopt.checkpoint.line import (
-    head_now,
-    line_from,
-    manifest_of,
-    move_head,
-    parsed_names,
-    standing_line,
+    compare_and_swap_head,
+    current_lineage,
+    lineage_from,
+    parse_names,
+    read_head,
+    read_valid_manifest,
 )
 from costopt.checkpoint.manifest import Manifest, Origin
 from costopt.checkpoint.name import CheckpointName
 from costopt.checkpoint.part import CHUNK_BYTES, Part
-from costopt.checkpoint.place import MANIFEST, WRITER, CheckpointPlace, refusing
+from costopt.checkpoint.place import MANIFEST, WRITER, CheckpointRepository, checkpoint_errors
 from costopt.domain.errors import CheckpointError
 
-PARTS_AT_ONCE = 2
+MAX_CONCURRENT_PARTS = 2
 SUPERSEDED_HINT = "stop this process: what it trains is no longer the job's newest state"
 
 
 @dataclass(frozen=True, slots=True)
-class Saving:
+class SaveRequest:
     """A state that is to become a checkpoint. ``began_at`` is of the monotonic clock.
 
     ``as_delta``: chunks that have not changed since the newest checkpoint stay where they are.
@@ -51,7 +51,7 @@ class Saving:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommitResult:
     """A checkpoint that is durable and the newest; ``save_s`` is how long all of it took."""
 
     name: CheckpointName
@@ -68,9 +68,9 @@ class Committer:
     superseded, and a later one supersedes this.
     """
 
-    place: CheckpointPlace
+    place: CheckpointRepository
     generation: int
-    keep: KeepRule = field(default_factory=KeepRule)
+    keep: RetentionPolicy = field(default_factory=RetentionPolicy)
     origin: Origin = field(default_factory=Origin)
     parent: str | None = None
     writer: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -83,19 +83,19 @@ class Committer:
             self._move_head(None)
             self.claimed = True
 
-    def follow(self, parent: str | None, generation: int) -> None:
+    def set_parent(self, parent: str | None, generation: int) -> None:
         """Go on from another checkpoint; under a later generation the place is claimed anew."""
         self.claimed = self.claimed and generation == self.generation
         self.parent, self.generation = parent, generation
 
-    def commit(self, saving: Saving) -> Committed:
+    def commit(self, saving: SaveRequest) -> CommitResult:
         """Raises CheckpointError: superseded, no space, no permission, a store that refuses.
 
         Where it does, HEAD still names what it named before, or the outcome of the last request to
         the store is unknown and the checkpoint may have become the newest after all.
         """
         self.claim()
-        found = head_now(self.place)
+        found = read_head(self.place)
         self._check_own(found)
         name = self._take_name(saving.step)
         try:
@@ -106,7 +106,7 @@ class Committer:
         head = self._advance(name)
         self.parent = str(name)
         self._prune(head)
-        return Committed(name, manifest, time.monotonic() - saving.began_at)
+        return CommitResult(name, manifest, time.monotonic() - saving.began_at)
 
     def _take_name(self, step: int) -> CheckpointName:
         """A fresh name. The mark in it tells our own put, if it was repeated, from another's."""
@@ -117,7 +117,7 @@ class Committer:
             attempt += 1
             name = CheckpointName(self.generation, step, attempt)
             key = f"{name}/{WRITER}"
-            with refusing():
+            with checkpoint_errors():
                 if self.place.store.put_if_absent(key, mark) or self.place.store.get(key) == mark:
                     return name
 
@@ -127,15 +127,15 @@ class Committer:
         newest = head.line[0] if head is not None and head.line else None
         if newest is None or self.parent not in (None, newest):
             return None
-        manifest = manifest_of(self.place, newest)
+        manifest = read_valid_manifest(self.place, newest)
         if manifest is None or manifest.delta is None:
             return manifest
-        return manifest_of(self.place, manifest.delta.base)
+        return read_valid_manifest(self.place, manifest.delta.base)
 
-    def _write(self, name: CheckpointName, saving: Saving, base: Manifest | None) -> Manifest:
+    def _write(self, name: CheckpointName, saving: SaveRequest, base: Manifest | None) -> Manifest:
         parts, delta = self._write_parts(name, saving.files, base)
         if delta is not None:
-            self.place.keep_base(name, delta.base)
+            self.place.pin_base(name, delta.base)
         manifest = Manifest(
             step=saving.step,
             generation=self.generation,
@@ -151,7 +151,7 @@ class Committer:
         )
         key, data = f"{name}/{MANIFEST}", manifest.encode()
         store = self.place.store
-        with refusing():
+        with checkpoint_errors():
             if not store.put_if_absent(key, data) and store.get(key) != data:
                 raise CheckpointError(
                     f"{self.place.path(name)} was committed by another process",
@@ -172,12 +172,12 @@ class Committer:
                 # Stores take any buffer; the state must not be copied once more.
                 self.place.store.put(f"{name}/{file_name}", cast("bytes", data))
             elif len(shared) < len(part.digests):
-                self.place.store.put(f"{name}/{file_name}", own_chunks(part, data, shared))
+                self.place.store.put(f"{name}/{file_name}", changed_chunks(part, data, shared))
             return part, shared
 
-        pool = ThreadPoolExecutor(PARTS_AT_ONCE)
+        pool = ThreadPoolExecutor(MAX_CONCURRENT_PARTS)
         try:
-            with refusing():
+            with checkpoint_errors():
                 written = tuple(pool.map(write, files))
         finally:
             pool.shutdown(cancel_futures=True)
@@ -202,17 +202,17 @@ class Committer:
                 return found
             return Head(self.generation, self.writer, self._line(found, name), time.time())
 
-        return move_head(self.place, change)
+        return compare_and_swap_head(self.place, change)
 
     def _line(self, found: Head | None, name: CheckpointName | None) -> tuple[str, ...]:
-        line = standing_line(self.place, found)
+        line = current_lineage(self.place, found)
         if name is None:
             return line
         if self.parent is not None:
-            line = line_from(self.place, line, self.parent)
-        names = parsed_names((str(name), *line))
+            line = lineage_from(self.place, line, self.parent)
+        names = parse_names((str(name), *line))
         place = self.place
-        kept = self.keep.kept(names, place.tagged(), place.deltas(), place.number)
+        kept = self.keep.retained(names, place.tagged(), place.deltas(), place.number)
         return tuple(str(name) for name in kept)
 
     def _check_own(self, found: Head | None) -> None:
@@ -244,7 +244,7 @@ class Committer:
         try:
             names = self.place.names()
             kept = {*head.line, *map(str, self.place.tagged())}
-            if head_now(self.place) != head:
+            if read_head(self.place) != head:
                 return
         except CheckpointError:
             return

@@ -20,22 +20,22 @@ class Delta:
     base: str
     shared: tuple[tuple[str, tuple[int, ...]], ...]
 
-    def shared_of(self, part: Part) -> frozenset[int]:
+    def shared_chunks(self, part: Part) -> frozenset[int]:
         """The numbers of its chunks that lie in the base."""
         return frozenset(dict(self.shared).get(part.name, ()))
 
-    def own_bytes(self, part: Part) -> int:
+    def changed_bytes(self, part: Part) -> int:
         """Bytes of it that do not."""
-        shared = self.shared_of(part)
-        return sum(size(span) for n, span in enumerate(part.spans) if n not in shared)
+        shared = self.shared_chunks(part)
+        return sum(shared_bytes(span) for n, span in enumerate(part.spans) if n not in shared)
 
 
-def own_chunks(part: Part, data: memoryview, shared: Collection[int]) -> bytes:
+def changed_chunks(part: Part, data: memoryview, shared: Collection[int]) -> bytes:
     """The file of a part without what its base holds."""
     return b"".join(data[span] for n, span in enumerate(part.spans) if n not in shared)
 
 
-def merged(part: Part, own: bytes, base: bytes, shared: Collection[int]) -> bytes:
+def merge_chunks(part: Part, own: bytes, base: bytes, shared: Collection[int]) -> bytes:
     """The inverse: the bytes of a part, not checked yet. What is left of ``own`` is at the end."""
     rest, kept = memoryview(own), memoryview(base)
     pieces = []
@@ -43,11 +43,11 @@ def merged(part: Part, own: bytes, base: bytes, shared: Collection[int]) -> byte
         if number in shared:
             pieces.append(kept[span])
         else:
-            pieces.append(rest[: size(span)])
-            rest = rest[size(span) :]
+            pieces.append(rest[: shared_bytes(span)])
+            rest = rest[shared_bytes(span) :]
     return b"".join((*pieces, rest))
 
 
-def size(span: slice) -> int:
+def shared_bytes(span: slice) -> int:
     """How many bytes it cuts out."""
     return int(span.stop - span.start)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from costopt.checkpoint.sealed import seal, unseal
+from costopt.checkpoint.sealed import decode_with_digest, encode_with_digest
 
 SCHEMA = 1
 KEY = "HEAD"
@@ -25,12 +25,12 @@ class Head:
 
     def encode(self) -> bytes:
         """The document that is stored."""
-        return seal({"schema": SCHEMA, **asdict(self)})
+        return encode_with_digest({"schema": SCHEMA, **asdict(self)})
 
     @classmethod
     def decode(cls, data: bytes) -> Head:
         """The inverse; raises ValueError saying what is wrong."""
-        fields = unseal(data, KEY)
+        fields = decode_with_digest(data, KEY)
         if fields.pop("schema", None) != SCHEMA:
             raise ValueError(f"the {KEY} is of another version")
         try:

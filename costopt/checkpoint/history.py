@@ -11,17 +11,23 @@ import uuid
 from dataclasses import dataclass, replace
 
 from costopt.checkpoint.head import Head
-from costopt.checkpoint.keep import KeepRule
-from costopt.checkpoint.line import head_now, line_from, move_head, parsed_names, standing_line
+from costopt.checkpoint.keep import RetentionPolicy
+from costopt.checkpoint.line import (
+    compare_and_swap_head,
+    current_lineage,
+    lineage_from,
+    parse_names,
+    read_head,
+)
 from costopt.checkpoint.manifest import Manifest
 from costopt.checkpoint.name import CheckpointName
 from costopt.checkpoint.place import (
-    BASE_OF,
+    BASE_TAG_PREFIX,
     MANIFEST,
     TAGS,
-    CheckpointPlace,
+    CheckpointRepository,
     base_tag,
-    refusing,
+    checkpoint_errors,
 )
 from costopt.domain.errors import CheckpointError
 
@@ -51,17 +57,17 @@ class CheckpointHistory:
     A checkpoint is given by its name or by one of its tags.
     """
 
-    def __init__(self, place: CheckpointPlace) -> None:
+    def __init__(self, place: CheckpointRepository) -> None:
         self.place = place
 
     @classmethod
     def open(cls, uri: str) -> CheckpointHistory:
         """A path, file://, s3:// or gs://."""
-        return cls(CheckpointPlace.open(uri))
+        return cls(CheckpointRepository.open(uri))
 
     def list(self) -> tuple[HistoryEntry, ...]:
         """Every checkpoint, whole or not, the newest first."""
-        line = standing_line(self.place, head_now(self.place))
+        line = current_lineage(self.place, read_head(self.place))
         tags = self.place.tags()
         return tuple(self._entry(name, line, tags) for name in self.place.names())
 
@@ -69,7 +75,7 @@ class CheckpointHistory:
         """The name that ``checkpoint`` is, or that it tags; nothing of the checkpoint is read."""
         name = CheckpointName.parse(checkpoint)
         if name is None and TAG.fullmatch(checkpoint):
-            with refusing():
+            with checkpoint_errors():
                 tagged = self.place.store.get(TAGS + checkpoint)
             name = None if tagged is None else CheckpointName.parse(tagged.decode(errors="replace"))
         if name is None:
@@ -105,7 +111,7 @@ class CheckpointHistory:
         name = self.resolve(checkpoint)
         self._check_manifest(name)
         data = str(name).encode()
-        with refusing():
+        with checkpoint_errors():
             taken = not self.place.store.put_if_absent(TAGS + tag, data)
             if taken and self.place.store.get(TAGS + tag) != data:
                 raise CheckpointError(
@@ -117,10 +123,10 @@ class CheckpointHistory:
         """Remove a tag; a missing one is no error. That of a delta's base goes with the delta."""
         if any(tag == base_tag(name) for name in self.place.names()):
             raise CheckpointError(
-                f"the delta {tag.removeprefix(BASE_OF)} in {self.place.uri} needs its base",
+                f"the delta {tag.removeprefix(BASE_TAG_PREFIX)} in {self.place.uri} needs its base",
                 hint="the tag goes when the delta is pruned",
             )
-        with refusing():
+        with checkpoint_errors():
             self.place.store.delete(TAGS + tag)
 
     def rollback(self, checkpoint: str) -> Head:
@@ -137,29 +143,29 @@ class CheckpointHistory:
                 f"cannot go back to checkpoint {name} in {self.place.uri}: {problem}",
                 hint="choose another that `list` shows without a problem",
             )
-        head = head_now(self.place)
-        before = standing_line(self.place, head)
+        head = read_head(self.place)
+        before = current_lineage(self.place, head)
         latest = max(parsed.generation, 0 if head is None else head.generation)
         if before and before[0] != name:
             self.tag(before[0], f"before-rollback-{latest + 1}")
         writer = uuid.uuid4().hex
 
         def change(found: Head | None) -> Head:
-            line = line_from(self.place, standing_line(self.place, found), name)
+            line = lineage_from(self.place, current_lineage(self.place, found), name)
             last = latest if found is None else max(latest, found.generation)
             return Head(last + 1, writer, line, time.time())
 
-        return move_head(self.place, change)
+        return compare_and_swap_head(self.place, change)
 
-    def branch(self, checkpoint: str, uri: str) -> CheckpointPlace:
+    def branch(self, checkpoint: str, uri: str) -> CheckpointRepository:
         """Copy a checkpoint to another place, where nothing is yet, as the first one there.
 
         A delta becomes whole by itself.
         """
         parsed = self.resolve(checkpoint)
         name = str(parsed)
-        target = CheckpointPlace.open(uri)
-        if target.names() or head_now(target) is not None:
+        target = CheckpointRepository.open(uri)
+        if target.names() or read_head(target) is not None:
             raise CheckpointError(
                 f"{target.uri} holds checkpoints already", hint="branch to a place that is empty"
             )
@@ -167,29 +173,29 @@ class CheckpointHistory:
             manifest = self.place.manifest(parsed)
             for part in manifest.parts:
                 data = self.place.read(parsed, part, manifest.delta)
-                with refusing():
+                with checkpoint_errors():
                     target.store.put(f"{name}/{part.name}", data)
         except ValueError as error:
             raise CheckpointError(
                 f"cannot branch off checkpoint {name} in {self.place.uri}: {error}"
             ) from error
-        with refusing():
+        with checkpoint_errors():
             target.store.put(f"{name}/{MANIFEST}", replace(manifest, delta=None).encode())
         head = Head(parsed.generation, uuid.uuid4().hex, (name,), time.time())
-        move_head(target, lambda _: head)
+        compare_and_swap_head(target, lambda _: head)
         return target
 
-    def prune(self, rule: KeepRule, *, apply: bool) -> tuple[str, ...]:
+    def prune(self, rule: RetentionPolicy, *, apply: bool) -> tuple[str, ...]:
         """The checkpoints that ``rule`` does not keep; with ``apply`` they are removed.
 
         Saves that were cut short go as well; one that may still be under way stays.
         """
         names = self.place.names()
-        head = head_now(self.place)
-        line = parsed_names(standing_line(self.place, head))
+        head = read_head(self.place)
+        line = parse_names(current_lineage(self.place, head))
         # After HEAD: the bases of all deltas that it names are tagged by then.
         tagged = self.place.tagged()
-        kept = rule.kept(line, tagged, self.place.deltas(), self.place.number)
+        kept = rule.retained(line, tagged, self.place.deltas(), self.place.number)
         doomed = [name for name in names if name not in kept and name not in tagged]
         latest = 0 if head is None else head.generation
         if kept:
@@ -197,7 +203,7 @@ class CheckpointHistory:
         if apply and doomed:
             # HEAD forgets them first: it must not name what is half removed.
             gone = {str(name) for name in doomed}
-            move_head(self.place, lambda found: _without(found, gone))
+            compare_and_swap_head(self.place, lambda found: _without(found, gone))
             self.place.remove_all(doomed)
         return tuple(str(name) for name in doomed)
 

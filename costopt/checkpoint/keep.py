@@ -12,7 +12,7 @@ LOSS = "loss"
 
 
 @dataclass(frozen=True, slots=True)
-class KeepRule:
+class RetentionPolicy:
     """The ``last`` newest with the deltas among them, every one at a multiple of ``every_steps``,
     the ``best`` with the lowest ``metric``, and all that are tagged.
 
@@ -34,7 +34,7 @@ class KeepRule:
         if self.best < 0:
             raise ValueError(f"best={self.best}: must not be negative")
 
-    def kept(
+    def retained(
         self,
         line: Sequence[CheckpointName],
         tagged: Collection[CheckpointName],

@@ -8,33 +8,35 @@ from costopt.checkpoint import head as head_file
 from costopt.checkpoint.head import Head
 from costopt.checkpoint.manifest import Manifest
 from costopt.checkpoint.name import CheckpointName
-from costopt.checkpoint.place import CheckpointPlace, refusing
+from costopt.checkpoint.place import CheckpointRepository, checkpoint_errors
 from costopt.domain.errors import CheckpointError, StoreError
 
-ATTEMPTS = 32
+MAX_ATTEMPTS = 32
 
 
-def parsed_names(texts: tuple[str, ...]) -> list[CheckpointName]:
+def parse_names(texts: tuple[str, ...]) -> list[CheckpointName]:
     """Those that are names of checkpoints, in the same order."""
     names = (CheckpointName.parse(text) for text in texts)
     return [name for name in names if name is not None]
 
 
-def standing_line(place: CheckpointPlace, head: Head | None) -> tuple[str, ...]:
+def current_lineage(place: CheckpointRepository, head: Head | None) -> tuple[str, ...]:
     """What HEAD says; without it, every checkpoint that has a manifest, the newest first."""
     if head is not None:
         return head.line
-    return tuple(str(name) for name in place.names() if manifest_of(place, str(name)))
+    return tuple(str(name) for name in place.names() if read_valid_manifest(place, str(name)))
 
 
-def line_from(place: CheckpointPlace, line: tuple[str, ...], parent: str) -> tuple[str, ...]:
+def lineage_from(
+    place: CheckpointRepository, line: tuple[str, ...], parent: str
+) -> tuple[str, ...]:
     """What is left of the line when training goes on from ``parent``: it and its own past."""
     if parent in line:
         return line[line.index(parent) :]
     past: list[str] = []
     following: str | None = parent
     while following is not None and following not in past:
-        manifest = manifest_of(place, following)
+        manifest = read_valid_manifest(place, following)
         if manifest is None:
             break
         past.append(following)
@@ -42,7 +44,7 @@ def line_from(place: CheckpointPlace, line: tuple[str, ...], parent: str) -> tup
     return tuple(past)
 
 
-def manifest_of(place: CheckpointPlace, text: str) -> Manifest | None:
+def read_valid_manifest(place: CheckpointRepository, text: str) -> Manifest | None:
     """That of the checkpoint of this name; None where it is not valid."""
     name = CheckpointName.parse(text)
     try:
@@ -51,7 +53,7 @@ def manifest_of(place: CheckpointPlace, text: str) -> Manifest | None:
         return None
 
 
-def head_now(place: CheckpointPlace) -> Head | None:
+def read_head(place: CheckpointRepository) -> Head | None:
     """HEAD as it is; None where it is missing or damaged. Raises CheckpointError."""
     try:
         return place.head()
@@ -59,14 +61,16 @@ def head_now(place: CheckpointPlace) -> Head | None:
         return None
 
 
-def move_head(place: CheckpointPlace, change: Callable[[Head | None], Head]) -> Head:
+def compare_and_swap_head(
+    place: CheckpointRepository, change: Callable[[Head | None], Head]
+) -> Head:
     """Compare-and-swap HEAD to ``change`` of what it is until nobody comes in between.
 
     ``change`` returns what it was given to leave it so, and may raise. Raises CheckpointError; HEAD
     is then as it was, or the reply of the store was lost and it may have moved.
     """
-    for _ in range(ATTEMPTS):
-        with refusing():
+    for _ in range(MAX_ATTEMPTS):
+        with checkpoint_errors():
             tagged = place.store.get_tagged(head_file.KEY)
         found = None if tagged is None else _decoded(tagged.data)
         wanted = change(found)
@@ -81,15 +85,15 @@ def move_head(place: CheckpointPlace, change: Callable[[Head | None], Head]) -> 
                 return wanted
             raise CheckpointError(error.message, hint=error.hint) from error
     raise CheckpointError(
-        f"HEAD in {place.uri} was changed by others {ATTEMPTS} times in a row",
+        f"HEAD in {place.uri} was changed by others {MAX_ATTEMPTS} times in a row",
         hint="see that one process at a time saves there",
     )
 
 
-def _is_moved(place: CheckpointPlace, wanted: Head) -> bool:
+def _is_moved(place: CheckpointRepository, wanted: Head) -> bool:
     """Whether a request that failed took effect all the same."""
     try:
-        return head_now(place) == wanted
+        return read_head(place) == wanted
     except CheckpointError:
         return False
 

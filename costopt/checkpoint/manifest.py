@@ -9,7 +9,7 @@ from typing import Any
 
 from costopt.checkpoint.delta import Delta
 from costopt.checkpoint.part import SHA256, Part
-from costopt.checkpoint.sealed import seal, unseal
+from costopt.checkpoint.sealed import decode_with_digest, encode_with_digest
 
 SCHEMA = 2
 DELTA_SCHEMA = 3
@@ -72,20 +72,20 @@ class Manifest:
         """Bytes that lie in its own directory."""
         if self.delta is None:
             return self.size_bytes
-        return sum(self.delta.own_bytes(part) for part in self.parts)
+        return sum(self.delta.changed_bytes(part) for part in self.parts)
 
     def encode(self) -> bytes:
         """The document that is stored."""
         fields = asdict(self)
         if self.delta is not None:
-            return seal({"schema": DELTA_SCHEMA, **fields})
+            return encode_with_digest({"schema": DELTA_SCHEMA, **fields})
         del fields["delta"]
-        return seal({"schema": SCHEMA, **fields})
+        return encode_with_digest({"schema": SCHEMA, **fields})
 
     @classmethod
     def decode(cls, data: bytes) -> Manifest:
         """The inverse; raises ValueError saying what is wrong."""
-        fields = unseal(data, "manifest")
+        fields = decode_with_digest(data, "manifest")
         schema = fields.pop("schema", None)
         try:
             if schema == FIRST_SCHEMA:

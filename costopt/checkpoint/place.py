@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from costopt.checkpoint import head as head_file
-from costopt.checkpoint.delta import Delta, merged
+from costopt.checkpoint.delta import Delta, merge_chunks
 from costopt.checkpoint.head import Head
 from costopt.checkpoint.manifest import Manifest
 from costopt.checkpoint.name import CheckpointName
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 WRITER = "writer"
 TAGS = "tags/"
-BASE_OF = "base-of:"
+BASE_TAG_PREFIX = "base-of:"
 """Begins tags that nobody can give by hand, so that whoever keeps what is tagged keeps bases."""
 
 
-class CheckpointPlace:
+class CheckpointRepository:
     """Every method raises CheckpointError where the store refuses, unless it says otherwise."""
 
     def __init__(self, store: ObjectStore, uri: str) -> None:
@@ -48,9 +48,9 @@ class CheckpointPlace:
         self._numbers: dict[tuple[CheckpointName, str], float | None] = {}
 
     @classmethod
-    def open(cls, uri: str) -> CheckpointPlace:
+    def open(cls, uri: str) -> CheckpointRepository:
         """A path, file://, s3:// or gs://. Raises CheckpointError for any other address."""
-        with refusing():
+        with checkpoint_errors():
             return cls(open_store(uri), uri)
 
     def path(self, name: CheckpointName | str) -> str:
@@ -62,14 +62,14 @@ class CheckpointPlace:
         if self._folder is not None:
             found = _entries(self._folder)
         else:
-            with refusing():
+            with checkpoint_errors():
                 found = {key.split("/")[0] for key in self.store.keys("step-")}
         parsed = (CheckpointName.parse(text) for text in found)
         return sorted((name for name in parsed if name is not None), reverse=True)
 
     def head(self) -> Head | None:
         """None where nothing was ever committed. Raises ValueError where it is damaged."""
-        with refusing():
+        with checkpoint_errors():
             data = self.store.get(head_file.KEY)
         return None if data is None else Head.decode(data)
 
@@ -110,7 +110,7 @@ class CheckpointPlace:
         Manifests never change, so each is read once.
         """
         if (name, label) not in self._numbers:
-            with refusing():
+            with checkpoint_errors():
                 data = self.store.get(f"{name}/{MANIFEST}")
             if data is None:
                 return None
@@ -125,13 +125,13 @@ class CheckpointPlace:
 
         Raises ValueError saying why they are not valid, and in which checkpoint if not in this one.
         """
-        shared = frozenset() if delta is None else delta.shared_of(part)
+        shared = frozenset() if delta is None else delta.shared_chunks(part)
         if delta is None or not shared:
             data = self._stored(name, part)
         else:
             base = self._stored_in_base(delta.base, part, shared)
             own = self._stored(name, part) if len(shared) < len(part.digests) else b""
-            data = merged(part, own, base, shared)
+            data = merge_chunks(part, own, base, shared)
         part.check(memoryview(data))
         return data
 
@@ -154,7 +154,7 @@ class CheckpointPlace:
 
     def tags(self) -> dict[str, str]:
         """Tag → name of the checkpoint."""
-        with refusing():
+        with checkpoint_errors():
             found = {key: self.store.get(key) for key in self.store.keys(TAGS)}
         return {
             key.removeprefix(TAGS): data.decode(errors="replace")
@@ -169,14 +169,14 @@ class CheckpointPlace:
 
     def deltas(self) -> frozenset[CheckpointName]:
         """The checkpoints that need another, their base."""
-        with refusing():
-            found = self.store.keys(TAGS + BASE_OF)
-        parsed = (CheckpointName.parse(key.removeprefix(TAGS + BASE_OF)) for key in found)
+        with checkpoint_errors():
+            found = self.store.keys(TAGS + BASE_TAG_PREFIX)
+        parsed = (CheckpointName.parse(key.removeprefix(TAGS + BASE_TAG_PREFIX)) for key in found)
         return frozenset(name for name in parsed if name is not None)
 
-    def keep_base(self, name: CheckpointName, base: str) -> None:
+    def pin_base(self, name: CheckpointName, base: str) -> None:
         """Tag the base of a delta, until the delta is removed."""
-        with refusing():
+        with checkpoint_errors():
             self.store.put(TAGS + base_tag(name), base.encode())
 
     def remove(self, name: CheckpointName) -> None:
@@ -185,7 +185,7 @@ class CheckpointPlace:
         The manifest goes first, so that a removal cut short leaves a torn checkpoint, not a
         corrupt one; then the tag of its base, while there still is something to find and remove.
         """
-        with refusing():
+        with checkpoint_errors():
             self.store.delete(f"{name}/{MANIFEST}")
             self.store.delete(TAGS + base_tag(name))
             for key in self.store.keys(f"{name}/"):
@@ -202,11 +202,11 @@ class CheckpointPlace:
 
 def base_tag(delta: CheckpointName) -> str:
     """The tag of its base."""
-    return f"{BASE_OF}{delta}"
+    return f"{BASE_TAG_PREFIX}{delta}"
 
 
 @contextmanager
-def refusing() -> Iterator[None]:
+def checkpoint_errors() -> Iterator[None]:
     """Say a store's refusal as a CheckpointError."""
     try:
         yield

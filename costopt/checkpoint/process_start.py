@@ -10,7 +10,7 @@ START_FIELD = 19
 """Of /proc/self/stat behind the name: starttime, in clock ticks since boot (proc(5))."""
 
 
-def process_started_at() -> float:
+def process_start_time() -> float:
     """Wall time in POSIX seconds; the present where the system does not tell."""
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()

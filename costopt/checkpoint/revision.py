@@ -13,10 +13,10 @@ CODE_REVISION = "COSTOPT_CODE_REVISION"
 DATA_REVISION = "COSTOPT_DATA_REVISION"
 POLICY = "COSTOPT_POLICY"
 GIT = ("git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
-GIT_S = 10.0
+GIT_TIMEOUT_S = 10.0
 
 
-def origin(torch_version: str, variables: Mapping[str, str] = os.environ) -> Origin:
+def detect_origin(torch_version: str, variables: Mapping[str, str] = os.environ) -> Origin:
     """From the environment; the code's revision otherwise from Git in the working directory."""
     return Origin(
         torch_version=torch_version,
@@ -33,7 +33,7 @@ def git_revision(folder: Path | None = None) -> str | None:
     """
     try:
         found = subprocess.run(  # noqa: S603
-            GIT, cwd=folder, capture_output=True, text=True, timeout=GIT_S, check=False
+            GIT, cwd=folder, capture_output=True, text=True, timeout=GIT_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def seal(fields: Mapping[str, Any]) -> bytes:
+def encode_with_digest(fields: Mapping[str, Any]) -> bytes:
     """The document; the same fields give the same bytes."""
     body = json.dumps(fields, sort_keys=True).encode()
     return _digest(body) + b"\n" + body + b"\n"
 
 
-def unseal(data: bytes, what: str) -> dict[str, Any]:
+def decode_with_digest(data: bytes, what: str) -> dict[str, Any]:
     """The fields. Raises ValueError, naming ``what``, where a bit differs or a byte is missing."""
     checksum, _, body = data.partition(b"\n")
     if body[-1:] != b"\n" or _digest(body[:-1]) != checksum:

@@ -15,20 +15,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from costopt.checkpoint.arena import Arena
+from costopt.checkpoint.arena import SharedMemory
 from costopt.checkpoint.channel import Channel
-from costopt.checkpoint.commit import Committer, Saving
-from costopt.checkpoint.keep import KeepRule
+from costopt.checkpoint.commit import Committer, SaveRequest
+from costopt.checkpoint.keep import RetentionPolicy
 from costopt.checkpoint.manifest import Origin
-from costopt.checkpoint.near.near_client import NearClient
-from costopt.checkpoint.near.near_writing import NearWriting
-from costopt.checkpoint.place import CheckpointPlace
-from costopt.checkpoint.revision import origin
+from costopt.checkpoint.near.near_client import ReplicaClient
+from costopt.checkpoint.near.near_writing import ReplicaWriter
+from costopt.checkpoint.place import CheckpointRepository
+from costopt.checkpoint.revision import detect_origin
 from costopt.domain.errors import CheckpointError, CostoptError
 
 PART_BYTES = 64 << 20
-LOOK_S = 1.0
-ORIGIN_S = 1.0
+POLL_S = 1.0
+ORIGIN_TIMEOUT_S = 1.0
 NICENESS = 10
 """Training comes first where processors are short; a trainer that waits for a save needs none."""
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXFSZ)
@@ -41,10 +41,10 @@ def main(trainer_pid: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     os.nice(NICENESS)
     channel = Channel(socket.socket(fileno=0))
-    writer = Writer(channel)
+    writer = CheckpointWriter(channel)
     while True:
         # A child that the trainer forked may hold the other end open beyond the trainer's death.
-        if not channel.waits(LOOK_S):
+        if not channel.waits(POLL_S):
             if os.getppid() != trainer_pid:
                 return
             continue
@@ -55,13 +55,13 @@ def main(trainer_pid: int) -> None:
 
 
 @dataclass(slots=True)
-class Writer:
+class CheckpointWriter:
     """Answers one message after the other, in their order."""
 
     channel: Channel
-    arenas: dict[int, Arena] = field(default_factory=dict)
+    arenas: dict[int, SharedMemory] = field(default_factory=dict)
     _committer: Committer | None = None
-    _near: NearClient | None = None
+    _near: ReplicaClient | None = None
     _refusal: CostoptError | None = None
     _origin: Future[Origin] | None = None
 
@@ -85,7 +85,7 @@ class Writer:
             case "arena":
                 self._take_arena(message["slot"], message["size_bytes"], descriptor)
             case "resume":
-                self._opened().follow(message["parent"], message["generation"])
+                self._opened().set_parent(message["parent"], message["generation"])
             case "claim":
                 self._opened().claim()
                 return {"claimed": message["ticket"]}
@@ -95,18 +95,18 @@ class Writer:
 
     def _open(self, message: dict[str, Any]) -> None:
         try:
-            place = CheckpointPlace.open(message["uri"])
+            place = CheckpointRepository.open(message["uri"])
         except CostoptError as error:
             self._refusal = error
             return
-        self._near = None if message["near"] is None else NearClient(message["near"])
+        self._near = None if message["near"] is None else ReplicaClient(message["near"])
         pool = ThreadPoolExecutor(1)
-        self._origin = pool.submit(origin, message["torch_version"])
+        self._origin = pool.submit(detect_origin, message["torch_version"])
         pool.shutdown(wait=False)
         self._committer = Committer(
             place,
             message["generation"],
-            KeepRule(**message["keep"]),
+            RetentionPolicy(**message["keep"]),
             Origin(message["torch_version"]),
             message["parent"],
             message["writer"],
@@ -120,11 +120,11 @@ class Writer:
 
     def _take_arena(self, slot: int, size_bytes: int, descriptor: int | None) -> None:
         assert descriptor is not None
-        self.arenas[slot] = Arena(descriptor, size_bytes, writable=False)
+        self.arenas[slot] = SharedMemory(descriptor, size_bytes, writable=False)
 
     def _save(self, message: dict[str, Any]) -> dict[str, Any]:
         view = memoryview(self.arenas[message["slot"]].map)
-        saving = Saving(
+        saving = SaveRequest(
             step=message["step"],
             world_size=message["world_size"],
             began_at=message["began_at"],
@@ -138,7 +138,7 @@ class Writer:
             if self._origin is not None:
                 # Git may take long on a busy disk; no save waits for it in earnest.
                 with suppress(TimeoutError):
-                    committer.origin = self._origin.result(ORIGIN_S)
+                    committer.origin = self._origin.result(ORIGIN_TIMEOUT_S)
             committed = committer.commit(saving)
         finally:
             if near is not None:
@@ -151,7 +151,7 @@ class Writer:
             "save_s": committed.save_s,
         }
 
-    def _keep_near(self, message: dict[str, Any], saving: Saving) -> NearWriting | None:
+    def _keep_near(self, message: dict[str, Any], saving: SaveRequest) -> ReplicaWriter | None:
         if self._near is None:
             return None
         ticket, arena = message["ticket"], self.arenas[message["slot"]]
@@ -160,7 +160,7 @@ class Writer:
             with suppress(OSError):  # the trainer is gone
                 self.channel.send({"kept": ticket, **kept})
 
-        return NearWriting(self._near, self._opened(), saving, arena, tell)
+        return ReplicaWriter(self._near, self._opened(), saving, arena, tell)
 
 
 def _files(view: memoryview, tensor_bytes: int, object_bytes: int) -> dict[str, memoryview]:

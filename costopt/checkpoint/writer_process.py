@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from costopt.checkpoint.arena import Arena
+from costopt.checkpoint.arena import SharedMemory
 from costopt.checkpoint.channel import Channel
 from costopt.domain.errors import CheckpointError
 
@@ -19,7 +19,7 @@ PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from costopt.checkpoint.writer import main; main(int(sys.argv[2]))"
 )
-GONE = "the process that writes checkpoints has ended before the save was done"
+WRITER_EXITED = "the process that writes checkpoints has ended before the save was done"
 
 _left: set[int] = set()
 """Writers that were let go: they end by themselves, and are not to be waited for."""
@@ -57,21 +57,23 @@ class WriterProcess:
         """Of the writer."""
         return self._process.pid
 
-    def give(self, slot: int, arena: Arena) -> None:
+    def send(self, slot: int, arena: SharedMemory) -> None:
         """Share the memory of a slot. Raises CheckpointError, as all that follow."""
         message = {"op": "arena", "slot": slot, "size_bytes": arena.size_bytes}
         self._send(message, arena.descriptor)
 
-    def ask(self, message: dict[str, Any]) -> None:
+    def request(self, message: dict[str, Any]) -> None:
         """Send one request; it is answered in its turn."""
         self._send(message)
 
-    def answers(self, *, wait: bool) -> Iterator[dict[str, Any]]:
+    def replies(self, *, wait: bool) -> Iterator[dict[str, Any]]:
         """What was answered; with ``wait`` at least one. Raises CheckpointError if it is gone."""
         while self._channel.waits(None if wait else 0):
             received = self._channel.receive()
             if received is None:
-                raise CheckpointError(GONE, hint="see whether the machine ran out of memory")
+                raise CheckpointError(
+                    WRITER_EXITED, hint="see whether the machine ran out of memory"
+                )
             yield received[0]
             wait = False
 
@@ -79,7 +81,9 @@ class WriterProcess:
         try:
             self._channel.send(message, descriptor)
         except OSError as error:
-            raise CheckpointError(GONE, hint="see whether the machine ran out of memory") from error
+            raise CheckpointError(
+                WRITER_EXITED, hint="see whether the machine ran out of memory"
+            ) from error
 
     def close(self) -> None:
         """Let it finish what it has, and wait for its end."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from costopt.domain.account import UNLIMITED, Account
 
 
-def read_account(path: str | None) -> Account:
+def load_account(path: str | None) -> Account:
     """The account in that file, an unlimited one where none is named. Raises SpecFileError."""
     if path is None:
         return UNLIMITED

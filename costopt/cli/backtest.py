@@ -14,17 +14,17 @@ from costopt.cli.options import (
     complete_policy,
     cooldown_option,
     durations_s,
+    history_s,
     job_argument,
     notice_option,
-    past_s,
 )
 from costopt.cli.output import output_option
 
 if TYPE_CHECKING:
-    from costopt.cli.backtest_grid import Grid
+    from costopt.cli.backtest_grid import BacktestGrid
     from costopt.domain.policy import Policy
     from costopt.replay.score import Score
-    from costopt.replay.trial import Bench, Trial
+    from costopt.replay.trial import BacktestConfig, Trial
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -61,7 +61,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     help="Try as well what knowing each spot pool's lifetime would bring.",
 )  # fmt: skip
 @click.option(
-    "--history", "past_s", callback=past_s, default="none", metavar="DURATION|all|none",
+    "--history", "past_s", callback=history_s, default="none", metavar="DURATION|all|none",
     show_default=True,
     help="How much of the record before its start each run may have learned from, such as 14d.",
 )  # fmt: skip
@@ -130,24 +130,24 @@ def backtest(
     that learn watch the record up to then. The figures are the same however many processes run
     them.
     """
-    from costopt.cli.accounts import read_account
-    from costopt.cli.backtest_bench import bench_of, keys_of
-    from costopt.cli.backtest_grid import grid_of, read_markets
-    from costopt.cli.backtest_run import Place, run_trials
+    from costopt.cli.accounts import load_account
+    from costopt.cli.backtest_bench import backtest_config, trial_keys
+    from costopt.cli.backtest_grid import build_grid, read_markets
+    from costopt.cli.backtest_run import TrialExecutor, run_trials
 
     _check_folders(report=report, results=results, runs=runs)
-    run = Place(jobs, ray).runner()
+    run = TrialExecutor(jobs, ray).runner()
     histories = read_markets(markets)
-    bench = bench_of(
+    bench = backtest_config(
         histories,
         notice_s=notice_s,
         cooldown_s=cooldown_s,
         price_forecasts=forecasts,
         carbon=carbon,
-        account=read_account(account),
+        account=load_account(account),
         past_s=past_s,
     )
-    grid = grid_of(
+    grid = build_grid(
         job,
         _chosen(policies),
         bench,
@@ -157,16 +157,16 @@ def backtest(
         with_oracle=lifetime_oracle,
         over_gaps=over_gaps,
     )
-    keys = keys_of(bench, price_forecasts=forecasts, carbon=carbon)
+    keys = trial_keys(bench, price_forecasts=forecasts, carbon=carbon)
     scores = run_trials(bench, grid.trials, run, results, keys)
     _tell(grid, scores, bench, by=by, seed=seed, runs=runs, report=report, output=output)
 
 
 def _chosen(policies: str) -> list[Policy]:
     from costopt.cli.options import words
-    from costopt.cli.policies import read_policy
+    from costopt.cli.policies import load_checked_policy
 
-    chosen = [read_policy(name) for name in words(policies)]
+    chosen = [load_checked_policy(name) for name in words(policies)]
     if not chosen:
         raise click.UsageError("nothing to try: --policies is empty")
     return chosen
@@ -199,9 +199,9 @@ def _tell_failures(scores: list[tuple[Trial, Score]]) -> None:
 
 
 def _tell(
-    grid: Grid,
+    grid: BacktestGrid,
     scores: list[tuple[Trial, Score]],
-    bench: Bench,
+    bench: BacktestConfig,
     *,
     by: str,
     seed: int,
@@ -211,12 +211,12 @@ def _tell(
 ) -> None:
     from costopt.cli.backtest_runs import write_runs
     from costopt.cli.backtest_table import standings_table
-    from costopt.cli.output import show
-    from costopt.replay.ranking import standings
+    from costopt.cli.output import print_table
+    from costopt.replay.ranking import summarize_policies
 
     _tell_failures(scores)
-    ranked = standings(scores, grid.labels, grid.group_by(by), seed)
-    show(standings_table(ranked, grid, bench.past_s), output)
+    ranked = summarize_policies(scores, grid.labels, grid.group_by(by), seed)
+    print_table(standings_table(ranked, grid, bench.history_s), output)
     if runs is not None:
         write_runs(scores, runs)
         click.echo(f"runs: {runs}", err=True)

@@ -15,10 +15,10 @@ from costopt.energy import NodePowerModel
 from costopt.energy.carbon_file import read_carbon
 from costopt.energy.carbon_record import RecordedCarbon
 from costopt.market.hazard import LearnedHazard
-from costopt.replay.edition import edition
+from costopt.replay.edition import code_digest
 from costopt.replay.forecasts import RecordedForecasts
-from costopt.replay.trial import Bench, Keys
-from costopt.session.hazards import catalog_priors
+from costopt.replay.trial import BacktestConfig, TrialKeys
+from costopt.session.hazards import catalog_hazard_priors
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,14 @@ class CatalogModels:
 
     def hazards(self) -> HazardModel:
         """Priors of the catalogue, to be learned over."""
-        return LearnedHazard(catalog_priors(self.catalog))
+        return LearnedHazard(catalog_hazard_priors(self.catalog))
 
     def forecasts(self, market: MarketHistory) -> Forecasts:
         """Of what was asked for, from the record so far."""
         return RecordedForecasts(market if self.price_forecasts else None, self.carbon)
 
 
-def bench_of(
+def backtest_config(
     markets: Mapping[str, MarketHistory],
     *,
     notice_s: float,
@@ -51,12 +51,12 @@ def bench_of(
     carbon: Path | None,
     account: Account,
     past_s: float,
-) -> Bench:
+) -> BacktestConfig:
     """The bench with the catalogue's machines. Raises SignalError for a bad carbon file."""
     catalog = load_catalog()
     recorded = None if carbon is None else RecordedCarbon(read_carbon(carbon), catalog.region)
     models = CatalogModels(catalog, price_forecasts, recorded)
-    return Bench(
+    return BacktestConfig(
         markets=markets,
         machines=catalog,
         powers=models.powers,
@@ -65,13 +65,13 @@ def bench_of(
         cooldown_s=cooldown_s,
         transfers=catalog.transfer,
         account=account,
-        past_s=past_s,
+        history_s=past_s,
         forecasts=models.forecasts if price_forecasts or recorded is not None else None,
         carbon=recorded,
     )
 
 
-def keys_of(bench: Bench, *, price_forecasts: bool, carbon: Path | None) -> Keys:
+def trial_keys(bench: BacktestConfig, *, price_forecasts: bool, carbon: Path | None) -> TrialKeys:
     """Keys that change with the code, its data and what the forecasts are made from."""
     digest = "" if carbon is None else hashlib.sha256(carbon.read_bytes()).hexdigest()
-    return Keys(bench, f"{edition()} {price_forecasts} {digest}")
+    return TrialKeys(bench, f"{code_digest()} {price_forecasts} {digest}")

@@ -10,38 +10,38 @@ from pathlib import Path
 
 import click
 
-from costopt.cli.failure import tell
-from costopt.cli.figures import length
+from costopt.cli.failure import print_error
+from costopt.cli.figures import duration_text
 from costopt.domain.errors import InfeasibleError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.market import Offer, Pool
 from costopt.domain.policy import Policy
-from costopt.domain.ports import Machines
+from costopt.domain.ports import InstanceCatalog
 from costopt.market.history_file import read_history
 from costopt.market.screen import screen_for_job
 from costopt.replay.backtest import (
-    optimum,
-    oracle,
+    hindsight_policy,
+    oracle_policy,
     window_starts,
     windows,
     with_baselines,
     with_deadline,
 )
-from costopt.replay.coverage import Coverage, coverage
+from costopt.replay.coverage import RecordCoverage, record_coverage
 from costopt.replay.rehearsal import replay_tick_s
-from costopt.replay.trial import Bench, Trial, Window
+from costopt.replay.trial import BacktestConfig, Trial, Window
 from costopt.spec import load_job
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class BacktestGrid:
     """``coverages`` has one entry per market and deadline; ``windows`` of all of them."""
 
     job: Job
     policies: tuple[Policy, ...]
     windows: tuple[Window, ...]
-    coverages: tuple[Coverage, ...]
+    coverages: tuple[RecordCoverage, ...]
 
     @property
     def trials(self) -> list[Trial]:
@@ -71,50 +71,56 @@ def read_markets(paths: Sequence[Path]) -> dict[str, MarketHistory]:
             for path, history in read}  # fmt: skip
 
 
-def grid_of(
+def build_grid(
     job: str,
     chosen: Sequence[Policy],
-    bench: Bench,
+    bench: BacktestConfig,
     *,
     starts: int,
     deadlines_s: Sequence[float] | None,
     startups_s: Sequence[float] | None,
     with_oracle: bool,
     over_gaps: bool,
-) -> Grid:
+) -> BacktestGrid:
     """The windows and policies that the options ask for.
 
     Raises InfeasibleError where no pool of a market can do the job in time, MarketError where a
     record has no room for a window, and click.UsageError for policies of one name.
     """
     first = chosen[0]
-    oracles = (oracle(first), optimum(first)) if with_oracle else (optimum(first),)
+    oracles = (
+        (oracle_policy(first), hindsight_policy(first))
+        if with_oracle
+        else (hindsight_policy(first),)
+    )
     policies = [*with_baselines(chosen, first), *oracles]
     _check_names(policies)
     found: list[Window] = []
-    coverages: list[Coverage] = []
+    coverages: list[RecordCoverage] = []
     shown: Job | None = None
     for name, history in bench.markets.items():
         for task in _due(load_job(job, history.starts_at, bench.account), deadlines_s):
             shown = shown or task
             usable = _usable_pools(task, history, bench.machines, startups_s)
-            allowed = [p for p in usable if optimum(first).limits.refusal(p) is None]
+            allowed = [
+                p for p in usable if hindsight_policy(first).limits.rejection_reason(p) is None
+            ]
             span = _span(task)
-            covered = coverage(history, allowed or usable, span, over_gaps=over_gaps)
+            covered = record_coverage(history, allowed or usable, span, over_gaps=over_gaps)
             covered = replace(covered, market=name)
             times = window_starts(task, history, starts, covered)
             if len(times) < starts:
-                tell("note", _fewer(name, len(times), starts, replay_tick_s(history)))
+                print_error("note", _fewer(name, len(times), starts, replay_tick_s(history)))
             found += windows(task, name, times, startups_s or (task.startup_s,))
             coverages.append(covered)
     assert shown is not None
-    return Grid(shown, tuple(policies), tuple(found), tuple(coverages))
+    return BacktestGrid(shown, tuple(policies), tuple(found), tuple(coverages))
 
 
 def _fewer(market: str, windows: int, asked: int, tick_s: float) -> str:
     return (
         f"{windows:,} windows of {market} in place of {asked:,}: "
-        f"they begin on different ticks, which are {length(tick_s)} apart"
+        f"they begin on different ticks, which are {duration_text(tick_s)} apart"
     )
 
 
@@ -138,7 +144,7 @@ def _check_names(policies: Sequence[Policy]) -> None:
 
 
 def _usable_pools(
-    job: Job, history: MarketHistory, machines: Machines, startups_s: Sequence[float] | None
+    job: Job, history: MarketHistory, machines: InstanceCatalog, startups_s: Sequence[float] | None
 ) -> list[Pool]:
     """Pools that can run the job. Raises InfeasibleError where none ever can in time."""
     offers = [Offer(pool, None, None, None) for pool in history.pools]
@@ -154,15 +160,16 @@ def _usable_pools(
     if fastest_s + startup_s > span_s:
         raise InfeasibleError(
             f"no pool of market {history.name!r} finishes job {job.name!r} in time: the fastest "
-            f"takes {length(fastest_s + startup_s)}, its deadline leaves {length(span_s)}",
+            f"takes {duration_text(fastest_s + startup_s)}, "
+            f"its deadline leaves {duration_text(span_s)}",
             hint="give it a later deadline or more nodes",
         )
     return [offer.pool for offer in usable]
 
 
-def _speeds(offers: Iterable[Offer], job: Job, machines: Machines) -> Iterator[float]:
+def _speeds(offers: Iterable[Offer], job: Job, machines: InstanceCatalog) -> Iterator[float]:
     """Units per second of the gangs that are compared for the job."""
-    for machine in {machines.machine(offer.pool) for offer in offers}:
+    for machine in {machines.instance_type(offer.pool) for offer in offers}:
         assert machine is not None
         for nodes in job.gang_sizes(machine):
             speed = job.gang_units_per_s(machine, nodes)
@@ -175,11 +182,11 @@ def _market_of(window: Window) -> str:
 
 
 def _deadline_of(window: Window) -> str:
-    return length(_span(window.job).total_seconds())
+    return duration_text(_span(window.job).total_seconds())
 
 
 def _startup_of(window: Window) -> str:
-    return length(window.job.startup_s)
+    return duration_text(window.job.startup_s)
 
 
 def _everything(_: Window) -> str:

@@ -5,26 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from costopt.cli.backtest_grid import Grid
+from costopt.cli.backtest_grid import BacktestGrid
 from costopt.cli.backtest_table import (
     carbon_note,
     coverage_note,
-    past_note,
+    history_note,
     report_rows,
     undefined_note,
 )
 from costopt.domain.events import DecisionMade
-from costopt.replay.hindsight import hindsight
-from costopt.replay.ranking import Standing
-from costopt.replay.trial import HINDSIGHT, Bench, Trial
+from costopt.replay.hindsight import hindsight_optimum
+from costopt.replay.ranking import PolicySummary
+from costopt.replay.trial import HINDSIGHT, BacktestConfig, Trial
 from costopt.report.backtest_curve import BacktestCurve, curve_of_moments, curve_of_run
 from costopt.report.decision_table import decision_table
 from costopt.report.html import write_backtest_report
-from costopt.report.run import Run
+from costopt.report.run import RunView
 from costopt.report.table import Table
 
 
-def write_report(standings: Sequence[Standing], grid: Grid, bench: Bench, path: Path) -> None:
+def write_report(
+    standings: Sequence[PolicySummary], grid: BacktestGrid, bench: BacktestConfig, path: Path
+) -> None:
     """Write the page; the first window is replayed once more for its curves and decisions."""
     curves: dict[str, BacktestCurve] = {}
     decisions: list[Table] = []
@@ -40,17 +42,17 @@ def write_report(standings: Sequence[Standing], grid: Grid, bench: Bench, path: 
             title = f"Decisions of {trial.label} in the first window"
             decisions.append(decision_table(made, run.begun_at, title))
     notes = [*map(coverage_note, grid.coverages), *undefined_note(standings)]
-    notes += (*carbon_note(standings), *past_note(bench.past_s))
+    notes += (*carbon_note(standings), *history_note(bench.history_s))
     write_backtest_report(report_rows(standings), curves, path, coverage=notes, decisions=decisions)
 
 
-def _run(bench: Bench, trial: Trial) -> Run:
+def _run(bench: BacktestConfig, trial: Trial) -> RunView:
     done = bench.rehearse(trial, explain=True)
-    return Run.of((recorded.event for recorded in done.events), done.summary.now)
+    return RunView.of((recorded.event for recorded in done.events), done.summary.now)
 
 
-def _optimum(bench: Bench, trial: Trial) -> dict[str, BacktestCurve]:
+def _optimum(bench: BacktestConfig, trial: Trial) -> dict[str, BacktestCurve]:
     """The optimum's curve by its label; empty where it is not defined."""
     job, market = trial.window.job, bench.markets[trial.window.market]
-    best = hindsight(job, trial.policy, market, bench.machines, with_moments=True)
+    best = hindsight_optimum(job, trial.policy, market, bench.machines, with_moments=True)
     return {} if best is None else {trial.label: curve_of_moments(best.moments, job.work.amount)}

@@ -12,20 +12,20 @@ import click
 
 from costopt.cli.progress import FIRST_LINE_S, with_progress
 from costopt.replay.backtest import Runner, backtest
-from costopt.replay.process_pool import in_processes
+from costopt.replay.process_pool import run_in_processes
 from costopt.replay.score import Score
-from costopt.replay.trial import Bench, Keys, Trial
+from costopt.replay.trial import BacktestConfig, Trial, TrialKeys
 
 MANY_RUNS = 1000
 EARLY_LINE_S = 2.0
 """From so many runs on their number is said before the first, and the time left soon after."""
 
-FEWEST_PER_PROCESS = 8
+MIN_TRIALS_PER_PROCESS = 8
 """Runs that a process must have to do before starting it, some two seconds, is worth while."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TrialExecutor:
     """``jobs`` processes, None for as many as are worth while, or the Ray cluster at ``ray``."""
 
     jobs: int | None
@@ -40,27 +40,35 @@ class Place:
         require_ray()
         return self._on_ray
 
-    def _in_processes(self, bench: Bench, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Score]]:
+    def _in_processes(
+        self, bench: BacktestConfig, trials: Sequence[Trial]
+    ) -> Iterator[tuple[Trial, Score]]:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        worth = min(cores or 1, len(trials) // FEWEST_PER_PROCESS)
-        return in_processes(bench, trials, worth if self.jobs is None else self.jobs)
+        worth = min(cores or 1, len(trials) // MIN_TRIALS_PER_PROCESS)
+        return run_in_processes(bench, trials, worth if self.jobs is None else self.jobs)
 
-    def _on_ray(self, bench: Bench, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Score]]:
-        from costopt.replay.ray_pool import on_ray
+    def _on_ray(
+        self, bench: BacktestConfig, trials: Sequence[Trial]
+    ) -> Iterator[tuple[Trial, Score]]:
+        from costopt.replay.ray_pool import run_on_ray
 
         assert self.ray is not None
-        return on_ray(bench, trials, self.ray, self.jobs) if trials else iter(())
+        return run_on_ray(bench, trials, self.ray, self.jobs) if trials else iter(())
 
 
 def run_trials(
-    bench: Bench, trials: Sequence[Trial], run: Runner, results: Path | None, keys: Keys
+    bench: BacktestConfig,
+    trials: Sequence[Trial],
+    run: Runner,
+    results: Path | None,
+    keys: TrialKeys,
 ) -> list[tuple[Trial, Score]]:
     """Every trial's score, those in ``results`` without running them again. Raises StoreError."""
     if results is None:
         return list(_counted(backtest(bench, trials, run), len(trials), 0))
-    from costopt.replay.results_file import results_file
+    from costopt.replay.results_file import open_results_file
 
-    with results_file(results) as file:
+    with open_results_file(results) as file:
         known = sum(keys.of(trial) in file.known for trial in trials)
         if file.dropped:
             lines = (

@@ -6,17 +6,17 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from costopt.cli.figures import UNKNOWN, length, number, percent, usd
+from costopt.cli.figures import UNKNOWN, duration_text, number_text, percent_text, usd_text
 from costopt.cli.output import Column, Row, Table
 from costopt.replay.backtest import OPTIMUM, ORACLE
-from costopt.replay.coverage import Coverage
-from costopt.replay.ranking import Standing
+from costopt.replay.coverage import RecordCoverage
+from costopt.replay.ranking import PolicySummary
 from costopt.report.backtest_table import BacktestRow
 
 if TYPE_CHECKING:
-    from costopt.cli.backtest_grid import Grid
+    from costopt.cli.backtest_grid import BacktestGrid
 
-NO_HINDSIGHT = (
+HINDSIGHT_UNDEFINED = (
     "No hindsight optimum: it is defined on a market with a grid, for a gang of fixed size "
     "(min_nodes = max_nodes) whose speeds in any two pools stand in one ratio in every phase."
 )
@@ -39,7 +39,7 @@ def _ratio(value: float | None) -> str:
 
 
 def _dollars_between(pair: tuple[float, float] | None) -> str:
-    return UNKNOWN if pair is None else f"[{usd(pair[0])}, {usd(pair[1])}]"
+    return UNKNOWN if pair is None else f"[{usd_text(pair[0])}, {usd_text(pair[1])}]"
 
 
 def _ratios_between(pair: tuple[float, float] | None) -> str:
@@ -49,25 +49,25 @@ def _ratios_between(pair: tuple[float, float] | None) -> str:
 COLUMNS = (
     Column("group", "Of"),
     Column("strategy", "Policy"),
-    Column("mean_usd", "$ mean", usd, right=True),
+    Column("mean_usd", "$ mean", usd_text, right=True),
     Column("mean_interval_usd", "95 %", _dollars_between, rank=3),
-    Column("p50_usd", "$ P50", usd, right=True, rank=1),
-    Column("p95_usd", "$ P95", usd, right=True, rank=1),
-    Column("kwh", "kWh", number, right=True, rank=2),
+    Column("p50_usd", "$ P50", usd_text, right=True, rank=1),
+    Column("p95_usd", "$ P95", usd_text, right=True, rank=1),
+    Column("kwh", "kWh", number_text, right=True, rank=2),
     Column("gco2e", "kgCO2e", _kilograms, right=True, rank=2),
-    Column("hourly_carbon_share", "hourly", percent, right=True, rank=3),
+    Column("hourly_carbon_share", "hourly", percent_text, right=True, rank=3),
     Column("finish_s", "Finish", _hours, right=True, rank=1),
     Column("misses", "Late", right=True),
-    Column("interruptions", "Interruptions", number, right=True, rank=1),
-    Column("switches", "Moves", number, right=True, rank=1),
-    Column("lost_s", "Lost work", length, right=True, rank=1),
+    Column("interruptions", "Interruptions", number_text, right=True, rank=1),
+    Column("switches", "Moves", number_text, right=True, rank=1),
+    Column("lost_s", "Lost work", duration_text, right=True, rank=1),
     Column("hindsight_ratio", "× hindsight", _ratio, right=True),
     Column("hindsight_interval", "95 %", _ratios_between, rank=3),
     Column("runs", "Runs", right=True),
 )
 
 
-def standings_table(standings: Sequence[Standing], grid: Grid, past_s: float) -> Table:
+def standings_table(standings: Sequence[PolicySummary], grid: BacktestGrid, past_s: float) -> Table:
     """The table with how much of the record it rests on, and what was known before each start."""
     job, coverages, windows, spans_h = grid.job, grid.coverages, len(grid.windows), grid.spans_h
     grouped = len({standing.group for standing in standings}) > 1
@@ -81,7 +81,7 @@ def standings_table(standings: Sequence[Standing], grid: Grid, past_s: float) ->
         f"{job.name} on {market}: {times} of {spans} h",
         columns,
         [_row(standing) for standing in standings],
-        notes=(*_notes(standings, coverages), *carbon_note(standings), *past_note(past_s)),
+        notes=(*_notes(standings, coverages), *carbon_note(standings), *history_note(past_s)),
         facts={
             "job": job.name,
             "market": market,
@@ -95,7 +95,7 @@ def standings_table(standings: Sequence[Standing], grid: Grid, past_s: float) ->
     )
 
 
-def report_rows(standings: Sequence[Standing]) -> list[BacktestRow]:
+def report_rows(standings: Sequence[PolicySummary]) -> list[BacktestRow]:
     """The same for the report, of what is known; ``undefined_note`` names the rest."""
     grouped = len({standing.group for standing in standings}) > 1
     return [
@@ -124,12 +124,12 @@ def report_rows(standings: Sequence[Standing]) -> list[BacktestRow]:
     ]
 
 
-def coverage_note(coverage: Coverage) -> str:
+def coverage_note(coverage: RecordCoverage) -> str:
     """What part of a record was usable, in a sentence."""
     gaps = "no gap" if not coverage.gap_s else f"{coverage.gap_s / 3600:,.1f} h with gaps"
     text = (
         f"{coverage.market}: {coverage.recorded_s / 3600:,.0f} h recorded, {gaps}; a window of "
-        f"{coverage.span_s / 3600:g} h can begin in {percent(coverage.usable_share)} of it"
+        f"{coverage.span_s / 3600:g} h can begin in {percent_text(coverage.usable_share)} of it"
     )
     if coverage.unobserved:
         pools = "1 pool was" if len(coverage.unobserved) == 1 else (
@@ -139,15 +139,15 @@ def coverage_note(coverage: Coverage) -> str:
     return f"{text}."
 
 
-def past_note(past_s: float) -> tuple[str, ...]:
+def history_note(past_s: float) -> tuple[str, ...]:
     """What was known before each start, in a sentence; none where nothing was."""
     if past_s <= 0:
         return ()
-    span = "everything recorded" if math.isinf(past_s) else f"the {length(past_s)} recorded"
+    span = "everything recorded" if math.isinf(past_s) else f"the {duration_text(past_s)} recorded"
     return (f"Policies that learn have watched {span} before each start.",)
 
 
-def undefined_note(standings: Sequence[Standing]) -> tuple[str, ...]:
+def undefined_note(standings: Sequence[PolicySummary]) -> tuple[str, ...]:
     """Which policies have no figures, in a sentence; none where all have."""
     names = dict.fromkeys(s.policy for s in standings if s.mean_usd is None)
     if not names:
@@ -158,7 +158,7 @@ def undefined_note(standings: Sequence[Standing]) -> tuple[str, ...]:
     )
 
 
-def carbon_note(standings: Sequence[Standing]) -> tuple[str, ...]:
+def carbon_note(standings: Sequence[PolicySummary]) -> tuple[str, ...]:
     """By what intensities CO2e counts, in a sentence; none where no policy used energy."""
     shares = [s.hourly_carbon_share for s in standings if s.hourly_carbon_share is not None]
     if not shares:
@@ -168,20 +168,24 @@ def carbon_note(standings: Sequence[Standing]) -> tuple[str, ...]:
         return ("CO2e: by the intensity of each hour, as recorded.",)
     if high <= 0:
         return ("CO2e: by annual means of each region.",)
-    span = percent(low) if high - low < 0.005 else f"{percent(low)} to {percent(high)}"
+    span = (
+        percent_text(low) if high - low < 0.005 else f"{percent_text(low)} to {percent_text(high)}"
+    )
     return (f"CO2e: {span} of the energy by the recorded hour, the rest by annual means.",)
 
 
-def _notes(standings: Sequence[Standing], coverages: Sequence[Coverage]) -> tuple[str, ...]:
+def _notes(
+    standings: Sequence[PolicySummary], coverages: Sequence[RecordCoverage]
+) -> tuple[str, ...]:
     notes = [coverage_note(c) for c in coverages if c.usable_share < 1 or c.unobserved]
     if any(standing.high_usd is not None for standing in standings):
         notes.append(INTERVALS)
     if not any(standing.hindsight_ratio for standing in standings):
-        notes.append(NO_HINDSIGHT)
+        notes.append(HINDSIGHT_UNDEFINED)
     return (*notes, *undefined_note(standings))
 
 
-def _row(standing: Standing) -> Row:
+def _row(standing: PolicySummary) -> Row:
     return {
         "group": standing.group,
         "strategy": standing.policy,
@@ -203,7 +207,7 @@ def _row(standing: Standing) -> Row:
     }
 
 
-def _coverage_fact(coverage: Coverage) -> Row:
+def _coverage_fact(coverage: RecordCoverage) -> Row:
     return {
         "market": coverage.market,
         "deadline_h": coverage.span_s / 3600,

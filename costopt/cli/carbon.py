@@ -8,8 +8,8 @@ from statistics import fmean, quantiles
 
 import click
 
-from costopt.cli.figures import length, number, percent
-from costopt.cli.output import Column, Row, Table, output_option, show
+from costopt.cli.figures import duration_text, number_text, percent_text
+from costopt.cli.output import Column, Row, Table, output_option, print_table
 from costopt.cli.record_file import check_record
 from costopt.domain.errors import SignalError
 from costopt.domain.policy import CarbonSignal
@@ -44,7 +44,7 @@ def import_(record: Path, out: Path, signal: str) -> None:
     check_record(record, SignalError)
     history = import_carbon_csv(record, CarbonSignal(signal))
     write_carbon(history, out)
-    told = length(history.hours * 3600)
+    told = duration_text(history.hours * 3600)
     click.echo(f"wrote {out}: {len(history.zones)} grid zones over {told}", err=True)
 
 
@@ -73,7 +73,7 @@ def show_(file: Path, output: str) -> None:
         },
         notes=(f"Source: {history.source}.",),
     )
-    show(table, output)
+    print_table(table, output)
 
 
 def _row(zone: str, values: Sequence[float | None]) -> Row:
@@ -90,8 +90,8 @@ def _row(zone: str, values: Sequence[float | None]) -> Row:
 
 _COLUMNS = (
     Column("zone", "Grid zone"),
-    Column("coverage", "Recorded", percent, right=True),
-    Column("p5_gco2e_per_kwh", "g/kWh P5", number, right=True),
-    Column("mean_gco2e_per_kwh", "mean", number, right=True),
-    Column("p95_gco2e_per_kwh", "P95", number, right=True),
+    Column("coverage", "Recorded", percent_text, right=True),
+    Column("p5_gco2e_per_kwh", "g/kWh P5", number_text, right=True),
+    Column("mean_gco2e_per_kwh", "mean", number_text, right=True),
+    Column("p95_gco2e_per_kwh", "P95", number_text, right=True),
 )

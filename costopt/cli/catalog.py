@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.figures import age, number, usd
+from costopt.cli.figures import age_text, number_text, usd_text
 from costopt.cli.options import complete_gpu
-from costopt.cli.output import Column, Row, Table, output_option, show
+from costopt.cli.output import Column, Row, Table, output_option, print_table
 from costopt.domain.errors import CatalogError
 from costopt.domain.estimate import Estimate
 from costopt.domain.market import CapacityType, InstanceType, Pool
@@ -42,21 +42,21 @@ def catalog(
     if region is not None:
         _check_region(known, region, provider)
     if regions:
-        show(_region_table(known, provider, region), output)
+        print_table(_region_table(known, provider, region), output)
         return
     machines = known.find(gpu=gpu, provider=provider)
-    show(_machine_table(known, machines, region), output)
+    print_table(_machine_table(known, machines, region), output)
 
 
 def _check_region(known: Catalog, region: str, provider: str | None) -> None:
-    from costopt.spec.nearest import suggestion
+    from costopt.spec.nearest import did_you_mean
 
     names = {each.name for each in known.regions() if provider in (None, each.provider)}
     names |= {
         offer.pool.region for offer in known.offers() if provider in (None, offer.pool.provider)
     }
     if region not in names:
-        near = suggestion(region, sorted(names))
+        near = did_you_mean(region, sorted(names))
         raise CatalogError(
             f"no region {region!r} in the catalogue{near}",
             hint="costopt catalog --regions lists them all",
@@ -140,7 +140,7 @@ def _nowhere(machine: InstanceType) -> Pool:
 
 
 def _age(observed_at: datetime | None) -> str:
-    return age((datetime.now(UTC) - observed_at).total_seconds() if observed_at else None)
+    return age_text((datetime.now(UTC) - observed_at).total_seconds() if observed_at else None)
 
 
 _MACHINE_COLUMNS = (
@@ -148,18 +148,18 @@ _MACHINE_COLUMNS = (
     Column("instance_type", "Instance type"),
     Column("gpu_model", "GPU"),
     Column("gpu_count", "GPUs", right=True),
-    Column("gpu_memory_gib", "GiB/GPU", number, right=True, rank=3),
-    Column("gpu_peak_tflops", "TFLOPS/GPU", number, right=True, rank=6),
+    Column("gpu_memory_gib", "GiB/GPU", number_text, right=True, rank=3),
+    Column("gpu_peak_tflops", "TFLOPS/GPU", number_text, right=True, rank=6),
     Column("gpu_peak_precision", "of", rank=7),
     Column("vcpus", "vCPUs", right=True, rank=7),
-    Column("memory_gib", "GiB", number, right=True, rank=7),
-    Column("network_gbps", "Gbit/s", number, right=True, rank=8),
-    Column("busy_w", "W busy", number, right=True, rank=1),
-    Column("idle_w", "W idle", number, right=True, rank=5),
-    Column("on_demand_usd_per_hour", "On-demand/h", usd, right=True),
+    Column("memory_gib", "GiB", number_text, right=True, rank=7),
+    Column("network_gbps", "Gbit/s", number_text, right=True, rank=8),
+    Column("busy_w", "W busy", number_text, right=True, rank=1),
+    Column("idle_w", "W idle", number_text, right=True, rank=5),
+    Column("on_demand_usd_per_hour", "On-demand/h", usd_text, right=True),
     Column("on_demand_region", "in", rank=2),
     Column("on_demand_observed_at", "Price age", _age, right=True, rank=4),
-    Column("spot_usd_per_hour", "Spot/h", usd, right=True),
+    Column("spot_usd_per_hour", "Spot/h", usd_text, right=True),
     Column("spot_region", "in", rank=2),
     Column("spot_observed_at", "Price age", _age, right=True, rank=4),
     Column("on_demand_basis", "On-demand basis", detail=True),
@@ -193,8 +193,8 @@ def _region_table(known: Catalog, provider: str | None, region: str | None) -> T
         Column("provider", "Provider"),
         Column("region", "Region"),
         Column("pue", "PUE", right=True),
-        Column("average_gco2e_per_kwh", "g/kWh average", number, right=True),
-        Column("marginal_gco2e_per_kwh", "g/kWh marginal", number, right=True),
+        Column("average_gco2e_per_kwh", "g/kWh average", number_text, right=True),
+        Column("marginal_gco2e_per_kwh", "g/kWh marginal", number_text, right=True),
         Column("electricity_maps_zone", "Grid zone"),
         Column("year", "Year", right=True),
         Column("source", "Source", detail=True),

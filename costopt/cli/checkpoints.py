@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.figures import moment, number
+from costopt.cli.figures import minute_text, number_text
 from costopt.cli.options import complete_file
-from costopt.cli.output import Column, Table, output_option, show
+from costopt.cli.output import Column, Table, output_option, print_table
 from costopt.cli.state import state_dir_option
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ COLUMNS = (
     Column("name", "Checkpoint"),
     Column("step", "Step", right=True),
     Column("generation", "Generation", right=True, rank=2),
-    Column("at", "Saved", moment),
-    Column("size_gib", "GiB", number, right=True),
+    Column("at", "Saved", minute_text),
+    Column("size_gib", "GiB", number_text, right=True),
     Column("newest", "", lambda newest: "newest" if newest else ""),
     Column("labels", "Labels"),
     Column("tags", "Tags"),
@@ -60,7 +60,7 @@ def list_(job: str, state_dir: Path, output: str) -> None:
     rows = [_row(entry) for entry in history.list()]
     place = history.place.uri
     title = f"Checkpoints in {place}"
-    show(Table("costopt.checkpoints/1", title, COLUMNS, rows, notes=_notes(rows)), output)
+    print_table(Table("costopt.checkpoints/1", title, COLUMNS, rows, notes=_notes(rows)), output)
 
 
 @checkpoints.command()
@@ -78,7 +78,9 @@ def verify(
     found = [(name, history.verify(name)) for name in chosen]
     rows = [{"name": name, "verdict": problem or "whole"} for name, problem in found]
     title = f"Checkpoints in {history.place.uri}"
-    show(Table("costopt.checkpoints.verify/1", title, VERDICTS, rows, notes=_notes(rows)), output)
+    print_table(
+        Table("costopt.checkpoints.verify/1", title, VERDICTS, rows, notes=_notes(rows)), output
+    )
     if any(problem is not None for _, problem in found):
         context.exit(1)
 
@@ -152,9 +154,9 @@ def prune(
     state_dir: Path,
 ) -> None:
     """Remove checkpoints that are neither among the newest nor tagged, and what was cut short."""
-    from costopt.checkpoint.keep import KeepRule
+    from costopt.checkpoint.keep import RetentionPolicy
 
-    rule = KeepRule(last, every, best, metric)
+    rule = RetentionPolicy(last, every, best, metric)
     doomed = _history(job, state_dir).prune(rule, apply=apply)
     for name in doomed:
         click.echo(name)
@@ -186,11 +188,11 @@ def _uri(job: str, state_dir: Path) -> str:
 
 
 def _uri_in_ledger(job: str, state_dir: Path) -> str:
-    from costopt.cli.ledger_view import events_of
+    from costopt.cli.ledger_view import job_events
     from costopt.domain.errors import LedgerError
     from costopt.domain.events import CheckpointCommitted
 
-    events, _ = events_of(state_dir, job)
+    events, _ = job_events(state_dir, job)
     saved = [event.uri for event in events if isinstance(event, CheckpointCommitted)]
     if not saved:
         raise LedgerError(

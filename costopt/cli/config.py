@@ -20,7 +20,7 @@ from costopt.domain.errors import SpecError
 
 FILE_NAME = "costopt.toml"
 SHARED = ("output", "policy", "market", "state_dir", "server", "token_file")
-ONLY_BY_FLAG = ("apply",)
+FLAG_ONLY = ("apply",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +102,14 @@ def _known(command: click.Command, shared: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_key(config: Config, table: str, key: str, known: tuple[str, ...]) -> None:
-    from costopt.spec.nearest import suggestion
+    from costopt.spec.nearest import did_you_mean
 
     where = f"{config.path}: [{table}] {key}" if table else f"{config.path}: {key}"
     plain = key.replace("-", "_")
-    if plain in ONLY_BY_FLAG:
+    if plain in FLAG_ONLY:
         raise SpecError(f"{where}: can be given on the command line only, since it spends money")
     if plain not in known and key not in known:
-        allowed = suggestion(plain, known) or f"; allowed: {', '.join(known)}"
+        allowed = did_you_mean(plain, known) or f"; allowed: {', '.join(known)}"
         raise SpecError(f"{where}: unknown key{allowed}")
 
 

@@ -12,20 +12,27 @@ from costopt.cli.options import (
     DAY_S,
     Number,
     account_option,
-    begin_option,
     carbon_option,
     cooldown_option,
     forecasts_option,
     interval_s,
     notice_option,
-    rented_option,
+    rent_provider_option,
     speed_option,
+    start_option,
     tick_option,
 )
 from costopt.cli.state import state_dir_option
 
 LISTEN = "127.0.0.1:8420"
-NEEDED = ("apscheduler", "jinja2", "prometheus_client", "sqlalchemy", "starlette", "uvicorn")
+REQUIRED_MODULES = (
+    "apscheduler",
+    "jinja2",
+    "prometheus_client",
+    "sqlalchemy",
+    "starlette",
+    "uvicorn",
+)
 
 
 HOST_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
@@ -49,11 +56,11 @@ def _host_names(
 @click.command()
 @state_dir_option
 @account_option
-@rented_option
+@rent_provider_option
 @click.option(
     "--market", metavar="FILE", help="A recorded market: try the daemon on a simulated cloud."
 )
-@begin_option
+@start_option
 @speed_option
 @notice_option
 @cooldown_option
@@ -149,20 +156,20 @@ def daemon(
     leave all nodes running; a daemon that is started again takes them over.
     """
     _check_extra()
-    from costopt.cli.accounts import read_account
-    from costopt.cli.run_cloud import Simulation, run_cloud
+    from costopt.cli.accounts import load_account
+    from costopt.cli.run_cloud import Simulation, resolve_run_target
     from costopt.daemon.json_log import log_as_json
     from costopt.daemon.serve import serve
-    from costopt.daemon.settings import Interval, Schedule, Settings
-    from costopt.daemon.telling import Voice
+    from costopt.daemon.settings import DaemonSettings, TaskInterval, TaskIntervals
+    from costopt.daemon.telling import NotificationConfig
     from costopt.daemon.webhook_file import read_webhooks
     from costopt.daemon.webhooks import Webhooks
     from costopt.domain.control import Mode
 
-    shared = read_account(account)
+    shared = load_account(account)
     simulation = Simulation(at, speed, notice_s, forecasts)
-    source = run_cloud(market, shared, providers, simulation, carbon)
-    settings = Settings(
+    source = resolve_run_target(market, shared, providers, simulation, carbon)
+    settings = DaemonSettings(
         state_dir=state_dir,
         mode=Mode(mode),
         tick_s=tick_s,
@@ -170,13 +177,13 @@ def daemon(
         database=database,
         lease_s=lease_s,
         reports=keep_reports,
-        schedule=Schedule(report=Interval(report_s, report_s / 100)),
+        schedule=TaskIntervals(report=TaskInterval(report_s, report_s / 100)),
         listen=None if listen == "none" else listen,
         allowed_hosts=allowed_hosts,
     )
     told = Webhooks(read_webhooks(webhooks)) if webhooks else None
     say = _say if log == "text" else log_as_json().info
-    serve(source.cloud, shared, settings, say, Voice(told, events=log == "json"))
+    serve(source.cloud, shared, settings, say, NotificationConfig(told, events=log == "json"))
 
 
 def _check_extra() -> None:
@@ -186,7 +193,7 @@ def _check_extra() -> None:
     from costopt.domain.distribution import install_hint
     from costopt.domain.errors import MissingExtraError
 
-    missing = [name for name in NEEDED if find_spec(name) is None]
+    missing = [name for name in REQUIRED_MODULES if find_spec(name) is None]
     if missing:
         raise MissingExtraError(
             f"the daemon needs {', '.join(missing)}", hint=install_hint("daemon")

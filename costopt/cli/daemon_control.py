@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.figures import told_at, usd
-from costopt.cli.output import Column, Table, output_option, show
+from costopt.cli.figures import iso_minute_text, usd_text
+from costopt.cli.output import Column, Table, output_option, print_table
 from costopt.cli.server import connect, server_options
 
 if TYPE_CHECKING:
-    from costopt.client.client import Client
+    from costopt.client.client import DaemonClient
 
-COLUMNS = (
+PROPOSAL_COLUMNS = (
     Column("id", "ID"),
     Column("job", "Job"),
     Column("kind", "Action"),
     Column("nodes", "Nodes", right=True),
     Column("pool", "Pool"),
     Column("node_id", "Node", rank=2),
-    Column("usd_per_hour", "$/h each", usd, right=True, rank=1),
+    Column("usd_per_hour", "$/h each", usd_text, right=True, rank=1),
     Column("reason", "Reason", fold_at=50),
-    Column("proposed_at", "Proposed", told_at, rank=3),
+    Column("proposed_at", "Proposed", iso_minute_text, rank=3),
     Column("state", "State", detail=True),
 )
 
@@ -43,10 +43,10 @@ def approve(
     """
     client = connect(server, token_file)
     if not ids:
-        show(_open(client), output)
+        print_table(_open(client), output)
         return
     for each in ids:
-        told = client.tell("POST", "proposals", each, "reject" if reject else "approve")
+        told = client.send("POST", "proposals", each, "reject" if reject else "approve")
         click.echo(f"{each}: {told['state']}", err=True)
 
 
@@ -59,7 +59,7 @@ def halt(reason: tuple[str, ...], server: str, token_file: Path | None) -> None:
     What runs goes on, saves and may be released. costopt unhalt ends it.
     """
     said = " ".join(reason).strip() or "asked for on the command line"
-    told = connect(server, token_file).tell("PUT", "halt", body={"reason": said})["halt"]
+    told = connect(server, token_file).send("PUT", "halt", body={"reason": said})["halt"]
     click.echo(f"halted by {told['who']}: {told['reason']}", err=True)
 
 
@@ -67,7 +67,7 @@ def halt(reason: tuple[str, ...], server: str, token_file: Path | None) -> None:
 @server_options
 def unhalt(server: str, token_file: Path | None) -> None:
     """Let a halted daemon launch again."""
-    connect(server, token_file).tell("DELETE", "halt")
+    connect(server, token_file).send("DELETE", "halt")
     click.echo("launches may happen again", err=True)
 
 
@@ -83,10 +83,10 @@ def mode(mode: str | None, server: str, token_file: Path | None) -> None:
     if mode is None:
         click.echo(client.get("mode")["mode"])
         return
-    told = client.tell("PUT", "mode", body={"mode": mode})
+    told = client.send("PUT", "mode", body={"mode": mode})
     click.echo(f"from the next tick on the daemon is in the mode {told['mode']}", err=True)
 
 
-def _open(client: Client) -> Table:
+def _open(client: DaemonClient) -> Table:
     rows = client.get("proposals", state="open")["proposals"]
-    return Table("costopt.proposals/1", "Proposals that wait for an answer", COLUMNS, rows)
+    return Table("costopt.proposals/1", "Proposals that wait for an answer", PROPOSAL_COLUMNS, rows)

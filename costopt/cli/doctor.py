@@ -18,13 +18,13 @@ import click
 from costopt import __version__
 from costopt.cli.doctor_packages import REINSTALL, core_checks, extra_checks, version_of
 from costopt.cli.options import account_option
-from costopt.cli.output import Column, Table, output_option, show
+from costopt.cli.output import Column, Table, output_option, print_table
 from costopt.cli.state import state_dir_option
-from costopt.domain.check import Check, Verdict
+from costopt.domain.check import Check, CheckStatus
 from costopt.domain.distribution import DISTRIBUTION
 from costopt.domain.errors import CostoptError
 
-OLDEST_PYTHON = (3, 11)
+MIN_PYTHON = (3, 11)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -74,12 +74,12 @@ def doctor(
         {"check": c.name, "verdict": c.verdict, "detail": c.detail, "hint": c.hint or ""}
         for c in checks
     ]
-    show(Table("costopt.doctor/1", "costopt doctor", columns, rows), output)
-    context.exit(1 if any(check.verdict is Verdict.BROKEN for check in checks) else 0)
+    print_table(Table("costopt.doctor/1", "costopt doctor", columns, rows), output)
+    context.exit(1 if any(check.verdict is CheckStatus.BROKEN for check in checks) else 0)
 
 
 def _checks(state_dir: Path) -> Iterator[Check]:
-    yield Check("costopt", Verdict.OK, __version__)
+    yield Check("costopt", CheckStatus.OK, __version__)
     yield _python()
     yield from core_checks()
     yield _solver()
@@ -95,21 +95,23 @@ def _checks(state_dir: Path) -> Iterator[Check]:
 
 def _python() -> Check:
     found = platform.python_version()
-    if sys.version_info < OLDEST_PYTHON:
-        return Check("Python", Verdict.BROKEN, found, "costopt needs Python 3.11 or newer")
-    return Check("Python", Verdict.OK, f"{found}, {platform.system()} {platform.machine()}")
+    if sys.version_info < MIN_PYTHON:
+        return Check("Python", CheckStatus.BROKEN, found, "costopt needs Python 3.11 or newer")
+    return Check("Python", CheckStatus.OK, f"{found}, {platform.system()} {platform.machine()}")
 
 
 def _solver() -> Check:
     """HiGHS where highspy is there, else the CBC that PuLP brings."""
     highs = version_of("highspy")
     if highs is not None and util.find_spec("highspy") is not None:
-        return Check("solver", Verdict.OK, f"HiGHS through highspy {highs}")
+        return Check("solver", CheckStatus.OK, f"HiGHS through highspy {highs}")
     spec = util.find_spec("pulp")
     folder = Path(spec.origin).parent if spec and spec.origin else None
     if folder is not None and any(folder.glob("**/cbc*")):
-        return Check("solver", Verdict.OK, "CBC of PuLP", "pip install highspy, which is faster")
-    return Check("solver", Verdict.BROKEN, "none", "pip install highspy")
+        return Check(
+            "solver", CheckStatus.OK, "CBC of PuLP", "pip install highspy, which is faster"
+        )
+    return Check("solver", CheckStatus.BROKEN, "none", "pip install highspy")
 
 
 def _sqlite() -> Check:
@@ -120,8 +122,8 @@ def _sqlite() -> Check:
         finally:
             connection.close()
     if mode != "wal":
-        return Check("SQLite", Verdict.BROKEN, f"journal mode {mode}", "WAL does not work here")
-    return Check("SQLite", Verdict.OK, f"{sqlite3.sqlite_version}, WAL")
+        return Check("SQLite", CheckStatus.BROKEN, f"journal mode {mode}", "WAL does not work here")
+    return Check("SQLite", CheckStatus.OK, f"{sqlite3.sqlite_version}, WAL")
 
 
 def _catalog() -> Check:
@@ -131,30 +133,30 @@ def _catalog() -> Check:
         known = load_catalog()
         offers, machines = known.offers(), known.instance_types()
     except (CostoptError, OSError, ValueError, KeyError) as error:
-        return Check("catalogue", Verdict.BROKEN, str(error), REINSTALL)
+        return Check("catalogue", CheckStatus.BROKEN, str(error), REINSTALL)
     seen = [o.price_usd_per_hour.observed_at for o in offers if o.price_usd_per_hour]
     newest = max((when for when in seen if when), default=None)
     age = f", newest price {(datetime.now(UTC) - newest).days} days old" if newest else ""
     return Check(
-        "catalogue", Verdict.OK, f"{len(machines)} instance types, {len(offers)} offers{age}"
+        "catalogue", CheckStatus.OK, f"{len(machines)} instance types, {len(offers)} offers{age}"
     )
 
 
 def _policies() -> Check:
-    from costopt.spec import shipped_policies
+    from costopt.spec import bundled_policies
 
-    names = shipped_policies()
+    names = bundled_policies()
     if not names:
-        return Check("policies", Verdict.BROKEN, "none", REINSTALL)
-    return Check("policies", Verdict.OK, ", ".join(names))
+        return Check("policies", CheckStatus.BROKEN, "none", REINSTALL)
+    return Check("policies", CheckStatus.OK, ", ".join(names))
 
 
 def _providers() -> Check:
     names = sorted(entry.name for entry in metadata.entry_points(group="costopt.providers"))
     if not names:
         hint = f"pip install {DISTRIBUTION}; from a working tree: pip install -e ."
-        return Check("providers", Verdict.MISSING, "none", hint)
-    return Check("providers", Verdict.OK, ", ".join(names))
+        return Check("providers", CheckStatus.MISSING, "none", hint)
+    return Check("providers", CheckStatus.OK, ", ".join(names))
 
 
 def _state(state_dir: Path) -> Check:
@@ -164,9 +166,9 @@ def _state(state_dir: Path) -> Check:
         place = place.parent
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         hint = "choose another with --state-dir or COSTOPT_STATE_DIR"
-        return Check("state folder", Verdict.BROKEN, f"{state_dir} is not writable", hint)
+        return Check("state folder", CheckStatus.BROKEN, f"{state_dir} is not writable", hint)
     free_gib = shutil.disk_usage(place).free / 2**30
-    return Check("state folder", Verdict.OK, f"{state_dir}, {free_gib:.1f} GiB free")
+    return Check("state folder", CheckStatus.OK, f"{state_dir}, {free_gib:.1f} GiB free")
 
 
 def _clock() -> Check:
@@ -174,12 +176,12 @@ def _clock() -> Check:
     now, written_at = datetime.now(UTC), Path(__file__).stat().st_mtime
     told = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     if now.timestamp() < written_at - 86400:
-        return Check("clock", Verdict.BROKEN, told, "set the system's clock")
-    return Check("clock", Verdict.OK, told)
+        return Check("clock", CheckStatus.BROKEN, told, "set the system's clock")
+    return Check("clock", CheckStatus.OK, told)
 
 
 def _browser() -> Check:
     found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if found is None:
-        return Check("browser", Verdict.MISSING, "no Chromium", "needed for screenshots only")
-    return Check("browser", Verdict.OK, found)
+        return Check("browser", CheckStatus.MISSING, "no Chromium", "needed for screenshots only")
+    return Check("browser", CheckStatus.OK, found)

@@ -9,40 +9,40 @@ from contextlib import contextmanager
 
 import click
 
-from costopt.cli.accounts import read_account
+from costopt.cli.accounts import load_account
 from costopt.cli.options import words
 from costopt.domain.account import Account
-from costopt.domain.check import AccountDoctor, Check
+from costopt.domain.check import AccountChecks, Check
 
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION", "CLOUDSDK_COMPUTE_REGION")
 
 
 def account_checks(provider: str, regions: str | None, account_file: str | None) -> list[Check]:
     """What is found. Raises ProviderError, MissingExtraError, SpecError, UsageError."""
-    account = read_account(account_file)
+    account = load_account(account_file)
     with _doctor(provider, regions, account) as doctor:
         return list(doctor.checks(account.owner, account.store))
 
 
 def access_policies(provider: str, regions: str | None, account_file: str | None) -> str:
     """The least that the provider's roles need, as JSON. Raises as ``account_checks`` does."""
-    account = read_account(account_file)
+    account = load_account(account_file)
     with _doctor(provider, regions, account) as doctor:
         return json.dumps(doctor.access_policies(account.owner, account.store), indent=2)
 
 
 @contextmanager
-def _doctor(name: str, regions: str | None, account: Account) -> Iterator[AccountDoctor]:
+def _doctor(name: str, regions: str | None, account: Account) -> Iterator[AccountChecks]:
     from costopt.catalog import load_catalog
     from costopt.engine.clock import WallClock
-    from costopt.replay.connect import connect, find_adapter
+    from costopt.replay.connect import connect_provider, find_adapter
 
     find_adapter(name)
     options = {"machines": load_catalog(), **account.providers.get(name, {})}
     asked = words(regions) if regions is not None else options.get("regions") or _usual_region(name)
-    provider = connect(name, WallClock(), {**options, "regions": asked})
+    provider = connect_provider(name, WallClock(), {**options, "regions": asked})
     try:
-        if not isinstance(provider, AccountDoctor):
+        if not isinstance(provider, AccountChecks):
             raise click.UsageError(f"there is no account to look at with provider {name!r}")
         yield provider
     finally:

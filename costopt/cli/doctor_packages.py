@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 
-from costopt.domain.check import Check, Verdict
+from costopt.domain.check import Check, CheckStatus
 from costopt.domain.distribution import DISTRIBUTION, FOREIGN, install_hint
 
 REINSTALL = f"pip install --force-reinstall {DISTRIBUTION}"
@@ -28,18 +28,18 @@ def core_checks() -> Iterator[Check]:
     needs = _needs()
     if not needs:
         hint = "pip install -e . in a working tree makes its packages known"
-        yield Check("packages", Verdict.MISSING, f"{DISTRIBUTION} is not installed", hint)
+        yield Check("packages", CheckStatus.MISSING, f"{DISTRIBUTION} is not installed", hint)
     for name in needs.get("", ()):
         found = version_of(name)
         if found is None:
-            yield Check(name, Verdict.BROKEN, "not installed", REINSTALL)
+            yield Check(name, CheckStatus.BROKEN, "not installed", REINSTALL)
         else:
-            yield Check(name, Verdict.OK, found)
+            yield Check(name, CheckStatus.OK, found)
     foreign = version_of(FOREIGN)
     if foreign is not None:
         yield Check(
             f"package {FOREIGN}",
-            Verdict.BROKEN,
+            CheckStatus.BROKEN,
             f"{foreign}, which is another project's and has files of the same names",
             f"pip uninstall {FOREIGN}, then {REINSTALL}",
         )
@@ -58,8 +58,8 @@ def _extra(name: str, packages: tuple[str, ...]) -> Check:
     missing = [package for package, version in found.items() if version is None]
     if missing:
         hint = install_hint(name)
-        return Check(label, Verdict.MISSING, f"{', '.join(missing)} not installed", hint)
-    return Check(label, Verdict.OK, ", ".join(f"{p} {version}" for p, version in found.items()))
+        return Check(label, CheckStatus.MISSING, f"{', '.join(missing)} not installed", hint)
+    return Check(label, CheckStatus.OK, ", ".join(f"{p} {version}" for p, version in found.items()))
 
 
 def _needs() -> Mapping[str, tuple[str, ...]]:

@@ -21,17 +21,17 @@ def events(job: str | None, state_dir: Path, after: int, output: str) -> None:
 
     Every event has a number; the json form holds each event's every field.
     """
-    from costopt.cli.ledger_view import check_known, open_existing
-    from costopt.cli.output import Column, Row, Table, show
+    from costopt.cli.ledger_view import check_known, open_existing_ledger
+    from costopt.cli.output import Column, Row, Table, print_table
     from costopt.ledger.codec import encode
-    from costopt.report.event_row import event_row
+    from costopt.report.event_row import describe_event
 
     rows: list[Row] = []
-    with open_existing(state_dir) as ledger:
+    with open_existing_ledger(state_dir) as ledger:
         if job is not None:
             check_known(ledger, state_dir, job)
         for recorded in ledger.events(job, after=after):
-            told = event_row(recorded.event)
+            told = describe_event(recorded.event)
             rows.append(
                 {
                     "seq": recorded.seq,
@@ -50,4 +50,4 @@ def events(job: str | None, state_dir: Path, after: int, output: str) -> None:
         Column("detail", "Detail"),
         Column("fields", "Fields", detail=True),
     )
-    show(Table("costopt.events/1", "Events", columns, rows), output)
+    print_table(Table("costopt.events/1", "Events", columns, rows), output)

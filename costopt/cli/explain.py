@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.output import output_option
-from costopt.cli.server import connect, perhaps_server_options
+from costopt.cli.server import connect, optional_server_options
 from costopt.cli.state import state_dir_option
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from costopt.domain.events import DecisionMade, Event
 
 DECISION_ID = re.compile(r"(?P<job>.+)-d[0-9]+")
-NOT_RECORDED = (
+NO_ALTERNATIVES = (
     "Nothing was recorded of what else was weighed: run with --explain, with a strategy that "
     "weighs, such as adaptive."
 )
@@ -29,7 +29,7 @@ NOT_RECORDED = (
 @click.argument("job", metavar="JOB|DECISION")
 @click.argument("decision", required=False)
 @state_dir_option
-@perhaps_server_options
+@optional_server_options
 @output_option
 def explain(
     job: str,
@@ -45,15 +45,15 @@ def explain(
     weighed: each alternative with what it was expected to cost to the end of the job, the
     estimates behind that, the slack, and the rule that bound it. A decision's id alone will do.
     """
-    from costopt.cli.ledger_view import events_of
-    from costopt.cli.output import show
-    from costopt.cli.told import events_told
+    from costopt.cli.ledger_view import job_events
+    from costopt.cli.output import print_table
+    from costopt.cli.told import remote_events
     from costopt.domain.errors import CostoptError
 
     def events_by(name: str) -> tuple[Event, ...]:
         if server is None:
-            return events_of(state_dir, name)[0]
-        return events_told(connect(server, token_file), name)
+            return job_events(state_dir, name)[0]
+        return remote_events(connect(server, token_file), name)
 
     named = None if decision else DECISION_ID.fullmatch(job)
     try:
@@ -64,7 +64,7 @@ def explain(
         job, decision = named["job"], job
         events = events_by(job)
     made = list(_bound_by_guards(events))
-    show(_all(job, made) if decision is None else _one(job, made, decision), output)
+    print_table(_all(job, made) if decision is None else _one(job, made, decision), output)
 
 
 def _bound_by_guards(events: Iterable[Event]) -> Iterable[DecisionMade]:
@@ -89,7 +89,7 @@ def _bound_by_guards(events: Iterable[Event]) -> Iterable[DecisionMade]:
 
 
 def _all(job: str, made: list[DecisionMade]) -> Table:
-    from costopt.cli.figures import length
+    from costopt.cli.figures import duration_text
     from costopt.cli.output import Column, Table
 
     columns = (
@@ -97,7 +97,7 @@ def _all(job: str, made: list[DecisionMade]) -> Table:
         Column("at", "Time (UTC)"),
         Column("choice", "Choice"),
         Column("rule", "Rule"),
-        Column("slack_s", "Slack", length, right=True),
+        Column("slack_s", "Slack", duration_text, right=True),
         Column("weighed", "Weighed", right=True),
         Column("reason", "Reason", fold_at=60),
     )
@@ -117,14 +117,14 @@ def _all(job: str, made: list[DecisionMade]) -> Table:
 
 
 def _one(job: str, made: list[DecisionMade], decision: str) -> Table:
-    from costopt.cli.figures import length, usd
+    from costopt.cli.figures import duration_text, usd_text
     from costopt.cli.output import Column, Table
 
     event = _named(job, made, decision)
     columns = (
         Column("choice", "Alternative"),
-        Column("value_usd", "Expected $ to the end", usd, right=True),
-        Column("more_usd", "More than the best", usd, right=True),
+        Column("value_usd", "Expected $ to the end", usd_text, right=True),
+        Column("more_usd", "More than the best", usd_text, right=True),
         Column("chosen", "Chosen"),
         Column("note", "Estimates", fold_at=60),
     )
@@ -139,7 +139,7 @@ def _one(job: str, made: list[DecisionMade], decision: str) -> Table:
         }
         for choice, value, note in event.alternatives
     ]
-    slack = "unknown" if event.slack_s is None else length(event.slack_s)
+    slack = "unknown" if event.slack_s is None else duration_text(event.slack_s)
     bound = "no rule bound it" if event.rule is None else f"bound by the rule {event.rule}"
     notes = (f"{event.reason}; slack {slack}; {bound}.",)
     facts = {
@@ -157,18 +157,18 @@ def _one(job: str, made: list[DecisionMade], decision: str) -> Table:
         columns,
         rows,
         facts=facts,
-        notes=notes if rows else (*notes, NOT_RECORDED),
+        notes=notes if rows else (*notes, NO_ALTERNATIVES),
     )
 
 
 def _named(job: str, made: list[DecisionMade], decision: str) -> DecisionMade:
-    from costopt.spec.nearest import suggestion
+    from costopt.spec.nearest import did_you_mean
 
     if decision == "last" and made:
         return made[-1]
     found = next((each for each in made if each.decision_id == decision), None)
     if found is None:
-        near = suggestion(decision, [each.decision_id for each in made])
+        near = did_you_mean(decision, [each.decision_id for each in made])
         raise click.BadParameter(
             f"job {job!r} has no decision {decision!r}{near}", param_hint="DECISION"
         )

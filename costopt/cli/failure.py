@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 import click
 
-from costopt.cli.settings import Settings
+from costopt.cli.settings import CliContext
 from costopt.domain.errors import CostoptError
 
 INTERRUPTED = 130
@@ -19,31 +19,31 @@ BROKEN_PIPE = 141
 """128 + SIGPIPE, as for any Unix tool whose reader left."""
 
 
-def exit_code_of(run: Callable[[], object], settings: Settings) -> int:
+def run_command(run: Callable[[], object], settings: CliContext) -> int:
     """Run the command line; tell its error, if any, on stderr. Returns the exit code."""
     try:
         answer = run()
     except CostoptError as error:
         if settings.debug:
             traceback.print_exc()
-        tell("error", error.message, error.hint)
+        print_error("error", error.message, error.hint)
         return error.exit_code
     except click.UsageError as error:
         where = f"{error.ctx.command_path} --help" if error.ctx else "costopt --help"
-        tell("error", error.format_message(), f"see {where}")
+        print_error("error", error.format_message(), f"see {where}")
         return error.exit_code
     except click.ClickException as error:
-        tell("error", error.format_message())
+        print_error("error", error.format_message())
         return error.exit_code
     except click.Abort as abort:
         interrupted = isinstance(abort.__cause__, KeyboardInterrupt)
-        tell("interrupted" if interrupted else "stopped")
+        print_error("interrupted" if interrupted else "stopped")
         return INTERRUPTED if interrupted else 1
     except OSError as error:
         if settings.debug:
             traceback.print_exc()
         place = f"{error.filename}: " if error.filename else ""
-        tell("error", f"{place}{(error.strerror or str(error)).lower()}")
+        print_error("error", f"{place}{(error.strerror or str(error)).lower()}")
         return 1
     except Exception as error:  # noqa: BLE001 - the last resort: no traceback without --debug
         _tell_unexpected(error, settings)
@@ -51,7 +51,7 @@ def exit_code_of(run: Callable[[], object], settings: Settings) -> int:
     return answer if isinstance(answer, int) else 0
 
 
-def tell(kind: str, message: str = "", hint: str | None = None) -> None:
+def print_error(kind: str, message: str = "", hint: str | None = None) -> None:
     """A message for people, on stderr: ``kind: message`` and ``→ hint``."""
     head = click.style(kind, fg="red", bold=True) if kind == "error" else kind
     text = f"{head}: {message}" if message else head
@@ -61,7 +61,7 @@ def tell(kind: str, message: str = "", hint: str | None = None) -> None:
 
 
 @contextmanager
-def quiet_pipe() -> Iterator[None]:
+def exit_on_closed_pipe() -> Iterator[None]:
     """End without a word where the reader of stdout has gone."""
     try:
         yield
@@ -72,10 +72,12 @@ def quiet_pipe() -> Iterator[None]:
         raise click.exceptions.Exit(BROKEN_PIPE) from None
 
 
-def _tell_unexpected(error: Exception, settings: Settings) -> None:
+def _tell_unexpected(error: Exception, settings: CliContext) -> None:
     said = " ".join(f"{type(error).__name__}: {error}".split())
     if settings.debug:
         traceback.print_exc()
-        tell("error", f"unexpected {said}", "please report this, with the lines above")
+        print_error("error", f"unexpected {said}", "please report this, with the lines above")
     else:
-        tell("error", f"unexpected {said}", "costopt --debug COMMAND shows where; please report it")
+        print_error(
+            "error", f"unexpected {said}", "costopt --debug COMMAND shows where; please report it"
+        )

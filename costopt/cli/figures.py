@@ -10,7 +10,7 @@ from costopt.report import figure
 UNKNOWN = "–"
 
 
-def plain(value: object) -> str:
+def plain_text(value: object) -> str:
     """Text as it is, numbers without noise, lists with commas."""
     match value:
         case None:
@@ -20,13 +20,13 @@ def plain(value: object) -> str:
         case float():
             return f"{value:,.6g}"
         case tuple() | list():
-            return ", ".join(plain(each) for each in value)
+            return ", ".join(plain_text(each) for each in value)
         case datetime():
-            return moment(value)
+            return minute_text(value)
     return str(value)
 
 
-def usd(value: float | None) -> str:
+def usd_text(value: float | None) -> str:
     """Dollars: cents where they matter."""
     if value is None:
         return UNKNOWN
@@ -35,7 +35,7 @@ def usd(value: float | None) -> str:
     return f"${value:,.2f}" if abs(value) < 10_000 else f"${value:,.0f}"
 
 
-def number(value: float | None) -> str:
+def number_text(value: float | None) -> str:
     """Three or four significant digits."""
     if value is None:
         return UNKNOWN
@@ -44,7 +44,7 @@ def number(value: float | None) -> str:
     return f"{value:.3g}"
 
 
-def percent(value: float | None) -> str:
+def percent_text(value: float | None) -> str:
     """A share as a percentage; 100 % only where it is certain."""
     if value is None:
         return UNKNOWN
@@ -58,12 +58,12 @@ def probability(estimate: Estimate | None) -> str:
     return UNKNOWN if estimate is None else figure.probability(estimate)
 
 
-def length(seconds: float | None) -> str:
+def duration_text(seconds: float | None) -> str:
     """A duration in its two largest units."""
     if seconds is None:
         return UNKNOWN
     if seconds < 0:
-        return f"−{length(-seconds)}"
+        return f"−{duration_text(-seconds)}"
     total = round(seconds)
     days, rest = divmod(total, 86400)
     hours, rest = divmod(rest, 3600)
@@ -75,24 +75,24 @@ def length(seconds: float | None) -> str:
     return f"{minutes}m {left:02}s" if minutes else f"{left}s"
 
 
-def age(seconds: float | None) -> str:
+def age_text(seconds: float | None) -> str:
     """How old a figure is: days alone once there are some."""
     if seconds is not None and seconds >= 2 * 86400:
         return f"{seconds / 86400:,.0f} days"
-    return length(seconds)
+    return duration_text(seconds)
 
 
-def moment(when: datetime | None) -> str:
+def minute_text(when: datetime | None) -> str:
     """A time in UTC, to the minute."""
     return UNKNOWN if when is None else when.astimezone(UTC).strftime("%Y-%m-%d %H:%MZ")
 
 
-def told_at(text: str | None) -> str:
-    """A time in ISO 8601, as ``moment`` shows it."""
-    return UNKNOWN if text is None else moment(datetime.fromisoformat(text))
+def iso_minute_text(text: str | None) -> str:
+    """A time in ISO 8601, as ``minute_text`` shows it."""
+    return UNKNOWN if text is None else minute_text(datetime.fromisoformat(text))
 
 
-def pool_name(text: str) -> str:
+def pool_text(text: str) -> str:
     """A pool without its region where the zone's name begins with it."""
     parts = text.split("/")
     if len(parts) == 5 and parts[2].startswith(parts[1]):
@@ -100,7 +100,7 @@ def pool_name(text: str) -> str:
     return "/".join(parts)
 
 
-def mass(grams: float | None) -> str:
+def co2e_text(grams: float | None) -> str:
     """Emissions in grams, kilograms or tonnes."""
     if grams is None:
         return UNKNOWN

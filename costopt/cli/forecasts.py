@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from costopt.cli.quotes import Quotes
+from costopt.cli.quotes import QuoteSet
 from costopt.domain.market import Pool
 from costopt.domain.policy import CarbonSignal, Policy
 from costopt.domain.series import Series
@@ -17,34 +17,36 @@ if TYPE_CHECKING:
 SHOWN = 3
 
 
-def forecast_prices(seen: Quotes, pools: Iterable[Pool], until: datetime) -> Mapping[Pool, Series]:
+def forecast_prices(
+    seen: QuoteSet, pools: Iterable[Pool], until: datetime
+) -> Mapping[Pool, Series]:
     """Dollars per node-hour of the pools whose forecast has proven better than the present price.
 
     None for list prices, and from a record only what it held by now.
     """
     if seen.history is None:
         return {}
-    from costopt.market.forecast import price_forecasts
+    from costopt.market.forecast import forecast_prices
 
-    return price_forecasts(seen.history, pools, seen.now, until)
+    return forecast_prices(seen.history, pools, seen.now, until)
 
 
 def forecast_carbon(
-    seen: Quotes, policy: Policy, pools: Iterable[Pool], until: datetime
+    seen: QuoteSet, policy: Policy, pools: Iterable[Pool], until: datetime
 ) -> CarbonForecasts:
     """gCO2e/kWh of the pools' regions, from recorded intensities of the policy's signal alone."""
     from costopt.catalog import load_catalog
-    from costopt.energy.carbon_forecast import CarbonForecasts, carbon_forecasts
+    from costopt.energy.carbon_forecast import CarbonForecasts, forecast_carbon
 
     if seen.carbon is None or seen.carbon.carbon_signal is not policy.objective.carbon_signal:
         return CarbonForecasts({}, {})
     known = load_catalog()
     places = dict.fromkeys((pool.provider, pool.region) for pool in pools)
     regions = [region for place in places if (region := known.region(*place))]
-    return carbon_forecasts(seen.carbon, regions, seen.now, until)
+    return forecast_carbon(seen.carbon, regions, seen.now, until)
 
 
-def carbon_notes(seen: Quotes, policy: Policy, until: datetime) -> Iterator[str]:
+def carbon_notes(seen: QuoteSet, policy: Policy, until: datetime) -> Iterator[str]:
     """Where the intensities that were given do not count, and why."""
     if seen.carbon is None:
         return
@@ -56,7 +58,7 @@ def carbon_notes(seen: Quotes, policy: Policy, until: datetime) -> Iterator[str]
             f"{kinds[given]}: annual means count"
         )
         return
-    allowed = [o.pool for o in seen.offers if policy.limits.refusal(o.pool) is None]
+    allowed = [o.pool for o in seen.offers if policy.limits.rejection_reason(o.pool) is None]
     found = forecast_carbon(seen, policy, allowed, until)
     if found.missing:
         total = len(found.missing) + len(found.series)

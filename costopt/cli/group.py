@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import click
 
-from costopt.cli.config import ONLY_BY_FLAG
-from costopt.cli.failure import exit_code_of, quiet_pipe
-from costopt.cli.settings import Settings
+from costopt.cli.config import FLAG_ONLY
+from costopt.cli.failure import exit_on_closed_pipe, run_command
+from costopt.cli.settings import CliContext
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """Where a command is, and its one-line help, so that a list needs no import."""
 
     module: str
@@ -22,10 +22,10 @@ class Entry(NamedTuple):
     help: str
 
 
-class Commands(click.Group):
+class LazyGroup(click.Group):
     """A group whose commands stay unimported until one is invoked."""
 
-    def __init__(self, *args: Any, entries: Mapping[str, Entry], **attributes: Any) -> None:
+    def __init__(self, *args: Any, entries: Mapping[str, CommandEntry], **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         self.entries = entries
 
@@ -41,7 +41,7 @@ class Commands(click.Group):
         command = getattr(importlib.import_module(entry.module), entry.attribute)
         assert isinstance(command, click.Command)
         for option in command.params:
-            if isinstance(option, click.Option) and option.name in ONLY_BY_FLAG:
+            if isinstance(option, click.Option) and option.name in FLAG_ONLY:
                 option.allow_from_autoenv = False
         return command
 
@@ -50,9 +50,9 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command named first, or a usage error with the nearest names."""
         if args and args[0] not in self.entries and not args[0].startswith("-"):
-            from costopt.spec.nearest import suggestion
+            from costopt.spec.nearest import did_you_mean
 
-            near = suggestion(args[0], self.entries)
+            near = did_you_mean(args[0], self.entries)
             ctx.fail(f"there is no command {args[0]!r}{near}")
         return super().resolve_command(ctx, args)
 
@@ -67,7 +67,7 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run; a reader that closed the pipe early is no error."""
-        with quiet_pipe():
+        with exit_on_closed_pipe():
             return super().invoke(ctx)
 
     def main(
@@ -80,10 +80,10 @@ class Commands(click.Group):
         **extra: Any,
     ) -> Any:
         """Run and, unless ``standalone_mode`` is False, tell errors our way and exit."""
-        settings = extra.setdefault("obj", Settings())
+        settings = extra.setdefault("obj", CliContext())
 
         def run() -> Any:
-            return super(Commands, self).main(
+            return super(LazyGroup, self).main(
                 args=args,
                 prog_name=prog_name or "costopt",
                 complete_var=complete_var,
@@ -94,4 +94,4 @@ class Commands(click.Group):
 
         if not standalone_mode:
             return run()
-        sys.exit(exit_code_of(run, settings))
+        sys.exit(run_command(run, settings))

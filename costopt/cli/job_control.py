@@ -16,7 +16,7 @@ _job = click.argument("job")
 @server_options
 def pause(job: str, server: str, token_file: Path | None) -> None:
     """Save a job, give its nodes back, keep it for later."""
-    connect(server, token_file).tell("POST", "jobs", job, "pause")
+    connect(server, token_file).send("POST", "jobs", job, "pause")
     _say(f"{job} saves, then gives its nodes back; costopt resume {job} goes on with it")
 
 
@@ -25,7 +25,7 @@ def pause(job: str, server: str, token_file: Path | None) -> None:
 @server_options
 def resume(job: str, server: str, token_file: Path | None) -> None:
     """Go on with a job that was paused or stopped."""
-    connect(server, token_file).tell("POST", "jobs", job, "resume")
+    connect(server, token_file).send("POST", "jobs", job, "resume")
     _say(f"{job} goes on from the next tick")
 
 
@@ -34,7 +34,7 @@ def resume(job: str, server: str, token_file: Path | None) -> None:
 @server_options
 def cancel(job: str, server: str, token_file: Path | None) -> None:
     """Save a job, give its nodes back, never run it again."""
-    connect(server, token_file).tell("POST", "jobs", job, "cancel")
+    connect(server, token_file).send("POST", "jobs", job, "cancel")
     _say(f"{job} saves, then gives its nodes back; its checkpoints are kept")
 
 
@@ -48,7 +48,7 @@ def reprioritize(job: str, priority: int, server: str, token_file: Path | None) 
     Jobs with a higher PRIORITY are served first and may take the room of those with a lower one,
     which save before they yield.
     """
-    told = connect(server, token_file).tell(
+    told = connect(server, token_file).send(
         "PUT", "jobs", job, "priority", body={"priority": priority}
     )  # fmt: skip
     _say(f"{job} has the priority {told['priority']}")

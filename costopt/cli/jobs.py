@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from costopt.cli.figures import length, number, percent, told_at, usd
-from costopt.cli.output import Column, Format, Row, Table, output_option
-from costopt.cli.output import show as print_table
+from costopt.cli.figures import duration_text, iso_minute_text, number_text, percent_text, usd_text
+from costopt.cli.output import Column, OutputFormat, Row, Table, output_option, print_table
 from costopt.cli.server import connect, server_options
 
 COLUMNS = (
@@ -19,17 +18,17 @@ COLUMNS = (
     Column("priority", "Priority", right=True, rank=3),
     Column("tenant", "Tenant", rank=4),
     Column("nodes", "Nodes", right=True, rank=1),
-    Column("done_share", "Done", percent, right=True),
-    Column("usd", "Spent", usd, right=True),
-    Column("slack_s", "Slack", length, right=True, rank=2),
+    Column("done_share", "Done", percent_text, right=True),
+    Column("usd", "Spent", usd_text, right=True),
+    Column("slack_s", "Slack", duration_text, right=True, rank=2),
     Column("held_because", "Held because", fold_at=40, rank=1),
 )
 NODES = (
     Column("node_id", "Node"),
     Column("pool", "Pool"),
     Column("state", "State"),
-    Column("launched_at", "Launched", told_at),
-    Column("usd_per_hour", "$/h", usd, right=True),
+    Column("launched_at", "Launched", iso_minute_text),
+    Column("usd_per_hour", "$/h", usd_text, right=True),
     Column("draining", "Draining"),
 )
 FIGURES = (Column("figure", "Figure"), Column("value", "Value", fold_at=70))
@@ -58,7 +57,7 @@ def show(job: str, server: str, token_file: Path | None, output: str) -> None:
     The json form holds every figure, the last decision and the living nodes.
     """
     answer = connect(server, token_file).get("jobs", job)
-    if output in (Format.JSON, Format.CSV):
+    if output in (OutputFormat.JSON, OutputFormat.CSV):
         print_table(Table("costopt.show/1", job, NODES, answer["nodes"], facts=answer), output)
         return
     print_table(Table("costopt.show/1", job, FIGURES, _figures(answer)), output)
@@ -91,12 +90,14 @@ def _figures(answer: dict[str, Any]) -> list[Row]:
         "Held because": answer["held_because"] or None,
         "Tenant": submission["tenant"],
         "Priority": submission["priority"],
-        "Submitted": f"{told_at(submission['submitted_at'])} by {submission['submitted_by']}",
-        "Deadline": told_at(summary["deadline_at"]),
-        "Slack": length(answer["slack_s"]),
-        "Done": percent(summary["done_share"]),
-        "Spent": usd(summary["usd"]),
-        "kWh": number(summary["kwh"]),
+        "Submitted": (
+            f"{iso_minute_text(submission['submitted_at'])} by {submission['submitted_by']}"
+        ),
+        "Deadline": iso_minute_text(summary["deadline_at"]),
+        "Slack": duration_text(answer["slack_s"]),
+        "Done": percent_text(summary["done_share"]),
+        "Spent": usd_text(summary["usd"]),
+        "kWh": number_text(summary["kwh"]),
         "Interruptions": summary["interruptions"],
         "Last decision": None if decision is None else decision["decision_id"],
         "Because": None if decision is None else decision["reason"],

@@ -11,14 +11,14 @@ from costopt.domain.events import Event
 
 if TYPE_CHECKING:
     from costopt.ledger.account import JobAccount
-    from costopt.ledger.snapshot import Folded
-    from costopt.ledger.sqlite import SqliteLedger
+    from costopt.ledger.snapshot import FoldState
+    from costopt.ledger.sqlite import SqlLedger
     from costopt.ledger.summary import JobSummary
 
 
-def open_existing(state_dir: Path) -> SqliteLedger:
+def open_existing_ledger(state_dir: Path) -> SqlLedger:
     """The ledger. Raises LedgerError where nothing has run in this directory."""
-    from costopt.ledger.sqlite import open_ledger
+    from costopt.ledger.sqlite import open_sqlite_ledger
     from costopt.session.live import LEDGER
 
     path = state_dir / LEDGER
@@ -27,10 +27,10 @@ def open_existing(state_dir: Path) -> SqliteLedger:
             f"nothing has run in {state_dir}: there is no ledger {path}",
             hint="name the directory of a run with --state-dir",
         )
-    return open_ledger(path, create=False)
+    return open_sqlite_ledger(path, create=False)
 
 
-def check_known(ledger: SqliteLedger, state_dir: Path, job: str) -> None:
+def check_known(ledger: SqlLedger, state_dir: Path, job: str) -> None:
     """Raise LedgerError where the ledger holds nothing of the job."""
     known = ledger.jobs()
     if job not in known:
@@ -40,37 +40,39 @@ def check_known(ledger: SqliteLedger, state_dir: Path, job: str) -> None:
         )
 
 
-def events_of(state_dir: Path, job: str) -> tuple[tuple[Event, ...], datetime]:
+def job_events(state_dir: Path, job: str) -> tuple[tuple[Event, ...], datetime]:
     """A job's events, and the present of its clock. Raises LedgerError for an unknown job."""
-    with open_existing(state_dir) as ledger:
+    with open_existing_ledger(state_dir) as ledger:
         check_known(ledger, state_dir, job)
         events = tuple(recorded.event for recorded in ledger.events(job))
     return events, _present(state_dir, job, max(event.at for event in events))
 
 
-def account_in(state_dir: Path, job: str) -> tuple[JobAccount, datetime]:
+def job_account(state_dir: Path, job: str) -> tuple[JobAccount, datetime]:
     """A job's account, and the present of its clock. Raises LedgerError for an unknown job."""
     known, now = folded_in(state_dir, job)
     return known.account, now
 
 
-def folded_in(state_dir: Path, job: str, known: Folded | None = None) -> tuple[Folded, datetime]:
+def folded_in(
+    state_dir: Path, job: str, known: FoldState | None = None
+) -> tuple[FoldState, datetime]:
     """The same with what goes on from it: of ``known``, only what is newer is read."""
-    from costopt.ledger.snapshot import folded
+    from costopt.ledger.snapshot import require_fold
 
-    with open_existing(state_dir) as ledger:
+    with open_existing_ledger(state_dir) as ledger:
         if known is None:
             check_known(ledger, state_dir, job)
-        known = folded(ledger, job, known)
+        known = require_fold(ledger, job, known)
     return known, _present(state_dir, job, known.last_at)
 
 
-def summaries_in(state_dir: Path) -> list[JobSummary]:
+def job_summaries(state_dir: Path) -> list[JobSummary]:
     """Every job's figures, each at the present of its clock."""
     from costopt.ledger.snapshot import summaries
 
     clocks = {path.parent.name: path for path in state_dir.glob("jobs/*/clock.json")}
-    with open_existing(state_dir) as ledger:
+    with open_existing_ledger(state_dir) as ledger:
         return list(summaries(ledger, lambda job, last_at: _now(clocks.get(job), last_at)))
 
 
@@ -84,9 +86,9 @@ def _now(clock: Path | None, last_at: datetime) -> datetime:
 
     Never before the last event.
     """
-    from costopt.session.market_clock import market_clock
+    from costopt.session.market_clock import load_market_clock
 
     now = datetime.now(UTC)
     if clock is not None:
-        now = market_clock(clock, now, 1.0).now()
+        now = load_market_clock(clock, now, 1.0).now()
     return max(now, last_at)

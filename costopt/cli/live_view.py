@@ -15,7 +15,7 @@ from costopt.session.live import LiveRun
 
 
 @contextmanager
-def live_view(run: LiveRun) -> Iterator[OnTick]:
+def progress_view(run: LiveRun) -> Iterator[OnTick]:
     """A callback for each tick. Everything goes to stderr."""
     if sys.stderr.isatty():
         with _bar(run) as on_tick:
@@ -35,11 +35,11 @@ def _news_lines(run: LiveRun, write: Callable[[str], None]) -> OnTick:
 
     def on_tick(_: TickResult) -> None:
         nonlocal seen
-        from costopt.report.event_row import event_row
+        from costopt.report.event_row import describe_event
 
         for recorded in run.ledger.events(run.job.name, after=seen):
             seen = recorded.seq
-            row = event_row(recorded.event)
+            row = describe_event(recorded.event)
             if not row.routine:
                 write(f"{row.at:%m-%d %H:%M:%S}  {row.what}: {row.detail}")
 

@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from costopt.daemon.logs import StoreLogs, logged_node
-from costopt.daemon.views import LogPiece
+from costopt.daemon.views import LogChunk
 from costopt.domain.errors import SpecError
 from costopt.store import open_store
 
 if TYPE_CHECKING:
-    from costopt.client.client import Answer, Client
+    from costopt.client.client import Answer, DaemonClient
     from costopt.domain.account import Account
-    from costopt.ledger.snapshot import Folded
+    from costopt.ledger.snapshot import FoldState
 
 FINISHED = ("finished", "failed")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class JobLogState:
     """The living ``nodes`` of a job; how it ended, "" while it goes on."""
 
     nodes: tuple[str, ...]
@@ -30,34 +30,34 @@ class Standing:
 class LogSource(Protocol):
     """Logs of one job's nodes. Methods raise CostoptError."""
 
-    def piece(self, node: str | None, after: int) -> LogPiece:
+    def read(self, node: str | None, after: int) -> LogChunk:
         """What follows byte ``after`` of the node's log; without one of the newest gang's first."""
         ...
 
-    def standing(self) -> Standing:
+    def state(self) -> JobLogState:
         """How the job stands now."""
         ...
 
 
-class DaemonLogs:
+class DaemonLogSource:
     """A daemon's."""
 
-    def __init__(self, client: Client, job: str) -> None:
+    def __init__(self, client: DaemonClient, job: str) -> None:
         self._client = client
         self._job = job
 
-    def piece(self, node: str | None, after: int) -> LogPiece:
+    def read(self, node: str | None, after: int) -> LogChunk:
         """As the daemon tells it."""
         told = self._client.get("jobs", self._job, "logs", node=node, after=after)
-        return LogPiece(self._job, told["node_id"], told["text"], told["next_byte"], told["ended"])
+        return LogChunk(self._job, told["node_id"], told["text"], told["next_byte"], told["ended"])
 
-    def standing(self) -> Standing:
+    def state(self) -> JobLogState:
         """As the daemon tells it."""
         detail = self._client.get("jobs", self._job)
-        return Standing(tuple(node["node_id"] for node in detail["nodes"]), _end(detail))
+        return JobLogState(tuple(node["node_id"] for node in detail["nodes"]), _end(detail))
 
 
-class RunLogs:
+class RunLogSource:
     """Those of a ``costopt run`` on the account's clouds, whose ledger is in ``state_dir``.
 
     Raises SpecError where the account names no store, LedgerError for an unknown job.
@@ -72,18 +72,18 @@ class RunLogs:
         self._logs = StoreLogs(open_store(account.store))
         self._state_dir = state_dir
         self._job = job
-        self._known: Folded | None = None
+        self._known: FoldState | None = None
 
-    def piece(self, node: str | None, after: int) -> LogPiece:
+    def read(self, node: str | None, after: int) -> LogChunk:
         """From the store. Raises SpecError where the job has had no such node."""
-        from costopt.cli.ledger_view import check_known, open_existing
+        from costopt.cli.ledger_view import check_known, open_existing_ledger
 
-        with open_existing(self._state_dir) as ledger:
+        with open_existing_ledger(self._state_dir) as ledger:
             check_known(ledger, self._state_dir, self._job)
             meant = logged_node(ledger, self._job, node)
         return self._logs.read(self._job, meant, after)
 
-    def standing(self) -> Standing:
+    def state(self) -> JobLogState:
         """As the ledger tells it."""
         from costopt.cli.ledger_view import folded_in
         from costopt.ledger.summary import JobState
@@ -93,7 +93,7 @@ class RunLogs:
         state = account.summary(now).state
         ended = (JobState.FINISHED, JobState.FAILED, JobState.STOPPED)
         over = state.value if state in ended else ""
-        return Standing(tuple(account.live_nodes()), over)
+        return JobLogState(tuple(account.live_nodes()), over)
 
 
 def _end(detail: Answer) -> str:

@@ -42,13 +42,13 @@ def logs(
     Nodes that are gone have one too. With --follow and no --node, the log of the next gang's rank 0
     follows where one node gives way to another, until the job is over.
     """
-    from costopt.cli.accounts import read_account
-    from costopt.cli.log_source import DaemonLogs, RunLogs
+    from costopt.cli.accounts import load_account
+    from costopt.cli.log_source import DaemonLogSource, RunLogSource
 
     if account is None:
-        reading = _Reading(DaemonLogs(connect(server, token_file), job), job)
+        reading = _Reading(DaemonLogSource(connect(server, token_file), job), job)
     else:
-        reading = _Reading(RunLogs(read_account(account), state_dir, job), job)
+        reading = _Reading(RunLogSource(load_account(account), state_dir, job), job)
     if not follow:
         reading.print_all(node)
     elif node is not None:
@@ -67,25 +67,25 @@ class _Reading:
 
     def print_all(self, node: str | None) -> None:
         """What there is now."""
-        piece = self._source.piece(node, 0)
+        piece = self._source.read(node, 0)
         if not piece.text:
             self._note(f"nothing has come of {piece.node_id}'s log")
         while piece.text:
             click.echo(piece.text, nl=False)
-            piece = self._source.piece(piece.node_id, piece.next_byte)
+            piece = self._source.read(piece.node_id, piece.next_byte)
 
     def follow(self, node: str) -> None:
         """Until the node is gone and all of its log is printed."""
         after, gone = 0, False
         while True:
-            piece = self._source.piece(node, after)
+            piece = self._source.read(node, after)
             click.echo(piece.text, nl=False)
             after = piece.next_byte
             if piece.text:
                 continue
             if gone:
                 return
-            gone = node not in self._source.standing().nodes
+            gone = node not in self._source.state().nodes
             if not gone:
                 time.sleep(PAUSE_S)
 
@@ -93,8 +93,8 @@ class _Reading:
         """The first node of one gang after another, until the job is over."""
         seen: set[str] = set()
         while True:
-            standing = self._source.standing()
-            first = self._source.piece(None, 0).node_id if standing.nodes else ""
+            standing = self._source.state()
+            first = self._source.read(None, 0).node_id if standing.nodes else ""
             if first in standing.nodes and first not in seen:
                 seen.add(first)
                 self._note(f"==> {first}")

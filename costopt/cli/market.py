@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.figures import length, number, percent, pool_name, usd
+from costopt.cli.figures import duration_text, number_text, percent_text, pool_text, usd_text
 from costopt.cli.market_fill import fill
 from costopt.cli.market_record import record
 from costopt.cli.options import DAY_S, Number, complete_gpu, instant
 from costopt.cli.options import pool as pool_option
-from costopt.cli.output import Column, Row, Table, output_option, show
+from costopt.cli.output import Column, Row, Table, output_option, print_table
 from costopt.domain.errors import MarketError
 from costopt.domain.estimate import Estimate
 from costopt.domain.history import MarketHistory
@@ -127,13 +127,13 @@ def import_(
     us-east-1a_v100_1_price; of the options it takes --on-demand-price and --instance-type. All
     records together become one history.
     """
-    from costopt.cli.market_import import Given, import_record
+    from costopt.cli.market_import import ImportOptions, import_record
     from costopt.market.history_file import write_history
     from costopt.market.merge import merge_histories
 
     if pool is not None and len(records) > 1:
         raise click.UsageError("--pool is for one trace; import several one by one")
-    given = Given(
+    given = ImportOptions(
         spot_usd_per_hour, on_demand_usd_per_hour, pool, instance_type, start_at, nodes_per_unit
     )
     histories = [import_record(record, given) for record in records]
@@ -156,7 +156,9 @@ def show_(file: Path, output: str) -> None:
 
     history = read_history(file)
     rows = [_pool_row(each) for each in history_statistics(history).values()]
-    grid = "event data" if history.tick_s is None else f"a sample per {length(history.tick_s)}"
+    grid = (
+        "event data" if history.tick_s is None else f"a sample per {duration_text(history.tick_s)}"
+    )
     table = Table(
         schema="costopt.market/1",
         title=f"{history.name}: {len(rows)} pools, {history.starts_at:%Y-%m-%d %H:%MZ} to "
@@ -172,7 +174,7 @@ def show_(file: Path, output: str) -> None:
         },
         notes=(f"Source: {history.source}.",),
     )
-    show(table, output)
+    print_table(table, output)
 
 
 market.add_command(record)
@@ -180,7 +182,7 @@ market.add_command(fill)
 
 
 def _say_written(history: MarketHistory, out: Path) -> None:
-    hours = length((history.ends_at - history.starts_at).total_seconds())
+    hours = duration_text((history.ends_at - history.starts_at).total_seconds())
     click.echo(f"wrote {out}: {len(history.pools)} pools over {hours}", err=True)
 
 
@@ -196,7 +198,7 @@ def _catalogue_prices(
     machines |= {m for m in known.find(provider=provider) if m.name in instance_types}
     missing = sorted(set(instance_types) - {machine.name for machine in machines})
     if missing:
-        known.instance_type(provider or known.providers()[0], missing[0])
+        known.get_instance_type(provider or known.providers()[0], missing[0])
     asked = {(machine.provider, machine.name) for machine in machines}
     prices = {
         pool: offer.price_usd_per_hour.value
@@ -249,18 +251,18 @@ def _interval(name: str, estimate: Estimate | None) -> Row:
 
 
 _POOL_COLUMNS = (
-    Column("pool", "Pool", pool_name),
-    Column("recorded_s", "Recorded", length, right=True, rank=6),
-    Column("coverage", "Observed", percent, right=True, rank=7),
-    Column("availability", "Available", percent, right=True),
-    Column("availability_low", "from", percent, right=True, rank=5),
-    Column("availability_high", "to", percent, right=True, rank=5),
+    Column("pool", "Pool", pool_text),
+    Column("recorded_s", "Recorded", duration_text, right=True, rank=6),
+    Column("coverage", "Observed", percent_text, right=True, rank=7),
+    Column("availability", "Available", percent_text, right=True),
+    Column("availability_low", "from", percent_text, right=True, rank=5),
+    Column("availability_high", "to", percent_text, right=True, rank=5),
     Column("interruptions", "Interruptions", right=True, rank=1),
-    Column("hazard_per_hour", "per hour", number, right=True),
-    Column("hazard_per_hour_low", "from", number, right=True, rank=4),
-    Column("hazard_per_hour_high", "to", number, right=True, rank=4),
-    Column("mean_up_s", "Mean up", length, right=True, rank=2),
-    Column("min_usd_per_hour", "$/h min", usd, right=True, rank=3),
-    Column("mean_usd_per_hour", "mean", usd, right=True),
-    Column("max_usd_per_hour", "max", usd, right=True, rank=3),
+    Column("hazard_per_hour", "per hour", number_text, right=True),
+    Column("hazard_per_hour_low", "from", number_text, right=True, rank=4),
+    Column("hazard_per_hour_high", "to", number_text, right=True, rank=4),
+    Column("mean_up_s", "Mean up", duration_text, right=True, rank=2),
+    Column("min_usd_per_hour", "$/h min", usd_text, right=True, rank=3),
+    Column("mean_usd_per_hour", "mean", usd_text, right=True),
+    Column("max_usd_per_hour", "max", usd_text, right=True, rank=3),
 )

@@ -17,7 +17,7 @@ TABLE_SUFFIXES = (".csv", ".csv.gz")
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ImportOptions:
     """What the options say; None: nothing."""
 
     spot_usd_per_hour: float | None
@@ -28,7 +28,7 @@ class Given:
     nodes_per_unit: int
 
 
-def import_record(record: Path, given: Given) -> MarketHistory:
+def import_record(record: Path, given: ImportOptions) -> MarketHistory:
     """A table of prices and availability by its suffix, else a trace of availability.
 
     Raises MarketError for a missing or wrong file or an unknown price, UsageError for an option
@@ -40,7 +40,7 @@ def import_record(record: Path, given: Given) -> MarketHistory:
     return _import_trace(record, given)
 
 
-def _import_table(record: Path, given: Given) -> MarketHistory:
+def _import_table(record: Path, given: ImportOptions) -> MarketHistory:
     from costopt.market.wide_csv import import_wide_csv
 
     for option, is_given in (
@@ -60,7 +60,7 @@ def _import_table(record: Path, given: Given) -> MarketHistory:
     )
 
 
-def _import_trace(record: Path, given: Given) -> MarketHistory:
+def _import_trace(record: Path, given: ImportOptions) -> MarketHistory:
     from costopt.market.spot_traces import import_spot_trace
 
     spot_usd, on_demand_usd = _trace_prices(record, given)
@@ -75,13 +75,13 @@ def _import_trace(record: Path, given: Given) -> MarketHistory:
     )
 
 
-def _trace_prices(record: Path, given: Given) -> tuple[float, float]:
+def _trace_prices(record: Path, given: ImportOptions) -> tuple[float, float]:
     """On spot and on demand: as given, else the catalogue's for the trace's place."""
     spot_usd, on_demand_usd = given.spot_usd_per_hour, given.on_demand_usd_per_hour
     if spot_usd is not None and on_demand_usd is not None:
         return spot_usd, on_demand_usd
     spot = given.pool or _place(record, given.instance_type)
-    on_demand = spot.on(CapacityType.ON_DEMAND)
+    on_demand = spot.with_capacity_type(CapacityType.ON_DEMAND)
     return (
         _usd_per_hour(spot_usd, record, spot, "--spot-price"),
         _usd_per_hour(on_demand_usd, record, on_demand, "--on-demand-price"),
@@ -89,9 +89,9 @@ def _trace_prices(record: Path, given: Given) -> tuple[float, float]:
 
 
 def _place(record: Path, instance_type: str | None) -> Pool:
-    from costopt.market.place import TraceName, instance_type_of, region_of
+    from costopt.market.place import TraceFileName, instance_type_of, region_of_zone
 
-    named = TraceName.parse(record.name)
+    named = TraceFileName.parse(record.name)
     kind = instance_type or (
         instance_type_of(named.provider, named.gpu, named.gpu_count) if named else None
     )
@@ -100,7 +100,7 @@ def _place(record: Path, instance_type: str | None) -> Pool:
             f"spot trace {record.name}: the name does not say which machine it is of",
             hint="give --spot-price, --on-demand-price and --pool or --instance-type",
         )
-    region = region_of(named.provider, named.zone)
+    region = region_of_zone(named.provider, named.zone)
     return Pool(named.provider, region, named.zone, kind, CapacityType.SPOT)
 
 

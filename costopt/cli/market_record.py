@@ -15,11 +15,11 @@ from costopt.cli.options import words
 
 if TYPE_CHECKING:
     from costopt.domain.ports import Provider
-    from costopt.domain.price_source import PriceSeries, PriceSource
+    from costopt.domain.price_source import PriceSeriesKey, PriceSource
     from costopt.engine.clock import WallClock
-    from costopt.market.recorder import PartDone, Recording
+    from costopt.market.recorder import PartResult, RecordingResult
 
-    OnPart = Callable[[PartDone], None]
+    OnPart = Callable[[PartResult], None]
 
 
 @click.command()
@@ -41,7 +41,7 @@ def record(provider: str, regions: str | None, types: str, days: int, out: Path)
     price. Providers publish no past capacity, so the record leaves it open: plan takes such a
     record as it is, and market fill models the capacity that backtest needs.
     """
-    from costopt.cli.failure import tell
+    from costopt.cli.failure import print_error
     from costopt.domain.price_source import PriceSource
     from costopt.engine.clock import WallClock
     from costopt.market.recorder import record_prices
@@ -59,7 +59,7 @@ def record(provider: str, regions: str | None, types: str, days: int, out: Path)
     finally:
         source.close()
     for message in dict.fromkeys(part.error for part in done.parts if part.error):
-        tell("note", f"not recorded: {message}")
+        print_error("note", f"not recorded: {message}")
     _say_written(done, out)
 
 
@@ -73,21 +73,21 @@ def _regions(provider: str, regions: str | None) -> tuple[str, ...]:
 
 def _connect(provider: str, regions: Sequence[str], clock: WallClock) -> Provider:
     from costopt.catalog import load_catalog
-    from costopt.replay.connect import connect
+    from costopt.replay.connect import connect_provider
 
-    return connect(provider, clock, {"regions": regions, "machines": load_catalog()})
+    return connect_provider(provider, clock, {"regions": regions, "machines": load_catalog()})
 
 
 def _series(
     source: PriceSource, regions: Sequence[str], types: Sequence[str], now: datetime
-) -> tuple[PriceSeries, ...]:
+) -> tuple[PriceSeriesKey, ...]:
     """What all regions that answer can be asked for. Raises what the last one raised if none."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from costopt.cli.failure import tell
+    from costopt.cli.failure import print_error
     from costopt.domain.errors import ProviderError
 
-    def ask(region: str) -> tuple[PriceSeries, ...] | ProviderError:
+    def ask(region: str) -> tuple[PriceSeriesKey, ...] | ProviderError:
         try:
             return source.price_series(region, types, now)
         except ProviderError as error:
@@ -99,7 +99,7 @@ def _series(
     if failures and len(failures) == len(answers):
         raise failures[-1]
     for failure in failures:
-        tell("note", f"left out: {failure.message}")
+        print_error("note", f"left out: {failure.message}")
     return tuple(s for answer in answers if not isinstance(answer, ProviderError) for s in answer)
 
 
@@ -119,13 +119,13 @@ def _progress(parts: int) -> Iterator[OnPart]:
         )
 
 
-def _say_written(done: Recording, out: Path) -> None:
-    from costopt.cli.figures import length
+def _say_written(done: RecordingResult, out: Path) -> None:
+    from costopt.cli.figures import duration_text
 
     pools = done.history.pools.values()
     begins_at, ends_at = min(p.starts_at for p in pools), max(p.ends_at for p in pools)
     changes = sum(len(p.states) for p in pools)
-    span = length((ends_at - begins_at).total_seconds())
+    span = duration_text((ends_at - begins_at).total_seconds())
     failed = sum(bool(part.error) for part in done.parts)
     left_out = f", {failed} of {len(done.parts)} parts failed" if failed else ""
     click.echo(

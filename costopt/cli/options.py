@@ -18,9 +18,9 @@ from costopt.spec.instant import parse_instant
 
 Value = TypeVar("Value")
 
-MOST_SPEED = 1e6
+MAX_SPEED = 1e6
 DAY_S = 86_400.0
-LEAST_INTERVAL_S = 60.0
+MIN_INTERVAL_S = 60.0
 
 
 class Number(click.FloatRange):
@@ -49,12 +49,12 @@ def duration_s(context: click.Context, option: click.Parameter, text: str | None
 def interval_s(context: click.Context, option: click.Parameter, text: str) -> float:
     """A duration of a minute or more, in seconds: something is done again that often."""
     seconds = _parsed(parse_duration_s, context, option, text)
-    if seconds < LEAST_INTERVAL_S:
+    if seconds < MIN_INTERVAL_S:
         raise click.BadParameter(f"expected a minute or more, got {text!r}", context, option)
     return seconds
 
 
-def past_s(context: click.Context, option: click.Parameter, text: str) -> float:
+def history_s(context: click.Context, option: click.Parameter, text: str) -> float:
     """A duration such as 14d in seconds, infinity for all, 0 for none."""
     named = {"all": math.inf, "none": 0.0}
     return named[text] if text in named else _parsed(parse_duration_s, context, option, text)
@@ -101,10 +101,10 @@ def complete_policy(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Shipped policies, else files; after a comma the next one."""
-    from costopt.spec import shipped_policies
+    from costopt.spec import bundled_policies
 
     before, comma, begun = incomplete.rpartition(",")
-    names = [name for name in shipped_policies() if name.startswith(begun)]
+    names = [name for name in bundled_policies() if name.startswith(begun)]
     items = [CompletionItem(before + comma + name) for name in names]
     return items or complete_file(context, parameter, incomplete)
 
@@ -141,14 +141,14 @@ account_option = click.option(
     metavar="FILE",
     help="An account file with quotas and tenants; default: no limits.",
 )
-rented_option = click.option(
+rent_provider_option = click.option(
     "--provider",
     "providers",
     multiple=True,
     metavar="NAME",
     help="Take nodes from this provider of the account file; default: all of them.",
 )
-begin_option = click.option(
+start_option = click.option(
     "--at",
     metavar="TIME",
     callback=instant,
@@ -156,7 +156,7 @@ begin_option = click.option(
 )
 speed_option = click.option(
     "--speed",
-    type=Number(0.001, MOST_SPEED),
+    type=Number(0.001, MAX_SPEED),
     default=1.0,
     help="Seconds of market time that pass in one second; what once began keeps its speed.",
 )

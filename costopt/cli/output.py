@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from costopt.cli.figures import plain
+from costopt.cli.figures import plain_text
 from costopt.domain.estimate import Estimate
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, object]
 
-FOLDED = 24
+FOLD_WIDTH = 24
 """Characters that a folded column takes at the least."""
-WIDEST = 1000
+MAX_WIDTH = 1000
 """Columns of text where there is no terminal to fill."""
 
 
-class Format(StrEnum):
+class OutputFormat(StrEnum):
     """How a table is written."""
 
     TABLE = "table"
@@ -41,8 +41,8 @@ class Format(StrEnum):
 output_option = click.option(
     "--output",
     "-o",
-    type=click.Choice([each.value for each in Format]),
-    default=Format.TABLE.value,
+    type=click.Choice([each.value for each in OutputFormat]),
+    default=OutputFormat.TABLE.value,
     envvar="COSTOPT_OUTPUT",
     show_envvar=True,
     help="How to write the answer to stdout.",
@@ -61,7 +61,7 @@ class Column:
 
     key: str
     title: str
-    shown: Callable[[Any], str] = plain
+    shown: Callable[[Any], str] = plain_text
     right: bool = False
     detail: bool = False
     fold_at: int | None = None
@@ -97,12 +97,12 @@ class Table:
         return tuple(column for column in self.columns if not column.detail)
 
 
-def show(table: Table, output: str) -> None:
+def print_table(table: Table, output: str) -> None:
     """Write the table to stdout."""
-    if output == Format.TABLE:
+    if output == OutputFormat.TABLE:
         _print_rich(table)
     else:
-        click.echo(_RENDERERS[Format(output)](table), nl=False)
+        click.echo(_RENDERERS[OutputFormat(output)](table), nl=False)
 
 
 def as_json(table: Table) -> str:
@@ -160,11 +160,11 @@ def as_page_table(table: Table) -> PageTable:
     )
 
 
-_RENDERERS: Mapping[Format, Callable[[Table], str]] = {
-    Format.JSON: as_json,
-    Format.CSV: as_csv,
-    Format.MD: as_markdown,
-    Format.HTML: as_html,
+_RENDERERS: Mapping[OutputFormat, Callable[[Table], str]] = {
+    OutputFormat.JSON: as_json,
+    OutputFormat.CSV: as_csv,
+    OutputFormat.MD: as_markdown,
+    OutputFormat.HTML: as_html,
 }
 
 
@@ -179,11 +179,11 @@ def _print_rich(table: Table) -> None:
     target = sys.stdout if at_terminal else io.StringIO()
     console = Console(
         file=target,
-        width=None if at_terminal else WIDEST,
+        width=None if at_terminal else MAX_WIDTH,
         no_color=None if at_terminal else True,
         highlight=False,
     )
-    columns = fitting(table, console.width)
+    columns = columns_that_fit(table, console.width)
     console.print(Text(table.title, style="italic"))
     grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
@@ -206,7 +206,7 @@ def _print_rich(table: Table) -> None:
             click.echo(line.rstrip())
 
 
-def fitting(table: Table, width: int) -> tuple[Column, ...]:
+def columns_that_fit(table: Table, width: int) -> tuple[Column, ...]:
     """The columns for people that fit into ``width`` characters side by side."""
     widths = {
         column: max(
@@ -225,7 +225,7 @@ def fitting(table: Table, width: int) -> tuple[Column, ...]:
 
 def _needed(column: Column, width: int) -> int:
     """Characters with the space around; folded text can do with some."""
-    return (width if column.fold_at is None else min(width, FOLDED)) + 3
+    return (width if column.fold_at is None else min(width, FOLD_WIDTH)) + 3
 
 
 def with_ends(name: str, estimate: object) -> Row:

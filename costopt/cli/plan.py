@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from costopt.cli.failure import tell
+from costopt.cli.failure import print_error
 from costopt.cli.options import (
     account_option,
     at_option,
@@ -43,17 +43,17 @@ def plan(
     Exits with 3 and the binding constraint where no plan keeps the deadline and the budget, with 5
     where every price is too old.
     """
-    from costopt.cli.accounts import read_account
+    from costopt.cli.accounts import load_account
     from costopt.cli.forecasts import carbon_notes
-    from costopt.cli.planning import show_quoted_plan
-    from costopt.cli.policies import read_policy
-    from costopt.cli.quotes import quotes
+    from costopt.cli.planning import print_plan
+    from costopt.cli.policies import load_checked_policy
+    from costopt.cli.quotes import resolve_quotes
     from costopt.spec import load_job
 
-    chosen_policy = read_policy(policy)
-    shared = read_account(account)
-    seen = quotes(market, at, carbon, shared, providers)
+    chosen_policy = load_checked_policy(policy)
+    shared = load_account(account)
+    seen = resolve_quotes(market, at, carbon, shared, providers)
     task = load_job(job, seen.now, shared)
     for note in (seen.note, *carbon_notes(seen, chosen_policy, task.deadline_at)):
-        tell("note", note)
-    show_quoted_plan(task, chosen_policy, seen, output, top=top, explain=explain, account=shared)
+        print_error("note", note)
+    print_plan(task, chosen_policy, seen, output, top=top, explain=explain, account=shared)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from costopt.cli.figures import number, usd
+from costopt.cli.figures import number_text, usd_text
 from costopt.cli.output import Row
 from costopt.domain.job import Job
 from costopt.domain.plan import Forecast
@@ -70,4 +70,4 @@ def _outlooks(job: Job, policy: Policy, now: datetime, forecast: Forecast) -> It
 
 
 def _amount(each: _Outlook, value: float | None) -> str:
-    return usd(value) if each.unit == "USD" else f"{number(value)} kWh"
+    return usd_text(value) if each.unit == "USD" else f"{number_text(value)} kWh"

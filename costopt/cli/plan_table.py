@@ -5,19 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from costopt.cli.figures import age, mass, moment, number, percent, pool_name, probability, usd
+from costopt.cli.figures import (
+    age_text,
+    co2e_text,
+    minute_text,
+    number_text,
+    percent_text,
+    pool_text,
+    probability,
+    usd_text,
+)
 from costopt.cli.output import Column, Row, Table, with_ends
 from costopt.cli.plan_budgets import budget_rows, budget_warnings
 from costopt.domain.job import Job
 from costopt.domain.plan import Candidate, Constraint, Forecast, Plan, Rejection
 from costopt.domain.policy import Policy
 
-MOST_ALLOCATIONS = 12
+MAX_ALLOCATIONS = 12
 
-LIKELY = 0.5
+LIKELY_PROBABILITY = 0.5
 """From this probability on the table says that figures are those with the fallback."""
 
-NOTHING = 1e-6
+NEGLIGIBLE = 1e-6
 """Slack below this is the solver's tolerance."""
 
 
@@ -140,7 +149,9 @@ def _notes(made: Plan, job: Job, policy: Policy, left_out: int, explain: bool) -
 
 
 def _fallbacks(candidates: tuple[Candidate, ...]) -> Iterator[str]:
-    likely = sum(candidate.forecast.falls_back.value >= LIKELY for candidate in candidates)
+    likely = sum(
+        candidate.forecast.falls_back.value >= LIKELY_PROBABILITY for candidate in candidates
+    )
     if likely:
         yield (
             f"{likely} candidates would be late by themselves more often than not: their figures "
@@ -155,12 +166,12 @@ def _excluded(rejections: tuple[Rejection, ...]) -> str:
 
 
 def _summary(made: Plan, job: Job, forecast: Forecast) -> str:
-    gap = "" if made.gap is None else f", within {percent(made.gap)} of the optimum"
+    gap = "" if made.gap is None else f", within {percent_text(made.gap)} of the optimum"
     return (
         f"Plan ({made.status.value}{gap}, {made.solver} {made.solve_s:.2f} s): "
-        f"{usd(forecast.usd_p50)} (P95 {usd(forecast.usd_p95)}), "
-        f"{_energy(forecast)}, done {moment(forecast.finish_p50_at)} "
-        f"(P95 {moment(forecast.finish_p95_at)}), deadline {moment(job.deadline_at)}, "
+        f"{usd_text(forecast.usd_p50)} (P95 {usd_text(forecast.usd_p95)}), "
+        f"{_energy(forecast)}, done {minute_text(forecast.finish_p50_at)} "
+        f"(P95 {minute_text(forecast.finish_p95_at)}), deadline {minute_text(job.deadline_at)}, "
         f"P(on time) {probability(forecast.on_time)}."
     )
 
@@ -169,17 +180,17 @@ def _energy(forecast: Forecast) -> str:
     if forecast.kwh is None or forecast.energy_basis is None:
         return "energy and CO2e unknown, as the power of a node is"
     return (
-        f"{number(forecast.kwh)} kWh ({forecast.energy_basis.value}, "
-        f"{number(forecast.kwh_low)} to {number(forecast.kwh_high)}), "
-        f"{mass(forecast.gco2e)} CO2e"
+        f"{number_text(forecast.kwh)} kWh ({forecast.energy_basis.value}, "
+        f"{number_text(forecast.kwh_low)} to {number_text(forecast.kwh_high)}), "
+        f"{co2e_text(forecast.gco2e)} CO2e"
     )
 
 
 def _allocations(made: Plan) -> Iterator[str]:
-    for each in made.allocations[:MOST_ALLOCATIONS]:
-        span = f"{moment(each.start_at)} to {moment(each.end_at)}"
-        yield f"  {span}: {each.nodes} × {pool_name(str(each.pool))}"
-    left_out = len(made.allocations) - MOST_ALLOCATIONS
+    for each in made.allocations[:MAX_ALLOCATIONS]:
+        span = f"{minute_text(each.start_at)} to {minute_text(each.end_at)}"
+        yield f"  {span}: {each.nodes} × {pool_text(str(each.pool))}"
+    left_out = len(made.allocations) - MAX_ALLOCATIONS
     if left_out > 0:
         yield f"  and {left_out} more, all in --output json"
 
@@ -215,13 +226,13 @@ def _unitless(each: Constraint) -> str:
 
 
 def _slack(each: Constraint) -> str:
-    return number(0.0 if abs(each.slack) < NOTHING else each.slack)
+    return number_text(0.0 if abs(each.slack) < NEGLIGIBLE else each.slack)
 
 
 def _saving(each: Constraint) -> str:
     if each.shadow_price is None:
         return "unknown"
-    return "nothing" if each.shadow_price <= 0 else usd(each.shadow_price)
+    return "nothing" if each.shadow_price <= 0 else usd_text(each.shadow_price)
 
 
 def _tick(chosen: bool) -> str:
@@ -230,24 +241,24 @@ def _tick(chosen: bool) -> str:
 
 _COLUMNS = (
     Column("chosen", "", _tick),
-    Column("pool", "Pool", pool_name),
+    Column("pool", "Pool", pool_text),
     Column("nodes", "Nodes", right=True),
-    Column("price_usd_per_hour", "$/node-h", usd, right=True, rank=3),
-    Column("price_age_s", "Price age", age, right=True, rank=5),
-    Column("usd_p50", "$ P50", usd, right=True),
-    Column("usd_p95", "$ P95", usd, right=True, rank=4),
-    Column("kwh", "kWh", number, right=True),
-    Column("gco2e", "CO2e", mass, right=True, rank=2),
-    Column("finish_p50_at", "Finish P50", moment, rank=1),
-    Column("finish_p95_at", "Finish P95", moment, rank=6),
+    Column("price_usd_per_hour", "$/node-h", usd_text, right=True, rank=3),
+    Column("price_age_s", "Price age", age_text, right=True, rank=5),
+    Column("usd_p50", "$ P50", usd_text, right=True),
+    Column("usd_p95", "$ P95", usd_text, right=True, rank=4),
+    Column("kwh", "kWh", number_text, right=True),
+    Column("gco2e", "CO2e", co2e_text, right=True, rank=2),
+    Column("finish_p50_at", "Finish P50", minute_text, rank=1),
+    Column("finish_p95_at", "Finish P95", minute_text, rank=6),
     Column("on_time", "P(on time)", probability, right=True, interval=True),
     Column("reason", "Why not", fold_at=60),
-    Column("units_per_s", "Units/s", number, detail=True),
-    Column("kwh_low", "kWh low", number, detail=True),
-    Column("kwh_high", "kWh high", number, detail=True),
+    Column("units_per_s", "Units/s", number_text, detail=True),
+    Column("kwh_low", "kWh low", number_text, detail=True),
+    Column("kwh_high", "kWh high", number_text, detail=True),
     Column("energy_basis", "Energy basis", detail=True),
-    Column("expected_interruptions", "Interruptions", number, detail=True),
+    Column("expected_interruptions", "Interruptions", number_text, detail=True),
     Column("falls_back", "P(fallback)", probability, detail=True, interval=True),
     Column("code", "Code", detail=True),
-    Column("enters_below_usd_per_hour", "Enters below", usd, detail=True),
+    Column("enters_below_usd_per_hour", "Enters below", usd_text, detail=True),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from costopt.cli.quotes import Quotes
+from costopt.cli.quotes import QuoteSet
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import StaleDataError
 from costopt.domain.job import Job
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from costopt.optimize.request import PlanRequest
 
 
-def show_quoted_plan(
+def print_plan(
     job: Job,
     policy: Policy,
-    seen: Quotes,
+    seen: QuoteSet,
     output: str,
     *,
     top: int = 10,
@@ -32,17 +32,17 @@ def show_quoted_plan(
     Raises InfeasibleError after that where there is none, StaleDataError where every price that
     the policy allows is too old.
     """
-    from costopt.cli.output import show
+    from costopt.cli.output import print_table
     from costopt.cli.plan_table import plan_table
-    from costopt.session.feasibility import refuse_infeasible
+    from costopt.session.feasibility import raise_if_infeasible
 
     made = plan_job(job, policy, seen, account=account)
-    show(plan_table(made, job, policy, top, explain), output)
-    refuse_infeasible(made, job)
+    print_table(plan_table(made, job, policy, top, explain), output)
+    raise_if_infeasible(made, job)
 
 
 def plan_job(
-    job: Job, policy: Policy, seen: Quotes, *, explain: bool = True, account: Account = UNLIMITED
+    job: Job, policy: Policy, seen: QuoteSet, *, explain: bool = True, account: Account = UNLIMITED
 ) -> Plan:
     """The plan of a job that has not begun. Raises StaleDataError."""
     from costopt.optimize.planner import plan
@@ -50,8 +50,8 @@ def plan_job(
     return plan(_request(job, policy, seen, account), explain=explain)
 
 
-def frontier_of(
-    job: Job, policy: Policy, seen: Quotes, points: int, account: Account = UNLIMITED
+def plan_frontier(
+    job: Job, policy: Policy, seen: QuoteSet, points: int, account: Account = UNLIMITED
 ) -> tuple[FrontierPoint, ...]:
     """Plans that no other beats in dollars, kWh and finish, by ascending dollars.
 
@@ -65,12 +65,12 @@ def frontier_of(
         return ()
 
 
-def _request(job: Job, policy: Policy, seen: Quotes, account: Account) -> PlanRequest:
+def _request(job: Job, policy: Policy, seen: QuoteSet, account: Account) -> PlanRequest:
     from costopt.cli.forecasts import forecast_carbon, forecast_prices
-    from costopt.session.feasibility import request_of
+    from costopt.session.feasibility import build_request
 
     told = replace(account, quotas=(*account.quotas, *seen.quotas))
-    request = request_of(job, policy, seen.offers, seen.now, told, check_age=not seen.listed)
+    request = build_request(job, policy, seen.offers, seen.now, told, check_age=not seen.listed)
     pools = [offer.pool for offer in request.offers]
     return replace(
         request,

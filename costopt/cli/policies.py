@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from costopt.domain.policy import Policy
 
 
-def read_policy(name: str) -> Policy:
+def load_checked_policy(name: str) -> Policy:
     """The shipped policy of that name, or the one in that file. Raises SpecError."""
     from costopt.spec import load_policy
 
-    return checked(name, load_policy(name))
+    return check_policy(name, load_policy(name))
 
 
-def checked(name: str, policy: Policy) -> Policy:
+def check_policy(name: str, policy: Policy) -> Policy:
     """``policy``, if its strategy exists and can keep its limits. Raises SpecError."""
     from costopt.strategies import check
 

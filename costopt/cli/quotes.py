@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.figures import age, moment
+from costopt.cli.figures import age_text, minute_text
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import MarketError
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.flex_start import on_flex_start
+from costopt.domain.flex_start import flex_start_offer
 from costopt.domain.history import MarketHistory, PoolHistory
 from costopt.domain.market import CapacityType, Offer
 from costopt.domain.quota import Quota
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Quotes:
+class QuoteSet:
     """Offers at ``now``, and a sentence on what they are. List prices do not go stale.
 
     ``history`` is the record that the offers are of, None for list prices; ``carbon`` the recorded
@@ -42,13 +42,13 @@ class Quotes:
     quotas: tuple[Quota, ...] = ()
 
 
-def quotes(
+def resolve_quotes(
     market: Path | None,
     at: datetime | None,
     carbon: Path | None = None,
     account: Account = UNLIMITED,
     providers: tuple[str, ...] = (),
-) -> Quotes:
+) -> QuoteSet:
     """The record's offers at ``at`` (default: where prices are first known), else what these
     providers of the account offer now, else the catalogue's list prices."""
     if providers and market is not None:
@@ -61,7 +61,7 @@ def quotes(
     return replace(seen, carbon=read_carbon(carbon))
 
 
-def _quotes(market: Path | None, at: datetime | None) -> Quotes:
+def _quotes(market: Path | None, at: datetime | None) -> QuoteSet:
     if market is None:
         if at is not None:
             raise click.UsageError("--at needs --market")
@@ -71,7 +71,7 @@ def _quotes(market: Path | None, at: datetime | None) -> Quotes:
     return recorded_quotes(read_history(market), at)
 
 
-def _listed(now: datetime) -> Quotes:
+def _listed(now: datetime) -> QuoteSet:
     from costopt.catalog import load_catalog
 
     offers = load_catalog().offers()
@@ -79,15 +79,16 @@ def _listed(now: datetime) -> Quotes:
     dates = sorted(when for when in seen if when)
     newest_s, oldest_s = ((now - dates[index]).total_seconds() for index in (-1, 0))
     note = (
-        f"built-in list prices of {dates[0]:%Y-%m-%d} to {dates[-1]:%Y-%m-%d}, {age(newest_s)} to "
-        f"{age(oldest_s)} old: for planning, not for launching; --market takes a recorded market"
+        f"built-in list prices of {dates[0]:%Y-%m-%d} to {dates[-1]:%Y-%m-%d}, "
+        f"{age_text(newest_s)} to {age_text(oldest_s)} old: for planning, not for launching; "
+        "--market takes a recorded market"
     )
-    return Quotes(now, offers, note, listed=True)
+    return QuoteSet(now, offers, note, listed=True)
 
 
 def recorded_quotes(
     history: MarketHistory, at: datetime | None, carbon: CarbonHistory | None = None
-) -> Quotes:
+) -> QuoteSet:
     """The record's offers at ``at``; hazards are of the whole record.
 
     By default where every capacity type first has a price, which may be after its start.
@@ -98,20 +99,21 @@ def recorded_quotes(
     now = at or history.first_priced_at
     if now < history.starts_at:
         raise MarketError(
-            f"market {history.name!r} begins at {moment(history.starts_at)}, after {moment(now)}",
+            f"market {history.name!r} begins at {minute_text(history.starts_at)}, "
+            f"after {minute_text(now)}",
             hint="choose a later --at",
         )
     statistics = history_statistics(history)
     offers = tuple(
         _offer(recorded, statistics[pool], history, now) for pool, recorded in history.pools.items()
     )
-    told = all(o.hazard_per_hour or not o.pool.capacity_type.interruptible for o in offers)
+    told = all(o.hazard_per_hour or not o.pool.capacity_type.is_interruptible for o in offers)
     origin = "hazards from its whole record"
     if not told:
         offers = tuple(_with_hazards(offers))
         origin += ", where it tells nothing of capacity from what is published"
-    note = f"market {history.name} at {moment(now)}{_unpriced(offers)}, {origin}"
-    return Quotes(now, offers, note, listed=False, history=history, carbon=carbon)
+    note = f"market {history.name} at {minute_text(now)}{_unpriced(offers)}, {origin}"
+    return QuoteSet(now, offers, note, listed=False, history=history, carbon=carbon)
 
 
 def _unpriced(offers: Sequence[Offer]) -> str:
@@ -122,17 +124,17 @@ def _unpriced(offers: Sequence[Offer]) -> str:
     return f", when {' and '.join(counts)} have no price" if counts else ""
 
 
-def account_quotes(account: Account, names: tuple[str, ...]) -> Quotes:
+def account_quotes(account: Account, names: tuple[str, ...]) -> QuoteSet:
     """What the account's providers of these names, all of them by default, offer now.
 
     A provider that does not answer is told of on stderr and left out, as are quotas that cannot be
     read. Raises ProviderError where none does, SpecError for a name that the account does not know.
     """
-    from costopt.cli.failure import tell
+    from costopt.cli.failure import print_error
     from costopt.domain.errors import ProviderError
     from costopt.engine.clock import WallClock
     from costopt.session.account_cloud import connect_account
-    from costopt.session.told_quotas import told_quotas
+    from costopt.session.told_quotas import provider_quotas
 
     clock = WallClock()
     now = clock.now()
@@ -143,7 +145,7 @@ def account_quotes(account: Account, names: tuple[str, ...]) -> Quotes:
     for provider in connect_account(account, names, clock):
         try:
             offers += provider.offers(now)
-            told, failures = told_quotas([provider], now)
+            told, failures = provider_quotas([provider], now)
             quotas += told
             unread += failures
         except ProviderError as error:
@@ -153,23 +155,23 @@ def account_quotes(account: Account, names: tuple[str, ...]) -> Quotes:
     if silent and not offers:
         raise silent[0]
     for failure in silent:
-        tell("note", f"left out of the plan: {failure}")
+        print_error("note", f"left out of the plan: {failure}")
     for failure in unread:
-        tell("note", f"planned without quotas: {failure}")
+        print_error("note", f"planned without quotas: {failure}")
     served = ", ".join(sorted({offer.pool.provider for offer in offers})) or "no pool"
-    note = f"offers of {served} at {moment(now)}, hazards from what is published"
+    note = f"offers of {served} at {minute_text(now)}, hazards from what is published"
     hazarded = tuple(_with_hazards(offers))
-    return Quotes(now, hazarded, note, listed=False, quotas=tuple(quotas))
+    return QuoteSet(now, hazarded, note, listed=False, quotas=tuple(quotas))
 
 
 def _with_hazards(offers: Iterable[Offer]) -> Iterator[Offer]:
     """Offers that tell no hazard have what is believed of a pool that nobody has watched."""
     from costopt.catalog import load_catalog
-    from costopt.session.hazards import catalog_priors
+    from costopt.session.hazards import catalog_hazard_priors
 
-    prior = catalog_priors(load_catalog())
+    prior = catalog_hazard_priors(load_catalog())
     for offer in offers:
-        if offer.hazard_per_hour is None and offer.pool.capacity_type.interruptible:
+        if offer.hazard_per_hour is None and offer.pool.capacity_type.is_interruptible:
             yield replace(offer, hazard_per_hour=prior(offer.pool))
         else:
             yield offer
@@ -191,8 +193,8 @@ def _offer(
         hazard_per_hour=statistics.hazard_per_hour,
         nodes_available=state.nodes_available,
         # A record of on-demand is one stretch, and one stretch says little of a share.
-        availability=statistics.availability if terms.interruptible else None,
+        availability=statistics.availability if terms.is_interruptible else None,
     )
     if terms is CapacityType.FLEX_START:
-        return on_flex_start(replace(offer, nodes_available=None), (), now)
+        return flex_start_offer(replace(offer, nodes_available=None), (), now)
     return offer

@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.figures import moment, plain, usd
+from costopt.cli.figures import minute_text, plain_text, usd_text
 from costopt.cli.options import complete_file, duration_s
-from costopt.cli.output import Column, Table, output_option, show
+from costopt.cli.output import Column, Table, output_option, print_table
 from costopt.cli.state import DEFAULT_STATE_DIR
 
 if TYPE_CHECKING:
-    from costopt.ledger.sqlite import SqliteLedger
+    from costopt.ledger.sqlite import SqlLedger
     from costopt.session.orphans import Orphan
-    from costopt.session.reconcilable import Reconcilable
+    from costopt.session.reconcilable import ReconcileTarget
 
 COLUMNS = (
     Column("kind", "Kind"),
     Column("name", "Name", fold_at=24),
     Column("place", "Place", fold_at=32),
     Column("job", "Job"),
-    Column("since", "Since", moment, rank=2),
-    Column("usd_per_hour", "$/h", usd, right=True, rank=1),
+    Column("since", "Since", minute_text, rank=2),
+    Column("usd_per_hour", "$/h", usd_text, right=True, rank=1),
     Column("why", "Why", fold_at=32),
-    Column("done", "Done", plain),
+    Column("done", "Done", plain_text),
 )
 
 
@@ -115,18 +115,18 @@ def reconcile(
             rows += [_row(orphan, said) for orphan, said in zip(found, done, strict=True)]
             _tell_silence(cloud)
     columns = COLUMNS if apply else COLUMNS[:-1]
-    show(Table("costopt.reconcile/1", "Nobody answers for", columns, rows), output)
+    print_table(Table("costopt.reconcile/1", "Nobody answers for", columns, rows), output)
     if rows and not apply:
         click.echo("nothing was given back: add --apply to do so", err=True)
     context.exit(1 if failures else 0)
 
 
 @contextmanager
-def _ledgers(state_dirs: Sequence[Path]) -> Iterator[list[SqliteLedger]]:
-    from costopt.cli.ledger_view import open_existing
+def _ledgers(state_dirs: Sequence[Path]) -> Iterator[list[SqlLedger]]:
+    from costopt.cli.ledger_view import open_existing_ledger
 
     with ExitStack() as held:
-        yield [held.enter_context(open_existing(folder)) for folder in state_dirs]
+        yield [held.enter_context(open_existing_ledger(folder)) for folder in state_dirs]
 
 
 @contextmanager
@@ -134,21 +134,21 @@ def _clouds(
     account: str | None,
     providers: tuple[str, ...],
     market: Path | None,
-    ledgers: Sequence[SqliteLedger],
+    ledgers: Sequence[SqlLedger],
     held_jobs: frozenset[str],
-) -> Iterator[list[Reconcilable]]:
-    from costopt.cli.accounts import read_account
-    from costopt.session.reconcilable import rented_clouds, simulated_clouds
+) -> Iterator[list[ReconcileTarget]]:
+    from costopt.cli.accounts import load_account
+    from costopt.session.reconcilable import account_targets, simulated_targets
 
     if market is None and account is None:
         raise click.UsageError(
             "nowhere to look: give --account FILE with the providers to look at, or --market FILE "
             "of a simulated cloud"
         )
-    said = read_account(account)
+    said = load_account(account)
     with ExitStack() as held:
         if market is None:
-            yield held.enter_context(rented_clouds(said, providers))
+            yield held.enter_context(account_targets(said, providers))
             return
         from costopt.market.history_file import read_history
 
@@ -157,19 +157,19 @@ def _clouds(
             cloud
             for ledger in ledgers
             for cloud in held.enter_context(
-                simulated_clouds(ledger.path.parent, ledger, history, said.owner, held_jobs)
+                simulated_targets(ledger.path.parent, ledger, history, said.owner, held_jobs)
             )
         ]
 
 
-def _done(cloud: Reconcilable, orphan: Orphan, ledgers: Sequence[SqliteLedger]) -> str:
+def _done(cloud: ReconcileTarget, orphan: Orphan, ledgers: Sequence[SqlLedger]) -> str:
     from costopt.domain.errors import ProviderError
     from costopt.domain.fleet import Node
     from costopt.session.abandoned import record_release
-    from costopt.session.orphans import reap
+    from costopt.session.orphans import release_orphan
 
     try:
-        reap(cloud.provider, orphan)
+        release_orphan(cloud.provider, orphan)
     except ProviderError as error:
         return f"not given back: {error.message}"
     if isinstance(orphan.thing, Node):
@@ -190,10 +190,10 @@ def _row(orphan: Orphan, done: str) -> dict[str, object]:
     }
 
 
-def _tell_silence(cloud: Reconcilable) -> None:
-    from costopt.cli.failure import tell
-    from costopt.domain.partial import PartlySilent
+def _tell_silence(cloud: ReconcileTarget) -> None:
+    from costopt.cli.failure import print_error
+    from costopt.domain.partial import PartialFailures
 
-    if isinstance(cloud.provider, PartlySilent):
-        for source, message in sorted(cloud.provider.complaints().items()):
-            tell("note", f"{source} was not looked at: {message}")
+    if isinstance(cloud.provider, PartialFailures):
+        for source, message in sorted(cloud.provider.errors_by_region().items()):
+            print_error("note", f"{source} was not looked at: {message}")

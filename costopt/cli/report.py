@@ -12,7 +12,7 @@ from costopt.cli.state import state_dir_option
 
 if TYPE_CHECKING:
     from costopt.domain.bill import ProviderCharge
-    from costopt.report.run import Run
+    from costopt.report.run import RunView
 
 
 @click.command()
@@ -36,33 +36,33 @@ def report(job: str, state_dir: Path, to: Path | None, account: str | None) -> N
     It holds the nodes over time, dollars and energy against on-demand, progress against the
     deadline and every event, and needs nothing but a browser. Prints the file's path.
     """
-    from costopt.cli.ledger_view import events_of
-    from costopt.report.drift import drift
+    from costopt.cli.ledger_view import job_events
+    from costopt.report.drift import ledger_drift
     from costopt.report.extra import require_report_extra
     from costopt.report.html import write_run_report
-    from costopt.report.run import Run
+    from costopt.report.run import RunView
 
     require_report_extra()
-    recorded, now = events_of(state_dir, job)
-    run = Run.of(recorded, now)
+    recorded, now = job_events(state_dir, job)
+    run = RunView.of(recorded, now)
     charges = [] if account is None else _charges(account, run)
     for charge in charges:
-        click.echo(drift(charge, run), err=True)
+        click.echo(ledger_drift(charge, run), err=True)
     path = write_run_report(
         recorded, to or Path(f"{job}.html"), now=now, title=job, charges=charges
     )
     click.echo(path)
 
 
-def _charges(account_file: str, run: Run) -> list[ProviderCharge]:
+def _charges(account_file: str, run: RunView) -> list[ProviderCharge]:
     """What each provider that keeps accounts has billed; one that does not answer says so."""
-    from costopt.cli.accounts import read_account
+    from costopt.cli.accounts import load_account
     from costopt.domain.errors import ProviderError
     from costopt.domain.ports import ChargeSource
     from costopt.engine.clock import WallClock
     from costopt.session.account_cloud import connect_account
 
-    account, charges = read_account(account_file), []
+    account, charges = load_account(account_file), []
     for provider in connect_account(account, (), WallClock()):
         try:
             if not isinstance(provider, ChargeSource):

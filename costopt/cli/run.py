@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.figures import moment
+from costopt.cli.figures import minute_text
 from costopt.cli.options import (
     account_option,
-    begin_option,
     carbon_option,
     cooldown_option,
     forecasts_option,
     notice_option,
-    rented_option,
+    rent_provider_option,
     speed_option,
+    start_option,
     tick_option,
 )
 from costopt.cli.output import output_option
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from costopt.engine.tick import TickResult
     from costopt.session.live import LiveRun
 
-SAVE_WITHIN_S = 30.0
+SAVE_TIMEOUT_S = 30.0
 """How long nodes may take to checkpoint where the controller itself fails."""
 
 
 @click.command()
 @click.argument("job", metavar="JOB.yaml")
 @click.option("--policy", "-p", default="cheapest", metavar="NAME|FILE", help="Policy to follow.")
-@rented_option
+@rent_provider_option
 @click.option("--market", metavar="FILE", help="A recorded market: simulate a cloud on it.")
-@begin_option
+@start_option
 @speed_option
 @tick_option
 @notice_option
@@ -78,21 +78,21 @@ def run(
     Ctrl-C, SIGTERM and SIGHUP checkpoint and give every node back; a second one gives them back
     at once.
     """
-    from costopt.cli.accounts import read_account
-    from costopt.cli.planning import plan_job, show_quoted_plan
-    from costopt.cli.policies import read_policy
-    from costopt.cli.run_cloud import Simulation, run_cloud
-    from costopt.session.feasibility import refuse_infeasible
+    from costopt.cli.accounts import load_account
+    from costopt.cli.planning import plan_job, print_plan
+    from costopt.cli.policies import load_checked_policy
+    from costopt.cli.run_cloud import Simulation, resolve_run_target
+    from costopt.session.feasibility import raise_if_infeasible
     from costopt.session.live import LiveOptions, open_run
     from costopt.session.stop_signals import StopSignals
     from costopt.spec import load_job
 
-    chosen, shared = read_policy(policy), read_account(account)
+    chosen, shared = load_checked_policy(policy), load_account(account)
     simulation = Simulation(at, speed, notice_s, forecasts)
-    source = run_cloud(market, shared, providers, simulation, carbon)
+    source = resolve_run_target(market, shared, providers, simulation, carbon)
     if not apply:
-        seen = source.quotes(source.cloud.begins_at())
-        show_quoted_plan(load_job(job, seen.now, shared), chosen, seen, output, account=shared)
+        seen = source.quotes(source.cloud.start_time())
+        print_plan(load_job(job, seen.now, shared), chosen, seen, output, account=shared)
         click.echo("nothing was launched: add --apply to run it", err=True)
         return
     options = LiveOptions(state_dir, tick_s, cooldown_s, account=shared, explain=explain)
@@ -109,7 +109,7 @@ def run(
         record = live.engine.journal.records[live.job.name]
         if not record.submitted:
             seen = source.quotes(live.clock.now())
-            refuse_infeasible(
+            raise_if_infeasible(
                 plan_job(live.job, chosen, seen, explain=False, account=shared), live.job
             )
         if not record.live:
@@ -142,11 +142,11 @@ def _living_nodes_named(state_dir: Path) -> Iterator[None]:
 
 
 def _name_living_nodes(state_dir: Path) -> None:
-    from costopt.cli.ledger_view import open_existing
+    from costopt.cli.ledger_view import open_existing_ledger
     from costopt.session.abandoned import abandoned_jobs
     from costopt.session.orphans import read_records
 
-    with open_existing(state_dir) as ledger, abandoned_jobs([ledger]) as names:
+    with open_existing_ledger(state_dir) as ledger, abandoned_jobs([ledger]) as names:
         for name, record in read_records([ledger]).items():
             left = record.live.keys() - record.releasing if name in names else ()
             for node_id in sorted(left):
@@ -160,8 +160,8 @@ def _warn_of_short_market(live: LiveRun) -> None:
     market = live.market
     if market is not None and market.ends_at < live.job.deadline_at:
         click.echo(
-            f"note: market {market.name!r} ends {moment(market.ends_at)}, before the "
-            f"deadline {moment(live.job.deadline_at)}: after it nothing can be launched",
+            f"note: market {market.name!r} ends {minute_text(market.ends_at)}, before the "
+            f"deadline {minute_text(live.job.deadline_at)}: after it nothing can be launched",
             err=True,
         )
 
@@ -172,16 +172,16 @@ def _note(message: str | None) -> None:
 
 
 def _run(live: LiveRun) -> None:
-    from costopt.cli.live_view import live_view
-    from costopt.engine.loop import run as run_loop
+    from costopt.cli.live_view import progress_view
+    from costopt.engine.loop import run_until_done as run_loop
 
-    with live_view(live) as show:
+    with progress_view(live) as show:
 
         def on_tick(result: TickResult) -> None:
             show(result)
-            _note(live.learned.keep(result.now))
-            live.refuse_ended_market(result)
-            if not result.over:
+            _note(live.learned.save(result.now))
+            live.raise_if_market_ended(result)
+            if not result.is_done:
                 live.signals.check()
 
         try:
@@ -191,22 +191,24 @@ def _run(live: LiveRun) -> None:
             _stop(live, show)
             raise
         except BaseException:
-            _tell_left(live.give_back("an error of the controller", save_within_s=SAVE_WITHIN_S))
+            _tell_left(
+                live.release_nodes("an error of the controller", save_within_s=SAVE_TIMEOUT_S)
+            )
             raise
 
 
 def _stop(live: LiveRun, show: OnTick) -> None:
     from costopt.cli.live_view import click_line
-    from costopt.engine.loop import stop
+    from costopt.engine.loop import stop_all
 
     click_line("stopping: checkpoint, then give the nodes back (again: at once)")
     reason = "stopped by the user"
     try:
-        live.signals.hear_at_once()
-        stop(live.engine, reason, show)
+        live.signals.interrupt_immediately()
+        stop_all(live.engine, reason, show)
     except BaseException:
         with live.signals.unheard():
-            _tell_left(live.give_back(reason))
+            _tell_left(live.release_nodes(reason))
         raise
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.figures import moment
-from costopt.cli.quotes import Quotes, account_quotes, recorded_quotes
+from costopt.cli.figures import minute_text
+from costopt.cli.quotes import QuoteSet, account_quotes, recorded_quotes
 from costopt.domain.account import Account
 from costopt.domain.history import MarketHistory
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class RunCloud:
+class RunTarget:
     """A cloud, and what it offers at an instant; the account's clouds know only the present."""
 
     cloud: Cloud
-    quotes: Callable[[datetime], Quotes]
+    quotes: Callable[[datetime], QuoteSet]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class Simulation:
     price_forecasts: bool
 
 
-def run_cloud(
+def resolve_run_target(
     market: str | None,
     account: Account,
     providers: tuple[str, ...],
     simulation: Simulation,
     carbon: Path | None,
-) -> RunCloud:
+) -> RunTarget:
     """Raises UsageError where neither or both are named, MarketError for an unreadable record."""
     if market is not None and providers:
         raise click.UsageError("--provider and --market are two clouds to run on: name one")
@@ -59,16 +59,16 @@ def run_cloud(
     return _rented(account, providers, carbon)
 
 
-def _simulated(market: Path, simulation: Simulation, carbon: Path | None) -> RunCloud:
+def _simulated(market: Path, simulation: Simulation, carbon: Path | None) -> RunTarget:
     from costopt.energy.carbon_file import read_carbon
     from costopt.market.history_file import read_history
-    from costopt.session.simulated_cloud import SimulatedCloud
+    from costopt.session.simulated_cloud import SimulatedSite
 
     history = read_history(market)
     start_at = simulation.at or history.first_priced_at
     _check_start(history, start_at)
     intensities = None if carbon is None else read_carbon(carbon)
-    cloud = SimulatedCloud(
+    cloud = SimulatedSite(
         history,
         start_at,
         simulation.speed,
@@ -76,23 +76,24 @@ def _simulated(market: Path, simulation: Simulation, carbon: Path | None) -> Run
         simulation.price_forecasts,
         intensities,
     )
-    return RunCloud(cloud, lambda now: recorded_quotes(history, now, intensities))
+    return RunTarget(cloud, lambda now: recorded_quotes(history, now, intensities))
 
 
-def _rented(account: Account, providers: tuple[str, ...], carbon: Path | None) -> RunCloud:
+def _rented(account: Account, providers: tuple[str, ...], carbon: Path | None) -> RunTarget:
     from costopt.energy.carbon_file import read_carbon
-    from costopt.session.account_cloud import AccountCloud
+    from costopt.session.account_cloud import AccountSite
 
     intensities = None if carbon is None else read_carbon(carbon)
-    cloud = AccountCloud(account, providers, intensities)
-    return RunCloud(cloud, lambda _: account_quotes(account, providers))
+    cloud = AccountSite(account, providers, intensities)
+    return RunTarget(cloud, lambda _: account_quotes(account, providers))
 
 
 def _check_start(history: MarketHistory, start_at: datetime) -> None:
     begins_at, ends_at = history.starts_at, history.ends_at
     if not begins_at <= start_at < ends_at:
         raise click.BadParameter(
-            f"market {history.name!r} is recorded from {moment(begins_at)} to {moment(ends_at)}, "
-            f"not at {moment(start_at)}",
+            f"market {history.name!r} is recorded from {minute_text(begins_at)} "
+            f"to {minute_text(ends_at)}, "
+            f"not at {minute_text(start_at)}",
             param_hint="'--at'",
         )

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import fields
 from datetime import datetime
 
-from costopt.cli.figures import number, usd
-from costopt.cli.output import Column, Format, Row, Table, show
+from costopt.cli.figures import number_text, usd_text
+from costopt.cli.output import Column, OutputFormat, Row, Table, print_table
 from costopt.ledger.account import JobAccount
 from costopt.ledger.summary import JobSummary
-from costopt.report.summary import run_table, verdict
+from costopt.report.summary import deadline_sentence, run_table
 
 
 def show_account(account: JobAccount, now: datetime, output: str) -> None:
     """Figures, values and their basis for people; every raw figure for programs."""
-    raw = output in (Format.JSON, Format.CSV)
-    show(summary_table([account.summary(now)]) if raw else _told(account, now), output)
+    raw = output in (OutputFormat.JSON, OutputFormat.CSV)
+    print_table(summary_table([account.summary(now)]) if raw else _told(account, now), output)
 
 
 def summary_table(summaries: list[JobSummary]) -> Table:
@@ -39,8 +39,8 @@ def jobs_table(summaries: list[JobSummary]) -> Table:
         Column("job", "Job"),
         Column("state", "State"),
         Column("done_share", "Done", lambda v: "–" if v is None else f"{v:.0%}", right=True),
-        Column("usd", "Spent", usd, right=True),
-        Column("kwh", "kWh", number, right=True),
+        Column("usd", "Spent", usd_text, right=True),
+        Column("kwh", "kWh", number_text, right=True),
         Column("interruptions", "Interruptions", right=True),
         Column("deadline_at", "Deadline"),
         Column("verdict", "Verdict"),
@@ -54,7 +54,7 @@ def jobs_table(summaries: list[JobSummary]) -> Table:
             "kwh": s.kwh,
             "interruptions": s.interruptions,
             "deadline_at": s.deadline_at,
-            "verdict": verdict(s),
+            "verdict": deadline_sentence(s),
         }
         for s in summaries
     ]

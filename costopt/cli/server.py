@@ -12,11 +12,11 @@ import click
 from costopt.cli.state import DEFAULT_STATE_DIR
 
 if TYPE_CHECKING:
-    from costopt.client.client import Client
+    from costopt.client.client import DaemonClient
 
 DEFAULT_SERVER = f"unix:{DEFAULT_STATE_DIR / 'daemon.sock'}"
 TOKEN = "COSTOPT_TOKEN"  # noqa: S105 - the variable's name
-MOST_TOKEN_BYTES = 4096
+MAX_TOKEN_BYTES = 4096
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -43,7 +43,7 @@ def server_options(command: Command) -> Command:
     return _server(_token_file(command))
 
 
-def perhaps_server_options(command: Command) -> Command:
+def optional_server_options(command: Command) -> Command:
     """The same for a command that reads the state directory where no server is named."""
     option = click.option(
         "--server",
@@ -55,19 +55,19 @@ def perhaps_server_options(command: Command) -> Command:
     return option(_token_file(command))
 
 
-def connect(server: str, token_file: Path | None) -> Client:
+def connect(server: str, token_file: Path | None) -> DaemonClient:
     """The daemon. Raises SpecError for a malformed address or a token file that cannot be read."""
     from costopt.client.address import parse_address
-    from costopt.client.client import Client
+    from costopt.client.client import DaemonClient
 
     address = parse_address(server)
     token = os.environ.get(TOKEN) or _read(token_file)
-    if token is not None and address.in_the_open:
+    if token is not None and address.is_plaintext:
         click.echo(
             f"note: the token goes to {address.host} unencrypted; use https:// or an SSH tunnel",
             err=True,
         )
-    return Client(address, token)
+    return DaemonClient(address, token)
 
 
 def _read(path: Path | None) -> str | None:
@@ -77,7 +77,7 @@ def _read(path: Path | None) -> str | None:
         return None
     try:
         with path.open("rb") as file:
-            text = file.read(MOST_TOKEN_BYTES).decode("ascii").strip()
+            text = file.read(MAX_TOKEN_BYTES).decode("ascii").strip()
     except OSError as error:
         raise SpecError(f"{path}: cannot be read: {(error.strerror or '').lower()}") from None
     except UnicodeDecodeError:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Settings:
+class CliContext:
     """Filled by the options that stand before the command's name."""
 
     debug: bool = False

@@ -20,13 +20,13 @@ def status(job: str | None, state_dir: Path, output: str) -> None:
     Without JOB, every job of the state directory in a row. The figures are folded from the
     ledger, so they can be had while a job runs and after it.
     """
-    from costopt.cli.ledger_view import account_in, summaries_in
-    from costopt.cli.output import Format, show
+    from costopt.cli.ledger_view import job_account, job_summaries
+    from costopt.cli.output import OutputFormat, print_table
     from costopt.cli.run_table import jobs_table, show_account, summary_table
 
     if job is not None:
-        show_account(*account_in(state_dir, job), output)
+        show_account(*job_account(state_dir, job), output)
         return
-    summaries = summaries_in(state_dir)
-    raw = output in (Format.JSON, Format.CSV)
-    show(summary_table(summaries) if raw else jobs_table(summaries), output)
+    summaries = job_summaries(state_dir)
+    raw = output in (OutputFormat.JSON, OutputFormat.CSV)
+    print_table(summary_table(summaries) if raw else jobs_table(summaries), output)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from costopt.cli.figures import told_at
+from costopt.cli.figures import iso_minute_text
 from costopt.cli.options import job_argument, policy_option
 from costopt.cli.server import connect, server_options
 
 if TYPE_CHECKING:
-    from costopt.client.client import Client
+    from costopt.client.client import DaemonClient
 
 
 @click.command()
@@ -55,11 +55,11 @@ def submit(
     """
     from costopt.client.address import UNIX
     from costopt.spec import load_job, load_policy
-    from costopt.spec.shipped import shipped_policies
+    from costopt.spec.shipped import bundled_policies
 
     client = connect(server, token_file)
     load_job(job, _now(client))
-    chosen = policy if policy in shipped_policies() else _text(policy, load_policy)
+    chosen = policy if policy in bundled_policies() else _text(policy, load_policy)
     if workdir is None and server.startswith(UNIX):
         workdir = str(Path(job).resolve().parent)
     body = {
@@ -69,12 +69,12 @@ def submit(
         "priority": priority,
         "anyway": anyway,
     }
-    hand_in(client, body)
+    submit_job(client, body)
 
 
-def hand_in(client: Client, body: Mapping[str, Any]) -> None:
+def submit_job(client: DaemonClient, body: Mapping[str, Any]) -> None:
     """Hand the job in, and tell what is to be told. Raises RefusedError, LostError."""
-    taken = client.tell("POST", "jobs", body=body)
+    taken = client.send("POST", "jobs", body=body)
     mode, halt = client.get("mode")["mode"], client.get("halt")["halt"]
     click.echo(taken["name"])
     click.echo(f"note: {_said(taken['verdict'])}", err=True)
@@ -83,7 +83,7 @@ def hand_in(client: Client, body: Mapping[str, Any]) -> None:
         click.echo(f"note: {halt['who']} stopped all launches: {halt['reason']}", err=True)
 
 
-def _now(client: Client) -> datetime:
+def _now(client: DaemonClient) -> datetime:
     """The daemon's present, which need not be ours where it lives on a recorded market."""
     ticked_at = client.get("health")["last_tick_at"]
     return datetime.now(UTC) if ticked_at is None else datetime.fromisoformat(ticked_at)
@@ -95,7 +95,7 @@ def _said(verdict: Mapping[str, Any]) -> str:
         return f"whether it ends in time was not planned: {verdict['why']}"
     if not verdict["in_time"] or verdict["finish_at"] is None:
         return verdict["why"] or "nothing is left to do"
-    finish, usd = told_at(verdict["finish_at"]), verdict["usd"]
+    finish, usd = iso_minute_text(verdict["finish_at"]), verdict["usd"]
     return f"a plan for it alone finishes by {finish} and costs ${usd:,.2f}"
 
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.failure import tell
+from costopt.cli.failure import print_error
 from costopt.cli.options import duration_s
 from costopt.cli.server import connect, server_options
-from costopt.cli.submit import hand_in
+from costopt.cli.submit import submit_job
 
 if TYPE_CHECKING:
-    from costopt.client.client import Client
+    from costopt.client.client import DaemonClient
     from costopt.domain.ports import ObjectStore
     from costopt.session.deployed_jobs import DeployedJob
 
-ASK_AGAIN_S = 2.0
+RETRY_INTERVAL_S = 2.0
 
 
 @click.command()
@@ -60,31 +60,31 @@ def submit_from(
         try:
             _bring(job, deployed, into.absolute() / job.name, client)
         except CostoptError as error:
-            tell("error", f"{job.name}: {error.message}", error.hint)
+            print_error("error", f"{job.name}: {error.message}", error.hint)
             exit_code = exit_code or error.exit_code
     click.get_current_context().exit(exit_code)
 
 
-def _await(client: Client, patience_s: float) -> None:
+def _await(client: DaemonClient, patience_s: float) -> None:
     """Return as soon as the daemon answers. Raises LostError where it does not in time."""
-    from costopt.client.failure import LostError
+    from costopt.client.failure import DaemonUnreachableError
 
     until_s = time.monotonic() + patience_s
     while True:
         try:
             client.get("mode")
-        except LostError:
+        except DaemonUnreachableError:
             if time.monotonic() >= until_s:
                 raise
-            time.sleep(ASK_AGAIN_S)
+            time.sleep(RETRY_INTERVAL_S)
         else:
             return
 
 
-def _bring(job: DeployedJob, store: ObjectStore, folder: Path, client: Client) -> None:
+def _bring(job: DeployedJob, store: ObjectStore, folder: Path, client: DaemonClient) -> None:
     job.fetch(store, folder)
     if not _knows(client, job.name):
-        hand_in(
+        submit_job(
             client,
             {
                 "job": job.document,
@@ -95,12 +95,12 @@ def _bring(job: DeployedJob, store: ObjectStore, folder: Path, client: Client) -
         )
 
 
-def _knows(client: Client, name: str) -> bool:
-    from costopt.client.failure import RefusedError
+def _knows(client: DaemonClient, name: str) -> bool:
+    from costopt.client.failure import ApiError
 
     try:
         client.get("jobs", name)
-    except RefusedError as refusal:
+    except ApiError as refusal:
         if refusal.status != 404:
             raise
         return False

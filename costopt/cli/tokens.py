@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from costopt.cli.figures import told_at
-from costopt.cli.output import Column, Table, output_option, show
+from costopt.cli.figures import iso_minute_text
+from costopt.cli.output import Column, Table, output_option, print_table
 from costopt.cli.server import connect, server_options
 
-COLUMNS = (
+TOKEN_COLUMNS = (
     Column("name", "Name"),
     Column("scopes", "May"),
     Column("tenant", "Tenant"),
-    Column("added_at", "Added", told_at),
+    Column("added_at", "Added", iso_minute_text),
     Column("added_by", "By"),
 )
 
@@ -43,7 +43,7 @@ def add(
     name: str, scopes: tuple[str, ...], tenant: str | None, server: str, token_file: Path | None
 ) -> None:
     """Make a token and print it, this once."""
-    told = connect(server, token_file).tell(
+    told = connect(server, token_file).send(
         "POST", "tokens", body={"name": name, "scopes": list(scopes), "tenant": tenant}
     )
     rights = " and ".join(told["scopes"]) + (f" of tenant {tenant}" if tenant else "")
@@ -57,7 +57,7 @@ def add(
 def list_(server: str, token_file: Path | None, output: str) -> None:
     """List tokens, without their secrets."""
     rows = connect(server, token_file).get("tokens")["tokens"]
-    show(Table("costopt.tokens/1", "Tokens", COLUMNS, rows), output)
+    print_table(Table("costopt.tokens/1", "Tokens", TOKEN_COLUMNS, rows), output)
 
 
 @token.command()
@@ -65,5 +65,5 @@ def list_(server: str, token_file: Path | None, output: str) -> None:
 @server_options
 def revoke(name: str, server: str, token_file: Path | None) -> None:
     """Make a token worthless at once."""
-    connect(server, token_file).tell("DELETE", "tokens", name)
+    connect(server, token_file).send("DELETE", "tokens", name)
     click.echo(f"{name} is no token any more", err=True)

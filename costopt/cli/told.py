@@ -6,13 +6,13 @@ import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from costopt.client.client import Client
+    from costopt.client.client import DaemonClient
     from costopt.domain.events import Event
 
 PAGE = 1000
 
 
-def events_told(client: Client, job: str) -> tuple[Event, ...]:
+def remote_events(client: DaemonClient, job: str) -> tuple[Event, ...]:
     """All of them, in order. Raises RefusedError, LostError, LedgerError for a newer daemon's."""
     from costopt.ledger.codec import SCHEMA_VERSION, decode
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.failure import tell
+from costopt.cli.failure import print_error
 from costopt.cli.options import complete_file
-from costopt.cli.output import Column, Format, Row, Table, output_option, show
+from costopt.cli.output import Column, OutputFormat, Row, Table, output_option, print_table
 from costopt.domain.errors import SpecError
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ def validate(context: click.Context, files: tuple[str, ...], output: str) -> Non
     """
     checked = _checked(files, datetime.now(UTC))
     wrong = sum(error is not None for _, _, error in checked)
-    if output == Format.TABLE:
+    if output == OutputFormat.TABLE:
         for file, kind, error in checked:
             if error is None:
                 click.echo(f"{file}: a valid {kind}")
             else:
-                tell("error", error.message, error.hint)
+                print_error("error", error.message, error.hint)
     else:
-        show(_table(checked), output)
+        print_table(_table(checked), output)
     context.exit(SpecError.exit_code if wrong else 0)
 
 
@@ -59,24 +59,24 @@ def _read(
 
     Each file is read once, so that it may be a pipe.
     """
-    from costopt.cli.policies import checked, read_policy
-    from costopt.spec import account_in, detect_kind, job_in, policy_in, shipped_policies
+    from costopt.cli.policies import check_policy, load_checked_policy
+    from costopt.spec import bundled_policies, detect_kind, parse_account, parse_job, parse_policy
     from costopt.spec.document import read_document
 
     kind: str | None = None
     try:
-        if file in shipped_policies():
+        if file in bundled_policies():
             kind = "policy"
-            read_policy(file)
+            load_checked_policy(file)
             return kind, None, None
         document = read_document(file)
         kind = detect_kind(document)
         if kind == "policy":
-            checked(file, policy_in(document))
+            check_policy(file, parse_policy(document))
         elif kind == "account":
-            accounts.append(account_in(document))
+            accounts.append(parse_account(document))
         else:
-            return kind, None, (job_in(document, now), document)
+            return kind, None, (parse_job(document, now), document)
     except SpecError as error:
         return kind, error, None
     return kind, None, None

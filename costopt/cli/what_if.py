@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.failure import tell
-from costopt.cli.figures import length, mass, moment, number, pool_name, probability, usd
+from costopt.cli.failure import print_error
+from costopt.cli.figures import (
+    co2e_text,
+    duration_text,
+    minute_text,
+    number_text,
+    pool_text,
+    probability,
+    usd_text,
+)
 from costopt.cli.options import (
     account_option,
     at_option,
@@ -24,8 +32,8 @@ from costopt.cli.options import (
     provider_option,
     words,
 )
-from costopt.cli.output import Column, Row, Table, output_option, show
-from costopt.cli.quotes import Quotes
+from costopt.cli.output import Column, Row, Table, output_option, print_table
+from costopt.cli.quotes import QuoteSet
 from costopt.domain.account import Account
 from costopt.domain.errors import InfeasibleError, StaleDataError
 from costopt.domain.job import Job
@@ -36,12 +44,12 @@ from costopt.domain.policy import Policy
 if TYPE_CHECKING:
     from costopt.optimize.frontier import FrontierPoint
 
-AS_THE_POLICY = "policy"
+POLICY_TERMS = "policy"
 TERMS = {
     "spot": (CapacityType.SPOT,),
     "on_demand": (CapacityType.ON_DEMAND,),
     "both": (CapacityType.SPOT, CapacityType.ON_DEMAND),
-    AS_THE_POLICY: (),
+    POLICY_TERMS: (),
 }
 
 
@@ -83,7 +91,7 @@ def _terms(context: click.Context, option: click.Parameter, text: str) -> tuple[
               shell_complete=complete_policy, help="Shipped policies or policy files.")  # fmt: skip
 @click.option("--deadlines", callback=durations_s, metavar="24h,48h,…",
               help="Durations from the start; default: the job's deadline.")  # fmt: skip
-@click.option("--capacity", callback=_terms, default=AS_THE_POLICY, metavar="TERMS",
+@click.option("--capacity", callback=_terms, default=POLICY_TERMS, metavar="TERMS",
               help="spot, on_demand, both, or policy: as each policy says.")  # fmt: skip
 @click.option("--points", type=click.IntRange(0, 100), default=24,
               help="Points of the frontier of the first policy; 0: none.")  # fmt: skip
@@ -108,35 +116,35 @@ def what_if(
     dollars, kilowatt-hours and finish at once, by ascending dollars; --report draws it.
     Exits with 3 where no scenario is feasible, with 5 where every price is too old.
     """
-    from costopt.cli.accounts import read_account
+    from costopt.cli.accounts import load_account
     from costopt.cli.forecasts import carbon_notes
-    from costopt.cli.planning import frontier_of, plan_job
-    from costopt.cli.policies import read_policy
-    from costopt.cli.quotes import quotes
+    from costopt.cli.planning import plan_frontier, plan_job
+    from costopt.cli.policies import load_checked_policy
+    from costopt.cli.quotes import resolve_quotes
     from costopt.cli.what_if_frontier import check_report, write_report
     from costopt.spec import load_job
 
-    chosen = [read_policy(name) for name in words(policies)]
+    chosen = [load_checked_policy(name) for name in words(policies)]
     if not chosen or not capacity:
         raise click.UsageError("there is nothing to compare: name a policy and terms")
     if report is not None:
         check_report(report)
-    shared = read_account(account)
-    seen = quotes(market, at, carbon, shared, providers)
+    shared = load_account(account)
+    seen = resolve_quotes(market, at, carbon, shared, providers)
     planned_job = load_job(job, seen.now, shared)
     notes = [
         each for policy in chosen for each in carbon_notes(seen, policy, planned_job.deadline_at)
     ]
     for note in dict.fromkeys((seen.note, *notes)):
-        tell("note", note)
+        print_error("note", note)
     jobs = [_due(planned_job, deadline_s, seen.now) for deadline_s in deadlines or (None,)]
     scenarios = [
         _scenario(each_job, policy, terms, seen, shared)
         for policy, each_job, terms in product(chosen, jobs, capacity)
     ]
-    frontier = frontier_of(planned_job, chosen[0], seen, points, shared) if points else ()
+    frontier = plan_frontier(planned_job, chosen[0], seen, points, shared) if points else ()
     table = _table(planned_job, chosen[0], scenarios, frontier)
-    show(table, output)
+    print_table(table, output)
     if report is not None:
         own = (
             plan_job(planned_job, chosen[0], seen, explain=False, account=shared)
@@ -159,11 +167,11 @@ def _due(job: Job, deadline_s: float | None, now: datetime) -> Job:
         return job
     deadline_at = job.start_at + timedelta(seconds=deadline_s)
     if deadline_at <= max(now, job.start_at):
-        raise click.BadParameter(f"a deadline of {length(deadline_s)} is in the past")
+        raise click.BadParameter(f"a deadline of {duration_text(deadline_s)} is in the past")
     return replace(job, deadline_at=deadline_at)
 
 
-def _scenario(job: Job, policy: Policy, terms: str, seen: Quotes, account: Account) -> Scenario:
+def _scenario(job: Job, policy: Policy, terms: str, seen: QuoteSet, account: Account) -> Scenario:
     from costopt.cli.planning import plan_job
 
     allowed = policy.limits.capacity_types
@@ -238,7 +246,7 @@ def _star(unbeaten: bool) -> str:
 
 
 def _lines(pools: Sequence[str]) -> str:
-    return ",\n".join(map(pool_name, pools))
+    return ",\n".join(map(pool_text, pools))
 
 
 def _reason(why_not: str | None) -> str:
@@ -248,23 +256,23 @@ def _reason(why_not: str | None) -> str:
 _COLUMNS = (
     Column("unbeaten", "", _star),
     Column("policy", "Policy"),
-    Column("deadline_s", "Deadline", length, right=True),
+    Column("deadline_s", "Deadline", duration_text, right=True),
     Column("capacity", "Terms"),
-    Column("usd_p50", "$ P50", usd, right=True),
-    Column("usd_p95", "$ P95", usd, right=True, rank=3),
-    Column("kwh", "kWh", number, right=True),
-    Column("gco2e", "CO2e", mass, right=True, rank=2),
-    Column("finish_p50_at", "Finish P50", moment, rank=4),
+    Column("usd_p50", "$ P50", usd_text, right=True),
+    Column("usd_p95", "$ P95", usd_text, right=True, rank=3),
+    Column("kwh", "kWh", number_text, right=True),
+    Column("gco2e", "CO2e", co2e_text, right=True, rank=2),
+    Column("finish_p50_at", "Finish P50", minute_text, rank=4),
     Column("on_time", "P(on time)", probability, right=True, interval=True),
-    Column("node_hours", "Node-hours", number, right=True, rank=6),
+    Column("node_hours", "Node-hours", number_text, right=True, rank=6),
     Column("pools", "Pools", _lines, fold_at=60, rank=5),
     Column("why_not", "Why not", _reason, fold_at=60),
     Column("status", "Status", detail=True),
-    Column("deadline_at", "Deadline at", moment, detail=True),
-    Column("kwh_low", "kWh low", number, detail=True),
-    Column("kwh_high", "kWh high", number, detail=True),
+    Column("deadline_at", "Deadline at", minute_text, detail=True),
+    Column("kwh_low", "kWh low", number_text, detail=True),
+    Column("kwh_high", "kWh high", number_text, detail=True),
     Column("energy_basis", "Energy basis", detail=True),
-    Column("finish_p95_at", "Finish P95", moment, detail=True),
-    Column("expected_interruptions", "Interruptions", number, detail=True),
+    Column("finish_p95_at", "Finish P95", minute_text, detail=True),
+    Column("expected_interruptions", "Interruptions", number_text, detail=True),
     Column("falls_back", "P(fallback)", probability, detail=True, interval=True),
 )

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.figures import mass, moment, number, pool_name, probability, usd
+from costopt.cli.figures import (
+    co2e_text,
+    minute_text,
+    number_text,
+    pool_text,
+    probability,
+    usd_text,
+)
 from costopt.cli.output import Row, Table, as_page_table, with_ends
 from costopt.domain.job import Job
 from costopt.domain.plan import Allocation, Plan
@@ -89,7 +96,7 @@ def write_report(
             takes_s=(point.forecast.finish_p50_at - now).total_seconds(),
             finish_p50_at=point.forecast.finish_p50_at,
             on_time=point.forecast.on_time,
-            pools=tuple(map(pool_name, _pools(point.allocations))),
+            pools=tuple(map(pool_text, _pools(point.allocations))),
             chosen=point is chosen,
         )
         for point in frontier
@@ -130,10 +137,10 @@ def _pools(allocations: Sequence[Allocation]) -> tuple[str, ...]:
 def _cells(point: FrontierPoint) -> tuple[str, ...]:
     forecast = point.forecast
     return (
-        usd(point.usd),
-        number(point.kwh),
-        mass(forecast.gco2e),
-        moment(forecast.finish_p50_at),
+        usd_text(point.usd),
+        number_text(point.kwh),
+        co2e_text(forecast.gco2e),
+        minute_text(forecast.finish_p50_at),
         probability(forecast.on_time),
-        ", ".join(map(pool_name, _pools(point.allocations))),
+        ", ".join(map(pool_text, _pools(point.allocations))),
     )

@@ -14,7 +14,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ServerAddress:
     """``socket_path`` is set for a local socket, ``host`` and ``port`` for the network."""
 
     text: str
@@ -24,18 +24,18 @@ class Address:
     tls: bool = False
 
     @property
-    def in_the_open(self) -> bool:
+    def is_plaintext(self) -> bool:
         """Whether what is said crosses a network as plain text."""
         return self.socket_path is None and not self.tls and not _is_loopback(self.host)
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str) -> ServerAddress:
     """``unix:PATH``, ``http://HOST:PORT`` or ``https://HOST``. Raises SpecError."""
     if text.startswith(UNIX):
         path = text.removeprefix(UNIX)
         if not path or "\0" in path:
             raise SpecError(f"{text!r} is no server", hint=_EXPECTED)
-        return Address(text, socket_path=path)
+        return ServerAddress(text, socket_path=path)
     if "@" in text:
         raise SpecError("a server's address holds no password", hint="put the token into a file")
     try:
@@ -45,7 +45,7 @@ def parse_address(text: str) -> Address:
         raise SpecError(f"{text!r} is no server", hint=_EXPECTED) from None
     if parts.scheme not in _PORTS or not host or parts.path.strip("/") or parts.query:
         raise SpecError(f"{text!r} is no server", hint=_EXPECTED)
-    return Address(
+    return ServerAddress(
         text, host=host, port=port or _PORTS[parts.scheme], tls=parts.scheme == "https"
     )  # fmt: skip
 

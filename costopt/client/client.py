@@ -9,20 +9,24 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from costopt.client.address import Address
-from costopt.client.failure import LostError, RefusedError
+from costopt.client.address import ServerAddress
+from costopt.client.failure import ApiError, DaemonUnreachableError
 
-ANSWER_WITHIN_S = 60.0
-MOST_ANSWER_BYTES = 256 * 1024 * 1024
+RESPONSE_TIMEOUT_S = 60.0
+MAX_ANSWER_BYTES = 256 * 1024 * 1024
 
 Answer = dict[str, Any]
 
 
-class Client:
+class DaemonClient:
     """Each request opens a connection of its own; may be used from several threads."""
 
     def __init__(
-        self, address: Address, token: str | None = None, *, answer_s: float = ANSWER_WITHIN_S
+        self,
+        address: ServerAddress,
+        token: str | None = None,
+        *,
+        answer_s: float = RESPONSE_TIMEOUT_S,
     ) -> None:
         self._address = address
         self._token = token
@@ -33,13 +37,13 @@ class Client:
 
         A query value of None is left out. Raises RefusedError, and LostError where nobody answers.
         """
-        return self.ask("GET", path, query=query)
+        return self.request("GET", path, query=query)
 
-    def tell(self, method: str, *path: str, body: Mapping[str, object] | None = None) -> Answer:
+    def send(self, method: str, *path: str, body: Mapping[str, object] | None = None) -> Answer:
         """Tell the daemon something. Raises as ``get``."""
-        return self.ask(method, path, body=body)
+        return self.request(method, path, body=body)
 
-    def ask(
+    def request(
         self,
         method: str,
         path: tuple[str, ...],
@@ -55,7 +59,7 @@ class Client:
         status, data = self._exchange(method, target, body)
         answer = _parsed(data, self._address)
         if status >= 400:
-            raise RefusedError.of(status, answer)
+            raise ApiError.of(status, answer)
         return answer
 
     def _exchange(
@@ -71,9 +75,9 @@ class Client:
         try:
             connection.request(method, target, data, headers)
             response = connection.getresponse()
-            return response.status, response.read(MOST_ANSWER_BYTES)
+            return response.status, response.read(MAX_ANSWER_BYTES)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise LostError(self._address.text, error) from None
+            raise DaemonUnreachableError(self._address.text, error) from None
         finally:
             connection.close()
 
@@ -99,11 +103,11 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def _parsed(data: bytes, address: Address) -> Answer:
+def _parsed(data: bytes, address: ServerAddress) -> Answer:
     try:
         answer = json.loads(data)
     except ValueError:
         answer = None
     if not isinstance(answer, dict):
-        raise LostError(address.text, "what answers there is no costopt daemon")
+        raise DaemonUnreachableError(address.text, "what answers there is no costopt daemon")
     return answer

@@ -8,7 +8,7 @@ from typing import Any
 from costopt.domain.errors import CostoptError
 
 
-class RefusedError(CostoptError):
+class ApiError(CostoptError):
     """The daemon answered with a refusal; ``status`` is HTTP's."""
 
     def __init__(self, message: str, *, hint: str | None, status: int, exit_code: int) -> None:
@@ -17,7 +17,7 @@ class RefusedError(CostoptError):
         self.exit_code = exit_code  # type: ignore[misc]
 
     @classmethod
-    def of(cls, status: int, answer: Mapping[str, Any]) -> RefusedError:
+    def of(cls, status: int, answer: Mapping[str, Any]) -> ApiError:
         """From the answer, as far as it says."""
         code, hint = answer.get("exit_code"), answer.get("hint")
         return cls(
@@ -28,7 +28,7 @@ class RefusedError(CostoptError):
         )
 
 
-class LostError(CostoptError):
+class DaemonUnreachableError(CostoptError):
     """Nobody answers at the daemon's address, or somebody else does."""
 
     def __init__(self, address: str, why: object) -> None:

@@ -11,13 +11,13 @@ from costopt.domain.job import Job
 from costopt.domain.payload import Payload
 from costopt.engine.clock import WallClock
 from costopt.market.hazard import LearnedHazard
-from costopt.session.account_cloud import AccountCloud, connect_account
-from costopt.session.hazards import catalog_priors, gang_hazard_per_hour
+from costopt.session.account_cloud import AccountSite, connect_account
+from costopt.session.hazards import catalog_hazard_priors, gang_hazard_per_hour
 from costopt.session.payload import upload_payload
 from costopt.store import open_store
 
 
-class Payloads(dict[str, Payload]):
+class PayloadsByJob(dict[str, Payload]):
     """What was uploaded, by job, shared with adapters that look into it at each launch."""
 
     def __bool__(self) -> bool:
@@ -25,7 +25,7 @@ class Payloads(dict[str, Payload]):
         return True
 
 
-def account_site(cloud: AccountCloud) -> Site:
+def account_site(cloud: AccountSite) -> Site:
     """All jobs on the providers of one account, each with its own files in the account's store.
 
     Raises SpecError where the account names no store or no such provider, StoreError, ProviderError
@@ -37,8 +37,8 @@ def account_site(cloud: AccountCloud) -> Site:
             "the account file names no store: nodes and daemon could not talk",
             hint="add store: with a URI that both can reach, such as s3://bucket/costopt",
         )
-    clock, store, payloads = WallClock(), open_store(uri), Payloads()
-    hazards = LearnedHazard(catalog_priors(load_catalog()))
+    clock, store, payloads = WallClock(), open_store(uri), PayloadsByJob()
+    hazards = LearnedHazard(catalog_hazard_priors(load_catalog()))
     runtime = MailboxRuntime(
         store,
         clock,
@@ -56,8 +56,8 @@ def account_site(cloud: AccountCloud) -> Site:
         runtime=runtime,
         hazards=hazards,
         notice_s=cloud.notice_s,
-        fitted=cloud.fitted,
-        receive=receive,
+        prepare_job=cloud.prepare_job,
+        upload_payload=receive,
         retry=runtime.forget_failures,
         forecasts=cloud.forecasts(),
         carbon=cloud.carbon_record(),

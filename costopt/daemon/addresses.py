@@ -10,11 +10,11 @@ from costopt.domain.errors import StoreError
 from costopt.domain.job import Job
 from costopt.session.account_cloud import CHECKPOINTS
 from costopt.spec.document import Document
-from costopt.spec.problem import Problem, SpecFileError
-from costopt.store.address import REMOTE_SCHEMES, StoreAddress, below
+from costopt.spec.problem import SpecFileError, SpecProblem
+from costopt.store.address import REMOTE_SCHEMES, StoreAddress, join_uri
 
 
-def check_addresses(job: Job, document: Document, account: Account) -> None:
+def check_storage_locations(job: Job, document: Document, account: Account) -> None:
     """Refuse a job of an account with tenants whose checkpoints or data lie in no place of its own.
 
     Those are below its tenant's prefixes, and its own folder for checkpoints in the account's
@@ -25,7 +25,7 @@ def check_addresses(job: Job, document: Document, account: Account) -> None:
         raise SpecFileError(problems, hint=_hint(job, account))
 
 
-def _problems(job: Job, document: Document, account: Account) -> Iterator[Problem]:
+def _problems(job: Job, document: Document, account: Account) -> Iterator[SpecProblem]:
     own = _own(job, account)
     named = {"checkpoint": job.checkpoint.uri, "data": job.data.uri if job.data else ""}
     for section, address in named.items():
@@ -38,7 +38,7 @@ def _problems(job: Job, document: Document, account: Account) -> Iterator[Proble
 def _own(job: Job, account: Account) -> tuple[StoreAddress, ...]:
     addresses = list(_prefixes(job, account))
     if account.store is not None:
-        addresses.append(below(account.store, f"{CHECKPOINTS}/{job.name}"))
+        addresses.append(join_uri(account.store, f"{CHECKPOINTS}/{job.name}"))
     return tuple(StoreAddress.parse(address) for address in addresses)
 
 

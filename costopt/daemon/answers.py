@@ -6,26 +6,26 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Annotated
 
-from costopt.daemon.json_schema import Bounds, Shape
-from costopt.daemon.judge import Verdict
+from costopt.daemon.json_schema import IntegerRange, StringPattern
+from costopt.daemon.judge import AdmissionResult
 from costopt.daemon.views import Alert, DecisionRow, FleetNode, JobStatus
-from costopt.domain.control import Change, Halt, Mode, Proposal
+from costopt.domain.control import AuditEntry, Halt, Mode, Proposal
 from costopt.domain.events import DecisionMade
 from costopt.domain.ports import RecordedEvent
-from costopt.domain.submission import JobIntent, Submission
+from costopt.domain.submission import DesiredState, Submission
 from costopt.domain.token import Scope, Token
 from costopt.ledger.summary import JobSummary
 
-MOST_DOCUMENT = 256 * 1024
-PRIORITY = Bounds(-1000, 1000)
-WORD = Shape(63, r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$", "letters, digits and . _ -")
-TEXT = Shape(MOST_DOCUMENT)
-SENTENCE = Shape(1000, r"^[^\u0000]*[^\s\u0000][^\u0000]*$", "some words")
-PATH = Shape(4096, r"^(/[^\u0000]*)?$", "an absolute path")
+MAX_DOCUMENT_BYTES = 256 * 1024
+PRIORITY = IntegerRange(-1000, 1000)
+NAME_PATTERN = StringPattern(63, r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$", "letters, digits and . _ -")
+TEXT = StringPattern(MAX_DOCUMENT_BYTES)
+REASON_PATTERN = StringPattern(1000, r"^[^\u0000]*[^\s\u0000][^\u0000]*$", "some words")
+PATH = StringPattern(4096, r"^(/[^\u0000]*)?$", "an absolute path")
 
 
 @dataclass(frozen=True, slots=True)
-class SubmitBody:
+class SubmitRequest:
     """``job`` is a job's YAML text, ``policy`` a policy's, or the name of a shipped one.
 
     Relative paths of the job count from ``workdir``, a folder that the daemon can read; "" is the
@@ -40,77 +40,77 @@ class SubmitBody:
 
 
 @dataclass(frozen=True, slots=True)
-class PriorityBody:
+class PriorityRequest:
     """The higher, the earlier a job is served."""
 
     priority: Annotated[int, PRIORITY]
 
 
 @dataclass(frozen=True, slots=True)
-class HaltBody:
+class HaltRequest:
     """Why launches stop."""
 
-    reason: Annotated[str, SENTENCE]
+    reason: Annotated[str, REASON_PATTERN]
 
 
 @dataclass(frozen=True, slots=True)
-class ModeBody:
+class ModeRequest:
     """How far the daemon goes by itself."""
 
     mode: Mode
 
 
 @dataclass(frozen=True, slots=True)
-class TokenBody:
+class TokenRequest:
     """A name for a token, and what its bearer may do; with a ``tenant`` only with its jobs."""
 
-    name: Annotated[str, WORD]
+    name: Annotated[str, NAME_PATTERN]
     scopes: tuple[Scope, ...]
-    tenant: Annotated[str, WORD] | None = None
+    tenant: Annotated[str, NAME_PATTERN] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class SubmissionInfo:
     """A job as it was handed in, without its documents."""
 
     name: str
     tenant: str
     priority: int
-    intent: JobIntent
+    intent: DesiredState
     workdir: str
     submitted_at: datetime
     submitted_by: str
 
 
 @dataclass(frozen=True, slots=True)
-class Taken(Submitted):
+class SubmitResponse(SubmissionInfo):
     """A job that was handed in, and whether a plan for it alone ends it in time."""
 
-    verdict: Verdict
+    verdict: AdmissionResult
 
 
 @dataclass(frozen=True, slots=True)
-class JobRow:
+class JobListItem:
     """A job and how it stands. ``held_because`` says why it gets no nodes now, "" else."""
 
-    submission: Submitted
+    submission: SubmissionInfo
     summary: JobSummary
     held_because: str
     slack_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class Jobs:
+class JobList:
     """Every job that was ever handed in, in the order of submission."""
 
-    jobs: tuple[JobRow, ...]
+    jobs: tuple[JobListItem, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class JobDetail:
     """A job with its living nodes and its last decision."""
 
-    submission: Submitted
+    submission: SubmissionInfo
     summary: JobSummary
     held_because: str
     slack_s: float | None
@@ -119,7 +119,7 @@ class JobDetail:
 
 
 @dataclass(frozen=True, slots=True)
-class Documents:
+class JobDocuments:
     """The YAML texts of a job and of the policy that it follows."""
 
     job: str
@@ -127,57 +127,57 @@ class Documents:
 
 
 @dataclass(frozen=True, slots=True)
-class Events:
+class EventList:
     """Ask for those that follow with ``after`` the highest ``seq`` of these."""
 
     events: tuple[RecordedEvent, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Decisions:
+class DecisionList:
     """The newest first."""
 
     decisions: tuple[DecisionRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Proposals:
+class ProposalList:
     """In the order in which they were made."""
 
     proposals: tuple[Proposal, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class HaltAnswer:
+class HaltResponse:
     """The halt that stands, null where none does."""
 
     halt: Halt | None
 
 
 @dataclass(frozen=True, slots=True)
-class ModeAnswer:
+class ModeResponse:
     """How far the daemon goes by itself."""
 
     mode: Mode
 
 
 @dataclass(frozen=True, slots=True)
-class NumberedChange:
+class AuditLogEntry:
     """Something that a person told the daemon, counted from 1."""
 
     seq: int
-    change: Change
+    change: AuditEntry
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class AuditLog:
     """Oldest first."""
 
-    changes: tuple[NumberedChange, ...]
+    changes: tuple[AuditLogEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Alerts:
+class AlertList:
     """Oldest first; only the newest thousand of this process are kept."""
 
     alerts: tuple[Alert, ...]
@@ -191,7 +191,7 @@ class TokenList:
 
 
 @dataclass(frozen=True, slots=True)
-class NewToken:
+class TokenCreated:
     """``token`` cannot be had again."""
 
     name: str
@@ -201,28 +201,28 @@ class NewToken:
 
 
 @dataclass(frozen=True, slots=True)
-class Revoked:
+class TokenRevoked:
     """The token of this name is one no longer."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Alive:
+class LivenessResponse:
     """Whether the daemon's loop goes on."""
 
     alive: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class ReadinessResponse:
     """Whether the daemon can do its work."""
 
     ready: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ProblemDetails:
     """Why a request was not answered, as RFC 9457 has it.
 
     ``exit_code`` is what the command line ends with, ``problems`` are places and what is wrong
@@ -237,9 +237,9 @@ class Refusal:
     problems: tuple[str, ...] = field(default_factory=tuple)
 
 
-def submitted(submission: Submission) -> Submitted:
+def submitted(submission: Submission) -> SubmissionInfo:
     """Without the documents, which may hold what is not everybody's to see."""
-    return Submitted(
+    return SubmissionInfo(
         submission.name,
         submission.tenant,
         submission.priority,
@@ -250,16 +250,16 @@ def submitted(submission: Submission) -> Submitted:
     )
 
 
-def taken(submission: Submission, verdict: Verdict) -> Taken:
+def taken(submission: Submission, verdict: AdmissionResult) -> SubmitResponse:
     """The same with a verdict."""
     said = submitted(submission)
     values = {field.name: getattr(said, field.name) for field in fields(said)}
-    return Taken(**values, verdict=verdict)
+    return SubmitResponse(**values, verdict=verdict)
 
 
-def job_row(status: JobStatus) -> JobRow:
+def job_row(status: JobStatus) -> JobListItem:
     """A row of the list."""
-    return JobRow(
+    return JobListItem(
         submitted(status.submission), status.summary, status.held_because, status.slack_s
     )  # fmt: skip
 

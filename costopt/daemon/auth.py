@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from costopt.domain.token import Scope, Token, Tokens
+from costopt.domain.token import Scope, Token, TokenStore
 
 LOCAL = "costopt.local"
 """The key of an ASGI scope that only our own listener on the local socket sets."""
-COOKIE = "costopt_badge"
+SESSION_COOKIE = "costopt_badge"
 """A browser's badge counts for looking only, whoever has it; no token can be had from it."""
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class Principal:
     """``name`` goes into what is recorded. A caller without a token came over the local socket,
     which only its owner opens, and may do everything."""
 
@@ -34,7 +34,7 @@ class Caller:
         """Whose jobs alone the caller sees and changes, None where all."""
         return None if self.token is None else self.token.tenant
 
-    def sees(self, tenant: str) -> bool:
+    def can_see(self, tenant: str) -> bool:
         """Whether jobs of this tenant are the caller's to see."""
         return self.tenant in (None, tenant)
 
@@ -43,21 +43,24 @@ class Caller:
         return self.token is None or self.token.allows(scope)
 
 
-def caller_of(
-    scope: Mapping[str, Any], headers: Mapping[str, str], cookies: Mapping[str, str], tokens: Tokens
-) -> Caller | None:
+def authenticate_request(
+    scope: Mapping[str, Any],
+    headers: Mapping[str, str],
+    cookies: Mapping[str, str],
+    tokens: TokenStore,
+) -> Principal | None:
     """Who sent a request, None where it is not known. May raise LedgerError.
 
     ``scope`` is the request's ASGI scope.
     """
     if scope.get(LOCAL) is True:
-        return Caller(f"local:{getpass.getuser()}" if _named() else "local")
+        return Principal(f"local:{getpass.getuser()}" if _named() else "local")
     plain, token = _bearer(headers.get("authorization", "")), None
     if plain is not None:
         token = tokens.token_of(plain)
-    elif COOKIE in cookies and scope.get("method") in SAFE_METHODS:
-        token = tokens.token_of_badge(cookies[COOKIE])
-    return None if token is None else Caller(token.name, token)
+    elif SESSION_COOKIE in cookies and scope.get("method") in SAFE_METHODS:
+        token = tokens.token_of_session(cookies[SESSION_COOKIE])
+    return None if token is None else Principal(token.name, token)
 
 
 def _bearer(header: str) -> str | None:

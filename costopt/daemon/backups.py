@@ -6,11 +6,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from costopt.database.backup import back_up, backups_of, fault_of, restore, time_of
+from costopt.database.backup import (
+    backup_time,
+    create_backup,
+    find_corruption,
+    list_backups,
+    restore,
+)
 from costopt.domain.errors import LedgerError
-from costopt.ledger.lock import unused
-from costopt.ledger.salvage import salvage
-from costopt.ledger.sqlite import open_ledger
+from costopt.ledger.lock import assert_unused
+from costopt.ledger.salvage import salvage_events
+from costopt.ledger.sqlite import open_sqlite_ledger
 from costopt.registry.registry import REGISTRY
 from costopt.session.live import LEDGER
 
@@ -18,7 +24,7 @@ BACKUPS = "backups"
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoredFile:
     """A file that was restored: from which copy of when, where the damaged one is now.
 
     ``events`` of the damaged ledger, made after the copy, could be saved.
@@ -44,17 +50,19 @@ class Backups:
     def check(self) -> None:
         """To be called before the files are opened. Raises LedgerError for a corrupt one."""
         for file in self._files:
-            fault = fault_of(file)
+            fault = find_corruption(file)
             if fault:
                 raise LedgerError(f"{file} is corrupt ({fault})", hint=self._advice(file))
 
     def make(self, now: datetime) -> tuple[Path, ...]:
         """A new copy of each. Raises LedgerError, also for a corrupt file; no copy is lost then."""
         return tuple(
-            back_up(file, self._folder, self._keep, now) for file in self._files if file.exists()
+            create_backup(file, self._folder, self._keep, now)
+            for file in self._files
+            if file.exists()
         )
 
-    def restore(self, now: datetime) -> tuple[Restored, ...]:
+    def restore(self, now: datetime) -> tuple[RestoredFile, ...]:
         """Restore the files that are corrupt or lost, of which no daemon may be using one.
 
         What the damaged ledger still tells of the time after the copy is saved. Raises LedgerError.
@@ -64,30 +72,30 @@ class Backups:
                 f"there is no state directory {self._state_dir}",
                 hint="name the daemon's with --state-dir",
             )
-        with unused(self._state_dir / LEDGER):
-            return tuple(self._restore(file, now) for file in self._files if self._lacks(file))
+        with assert_unused(self._state_dir / LEDGER):
+            return tuple(self._restore(file, now) for file in self._files if self._missing(file))
 
-    def _lacks(self, file: Path) -> bool:
+    def _missing(self, file: Path) -> bool:
         if file.exists():
-            return bool(fault_of(file))
-        return bool(backups_of(file, self._folder))
+            return bool(find_corruption(file))
+        return bool(list_backups(file, self._folder))
 
-    def _restore(self, file: Path, now: datetime) -> Restored:
+    def _restore(self, file: Path, now: datetime) -> RestoredFile:
         copy, damaged = restore(file, self._folder, now)
         events = 0
         if file.name == LEDGER and damaged is not None:
-            with open_ledger(file) as ledger:
-                events = salvage(damaged, ledger)
-        return Restored(file, copy, time_of(copy), damaged, events)
+            with open_sqlite_ledger(file) as ledger:
+                events = salvage_events(damaged, ledger)
+        return RestoredFile(file, copy, backup_time(copy), damaged, events)
 
     def _advice(self, file: Path) -> str:
-        copies = backups_of(file, self._folder)
+        copies = list_backups(file, self._folder)
         if not copies:
             return (
                 f"there is no backup in {self._folder}; save what is left:"
                 f" sqlite3 {file} .recover | sqlite3 NEW"
             )
         return (
-            f"restore the backup of {time_of(copies[-1]):%Y-%m-%d %H:%M} UTC:"
+            f"restore the backup of {backup_time(copies[-1]):%Y-%m-%d %H:%M} UTC:"
             f" costopt restore --state-dir {self._state_dir}"
         )

@@ -8,15 +8,15 @@ from collections import Counter, deque
 from datetime import datetime
 from threading import Lock
 
-from costopt.daemon.snapshot import Snapshot
+from costopt.daemon.snapshot import TickSnapshot
 from costopt.daemon.views import Alert
 from costopt.domain.quota import Quota
 
 BUCKETS_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-KEPT_ALERTS = 1000
+MAX_ALERTS = 1000
 
 
-class Board:
+class SharedState:
     """Safe to share between threads. ``began`` is the daemon's clock when it was made.
 
     ``quotas`` are what the clouds say that the account may have.
@@ -24,8 +24,8 @@ class Board:
 
     def __init__(self, began: datetime) -> None:
         self._lock = Lock()
-        self._snapshot = Snapshot(began)
-        self._alerts: deque[Alert] = deque(maxlen=KEPT_ALERTS)
+        self._snapshot = TickSnapshot(began)
+        self._alerts: deque[Alert] = deque(maxlen=MAX_ALERTS)
         self._alert_count = 0
         self._standing: dict[tuple[str, str], str] = {}
         self._buckets = [0] * (len(BUCKETS_S) + 1)
@@ -39,7 +39,7 @@ class Board:
         self._ticked_mono_s: float | None = None
         self._task_runs: Counter[tuple[str, str]] = Counter()
 
-    def publish(self, snapshot: Snapshot, took_s: float) -> None:
+    def publish(self, snapshot: TickSnapshot, took_s: float) -> None:
         """A tick ended well."""
         with self._lock:
             self._snapshot = snapshot
@@ -50,14 +50,14 @@ class Board:
             self.tick_sum_s += took_s
             self._buckets[bisect_left(BUCKETS_S, took_s)] += 1
 
-    def stand_by(self) -> None:
+    def set_standby(self) -> None:
         """The loop goes on, and another daemon leads."""
         with self._lock:
             self.tick_failure = ""
             self._ticked_mono_s = time.monotonic()
 
     @property
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> TickSnapshot:
         """What the last tick left, empty before the first."""
         return self._snapshot
 
@@ -73,7 +73,7 @@ class Board:
             sums = [sum(self._buckets[: i + 1]) for i in range(len(BUCKETS_S))]
         return tuple(zip(BUCKETS_S, sums, strict=True))
 
-    def ran(self, task: str, result: str) -> None:
+    def record_task_run(self, task: str, result: str) -> None:
         """Count a run of a task; ``result`` is "ok", "failed" or "missed"."""
         with self._lock:
             self._task_runs[task, result] += 1

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from costopt.catalog import load_catalog
 from costopt.daemon.mode import ModeGate
-from costopt.daemon.paced import Paced
-from costopt.daemon.readiness import Readiness
-from costopt.daemon.roll import Roll
-from costopt.daemon.settings import Settings
+from costopt.daemon.paced import TickScheduler
+from costopt.daemon.readiness import PayloadPreparer
+from costopt.daemon.roll import JobSync
+from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.site import Site
-from costopt.daemon.snapshot import Snapshot
-from costopt.daemon.strategies import Strategies
+from costopt.daemon.snapshot import TickSnapshot
+from costopt.daemon.strategies import StrategyPool
 from costopt.daemon.views import FleetNode
 from costopt.domain.account import Account
 from costopt.domain.fleet import Node
@@ -23,13 +23,13 @@ from costopt.domain.view import Desired, View
 from costopt.energy import NodePowerModel
 from costopt.engine.admission import SHARE
 from costopt.engine.other_jobs import OtherJobs
-from costopt.engine.settings import Settings as EngineSettings
+from costopt.engine.settings import EngineSettings
 from costopt.engine.tick import Engine, TickResult
 from costopt.engine.world import World
-from costopt.ledger.snapshot import resting
-from costopt.ledger.stored import StoredLedger
+from costopt.ledger.snapshot import current_summaries
+from costopt.ledger.stored import DurableLedger
 
-KEEP_EVERY_S = 30.0
+SAVE_INTERVAL_S = 30.0
 """What is learned within so short a time may be lost with a daemon that is killed."""
 DRAIN_S = 300.0
 DRAIN_WALL_S = 30.0
@@ -39,7 +39,7 @@ REPORT_WALL_S = 60.0
 """So do agents start."""
 
 
-class Control:
+class LeaderLoop:
     """One engine over all jobs, with the gate and the roll that belong to it."""
 
     def __init__(
@@ -47,10 +47,10 @@ class Control:
         site: Site,
         providers: Sequence[Provider],
         registry: Registry,
-        ledger: StoredLedger,
+        ledger: DurableLedger,
         account: Account,
-        settings: Settings,
-        readiness: Readiness,
+        settings: DaemonSettings,
+        readiness: PayloadPreparer,
     ) -> None:
         """Raises LedgerError."""
         catalog = load_catalog()
@@ -86,32 +86,38 @@ class Control:
                 launch_s=settings.launch_s,
             ),
             self._gate,
-            Paced(settings.decide_s),
+            TickScheduler(settings.decide_s),
         )
         self._gate.serve(self.engine)
-        strategies = Strategies(settings.state_dir, site.hazards, site.clock.now())
+        strategies = StrategyPool(settings.state_dir, site.hazards, site.clock.now())
         self._strategies = strategies
-        self._roll = Roll(
-            self.engine, registry, site, readiness, strategies, ledger.jobs(), resting(ledger)
+        self._roll = JobSync(
+            self.engine,
+            registry,
+            site,
+            readiness,
+            strategies,
+            ledger.jobs(),
+            current_summaries(ledger),
         )
         self.engine.spending.include(OtherJobs(ledger, self._roll.uncontrolled).bills)
 
-    def tick(self) -> Snapshot:
+    def tick(self) -> TickSnapshot:
         """One pass over all jobs. Raises LedgerError."""
         now = self._clock.now()
-        mode = self._gate.turn()
-        self._roll.call(now)
-        self._roll.note(mode, now)
+        mode = self._gate.begin_tick()
+        self._roll.sync(now)
+        self._roll.record_mode(mode, now)
         result = self.engine.tick()
-        self._roll.dismiss(result.now)
-        self._strategies.keep(result.now, every_s=KEEP_EVERY_S)
+        self._roll.retire(result.now)
+        self._strategies.save(result.now, every_s=SAVE_INTERVAL_S)
         return self._snapshot(result)
 
     def close(self) -> None:
         """Keep what was learned for the daemon after this one."""
-        self._strategies.keep(self._clock.now())
+        self._strategies.save(self._clock.now())
 
-    def _snapshot(self, result: TickResult) -> Snapshot:
+    def _snapshot(self, result: TickResult) -> TickSnapshot:
         engine = self.engine
         accounts = engine.journal.accounts
         nodes_of: dict[str, list[FleetNode]] = {}
@@ -121,7 +127,7 @@ class Control:
         held = {job: why for job, why in result.refused.items() if job not in nodes_of}
         held |= {d.job: d.reason for d in result.desired.decisions if d.rule == SHARE}
         last = {name: account.last_decision for name, account in accounts.items()}
-        return Snapshot(
+        return TickSnapshot(
             now=result.now,
             nodes=tuple(node for nodes in nodes_of.values() for node in nodes),
             nodes_of={name: tuple(nodes) for name, nodes in nodes_of.items()},
@@ -130,13 +136,13 @@ class Control:
                 **{name: engine.journal.summary(name, result.now) for name in accounts},
             },
             decisions={name: decision for name, decision in last.items() if decision is not None},
-            held=held | self._roll.held(),
+            held=held | self._roll.held_jobs(),
             troubles=self._roll.troubles(),
             failing_nodes=engine.failing_nodes,
             guarded=self._guarded(),
             closed=frozenset(self._roll.closed),
-            offers=engine.told,
-            silent=engine.silent,
+            offers=engine.offers,
+            silent=engine.provider_errors,
         )
 
     def _guarded(self) -> dict[str, str]:

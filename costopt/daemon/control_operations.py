@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from costopt.daemon.answers import (
-    Alerts,
-    Alive,
-    Changes,
-    HaltAnswer,
-    HaltBody,
-    ModeAnswer,
-    ModeBody,
-    NumberedChange,
-    Proposals,
-    Ready,
+    AlertList,
+    AuditLog,
+    AuditLogEntry,
+    HaltRequest,
+    HaltResponse,
+    LivenessResponse,
+    ModeRequest,
+    ModeResponse,
+    ProposalList,
+    ReadinessResponse,
 )
 from costopt.daemon.job_operations import AFTER
-from costopt.daemon.operation import ID, Call, Operation, in_path, in_query
-from costopt.daemon.reach import Reach
+from costopt.daemon.operation import ID, ApiCall, Operation, in_path, in_query
+from costopt.daemon.reach import ApiContext
 from costopt.daemon.views import FleetView, Health, MarketView
 from costopt.domain.control import Proposal, ProposalState
 from costopt.domain.errors import SpecError
@@ -26,22 +26,24 @@ PROPOSAL = in_path("proposal", ID, "the proposal's id")
 STATE = in_query("state", ProposalState, "only those in this state; default: all")
 
 
-def control_operations(reach: Reach) -> tuple[Operation, ...]:
+def control_operations(reach: ApiContext) -> tuple[Operation, ...]:
     """In the order of the document."""
     return (*_health(reach), *_looking(reach), *_proposals(reach), *_steering(reach))
 
 
-def _health(reach: Reach) -> tuple[Operation, ...]:
+def _health(reach: ApiContext) -> tuple[Operation, ...]:
     service = reach.service
     return (
         Operation(
-            "alive", "GET", "/healthz", None, "Whether the daemon's loop goes on.", Alive,
-            lambda _: Alive(service.health().alive),
+            "alive", "GET", "/healthz", None, "Whether the daemon's loop goes on.",
+            LivenessResponse,
+            lambda _: LivenessResponse(service.health().alive),
             failing=503,
         ),
         Operation(
-            "ready", "GET", "/readyz", None, "Whether the daemon can do its work.", Ready,
-            lambda _: Ready(service.health().ready),
+            "ready", "GET", "/readyz", None, "Whether the daemon can do its work.",
+            ReadinessResponse,
+            lambda _: ReadinessResponse(service.health().ready),
             failing=503,
         ),
         Operation(
@@ -51,15 +53,15 @@ def _health(reach: Reach) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
-def _looking(reach: Reach) -> tuple[Operation, ...]:
+def _looking(reach: ApiContext) -> tuple[Operation, ...]:
     service, read = reach.service, Scope.READ
 
-    def alerts(call: Call) -> Alerts:
-        return Alerts(reach.reader(call.caller).alerts(call.values["after"]))
+    def alerts(call: ApiCall) -> AlertList:
+        return AlertList(reach.reader(call.caller).alerts(call.values["after"]))
 
-    def changes(call: Call) -> Changes:
+    def changes(call: ApiCall) -> AuditLog:
         told = service.changes(call.values["after"])
-        return Changes(tuple(NumberedChange(seq, change) for seq, change in told))
+        return AuditLog(tuple(AuditLogEntry(seq, change) for seq, change in told))
 
     return (
         Operation(
@@ -71,39 +73,39 @@ def _looking(reach: Reach) -> tuple[Operation, ...]:
             lambda _: service.market(), by_tenants=True,
         ),
         Operation(
-            "alerts", "GET", "/v1/alerts", read, "List what a person should hear of.", Alerts,
+            "alerts", "GET", "/v1/alerts", read, "List what a person should hear of.", AlertList,
             alerts, (AFTER,), by_tenants=True,
         ),
         Operation(
-            "changes", "GET", "/v1/changes", read, "List what people told the daemon.", Changes,
+            "changes", "GET", "/v1/changes", read, "List what people told the daemon.", AuditLog,
             changes, (AFTER,),
         ),
     )  # fmt: skip
 
 
-def _proposals(reach: Reach) -> tuple[Operation, ...]:
+def _proposals(reach: ApiContext) -> tuple[Operation, ...]:
     service = reach.service
 
-    def exists(call: Call) -> object:
+    def exists(call: ApiCall) -> object:
         asked = call.values["proposal"]
         if not any(each.id == asked for each in service.proposals()):
             raise SpecError(f"there is no proposal {asked!r}", hint="see `costopt approve`")
         return asked
 
-    def proposals(call: Call) -> Proposals:
+    def proposals(call: ApiCall) -> ProposalList:
         state = call.values["state"]
-        return Proposals(reach.reader(call.caller).proposals(() if state is None else (state,)))
+        return ProposalList(reach.reader(call.caller).proposals(() if state is None else (state,)))
 
-    def approve(call: Call) -> Proposal:
+    def approve(call: ApiCall) -> Proposal:
         return service.approve(call.values["proposal"], call.caller.name)
 
-    def reject(call: Call) -> Proposal:
+    def reject(call: ApiCall) -> Proposal:
         return service.reject(call.values["proposal"], call.caller.name)
 
     return (
         Operation(
             "proposals", "GET", "/v1/proposals", Scope.READ, "List what the daemon asked for.",
-            Proposals, proposals, (STATE,), by_tenants=True,
+            ProposalList, proposals, (STATE,), by_tenants=True,
         ),
         Operation(
             "approve", "POST", "/v1/proposals/{proposal}/approve", Scope.ADMIN,
@@ -117,38 +119,39 @@ def _proposals(reach: Reach) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
-def _steering(reach: Reach) -> tuple[Operation, ...]:
+def _steering(reach: ApiContext) -> tuple[Operation, ...]:
     service, admin = reach.service, Scope.ADMIN
 
-    def halt(call: Call) -> HaltAnswer:
-        return HaltAnswer(service.halt(call.body.reason, call.caller.name))
+    def halt(call: ApiCall) -> HaltResponse:
+        return HaltResponse(service.halt(call.body.reason, call.caller.name))
 
-    def unhalt(call: Call) -> HaltAnswer:
+    def unhalt(call: ApiCall) -> HaltResponse:
         service.unhalt(call.caller.name)
-        return HaltAnswer(None)
+        return HaltResponse(None)
 
-    def set_mode(call: Call) -> ModeAnswer:
+    def set_mode(call: ApiCall) -> ModeResponse:
         service.set_mode(call.body.mode, call.caller.name)
-        return ModeAnswer(call.body.mode)
+        return ModeResponse(call.body.mode)
 
     return (
         Operation(
             "halted", "GET", "/v1/halt", Scope.READ, "Whether all launches are stopped.",
-            HaltAnswer, lambda _: HaltAnswer(service.halted()), by_tenants=True,
+            HaltResponse, lambda _: HaltResponse(service.halted()), by_tenants=True,
         ),
         Operation(
-            "halt", "PUT", "/v1/halt", admin, "Stop all launches at once.", HaltAnswer, halt,
-            body=HaltBody,
+            "halt", "PUT", "/v1/halt", admin, "Stop all launches at once.", HaltResponse, halt,
+            body=HaltRequest,
         ),
         Operation(
-            "unhalt", "DELETE", "/v1/halt", admin, "Let launches happen again.", HaltAnswer, unhalt,
+            "unhalt", "DELETE", "/v1/halt", admin, "Let launches happen again.",
+            HaltResponse, unhalt,
         ),
         Operation(
             "mode", "GET", "/v1/mode", Scope.READ, "How far the daemon goes by itself.",
-            ModeAnswer, lambda _: ModeAnswer(service.mode()), by_tenants=True,
+            ModeResponse, lambda _: ModeResponse(service.mode()), by_tenants=True,
         ),
         Operation(
             "setMode", "PUT", "/v1/mode", admin, "Set how far the daemon goes by itself.",
-            ModeAnswer, set_mode, body=ModeBody,
+            ModeResponse, set_mode, body=ModeRequest,
         ),
     )  # fmt: skip

@@ -12,19 +12,19 @@ from datetime import UTC, datetime
 from threading import Lock
 
 from costopt.daemon.backups import Backups
-from costopt.daemon.board import Board
-from costopt.daemon.control import Control
+from costopt.daemon.board import SharedState
+from costopt.daemon.control import LeaderLoop
 from costopt.daemon.due_times import DueTimes
-from costopt.daemon.patient import PatientProvider, patient
-from costopt.daemon.price_cache import PriceCache
-from costopt.daemon.readiness import Readiness
-from costopt.daemon.reports import Reports
-from costopt.daemon.schedule import Task, TaskSchedule
-from costopt.daemon.service import Service
-from costopt.daemon.settings import Interval, Settings
+from costopt.daemon.patient import TimeoutProvider, with_timeout
+from costopt.daemon.price_cache import OfferCache
+from costopt.daemon.readiness import PayloadPreparer
+from costopt.daemon.reports import ReportProcess
+from costopt.daemon.schedule import PeriodicTask, TaskScheduler
+from costopt.daemon.service import DaemonService
+from costopt.daemon.settings import DaemonSettings, TaskInterval
 from costopt.daemon.site import Site
-from costopt.daemon.sweep import Sweep
-from costopt.daemon.watch import Watch
+from costopt.daemon.sweep import OrphanSweeper
+from costopt.daemon.watch import AlertMonitor
 from costopt.domain.account import Account, AccountGuards
 from costopt.domain.control import Mode
 from costopt.domain.errors import (
@@ -36,10 +36,10 @@ from costopt.domain.errors import (
 )
 from costopt.domain.job import Job
 from costopt.domain.registry import Registry
-from costopt.ledger.snapshot import keep_snapshots
-from costopt.ledger.stored import StoredLedger
+from costopt.ledger.snapshot import save_folds
+from costopt.ledger.stored import DurableLedger
 from costopt.session.live import LEDGER
-from costopt.session.told_quotas import told_quotas
+from costopt.session.told_quotas import provider_quotas
 
 DEFAULT_GUARDS = AccountGuards(
     max_usd_per_month=10_000.0,
@@ -62,37 +62,37 @@ class Daemon:
         self,
         site: Site,
         registry: Registry,
-        ledger: StoredLedger,
+        ledger: DurableLedger,
         account: Account,
-        settings: Settings,
+        settings: DaemonSettings,
         say: Report = print,
     ) -> None:
         self._site = site
         self._registry = registry
         self._ledger = ledger
-        self._account = guarded(account)
+        self._account = with_default_guards(account)
         self._settings = settings
         self._say = say
         self._said = ""
-        self._control: Control | None = None
+        self._control: LeaderLoop | None = None
         self._fence: int | None = None
         self._ticking = Lock()
-        self.board = Board(site.clock.now())
+        self.board = SharedState(site.clock.now())
         holder = f"{socket.gethostname()}:{os.getpid()}"
         self._leadership = ledger.leadership(holder, settings.lease_s)
-        caches = [] if site.simulated else [PriceCache(p, site.clock) for p in site.providers]
+        caches = [] if site.simulated else [OfferCache(p, site.clock) for p in site.providers]
         self._caches = caches
         self._providers = self._patient(caches)
-        self.readiness = Readiness(self._receive)
-        self._sweep = Sweep(
+        self.readiness = PayloadPreparer(self._receive)
+        self._sweep = OrphanSweeper(
             self._providers, ledger, site.owner, settings.orphan_grace_s, self.board
         )  # fmt: skip
         self._backups = Backups(settings.state_dir, settings.backups)
-        self._reports = Reports(
+        self._reports = ReportProcess(
             settings.database or settings.state_dir / LEDGER, settings.state_dir, settings.reports
         )
-        self._watch = Watch(self.board)
-        self.service = Service(
+        self._watch = AlertMonitor(self.board)
+        self.service = DaemonService(
             registry, ledger, site.clock, self.board, settings, site.logs, self._account
         )
 
@@ -101,8 +101,8 @@ class Daemon:
         try:
             self.board.leads = self._leadership.renew()
         except LedgerError as error:
-            self.board.leads = self._leadership.leads
-            self._complain(error.message)
+            self.board.leads = self._leadership.is_leader
+            self._log_error(error.message)
 
     def tick(self) -> None:
         """One pass over all jobs, where this daemon leads. What goes wrong is told, not raised."""
@@ -110,13 +110,13 @@ class Daemon:
             began_s = time.monotonic()
             try:
                 if not self._leads():
-                    self.board.stand_by()
+                    self.board.set_standby()
                     return
                 seen = self._controlled().tick()
             except LeadershipLostError as error:
                 self._control = None
                 self.board.leads = False
-                self._complain(error.message)
+                self._log_error(error.message)
             except LedgerError as error:
                 # Whether the last events were written may not be known; the ledger tells.
                 self._control = None
@@ -136,11 +136,11 @@ class Daemon:
 
     def refresh_quotas(self) -> None:
         """Ask the clouds what the account may have. Raises ProviderError where one is silent."""
-        quotas, failures = told_quotas(self._site.providers, self._site.clock.now())
+        quotas, failures = provider_quotas(self._site.providers, self._site.clock.now())
         self.board.quotas = quotas
         with self._ticking:
             if self._control is not None:
-                self._control.engine.hold_to(self._whole_account())
+                self._control.engine.set_account(self._whole_account())
         if failures:
             raise failures[0]
 
@@ -151,10 +151,10 @@ class Daemon:
         enforces = self.service.mode() is Mode.ENFORCE
         try:
             self._sweep.sweep(
-                self._site.clock.now(), reaps=enforces and self._settings.reap_orphans
+                self._site.clock.now(), releases=enforces and self._settings.reap_orphans
             )
         except ProviderError as error:
-            self._complain(error.message)
+            self._log_error(error.message)
 
     def back_up(self) -> None:
         """Copy what the daemon keeps in files; those of a server are its administrator's."""
@@ -162,7 +162,7 @@ class Daemon:
             self._backups.make(datetime.now(UTC))
         except LedgerError as error:
             self.board.alert(self._site.clock.now(), "backup", "", error.message)
-            self._complain(error.message)
+            self._log_error(error.message)
         else:
             self.board.settled("backup", "")
 
@@ -171,9 +171,9 @@ class Daemon:
         if not self.board.leads:
             return
         try:
-            keep_snapshots(self._ledger)
+            save_folds(self._ledger)
         except LedgerError as error:
-            self._complain(error.message)
+            self._log_error(error.message)
 
     def report(self) -> None:
         """Write what all jobs came to into the state directory."""
@@ -182,39 +182,39 @@ class Daemon:
         try:
             self._reports.make(self._site.clock.now())
         except StoreError as error:
-            self._complain(error.message)
+            self._log_error(error.message)
 
     def end_tasks(self) -> None:
         """Give up what takes long and may be left: the daemon ends."""
         self._reports.end()
 
-    def tasks(self) -> tuple[Task, ...]:
+    def tasks(self) -> tuple[PeriodicTask, ...]:
         """What is to be done, and when."""
         schedule, settings = self._settings.schedule, self._settings
-        tick = Interval(settings.tick_s / self._site.clock.speed)
-        lease = Interval(settings.lease_s / RENEWALS_PER_LEASE)
+        tick = TaskInterval(settings.tick_s / self._site.clock.speed)
+        lease = TaskInterval(settings.lease_s / RENEWALS_PER_LEASE)
         return (
-            Task("lead", lease, self.lead),
+            PeriodicTask("lead", lease, self.lead),
             *(
-                Task(f"prices {cache.name}", schedule.prices, cache.refresh)
+                PeriodicTask(f"prices {cache.name}", schedule.prices, cache.refresh)
                 for cache in self._caches
             ),
-            Task("readiness", schedule.readiness, self.readiness.prepare),
-            Task("tick", tick, self.tick),
-            Task("quotas", schedule.quotas, self.refresh_quotas),
-            Task("orphans", schedule.orphans, self.sweep, kept=True),
-            Task("folds", schedule.backup, self.keep_folds, kept=True),
-            Task("report", schedule.report, self.report, kept=True),
+            PeriodicTask("readiness", schedule.readiness, self.readiness.prepare),
+            PeriodicTask("tick", tick, self.tick),
+            PeriodicTask("quotas", schedule.quotas, self.refresh_quotas),
+            PeriodicTask("orphans", schedule.orphans, self.sweep, kept=True),
+            PeriodicTask("folds", schedule.backup, self.keep_folds, kept=True),
+            PeriodicTask("report", schedule.report, self.report, kept=True),
             *(
-                [Task("backup", schedule.backup, self.back_up, kept=True)]
+                [PeriodicTask("backup", schedule.backup, self.back_up, kept=True)]
                 if settings.database is None
                 else []
             ),
         )
 
-    def schedule(self, due_times: DueTimes | None) -> TaskSchedule:
+    def schedule(self, due_times: DueTimes | None) -> TaskScheduler:
         """The tasks on their schedule, not yet started."""
-        return TaskSchedule(self.tasks(), self.board, due_times)
+        return TaskScheduler(self.tasks(), self.board, due_times)
 
     def close(self) -> None:
         """Let go of the providers and of the lead; what runs keeps running."""
@@ -230,15 +230,15 @@ class Daemon:
 
     def _leads(self) -> bool:
         """Stay the leader, or become it; what another one did meanwhile is read anew."""
-        self.board.leads = self._leadership.take()
+        self.board.leads = self._leadership.acquire()
         if not self.board.leads or self._leadership.fence != self._fence:
             self._control = None
         self._fence = self._leadership.fence
         return self.board.leads
 
-    def _controlled(self) -> Control:
+    def _controlled(self) -> LeaderLoop:
         if self._control is None:
-            self._control = Control(
+            self._control = LeaderLoop(
                 self._site, self._providers, self._registry, self._ledger, self._whole_account(),
                 self._settings, self.readiness,
             )  # fmt: skip
@@ -250,32 +250,32 @@ class Daemon:
         submission = self._registry.submission(job.name) if self._account.tenants else None
         if submission is not None:
             self.service.admitted(submission)
-        self._site.receive(job)
+        self._site.upload_payload(job)
 
     def _whole_account(self) -> Account:
         """With the quotas that the clouds told."""
         return replace(self._account, quotas=(*self._account.quotas, *self.board.quotas))
 
-    def _patient(self, caches: Sequence[PriceCache]) -> tuple[PatientProvider, ...]:
+    def _patient(self, caches: Sequence[OfferCache]) -> tuple[TimeoutProvider, ...]:
         answer_s, check = self._settings.answer_s, self._leadership.check
-        prices: list[PriceCache | None] = [*caches] or [None] * len(self._site.providers)
+        prices: list[OfferCache | None] = [*caches] or [None] * len(self._site.providers)
         return tuple(
-            patient(provider, answer_s, check, cache)
+            with_timeout(provider, answer_s, check, cache)
             for provider, cache in zip(self._site.providers, prices, strict=True)
         )
 
     def _fail(self, why: str) -> None:
         self.board.tick_failure = why
         self.board.alert(self._site.clock.now(), "tick", "", why)
-        self._complain(why)
+        self._log_error(why)
 
-    def _complain(self, why: str) -> None:
+    def _log_error(self, why: str) -> None:
         """Once for as long as it is the same."""
         if why != self._said:
             self._said = why
             self._say(why)
 
 
-def guarded(account: Account) -> Account:
+def with_default_guards(account: Account) -> Account:
     """The account with guards: its own, or the daemon's where it names none."""
     return account if account.guards != AccountGuards() else replace(account, guards=DEFAULT_GUARDS)

@@ -13,11 +13,11 @@ from pathlib import Path
 from sqlalchemy import text
 
 from costopt.database.connection import Database
-from costopt.database.steps import Steps
+from costopt.database.steps import Migrations
 from costopt.domain.errors import LedgerError
 
 DUE_TIMES = "schedule.sqlite"
-STEPS = Steps(
+STEPS = Migrations(
     "schedule", (("CREATE TABLE due_times (name TEXT PRIMARY KEY, due_at TEXT NOT NULL)",),)
 )
 _GET = text("SELECT due_at FROM due_times WHERE name = :name")
@@ -35,7 +35,7 @@ class DueTimes:
 
     def get(self, name: str) -> datetime | None:
         """When the task is due, None where that is unknown. Raises LedgerError."""
-        with self._database.reading() as connection:
+        with self._database.read_transaction() as connection:
             due_at = connection.scalar(_GET, {"name": name})
         try:
             return None if due_at is None else datetime.fromisoformat(due_at).astimezone(UTC)
@@ -44,7 +44,7 @@ class DueTimes:
 
     def set(self, name: str, due_at: datetime) -> None:
         """The task is due then. Raises LedgerError."""
-        with self._database.writing() as connection:
+        with self._database.write_transaction() as connection:
             connection.execute(_SET, {"name": name, "due_at": due_at.isoformat()})
 
 
@@ -54,7 +54,7 @@ def open_due_times(path: Path) -> Iterator[DueTimes]:
     database = Database("schedule", path, lock=0)
     try:
         try:
-            STEPS.take(database.writing)
+            STEPS.apply(database.write_transaction)
         except LedgerError as error:
             hint = f"remove {path}: tasks then run once more than they need to"
             raise LedgerError(error.message, hint=hint) from error

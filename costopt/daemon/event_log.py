@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from costopt.daemon.json_form import KIND, json_form
-from costopt.daemon.service import Service
+from costopt.daemon.json_form import KIND, to_json
+from costopt.daemon.service import DaemonService
 from costopt.domain.events import (
     DecisionMade,
     Event,
@@ -17,8 +17,8 @@ from costopt.domain.events import (
     SignalStale,
 )
 
-AT_ONCE = 1000
-MOST_JOBS = 10_000
+MAX_BATCH = 1000
+MAX_JOBS = 10_000
 """Of which the last decision is remembered: those that something happened to most recently."""
 _QUIET = (ProgressReported, NodeMeasured)
 _WARNINGS = (GuardTripped, JobFailed, LaunchFailed, SignalStale)
@@ -26,24 +26,24 @@ _WARNINGS = (GuardTripped, JobFailed, LaunchFailed, SignalStale)
 log = logging.getLogger("costopt.events")
 
 
-class EventLog:
+class EventLogWriter:
     """Follows the ledger from event ``after`` on; one thread at a time."""
 
-    def __init__(self, service: Service, after: int = 0) -> None:
+    def __init__(self, service: DaemonService, after: int = 0) -> None:
         self._service = service
         self._after = after
         self._decisions: dict[str, str] = {}
 
     def follow(self) -> None:
         """Write what is new. Raises LedgerError."""
-        while events := self._service.events(None, self._after, AT_ONCE):
+        while events := self._service.events(None, self._after, MAX_BATCH):
             for recorded in events:
                 self._write(recorded.seq, recorded.event)
                 self._after = recorded.seq
 
     def _write(self, seq: int, event: Event) -> None:
         decision_id = self._followed(event)
-        fields = json_form(event)
+        fields = to_json(event)
         kind = fields.pop(KIND)
         fields.pop("alternatives", None)
         extra = {
@@ -60,7 +60,7 @@ class EventLog:
         decision_id = event.decision_id if isinstance(event, DecisionMade) else last
         if decision_id is not None:
             self._decisions[event.job] = decision_id
-        if len(self._decisions) > MOST_JOBS:
+        if len(self._decisions) > MAX_JOBS:
             del self._decisions[next(iter(self._decisions))]
         return decision_id
 

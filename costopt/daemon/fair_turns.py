@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection
 
 
-class FairTurns:
+class FairScheduler:
     """Of those that wait, the one for which least time was taken goes first.
 
     Times count from the least served of those that still waited the last time, so that nobody has
@@ -26,7 +26,7 @@ class FairTurns:
 
         return min(waiting, key=order)
 
-    def took(self, name: str, seconds: float) -> None:
+    def charge(self, name: str, seconds: float) -> None:
         """So much time was taken for one."""
         self._taken_s[name] = self._taken_s.get(name, 0.0) + seconds
 

@@ -7,19 +7,19 @@ from dataclasses import replace
 
 from costopt.domain.ports import Strategy
 from costopt.domain.view import Decision, Desired, JobView, View
-from costopt.market.lifetime import Lifetimes
-from costopt.strategies.learner import learn_with, lifetimes_of, solve_with
-from costopt.strategies.programs import Programs
+from costopt.market.lifetime import LifetimeModel
+from costopt.strategies.learner import lifetime_model, share_lifetimes, share_programs
+from costopt.strategies.programs import ProgramCache
 
 
-class Family:
+class StrategyGroup:
     """One strategy for each job, as ``make`` makes it; they share what they learn and solve."""
 
     def __init__(
         self,
         make: Callable[[], Strategy],
-        kin: Family | None = None,
-        programs: Programs | None = None,
+        peer: StrategyGroup | None = None,
+        programs: ProgramCache | None = None,
     ) -> None:
         """It learns together with its ``kin``, whose strategies are made alike, and solves
         together with all that have the same ``programs``."""
@@ -27,10 +27,10 @@ class Family:
         self._of_job: dict[str, Strategy] = {}
         self._first = make()
         if programs is not None:
-            solve_with(self._first, programs)
-        if kin is not None:
-            learn_with(self._first, kin._first)
-        self.lifetimes: Lifetimes | None = lifetimes_of(self._first)
+            share_programs(self._first, programs)
+        if peer is not None:
+            share_lifetimes(self._first, peer._first)
+        self.lifetimes: LifetimeModel | None = lifetime_model(self._first)
 
     def decide(self, view: View) -> Desired:
         """One decision per job, in the order of the view."""
@@ -41,7 +41,7 @@ class Family:
         name = job_view.job.name
         if name not in self._of_job:
             self._of_job[name] = self._make()
-            learn_with(self._of_job[name], self._first)
+            share_lifetimes(self._of_job[name], self._first)
         (decision,) = self._of_job[name].decide(replace(view, jobs=(job_view,))).decisions
         return decision
 

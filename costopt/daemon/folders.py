@@ -8,7 +8,7 @@ from costopt.domain.errors import SpecError
 from costopt.domain.job import Job
 
 
-def check_folders(job: Job, allowed: tuple[Path, ...]) -> None:
+def check_local_paths(job: Job, allowed: tuple[Path, ...]) -> None:
     """Refuse a job whose code or checkpoints would lie in any other folder of this machine.
 
     Links are followed. What is no path (s3://…) passes. Raises SpecError.

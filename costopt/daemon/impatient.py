@@ -8,14 +8,14 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-HEAD_WITHIN_S = 15.0
-READ_WITHIN_S = 30.0
+HEADER_TIMEOUT_S = 15.0
+SEND_TIMEOUT_S = 30.0
 MAX_CONNECTIONS = 200
 
 
-class ImpatientProtocol(H11Protocol):
-    """Closes a connection on which no request has begun ``HEAD_WITHIN_S`` after it was made or
-    after the answer before, or whose client has not taken what was sent for ``READ_WITHIN_S``, so
+class IdleTimeoutProtocol(H11Protocol):
+    """Closes a connection on which no request has begun ``HEADER_TIMEOUT_S`` after it was made or
+    after the answer before, or whose client has not taken what was sent for ``SEND_TIMEOUT_S``, so
     that idle clients cannot use up all connections.
 
     Of more than ``MAX_CONNECTIONS`` it closes the one whose client has kept it waiting longest, for
@@ -40,7 +40,7 @@ class ImpatientProtocol(H11Protocol):
     def pause_writing(self) -> None:
         """As uvicorn's; called where more waits to be sent than the transport cares to hold."""
         super().pause_writing()
-        self._gives_up = self.loop.call_later(READ_WITHIN_S, self.transport.abort)
+        self._gives_up = self.loop.call_later(SEND_TIMEOUT_S, self.transport.abort)
 
     def resume_writing(self) -> None:
         """As uvicorn's."""
@@ -61,7 +61,7 @@ class ImpatientProtocol(H11Protocol):
 
     def _wait_for_head(self) -> None:
         self._waits_since = self.loop.time()
-        self.loop.call_later(HEAD_WITHIN_S, self._close_if_idle_since, self.cycle)
+        self.loop.call_later(HEADER_TIMEOUT_S, self._close_if_idle_since, self.cycle)
 
     def _close_if_idle_since(self, cycle: Any) -> None:
         idle = self.cycle is cycle and (cycle is None or cycle.response_complete)

@@ -9,13 +9,13 @@ from enum import Enum
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from costopt.daemon.json_schema import Bounds, Shape
+from costopt.daemon.json_schema import IntegerRange, StringPattern
 from costopt.domain.errors import SpecError
 
 Body = TypeVar("Body")
 
 
-class BodyError(SpecError):
+class RequestValidationError(SpecError):
     """The request is malformed; ``problems`` says where."""
 
     def __init__(self, problems: list[str]) -> None:
@@ -23,14 +23,14 @@ class BodyError(SpecError):
         self.problems = tuple(problems)
 
 
-def read_body(of: type[Body], data: bytes) -> Body:
+def parse_body(of: type[Body], data: bytes) -> Body:
     """The object that JSON text describes. Raises BodyError."""
     try:
         raw = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise BodyError([f"the body is no JSON: {error}"]) from None
+        raise RequestValidationError([f"the body is no JSON: {error}"]) from None
     if not isinstance(raw, dict):
-        raise BodyError(["the body is no JSON object"])
+        raise RequestValidationError(["the body is no JSON object"])
     hints = get_type_hints(of, include_extras=True)
     problems = [f"{name}: unknown field" for name in raw if name not in hints]
     values: dict[str, Any] = {}
@@ -43,7 +43,7 @@ def read_body(of: type[Body], data: bytes) -> Body:
         elif field.default is MISSING and field.default_factory is MISSING:
             problems.append(f"{field.name}: is missing")
     if problems:
-        raise BodyError([_printable(problem) for problem in problems])
+        raise RequestValidationError([_printable(problem) for problem in problems])
     return of(**values)
 
 
@@ -94,12 +94,12 @@ def _whole(raw: Any) -> int:
     return raw
 
 
-def _limited(value: Any, said: Bounds | Shape) -> Any:
+def _limited(value: Any, said: IntegerRange | StringPattern) -> Any:
     match said:
-        case Bounds(least, most):
+        case IntegerRange(least, most):
             if not least <= value <= most:
                 raise ValueError(f"expected {least} to {most}")
-        case Shape(most, pattern, about):
+        case StringPattern(most, pattern, about):
             if len(value) > most:
                 raise ValueError(f"expected at most {most} characters")
             if not re.fullmatch(pattern, value, re.DOTALL) or not _encodable(value):

@@ -21,11 +21,11 @@ from costopt.domain.market import Pool
 KIND = "kind"
 
 
-def json_form(value: object) -> Any:
+def to_json(value: object) -> Any:
     """What ``json.dumps`` can write. Raises TypeError for what has no form."""
     match value:
         case Enum():
-            return json_form(value.value)
+            return to_json(value.value)
         case None | bool() | int() | str():
             return value
         case float():
@@ -35,16 +35,16 @@ def json_form(value: object) -> Any:
         case Pool():
             return str(value)
         case Mapping():
-            return {str(key): json_form(inner) for key, inner in value.items()}
+            return {str(key): to_json(inner) for key, inner in value.items()}
         case Sequence() | frozenset():
-            return [json_form(inner) for inner in value]
+            return [to_json(inner) for inner in value]
     if is_dataclass(value) and not isinstance(value, type):
         return _object(value)
     raise TypeError(f"no JSON for {type(value).__name__}")
 
 
 @cache
-def members(of: type[Any]) -> tuple[str, ...]:
+def json_fields(of: type[Any]) -> tuple[str, ...]:
     """Names of the fields and public properties of a dataclass."""
     own = tuple(field.name for field in fields(of))
     return own + tuple(
@@ -56,5 +56,5 @@ def members(of: type[Any]) -> tuple[str, ...]:
 
 
 def _object(value: Any) -> dict[str, Any]:
-    form = {name: json_form(getattr(value, name)) for name in members(value.__class__)}
+    form = {name: to_json(getattr(value, name)) for name in json_fields(value.__class__)}
     return {KIND: value.kind, **form} if isinstance(value, Event) else form

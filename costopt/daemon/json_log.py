@@ -13,7 +13,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-HIDDEN = "…"
+REDACTED = "…"
 _SECRETS = re.compile(
     r"costopt_[0-9a-f]+_[0-9a-f]+"  # a token
     r"|(?<=[Bb]earer )\S+"
@@ -53,22 +53,22 @@ def log_as_json(stream: TextIO | None = None, level: int = logging.INFO) -> logg
     return own
 
 
-def without_secrets(text: str) -> str:
+def redact(text: str) -> str:
     """The text, with tokens, passwords in URLs and a webhook's secret path left out."""
-    return _SECRETS.sub(HIDDEN, text)
+    return _SECRETS.sub(REDACTED, text)
 
 
 def _clean(value: Any) -> Any:
     match value:
         case str():
-            return without_secrets(value)
+            return redact(value)
         case dict():
             return {key: _clean(inner) for key, inner in value.items()}
         case list() | tuple():
             return [_clean(inner) for inner in value]
         case int() | float() | None:
             return value
-    return without_secrets(str(value))
+    return redact(str(value))
 
 
 def _instant(created: float) -> str:

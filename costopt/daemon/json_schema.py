@@ -9,7 +9,7 @@ from enum import Enum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from costopt.daemon.json_form import KIND, members
+from costopt.daemon.json_form import KIND, json_fields
 from costopt.domain.events import EVENT_TYPES, Event
 from costopt.domain.market import Pool
 
@@ -26,7 +26,7 @@ _PLAIN: Mapping[type, Schema] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class IntegerRange:
     """What a whole number may be, both ends included."""
 
     least: int
@@ -34,7 +34,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class StringPattern:
     """What a text may be: at most ``most`` characters, and as ``pattern`` says.
 
     ``about`` names the form for people.
@@ -45,7 +45,7 @@ class Shape:
     about: str = "text without a null character"
 
 
-class Schemas:
+class SchemaBuilder:
     """The schemas of the types that were asked for, by the name that ``$ref`` uses."""
 
     def __init__(self) -> None:
@@ -112,11 +112,11 @@ class Schemas:
 
     def _members(self, of: type, answer: bool) -> Schema:
         hints = get_type_hints(of, include_extras=True)
-        for name in members(of):
+        for name in json_fields(of):
             if name not in hints:
                 getter = getattr(of, name).fget
                 hints[name] = get_type_hints(getter, include_extras=True)["return"]
-        names = members(of) if answer else tuple(field.name for field in fields(of))
+        names = json_fields(of) if answer else tuple(field.name for field in fields(of))
         properties = {name: self._of(hints[name], answer=answer) for name in names}
         if issubclass(of, Event):
             properties[KIND] = {"const": of.kind}
@@ -134,9 +134,9 @@ def _must(field: Any) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
-def _limits(said: Bounds | Shape) -> Schema:
+def _limits(said: IntegerRange | StringPattern) -> Schema:
     match said:
-        case Bounds(least, most):
+        case IntegerRange(least, most):
             return {"minimum": least, "maximum": most}
-        case Shape(most, pattern):
+        case StringPattern(most, pattern):
             return {"maxLength": most, "pattern": pattern}

@@ -6,21 +6,21 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from threading import Lock
 
-from costopt.daemon.board import Board
+from costopt.daemon.board import SharedState
 from costopt.domain.account import Account
 from costopt.domain.errors import CostoptError, InfeasibleError
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
 from costopt.optimize.planner import plan
-from costopt.session.feasibility import refuse_infeasible, request_of
+from costopt.session.feasibility import build_request, raise_if_infeasible
 
 PLAN_S = 5.0
-WAIT_S = 10.0
+LOCK_TIMEOUT_S = 10.0
 """How long a job waits for the plans of others, by the wall."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AdmissionResult:
     """``in_time`` None: not known, or no plan was asked for; ``why`` says so, or why not.
 
     A plan for the job alone finishes by ``finish_at`` (95th percentile) and costs ``usd`` (median).
@@ -32,37 +32,37 @@ class Verdict:
     usd: float | None = None
 
 
-class Judge:
+class AdmissionPlanner:
     """Plans one job at a time, in the thread of who asks: a tick never waits for it."""
 
-    def __init__(self, board: Board, account: Account) -> None:
+    def __init__(self, board: SharedState, account: Account) -> None:
         self._board = board
         self._account = account
         self._planning = Lock()
 
-    def verdict(self, job: Job, policy: Policy) -> Verdict:
+    def check(self, job: Job, policy: Policy) -> AdmissionResult:
         """Raises InfeasibleError where no plan ends the job in time."""
         if not self._board.snapshot.offers:
-            return Verdict(None, "no prices are known yet")
-        if not self._planning.acquire(timeout=WAIT_S):
-            return Verdict(None, "other jobs are being planned")
+            return AdmissionResult(None, "no prices are known yet")
+        if not self._planning.acquire(timeout=LOCK_TIMEOUT_S):
+            return AdmissionResult(None, "other jobs are being planned")
         try:
             return self._planned(job, policy)
         except InfeasibleError:
             raise
         except CostoptError as error:
-            return Verdict(None, error.message)
+            return AdmissionResult(None, error.message)
         finally:
             self._planning.release()
 
-    def _planned(self, job: Job, policy: Policy) -> Verdict:
+    def _planned(self, job: Job, policy: Policy) -> AdmissionResult:
         seen = self._board.snapshot
         account = self._account
         account = replace(account, quotas=(*account.quotas, *self._board.quotas))
-        request = request_of(job, policy, seen.offers, seen.now, account)
+        request = build_request(job, policy, seen.offers, seen.now, account)
         made = plan(request, time_limit_s=PLAN_S, explain=False)
-        refuse_infeasible(made, job)
+        raise_if_infeasible(made, job)
         forecast = made.forecast_of(job.name)
         if forecast is None:
-            return Verdict(True)
-        return Verdict(True, "", forecast.finish_p95_at, forecast.usd_p50)
+            return AdmissionResult(True)
+        return AdmissionResult(True, "", forecast.finish_p95_at, forecast.usd_p50)

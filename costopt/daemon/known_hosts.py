@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from costopt.daemon.refusals import RefusedError, refused
+from costopt.daemon.refusals import HttpProblemError, request_refused
 
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 """Probes of platforms ask under names of their own, and what they are answered is no secret."""
@@ -38,8 +38,8 @@ class KnownHosts:
         if scope["path"] in HEALTH_PATHS or self._knows(host_name(host)):
             await self._app(scope, receive, send)
             return
-        answer = refused(
-            RefusedError(
+        answer = request_refused(
+            HttpProblemError(
                 421,
                 f"the daemon does not answer under the name {host[:100]!r}",
                 hint="start it with --allowed-host NAME for each name under which it is asked",

@@ -12,13 +12,13 @@ from costopt.daemon.api import build_app
 from costopt.daemon.known_hosts import host_name
 from costopt.daemon.metrics import Deliveries
 from costopt.daemon.pages.routes import page_routes
-from costopt.daemon.reach import Reach
+from costopt.daemon.reach import ApiContext
 from costopt.daemon.server import ApiServer
-from costopt.daemon.service import Service
-from costopt.daemon.settings import Settings
+from costopt.daemon.service import DaemonService
+from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.socket import SOCKET, UNIX, bind_tcp, bind_unix
 from costopt.domain.errors import StoreError
-from costopt.domain.token import Tokens
+from costopt.domain.token import TokenStore
 from costopt.engine.clock import WallClock
 
 FOLDERS = "folders"
@@ -26,7 +26,7 @@ FOLDERS = "folders"
 
 
 @dataclass(frozen=True, slots=True)
-class Listeners:
+class BoundSockets:
     """Bound sockets: who connects waits until somebody answers."""
 
     local: socket.socket
@@ -42,7 +42,7 @@ class Listeners:
 
 
 @contextmanager
-def bound(settings: Settings) -> Iterator[Listeners]:
+def bind_listeners(settings: DaemonSettings) -> Iterator[BoundSockets]:
     """Hold the places where the daemon is to answer: its socket, and the network where asked for.
 
     Raises SpecError where it cannot listen there, LedgerError where another daemon does.
@@ -53,19 +53,19 @@ def bound(settings: Settings) -> Iterator[Listeners]:
             local = Path(listen.removeprefix(UNIX))
         elif listen is not None:
             network = held.enter_context(bind_tcp(listen))
-        yield Listeners(held.enter_context(bind_unix(local)), network)
+        yield BoundSockets(held.enter_context(bind_unix(local)), network)
 
 
 @contextmanager
-def listening(
-    listeners: Listeners,
-    service: Service,
-    tokens: Tokens,
-    settings: Settings,
+def serve_api(
+    listeners: BoundSockets,
+    service: DaemonService,
+    tokens: TokenStore,
+    settings: DaemonSettings,
     hooks: Deliveries | None = None,
 ) -> Iterator[tuple[str, ...]]:
     """Answer while the context lasts; gives where. Raises LedgerError where it cannot begin."""
-    reach = Reach(service, tokens, WallClock(), (_folder_for_jobs(settings.state_dir),))
+    reach = ApiContext(service, tokens, WallClock(), (_folder_for_jobs(settings.state_dir),))
     app = build_app(reach, page_routes(service), hooks)
     server = ApiServer(app, listeners.local, listeners.network, _hosts(settings))
     server.start()
@@ -75,7 +75,7 @@ def listening(
         server.stop()
 
 
-def _hosts(settings: Settings) -> tuple[str, ...]:
+def _hosts(settings: DaemonSettings) -> tuple[str, ...]:
     """The names under which it is asked: those allowed, and the one that it listens at."""
     return (*settings.allowed_hosts, host_name(settings.listen or ""))
 

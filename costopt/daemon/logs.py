@@ -8,7 +8,7 @@ from typing import Protocol
 
 from costopt.agent.log_upload import TRAINER_LOGS
 from costopt.agent.node_log import NodeLog
-from costopt.daemon.views import LogPiece
+from costopt.daemon.views import LogChunk
 from costopt.domain.errors import SpecError, StoreError
 from costopt.domain.events import GangFormed, NodeLaunched
 from costopt.domain.ports import EventIndex, ObjectStore
@@ -18,10 +18,10 @@ from costopt.store.plain_file import is_plain, read_plain
 PIECE_BYTES = 256 * 1024
 
 
-class Logs(Protocol):
+class LogReader(Protocol):
     """What trainers print."""
 
-    def read(self, job: str, node_id: str, after: int) -> LogPiece:
+    def read(self, job: str, node_id: str, after: int) -> LogChunk:
         """What follows byte ``after``. Raises SpecError where there is no such log."""
         ...
 
@@ -50,7 +50,7 @@ class FolderLogs:
     def __init__(self, nodes: Path) -> None:
         self._nodes = nodes
 
-    def read(self, job: str, node_id: str, after: int) -> LogPiece:
+    def read(self, job: str, node_id: str, after: int) -> LogChunk:
         """What follows byte ``after``, at most 256 KiB.
 
         Raises SpecError for an unknown node, StoreError where its log cannot be read.
@@ -67,7 +67,7 @@ class FolderLogs:
                 hint="see what the job's command writes there",
             ) from error
         text, used = _whole_characters(data)
-        return LogPiece(job, node_id, text, after + used, ended=len(data) < PIECE_BYTES)
+        return LogChunk(job, node_id, text, after + used, ended=len(data) < PIECE_BYTES)
 
 
 class StoreLogs:
@@ -76,7 +76,7 @@ class StoreLogs:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
-    def read(self, job: str, node_id: str, after: int) -> LogPiece:
+    def read(self, job: str, node_id: str, after: int) -> LogChunk:
         """What follows byte ``after``, at most 256 KiB; nothing where the node sent nothing yet.
 
         Raises StoreError.
@@ -85,7 +85,7 @@ class StoreLogs:
         text, used = _whole_characters(data)
         if begin > after:
             text = f"[costopt: {begin - after:,} bytes are no longer in the store]\n{text}"
-        return LogPiece(job, node_id, text, begin + used, ended=not data)
+        return LogChunk(job, node_id, text, begin + used, ended=not data)
 
 
 def _whole_characters(data: bytes) -> tuple[str, int]:

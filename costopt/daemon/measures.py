@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from costopt import __version__
-from costopt.daemon.board import Board
-from costopt.daemon.snapshot import Snapshot
-from costopt.daemon.views import JobFigures, JobStatus, MarketView, Metrics
+from costopt.daemon.board import SharedState
+from costopt.daemon.snapshot import TickSnapshot
+from costopt.daemon.views import JobMetrics, JobStatus, MarketView, MetricsSnapshot
 from costopt.domain.control import Mode
 
 JOULES_PER_WH = 3600.0
 
 
-def measures(
-    board: Board,
+def collect_metrics(
+    board: SharedState,
     statuses: Sequence[JobStatus],
     market: MarketView,
     *,
     mode: Mode,
     halted: bool,
     open_proposals: int,
-) -> Metrics:
+) -> MetricsSnapshot:
     """Everything, as of the last tick."""
     seen = board.snapshot
-    return Metrics(
+    return MetricsSnapshot(
         now=seen.now,
         version=__version__,
         mode=mode,
@@ -45,9 +45,9 @@ def measures(
     )
 
 
-def _figures(status: JobStatus, seen: Snapshot) -> JobFigures:
+def _figures(status: JobStatus, seen: TickSnapshot) -> JobMetrics:
     name, summary = status.submission.name, status.summary
-    return JobFigures(
+    return JobMetrics(
         summary.job,
         status.submission.tenant,
         summary.usd,

@@ -22,8 +22,8 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from costopt.daemon.http_metrics import HttpMetrics
-from costopt.daemon.service import Service
-from costopt.daemon.views import JobFigures, Metrics
+from costopt.daemon.service import DaemonService
+from costopt.daemon.views import JobMetrics, MetricsSnapshot
 from costopt.domain.control import Mode
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -38,10 +38,10 @@ class Deliveries(Protocol):
         ...
 
 
-class MetricsPage:
+class MetricsEndpoint:
     """What /metrics answers; safe to share between threads."""
 
-    def __init__(self, service: Service, http: HttpMetrics, hooks: Deliveries | None) -> None:
+    def __init__(self, service: DaemonService, http: HttpMetrics, hooks: Deliveries | None) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_Collector(service, http, hooks))
 
@@ -53,7 +53,7 @@ class MetricsPage:
 class _Collector(Collector):
     """Asks the daemon once per page."""
 
-    def __init__(self, service: Service, http: HttpMetrics, hooks: Deliveries | None) -> None:
+    def __init__(self, service: DaemonService, http: HttpMetrics, hooks: Deliveries | None) -> None:
         self._service = service
         self._http = http
         self._hooks = hooks
@@ -79,8 +79,8 @@ class _Collector(Collector):
             yield _gauge("costopt_tick_age_seconds", about, health.tick_age_s)
         yield _ticks(seen)
 
-    def _job_totals(self, seen: Metrics) -> Iterator[Metric]:
-        rows: tuple[tuple[str, str, Callable[[JobFigures], float | None]], ...] = (
+    def _job_totals(self, seen: MetricsSnapshot) -> Iterator[Metric]:
+        rows: tuple[tuple[str, str, Callable[[JobMetrics], float | None]], ...] = (
             ("costopt_spend_usd", "Dollars that the provider confirmed.", _spend),
             ("costopt_energy_joules", "Energy at the data centre's meter, where known.", _energy),
             ("costopt_lost_work_units", "Work done that no checkpoint held.", _lost),
@@ -94,7 +94,7 @@ class _Collector(Collector):
                     family.add_metric(labels, self._rising(name, labels, value, job.closed))
             yield family
 
-    def _counts(self, seen: Metrics) -> Iterator[Metric]:
+    def _counts(self, seen: MetricsSnapshot) -> Iterator[Metric]:
         launches = CounterMetricFamily(
             "costopt_launches", "Launches that were asked for.", labels=("result",)
         )
@@ -120,23 +120,23 @@ class _Collector(Collector):
         return highest
 
 
-def _spend(job: JobFigures) -> float:
+def _spend(job: JobMetrics) -> float:
     return job.spend_usd
 
 
-def _energy(job: JobFigures) -> float | None:
+def _energy(job: JobMetrics) -> float | None:
     return job.energy_joules
 
 
-def _lost(job: JobFigures) -> float:
+def _lost(job: JobMetrics) -> float:
     return job.lost_work_units
 
 
-def _interruptions(job: JobFigures) -> float:
+def _interruptions(job: JobMetrics) -> float:
     return float(job.interruptions)
 
 
-def _job_gauges(seen: Metrics) -> Iterator[Metric]:
+def _job_gauges(seen: MetricsSnapshot) -> Iterator[Metric]:
     slack = GaugeMetricFamily(
         "costopt_deadline_slack_seconds",
         "Seconds from the projected finish to the deadline; negative is late.",
@@ -153,11 +153,11 @@ def _job_gauges(seen: Metrics) -> Iterator[Metric]:
         if job.done_share is not None:
             done.add_metric(labels, job.done_share)
         nodes.add_metric(labels, job.nodes)
-        troubled.add_metric(labels, float(job.troubled))
+        troubled.add_metric(labels, float(job.is_failing))
     yield from (slack, done, nodes, troubled)
 
 
-def _daemon_gauges(seen: Metrics) -> Iterator[Metric]:
+def _daemon_gauges(seen: MetricsSnapshot) -> Iterator[Metric]:
     info = GaugeMetricFamily("costopt_build_info", "This costopt; always 1.", labels=("version",))
     info.add_metric((seen.version,), 1.0)
     mode = GaugeMetricFamily("costopt_mode", "1 for the mode in force.", labels=("mode",))
@@ -176,7 +176,7 @@ def _daemon_gauges(seen: Metrics) -> Iterator[Metric]:
     yield _gauge("costopt_open_proposals", about, float(seen.open_proposals))
 
 
-def _ticks(seen: Metrics) -> Metric:
+def _ticks(seen: MetricsSnapshot) -> Metric:
     family = HistogramMetricFamily("costopt_tick_duration_seconds", "How long ticks took.")
     buckets = [(repr(most_s), float(count)) for most_s, count in seen.tick_buckets]
     buckets.append(("+Inf", float(seen.tick_count)))

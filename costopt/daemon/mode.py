@@ -9,13 +9,13 @@ from costopt.domain.control import ActionKind, Mode, Proposal, ProposalState
 from costopt.domain.events import ActionProposed, LaunchIntended, NodeLaunched
 from costopt.domain.fleet import Action, Drain, Launch, Terminate
 from costopt.domain.registry import Registry
-from costopt.engine.bounds import Bounds
-from costopt.engine.refusal import Refusal
+from costopt.engine.bounds import LaunchLimits
+from costopt.engine.refusal import GuardViolation
 from costopt.engine.tick import Engine
 
 REJECTED_FOR = timedelta(hours=1)
 """How long the same is not asked again after a no."""
-APPROVED_FOR = timedelta(hours=1)
+APPROVAL_TTL = timedelta(hours=1)
 """An approval that was of no use for so long is of another market."""
 DAEMON = "costopt"
 Key = tuple[str, str, str, int, str]
@@ -42,25 +42,25 @@ class ModeGate:
         """The engine whose actions come here."""
         self._engine = engine
 
-    def turn(self) -> Mode:
+    def begin_tick(self) -> Mode:
         """Take up the mode that was set last, for the tick that begins."""
         self.mode = self._registry.mode() or self._default
         return self.mode
 
     @property
-    def acts(self) -> bool:
+    def is_acting(self) -> bool:
         """Not while it only observes."""
         return self.mode is not Mode.OBSERVE
 
-    def halt(self) -> Refusal | None:
+    def halt(self) -> GuardViolation | None:
         """The halt that stands at this very instant."""
         halt = self._registry.halted()
         if halt is None:
             return None
-        return Refusal("halt", halt.message)
+        return GuardViolation("halt", halt.message)
 
     def permitted(
-        self, actions: Sequence[Action], bounds: Mapping[str, Bounds], now: datetime
+        self, actions: Sequence[Action], bounds: Mapping[str, LaunchLimits], now: datetime
     ) -> tuple[Action, ...]:
         """Those that may be done now; the others are proposed."""
         actions = [a for a in actions if not isinstance(a, Launch) or self._ready(a.job)]
@@ -88,7 +88,7 @@ class ModeGate:
         self._granted.clear()
 
     def _observe(
-        self, actions: Sequence[Action], bounds: Mapping[str, Bounds], now: datetime
+        self, actions: Sequence[Action], bounds: Mapping[str, LaunchLimits], now: datetime
     ) -> None:
         """Each once for as long as it is wanted."""
         keys = frozenset(_key(action, self._pool(action)) for action in actions)
@@ -98,13 +98,13 @@ class ModeGate:
         self._observed = keys
 
     def _recommend(
-        self, actions: Sequence[Action], bounds: Mapping[str, Bounds], now: datetime
+        self, actions: Sequence[Action], bounds: Mapping[str, LaunchLimits], now: datetime
     ) -> tuple[Action, ...]:
         known = {_key_of(p): p for p in self._registry.proposals(_STANDING) if _counts(p, now)}
         wanted: set[Key] = set()
         done: list[Action] = []
         for action in actions:
-            if self._follows(action):
+            if self._matches_mode(action):
                 done.append(action)
                 continue
             key = _key(action, self._pool(action))
@@ -120,7 +120,7 @@ class ModeGate:
         self._withdraw(frozenset(wanted), now)
         return tuple(done)
 
-    def _follows(self, action: Action) -> bool:
+    def _matches_mode(self, action: Action) -> bool:
         """Whether a release follows from what was approved, or told, before."""
         assert self._engine is not None
         if isinstance(action, Launch):
@@ -150,7 +150,9 @@ class ModeGate:
         )
         return any(e.pool == proposal.pool and e.at >= proposal.answered_at for e in begun)
 
-    def _proposal(self, action: Action, bounds: Mapping[str, Bounds], now: datetime) -> Proposal:
+    def _proposal(
+        self, action: Action, bounds: Mapping[str, LaunchLimits], now: datetime
+    ) -> Proposal:
         assert self._engine is not None
         number = self._engine.journal.records[action.job].proposal_count + 1
         pool = self._pool(action)
@@ -203,7 +205,7 @@ def _counts(proposal: Proposal, now: datetime) -> bool:
         case ProposalState.REJECTED:
             return now - since < REJECTED_FOR
         case ProposalState.APPROVED:
-            return now - since < APPROVED_FOR
+            return now - since < APPROVAL_TTL
         case _:
             return True
 

@@ -6,18 +6,18 @@ from collections.abc import Iterable
 from typing import Any
 
 from costopt import __version__
-from costopt.daemon.answers import Refusal
-from costopt.daemon.json_schema import Schema, Schemas
-from costopt.daemon.operation import Operation, Parameter, Place
+from costopt.daemon.answers import ProblemDetails
+from costopt.daemon.json_schema import Schema, SchemaBuilder
+from costopt.daemon.operation import Operation, Parameter, ParameterLocation
 from costopt.daemon.refusals import MEDIA_TYPE
 
-ABOUT = (
+API_DESCRIPTION = (
     "Hand jobs to a costopt daemon, see what it does and steer it. Over the network every request "
     "carries a bearer token; over the daemon's local socket, which only its owner opens, none. "
     "The scope that an operation needs stands in x-scope; admin holds submit, submit holds read. "
     "Times are UTC. What is unknown is null."
 )
-WHY = {
+STATUS_DESCRIPTIONS = {
     401: "No token, or none that the daemon knows.",
     403: "The token does not have the scope.",
     404: "There is nothing of that name.",
@@ -33,8 +33,8 @@ WHY = {
 
 def openapi(operations: Iterable[Operation]) -> dict[str, Any]:
     """The whole document."""
-    schemas = Schemas()
-    schemas.of(Refusal)
+    schemas = SchemaBuilder()
+    schemas.of(ProblemDetails)
     paths: dict[str, Any] = {}
     for operation in operations:
         described = _operation(operation, schemas)
@@ -43,7 +43,7 @@ def openapi(operations: Iterable[Operation]) -> dict[str, Any]:
     paths["/metrics"] = {"get": _metrics()}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "costopt daemon", "version": __version__, "description": ABOUT},
+        "info": {"title": "costopt daemon", "version": __version__, "description": API_DESCRIPTION},
         "paths": paths,
         "components": {
             "schemas": schemas.named,
@@ -52,7 +52,7 @@ def openapi(operations: Iterable[Operation]) -> dict[str, Any]:
     }
 
 
-def _operation(operation: Operation, schemas: Schemas) -> dict[str, Any]:
+def _operation(operation: Operation, schemas: SchemaBuilder) -> dict[str, Any]:
     answer = {"application/json": {"schema": schemas.of(operation.answer)}}
     responses: dict[str, Any] = {
         str(operation.status): {"description": _sentence(operation.answer), "content": answer}
@@ -82,7 +82,7 @@ def _refusals(operation: Operation) -> list[int]:
         statuses |= {401, 403}
     if operation.refusal is not None:
         statuses.add(operation.refusal)
-    if any(each.place is Place.PATH for each in operation.parameters):
+    if any(each.place is ParameterLocation.PATH for each in operation.parameters):
         statuses.add(404)
     if operation.body is not None:
         statuses |= {408, 413, 415}
@@ -90,18 +90,18 @@ def _refusals(operation: Operation) -> list[int]:
 
 
 def _refusal(status: int) -> dict[str, Any]:
-    schema = {"$ref": f"#/components/schemas/{Refusal.__name__}"}
-    return {"description": WHY[status], "content": {MEDIA_TYPE: {"schema": schema}}}
+    schema = {"$ref": f"#/components/schemas/{ProblemDetails.__name__}"}
+    return {"description": STATUS_DESCRIPTIONS[status], "content": {MEDIA_TYPE: {"schema": schema}}}
 
 
-def _parameter(parameter: Parameter, schemas: Schemas) -> dict[str, Any]:
+def _parameter(parameter: Parameter, schemas: SchemaBuilder) -> dict[str, Any]:
     schema: Schema = schemas.of(parameter.hint)
     if parameter.default is not None:
         schema["default"] = parameter.default
     return {
         "name": parameter.name,
         "in": parameter.place.value,
-        "required": parameter.place is Place.PATH,
+        "required": parameter.place is ParameterLocation.PATH,
         "description": parameter.about,
         "schema": schema,
     }

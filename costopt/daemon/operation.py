@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Protocol
 
-from costopt.daemon.auth import Caller
+from costopt.daemon.auth import Principal
 from costopt.daemon.json_body import read_value
-from costopt.daemon.json_schema import Shape
+from costopt.daemon.json_schema import StringPattern
 from costopt.domain.token import Scope
 
-LARGEST = 2**53 - 1
+MAX_SAFE_INTEGER = 2**53 - 1
 """The largest whole number that every JSON reader knows exactly."""
-JOB_NAME = Shape(63, r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$", "a job's name")
-ID = Shape(160, r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,159}$", "letters, digits and . _ : -")
+JOB_NAME = StringPattern(63, r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$", "a job's name")
+ID = StringPattern(160, r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,159}$", "letters, digits and . _ : -")
 
 
-class Place(StrEnum):
+class ParameterLocation(StrEnum):
     """Where a parameter stands."""
 
     PATH = "path"
@@ -30,7 +30,7 @@ class Parameter:
     """A named value of a request. ``hint`` is an annotated int or str, or an enum."""
 
     name: str
-    place: Place
+    place: ParameterLocation
     hint: Any
     about: str
     default: Any = None
@@ -45,18 +45,18 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ApiCall:
     """A request that may be answered: who asks, and the values of parameters and body."""
 
-    caller: Caller
+    caller: Principal
     values: Mapping[str, Any]
     body: Any = None
 
 
-class Answering(Protocol):
+class OperationHandler(Protocol):
     """What carries an operation out; runs in a thread of its own."""
 
-    def __call__(self, call: Call, /) -> object:
+    def __call__(self, call: ApiCall, /) -> object:
         """A frozen dataclass. Raises CostoptError."""
         ...
 
@@ -77,25 +77,25 @@ class Operation:
     scope: Scope | None
     summary: str
     answer: type
-    act: Answering
+    act: OperationHandler
     parameters: tuple[Parameter, ...] = ()
     body: type | None = None
     status: int = 200
     refusal: int | None = None
-    exists: Callable[[Call], object] | None = None
-    check: Callable[[Call], object] | None = None
+    exists: Callable[[ApiCall], object] | None = None
+    check: Callable[[ApiCall], object] | None = None
     failing: int | None = None
     by_tenants: bool = False
 
 
-def in_path(name: str, shape: Shape, about: str) -> Parameter:
+def in_path(name: str, shape: StringPattern, about: str) -> Parameter:
     """A part of the path, such as a job's name."""
-    return Parameter(name, Place.PATH, Annotated[str, shape], about)
+    return Parameter(name, ParameterLocation.PATH, Annotated[str, shape], about)
 
 
 def in_query(name: str, hint: Any, about: str, default: Any = None) -> Parameter:
     """A value after the question mark."""
-    return Parameter(name, Place.QUERY, hint, about, default)
+    return Parameter(name, ParameterLocation.QUERY, hint, about, default)
 
 
 def _whole(text: str) -> int:

@@ -14,21 +14,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, zip_longest
 
-from costopt.daemon.fair_turns import FairTurns
-from costopt.daemon.family import Family
+from costopt.daemon.fair_turns import FairScheduler
+from costopt.daemon.family import StrategyGroup
 from costopt.domain.market import Pool
 from costopt.domain.view import Decision, JobView, View
-from costopt.engine.decider import Asked
-from costopt.strategies.kept import kept
+from costopt.engine.decider import StrategyRequest
+from costopt.strategies.kept import keep_current
 from costopt.strategies.reserve import is_running
 from costopt.strategies.shield import slack_s
-from costopt.strategies.steady import held_safe
+from costopt.strategies.steady import shield_or_keep
 
 PACE = "pace"
-NEAR_ROUNDS = 3.0
+URGENT_ROUNDS = 3.0
 """Every second decision is of a job that is near, so each of them is decided within two rounds."""
 CRITICAL_TICKS = 3.0
-DECIDING = 0.8
+DECISION_TIME_SHARE = 0.8
 """Share of a tick's time that is for decisions. In the rest, the slack of jobs that must wait and
 are new is reckoned."""
 
@@ -37,7 +37,7 @@ are new is reckoned."""
 class _Open:
     """A job that is to be decided, and by whom."""
 
-    family: Family
+    family: StrategyGroup
     view: View
     job_view: JobView
 
@@ -50,15 +50,15 @@ class _Open:
         return self.job_view.job.tenant
 
 
-class Paced:
+class TickScheduler:
     """Asks the families of all tenants, within ``within_s`` of the wall together.
 
     A tick decides for one job at least. Of the tenants whose jobs wait, the one for which least
     time was taken goes first. Every second turn of a tenant is for its jobs that are near: whose
-    slack may end within ``NEAR_ROUNDS`` of the time in which all of them have their turn. The other
-    turns are for those that have lost a node since they were decided, and then, as among those that
-    are near, for who has waited longest. Where slack ends within ``CRITICAL_TICKS``, the shield
-    looks at what a job keeps, so that none is late for its turn. A strategy that is no family is
+    slack may end within ``URGENT_ROUNDS`` of the time in which all of them have their turn. The
+    other turns are for those that have lost a node since they were decided, and then, as among
+    those that are near, for the longest waiting. Where slack ends within ``CRITICAL_TICKS``, the
+    shield looks at what a job keeps, so that none is late for its turn. A strategy without group is
     not paced.
     """
 
@@ -67,7 +67,7 @@ class Paced:
         self._stopwatch_s = stopwatch_s
         self._now: datetime | None = None
         self._spent_s = 0.0
-        self._fair = FairTurns()
+        self._fair = FairScheduler()
         self._round_s: dict[str, float] = {}
         self._last: dict[str, Decision] = {}
         self._had: dict[str, frozenset[str]] = {}
@@ -76,26 +76,26 @@ class Paced:
         self._due_s: dict[str, float] = {}
         self._turn = 0
 
-    def decide(self, asked: Sequence[Asked]) -> list[Decision]:
+    def decide(self, asked: Sequence[StrategyRequest]) -> list[Decision]:
         """One decision per job, in the order of the views.
 
         Asked again at the same instant, only jobs that cannot have what they chose decide anew, in
         what is left of the time.
         """
-        families = [(each, view) for each, view in asked if isinstance(each, Family)]
+        families = [(each, view) for each, view in asked if isinstance(each, StrategyGroup)]
         self._forget(families)
         open_ = [job for family, view in families for job in self._open(family, view)]
         decided = self._in_turn(open_)
-        self._reckon(job for job in open_ if job.name not in decided)
+        self._compute_slack(job for job in open_ if job.name not in decided)
         decisions: list[Decision] = []
         for strategy, view in asked:
-            if isinstance(strategy, Family):
+            if isinstance(strategy, StrategyGroup):
                 decisions += [decided.get(j.job.name) or self._kept(view, j) for j in view.jobs]
             else:
                 decisions += strategy.decide(view).decisions
         return decisions
 
-    def _open(self, family: Family, view: View) -> list[_Open]:
+    def _open(self, family: StrategyGroup, view: View) -> list[_Open]:
         room = {offer.pool: offer.nodes_available for offer in view.offers}
         jobs = (jv for jv in view.jobs if not self._stands(jv, room, view.now))
         return [_Open(family, view, job_view) for job_view in jobs]
@@ -118,14 +118,14 @@ class Paced:
             self._now, self._spent_s = open_[0].view.now, 0.0
         queues = {t: deque(self._ordered(jobs)) for t, jobs in _by_tenant(open_).items()}
         decided: dict[str, Decision] = {}
-        while queues and self._spent_s < DECIDING * self._within_s:
+        while queues and self._spent_s < DECISION_TIME_SHARE * self._within_s:
             tenant = self._fair.next(queues)
             job = queues[tenant].popleft()
             began_s = self._stopwatch_s()
             decided[job.name] = self._decide(job)
             took_s = self._stopwatch_s() - began_s
             self._spent_s += took_s
-            self._fair.took(tenant, took_s)
+            self._fair.charge(tenant, took_s)
             if not queues[tenant]:
                 del queues[tenant]
         self._fair.close(queues)
@@ -152,32 +152,32 @@ class Paced:
     def _ordered(self, jobs: Sequence[_Open]) -> list[_Open]:
         """Those of a tenant that are near and the others in turn, a near one first."""
         first = jobs[0]
-        rounds_s = NEAR_ROUNDS * self._round_s.get(first.tenant, math.inf)
+        rounds_s = URGENT_ROUNDS * self._round_s.get(first.tenant, math.inf)
         until_s = first.view.now.timestamp() + rounds_s
         near, far = list[_Open](), list[_Open]()
         for job in jobs:
             self._turns.setdefault(job.name, self._turn)
             (near if self._due_s.get(job.name, -math.inf) < until_s else far).append(job)
-        near.sort(key=self._haste)
-        far.sort(key=self._claim)
+        near.sort(key=self._urgency)
+        far.sort(key=self._share_used)
         return [job for job in chain(*zip_longest(near, far)) if job is not None]
 
-    def _reckon(self, waiting: Iterable[_Open]) -> None:
+    def _compute_slack(self, waiting: Iterable[_Open]) -> None:
         """The slack of jobs that are new, or have lost what nobody was to take away, and that must
         wait; of as many as there is time for."""
         began_s = self._stopwatch_s()
         for job in waiting:
-            if self._stopwatch_s() - began_s >= (1.0 - DECIDING) * self._within_s:
+            if self._stopwatch_s() - began_s >= (1.0 - DECISION_TIME_SHARE) * self._within_s:
                 return
             due_s = self._due_s.get(job.name)
             if due_s is None or (due_s == math.inf and self._has_lost(job.job_view)):
                 self._due_s[job.name] = _first_due_s(job.view, job.job_view)
 
-    def _haste(self, job: _Open) -> tuple[int, float, bool]:
+    def _urgency(self, job: _Open) -> tuple[int, float, bool]:
         by_then_s = job.job_view.job.deadline_at.timestamp()
         return self._turns[job.name], self._due_s.get(job.name, by_then_s), not job.job_view.nodes
 
-    def _claim(self, job: _Open) -> tuple[bool, int, bool]:
+    def _share_used(self, job: _Open) -> tuple[bool, int, bool]:
         lost = self._has_lost(job.job_view)
         return not lost, self._turns[job.name], not job.job_view.nodes
 
@@ -188,16 +188,16 @@ class Paced:
     def _kept(self, view: View, job_view: JobView) -> Decision:
         name = job_view.job.name
         why = "keeps what it has until it is its turn"
-        stands = self._last.get(name) or Decision(name, kept(job_view), why, PACE)
+        stands = self._last.get(name) or Decision(name, keep_current(job_view), why, PACE)
         critical_s = view.now.timestamp() + CRITICAL_TICKS * view.tick_s
         if self._due_s.get(name, math.inf) > critical_s or self._decided_at.get(name) == view.now:
             return stands
-        held = held_safe(view, job_view, stands)
+        held = shield_or_keep(view, job_view, stands)
         if held.targets != stands.targets:
             self._last[name] = held
         return held
 
-    def _forget(self, families: Sequence[tuple[Family, View]]) -> None:
+    def _forget(self, families: Sequence[tuple[StrategyGroup, View]]) -> None:
         """Jobs and tenants that are not in sight any more."""
         jobs, tenants = set[str](), set[str]()
         for family, view in families:
@@ -231,7 +231,7 @@ def _first_due_s(view: View, job_view: JobView) -> float:
 def _due_s(view: View, job_view: JobView, decision: Decision) -> float:
     """POSIX time at which slack ends if nothing is done from now on; never for what nobody takes
     away."""
-    interruptible = any(target.pool.capacity_type.interruptible for target in decision.targets)
+    interruptible = any(target.pool.capacity_type.is_interruptible for target in decision.targets)
     if is_running(job_view, decision.targets) and not interruptible:
         return math.inf
     return _end_s(view, job_view, decision.slack_s)

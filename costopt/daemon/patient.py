@@ -13,19 +13,19 @@ from concurrent.futures import TimeoutError as NoAnswerYet
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
-from costopt.daemon.price_cache import PriceCache
+from costopt.daemon.price_cache import OfferCache
 from costopt.domain.bill import NodeBill
 from costopt.domain.errors import ProviderUnavailableError
 from costopt.domain.fleet import LaunchRequest, Node
-from costopt.domain.forgetful import Forgetful
+from costopt.domain.forgetful import TracksEndedNodes
 from costopt.domain.market import Interruption, Offer
-from costopt.domain.partial import PartlySilent
+from costopt.domain.partial import PartialFailures
 from costopt.domain.ports import BillSource, Provider
 
 T = TypeVar("T")
 
 
-class PatientProvider:
+class TimeoutProvider:
     """A Provider that answers within ``answer_s`` of the wall; ``prices`` None: asks for offers.
 
     ``may_act`` is asked before every launch and release; what it raises is passed on.
@@ -36,7 +36,7 @@ class PatientProvider:
         raw: Provider,
         answer_s: float,
         may_act: Callable[[], None],
-        prices: PriceCache | None = None,
+        prices: OfferCache | None = None,
     ) -> None:
         self._raw = raw
         self._answer_s = answer_s
@@ -51,9 +51,9 @@ class PatientProvider:
         """As the provider's."""
         return self._raw.names
 
-    def firm_s(self, now: datetime) -> float:
+    def uninterruptible_s(self, now: datetime) -> float:
         """As the provider's."""
-        return self._ask("firm_s", lambda: self._raw.firm_s(now))
+        return self._ask("uninterruptible_s", lambda: self._raw.uninterruptible_s(now))
 
     def offers(self, now: datetime) -> Sequence[Offer]:
         """Those that were fetched last, or as the provider tells them."""
@@ -102,7 +102,7 @@ class PatientProvider:
             ) from None
 
 
-class _Billing(PatientProvider):
+class _Billing(TimeoutProvider):
     """Of a provider that knows what it charges."""
 
     def bill(self, node: Node) -> NodeBill | None:
@@ -110,33 +110,33 @@ class _Billing(PatientProvider):
         return self._ask("bill", lambda: cast("BillSource", self._raw).bill(node))
 
 
-class _Parted(PatientProvider):
+class _Parted(TimeoutProvider):
     """Of a provider of which only a part may answer."""
 
-    def silent_regions(self) -> frozenset[str]:
+    def unreachable_regions(self) -> frozenset[str]:
         """As the provider's."""
-        return cast("PartlySilent", self._raw).silent_regions()
+        return cast("PartialFailures", self._raw).unreachable_regions()
 
-    def complaints(self) -> Mapping[str, str]:
+    def errors_by_region(self) -> Mapping[str, str]:
         """As the provider's."""
-        return cast("PartlySilent", self._raw).complaints()
+        return cast("PartialFailures", self._raw).errors_by_region()
 
 
-class _Reminded(PatientProvider):
+class _Reminded(TimeoutProvider):
     """Of a provider that has to be reminded of nodes."""
 
-    def remind(self, nodes: Iterable[Node]) -> None:
+    def restore_known_nodes(self, nodes: Iterable[Node]) -> None:
         """As the provider's, which asks nobody for it."""
-        cast("Forgetful", self._raw).remind(nodes)
+        cast("TracksEndedNodes", self._raw).restore_known_nodes(nodes)
 
 
-KINDS = ((BillSource, _Billing), (PartlySilent, _Parted), (Forgetful, _Reminded))
+KINDS = ((BillSource, _Billing), (PartialFailures, _Parted), (TracksEndedNodes, _Reminded))
 
 
-def patient(
-    raw: Provider, answer_s: float, may_act: Callable[[], None], prices: PriceCache | None = None
-) -> PatientProvider:
+def with_timeout(
+    raw: Provider, answer_s: float, may_act: Callable[[], None], prices: OfferCache | None = None
+) -> TimeoutProvider:
     """The provider with patience, able to do what it is able to do."""
     kinds = tuple(kind for port, kind in KINDS if isinstance(raw, port))
-    able: type[PatientProvider] = type("AblePatientProvider", (*kinds, PatientProvider), {})
+    able: type[TimeoutProvider] = type("AblePatientProvider", (*kinds, TimeoutProvider), {})
     return able(raw, answer_s, may_act, prices)

@@ -11,7 +11,7 @@ from costopt.domain.market import Offer
 from costopt.domain.ports import Clock, Provider
 
 
-class PriceCache:
+class OfferCache:
     """One thread refreshes, any other reads. A price without a time is of when it was asked for,
 
     so that a policy's limit on the age of prices binds, however long the provider is silent.

@@ -5,29 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from costopt.daemon.auth import Caller
-from costopt.daemon.reader import Reader
-from costopt.daemon.service import Service
+from costopt.daemon.auth import Principal
+from costopt.daemon.reader import TenantReader
+from costopt.daemon.service import DaemonService
 from costopt.domain.errors import StoreError
 from costopt.domain.ports import Clock
-from costopt.domain.token import Tokens
+from costopt.domain.token import TokenStore
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ApiContext:
     """``folders`` are those that jobs from elsewhere may use on this machine; relative paths of
     theirs count from the first. ``clock`` is the wall's."""
 
-    service: Service
-    tokens: Tokens
+    service: DaemonService
+    tokens: TokenStore
     clock: Clock
     folders: tuple[Path, ...]
 
-    def reader(self, caller: Caller) -> Reader:
+    def reader(self, caller: Principal) -> TenantReader:
         """What the caller may see."""
-        return Reader(self.service, caller.tenant)
+        return TenantReader(self.service, caller.tenant)
 
-    def folders_for(self, caller: Caller) -> tuple[Path, ...]:
+    def folders_for(self, caller: Principal) -> tuple[Path, ...]:
         """Those of ``folders`` that the caller's jobs may use; a tenant's token has one below each.
 
         Raises StoreError where these are missing and cannot be made.

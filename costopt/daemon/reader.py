@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
 
-from costopt.daemon.service import Service, no_decision, no_job
+from costopt.daemon.service import DaemonService, unknown_decision_error, unknown_job_error
 from costopt.daemon.views import (
     Alert,
     DecisionRow,
@@ -21,19 +21,19 @@ from costopt.domain.ports import RecordedEvent
 from costopt.domain.tenant import Tenant
 
 
-class Reader:
+class TenantReader:
     """One who looks, once. With a ``tenant`` nothing of others is told, counted or added up.
 
     Another tenant's job is as unknown as one that is not there: it is looked for among theirs
     alone, so it gets the same words after the same time. Every method may raise LedgerError.
     """
 
-    def __init__(self, service: Service, tenant: str | None = None) -> None:
+    def __init__(self, service: DaemonService, tenant: str | None = None) -> None:
         self._service = service
         self._tenant = tenant
 
     @property
-    def whole(self) -> Service | None:
+    def whole(self) -> DaemonService | None:
         """The daemon with what tells of all tenants, None where that is not theirs to see."""
         return self._service if self._tenant is None else None
 
@@ -44,7 +44,7 @@ class Reader:
     def job(self, name: str) -> JobStatus:
         """One of theirs. Raises SpecError where there is none of that name."""
         if not self._sees_job(name):
-            raise no_job(name)
+            raise unknown_job_error(name)
         return self._service.job(name)
 
     def events(self, job: str, after: int = 0, limit: int = 1000) -> tuple[RecordedEvent, ...]:
@@ -67,7 +67,7 @@ class Reader:
         """One decision with its reasons. Raises SpecError where there is none of that id."""
         job = decision_id.rpartition("-d")[0]
         if not self._sees_job(job):
-            raise no_decision(decision_id)
+            raise unknown_decision_error(decision_id)
         return self._service.decision(decision_id)
 
     def fleet(self) -> FleetView:

@@ -12,7 +12,7 @@ from costopt.domain.job import Job
 RETRY_S = 60.0
 
 
-class Readiness:
+class PayloadPreparer:
     """The tick says which jobs are wanted; another thread makes them ready, until each is."""
 
     def __init__(self, receive: Callable[[Job], None]) -> None:
@@ -22,7 +22,7 @@ class Readiness:
         self._ready: set[str] = set()
         self._troubles: dict[str, str] = {}
 
-    def want(self, job: Job) -> None:
+    def request(self, job: Job) -> None:
         """Make this job ready as soon as possible, also where it was before."""
         with self._lock:
             self._ready.discard(job.name)
@@ -39,7 +39,7 @@ class Readiness:
         """Whether its nodes would find what they need."""
         return job in self._ready
 
-    def trouble(self, job: str) -> str:
+    def error(self, job: str) -> str:
         """Why it could not be made ready so far, "" where nothing went wrong."""
         return self._troubles.get(job, "")
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from starlette.responses import Response
 
-from costopt.daemon.answers import Refusal
-from costopt.daemon.json_form import json_form
+from costopt.daemon.answers import ProblemDetails
+from costopt.daemon.json_form import to_json
 from costopt.domain.errors import CostoptError, GuardTrippedError, InfeasibleError, LedgerError
 
 MEDIA_TYPE = "application/problem+json"
 
 
-class RefusedError(Exception):
+class HttpProblemError(Exception):
     """A request gets this answer instead of what it asked for."""
 
     def __init__(
@@ -28,20 +28,20 @@ class RefusedError(Exception):
         self.headers = headers
 
 
-def refused(error: RefusedError) -> Response:
+def request_refused(error: HttpProblemError) -> Response:
     """The answer to a request that is refused before anything is tried."""
     exit_code = 2 if error.status in (400, 404, 409, 413, 422) else 1
     return _response(
-        Refusal(_title(error.status), error.status, error.detail, error.hint, exit_code),
+        ProblemDetails(_title(error.status), error.status, error.detail, error.hint, exit_code),
         error.headers,
     )
 
 
-def failed(error: CostoptError, status: int) -> Response:
+def operation_failed(error: CostoptError, status: int) -> Response:
     """The answer where what was asked for failed with an error of ours."""
     problems = tuple(str(each) for each in getattr(error, "problems", ()))
     return _response(
-        Refusal(
+        ProblemDetails(
             _title(status), status, error.message, error.hint, error.exit_code, problems
         )
     )  # fmt: skip
@@ -54,8 +54,8 @@ def status_of(error: CostoptError) -> int:
     return 409 if isinstance(error, GuardTrippedError | InfeasibleError) else 500
 
 
-def _response(said: Refusal, headers: Any = None) -> Response:
-    body = json.dumps(json_form(said)).encode()
+def _response(said: ProblemDetails, headers: Any = None) -> Response:
+    body = json.dumps(to_json(said)).encode()
     return Response(body, said.status, headers, MEDIA_TYPE)
 
 

@@ -8,19 +8,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from costopt.daemon.json_form import json_form
+from costopt.daemon.json_form import to_json
 from costopt.domain.errors import StoreError
 from costopt.ledger.snapshot import summaries
-from costopt.ledger.stored import StoredLedger
+from costopt.ledger.stored import DurableLedger
 from costopt.report.extra import has_report_extra
 from costopt.report.html import write_run_report
 
 FIGURES = "report.json"
 SCHEMA = "costopt.daemon-report/1"
-BEGUN = ".begun"
+UNFINISHED_SUFFIX = ".begun"
 
 
-def write_report(ledger: StoredLedger, folder: Path, now: datetime, keep: int) -> Path | None:
+def write_report(ledger: DurableLedger, folder: Path, now: datetime, keep: int) -> Path | None:
     """A new folder in ``folder``, of which the newest ``keep`` stay; None where no job ever ran.
 
     It holds the figures of all jobs, and a page for each job with news since the report before.
@@ -30,18 +30,18 @@ def write_report(ledger: StoredLedger, folder: Path, now: datetime, keep: int) -
     last_seqs = ledger.last_seqs()
     if not last_seqs:
         return None
-    before = reports_in(folder)
+    before = list_reports(folder)
     told_seq = _told_seq(before[-1]) if before else 0
     try:
         made = _made(folder)
-        figures = [json_form(each) for each in summaries(ledger, lambda _, at: max(at, now))]
+        figures = [to_json(each) for each in summaries(ledger, lambda _, at: max(at, now))]
         _write_figures(made, figures, max(last_seqs.values()), now)
         for job in (job for job, seq in last_seqs.items() if seq > told_seq and has_report_extra()):
             events = [recorded.event for recorded in ledger.events(job)]
             at = max(now, *(event.at for event in events))
             write_run_report(events, made / f"{job}.html", now=at, title=job)
         whole = made.rename(folder / f"{now.astimezone(UTC):%Y-%m-%dT%H%M%SZ}")
-        for old in reports_in(folder)[:-keep]:
+        for old in list_reports(folder)[:-keep]:
             shutil.rmtree(old)
     except OSError as error:
         raise StoreError(
@@ -51,14 +51,14 @@ def write_report(ledger: StoredLedger, folder: Path, now: datetime, keep: int) -
     return whole
 
 
-def reports_in(folder: Path) -> list[Path]:
+def list_reports(folder: Path) -> list[Path]:
     """Whole reports, the oldest first."""
     return sorted(path.parent for path in folder.glob(f"[0-9]*/{FIGURES}"))
 
 
 def _made(folder: Path) -> Path:
     """A folder for what is not whole yet, without what an earlier try left there."""
-    made = folder / BEGUN
+    made = folder / UNFINISHED_SUFFIX
     if made.exists():
         shutil.rmtree(made)
     made.mkdir(parents=True)
@@ -67,7 +67,7 @@ def _made(folder: Path) -> Path:
 
 def _write_figures(folder: Path, jobs: list[Any], last_seq: int, now: datetime) -> None:
     text = json.dumps(
-        {"schema": SCHEMA, "made_at": json_form(now), "last_seq": last_seq, "jobs": jobs}, indent=1
+        {"schema": SCHEMA, "made_at": to_json(now), "last_seq": last_seq, "jobs": jobs}, indent=1
     )
     (folder / FIGURES).write_text(text, encoding="utf-8")
 

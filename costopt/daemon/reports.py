@@ -12,15 +12,15 @@ from threading import Event
 
 from costopt.daemon.report_folder import write_report
 from costopt.domain.errors import CostoptError, StoreError
-from costopt.ledger.stored import open_stored_ledger
-from costopt.replay.child import stay_a_child
+from costopt.ledger.stored import open_ledger
+from costopt.replay.child import exit_with_parent
 
 REPORTS = "reports"
 NICENESS = 10
-LOOK_S = 0.1
+POLL_S = 0.1
 
 
-class Reports:
+class ReportProcess:
     """Of the ledger at ``place``, a file or a URL, into a folder of the state directory."""
 
     def __init__(self, place: Path | str, state_dir: Path, keep: int) -> None:
@@ -40,7 +40,7 @@ class Reports:
         process.start()
         theirs.close()
         while process.is_alive() and not self._ended.is_set():
-            process.join(LOOK_S)
+            process.join(POLL_S)
         if self._ended.is_set():
             process.kill()
         process.join()
@@ -64,11 +64,11 @@ def _told(answers: Connection) -> str:
 
 def _make(answers: Connection, place: Path | str, folder: Path, now: datetime, keep: int) -> None:
     """In a process of its own, which ends with the daemon's."""
-    stay_a_child()
+    exit_with_parent()
     os.nice(NICENESS)
     fault = ""
     try:
-        with open_stored_ledger(place, create=False) as ledger:
+        with open_ledger(place, create=False) as ledger:
             write_report(ledger, folder, now, keep)
     except CostoptError as error:
         fault = error.message

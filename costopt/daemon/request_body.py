@@ -6,7 +6,7 @@ import asyncio
 
 from starlette.requests import ClientDisconnect, Request
 
-from costopt.daemon.refusals import RefusedError
+from costopt.daemon.refusals import HttpProblemError
 
 
 async def read_whole(request: Request, max_bytes: int, timeout_s: float) -> bytes:
@@ -17,9 +17,11 @@ async def read_whole(request: Request, max_bytes: int, timeout_s: float) -> byte
             async for piece in request.stream():
                 data += piece
                 if len(data) > max_bytes:
-                    raise RefusedError(413, f"the body is larger than {max_bytes / 2**20:g} MiB")
+                    raise HttpProblemError(
+                        413, f"the body is larger than {max_bytes / 2**20:g} MiB"
+                    )
     except TimeoutError:
-        raise RefusedError(408, f"the body did not come within {timeout_s:g} s") from None
+        raise HttpProblemError(408, f"the body did not come within {timeout_s:g} s") from None
     except ClientDisconnect:
-        raise RefusedError(400, "the body did not come whole") from None
+        raise HttpProblemError(400, "the body did not come whole") from None
     return bytes(data)

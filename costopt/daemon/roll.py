@@ -7,25 +7,25 @@ from datetime import datetime, timedelta
 from functools import cache
 
 from costopt.checkpoint.revision import git_revision
-from costopt.daemon.intake import admitted
-from costopt.daemon.readiness import Readiness
+from costopt.daemon.intake import load_submission
+from costopt.daemon.readiness import PayloadPreparer
 from costopt.daemon.site import Site
-from costopt.daemon.strategies import Strategies
+from costopt.daemon.strategies import StrategyPool
 from costopt.domain.control import Halt, Mode
 from costopt.domain.errors import CostoptError, LedgerError, SpecError
 from costopt.domain.events import Event, LaunchesAllowed, LaunchesHalted, ModeChanged
 from costopt.domain.registry import Registry
-from costopt.domain.submission import JobIntent, Submission
+from costopt.domain.submission import DesiredState, Submission
 from costopt.engine.spending import Payer, month_of
 from costopt.engine.tick import Engine
 from costopt.ledger.summary import JobState, JobSummary
 from costopt.session.provenance import RevisionOf, with_provenance
 
-BILL_WITHIN = timedelta(days=1)
+BILL_TIMEOUT = timedelta(days=1)
 RESUMED = "run"
 
 
-class Roll:
+class JobSync:
     """Calls jobs in, stops and resumes them as people say, and lets those go that are over."""
 
     def __init__(
@@ -33,8 +33,8 @@ class Roll:
         engine: Engine,
         registry: Registry,
         site: Site,
-        readiness: Readiness,
-        strategies: Strategies,
+        readiness: PayloadPreparer,
+        strategies: StrategyPool,
         recorded: Iterable[str],
         resting: Mapping[str, JobSummary],
     ) -> None:
@@ -55,7 +55,7 @@ class Roll:
         self._troubles: dict[str, str] = {}
         self.closed: dict[str, JobSummary] = {}
 
-    def call(self, now: datetime) -> None:
+    def sync(self, now: datetime) -> None:
         """Before a tick: take up what is new. Raises LedgerError."""
         # Git takes a while, and many jobs come from the same folder.
         self._revision_of = cache(git_revision)
@@ -70,7 +70,7 @@ class Roll:
             if name in self._engine.jobs:
                 self._follow(submission)
 
-    def note(self, mode: Mode, now: datetime) -> None:
+    def record_mode(self, mode: Mode, now: datetime) -> None:
         """Tell each job's ledger when the mode or a halt has changed. Raises LedgerError."""
         halt = self._registry.halted()
         news: list[Event] = []
@@ -83,23 +83,23 @@ class Roll:
                 news.append(LaunchesAllowed(at=now, job=name))
         self._engine.journal.write(*news)
 
-    def dismiss(self, now: datetime) -> None:
+    def retire(self, now: datetime) -> None:
         """After a tick: let go of jobs that are over and have given everything back."""
         for name, submission in self._submissions.items():
             if name not in self._engine.jobs or not self._is_over(submission):
                 continue
             record = self._engine.journal.records[name]
             at_rest = not (record.live or record.intents)
-            if at_rest and not self._engine.awaits_bill(name, now - BILL_WITHIN):
+            if at_rest and not self._engine.awaits_bill(name, now - BILL_TIMEOUT):
                 self.closed[name] = self._engine.journal.accounts[name].summary(now)
                 self._engine.remove(name)
                 self._readiness.forget(name)
 
-    def held(self) -> dict[str, str]:
+    def held_jobs(self) -> dict[str, str]:
         """Why jobs get no nodes, as far as people, budgets or their files are the reason."""
         held = self.troubles()
         for name in self._engine.jobs:
-            reason = self._engine.stops.reason(name) or self._readiness.trouble(name)
+            reason = self._engine.stops.reason(name) or self._readiness.error(name)
             if reason:
                 held[name] = reason
         return held
@@ -121,34 +121,34 @@ class Roll:
         summary = self._resting.get(name)
         if summary is None or name in self._engine.jobs:
             return False
-        ended = summary.state in _ENDED or submission.intent is JobIntent.CANCELLED
-        if not ended or summary.now >= min(now - BILL_WITHIN, month_of(now)):
+        ended = summary.state in _ENDED or submission.intent is DesiredState.CANCELLED
+        if not ended or summary.now >= min(now - BILL_TIMEOUT, month_of(now)):
             return False
         payer = Payer(submission.tenant, summary.policy)
-        self._engine.spending.remember(name, payer, summary.usd_micros, now)
+        self._engine.spending.restore(name, payer, summary.usd_micros, now)
         self.closed[name] = summary
         return True
 
     def _is_over(self, submission: Submission) -> bool:
         record = self._engine.journal.records[submission.name]
-        return record.over or submission.intent is JobIntent.CANCELLED
+        return record.over or submission.intent is DesiredState.CANCELLED
 
     def _add(self, submission: Submission, now: datetime) -> None:
         try:
-            known = admitted(submission)
-            fitted = self._site.fitted(known.job)
+            known = load_submission(submission)
+            fitted = self._site.prepare_job(known.job)
             job = with_provenance(fitted, known.policy, self._revision_of)
         except CostoptError as error:
             self._troubles[submission.name] = error.message
             if isinstance(error, SpecError):
                 self._unreadable[submission.name] = submission
-            if submission.intent is JobIntent.CANCELLED:
+            if submission.intent is DesiredState.CANCELLED:
                 self._give_up(submission, now)
             return
         self._troubles.pop(submission.name, None)
         self._engine.add(job, self._strategies.terms(known.policy, submission, now))
         if not self._engine.journal.records[job.name].over:
-            self._readiness.want(job)
+            self._readiness.request(job)
 
     def _is_unreadable(self, submission: Submission) -> bool:
         """Whether it is still as it was when it could not be read."""
@@ -174,9 +174,9 @@ class Roll:
         name, stops = submission.name, self._engine.stops
         self._engine.reprioritize(name, submission.priority)
         match submission.intent:
-            case JobIntent.RUN if stops.reason(name) in _REASONS.values():
+            case DesiredState.RUN if stops.reason(name) in _REASONS.values():
                 stops.end(name)
-            case JobIntent.PAUSED | JobIntent.CANCELLED:
+            case DesiredState.PAUSED | DesiredState.CANCELLED:
                 if stops.reason(name) != _REASONS[submission.intent]:
                     stops.end(name)
                     self._engine.stop(_REASONS[submission.intent], name)
@@ -197,7 +197,7 @@ class Roll:
             submission = self._registry.submission(name)
             self._troubles.pop(name, None)
             try:
-                if submission is not None and submission.intent is not JobIntent.CANCELLED:
+                if submission is not None and submission.intent is not DesiredState.CANCELLED:
                     self._retry(submission, now)
             except LedgerError:
                 raise
@@ -218,7 +218,7 @@ class Roll:
         if name in self._engine.failed:
             self._site.retry(self._engine.jobs[name])
             self._engine.retry(name)
-            self._readiness.want(self._engine.jobs[name])
+            self._readiness.request(self._engine.jobs[name])
 
 
 def _is_told(halt: Halt, told: LaunchesHalted | None) -> bool:
@@ -226,4 +226,4 @@ def _is_told(halt: Halt, told: LaunchesHalted | None) -> bool:
 
 
 _ENDED = (JobState.FINISHED, JobState.FAILED)
-_REASONS = {JobIntent.PAUSED: "paused", JobIntent.CANCELLED: "cancelled"}
+_REASONS = {DesiredState.PAUSED: "paused", DesiredState.CANCELLED: "cancelled"}

@@ -25,9 +25,9 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
-from costopt.daemon.board import Board
+from costopt.daemon.board import SharedState
 from costopt.daemon.due_times import DueTimes
-from costopt.daemon.settings import Interval
+from costopt.daemon.settings import TaskInterval
 from costopt.domain.errors import CostoptError, LedgerError
 
 RESULTS = {
@@ -36,26 +36,28 @@ RESULTS = {
     EVENT_JOB_MISSED: "missed",
     EVENT_JOB_MAX_INSTANCES: "overrun",
 }
-LEAST_S = 0.02
+MIN_INTERVAL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class PeriodicTask:
     """Something that is done again and again; ``kept`` as the module says."""
 
     name: str
-    interval: Interval
+    interval: TaskInterval
     run: Callable[[], None]
     kept: bool = False
 
 
-class TaskSchedule:
+class TaskScheduler:
     """The tasks, from ``start`` to ``stop``; counts on ``board`` how each run ended.
 
     ``due_times`` None: nothing is remembered.
     """
 
-    def __init__(self, tasks: Iterable[Task], board: Board, due_times: DueTimes | None) -> None:
+    def __init__(
+        self, tasks: Iterable[PeriodicTask], board: SharedState, due_times: DueTimes | None
+    ) -> None:
         self._tasks = tuple(tasks)
         self._board = board
         self._due_times = due_times
@@ -84,7 +86,7 @@ class TaskSchedule:
         """Let every task that runs finish, and begin no other."""
         self._scheduler.shutdown(wait=True)
 
-    def _begin_at(self, task: Task) -> datetime:
+    def _begin_at(self, task: PeriodicTask) -> datetime:
         """Now, or when a kept task is due; never later than one interval from now, whatever the
         clock was when that was stored."""
         now = datetime.now(UTC)
@@ -97,7 +99,7 @@ class TaskSchedule:
             return due_at + timedelta(seconds=math.ceil(late_s / every_s) * every_s)
         return max(now, min(due_at, now + timedelta(seconds=every_s)))
 
-    def _add(self, task: Task, begin_at: datetime) -> None:
+    def _add(self, task: PeriodicTask, begin_at: datetime) -> None:
         self._scheduler.add_job(
             self._run,
             IntervalTrigger(
@@ -110,7 +112,7 @@ class TaskSchedule:
             next_run_time=begin_at,
         )
 
-    def _run(self, task: Task) -> None:
+    def _run(self, task: PeriodicTask) -> None:
         try:
             self._store_due_time(task)
             task.run()
@@ -121,7 +123,7 @@ class TaskSchedule:
             traceback.print_exc()
             raise
 
-    def _store_due_time(self, task: Task) -> None:
+    def _store_due_time(self, task: PeriodicTask) -> None:
         """Where it cannot be stored, the task runs all the same, and again at the next start."""
         if not task.kept or self._due_times is None:
             return
@@ -132,8 +134,8 @@ class TaskSchedule:
             sys.stderr.write(f"costopt daemon: task {task.name}: {error}\n")
 
     def _note(self, event: JobEvent) -> None:
-        self._board.ran(event.job_id, RESULTS[event.code])
+        self._board.record_task_run(event.job_id, RESULTS[event.code])
 
 
-def _every_s(interval: Interval) -> float:
-    return max(LEAST_S, interval.every_s)
+def _every_s(interval: TaskInterval) -> float:
+    return max(MIN_INTERVAL_S, interval.every_s)

@@ -14,24 +14,24 @@ from costopt.daemon.account_site import account_site
 from costopt.daemon.backups import Backups
 from costopt.daemon.daemon import Daemon
 from costopt.daemon.due_times import DUE_TIMES, open_due_times
-from costopt.daemon.listening import bound, listening
-from costopt.daemon.settings import Settings
+from costopt.daemon.listening import bind_listeners, serve_api
+from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.simulated_site import process_site
 from costopt.daemon.site import Site
-from costopt.daemon.telling import SILENT, Voice, telling
+from costopt.daemon.telling import NO_NOTIFICATIONS, NotificationConfig, run_notifiers
 from costopt.domain.account import Account
 from costopt.domain.errors import SpecError, StoreError
-from costopt.ledger.stored import open_stored_ledger
+from costopt.ledger.stored import open_ledger
 from costopt.registry.registry import REGISTRY, open_registry
-from costopt.session.account_cloud import AccountCloud
-from costopt.session.cloud import Cloud, PacedClock
+from costopt.session.account_cloud import AccountSite
+from costopt.session.cloud import Cloud, ScaledClockPort
 from costopt.session.live import LEDGER
-from costopt.session.simulated_cloud import SimulatedCloud
-from costopt.session.state_lock import used_by_daemon
+from costopt.session.simulated_cloud import SimulatedSite
+from costopt.session.state_lock import daemon_lock
 
-ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 POLL_S = 0.5
-COLLECT_AFTER = 50_000
+GC_THRESHOLD = 50_000
 """New objects after which cycles of garbage are looked for. A tick over a thousand jobs makes a
 million that are no garbage, and with Python's 700 a sixth of its time goes into looking."""
 
@@ -39,9 +39,9 @@ million that are no garbage, and with Python's 700 a sixth of its time goes into
 def serve(
     cloud: Cloud,
     account: Account,
-    settings: Settings,
+    settings: DaemonSettings,
     say: Callable[[str], None],
-    voice: Voice = SILENT,
+    voice: NotificationConfig = NO_NOTIFICATIONS,
 ) -> None:
     """Run until SIGTERM, SIGINT or SIGHUP: then finish the tick and leave all nodes running.
 
@@ -50,28 +50,28 @@ def serve(
     ended = Event()
     with ExitStack() as held:
         held.callback(gc.set_threshold, *gc.get_threshold())
-        gc.set_threshold(COLLECT_AFTER)
+        gc.set_threshold(GC_THRESHOLD)
         held.enter_context(_signals(ended))
         _make(settings.state_dir)
-        held.enter_context(used_by_daemon(settings.state_dir))
-        listeners = held.enter_context(bound(settings))
+        held.enter_context(daemon_lock(settings.state_dir))
+        listeners = held.enter_context(bind_listeners(settings))
         database = settings.database
         if database is None:
             Backups(settings.state_dir, settings.backups).check()
         registry = held.enter_context(open_registry(database or settings.state_dir / REGISTRY))
-        ledger = held.enter_context(open_stored_ledger(database or settings.state_dir / LEDGER))
+        ledger = held.enter_context(open_ledger(database or settings.state_dir / LEDGER))
         site = site_of(cloud, settings.state_dir)
         daemon = Daemon(site, registry, ledger, account, settings, say)
         held.callback(daemon.close)
         known = max(ledger.last_seqs().values(), default=0)
-        held.enter_context(telling(daemon.service, known, voice))
+        held.enter_context(run_notifiers(daemon.service, known, voice))
         due_times = held.enter_context(open_due_times(settings.state_dir / DUE_TIMES))
         schedule = daemon.schedule(due_times)
         schedule.start()
         held.callback(schedule.stop)
         held.callback(daemon.end_tasks)
         places = held.enter_context(
-            listening(listeners, daemon.service, registry.tokens, settings, voice.webhooks)
+            serve_api(listeners, daemon.service, registry.tokens, settings, voice.webhooks)
         )
         say(f"costopt daemon: mode {daemon.service.mode().value}, state in {settings.state_dir}")
         if site.simulated:
@@ -89,14 +89,14 @@ def site_of(cloud: Cloud, state_dir: Path) -> Site:
     Raises SpecError, StoreError, ProviderError.
     """
     match cloud:
-        case SimulatedCloud():
+        case SimulatedSite():
             return process_site(cloud, state_dir)
-        case AccountCloud():
+        case AccountSite():
             return account_site(cloud)
     raise SpecError(f"the daemon cannot run on {type(cloud).__name__}")
 
 
-def _market_time(clock: PacedClock) -> str:
+def _market_time(clock: ScaledClockPort) -> str:
     """It may run otherwise than --speed says: a state directory keeps what it began with."""
     at, speed = clock.now(), clock.speed
     return f"the market is at {at:%Y-%m-%d %H:%MZ}, {speed:g} times as fast as the wall"
@@ -117,7 +117,7 @@ def _signals(ended: Event) -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signals call it
         ended.set()
 
-    before = {number: signal.signal(number, end) for number in ENDING}
+    before = {number: signal.signal(number, end) for number in STOP_SIGNALS}
     try:
         yield
     finally:

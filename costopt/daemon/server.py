@@ -15,14 +15,14 @@ from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
 
 from costopt.daemon.auth import LOCAL
-from costopt.daemon.impatient import MAX_CONNECTIONS, ImpatientProtocol
+from costopt.daemon.impatient import MAX_CONNECTIONS, IdleTimeoutProtocol
 from costopt.daemon.known_hosts import KnownHosts
 from costopt.domain.errors import LedgerError
 
 GRACE_S = 5
 """How long requests under way may take when the server stops."""
-STARTS_WITHIN_S = 20.0
-MOST_HEADER_BYTES = 64 * 1024
+START_TIMEOUT_S = 20.0
+MAX_HEADER_BYTES = 64 * 1024
 
 log = logging.getLogger("costopt.daemon.server")
 
@@ -53,7 +53,7 @@ class ApiServer:
     def start(self) -> None:
         """Begin to answer; returns when it does. Raises LedgerError where it cannot."""
         self._thread.start()
-        if not self._started.wait(STARTS_WITHIN_S) or self._failure is not None:
+        if not self._started.wait(START_TIMEOUT_S) or self._failure is not None:
             raise LedgerError(f"the API did not start: {self._failure or 'no answer'}")
 
     def stop(self) -> None:
@@ -97,11 +97,11 @@ class _Server(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,
                 lifespan="off",
-                http=ImpatientProtocol,
+                http=IdleTimeoutProtocol,
                 ws="none",
                 # It counts requests that are ending on connections already closed, too.
                 limit_concurrency=2 * MAX_CONNECTIONS,
-                h11_max_incomplete_event_size=MOST_HEADER_BYTES,
+                h11_max_incomplete_event_size=MAX_HEADER_BYTES,
                 timeout_graceful_shutdown=GRACE_S,
             )
         )

@@ -11,44 +11,44 @@ from collections.abc import Iterable
 from datetime import datetime
 from itertools import islice
 
-from costopt.daemon.board import Board
-from costopt.daemon.intake import Admitted, admitted, read_submission
-from costopt.daemon.judge import Judge, Verdict
-from costopt.daemon.logs import Logs, logged_node
-from costopt.daemon.measures import measures
-from costopt.daemon.settings import Settings
+from costopt.daemon.board import SharedState
+from costopt.daemon.intake import AdmittedJob, load_submission, parse_submission
+from costopt.daemon.judge import AdmissionPlanner, AdmissionResult
+from costopt.daemon.logs import LogReader, logged_node
+from costopt.daemon.measures import collect_metrics
+from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.views import (
     Alert,
     DecisionRow,
     FleetView,
     Health,
     JobStatus,
-    LogPiece,
+    LogChunk,
     MarketRow,
     MarketView,
-    Metrics,
+    MetricsSnapshot,
 )
 from costopt.domain.account import UNLIMITED, Account
-from costopt.domain.control import Change, Halt, Mode, Proposal, ProposalState
+from costopt.domain.control import AuditEntry, Halt, Mode, Proposal, ProposalState
 from costopt.domain.errors import SpecError
 from costopt.domain.events import DecisionMade
 from costopt.domain.ports import Clock, EventIndex, RecordedEvent
 from costopt.domain.registry import Registry
-from costopt.domain.submission import JobIntent, Submission
+from costopt.domain.submission import DesiredState, Submission
 from costopt.ledger.account import JobAccount
 from costopt.ledger.summary import JobState, JobSummary
 
-SILENT_TICKS = 5.0
+MAX_MISSED_TICKS = 5.0
 """A daemon whose last good tick is older than so many intervals is not alive."""
 FIRST_TICK_S = 60.0
 
 
-class Service:
+class DaemonService:
     """The daemon, as others see it."""
 
     def __init__(
-        self, registry: Registry, ledger: EventIndex, clock: Clock, board: Board,
-        settings: Settings, logs: Logs, account: Account = UNLIMITED,
+        self, registry: Registry, ledger: EventIndex, clock: Clock, board: SharedState,
+        settings: DaemonSettings, logs: LogReader, account: Account = UNLIMITED,
     ) -> None:  # fmt: skip
         self._registry = registry
         self._ledger = ledger
@@ -57,22 +57,22 @@ class Service:
         self._settings = settings
         self._logs = logs
         self._account = account
-        self._judge = Judge(board, account)
+        self._judge = AdmissionPlanner(board, account)
 
-    def take(self, submission: Submission) -> Submission:
+    def submit(self, submission: Submission) -> Submission:
         """Take a job in; the next tick begins it. Raises SpecError where the name is taken."""
         self._registry.submit(submission)
         return submission
 
-    def admitted(self, submission: Submission) -> Admitted:
+    def admitted(self, submission: Submission) -> AdmittedJob:
         """The job and policy of a submission. Raises SpecError, also where the job names places
         that are none of its tenant's."""
-        return admitted(submission, self._account)
+        return load_submission(submission, self._account)
 
-    def verdict(self, submission: Submission) -> Verdict:
+    def verdict(self, submission: Submission) -> AdmissionResult:
         """Whether the job could end in time; takes seconds. Raises InfeasibleError, SpecError."""
         known = self.admitted(submission)
-        return self._judge.verdict(known.job, known.policy)
+        return self._judge.check(known.job, known.policy)
 
     def read(
         self, job_document: str, policy_document: str, *, workdir: str, who: str, priority: int = 0
@@ -84,7 +84,7 @@ class Service:
         daemon can read. Raises SpecFileError with every problem, SpecError.
         """
         now = self._clock.now()
-        return read_submission(job_document, policy_document, workdir, who, priority, now)
+        return parse_submission(job_document, policy_document, workdir, who, priority, now)
 
     def jobs(self, tenant: str | None = None) -> tuple[JobStatus, ...]:
         """Every job that was ever handed in, in the order of submission; of one tenant where one
@@ -100,21 +100,21 @@ class Service:
 
         Raises SpecError, also for a job that has finished.
         """
-        return self._intend(name, JobIntent.PAUSED, who)
+        return self._intend(name, DesiredState.PAUSED, who)
 
     def resume(self, name: str, who: str) -> Submission:
         """Go on with a paused job, or one that a guard stopped.
 
         Raises SpecError, also for a job that has finished.
         """
-        return self._intend(name, JobIntent.RUN, who)
+        return self._intend(name, DesiredState.RUN, who)
 
     def cancel(self, name: str, who: str) -> Submission:
         """Checkpoint, give the nodes back, and never run it again.
 
         Raises SpecError, also for a job that has finished.
         """
-        return self._intend(name, JobIntent.CANCELLED, who)
+        return self._intend(name, DesiredState.CANCELLED, who)
 
     def reprioritize(self, name: str, priority: int, who: str) -> Submission:
         """Serve the job before or after others.
@@ -164,7 +164,7 @@ class Service:
         """From the next tick on."""
         self._registry.set_mode(mode, who, self._clock.now())
 
-    def changes(self, after: int = 0) -> tuple[tuple[int, Change], ...]:
+    def changes(self, after: int = 0) -> tuple[tuple[int, AuditEntry], ...]:
         """What people told the daemon, with its number."""
         return self._registry.changes(after)
 
@@ -196,7 +196,7 @@ class Service:
         for seq, decision in self._ledger.newest(DecisionMade, job):
             if decision.decision_id == decision_id:
                 return DecisionRow(seq, decision)
-        raise no_decision(decision_id)
+        raise unknown_decision_error(decision_id)
 
     def events(
         self, job: str | None = None, after: int = 0, limit: int = 1000
@@ -217,7 +217,7 @@ class Service:
         """The guards and tenants that all jobs together are held to."""
         return self._account
 
-    def logs(self, job: str, node_id: str | None = None, after: int = 0) -> LogPiece:
+    def logs(self, job: str, node_id: str | None = None, after: int = 0) -> LogChunk:
         """A node's log from byte ``after`` on; without a node that of the newest gang's first.
 
         Raises SpecError where there is no such job, node or log.
@@ -234,7 +234,7 @@ class Service:
         name any job, only where it is ``of_all``."""
         age_s = self._board.tick_age_s
         interval_s = self._settings.tick_s / getattr(self._clock, "speed", 1.0)
-        most_s = FIRST_TICK_S + SILENT_TICKS * interval_s
+        most_s = FIRST_TICK_S + MAX_MISSED_TICKS * interval_s
         alive = age_s is not None and age_s <= most_s
         problems = [] if alive else ["no tick has ended well for a while"]
         if self._board.tick_failure:
@@ -248,9 +248,9 @@ class Service:
             alive, ready, tuple(problems), self._board.ticked_at, age_s, self._board.leads
         )  # fmt: skip
 
-    def metrics_snapshot(self) -> Metrics:
+    def metrics_snapshot(self) -> MetricsSnapshot:
         """Everything that is measured."""
-        return measures(
+        return collect_metrics(
             self._board,
             self.jobs(),
             self.market(),
@@ -259,7 +259,7 @@ class Service:
             open_proposals=len(self.proposals([ProposalState.OPEN])),
         )
 
-    def _intend(self, name: str, intent: JobIntent, who: str) -> Submission:
+    def _intend(self, name: str, intent: DesiredState, who: str) -> Submission:
         self._check_goes_on(name)
         return self._registry.set_intent(name, intent, who, self._clock.now())
 
@@ -272,7 +272,7 @@ class Service:
     def _known(self, name: str) -> Submission:
         submission = self._registry.submission(name)
         if submission is None:
-            raise no_job(name)
+            raise unknown_job_error(name)
         return submission
 
     def _status(self, submission: Submission) -> JobStatus:
@@ -288,12 +288,12 @@ class Service:
         )
 
 
-def no_job(name: str) -> SpecError:
+def unknown_job_error(name: str) -> SpecError:
     """What is said of a job that is not there."""
     return SpecError(f"there is no job {name!r}", hint="see `costopt list`")
 
 
-def no_decision(decision_id: str) -> SpecError:
+def unknown_decision_error(decision_id: str) -> SpecError:
     """What is said of a decision that is not there."""
     return SpecError(f"there is no decision {decision_id!r}", hint="list those of its job")
 

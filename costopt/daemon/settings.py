@@ -10,7 +10,7 @@ from costopt.engine.settings import DEFAULT_COOLDOWN_S
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class TaskInterval:
     """A task runs every ``every_s`` ± ``jitter_s``, both in seconds of the wall.
 
     One that is late by more than ``grace_s`` is skipped, None: never; it is never caught up with
@@ -23,19 +23,19 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
-    """When the daemon's tasks run; the tick's interval is ``Settings.tick_s`` of the job's time."""
+class TaskIntervals:
+    """When the daemon's tasks run; a tick's interval is ``DaemonSettings.tick_s`` of job time."""
 
-    prices: Interval = Interval(60.0, 5.0)
-    readiness: Interval = Interval(1.0)
-    quotas: Interval = Interval(900.0, 60.0)
-    orphans: Interval = Interval(300.0, 30.0)
-    backup: Interval = Interval(3600.0, 60.0)
-    report: Interval = Interval(86_400.0, 600.0)
+    prices: TaskInterval = TaskInterval(60.0, 5.0)
+    readiness: TaskInterval = TaskInterval(1.0)
+    quotas: TaskInterval = TaskInterval(900.0, 60.0)
+    orphans: TaskInterval = TaskInterval(300.0, 30.0)
+    backup: TaskInterval = TaskInterval(3600.0, 60.0)
+    report: TaskInterval = TaskInterval(86_400.0, 600.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DaemonSettings:
     """``tick_s``, ``cooldown_s``, ``orphan_grace_s`` and ``patience_s`` are seconds of the clock
     that the jobs live by, the others of the wall.
 
@@ -65,4 +65,4 @@ class Settings:
     database: str | None = None
     listen: str | None = None
     allowed_hosts: tuple[str, ...] = ()
-    schedule: Schedule = field(default_factory=Schedule)
+    schedule: TaskIntervals = field(default_factory=TaskIntervals)

@@ -9,22 +9,22 @@ from costopt.catalog import load_catalog
 from costopt.daemon.logs import FolderLogs
 from costopt.daemon.site import Site
 from costopt.market.hazard import LearnedHazard
-from costopt.session.hazards import catalog_priors, gang_hazard_per_hour
-from costopt.session.market_clock import market_clock
-from costopt.session.simulated_cloud import CLOCK, STORE, SimulatedCloud
+from costopt.session.hazards import catalog_hazard_priors, gang_hazard_per_hour
+from costopt.session.market_clock import load_market_clock
+from costopt.session.simulated_cloud import CLOCK, STORE, SimulatedSite
 from costopt.store.folder import FileStore
 
 FOLDER = "cloud"
 
 
-def process_site(cloud: SimulatedCloud, state_dir: Path) -> Site:
+def process_site(cloud: SimulatedSite, state_dir: Path) -> Site:
     """All jobs on one simulated account, whose time goes on while no daemon runs.
 
     Raises StoreError where ``state_dir`` cannot be written.
     """
     folder = state_dir / FOLDER
-    clock = market_clock(folder / CLOCK, cloud.start_at, cloud.speed)
-    hazards = LearnedHazard(catalog_priors(load_catalog()))
+    clock = load_market_clock(folder / CLOCK, cloud.start_at, cloud.speed)
+    hazards = LearnedHazard(catalog_hazard_priors(load_catalog()))
     runtime = MailboxRuntime(
         FileStore(folder / STORE),
         clock,
@@ -39,8 +39,8 @@ def process_site(cloud: SimulatedCloud, state_dir: Path) -> Site:
         runtime=runtime,
         hazards=hazards,
         notice_s=cloud.notice_s,
-        fitted=cloud.fitted,
-        receive=cloud.check,
+        prepare_job=cloud.prepare_job,
+        upload_payload=cloud.check,
         retry=runtime.forget_failures,
         forecasts=cloud.forecasts(),
         carbon=cloud.carbon_record(),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from costopt.daemon.logs import Logs
+from costopt.daemon.logs import LogReader
 from costopt.domain.job import Job
 from costopt.domain.ports import CarbonRecord, Forecasts, Provider
 from costopt.domain.runtime import Runtime
 from costopt.market.hazard import LearnedHazard
-from costopt.session.cloud import PacedClock
+from costopt.session.cloud import ScaledClockPort
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +23,15 @@ class Site:
     """
 
     owner: str
-    clock: PacedClock
+    clock: ScaledClockPort
     providers: tuple[Provider, ...]
     runtime: Runtime
     hazards: LearnedHazard
     notice_s: float
-    fitted: Callable[[Job], Job]
-    receive: Callable[[Job], None]
+    prepare_job: Callable[[Job], Job]
+    upload_payload: Callable[[Job], None]
     retry: Callable[[Job], None]
     forecasts: Forecasts | None
     carbon: CarbonRecord | None
-    logs: Logs
+    logs: LogReader
     simulated: bool

@@ -13,7 +13,7 @@ from costopt.ledger.summary import JobSummary
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class TickSnapshot:
     """The state after a tick, by job where it is of jobs.
 
     ``held`` says why a job gets no nodes, ``troubles`` what is wrong with it alone,

@@ -10,7 +10,7 @@ from costopt.domain.errors import LedgerError, SpecError
 
 SOCKET = "daemon.sock"
 """In the state directory."""
-LONGEST_PATH = 107
+MAX_PATH_BYTES = 107
 """Bytes of a socket's path on Linux, unix(7): sun_path, less its end."""
 UNIX = "unix:"
 
@@ -21,9 +21,9 @@ def bind_unix(path: Path) -> socket.socket:
     What a daemon that was killed left there is replaced. Raises SpecError where the path cannot be
     used, LedgerError where another daemon answers there.
     """
-    if len(os.fsencode(path)) > LONGEST_PATH:
+    if len(os.fsencode(path)) > MAX_PATH_BYTES:
         raise SpecError(
-            f"{path}: is longer than the {LONGEST_PATH} bytes that a socket's path may have",
+            f"{path}: is longer than the {MAX_PATH_BYTES} bytes that a socket's path may have",
             hint="name a shorter one: --listen unix:PATH",
         )
     _clear(path)

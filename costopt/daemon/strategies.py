@@ -12,16 +12,16 @@ from datetime import datetime
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from costopt.daemon.family import Family
+from costopt.daemon.family import StrategyGroup
 from costopt.domain.policy import Policy
 from costopt.domain.ports import Strategy
 from costopt.domain.submission import Submission
-from costopt.engine.cohort import Terms
+from costopt.engine.cohort import JobTerms
 from costopt.market.hazard import LearnedHazard
-from costopt.market.lifetime import Lifetimes
-from costopt.session.learned import Learned
+from costopt.market.lifetime import LifetimeModel
+from costopt.session.learned import LearnedState
 from costopt.strategies import build_steady
-from costopt.strategies.programs import Programs
+from costopt.strategies.programs import ProgramCache
 
 FOLDER = "learned"
 HAZARDS = "hazards.json"
@@ -29,7 +29,7 @@ JOINT = ("milp",)
 """Strategies that plan all jobs together and hold themselves to a time limit."""
 
 
-class Strategies:
+class StrategyPool:
     """Keeps what was learned in files of ``folder``: one of hazards, one for each strategy.
 
     A strategy that no job follows any more is forgotten, but for its file.
@@ -40,20 +40,20 @@ class Strategies:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._kept_s: float | None = None
         self._followed: WeakValueDictionary[tuple[str, str], Strategy] = WeakValueDictionary()
-        self._programs = Programs()
-        self._learned: dict[str, Learned] = {}
-        self._hazards = Learned(self._folder / HAZARDS, None, hazards)
-        self._hazards.recall(now)
+        self._programs = ProgramCache()
+        self._learned: dict[str, LearnedState] = {}
+        self._hazards = LearnedState(self._folder / HAZARDS, None, hazards)
+        self._hazards.load(now)
 
-    def terms(self, policy: Policy, submission: Submission, now: datetime) -> Terms:
+    def terms(self, policy: Policy, submission: Submission, now: datetime) -> JobTerms:
         """What a job with this policy follows. The limits bind no other tenant's jobs."""
         key = submission.tenant, submission.policy_document
         strategy = self._followed.get(key)
         if strategy is None:
             strategy = self._followed[key] = self._strategy(policy, key[1], now)
-        return Terms(policy, strategy, submission.priority)
+        return JobTerms(policy, strategy, submission.priority)
 
-    def keep(self, now: datetime, *, every_s: float = 0.0) -> tuple[str, ...]:
+    def save(self, now: datetime, *, every_s: float = 0.0) -> tuple[str, ...]:
         """Write what was learned, unless that was done less than ``every_s`` of the wall ago.
 
         What went wrong, each told once for as long as it goes on.
@@ -61,7 +61,7 @@ class Strategies:
         if self._kept_s is not None and time.monotonic() - self._kept_s < every_s:
             return ()
         self._kept_s = time.monotonic()
-        told = [learned.keep(now) for learned in (self._hazards, *self._learned.values())]
+        told = [learned.save(now) for learned in (self._hazards, *self._learned.values())]
         followed = {document for _, document in self._followed}
         self._learned = {d: learned for d, learned in self._learned.items() if d in followed}
         return tuple(problem for problem in told if problem is not None)
@@ -70,22 +70,22 @@ class Strategies:
         if policy.strategy.name in JOINT:
             return build_steady(policy.strategy)
         kin = self._kin(document)
-        family = Family(lambda: build_steady(policy.strategy), kin, self._programs)
+        family = StrategyGroup(lambda: build_steady(policy.strategy), kin, self._programs)
         if kin is None and family.lifetimes is not None:
             self._recall(document, family.lifetimes, now)
         return family
 
-    def _kin(self, document: str) -> Family | None:
+    def _kin(self, document: str) -> StrategyGroup | None:
         """Another tenant's strategies for the policy."""
         for (_, followed), strategy in self._followed.items():
-            if followed == document and isinstance(strategy, Family):
+            if followed == document and isinstance(strategy, StrategyGroup):
                 return strategy
         return None
 
-    def _recall(self, document: str, lifetimes: Lifetimes, now: datetime) -> None:
+    def _recall(self, document: str, lifetimes: LifetimeModel, now: datetime) -> None:
         if (before := self._learned.get(document)) is not None:
-            before.keep(now)
+            before.save(now)
         name = hashlib.sha256(document.encode()).hexdigest()[:16]
-        learned = Learned(self._folder / f"{name}.json", lifetimes, LearnedHazard({}))
-        learned.recall(now)
+        learned = LearnedState(self._folder / f"{name}.json", lifetimes, LearnedHazard({}))
+        learned.load(now)
         self._learned[document] = learned

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from costopt.daemon.board import Board
+from costopt.daemon.board import SharedState
 from costopt.domain.errors import ProviderError
 from costopt.domain.fleet import Node
 from costopt.domain.ports import Ledger, Provider
 from costopt.ledger.record import JobRecord
-from costopt.session.orphans import why_orphan
+from costopt.session.orphans import orphan_reason
 
 
-class Sweep:
+class OrphanSweeper:
     """``reaps``: gives orphans back; else it only tells of them."""
 
     def __init__(
@@ -22,7 +22,7 @@ class Sweep:
         ledger: Ledger,
         owner: str,
         grace_s: float,
-        board: Board,
+        board: SharedState,
     ) -> None:
         self._providers = tuple(providers)
         self._ledger = ledger
@@ -30,14 +30,14 @@ class Sweep:
         self._grace = timedelta(seconds=grace_s)
         self._board = board
 
-    def sweep(self, now: datetime, *, reaps: bool) -> tuple[str, ...]:
+    def sweep(self, now: datetime, *, releases: bool) -> tuple[str, ...]:
         """The orphans that are left, as texts. Raises LedgerError and, once the providers that
         answer are swept, ProviderError."""
         left: list[str] = []
         silent: ProviderError | None = None
         for provider in self._providers:
             try:
-                left += self._sweep(provider, now, reaps)
+                left += self._sweep(provider, now, releases)
             except ProviderError as error:
                 silent = error
         self._board.orphans = tuple(left)
@@ -47,15 +47,15 @@ class Sweep:
             raise silent
         return self._board.orphans
 
-    def _sweep(self, provider: Provider, now: datetime, reaps: bool) -> Iterable[str]:
+    def _sweep(self, provider: Provider, now: datetime, releases: bool) -> Iterable[str]:
         found = self._unknown(provider, now)
         records = self._records({node.job for node in found})
         for node in found:
-            why = why_orphan(node, records)
+            why = orphan_reason(node, records)
             if not why:
                 continue
             self._board.alert(now, "orphan", "", f"{node.node_id} in {node.pool}: {why}")
-            if reaps:
+            if releases:
                 provider.terminate(node.node_id)
             else:
                 yield f"{node.node_id}: {why}"
@@ -66,7 +66,7 @@ class Sweep:
         return [
             node
             for node in provider.nodes(self._owner)
-            if node.state.alive
+            if node.state.is_alive
             and node.node_id not in answered
             and now - node.launched_at >= self._grace
         ]

@@ -10,31 +10,31 @@ from dataclasses import dataclass
 from functools import partial
 from threading import Event, Thread
 
-from costopt.daemon.event_log import EventLog
-from costopt.daemon.service import Service
+from costopt.daemon.event_log import EventLogWriter
+from costopt.daemon.service import DaemonService
 from costopt.daemon.webhooks import Webhooks
 from costopt.domain.errors import CostoptError
 
 EVENTS_EVERY_S = 1.0
 WEBHOOKS_EVERY_S = 5.0
-ENDS_WITHIN_S = 2.0
+STOP_TIMEOUT_S = 2.0
 
 log = logging.getLogger("costopt.daemon.telling")
 
 
 @dataclass(frozen=True, slots=True)
-class Voice:
+class NotificationConfig:
     """Whom the daemon tells. ``events``: each new event of the ledger goes into the log."""
 
     webhooks: Webhooks | None = None
     events: bool = False
 
 
-SILENT = Voice()
+NO_NOTIFICATIONS = NotificationConfig()
 
 
 @contextmanager
-def telling(service: Service, after: int, voice: Voice) -> Iterator[None]:
+def run_notifiers(service: DaemonService, after: int, voice: NotificationConfig) -> Iterator[None]:
     """Tell while the context lasts, each in a thread of its own: none holds up another, or a tick.
 
     ``after`` is the number of the last event that is no news.
@@ -50,7 +50,7 @@ def telling(service: Service, after: int, voice: Voice) -> Iterator[None]:
         yield
     finally:
         ended.set()
-        latest_s = time.monotonic() + ENDS_WITHIN_S
+        latest_s = time.monotonic() + STOP_TIMEOUT_S
         for thread in threads:
             thread.join(max(0.0, latest_s - time.monotonic()))
 
@@ -64,9 +64,9 @@ class _Task:
     act: Callable[[], None]
 
 
-def _tasks(service: Service, after: int, voice: Voice) -> Iterator[_Task]:
+def _tasks(service: DaemonService, after: int, voice: NotificationConfig) -> Iterator[_Task]:
     if voice.events:
-        yield _Task("events", EVENTS_EVERY_S, EventLog(service, after).follow)
+        yield _Task("events", EVENTS_EVERY_S, EventLogWriter(service, after).follow)
     if (hooks := voice.webhooks) is not None:
         for line in hooks.lines:
             deliver = partial(hooks.deliver, line, service.alerts)

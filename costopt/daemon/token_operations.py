@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-from costopt.daemon.answers import WORD, NewToken, Revoked, TokenBody, TokenList
-from costopt.daemon.operation import Call, Operation, in_path
-from costopt.daemon.reach import Reach
+from costopt.daemon.answers import NAME_PATTERN, TokenCreated, TokenList, TokenRequest, TokenRevoked
+from costopt.daemon.operation import ApiCall, Operation, in_path
+from costopt.daemon.reach import ApiContext
 from costopt.domain.account import Account
 from costopt.domain.errors import SpecError
 from costopt.domain.token import Scope
 
-NAME = in_path("token", WORD, "the token's name")
+NAME = in_path("token", NAME_PATTERN, "the token's name")
 
 
-def token_operations(reach: Reach) -> tuple[Operation, ...]:
+def token_operations(reach: ApiContext) -> tuple[Operation, ...]:
     """In the order of the document."""
     tokens = reach.tokens
 
-    def exists(call: Call) -> object:
+    def exists(call: ApiCall) -> object:
         asked = call.values["token"]
         if not any(each.name == asked for each in tokens.tokens()):
             raise SpecError(f"there is no token {asked!r}", hint="see `costopt token list`")
         return asked
 
-    def add(call: Call) -> NewToken:
-        body: TokenBody = call.body
+    def add(call: ApiCall) -> TokenCreated:
+        body: TokenRequest = call.body
         scopes = tuple(sorted(set(body.scopes)))
         _check_tenant(body.tenant, reach.service.account_limits())
         now = reach.clock.now()
         plain = tokens.add(body.name, scopes, call.caller.name, now, body.tenant)
-        return NewToken(body.name, scopes, plain, body.tenant)
+        return TokenCreated(body.name, scopes, plain, body.tenant)
 
-    def revoke(call: Call) -> Revoked:
+    def revoke(call: ApiCall) -> TokenRevoked:
         name = call.values["token"]
         tokens.revoke(name, call.caller.name, reach.clock.now())
-        return Revoked(name)
+        return TokenRevoked(name)
 
     admin = Scope.ADMIN
     return (
@@ -43,11 +43,11 @@ def token_operations(reach: Reach) -> tuple[Operation, ...]:
         ),
         Operation(
             "addToken", "POST", "/v1/tokens", admin, "Make a token; it is told this once.",
-            NewToken, add, body=TokenBody, status=201, refusal=409,
+            TokenCreated, add, body=TokenRequest, status=201, refusal=409,
         ),
         Operation(
             "revokeToken", "DELETE", "/v1/tokens/{token}", admin, "Make a token worthless.",
-            Revoked, revoke, (NAME,), exists=exists, refusal=409,
+            TokenRevoked, revoke, (NAME,), exists=exists, refusal=409,
         ),
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
-class Unkept:
+class NoStoreMiddleware:
     """Adds that to every answer that does not say otherwise: all but a few files tell of jobs."""
 
     def __init__(self, app: ASGIApp) -> None:

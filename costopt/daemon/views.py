@@ -70,7 +70,7 @@ class MarketView:
 
     now: datetime
     rows: tuple[MarketRow, ...]
-    silent: dict[str, str] = field(default_factory=dict)
+    provider_errors: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class DecisionRow:
 
 
 @dataclass(frozen=True, slots=True)
-class LogPiece:
+class LogChunk:
     """A part of a node's log; ask for what follows with ``after=next_byte``.
 
     ``ended``: so far nothing follows.
@@ -126,7 +126,7 @@ class Alert:
 
 
 @dataclass(frozen=True, slots=True)
-class JobFigures:
+class JobMetrics:
     """Totals of one job since it was handed in; unknown is None. Of a ``closed`` job they change
     no more.
     """
@@ -140,12 +140,12 @@ class JobFigures:
     interruptions: int
     deadline_slack_s: float | None
     nodes: int
-    troubled: bool
+    is_failing: bool
     closed: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Metrics:
+class MetricsSnapshot:
     """Everything that is measured, at one instant; counts are since this process began.
 
     ``launches`` and ``task_runs`` are by result and by (task, result). ``price_age_s`` is by
@@ -157,7 +157,7 @@ class Metrics:
     mode: Mode
     halted: bool
     leads: bool
-    jobs: tuple[JobFigures, ...]
+    jobs: tuple[JobMetrics, ...]
     launches: dict[str, int]
     price_age_s: dict[str, float]
     orphans: int

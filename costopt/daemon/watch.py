@@ -6,20 +6,20 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from costopt.daemon.board import Board
-from costopt.daemon.snapshot import Snapshot
+from costopt.daemon.board import SharedState
+from costopt.daemon.snapshot import TickSnapshot
 from costopt.ledger.summary import JobState, JobSummary
 
-STORM_WITHIN = timedelta(hours=1)
-STORM = 10
+STORM_WINDOW = timedelta(hours=1)
+STORM_COUNT = 10
 """So many interruptions within the hour are a storm."""
 ENDED = (JobState.FINISHED, JobState.FAILED)
 
 
-class Watch:
+class AlertMonitor:
     """Compares each snapshot with what was normal, and alerts once for as long as it is not."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: SharedState) -> None:
         self._board = board
         self._troubled: set[str] = set()
         self._failing: dict[str, str] = {}
@@ -27,7 +27,7 @@ class Watch:
         self._closed: frozenset[str] = frozenset()
         self._recent: deque[tuple[datetime, int]] = deque()
 
-    def look(self, seen: Snapshot) -> None:
+    def look(self, seen: TickSnapshot) -> None:
         """What the newest tick left; jobs that are closed are looked at once more."""
         over = self._closed & seen.closed
         jobs = {name: job for name, job in seen.summaries.items() if name not in over}
@@ -45,14 +45,14 @@ class Watch:
         self._forget(seen.closed - over)
         self._closed = seen.closed
 
-    def _look_for_troubles(self, seen: Snapshot) -> None:
+    def _look_for_troubles(self, seen: TickSnapshot) -> None:
         for name in self._troubled - seen.troubles.keys():
             self._board.settled("trouble", name)
         for name, why in seen.troubles.items():
             self._board.alert(seen.now, "trouble", name, f"{name}: {why}")
         self._troubled = set(seen.troubles)
 
-    def _look_for_failing_nodes(self, seen: Snapshot) -> None:
+    def _look_for_failing_nodes(self, seen: TickSnapshot) -> None:
         """Each further failure is news: the second may say more than the first."""
         for name in self._failing.keys() | seen.failing_nodes.keys():
             why = seen.failing_nodes.get(name)
@@ -62,7 +62,7 @@ class Watch:
                 self._board.alert(seen.now, "nodes", name, f"{name}: {why}")
         self._failing = dict(seen.failing_nodes)
 
-    def _look_at_deadline(self, seen: Snapshot, summary: JobSummary) -> None:
+    def _look_at_deadline(self, seen: TickSnapshot, summary: JobSummary) -> None:
         name = summary.job
         decision = seen.decisions.get(name)
         slack_s = None if decision is None else decision.slack_s
@@ -82,17 +82,17 @@ class Watch:
             for kind in ("deadline", "budget", "failed"):
                 self._board.settled(kind, name)
 
-    def _look_for_storm(self, seen: Snapshot, jobs: Mapping[str, JobSummary]) -> None:
+    def _look_for_storm(self, seen: TickSnapshot, jobs: Mapping[str, JobSummary]) -> None:
         new = 0
         for name, summary in jobs.items():
             new += summary.interruptions - self._interruptions.get(name, summary.interruptions)
             self._interruptions[name] = summary.interruptions
         if new:
             self._recent.append((seen.now, new))
-        while self._recent and self._recent[0][0] <= seen.now - STORM_WITHIN:
+        while self._recent and self._recent[0][0] <= seen.now - STORM_WINDOW:
             self._recent.popleft()
         count = sum(number for _, number in self._recent)
-        if count >= STORM:
+        if count >= STORM_COUNT:
             message = f"{count} nodes were interrupted within the last hour"
             self._board.alert(seen.now, "interruptions", "", message)
         else:

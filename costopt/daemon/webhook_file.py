@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from costopt.domain.errors import SpecError
 from costopt.spec.document import read_document
 
-KINDS = (
+ALERT_KINDS = (
     "budget",
     "deadline",
     "failed",
@@ -30,11 +30,11 @@ KINDS = (
     "tick",
     "trouble",
 )
-LEAST_SECRET = 16
+MIN_SECRET_LENGTH = 16
 _FIELDS = {"url", "form", "secret", "secret_file", "kinds"}
 
 
-class Form(StrEnum):
+class WebhookFormat(StrEnum):
     """What the receiver expects."""
 
     GENERIC = "generic"
@@ -50,7 +50,7 @@ class Webhook:
 
     name: str
     url: str
-    form: Form = Form.GENERIC
+    form: WebhookFormat = WebhookFormat.GENERIC
     secret: str | None = None
     kinds: frozenset[str] = frozenset()
 
@@ -77,10 +77,12 @@ def _webhook(where: str, entry: Any) -> Webhook:
             f"{where}: unknown field {unknown[0]!r}", hint=f"allowed: {', '.join(sorted(_FIELDS))}"
         )
     url = entry.get("url")
-    form = entry.get("form", Form.GENERIC.value)
-    if form not in [each.value for each in Form]:
+    form = entry.get("form", WebhookFormat.GENERIC.value)
+    if form not in [each.value for each in WebhookFormat]:
         raise SpecError(f"{where}: form: expected generic or slack")
-    return Webhook("", _url(where, url), Form(form), _secret(where, entry), _kinds(where, entry))
+    return Webhook(
+        "", _url(where, url), WebhookFormat(form), _secret(where, entry), _kinds(where, entry)
+    )
 
 
 def _url(where: str, url: Any) -> str:
@@ -105,15 +107,15 @@ def _secret(where: str, entry: dict[str, Any]) -> str | None:
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "is no text"
             raise SpecError(f"{where}: secret_file: {file}: {str(reason).lower()}") from None
-    if said is not None and (not isinstance(said, str) or len(said) < LEAST_SECRET):
-        raise SpecError(f"{where}: the secret is shorter than {LEAST_SECRET} characters")
+    if said is not None and (not isinstance(said, str) or len(said) < MIN_SECRET_LENGTH):
+        raise SpecError(f"{where}: the secret is shorter than {MIN_SECRET_LENGTH} characters")
     return said
 
 
 def _kinds(where: str, entry: dict[str, Any]) -> frozenset[str]:
     kinds = entry.get("kinds", [])
-    if not isinstance(kinds, list) or any(kind not in KINDS for kind in kinds):
-        raise SpecError(f"{where}: kinds: expected a list of {', '.join(KINDS)}")
+    if not isinstance(kinds, list) or any(kind not in ALERT_KINDS for kind in kinds):
+        raise SpecError(f"{where}: kinds: expected a list of {', '.join(ALERT_KINDS)}")
     return frozenset(kinds)
 
 

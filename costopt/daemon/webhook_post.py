@@ -8,7 +8,7 @@ from http.client import HTTPConnection, HTTPSConnection
 from threading import Timer
 from urllib.parse import urlsplit
 
-WITHIN_S = 10.0
+DELIVERY_TIMEOUT_S = 10.0
 """To connect, and again to send and be answered."""
 
 
@@ -16,9 +16,9 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> int:
     """The HTTP status; redirections are not followed. Raises OSError, HTTPException."""
     parts = urlsplit(url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=WITHIN_S)
+    connection = kind(parts.hostname or "", parts.port, timeout=DELIVERY_TIMEOUT_S)
     # A socket's own timeout begins anew with each byte.
-    patience = Timer(WITHIN_S, _cut, [connection])
+    patience = Timer(DELIVERY_TIMEOUT_S, _cut, [connection])
     try:
         connection.connect()
         patience.start()

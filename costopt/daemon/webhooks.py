@@ -22,21 +22,21 @@ from http.client import HTTPException
 from threading import Lock
 from typing import Protocol
 
-from costopt.daemon.json_form import json_form
+from costopt.daemon.json_form import to_json
 from costopt.daemon.views import Alert
-from costopt.daemon.webhook_file import Form, Webhook
+from costopt.daemon.webhook_file import Webhook, WebhookFormat
 from costopt.daemon.webhook_post import post
 
-FIRST_PAUSE_S = 5.0
-LONGEST_PAUSE_S = 900.0
-GIVE_UP_S = 24 * 3600.0
+INITIAL_BACKOFF_S = 5.0
+MAX_BACKOFF_S = 900.0
+DELIVERY_TTL_S = 24 * 3600.0
 """An alert that nobody took for so long is dropped."""
 SIGNATURE = "Costopt-Signature"
 
 log = logging.getLogger("costopt.webhooks")
 
 
-class Send(Protocol):
+class DeliverFunction(Protocol):
     """Brings a body to a URL."""
 
     def __call__(self, url: str, body: bytes, headers: dict[str, str], /) -> int:
@@ -45,7 +45,7 @@ class Send(Protocol):
 
 
 @dataclass(slots=True)
-class Line:
+class DeliveryQueue:
     """What one receiver still has to get."""
 
     hook: Webhook
@@ -63,10 +63,10 @@ class Webhooks:
         hooks: Sequence[Webhook],
         *,
         instance: str | None = None,
-        send: Send | None = None,
+        send: DeliverFunction | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self.lines = tuple(Line(hook) for hook in hooks)
+        self.lines = tuple(DeliveryQueue(hook) for hook in hooks)
         self._began_at = wall()
         self._instance = instance or socket.gethostname()
         self._send = send or post
@@ -79,7 +79,7 @@ class Webhooks:
         with self._lock:
             return dict(self._counts)
 
-    def deliver(self, line: Line, alerts_after: Callable[[int], Sequence[Alert]]) -> None:
+    def deliver(self, line: DeliveryQueue, alerts_after: Callable[[int], Sequence[Alert]]) -> None:
         """Send what is new and what is due again, of each line in one thread at a time.
 
         ``alerts_after`` gives the alerts with a higher number, oldest first.
@@ -91,7 +91,7 @@ class Webhooks:
                 return
             line.sent, line.failures, line.since = alert.seq, 0, None
 
-    def _sent(self, line: Line, alert: Alert) -> bool:
+    def _sent(self, line: DeliveryQueue, alert: Alert) -> bool:
         """Whether the alert needs no more sending."""
         now = self._wall()
         problem = self._try(line.hook, alert, now)
@@ -101,7 +101,7 @@ class Webhooks:
         self._count(line.hook, "failed")
         line.since = now if line.since is None else line.since
         extra = {"receiver": line.hook.name, "alert": alert.seq, "kind": alert.kind}
-        if now - line.since >= GIVE_UP_S:
+        if now - line.since >= DELIVERY_TTL_S:
             self._count(line.hook, "dropped")
             log.error("webhook %s: an alert was dropped: %s", line.hook.name, problem, extra=extra)
             return True
@@ -121,8 +121,8 @@ class Webhooks:
             return f"{type(error).__name__}: {getattr(error, 'strerror', None) or 'no answer'}"
         return None if 200 <= status < 300 else f"answered with HTTP status {status}"
 
-    def _body(self, form: Form, alert: Alert) -> bytes:
-        if form is Form.SLACK:
+    def _body(self, form: WebhookFormat, alert: Alert) -> bytes:
+        if form is WebhookFormat.SLACK:
             about = f" ({alert.job})" if alert.job else ""
             text = f"*costopt {alert.kind}*{about}: {_escaped(alert.message)}"
             return json.dumps({"text": text}).encode()
@@ -131,7 +131,7 @@ class Webhooks:
             "kind": alert.kind,
             "job": alert.job,
             "message": alert.message,
-            "at": json_form(alert.at),
+            "at": to_json(alert.at),
             "daemon": self._instance,
         }
         return json.dumps(told).encode()
@@ -149,7 +149,7 @@ def signature(secret: str, at_s: int, body: bytes) -> str:
 
 def _pause_s(failures: int) -> float:
     """Twice as long each time, up to a limit, and never at the same moment as others."""
-    longest = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures - 1, 20))
+    longest = min(MAX_BACKOFF_S, INITIAL_BACKOFF_S * 2.0 ** min(failures - 1, 20))
     return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
 
 

@@ -25,7 +25,7 @@ ROOM_TIMES = 2
 """A copy is made where this many more would fit."""
 
 
-def fault_of(path: Path) -> str:
+def find_corruption(path: Path) -> str:
     """The first thing that is wrong with a file, "" where nothing is, or there is no file.
 
     Reads every page. Raises LedgerError where it may not be read.
@@ -42,7 +42,7 @@ def fault_of(path: Path) -> str:
     return "" if said == "ok" else " ".join(str(said).split())
 
 
-def back_up(path: Path, backups: Path, keep: int, now: datetime) -> Path:
+def create_backup(path: Path, backups: Path, keep: int, now: datetime) -> Path:
     """A new copy in the folder; of the older ones the newest stay, ``keep`` with it.
 
     Raises LedgerError, and then no copy is removed: of a corrupt file none counts, and what would
@@ -54,12 +54,12 @@ def back_up(path: Path, backups: Path, keep: int, now: datetime) -> Path:
         backups.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check_room(path, backups)
         _copy(path, part)
-        fault = fault_of(part)
+        fault = find_corruption(part)
         if fault:
             raise LedgerError(f"{path} is corrupt ({fault})", hint=f"restore it from {backups}")
         part.rename(target)
         _sync(backups)
-        for old in backups_of(path, backups)[:-keep]:
+        for old in list_backups(path, backups)[:-keep]:
             old.unlink(missing_ok=True)
     except sqlite3.Error as error:
         raise sqlite_error(f"the backup of {path}", error) from error
@@ -74,12 +74,12 @@ def back_up(path: Path, backups: Path, keep: int, now: datetime) -> Path:
     return target
 
 
-def backups_of(path: Path, backups: Path) -> tuple[Path, ...]:
+def list_backups(path: Path, backups: Path) -> tuple[Path, ...]:
     """The copies of this file, oldest first."""
     return tuple(sorted(backups.glob(f"{glob.escape(path.name)}.*{SUFFIX}")))
 
 
-def time_of(copy: Path) -> datetime:
+def backup_time(copy: Path) -> datetime:
     """When a copy was made."""
     told = copy.name.removesuffix(SUFFIX).rpartition(".")[2]
     return datetime.strptime(told, TIME_FORMAT).replace(tzinfo=UTC)
@@ -91,7 +91,9 @@ def restore(path: Path, backups: Path, now: datetime) -> tuple[Path, Path | None
     Returns the copy, and where the file is now, None where there was none. Nothing may have the
     file open. Raises LedgerError where there is no sound copy.
     """
-    copy = next((copy for copy in reversed(backups_of(path, backups)) if not fault_of(copy)), None)
+    copy = next(
+        (copy for copy in reversed(list_backups(path, backups)) if not find_corruption(copy)), None
+    )
     if copy is None:
         raise LedgerError(
             f"there is no sound backup of {path} in {backups}",

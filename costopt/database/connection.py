@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnectionInTimeError
 
 from costopt.database.failure import postgres_error, sqlite_error
-from costopt.database.place import is_url, postgres_url, shown
+from costopt.database.place import is_url, postgres_url, redacted_url
 from costopt.database.private import make_private
 from costopt.domain.errors import LedgerError
 
@@ -35,7 +35,7 @@ class Database:
         self.part = part
         if is_url(place):
             url = postgres_url(str(place))
-            self.what = f"{part} {shown(url)}"
+            self.what = f"{part} {redacted_url(url)}"
             self.engine = _postgres_engine(url)
         else:
             self.what = f"{part} {place}"
@@ -45,13 +45,13 @@ class Database:
         self._lock = lock
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def read_transaction(self) -> Iterator[Connection]:
         """One consistent view. Raises LedgerError."""
         with self._told(), self.engine.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def write_transaction(self) -> Iterator[Connection]:
         """All or nothing, durable on leaving, one writer at a time. Raises LedgerError."""
         with self._told(), self._writer.connect() as connection, connection.begin():
             if self.on_postgres:

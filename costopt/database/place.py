@@ -45,7 +45,7 @@ def postgres_url(text: str) -> URL:
         raise LedgerError(f"a {scheme}:// URL cannot be read", hint=hint) from error
 
 
-def shown(url: URL) -> str:
+def redacted_url(url: URL) -> str:
     """The URL for messages and logs, without passwords, in its options neither."""
     host = {name: url.query[name] for name in ("host", "port") if name in url.query}
     return url.set(drivername="postgresql", query=host).render_as_string(hide_password=True)

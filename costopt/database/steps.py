@@ -14,23 +14,23 @@ from sqlalchemy import Connection, text
 
 from costopt.domain.errors import LedgerError
 
-Step = tuple[str, ...]
+Migration = tuple[str, ...]
 Begin = Callable[[], AbstractContextManager[Connection]]
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class Migrations:
     """The steps of one part of a database, which keeps their count in a table of its own."""
 
     part: str
-    steps: Sequence[Step]
+    steps: Sequence[Migration]
 
     @property
     def table(self) -> str:
         """Where the number of the last step taken stands."""
         return f"{self.part}_version"
 
-    def take(self, begin: Begin) -> None:
+    def apply(self, begin: Begin) -> None:
         """Take the missing steps.
 
         ``begin`` gives a connection in a transaction that keeps other writers out. Raises

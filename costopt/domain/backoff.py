@@ -11,8 +11,8 @@ from costopt.domain.errors import NoCapacityError, ProviderError, QuotaExceededE
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.market import CapacityType
 
-FIRST_S = 30.0
-MOST_S = 900.0
+INITIAL_DELAY_S = 30.0
+MAX_DELAY_S = 900.0
 
 Place = tuple[str, str, str, CapacityType | None]
 """(region, zone or "", what is short there or "", capacity type)"""
@@ -28,7 +28,7 @@ class _Wait:
     why: str
 
 
-class Backoff:
+class CapacityBackoff:
     """Waits that double, from half a minute to a quarter of an hour, until a launch succeeds.
 
     No capacity concerns a ``kind`` of machine in a zone, a quota one in a region, throttling all
@@ -54,14 +54,14 @@ class Backoff:
                 f"asked again from {wait.until:%H:%M:%S} UTC on"
             )
 
-    def refused(self, request: LaunchRequest, error: ProviderError, now: datetime) -> None:
+    def record_failure(self, request: LaunchRequest, error: ProviderError, now: datetime) -> None:
         """Take note of a refusal; other errors than the three above are none."""
         for kind, place in self._places(request):
             if isinstance(error, kind):
                 with self._lock:
                     self._extend(place, request, error, now)
 
-    def launched(self, request: LaunchRequest) -> None:
+    def record_success(self, request: LaunchRequest) -> None:
         """Take note of a success: there is capacity again."""
         with self._lock:
             for _, place in self._places(request):
@@ -72,7 +72,7 @@ class Backoff:
     ) -> None:
         before = self._waits.get(place)
         times = 0 if before is None else before.times + 1
-        wait_s = min(MOST_S, FIRST_S * 2.0**times)
+        wait_s = min(MAX_DELAY_S, INITIAL_DELAY_S * 2.0**times)
         size = 0.0 if isinstance(error, ThrottledError) else self._size(request)
         if before is not None:
             size = min(size, before.size)

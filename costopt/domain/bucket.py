@@ -9,8 +9,8 @@ from enum import IntEnum
 from costopt.domain.estimate import Basis, Estimate
 
 HOURS_PER_MONTH = 730.0
-SHORTEST_STAY_H = 24.0
-_TYPICAL_STAY_H = math.sqrt(HOURS_PER_MONTH * SHORTEST_STAY_H)
+MIN_LIFETIME_H = 24.0
+_TYPICAL_STAY_H = math.sqrt(HOURS_PER_MONTH * MIN_LIFETIME_H)
 
 
 class InterruptionBucket(IntEnum):
@@ -37,7 +37,7 @@ _SHARES = ((0.0, 0.05), (0.05, 0.10), (0.10, 0.15), (0.15, 0.20), (0.20, 0.95))
 _LABELS = ("<5 %", "5–10 %", "10–15 %", "15–20 %", ">20 %")
 
 
-def hazard_from_bucket(bucket: InterruptionBucket, observed_at: datetime) -> Estimate:
+def hazard_from_interruption_bucket(bucket: InterruptionBucket, observed_at: datetime) -> Estimate:
     """Interruptions per node-hour: a prior with a wide interval.
 
     h = −ln(1 − share) / stay, a constant hazard over the time for which an instance stayed. The
@@ -51,14 +51,14 @@ def hazard_from_bucket(bucket: InterruptionBucket, observed_at: datetime) -> Est
     return Estimate(
         value=_hazard_per_hour((lowest + highest) / 2, _TYPICAL_STAY_H),
         low=_hazard_per_hour(lowest, HOURS_PER_MONTH),
-        high=_hazard_per_hour(highest, SHORTEST_STAY_H),
+        high=_hazard_per_hour(highest, MIN_LIFETIME_H),
         basis=Basis.PRIOR,
         source=f"AWS Spot Advisor: {bucket.label} of instances interrupted in a month",
         observed_at=observed_at,
     )
 
 
-def hazard_of_google_spot(observed_at: datetime) -> Estimate:
+def gcp_spot_hazard_prior(observed_at: datetime) -> Estimate:
     """Interruptions per node-hour where no bucket exists: a prior with a wide interval.
 
     Google wrote of preemptible VMs that "the average preemption rate varies between 5% and 15%

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 
-class Verdict(StrEnum):
+class CheckStatus(StrEnum):
     """How a check came out."""
 
     OK = "ok"
@@ -21,13 +21,13 @@ class Check:
     """One finding. Only BROKEN is a fault: what is MISSING may not be needed."""
 
     name: str
-    verdict: Verdict
+    verdict: CheckStatus
     detail: str
     hint: str | None = None
 
 
 @runtime_checkable
-class AccountDoctor(Protocol):
+class AccountChecks(Protocol):
     """A provider that can tell whether its account is fit, before anything is launched."""
 
     def checks(self, owner: str, store: str | None) -> Iterator[Check]:

@@ -75,7 +75,7 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AuditEntry:
     """Something that a person told the daemon: ``what`` is "mode", "halt", "unhalt", "approve" …
 
     ``subject`` is a job's name, a proposal's id, or "" where the whole daemon is meant.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from costopt.domain.job import Job
 from costopt.domain.market import InstanceType, Pool
-from costopt.domain.policy import Aim, Policy
+from costopt.domain.policy import ObjectiveTerm, Policy
 from costopt.domain.quota import Quota
 
 
@@ -29,9 +29,9 @@ def energy_term(
 
 def _policy_term(policy: Policy) -> str | None:
     objective = policy.objective
-    if objective.usd_per_kwh or Aim.KWH in objective.then:
+    if objective.usd_per_kwh or ObjectiveTerm.KWH in objective.then:
         return "the policy weighs energy"
-    if objective.usd_per_tonne_co2e or Aim.CO2E in objective.then:
+    if objective.usd_per_tonne_co2e or ObjectiveTerm.CO2E in objective.then:
         return "the policy weighs carbon"
     if policy.limits.max_kw is not None:
         return "the policy limits kilowatts"

@@ -11,12 +11,12 @@ from costopt.domain.errors import ProviderError
 K = TypeVar("K")
 V = TypeVar("V")
 
-AT_A_TIME = 8
+MAX_CONCURRENCY = 8
 """Calls in flight: clouds count them by account, so few are enough."""
 
 
 def fan_out(
-    keys: Iterable[K], ask: Callable[[K], V], at_a_time: int = AT_A_TIME
+    keys: Iterable[K], ask: Callable[[K], V], at_a_time: int = MAX_CONCURRENCY
 ) -> dict[K, V | ProviderError]:
     """The answer for each key, in the order of ``keys``; one that fails stops no other."""
     asked = tuple(dict.fromkeys(keys))
@@ -26,7 +26,7 @@ def fan_out(
         return dict(zip(asked, pool.map(lambda key: _answer(ask, key), asked), strict=True))
 
 
-def ask_all(keys: Iterable[K], ask: Callable[[K], V]) -> dict[K, V | ProviderError]:
+def fan_out_or_raise(keys: Iterable[K], ask: Callable[[K], V]) -> dict[K, V | ProviderError]:
     """As ``fan_out``. Raises the first ProviderError where no key has an answer."""
     answers = fan_out(keys, ask)
     errors = [answer for answer in answers.values() if isinstance(answer, ProviderError)]

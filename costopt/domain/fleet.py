@@ -19,7 +19,7 @@ class NodeState(StrEnum):
     ENDED = "ended"
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether the node exists and may cost money."""
         return self is not NodeState.ENDED
 
@@ -37,7 +37,7 @@ class EndCause(StrEnum):
     NO_CAPACITY = "no_capacity"
 
     @property
-    def unwanted(self) -> bool:
+    def is_unplanned(self) -> bool:
         """Whether we would have kept the node."""
         return self is not EndCause.RELEASED
 

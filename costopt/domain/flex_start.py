@@ -14,13 +14,13 @@ from datetime import datetime, timedelta
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.market import Offer
 
-LONGEST_WAIT = timedelta(hours=2)
-LONGEST_RUN = timedelta(days=7)
-LEAVE_BEFORE = timedelta(minutes=15)
+MAX_WAIT = timedelta(hours=2)
+MAX_RUN = timedelta(days=7)
+DRAIN_LEAD = timedelta(minutes=15)
 """So long before its end a node is left: time for the last save. Ours, not published."""
 
 
-def on_flex_start(offer: Offer, nodes: Iterable[Node], now: datetime) -> Offer:
+def flex_start_offer(offer: Offer, nodes: Iterable[Node], now: datetime) -> Offer:
     """The offer with its wait, and until when its pool may be planned on, whose nodes these are.
 
     A node that is launched now could run until then at least; while some run, none is planned on
@@ -29,5 +29,5 @@ def on_flex_start(offer: Offer, nodes: Iterable[Node], now: datetime) -> Offer:
     begun = [
         node.launched_at for node in nodes if node.state not in (NodeState.WAITING, NodeState.ENDED)
     ]
-    until_at = min(begun, default=now) + LONGEST_RUN - LEAVE_BEFORE
-    return replace(offer, until_at=until_at, wait_s=LONGEST_WAIT.total_seconds())
+    until_at = min(begun, default=now) + MAX_RUN - DRAIN_LEAD
+    return replace(offer, until_at=until_at, wait_s=MAX_WAIT.total_seconds())

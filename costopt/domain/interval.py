@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-SHORTEST_S = 5.0
+MIN_INTERVAL_S = 5.0
 
 
 def noticed_share(notice_s: float, save_s: float) -> float:
@@ -32,7 +32,7 @@ def checkpoint_interval_s(
     the cap ``loss_budget_s``, the most work that one interruption may lose. Without hazard or
     with p = 1 the answer is the cap.
     """
-    return chosen_interval(
+    return explained_interval(
         hazard_per_hour=hazard_per_hour,
         blocking_save_s=blocking_save_s,
         noticed_share=noticed_share,
@@ -49,7 +49,7 @@ class ChosenInterval:
     reason: str
 
 
-def chosen_interval(
+def explained_interval(
     *,
     hazard_per_hour: float,
     blocking_save_s: float,
@@ -58,7 +58,7 @@ def chosen_interval(
     loss_budget_s: float = 1800.0,
 ) -> ChosenInterval:
     """As ``checkpoint_interval_s``, with its reason."""
-    floor = max(persist_s, SHORTEST_S)
+    floor = max(persist_s, MIN_INTERVAL_S)
     cap = max(floor, loss_budget_s)
     unannounced = hazard_per_hour * (1.0 - noticed_share)
     if unannounced <= 0:

@@ -22,7 +22,7 @@ class WorkUnit(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class WorkAmount:
     """How much is to be done."""
 
     amount: float
@@ -67,11 +67,11 @@ class Resources:
     min_gpu_memory_gib: float | None = None
     min_memory_gib: float | None = None
 
-    def refusal(self, machine: InstanceType) -> str | None:
+    def rejection_reason(self, machine: InstanceType) -> str | None:
         """Why ``machine`` may not run the job, or None where it may."""
         if self.instance_types and machine.name not in self.instance_types:
             return "instance type not among those the job allows"
-        if self.gpu_models and not any(machine.gpu.answers_to(m) for m in self.gpu_models):
+        if self.gpu_models and not any(machine.gpu.matches_name(m) for m in self.gpu_models):
             return f"GPU {machine.gpu.model} not among those the job allows"
         if self.min_gpu_memory_gib and machine.gpu.memory_gib < self.min_gpu_memory_gib:
             return (
@@ -99,7 +99,7 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True)
-class ThroughputPoint:
+class ThroughputSample:
     """A measured speed: ``gpus`` of one model in total do ``units_per_s``."""
 
     gpu_model: str
@@ -115,7 +115,7 @@ class Throughput:
     GPUs beyond the measured points (1.0 is linear): units/s grow by (2 · efficiency) per doubling.
     """
 
-    points: tuple[ThroughputPoint, ...] = ()
+    points: tuple[ThroughputSample, ...] = ()
     flops_per_unit: float | None = None
     mfu: float | None = None
     scaling_efficiency: float = 0.9
@@ -127,7 +127,7 @@ class Throughput:
         follows ``scaling_efficiency``. From FLOPs: gpus · peak · mfu / flops_per_unit.
         """
         points = sorted(
-            ((p.gpus, p.units_per_s) for p in self.points if gpu.answers_to(p.gpu_model)),
+            ((p.gpus, p.units_per_s) for p in self.points if gpu.matches_name(p.gpu_model)),
         )
         if points:
             return self._from_points(points, gpus)
@@ -221,7 +221,7 @@ class Job:
     """
 
     name: str
-    work: Work
+    work: WorkAmount
     start_at: datetime
     deadline_at: datetime
     resources: Resources
@@ -268,7 +268,7 @@ class Job:
             point.gpus // machine.gpu_count
             for throughput in throughputs
             for point in throughput.points
-            if machine.gpu.answers_to(point.gpu_model) and point.gpus % machine.gpu_count == 0
+            if machine.gpu.matches_name(point.gpu_model) and point.gpus % machine.gpu_count == 0
         )
         return ladder(self.resources.node_counts(machine), (*bounds, *measured, *also))
 

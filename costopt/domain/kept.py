@@ -13,8 +13,8 @@ from costopt.domain.errors import ProviderError
 K = TypeVar("K")
 V = TypeVar("V")
 
-FIRST_PAUSE_S = 30.0
-LONGEST_PAUSE_S = 900.0
+INITIAL_BACKOFF_S = 30.0
+MAX_BACKOFF_S = 900.0
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class _Entry(Generic[V]):
     quiet_until: datetime | None = None
 
 
-class Kept(Generic[K, V]):
+class TtlCache(Generic[K, V]):
     """Answers by key, asked again once they are ``ttl_s`` old. Safe to share between threads.
 
     After a failure the question rests for 30 s, twice as long after each further one, at most
@@ -53,7 +53,7 @@ class Kept(Generic[K, V]):
                 return entry.answer
             if entry.quiet_until is None or now >= entry.quiet_until:
                 self._ask(entry, now, ask)
-            return self._told(entry, now)
+            return self._store(entry, now)
 
     def is_fresh(self, key: K, now: datetime) -> bool:
         """Whether ``get`` would answer without asking."""
@@ -64,13 +64,13 @@ class Kept(Generic[K, V]):
         try:
             entry.answer = ask()
         except ProviderError as error:
-            pause_s = min(FIRST_PAUSE_S * 2**entry.failures, LONGEST_PAUSE_S)
+            pause_s = min(INITIAL_BACKOFF_S * 2**entry.failures, MAX_BACKOFF_S)
             entry.error, entry.quiet_until = error, now + timedelta(seconds=pause_s)
             entry.failures += 1
         else:
             entry.asked_at, entry.error, entry.quiet_until, entry.failures = now, None, None, 0
 
-    def _told(self, entry: _Entry[V], now: datetime) -> V:
+    def _store(self, entry: _Entry[V], now: datetime) -> V:
         if entry.asked_at is not None and now - entry.asked_at < max(self._ttl, self._usable):
             assert entry.answer is not None
             return entry.answer

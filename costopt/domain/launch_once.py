@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Generic, TypeVar
 
-from costopt.domain.backoff import Backoff
+from costopt.domain.backoff import CapacityBackoff
 from costopt.domain.errors import (
     BadRequestError,
     ForbiddenError,
@@ -16,13 +16,13 @@ from costopt.domain.errors import (
 )
 from costopt.domain.fleet import LaunchRequest, Node
 
-Find = Callable[[LaunchRequest, datetime], tuple[Node, ...]]
+FindNodes = Callable[[LaunchRequest, datetime], tuple[Node, ...]]
 """The nodes of a request's key where all of them are known; () where none are or some may come."""
 
 T = TypeVar("T")
 
 
-class LaunchOnce(Generic[T]):
+class IdempotentLauncher(Generic[T]):
     """Looks for the nodes of a request's key before it asks for them, and after.
 
     ``order`` puts together what ``start`` asks the cloud with, and asks for no node. Both raise
@@ -34,10 +34,10 @@ class LaunchOnce(Generic[T]):
 
     def __init__(
         self,
-        find: Find,
+        find: FindNodes,
         order: Callable[[LaunchRequest, datetime], T],
         start: Callable[[T, datetime], None],
-        backoff: Backoff,
+        backoff: CapacityBackoff,
     ) -> None:
         self._find = find
         self._order = order
@@ -82,9 +82,9 @@ class LaunchOnce(Generic[T]):
             self._in_doubt.add(request.key)
             raise
         except ProviderError as error:
-            self._backoff.refused(request, error, now)
+            self._backoff.record_failure(request, error, now)
             # Clouds say these before they look at the key: an earlier call may have gone through.
             if not isinstance(error, (ThrottledError, ForbiddenError)):
                 self._in_doubt.discard(request.key)
             raise
-        self._backoff.launched(request)
+        self._backoff.record_success(request)

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
-class Leftover:
+class OrphanedResource:
     """A thing with our owner tag that no living node uses, such as a volume.
 
     ``kind`` is the provider's word for it, ``place`` is "provider/region". ``created_at`` is None
@@ -26,16 +26,16 @@ class Leftover:
 
 
 @runtime_checkable
-class Cleanable(Protocol):
+class ResourceCleanup(Protocol):
     """A provider that makes other things than nodes, and can remove them."""
 
-    def leftovers(self, owner: str) -> tuple[Leftover, ...]:
+    def orphaned_resources(self, owner: str) -> tuple[OrphanedResource, ...]:
         """Everything with this owner tag that is no node and that no living node uses.
 
         Raises ProviderError.
         """
         ...
 
-    def remove(self, leftover: Leftover) -> None:
+    def delete_resource(self, leftover: OrphanedResource) -> None:
         """Remove it; a missing one is no error. Raises ProviderError."""
         ...

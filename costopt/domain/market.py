@@ -19,12 +19,12 @@ class CapacityType(StrEnum):
     FLEX_START = "flex_start"
 
     @property
-    def interruptible(self) -> bool:
+    def is_interruptible(self) -> bool:
         """Whether the provider may take the node away."""
         return self is CapacityType.SPOT
 
     @property
-    def firm(self) -> bool:
+    def is_uninterruptible(self) -> bool:
         """Whether a launch that is accepted gives nodes at once that stay: what deadlines rest on.
 
         A flex-start launch is accepted and waits, and may come to nothing.
@@ -57,7 +57,7 @@ class Pool:
             )
         return cls(parts[0], parts[1], parts[2], parts[3], CapacityType(parts[4]))
 
-    def on(self, capacity_type: CapacityType) -> Pool:
+    def with_capacity_type(self, capacity_type: CapacityType) -> Pool:
         """The same place and instance type on other terms."""
         return Pool(self.provider, self.region, self.zone, self.instance_type, capacity_type)
 
@@ -73,7 +73,7 @@ class Gpu:
     peak_tflops: float
     peak_precision: str
 
-    def answers_to(self, requested: str) -> bool:
+    def matches_name(self, requested: str) -> bool:
         """Whether a user who asks for ``requested`` ("H100") means this model ("H100-SXM5-80GB").
 
         A request matches the whole model name or a leading run of its dash-separated parts,

@@ -12,7 +12,7 @@ from costopt.domain.transfer import Transfer, TransferPrices
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class DataTransfer:
     """``gib`` from one "provider/region" to another; ``transfer`` None: its price is unknown."""
 
     from_region: str
@@ -30,37 +30,37 @@ class Move:
         return 0.0 if self.transfer is None else self.transfer.hours(self.gib, machine)
 
 
-def moves_of_start(
+def start_transfers(
     job: Job, pool: Pool, prices: TransferPrices | None, *, restoring: bool
-) -> tuple[Move, ...]:
+) -> tuple[DataTransfer, ...]:
     """What a gang in ``pool`` fetches before it trains: the data, and a checkpoint to restore."""
-    here = region_of(pool)
+    here = region_key(pool)
     stored = [] if job.data is None else [(job.data.region, job.data.size_gib)]
     if restoring:
         stored.append((job.checkpoint.region, job.checkpoint.size_gib))
     return tuple(
-        Move(there, here, gib, None if prices is None else prices(there, here))
+        DataTransfer(there, here, gib, None if prices is None else prices(there, here))
         for there, gib in stored
         if there is not None and there != here and gib > 0
     )
 
 
-def move_of_save(job: Job, pool: Pool, prices: TransferPrices | None) -> Move | None:
+def save_transfer(job: Job, pool: Pool, prices: TransferPrices | None) -> DataTransfer | None:
     """What a save of a gang in ``pool`` sends to another region, None where it sends nothing."""
-    here, there, gib = region_of(pool), job.checkpoint.region, job.checkpoint.size_gib
+    here, there, gib = region_key(pool), job.checkpoint.region, job.checkpoint.size_gib
     if there is None or there == here or gib <= 0:
         return None
-    return Move(here, there, gib, None if prices is None else prices(here, there))
+    return DataTransfer(here, there, gib, None if prices is None else prices(here, there))
 
 
-def fetching(members: Iterable[Node], trained: Collection[str]) -> tuple[Pool, ...]:
+def pools_without_data(members: Iterable[Node], trained: Collection[str]) -> tuple[Pool, ...]:
     """A pool of each region in which no member was in a gang of the job before.
 
     Members of earlier gangs, named by ``trained``, hold the data and share them in their region.
     """
     there: dict[str, list[Node]] = {}
     for node in members:
-        there.setdefault(region_of(node.pool), []).append(node)
+        there.setdefault(region_key(node.pool), []).append(node)
     return tuple(
         nodes[0].pool
         for nodes in there.values()
@@ -68,6 +68,6 @@ def fetching(members: Iterable[Node], trained: Collection[str]) -> tuple[Pool, .
     )
 
 
-def region_of(pool: Pool) -> str:
+def region_key(pool: Pool) -> str:
     """The region as "provider/region", as files and transfers name it."""
     return f"{pool.provider}/{pool.region}"

@@ -13,9 +13,9 @@ from costopt.domain import node_start
 from costopt.domain.payload import Payload
 
 
-def node_script(
+def render_boot_script(
     payload: Payload,
-    cloud: type[node_start.Cloud],
+    cloud: type[node_start.BootPlatform],
     store: Mapping[str, str],
     *,
     root: str,
@@ -38,7 +38,7 @@ def node_script(
         "pythons": pythons,
         **(more or {}),
     }
-    call = f"start({cloud.__name__}, json.loads({json.dumps(config, sort_keys=True)!r}))\n"
+    call = f"boot({cloud.__name__}, json.loads({json.dumps(config, sort_keys=True)!r}))\n"
     parts = (node_start, sys.modules[cloud.__module__])
     texts = "\n".join(_standing_alone(inspect.getsource(part)) for part in parts)
     return f"#!/usr/bin/env python3\nfrom __future__ import annotations\n{texts}\n{call}"

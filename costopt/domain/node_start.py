@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
     Config = dict[str, Any]
 
-ATTEMPTS = 8
-WAIT_S = float(os.environ.get("COSTOPT_START_WAIT_S", "2"))
-OLDEST_PYTHON = (3, 11)
+MAX_ATTEMPTS = 8
+RETRY_DELAY_S = float(os.environ.get("COSTOPT_START_WAIT_S", "2"))
+MIN_PYTHON = (3, 11)
 UNIT = "costopt-agent.service"
-LOGS_S = 10
+LOG_TIMEOUT_S = 10
 """Requests to write cost: at most $0.002 per node-hour."""
 
 
-class StartError(Exception):
+class BootError(Exception):
     """Why the node cannot start."""
 
 
-class Cloud(Protocol):
+class BootPlatform(Protocol):
     """``fast_disk`` is where images mount the machine's own disks, ``boot_log`` what a boot says.
 
     ``stop_s`` is how long systemd gives the agent to save in.
@@ -55,7 +55,7 @@ class Cloud(Protocol):
         """As the provider names this node."""
         ...
 
-    def stored(self, method: str, key: str, body: bytes = b"") -> urllib.request.Request:
+    def object_url(self, method: str, key: str, body: bytes = b"") -> urllib.request.Request:
         """A request for an object of the job's store, with the node's own rights."""
         ...
 
@@ -68,56 +68,65 @@ class Cloud(Protocol):
         ...
 
 
-def start(make: Callable[[Config], Cloud], config: Config) -> None:
+def boot(make: Callable[[Config], BootPlatform], config: Config) -> None:
     """Bring the agent up; ``config`` is what ``node_script`` wrote."""
     cloud = make(config)
     node_id = cloud.node_id()
     try:
-        serve(cloud, config, node_id)
+        install_and_run(cloud, config, node_id)
     except Exception as error:
-        give_up(cloud, config["job"], node_id, f"{type(error).__name__}: {error}")
+        report_failure_and_power_off(
+            cloud, config["job"], node_id, f"{type(error).__name__}: {error}"
+        )
         raise
 
 
-def serve(cloud: Cloud, config: Config, node_id: str) -> None:
+def install_and_run(cloud: BootPlatform, config: Config, node_id: str) -> None:
     """Fetch, install, unpack, run. Each step is skipped where it was done before."""
     root, job = Path(config["root"]), config["job"]
-    wheel = fetched(cloud, root, config["wheel"])
-    bundle = fetched(cloud, root, config["bundle"])
-    python = installed(config, wheel, root / f"venv-{config['wheel']['sha256'][:16]}")
-    workdir = unpacked(bundle, root / f"job-{config['bundle']['sha256'][:16]}")
+    wheel = download(cloud, root, config["wheel"])
+    bundle = download(cloud, root, config["bundle"])
+    python = create_venv(config, wheel, root / f"venv-{config['wheel']['sha256'][:16]}")
+    workdir = unpack_bundle(bundle, root / f"job-{config['bundle']['sha256'][:16]}")
     command = [python, "-m", "costopt.agent", "--store", config["store"]["uri"]]
     command += ["--job", job, "--node", node_id, *cloud.agent_options()]
-    command += ["--folder", str(root / "agent"), "--workdir", str(workdir), "--logs-s", str(LOGS_S)]
+    command += [
+        "--folder",
+        str(root / "agent"),
+        "--workdir",
+        str(workdir),
+        "--logs-s",
+        str(LOG_TIMEOUT_S),
+    ]
     command += disk_options(cloud.fast_disk, root)
-    run_unit(unit(command, cloud.variables(), cloud.stop_s))
+    run_unit(systemd_unit(command, cloud.variables(), cloud.stop_s))
     print(f"costopt: the agent of {node_id} serves job {job}")
 
 
-def asked(request: Callable[[], urllib.request.Request]) -> bytes:
+def get_with_retry(request: Callable[[], urllib.request.Request]) -> bytes:
     """The answer; asked again where the network or the node's rights are not there yet."""
-    for attempt in range(ATTEMPTS):
+    for attempt in range(MAX_ATTEMPTS):
         try:
             with urllib.request.urlopen(request(), timeout=60) as answer:
                 return bytes(answer.read())
         except OSError as error:
             code = getattr(error, "code", None)
             said = f"{error} {error.read(300)!r}" if hasattr(error, "read") else str(error)
-            if attempt + 1 == ATTEMPTS or code == 404:
-                raise StartError(f"{request().full_url}: {said}") from error
-            time.sleep(min(20.0, WAIT_S * 2.0**attempt))
+            if attempt + 1 == MAX_ATTEMPTS or code == 404:
+                raise BootError(f"{request().full_url}: {said}") from error
+            time.sleep(min(20.0, RETRY_DELAY_S * 2.0**attempt))
     raise AssertionError
 
 
-def fetched(cloud: Cloud, root: Path, file: Config) -> Path:
+def download(cloud: BootPlatform, root: Path, file: Config) -> Path:
     """The path of a file of the store, whose content is what its digest says."""
     path = Path(root, "files", file["sha256"][:16], Path(file["key"]).name)
     if path.exists():
         return path
-    data = asked(lambda: cloud.stored("GET", file["key"]))
+    data = get_with_retry(lambda: cloud.object_url("GET", file["key"]))
     found = hashlib.sha256(data).hexdigest()
     if found != file["sha256"]:
-        raise StartError(f"{file['key']} has digest {found}, not {file['sha256']}")
+        raise BootError(f"{file['key']} has digest {found}, not {file['sha256']}")
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
     part.write_bytes(data)
@@ -125,7 +134,7 @@ def fetched(cloud: Cloud, root: Path, file: Config) -> Path:
     return path
 
 
-def installed(config: Config, wheel: Path, folder: Path) -> str:
+def create_venv(config: Config, wheel: Path, folder: Path) -> str:
     """The interpreter of an environment that holds the wheel and what the image has."""
     python = str(folder / "bin" / "python")
     if (folder / "ready").exists():
@@ -140,9 +149,9 @@ def installed(config: Config, wheel: Path, folder: Path) -> str:
     # Our wheel is pure Python, so unpacking it is installing it; pip alone would take seconds.
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(here)
-    missing = [need for need in config["requirements"] if not present(python, need)]
+    missing = [need for need in config["requirements"] if not is_installed(python, need)]
     if missing:
-        if not present(python, "pip"):  # Debian's Python has pip and no ensurepip
+        if not is_installed(python, "pip"):  # Debian's Python has pip and no ensurepip
             run([python, "-m", "ensurepip"])
         run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *missing])
     (folder / "ready").touch()
@@ -151,21 +160,21 @@ def installed(config: Config, wheel: Path, folder: Path) -> str:
 
 def base_python(candidates: list[str]) -> str:
     """The first interpreter that is new enough and has PyTorch, else the first new enough."""
-    check = ["-c", f"import sys, venv; sys.exit(sys.version_info < {OLDEST_PYTHON!r})"]
+    check = ["-c", f"import sys, venv; sys.exit(sys.version_info < {MIN_PYTHON!r})"]
     there = [path for path in map(shutil.which, candidates) if path]
     usable = [p for p in there if subprocess.call([p, *check], stderr=subprocess.DEVNULL) == 0]
     if not usable:
-        raise StartError(f"no Python {OLDEST_PYTHON} or newer with venv among {candidates}")
-    return next((path for path in usable if present(path, "torch")), usable[0])
+        raise BootError(f"no Python {MIN_PYTHON} or newer with venv among {candidates}")
+    return next((path for path in usable if is_installed(path, "torch")), usable[0])
 
 
-def present(python: str, need: str) -> bool:
+def is_installed(python: str, need: str) -> bool:
     """Whether a requirement such as "name==1.2" is met, in any version."""
     check = f"from importlib.metadata import version; version({need.split('==', maxsplit=1)[0]!r})"
     return subprocess.call([python, "-c", check], stderr=subprocess.DEVNULL) == 0
 
 
-def unpacked(bundle: Path, folder: Path) -> Path:
+def unpack_bundle(bundle: Path, folder: Path) -> Path:
     """The job's folder, whole or not there."""
     if folder.is_dir():
         return folder
@@ -195,7 +204,7 @@ def disk_options(fast_disk: Path, root: Path) -> list[str]:
     return [*data, *kept, "--snapshot-disk-gib", str(gib // 4)] if fast else data
 
 
-def unit(command: list[str], variables: list[str], stop_s: int) -> str:
+def systemd_unit(command: list[str], variables: list[str], stop_s: int) -> str:
     """The agent as a service that comes up again after a crash or a reboot."""
     return "\n".join(
         [
@@ -205,8 +214,8 @@ def unit(command: list[str], variables: list[str], stop_s: int) -> str:
             "Wants=network-online.target",
             "StartLimitIntervalSec=0",
             "[Service]",
-            *(f"Environment={quoted(each)}" for each in [*variables, "PYTHONUNBUFFERED=1"]),
-            "ExecStart=" + " ".join(quoted(word) for word in command),
+            *(f"Environment={systemd_quote(each)}" for each in [*variables, "PYTHONUNBUFFERED=1"]),
+            "ExecStart=" + " ".join(systemd_quote(word) for word in command),
             "Restart=on-failure",
             "RestartSec=2",
             "KillMode=mixed",
@@ -218,7 +227,7 @@ def unit(command: list[str], variables: list[str], stop_s: int) -> str:
     )
 
 
-def quoted(word: str) -> str:
+def systemd_quote(word: str) -> str:
     """As systemd reads it: no specifiers, no variables."""
     word = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{word}"'
@@ -240,7 +249,7 @@ def run(command: list[str]) -> None:
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     if done.returncode:
         said = done.stdout.decode(errors="replace").strip()[-500:]
-        raise StartError(f"{' '.join(command[:4])} failed: {said}")
+        raise BootError(f"{' '.join(command[:4])} failed: {said}")
 
 
 def output(command: list[str]) -> str:
@@ -248,7 +257,7 @@ def output(command: list[str]) -> str:
     return subprocess.check_output(command).decode().strip()
 
 
-def give_up(cloud: Cloud, job: str, node_id: str, why: str) -> None:
+def report_failure_and_power_off(cloud: BootPlatform, job: str, node_id: str, why: str) -> None:
     """Tell the controller why, and end the node: it costs money and does nothing.
 
     To the controller it is as if the command had failed, so that it does not go on for ever. The
@@ -257,8 +266,10 @@ def give_up(cloud: Cloud, job: str, node_id: str, why: str) -> None:
     print(f"costopt: this node cannot start: {why}", file=sys.stderr)
     letters, note = f"jobs/{job}", f"{why}\n".encode()
     try:
-        asked(lambda: cloud.stored("PUT", f"{letters}/nodes/{node_id}/start-failed.txt", note))
-        gang = json.loads(asked(lambda: cloud.stored("GET", f"{letters}/gang.json")))
+        get_with_retry(
+            lambda: cloud.object_url("PUT", f"{letters}/nodes/{node_id}/start-failed.txt", note)
+        )
+        gang = json.loads(get_with_retry(lambda: cloud.object_url("GET", f"{letters}/gang.json")))
         if node_id in gang["members"]:
             key = f"{letters}/failures/{gang['generation']:09d}.json"
             failure = {
@@ -271,6 +282,6 @@ def give_up(cloud: Cloud, job: str, node_id: str, why: str) -> None:
                 "message": f"the node cannot start: {why}",
                 "log_path": cloud.boot_log,
             }
-            asked(lambda: cloud.stored("PUT", key, json.dumps(failure).encode()))
+            get_with_retry(lambda: cloud.object_url("PUT", key, json.dumps(failure).encode()))
     finally:
         subprocess.call(["systemctl", "poweroff"])

@@ -17,7 +17,7 @@ class CarbonSignal(StrEnum):
     MARGINAL = "marginal"
 
 
-class Aim(StrEnum):
+class ObjectiveTerm(StrEnum):
     """A figure of a plan of which less is better."""
 
     USD = "usd"
@@ -38,7 +38,7 @@ class Objective:
     usd_per_kwh: float = 0.0
     usd_per_tonne_co2e: float = 0.0
     carbon_signal: CarbonSignal = CarbonSignal.AVERAGE
-    then: tuple[Aim, ...] = ()
+    then: tuple[ObjectiveTerm, ...] = ()
     tolerance: float = 1e-3
 
     def score_usd(self, usd: float, kwh: float, gco2e: float) -> float:
@@ -85,7 +85,7 @@ class Limits:
         CapacityType.RESERVED,
     )
 
-    def refusal(self, pool: Pool) -> str | None:
+    def rejection_reason(self, pool: Pool) -> str | None:
         """Why the policy does not allow ``pool``, or None where it does."""
         if self.providers and pool.provider not in self.providers:
             return f"provider {pool.provider} not allowed by the policy"
@@ -126,14 +126,14 @@ def _is_looser(other: Any, own: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class StrategyChoice:
+class StrategySpec:
     """The algorithm that decides, with its parameters."""
 
     name: str = "adaptive"
     parameters: Mapping[str, float | int | str | bool] = field(default_factory=dict)
 
 
-class Trigger(StrEnum):
+class RuleSignal(StrEnum):
     """What a rule looks at."""
 
     TIME_OF_DAY = "time_of_day"
@@ -151,12 +151,12 @@ class Rule:
     """
 
     name: str
-    trigger: Trigger
+    trigger: RuleSignal
     low: float
     high: float
     then: Limits
 
-    def holds(self, signal: float) -> bool:
+    def is_active(self, signal: float) -> bool:
         """Whether the rule applies at this value of its signal."""
         if self.low <= self.high:
             return self.low <= signal < self.high
@@ -170,6 +170,6 @@ class Policy:
     name: str
     objective: Objective = Objective()
     risk: Risk = Risk()
-    strategy: StrategyChoice = field(default_factory=StrategyChoice)
+    strategy: StrategySpec = field(default_factory=StrategySpec)
     limits: Limits = Limits()
     rules: tuple[Rule, ...] = ()

@@ -47,7 +47,7 @@ class Provider(Protocol):
         """The values of ``Pool.provider`` that this adapter serves."""
         ...
 
-    def firm_s(self, now: datetime) -> float:
+    def uninterruptible_s(self, now: datetime) -> float:
         """For how long from ``now`` nothing that runs can be interrupted; 0 if not known."""
         ...
 
@@ -148,7 +148,7 @@ class HazardModel(Protocol):
         """
         ...
 
-    def interrupted(self, pool: Pool, at: datetime) -> None:
+    def record_interruption(self, pool: Pool, at: datetime) -> None:
         """Take note of an interruption of one of our nodes."""
         ...
 
@@ -204,10 +204,10 @@ class CarbonRecord(Protocol):
         ...
 
 
-class Machines(Protocol):
+class InstanceCatalog(Protocol):
     """The catalogue, as the engine reads it."""
 
-    def machine(self, pool: Pool) -> InstanceType | None:
+    def instance_type(self, pool: Pool) -> InstanceType | None:
         """The instance type of a pool, or None where the catalogue does not hold it."""
         ...
 
@@ -253,7 +253,7 @@ class EventIndex(Ledger, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Tagged:
+class VersionedObject:
     """An object's bytes, and the tag of exactly these bytes for ``ObjectStore.replace``.
 
     The tag is opaque, and good for this store only.
@@ -286,7 +286,7 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def get_tagged(self, key: str) -> Tagged | None:
+    def get_tagged(self, key: str) -> VersionedObject | None:
         """The bytes with their tag, or None where the key is missing."""
         ...
 

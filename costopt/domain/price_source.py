@@ -21,7 +21,7 @@ class PriceChange:
 
 
 @dataclass(frozen=True, slots=True)
-class PriceSeries:
+class PriceSeriesKey:
     """The past prices of an instance type in all zones of a region: what is asked for at once."""
 
     provider: str
@@ -38,7 +38,7 @@ class PriceSource(Protocol):
 
     def price_series(
         self, region: str, instance_types: Collection[str], now: datetime
-    ) -> tuple[PriceSeries, ...]:
+    ) -> tuple[PriceSeriesKey, ...]:
         """What can be asked for in a region, in a fixed order.
 
         ``instance_types`` may hold wildcards ("p5*"); a type that the region does not sell is left
@@ -47,7 +47,7 @@ class PriceSource(Protocol):
         ...
 
     def price_changes(
-        self, series: PriceSeries, since: datetime, until: datetime
+        self, series: PriceSeriesKey, since: datetime, until: datetime
     ) -> tuple[PriceChange, ...]:
         """Changes of the spot price of every zone in [since, until), ascending for each pool.
 
@@ -55,6 +55,6 @@ class PriceSource(Protocol):
         """
         ...
 
-    def list_price(self, series: PriceSeries, now: datetime) -> Estimate | None:
+    def list_price(self, series: PriceSeriesKey, now: datetime) -> Estimate | None:
         """What a node costs on demand, or None where it is not known."""
         ...

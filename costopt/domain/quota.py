@@ -40,7 +40,7 @@ class Quota:
             self.provider in (None, pool.provider)
             and self.region in (None, pool.region)
             and self.capacity_type in (None, pool.capacity_type, _shared_with(pool.capacity_type))
-            and (self.gpu_model is None or machine.gpu.answers_to(self.gpu_model))
+            and (self.gpu_model is None or machine.gpu.matches_name(self.gpu_model))
             and (not self.families or bool(_counted_as(pool.instance_type) & _lower(self.families)))
         )
 

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Protocol
 
-from costopt.domain.control import Change, Halt, Mode, Proposal, ProposalState
-from costopt.domain.submission import JobIntent, Submission
+from costopt.domain.control import AuditEntry, Halt, Mode, Proposal, ProposalState
+from costopt.domain.submission import DesiredState, Submission
 
 
 class Registry(Protocol):
@@ -25,13 +25,13 @@ class Registry(Protocol):
         ...
 
     def submissions(
-        self, intents: Collection[JobIntent] = (), tenant: str | None = None
+        self, intents: Collection[DesiredState] = (), tenant: str | None = None
     ) -> tuple[Submission, ...]:
         """Those with one of these intents, all where none is named, in order of submission; of one
         tenant where one is named."""
         ...
 
-    def set_intent(self, name: str, intent: JobIntent, who: str, at: datetime) -> Submission:
+    def set_intent(self, name: str, intent: DesiredState, who: str, at: datetime) -> Submission:
         """Raises SpecError for an unknown job, and for a cancelled one that is to run again."""
         ...
 
@@ -79,6 +79,6 @@ class Registry(Protocol):
         """
         ...
 
-    def changes(self, after: int = 0) -> tuple[tuple[int, Change], ...]:
+    def changes(self, after: int = 0) -> tuple[tuple[int, AuditEntry], ...]:
         """What people told the daemon, with its number, counted from 1."""
         ...

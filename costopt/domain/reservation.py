@@ -14,8 +14,8 @@ from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import Offer, Pool
 
 NEVER_INTERRUPTED = Estimate.exact(0.0, Basis.LISTED, "reserved nodes are held until its end")
-EVER = datetime.min.replace(tzinfo=UTC)
-ENDLESS = datetime.max.replace(tzinfo=UTC)
+BEGINNING_OF_TIME = datetime.min.replace(tzinfo=UTC)
+END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +37,19 @@ class Reservation:
     @property
     def begin_at(self) -> datetime:
         """``from_at``, for comparing."""
-        return self.from_at or EVER
+        return self.from_at or BEGINNING_OF_TIME
 
     @property
     def end_at(self) -> datetime:
         """``until_at``, for comparing."""
-        return self.until_at or ENDLESS
+        return self.until_at or END_OF_TIME
 
     def usable(self, now: datetime) -> bool:
         """Whether a launch may name it."""
         return self.made and self.begin_at <= now < self.end_at
 
 
-def reserved_offers(held: Iterable[Reservation], now: datetime) -> tuple[Offer, ...]:
+def reservation_offers(held: Iterable[Reservation], now: datetime) -> tuple[Offer, ...]:
     """An offer for each pool that has a reservation which has not ended. A node costs no more."""
     by_pool: dict[Pool, list[Reservation]] = {}
     for each in sorted(held, key=lambda each: (each.begin_at, each.name)):
@@ -58,7 +58,7 @@ def reserved_offers(held: Iterable[Reservation], now: datetime) -> tuple[Offer, 
     return tuple(_offer(each, now) for each in by_pool.values())
 
 
-def to_be_named(
+def select_reservation(
     held: Iterable[Reservation], pool: Pool, nodes: int, now: datetime
 ) -> Reservation | None:
     """The reservation that a launch of so many nodes must name: of those with room for all the one
@@ -81,7 +81,7 @@ def _offer(held: Sequence[Reservation], now: datetime) -> Offer:
     """
     usable = [each for each in held if each.usable(now)]
     told = max(usable, key=lambda each: (each.nodes, each.end_at), default=held[0])
-    ends_at = min((each.end_at for each in usable if each.used), default=ENDLESS)
+    ends_at = min((each.end_at for each in usable if each.used), default=END_OF_TIME)
     until_at = min(told.end_at, ends_at)
     return Offer(
         pool=told.pool,
@@ -91,5 +91,5 @@ def _offer(held: Sequence[Reservation], now: datetime) -> Offer:
         hazard_per_hour=NEVER_INTERRUPTED,
         nodes_available=told.nodes,
         from_at=told.from_at,
-        until_at=None if until_at == ENDLESS else until_at,
+        until_at=None if until_at == END_OF_TIME else until_at,
     )

@@ -24,7 +24,7 @@ class CheckpointRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedRecord:
+class RejectedCheckpointRecord:
     """A checkpoint that the training runtime found torn or corrupt and passed over."""
 
     uri: str
@@ -81,7 +81,7 @@ class NodeReport:
 class Runtime(Protocol):
     """The training runtime on the nodes, as the controller reaches it."""
 
-    def form(
+    def form_gang(
         self,
         job: Job,
         generation: int,
@@ -115,7 +115,7 @@ class Runtime(Protocol):
         """Durable checkpoints beyond ``after_units``, ascending."""
         ...
 
-    def refused(self, job: Job) -> tuple[RefusedRecord, ...]:
+    def rejected_checkpoints(self, job: Job) -> tuple[RejectedCheckpointRecord, ...]:
         """Every checkpoint that was ever refused, in a fixed order."""
         ...
 
@@ -127,6 +127,6 @@ class Runtime(Protocol):
         """Ask these nodes to checkpoint and stop training. Idempotent."""
         ...
 
-    def drained(self, job: Job) -> frozenset[str]:
+    def is_drained(self, job: Job) -> frozenset[str]:
         """Nodes that have stopped training after a drain and may be released."""
         ...

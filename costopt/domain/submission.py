@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 
-class JobIntent(StrEnum):
+class DesiredState(StrEnum):
     """What is wanted of a job; a paused one keeps its checkpoint and no nodes, as a cancelled one.
 
     A job that is cancelled is never run again.
@@ -35,4 +35,4 @@ class Submission:
     workdir: str
     submitted_at: datetime
     submitted_by: str
-    intent: JobIntent = JobIntent.RUN
+    intent: DesiredState = DesiredState.RUN

@@ -36,7 +36,7 @@ class Token:
         return any(order.index(mine) >= order.index(scope) for mine in self.scopes)
 
 
-def check_rights(name: str, scopes: Collection[Scope], tenant: str | None) -> None:
+def validate_scopes(name: str, scopes: Collection[Scope], tenant: str | None) -> None:
     """Raises SpecError where a token would allow nothing, or a tenant's what is not of jobs."""
     if not scopes:
         raise SpecError(f"token {name!r} allows nothing", hint="name read, submit or admin")
@@ -47,7 +47,7 @@ def check_rights(name: str, scopes: Collection[Scope], tenant: str | None) -> No
         )
 
 
-class Tokens(Protocol):
+class TokenStore(Protocol):
     """The tokens that a daemon accepts. Every method may raise LedgerError."""
 
     def add(
@@ -60,7 +60,7 @@ class Tokens(Protocol):
     ) -> str:
         """A new token's plain text, which cannot be had again.
 
-        Raises SpecError where the name is taken, or as ``check_rights``.
+        Raises SpecError where the name is taken, or as ``validate_scopes``.
         """
         ...
 
@@ -68,11 +68,11 @@ class Tokens(Protocol):
         """The token with this plain text; takes as long for a wrong one as for a right one."""
         ...
 
-    def badge_of(self, plain: str) -> str:
+    def session_of(self, plain: str) -> str:
         """What a browser keeps of a token's plain text, which cannot be had from it."""
         ...
 
-    def token_of_badge(self, badge: str) -> Token | None:
+    def token_of_session(self, badge: str) -> Token | None:
         """The token that a browser's badge is of; as ``token_of``."""
         ...
 

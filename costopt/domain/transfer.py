@@ -33,7 +33,7 @@ TransferPrices = Callable[[str, str], Transfer | None]
 """From one "provider/region" to another, None where the price is unknown."""
 
 
-def transfers_of(
+def transfer_table(
     jobs: Iterable[Job], pools: Iterable[Pool], price: TransferPrices
 ) -> Mapping[tuple[str, str], Transfer]:
     """What is known of moving the jobs' data and checkpoints to the pools' regions and back."""

@@ -52,7 +52,7 @@ class View:
 
     now: datetime
     tick_s: float
-    firm_s: float
+    uninterruptible_s: float
     jobs: tuple[JobView, ...]
     offers: tuple[Offer, ...]
     machines: Mapping[Pool, InstanceType]
@@ -63,7 +63,7 @@ class View:
     account: Account = UNLIMITED
     price_forecasts: Mapping[Pool, Series] = field(default_factory=dict)
     carbon_forecasts: Mapping[str, Series] = field(default_factory=dict)
-    worked_out: dict[int, tuple[JobView, Any]] = field(
+    memo: dict[int, tuple[JobView, Any]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -121,6 +121,6 @@ class Desired:
 
     decisions: tuple[Decision, ...]
 
-    def of(self, job: str) -> Decision | None:
+    def for_job(self, job: str) -> Decision | None:
         """The decision for one job."""
         return next((d for d in self.decisions if d.job == job), None)

@@ -20,7 +20,7 @@ from costopt.domain.errors import SignalError
 from costopt.domain.policy import CarbonSignal
 from costopt.energy.carbon_history import HOUR, CarbonHistory
 
-LONGEST_HOURS = 24 * 366 * 20
+MAX_HOURS = 24 * 366 * 20
 
 
 def import_carbon_csv(
@@ -30,7 +30,7 @@ def import_carbon_csv(
     header, rows = _read(path)
     hours = _hours(path, rows)
     count = (hours[-1] - hours[0]) // HOUR + 1
-    if count > LONGEST_HOURS:
+    if count > MAX_HOURS:
         raise SignalError(f"{path} spans {count} hours", hint="check the years of its times")
     zones: dict[str, list[float | None]] = {zone: [None] * count for zone in header[1:]}
     for number, (hour, row) in enumerate(zip(hours, rows, strict=True), start=2):

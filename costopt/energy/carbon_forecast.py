@@ -22,11 +22,11 @@ from costopt.domain.market import Region
 from costopt.domain.series import Series
 from costopt.energy.carbon_history import HOUR, CarbonHistory
 
-DAYS = 14
-LEAST_DAYS = 7
+WINDOW_DAYS = 14
+MIN_DAYS = 7
 """Days of the window on which an hour of the day must have been recorded."""
 LEVEL_HOURS = 72.0
-OLDEST_HOURS = 3
+MAX_AGE_HOURS = 3
 """The newest recorded hour may have ended this long before now."""
 
 
@@ -38,7 +38,7 @@ class CarbonForecasts:
     missing: Mapping[str, str]
 
 
-def carbon_forecasts(
+def forecast_carbon(
     history: CarbonHistory, regions: Iterable[Region], now: datetime, horizon_at: datetime
 ) -> CarbonForecasts:
     """Hourly from the hour of ``now`` to ``horizon_at``, from the hours that ended by ``now``.
@@ -74,19 +74,19 @@ def _forecast(
     newest = next((i for i in reversed(range(len(known))) if known[i] is not None), None)
     if newest is None:
         return f"{zone} was not recorded before {now:%Y-%m-%d %H:%MZ}"
-    if past - newest > OLDEST_HOURS:
+    if past - newest > MAX_AGE_HOURS:
         ended_at = history.starts_at + (newest + 1) * HOUR
         return f"{zone} was last recorded at {ended_at:%Y-%m-%d %H:%MZ}, too long before"
     day = _mean_day(known[: newest + 1])
     if day is None:
-        return f"{zone} was recorded on fewer than {LEAST_DAYS} of {DAYS} days at some hour"
+        return f"{zone} was recorded on fewer than {MIN_DAYS} of {WINDOW_DAYS} days at some hour"
     present = known[newest]
     assert present is not None
     count = max(1, math.ceil((horizon_at - history.starts_at) / HOUR) - past)
     at = tuple(history.starts_at + (past + step) * HOUR for step in range(count))
     steps = range(past - newest, past - newest + count)
     values = (day[h % 24] + (present - day[0]) * math.exp(-h / LEVEL_HOURS) for h in steps)
-    source = f"mean day of {DAYS} days at the present level: {zone}, {history.source}"
+    source = f"mean day of {WINDOW_DAYS} days at the present level: {zone}, {history.source}"
     return Series(at, tuple(max(0.0, value) for value in values), source)
 
 
@@ -96,9 +96,9 @@ def _mean_day(known: Sequence[float | None]) -> tuple[float, ...] | None:
     day: list[float] = []
     for offset in range(24):
         newest = last - (24 - offset) % 24
-        indices = range(newest, max(newest - 24 * DAYS, -1), -24)
+        indices = range(newest, max(newest - 24 * WINDOW_DAYS, -1), -24)
         found = [value for index in indices if (value := known[index]) is not None]
-        if len(found) < LEAST_DAYS:
+        if len(found) < MIN_DAYS:
             return None
         day.append(fmean(found))
     return tuple(day)

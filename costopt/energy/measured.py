@@ -12,7 +12,7 @@ from costopt.energy.node import (
     TRAINING_CPU_UTILISATION,
     TRAINING_GPU_UTILISATION,
     Cooling,
-    node_w,
+    node_power_w,
 )
 
 DATA = Path(__file__).parent / "data"
@@ -29,7 +29,7 @@ class MeasuredNode:
     @property
     def modelled_w(self) -> float | None:
         """What the model says of the same node."""
-        return node_w(
+        return node_power_w(
             self.machine,
             self.cooling,
             gpu_utilisation=TRAINING_GPU_UTILISATION,

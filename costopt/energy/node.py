@@ -77,11 +77,13 @@ class NodePowerModel:
         return self._powers[key]
 
     def _modelled(self, pool: Pool, carbon_signal: CarbonSignal) -> NodePower | None:
-        machine = self._catalog.machine(pool)
+        machine = self._catalog.instance_type(pool)
         if machine is None:
             return None
-        busy_w = node_w(machine, self._cooling, TRAINING_GPU_UTILISATION, TRAINING_CPU_UTILISATION)
-        idle_w = node_idle_w(machine, self._cooling)
+        busy_w = node_power_w(
+            machine, self._cooling, TRAINING_GPU_UTILISATION, TRAINING_CPU_UTILISATION
+        )
+        idle_w = idle_power_w(machine, self._cooling)
         region = self._catalog.region(pool.provider, pool.region)
         pue = _pue(pool.provider, region)
         if busy_w is None or idle_w is None or pue is None:
@@ -104,7 +106,7 @@ class NodePowerModel:
         """The GPU model's measured caps under which the node takes less energy per unit of work."""
         caps: list[PowerCap] = []
         for cap in self._catalog.power_caps(machine.gpu.model):
-            capped_w = node_w(
+            capped_w = node_power_w(
                 machine,
                 self._cooling,
                 TRAINING_GPU_UTILISATION,
@@ -133,7 +135,7 @@ class NodePowerModel:
         return "; ".join(parts)
 
 
-def node_w(
+def node_power_w(
     machine: InstanceType,
     cooling: Cooling,
     gpu_utilisation: float,
@@ -150,7 +152,7 @@ def node_w(
     return cooling.overhead * (gpus_w + _host_w(machine, cpu_utilisation))
 
 
-def node_idle_w(machine: InstanceType, cooling: Cooling) -> float | None:
+def idle_power_w(machine: InstanceType, cooling: Cooling) -> float | None:
     """Watts at the plug while nothing runs, or None where the GPU's power is unknown.
 
     The formula at no utilisation, with the GPU's measured idle watts where the catalogue holds
@@ -158,7 +160,7 @@ def node_idle_w(machine: InstanceType, cooling: Cooling) -> float | None:
     """
     gpu = machine.gpu
     if gpu.idle_w is None:
-        return node_w(machine, cooling, 0.0, 0.0)
+        return node_power_w(machine, cooling, 0.0, 0.0)
     parts_w = machine.gpu_count * gpu.idle_w + _host_w(machine, 0.0)
     return cooling.overhead * parts_w * IDLE_CALIBRATION.get(gpu.model, 1.0)
 

@@ -9,16 +9,16 @@ from datetime import datetime, timedelta
 
 from costopt.domain.market import Pool
 from costopt.domain.view import Decision, JobView
-from costopt.engine.cohort import Terms
+from costopt.engine.cohort import JobTerms
 from costopt.engine.guards import Guards
-from costopt.engine.outlook import Sight
-from costopt.engine.settings import Settings
-from costopt.engine.sharing import Wish, share
+from costopt.engine.outlook import CohortView
+from costopt.engine.settings import EngineSettings
+from costopt.engine.sharing import ResourceRequest, share_capacity
 
 SHARE = "share"
 
 
-class Admission:
+class FairAdmission:
     """Holds back the jobs for which the account has no room; those that run are drained.
 
     Remembers who had room the last time, so that a job whose turn has come keeps it until its
@@ -26,7 +26,7 @@ class Admission:
     goes first.
     """
 
-    def __init__(self, settings: Settings, guards: Guards) -> None:
+    def __init__(self, settings: EngineSettings, guards: Guards) -> None:
         self._settings = settings
         self._guards = guards
         self._quotas = guards.quotas
@@ -36,8 +36,8 @@ class Admission:
     def admit(
         self,
         decisions: Sequence[Decision],
-        sights: Sequence[Sight],
-        terms: Mapping[str, Terms],
+        sights: Sequence[CohortView],
+        terms: Mapping[str, JobTerms],
         now: datetime,
     ) -> list[Decision]:
         """The decisions, with those of jobs that are held back replaced by waiting."""
@@ -46,23 +46,25 @@ class Admission:
         views = {jv.job.name: jv for sight in sights for jv in sight.view.jobs}
         prices = _prices(sights)
         wishes = [
-            self._wish(decision, views[decision.job], terms[decision.job].priority, prices, order)
+            self._request(
+                decision, views[decision.job], terms[decision.job].priority, prices, order
+            )
             for order, decision in enumerate(decisions)
             if decision.targets
         ]
-        held = share(wishes, self._quotas.most, self._overdue(now))
+        held = share_capacity(wishes, self._quotas.most, self._overdue(now))
         self._note_waiting(wishes, held, now)
         self._admitted = frozenset(wish.job for wish in wishes if wish.job not in held)
         return [_held(d, held[d.job]) if d.job in held else d for d in decisions]
 
-    def _wish(
+    def _request(
         self,
         decision: Decision,
         view: JobView,
         priority: int,
         prices: Mapping[Pool, float],
         order: int,
-    ) -> Wish:
+    ) -> ResourceRequest:
         tenants = self._guards.account.tenants
         tenant = tenants.get(view.job.tenant)
         load: dict[tuple[str, str], float] = {}
@@ -70,7 +72,7 @@ class Admission:
             usd_per_hour = prices.get(target.pool, math.inf)
             for limit, amount in self._quotas.load(decision.job, target, usd_per_hour):
                 load[limit] = load.get(limit, 0.0) + amount
-        return Wish(
+        return ResourceRequest(
             job=decision.job,
             tenant=view.job.tenant,
             weight=1.0 if tenant is None else tenant.weight,
@@ -85,14 +87,14 @@ class Admission:
         return frozenset(t for t, since in self._waiting.items() if now - since >= patience)
 
     def _note_waiting(
-        self, wishes: Sequence[Wish], held: Mapping[str, str], now: datetime
+        self, wishes: Sequence[ResourceRequest], held: Mapping[str, str], now: datetime
     ) -> None:  # fmt: skip
         served = {wish.tenant for wish in wishes if wish.job not in held}
         waiting = {wish.tenant for wish in wishes} - served
         self._waiting = {tenant: self._waiting.get(tenant, now) for tenant in waiting}
 
 
-def _prices(sights: Sequence[Sight]) -> dict[Pool, float]:
+def _prices(sights: Sequence[CohortView]) -> dict[Pool, float]:
     return {
         offer.pool: offer.price_usd_per_hour.value
         for sight in sights

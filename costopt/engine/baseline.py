@@ -8,20 +8,22 @@ from datetime import datetime, timedelta
 from costopt.domain.events import JobSubmitted
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import InstanceType, Pool
-from costopt.domain.move import region_of
+from costopt.domain.move import region_key
 from costopt.domain.policy import Policy
 from costopt.domain.power import NodePower
 from costopt.domain.view import JobView, View
-from costopt.strategies.option import options, safe
+from costopt.strategies.option import gang_options, uninterruptible_options
 from costopt.strategies.reserve import seconds_to_finish
 from costopt.strategies.shield import choose_fallback
 
 
-def submission(job: Job, policy: Policy, view: View, now: datetime) -> JobSubmitted:
+def job_submitted_event(job: Job, policy: Policy, view: View, now: datetime) -> JobSubmitted:
     """The event that begins a run; without an on-demand offer the baseline is unknown, and its
     energy where the power of the pool is."""
     fresh = JobView(job, Progress())
-    chosen = choose_fallback(view, fresh, safe(options(view, fresh)), job.work.amount)
+    chosen = choose_fallback(
+        view, fresh, uninterruptible_options(gang_options(view, fresh)), job.work.amount
+    )
     facts = JobSubmitted(
         at=now,
         job=job.name,
@@ -65,7 +67,7 @@ def submission(job: Job, policy: Policy, view: View, now: datetime) -> JobSubmit
 
 def _gco2e(view: View, pool: Pool, power: NodePower, kwh: float, lasts_s: float) -> float | None:
     """At the mean of what is forecast for as long as it lasts from now, else the annual mean."""
-    series = view.carbon_forecasts.get(region_of(pool))
+    series = view.carbon_forecasts.get(region_key(pool))
     if series is None:
         return power.gco2e(kwh)
     return kwh * series.mean(view.now, view.now + timedelta(seconds=lasts_s))

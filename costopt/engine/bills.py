@@ -16,7 +16,7 @@ from costopt.engine.world import World
 PAUSE = timedelta(minutes=10)
 
 
-class Bills:
+class BillCollector:
     """Asks for the bill of each node that has ended, again after a while where there is none yet.
 
     Until then the ledger holds what follows from the prices that were seen.
@@ -33,7 +33,7 @@ class Bills:
         }
         self._ask_from: dict[str, datetime] = {}
 
-    def settle(self, now: datetime) -> None:
+    def collect(self, now: datetime) -> None:
         """Write down every bill that can be had."""
         if not self._sources:
             return
@@ -47,7 +47,7 @@ class Bills:
                     ask_from[launched.node_id] = now + PAUSE
         self._ask_from = ask_from
 
-    def awaits(self, job: str, since: datetime) -> bool:
+    def is_pending(self, job: str, since: datetime) -> bool:
         """Whether the bill of a node that ended after ``since``, or its true end, may yet come."""
         record = self._journal.records[job]
         return any(

@@ -10,7 +10,7 @@ from costopt.domain.policy import Limits
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class LaunchLimits:
     """The limits that hold now, dollars per node-hour of the pools with room, and the jobs that
     the limits bind together."""
 

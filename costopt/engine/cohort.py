@@ -10,7 +10,7 @@ from costopt.domain.ports import Strategy
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class JobTerms:
     """What a job follows. Where there is not room for all, a higher ``priority`` goes first."""
 
     policy: Policy
@@ -27,9 +27,9 @@ class Cohort:
     jobs: tuple[str, ...]
 
 
-def cohorts(terms: Iterable[tuple[str, Terms]]) -> tuple[Cohort, ...]:
+def group_into_cohorts(terms: Iterable[tuple[str, JobTerms]]) -> tuple[Cohort, ...]:
     """Jobs with their terms, parted by strategy, in the order of the first job of each."""
-    found: dict[int, tuple[Terms, list[str]]] = {}
+    found: dict[int, tuple[JobTerms, list[str]]] = {}
     for job, followed in terms:
         found.setdefault(id(followed.strategy), (followed, []))[1].append(job)
     return tuple(

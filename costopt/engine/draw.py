@@ -13,7 +13,7 @@ from costopt.engine.journal import Journal
 ROUNDING_KW = 1e-9
 
 
-class Draw:
+class PowerDraw:
     """Kilowatts of the nodes that run and of those to be launched."""
 
     def __init__(self, journal: Journal, powers: PowerModel) -> None:

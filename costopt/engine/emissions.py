@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 from costopt.domain.events import CarbonIntensityRecorded, NodeLaunched
 from costopt.domain.market import Pool
-from costopt.domain.move import region_of
+from costopt.domain.move import region_key
 from costopt.domain.policy import CarbonSignal
-from costopt.engine.cohort import Terms
+from costopt.engine.cohort import JobTerms
 from costopt.engine.journal import Journal
 from costopt.engine.world import World
 
@@ -19,7 +19,7 @@ HOUR = timedelta(hours=1)
 class Emissions:
     """``terms`` are by job, and may change between ticks."""
 
-    def __init__(self, world: World, journal: Journal, terms: Mapping[str, Terms]) -> None:
+    def __init__(self, world: World, journal: Journal, terms: Mapping[str, JobTerms]) -> None:
         self._world = world
         self._journal = journal
         self._terms = terms
@@ -55,7 +55,7 @@ class Emissions:
         hour_at = self._next_hour.get(node.node_id) or _hour_of(node.launched_at)
         if hour_at > now:
             return
-        region, signal = region_of(Pool.parse(node.pool)), self.signal(node.job)
+        region, signal = region_key(Pool.parse(node.pool)), self.signal(node.job)
         fleet = self._journal.accounts[node.job].fleet
         while hour_at <= now:
             known = fleet.has_intensity(region, hour_at)

@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 from costopt.domain.events import DrainIntended
 from costopt.domain.fleet import Action, Drain, Launch, Node, Terminate
 from costopt.domain.job import Job
-from costopt.engine.bounds import Bounds
+from costopt.engine.bounds import LaunchLimits
 from costopt.engine.journal import Journal
-from costopt.engine.launched import Launched
+from costopt.engine.launched import LaunchResults
 from costopt.engine.launcher import Launcher
 from costopt.engine.release import Releases
-from costopt.engine.settings import Settings
-from costopt.engine.troubles import Troubles
+from costopt.engine.settings import EngineSettings
+from costopt.engine.troubles import JobFailures
 from costopt.engine.world import World
 
 
@@ -25,11 +25,11 @@ class Executor:
         self,
         world: World,
         journal: Journal,
-        settings: Settings,
+        settings: EngineSettings,
         jobs: Mapping[str, Job],
         launcher: Launcher,
         releases: Releases,
-        troubles: Troubles,
+        troubles: JobFailures,
     ) -> None:
         self._world = world
         self._journal = journal
@@ -44,9 +44,9 @@ class Executor:
         self,
         actions: Sequence[Action],
         nodes: Sequence[Node],
-        bounds: Mapping[str, Bounds],
+        bounds: Mapping[str, LaunchLimits],
         now: datetime,
-    ) -> Launched:
+    ) -> LaunchResults:
         """``nodes`` are all that live. Launches come first, so that what runs is kept where one is
         refused."""
         launches = [action for action in actions if isinstance(action, Launch)]
@@ -58,7 +58,7 @@ class Executor:
             self._releases.release(job, reasons, now)
         return done
 
-    def release_drained(self, now: datetime) -> None:
+    def terminate_drained(self, now: datetime) -> None:
         """Give back the nodes that have finished draining, or taken too long over it.
 
         A release that the provider did not take is asked for again.
@@ -71,9 +71,9 @@ class Executor:
             if not leaving:
                 continue
             drained: frozenset[str] = frozenset()
-            with self._troubles.kept_to(name, now):
+            with self._troubles.isolate(name, now):
                 self._ask_to_drain(name, leaving)
-                drained = self._world.runtime.drained(self._jobs[name])
+                drained = self._world.runtime.is_drained(self._jobs[name])
             reasons: dict[str, str] = {}
             for node_id in leaving:
                 late = now - record.draining[node_id] >= timeout
@@ -90,7 +90,7 @@ class Executor:
                 for node_id, reason in reasons.items()
             )
         )
-        with self._troubles.kept_to(job, now):
+        with self._troubles.isolate(job, now):
             self._ask_to_drain(job, reasons)
 
     def _ask_to_drain(self, job: str, node_ids: Iterable[str]) -> None:

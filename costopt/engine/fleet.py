@@ -16,31 +16,31 @@ from costopt.domain.events import (
 )
 from costopt.domain.events.node import UNKNOWN_BASIS
 from costopt.domain.fleet import EndCause, Node, NodeState
-from costopt.domain.forgetful import Forgetful
+from costopt.domain.forgetful import TracksEndedNodes
 from costopt.domain.market import Interruption, Pool
-from costopt.domain.move import region_of
-from costopt.domain.partial import PartlySilent
+from costopt.domain.move import region_key
+from costopt.domain.partial import PartialFailures
 from costopt.domain.policy import CarbonSignal
 from costopt.domain.ports import Provider
 from costopt.domain.text import untrusted_text
 from costopt.engine.emissions import Emissions
 from costopt.engine.gate import Gate
 from costopt.engine.journal import Journal
-from costopt.engine.settings import Settings
-from costopt.engine.silence import Silence
+from costopt.engine.settings import EngineSettings
+from costopt.engine.silence import ProviderFailures
 from costopt.engine.world import World
 from costopt.ledger.record import JobRecord
 
 
-class Fleet:
+class FleetObserver:
     """The living nodes of all jobs, as the providers confirm them."""
 
     def __init__(
         self,
         world: World,
         journal: Journal,
-        settings: Settings,
-        silence: Silence,
+        settings: EngineSettings,
+        silence: ProviderFailures,
         gate: Gate,
         emissions: Emissions,
     ) -> None:
@@ -80,7 +80,7 @@ class Fleet:
             except (ProviderError, CatalogError) as error:
                 living += self._known(provider)
                 unheard.update(provider.names)
-                self._silence.goes_on(provider, "nodes", error, now)
+                self._silence.is_failing(provider, "nodes", error, now)
             else:
                 self._silence.ended(provider, "nodes")
                 living += listed
@@ -93,13 +93,13 @@ class Fleet:
 
         Raises ProviderError, and CatalogError for a node of an unknown instance type.
         """
-        if isinstance(provider, Forgetful):
-            provider.remind(self._known(provider))
+        if isinstance(provider, TracksEndedNodes):
+            provider.restore_known_nodes(self._known(provider))
         nodes = provider.nodes(self._settings.owner)
         notices = provider.notices(self._settings.owner)
         silent = _silent_regions(provider)
-        self._silence.of_parts(provider, now)
-        living = list(self._take_in(provider, nodes, now))
+        self._silence.record_partial(provider, now)
+        living = list(self._adopt(provider, nodes, now))
         self._note(notices, now)
         listed_ids = {n.node_id for n in nodes}
         self._close_missing(provider, listed_ids, silent, now)
@@ -111,13 +111,15 @@ class Fleet:
         for node in self._nodes:
             self._by_job.setdefault(node.job, []).append(node)
 
-    def _take_in(self, provider: Provider, listed: Iterable[Node], now: datetime) -> Iterable[Node]:
+    def _adopt(self, provider: Provider, listed: Iterable[Node], now: datetime) -> Iterable[Node]:
         for node in listed:
             record = self._journal.records.get(node.job)
             if record is None:
                 continue
             if node.node_id not in record.known or _has_run(node, record):
-                event = launched(self._world, node, self._emissions.signal(node.job), now)
+                event = node_launched_event(
+                    self._world, node, self._emissions.signal(node.job), now
+                )
                 self._journal.write(event)
                 self._emissions.cover(event, now)
             if node.state is NodeState.ENDED:
@@ -130,14 +132,14 @@ class Fleet:
                 )
             if node.node_id in record.live:
                 yield node
-            elif self._gate.acts:
+            elif self._gate.is_acting:
                 _put_down(provider, node)
 
     def _ended(self, node: Node, now: datetime) -> Event:
         ended_at = node.ended_at or now
         cause = node.end_cause or EndCause.FAILED
         if cause is EndCause.INTERRUPTED:
-            self._world.hazards.interrupted(node.pool, ended_at)
+            self._world.hazards.record_interruption(node.pool, ended_at)
         return NodeEnded(
             at=now,
             job=node.job,
@@ -177,7 +179,7 @@ class Fleet:
                 if node_id in listed:
                     continue
                 pool = Pool.parse(event.pool)
-                if pool.provider not in provider.names or region_of(pool) in silent:
+                if pool.provider not in provider.names or region_key(pool) in silent:
                     continue
                 age_s = (now - event.launched_at).total_seconds()
                 if age_s >= self._settings.grace_s:
@@ -197,7 +199,7 @@ class Fleet:
         for record in self._journal.records.values():
             for key, intent in list(record.intents.items()):
                 pool = Pool.parse(intent.pool)
-                if not unheard.isdisjoint({pool.provider, region_of(pool)}):
+                if not unheard.isdisjoint({pool.provider, region_key(pool)}):
                     continue
                 if (now - intent.at).total_seconds() >= self._settings.grace_s:
                     self._journal.write(
@@ -240,9 +242,9 @@ def _is_news(notice: Interruption, record: JobRecord) -> bool:
 
 def _silent_regions(provider: Provider) -> frozenset[str]:
     """As "provider/region"."""
-    if not isinstance(provider, PartlySilent):
+    if not isinstance(provider, PartialFailures):
         return frozenset()
-    regions = provider.silent_regions()
+    regions = provider.unreachable_regions()
     return frozenset(f"{name}/{region}" for name in provider.names for region in regions)
 
 
@@ -272,7 +274,9 @@ def _put_down(provider: Provider, node: Node) -> None:
         return
 
 
-def launched(world: World, node: Node, carbon_signal: CarbonSignal, now: datetime) -> NodeLaunched:
+def node_launched_event(
+    world: World, node: Node, carbon_signal: CarbonSignal, now: datetime
+) -> NodeLaunched:
     """The event for a node that the provider confirms."""
     power = world.powers.node_power(node.pool, carbon_signal)
     return NodeLaunched(

@@ -11,13 +11,13 @@ from costopt.domain.fleet import Node, NodeState
 from costopt.domain.interval import checkpoint_interval_s
 from costopt.domain.job import GangState, Job
 from costopt.domain.view import Decision, Desired
-from costopt.engine.fleet import Fleet
+from costopt.engine.fleet import FleetObserver
 from costopt.engine.journal import Journal
-from costopt.engine.moves import start_moves
-from costopt.engine.power import PowerLimits
-from costopt.engine.settings import Settings
-from costopt.engine.training import Training
-from costopt.engine.troubles import Troubles
+from costopt.engine.moves import start_transfer_events
+from costopt.engine.power import PowerCapManager
+from costopt.engine.settings import EngineSettings
+from costopt.engine.training import TrainingObserver
+from costopt.engine.troubles import JobFailures
 from costopt.engine.world import World
 from costopt.ledger.record import JobRecord
 
@@ -35,18 +35,18 @@ class _Gang:
         return tuple(node.node_id for node in self.members)
 
 
-class Gangs:
+class GangManager:
     """Tells whole gangs to train; a gang that lost a member is formed anew from what is left."""
 
     def __init__(
         self,
         world: World,
         journal: Journal,
-        settings: Settings,
+        settings: EngineSettings,
         jobs: Mapping[str, Job],
-        fleet: Fleet,
-        training: Training,
-        troubles: Troubles,
+        fleet: FleetObserver,
+        training: TrainingObserver,
+        troubles: JobFailures,
     ) -> None:
         self._world = world
         self._journal = journal
@@ -55,7 +55,7 @@ class Gangs:
         self._fleet = fleet
         self._training = training
         self._troubles = troubles
-        self._power = PowerLimits(world, journal)
+        self._power = PowerCapManager(world, journal)
         self._told: dict[str, int] = {}
 
     def form(self, desired: Desired, now: datetime) -> None:
@@ -65,16 +65,16 @@ class Gangs:
         """
         gangs = [gang for d in desired.decisions if (gang := self._whole(d)) is not None]
         new = {gang.job.name for gang in gangs if self._is_new(gang)}
-        with self._journal.together():
+        with self._journal.batch():
             for gang in gangs:
                 if gang.job.name in new:
                     self._announce(gang, now)
         for gang in gangs:
-            with self._troubles.kept_to(gang.job.name, now):
+            with self._troubles.isolate(gang.job.name, now):
                 if gang.job.name in new:
                     self._begin(gang, now)
                 else:
-                    self._remind(gang)
+                    self._resend(gang)
                     self._power.change(gang.job, gang.decision, gang.members, now)
 
     def forget(self, job: str) -> None:
@@ -92,11 +92,11 @@ class Gangs:
             if n.node_id not in leaving and n.state is NodeState.RUNNING and n.pool in wanted
         )
         members = tuple(sorted(ready, key=lambda n: n.node_id))
-        if not self._is_whole(job, record, decision, members):
+        if not self._is_complete(job, record, decision, members):
             return None
         return _Gang(job, decision, members)
 
-    def _is_whole(
+    def _is_complete(
         self, job: Job, record: JobRecord, decision: Decision, members: tuple[Node, ...]
     ) -> bool:
         wanted = sum(target.nodes for target in decision.targets)
@@ -124,19 +124,19 @@ class Gangs:
         )
         return broken or gang.node_ids != record.members
 
-    def _remind(self, gang: _Gang) -> None:
+    def _resend(self, gang: _Gang) -> None:
         """The runtime is told what it may not know: the controller was restarted, or not heard."""
         job, generation = gang.job, self._journal.records[gang.job.name].generation
         if self._told.get(job.name) == generation:
             return
         interval_s = self._interval_s(job, gang.members)
-        self._world.runtime.form(job, generation, gang.members, interval_s)
+        self._world.runtime.form_gang(job, generation, gang.members, interval_s)
         self._told[job.name] = generation
 
     def _announce(self, gang: _Gang, now: datetime) -> None:
         job, record = gang.job, self._journal.records[gang.job.name]
         self._training.hand_over(job, now)
-        fetched = start_moves(
+        fetched = start_transfer_events(
             job,
             gang.members,
             record.trainers,
@@ -159,7 +159,7 @@ class Gangs:
         job, generation = gang.job, self._journal.records[gang.job.name].generation
         cap = self._power.wanted(job, gang.decision, gang.members)
         interval_s = self._interval_s(job, gang.members)
-        self._world.runtime.form(job, generation, gang.members, interval_s, cap)
+        self._world.runtime.form_gang(job, generation, gang.members, interval_s, cap)
         self._told[job.name] = generation
         self._power.observe(job, now)
         self._training.expect(job, now)
@@ -169,7 +169,7 @@ class Gangs:
             return job.checkpoint.interval_s
         hazard = 0.0
         for node in members:
-            if node.pool.capacity_type.interruptible:
+            if node.pool.capacity_type.is_interruptible:
                 known = self._world.hazards.hazard_per_hour(node.pool)
                 hazard += known.value if known is not None else 0.1
         return checkpoint_interval_s(

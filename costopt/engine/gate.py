@@ -7,20 +7,20 @@ from datetime import datetime
 from typing import Protocol
 
 from costopt.domain.fleet import Action, Launch
-from costopt.engine.bounds import Bounds
-from costopt.engine.refusal import Refusal
+from costopt.engine.bounds import LaunchLimits
+from costopt.engine.refusal import GuardViolation
 
 
 class Gate(Protocol):
     """Stands between what the engine would do and the providers."""
 
     @property
-    def acts(self) -> bool:
+    def is_acting(self) -> bool:
         """Whether anything at all may be done: gangs formed, drained nodes given back."""
         ...
 
     def permitted(
-        self, actions: Sequence[Action], bounds: Mapping[str, Bounds], now: datetime
+        self, actions: Sequence[Action], bounds: Mapping[str, LaunchLimits], now: datetime
     ) -> tuple[Action, ...]:
         """Those of the actions that may be done now, in their order."""
         ...
@@ -30,20 +30,20 @@ class Gate(Protocol):
         and why. What was put off is in neither."""
         ...
 
-    def halt(self) -> Refusal | None:
+    def halt(self) -> GuardViolation | None:
         """Why nothing may be launched at this instant, or None."""
         ...
 
 
-class OpenGate:
+class EnforcingGate:
     """All that is decided is done."""
 
-    acts = True
+    is_acting = True
 
     def permitted(
         self,
         actions: Sequence[Action],
-        bounds: Mapping[str, Bounds],  # noqa: ARG002 - they are all the same to it
+        bounds: Mapping[str, LaunchLimits],  # noqa: ARG002 - they are all the same to it
         now: datetime,  # noqa: ARG002
     ) -> tuple[Action, ...]:
         """All of them."""

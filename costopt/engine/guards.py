@@ -14,13 +14,13 @@ from costopt.domain.events import GuardTripped
 from costopt.domain.fleet import Launch, Node
 from costopt.domain.job import Job
 from costopt.domain.policy import Limits
-from costopt.engine.bounds import Bounds
-from costopt.engine.draw import ROUNDING_KW, Draw
+from costopt.engine.bounds import LaunchLimits
+from costopt.engine.draw import ROUNDING_KW, PowerDraw
 from costopt.engine.journal import Journal
-from costopt.engine.quotas import Quotas
-from costopt.engine.refusal import Refusal
-from costopt.engine.spending import Payer, Spending
-from costopt.engine.tally import Held, Tally
+from costopt.engine.quotas import QuotaLedger
+from costopt.engine.refusal import GuardViolation
+from costopt.engine.spending import Payer, SpendTracker
+from costopt.engine.tally import ResourceUsage, UsageTally
 from costopt.engine.world import World
 
 MICROS = 1_000_000
@@ -55,20 +55,20 @@ class Guards:
         journal: Journal,
         account: Account,
         jobs: Mapping[str, Job],
-        spending: Spending,
+        spending: SpendTracker,
     ) -> None:
         self._journal = journal
         self.account = account
         self._spending = spending
         self._former: dict[str, FormerLaunches] = {}
         self._jobs = jobs
-        self._draw = Draw(journal, world.powers)
-        self.quotas = Quotas(account, world.machines, self._draw, jobs)
+        self._draw = PowerDraw(journal, world.powers)
+        self.quotas = QuotaLedger(account, world.machines, self._draw, jobs)
 
-    def hold_to(self, account: Account) -> None:
+    def set_account(self, account: Account) -> None:
         """From now on the account allows this."""
         self.account = account
-        self.quotas.hold_to(account)
+        self.quotas.set_account(account)
 
     def close(self, job: str, payer: Payer, now: datetime) -> None:
         """Keep what was launched for a job in the last hour, before the journal forgets it."""
@@ -80,7 +80,7 @@ class Guards:
         """The journal knows the job again."""
         self._former.pop(job, None)
 
-    def trip(self, job: str, refusal: Refusal, now: datetime) -> None:
+    def check_spend(self, job: str, refusal: GuardViolation, now: datetime) -> None:
         """Record that a guard said no; once for as long as it goes on."""
         if self._journal.records[job].guard != refusal.guard:
             self._journal.write(
@@ -93,7 +93,7 @@ class Guards:
                 )
             )
 
-    def over_budget(self, job: Job, bounds: Bounds, now: datetime) -> Refusal | None:
+    def over_budget(self, job: Job, bounds: LaunchLimits, now: datetime) -> GuardViolation | None:
         """Whether what the job may cost is used up, so that it must save and stop."""
         return (
             self._account_refusal(now)
@@ -103,15 +103,15 @@ class Guards:
             or self._month_refusal(job, bounds, now)
         )
 
-    def tally(self, nodes: Iterable[Node], now: datetime) -> Tally:
+    def tally(self, nodes: Iterable[Node], now: datetime) -> UsageTally:
         """What these nodes hold, and what was asked for in the last hour."""
         tally, hour_ago = self.quotas.tally(nodes), now - timedelta(hours=1)
         for job, record in self._journal.records.items():
-            tally.add(job, Held(launched=record.launches_since(hour_ago)))
+            tally.add(job, ResourceUsage(launched=record.launches_since(hour_ago)))
         self._former = {job: each for job, each in self._former.items() if each.last_at > hour_ago}
         for each in self._former.values():
             launched = each.nodes_since(hour_ago)
-            tally.whole.add(Held(launched=launched))
+            tally.whole.add(ResourceUsage(launched=launched))
             tally.launched_for[each.payer] = tally.launched_for.get(each.payer, 0) + launched
         return tally
 
@@ -119,14 +119,14 @@ class Guards:
         self,
         launch: Launch,
         usd_per_hour: float,
-        tally: Tally,
-        bounds: Bounds,
-    ) -> Refusal | None:
+        tally: UsageTally,
+        bounds: LaunchLimits,
+    ) -> GuardViolation | None:
         """Why this launch may not happen, or None where it may; ``tally`` is of all nodes now."""
         limits = bounds.limits
         count = tally.of(bounds.jobs).nodes
         if limits.max_nodes is not None and count + launch.nodes > limits.max_nodes:
-            return Refusal(
+            return GuardViolation(
                 "max_nodes",
                 f"{count} nodes run and {launch.nodes} more would exceed {limits.max_nodes}",
             )
@@ -136,7 +136,7 @@ class Guards:
         if limits.max_kw is not None:
             kw = self._draw.kw(launch, tally.nodes_of(bounds.jobs))
             if kw > limits.max_kw + ROUNDING_KW:
-                return Refusal(
+                return GuardViolation(
                     "max_kw", f"the fleet would draw {kw:.2f} kW, more than {limits.max_kw:g} kW"
                 )
         over_quota = self.quotas.refusal(launch, usd_per_hour, tally)
@@ -145,31 +145,33 @@ class Guards:
         return self._rate_refusal(launch, tally, bounds)
 
     def _hourly_refusal(
-        self, launch: Launch, usd_per_hour: float, tally: Tally, bounds: Bounds
-    ) -> Refusal | None:
+        self, launch: Launch, usd_per_hour: float, tally: UsageTally, bounds: LaunchLimits
+    ) -> GuardViolation | None:
         """Whether the jobs of the policy, or the job alone, would cost too much per hour."""
         more = usd_per_hour * launch.nodes
         most, together = bounds.limits.max_usd_per_hour, tally.of(bounds.jobs).usd_per_hour + more
         if most is not None and together > most:
-            return Refusal(
+            return GuardViolation(
                 "max_usd_per_hour",
                 f"the fleet would cost ${together:.2f}/h, more than ${most:.2f}",
             )
         most = self._jobs[launch.job].budget.max_usd_per_hour
         alone = tally.of_job(launch.job).usd_per_hour + more
         if most is not None and alone > most:
-            return Refusal(
+            return GuardViolation(
                 "job_max_usd_per_hour",
                 f"job {launch.job} would cost ${alone:.2f}/h, more than its ${most:.2f}",
             )
         return None
 
-    def _rate_refusal(self, launch: Launch, tally: Tally, bounds: Bounds) -> Refusal | None:
+    def _rate_refusal(
+        self, launch: Launch, tally: UsageTally, bounds: LaunchLimits
+    ) -> GuardViolation | None:
         former = tally.launched_for.get(self._spending.payer(launch.job), 0)
         together = tally.of(bounds.jobs).launched + former
         most = bounds.limits.max_launches_per_hour
         if most is not None and together + launch.nodes > most:
-            return Refusal(
+            return GuardViolation(
                 "max_launches_per_hour", f"{together} nodes were launched in the last hour"
             )
         most = self.account.guards.max_launches_per_hour
@@ -177,76 +179,78 @@ class Guards:
             return None
         if tally.whole.launched + launch.nodes <= most:
             return None
-        return Refusal(
+        return GuardViolation(
             "account_max_launches_per_hour",
             f"the account allows {most} launches an hour; {launch.nodes} more would exceed them",
         )
 
-    def _job_refusal(self, job: Job, limits: Limits, now: datetime) -> Refusal | None:
+    def _job_refusal(self, job: Job, limits: Limits, now: datetime) -> GuardViolation | None:
         caps = [cap for cap in (job.budget.max_usd, limits.max_usd) if cap is not None]
         if not caps and job.budget.max_kwh is None:
             return None
         summary = self._journal.summary(job.name, now)
         spent = summary.usd_micros / MICROS
         if caps and spent >= min(caps):
-            return Refusal("max_usd", f"spent ${spent:.2f} of a budget of ${min(caps):.2f}")
+            return GuardViolation("max_usd", f"spent ${spent:.2f} of a budget of ${min(caps):.2f}")
         return _energy_refusal(job.budget.max_kwh, summary.kwh)
 
-    def _job_month_refusal(self, job: Job, now: datetime) -> Refusal | None:
+    def _job_month_refusal(self, job: Job, now: datetime) -> GuardViolation | None:
         most = job.budget.max_usd_per_month
         if most is None or self._spending.job_month_usd(job.name, now) < most:
             return None
-        return Refusal(
+        return GuardViolation(
             "job_max_usd_per_month", f"job {job.name} has spent its ${most:.2f} of {now:%B %Y}"
         )
 
-    def _month_refusal(self, job: Job, bounds: Bounds, now: datetime) -> Refusal | None:
+    def _month_refusal(
+        self, job: Job, bounds: LaunchLimits, now: datetime
+    ) -> GuardViolation | None:
         """Whether the tenant's jobs under the policy have spent its dollars of this month."""
         most, payer = bounds.limits.max_usd_per_month, self._spending.payer(job.name)
         if most is None or self._spending.month_usd(now, payer.tenant, payer.policy) < most:
             return None
-        return Refusal("max_usd_per_month", f"the ${most:.2f} of {now:%B %Y} are spent")
+        return GuardViolation("max_usd_per_month", f"the ${most:.2f} of {now:%B %Y} are spent")
 
-    def _tenant_refusal(self, job: Job, now: datetime) -> Refusal | None:
+    def _tenant_refusal(self, job: Job, now: datetime) -> GuardViolation | None:
         """Whether the tenant's jobs have spent its dollars, in all or of this month."""
         tenant = self.account.tenants.get(job.tenant)
         if tenant is None:
             return None
         whole, month = tenant.max_usd, tenant.max_usd_per_month
         if whole is not None and (spent := self._spending.usd(now, tenant.name)) >= whole:
-            return Refusal(
+            return GuardViolation(
                 "tenant_max_usd", f"tenant {tenant.name} has spent ${spent:.2f} of ${whole:.2f}"
             )
         if month is not None and (spent := self._spending.month_usd(now, tenant.name)) >= month:
-            return Refusal(
+            return GuardViolation(
                 "tenant_max_usd_per_month",
                 f"tenant {tenant.name} has spent ${spent:.2f} of ${month:.2f} in {now:%B %Y}",
             )
         return None
 
-    def _account_refusal(self, now: datetime) -> Refusal | None:
+    def _account_refusal(self, now: datetime) -> GuardViolation | None:
         """Whether all jobs together have spent what the account allows.
 
         No figure of others is told: the job's tenant reads it.
         """
         whole, month = self.account.guards.max_usd, self.account.guards.max_usd_per_month
         if whole is not None and self._spending.usd(now) >= whole:
-            return Refusal("account_max_usd", f"the account's ${whole:.2f} are spent")
+            return GuardViolation("account_max_usd", f"the account's ${whole:.2f} are spent")
         if month is not None and self._spending.month_usd(now) >= month:
-            return Refusal(
+            return GuardViolation(
                 "account_max_usd_per_month",
                 f"the account's ${month:.2f} of {now:%B %Y} are spent",
             )
         return None
 
 
-def _energy_refusal(most: float | None, kwh: float | None) -> Refusal | None:
+def _energy_refusal(most: float | None, kwh: float | None) -> GuardViolation | None:
     """A budget in kWh that is spent, or that cannot be kept as what was used is unknown."""
     if most is None:
         return None
     if kwh is None:
         unknown = "the energy used is unknown, as is the power of a node that ran"
-        return Refusal("max_kwh", f"{unknown}; a budget of {most:.2f} kWh cannot be kept")
+        return GuardViolation("max_kwh", f"{unknown}; a budget of {most:.2f} kWh cannot be kept")
     if kwh < most:
         return None
-    return Refusal("max_kwh", f"used {kwh:.2f} kWh of a budget of {most:.2f} kWh")
+    return GuardViolation("max_kwh", f"used {kwh:.2f} kWh of a budget of {most:.2f} kWh")

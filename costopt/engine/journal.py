@@ -10,7 +10,7 @@ from costopt.domain.events import Event
 from costopt.domain.ports import Ledger
 from costopt.ledger.account import JobAccount
 from costopt.ledger.record import JobRecord
-from costopt.ledger.snapshot import resumed
+from costopt.ledger.snapshot import load_fold
 from costopt.ledger.summary import JobSummary
 
 
@@ -28,7 +28,7 @@ class Journal:
 
     def open(self, job: str) -> None:
         """Take up what the ledger holds of one more job. Raises LedgerError."""
-        known = resumed(self._ledger, job)
+        known = load_fold(self._ledger, job)
         self.records[job] = JobRecord(job) if known is None else known.record
         self.accounts[job] = JobAccount(job) if known is None else known.account
 
@@ -55,7 +55,7 @@ class Journal:
             self._apply(event)
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def batch(self) -> Iterator[None]:
         """What is written inside is folded at once, and appended as a whole at the end, also where
         an error or an impatient person ends it.
 

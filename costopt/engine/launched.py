@@ -9,19 +9,19 @@ from costopt.domain.market import Pool
 
 
 @dataclass(frozen=True, slots=True)
-class No:
+class LaunchRefused:
     """Who refused a launch, and why; ``by_pool``: nothing more is asked of its pool."""
 
     why: str
     by_pool: bool = True
 
 
-Answer = tuple[Node, ...] | No
+LaunchAnswer = tuple[Node, ...] | LaunchRefused
 """The nodes that are new, () while that is unknown."""
 
 
 @dataclass(slots=True)
-class Launched:
+class LaunchResults:
     """Nodes that are new, pools that refused, and jobs that drain nothing now: a launch of theirs
     was refused or put off, so they decide again first, or waits for capacity, or a guard would
     refuse it in any case. ``refused`` says who refused a launch, and why."""
@@ -31,9 +31,9 @@ class Launched:
     held: set[str] = field(default_factory=set)
     refused: dict[Launch, str] = field(default_factory=dict)
 
-    def take(self, launch: Launch, answer: Answer | None) -> None:
+    def record(self, launch: Launch, answer: LaunchAnswer | None) -> None:
         """What came of one more; None where it was put off."""
-        if isinstance(answer, No):
+        if isinstance(answer, LaunchRefused):
             self.refused[launch] = answer.why
             if answer.by_pool:
                 self.refusing.add(launch.pool)

@@ -14,29 +14,29 @@ from datetime import datetime
 
 from costopt.domain.errors import ProviderError, ProviderUnavailableError
 from costopt.domain.events import LaunchFailed, LaunchIntended
-from costopt.domain.events.node import NOT_SENT
+from costopt.domain.events.node import NOT_SENT_ERROR
 from costopt.domain.fleet import Launch, LaunchRequest, Node, NodeState
 from costopt.domain.market import Pool
 from costopt.domain.policy import Limits
 from costopt.domain.view import Desired
-from costopt.engine.bounds import Bounds
+from costopt.engine.bounds import LaunchLimits
 from costopt.engine.emissions import Emissions
-from costopt.engine.fleet import launched
+from costopt.engine.fleet import node_launched_event
 from costopt.engine.gate import Gate
 from costopt.engine.guards import MICROS, Guards
 from costopt.engine.journal import Journal
-from costopt.engine.launched import Answer, Launched, No
-from costopt.engine.refusal import Refusal
+from costopt.engine.launched import LaunchAnswer, LaunchRefused, LaunchResults
+from costopt.engine.refusal import GuardViolation
 from costopt.engine.release import Releases
-from costopt.engine.settings import Settings
-from costopt.engine.tally import Held, Tally
+from costopt.engine.settings import EngineSettings
+from costopt.engine.tally import ResourceUsage, UsageTally
 from costopt.engine.world import World
 
 TOGETHER = 50
 """Intents of a tick's first write; with a controller that dies as many launches may have to be
 asked for again."""
 
-WHATEVER_RUNS = frozenset({"halt", "max_launches_per_hour", "account_max_launches_per_hour"})
+LIMITS_ON_NEW_NODES = frozenset({"halt", "max_launches_per_hour", "account_max_launches_per_hour"})
 """Guards that do not look at nodes."""
 
 
@@ -47,7 +47,7 @@ class Launcher:
         self,
         world: World,
         journal: Journal,
-        settings: Settings,
+        settings: EngineSettings,
         guards: Guards,
         gate: Gate,
         releases: Releases,
@@ -67,31 +67,35 @@ class Launcher:
         self,
         launches: Iterable[Launch],
         nodes: Sequence[Node],
-        bounds: Mapping[str, Bounds],
+        bounds: Mapping[str, LaunchLimits],
         now: datetime,
-    ) -> Launched:
+    ) -> LaunchResults:
         """``nodes`` are all that live, ``bounds`` by job; only in pools that have a price there
         anything is launched. Nothing more is announced for a pool that has refused."""
-        left, done, together = deque(launches), Launched(), TOGETHER
-        tally = self._guards.tally((*nodes, *self._coming(nodes, now)), now) if left else Tally()
-        while left and not self.is_late(now):
+        left, done, together = deque(launches), LaunchResults(), TOGETHER
+        tally = (
+            self._guards.tally((*nodes, *self._coming(nodes, now)), now) if left else UsageTally()
+        )
+        while left and not self.is_overdue(now):
             announced = self._announce(left, together, done, tally, bounds, now)
             answers = self._ask(list(announced), bounds, now, fresh=True)
             together *= 2
             for intent, launch in announced.items():
                 answer = answers.get(intent.key)
                 self._count(intent, answer, tally)
-                done.take(launch, answer)
+                done.record(launch, answer)
         done.held.update(launch.job for launch in left)
         return done
 
-    def ask_again(self, desired: Desired, bounds: Mapping[str, Bounds], now: datetime) -> Launched:
+    def retry_unanswered(
+        self, desired: Desired, bounds: Mapping[str, LaunchLimits], now: datetime
+    ) -> LaunchResults:
         """Repeat the launches that were never answered and are still wanted, under their own keys.
 
         A launch that did happen gives the same nodes; one that did not, happens now. While launches
         are halted none is repeated. One that was never sent, and is wanted no more, is over.
         """
-        done = Launched()
+        done = LaunchResults()
         intents: list[LaunchIntended] = []
         for decision in desired.decisions:
             pools = {str(target.pool) for target in decision.targets}
@@ -99,16 +103,18 @@ class Launcher:
                 if intent.pool in pools:
                     intents.append(intent)
                 else:
-                    self._take_back(intent, "it was wanted no more before it was sent", now)
+                    self._terminate_mispriced(
+                        intent, "it was wanted no more before it was sent", now
+                    )
         for first in range(0, len(intents), TOGETHER):
             asked = intents[first : first + TOGETHER]
             answers = self._ask(asked, bounds, now, fresh=False)
             for intent in asked:
                 launch = Launch(intent.job, Pool.parse(intent.pool), intent.nodes)
-                done.take(launch, answers.get(intent.key))
+                done.record(launch, answers.get(intent.key))
         return done
 
-    def is_late(self, now: datetime) -> bool:
+    def is_overdue(self, now: datetime) -> bool:
         """Whether the nodes that run need the next tick more than new ones do this one."""
         most_s = self._settings.launch_s
         if most_s is None or self._began is None or self._began[0] != now:
@@ -119,9 +125,9 @@ class Launcher:
         self,
         left: deque[Launch],
         most: int,
-        done: Launched,
-        tally: Tally,
-        bounds: Mapping[str, Bounds],
+        done: LaunchResults,
+        tally: UsageTally,
+        bounds: Mapping[str, LaunchLimits],
         now: datetime,
     ) -> dict[LaunchIntended, Launch]:
         """Intents of the next launches, ``most`` at once, checked as if those before them came to
@@ -131,12 +137,12 @@ class Launcher:
         """
         announced: dict[LaunchIntended, Launch] = {}
         expected, halt = tally.copy(), self._gate.halt()
-        with self._journal.together():
+        with self._journal.batch():
             while left and len(announced) < most:
                 launch, mine = left[0], bounds[left[0].job]
                 usd = mine.prices.get(launch.pool)
                 if usd is None or launch.pool in done.refusing:
-                    done.take(launch, No("its pool has no price, or has just refused"))
+                    done.record(launch, LaunchRefused("its pool has no price, or has just refused"))
                 elif refusal := halt or self._guards.launch_refusal(launch, usd, expected, mine):
                     if announced:
                         break
@@ -149,29 +155,36 @@ class Launcher:
     def _refuse(
         self,
         launch: Launch,
-        refusal: Refusal,
-        tally: Tally,
-        mine: Bounds,
-        done: Launched,
+        refusal: GuardViolation,
+        tally: UsageTally,
+        mine: LaunchLimits,
+        done: LaunchResults,
         now: datetime,
     ) -> None:
         """What runs for the job is kept where the launch is in vain."""
-        self._guards.trip(launch.job, refusal, now)
+        self._guards.check_spend(launch.job, refusal, now)
         done.refused[launch] = f"guard {refusal.guard}: {refusal.message}"
-        if tally.of_job(launch.job).nodes and self._is_in_vain(launch, refusal, tally, mine, now):
+        if tally.of_job(launch.job).nodes and self._is_pointless(launch, refusal, tally, mine, now):
             done.held.add(launch.job)
 
-    def _is_in_vain(
-        self, launch: Launch, refusal: Refusal, tally: Tally, mine: Bounds, now: datetime
+    def _is_pointless(
+        self,
+        launch: Launch,
+        refusal: GuardViolation,
+        tally: UsageTally,
+        mine: LaunchLimits,
+        now: datetime,
     ) -> bool:
         """Whether it is refused even without what runs for the job elsewhere."""
-        if refusal.guard in WHATEVER_RUNS:
+        if refusal.guard in LIMITS_ON_NEW_NODES:
             return True
         others = [n for n in tally.nodes if n.job != launch.job or n.pool == launch.pool]
         freed, usd = self._guards.tally(others, now), mine.prices[launch.pool]
         return self._guards.launch_refusal(launch, usd, freed, mine) is not None
 
-    def _intend(self, launch: Launch, usd: float, expected: Tally, now: datetime) -> LaunchIntended:
+    def _intend(
+        self, launch: Launch, usd: float, expected: UsageTally, now: datetime
+    ) -> LaunchIntended:
         """``expected`` counts the nodes in."""
         number = self._journal.records[launch.job].launch_count + 1
         intent = LaunchIntended(
@@ -184,18 +197,20 @@ class Launcher:
         )
         self._journal.write(intent)
         self._unsent.add(intent.key)
-        expected.add(launch.job, Held(launched=launch.nodes))
-        self._guards.quotas.take(expected, _planned(intent))
+        expected.add(launch.job, ResourceUsage(launched=launch.nodes))
+        self._guards.quotas.add_nodes(expected, _planned(intent))
         return intent
 
-    def _count(self, intent: LaunchIntended, answer: Answer | None, tally: Tally) -> None:
+    def _count(
+        self, intent: LaunchIntended, answer: LaunchAnswer | None, tally: UsageTally
+    ) -> None:
         """What has become of a launch, or may have."""
         started = answer if isinstance(answer, tuple) else ()
         record = self._journal.records[intent.job]
         if intent.key in record.launches:
-            tally.add(intent.job, Held(launched=intent.nodes))
+            tally.add(intent.job, ResourceUsage(launched=intent.nodes))
         unknown = not started and intent.key in record.intents
-        self._guards.quotas.take(tally, _planned(intent) if unknown else started)
+        self._guards.quotas.add_nodes(tally, _planned(intent) if unknown else started)
 
     def _coming(self, nodes: Sequence[Node], now: datetime) -> Iterator[Node]:
         """What launches of this tick may have brought whose answers were lost: the next listing
@@ -209,11 +224,11 @@ class Launcher:
     def _ask(
         self,
         intents: Sequence[LaunchIntended],
-        bounds: Mapping[str, Bounds],
+        bounds: Mapping[str, LaunchLimits],
         now: datetime,
         *,
         fresh: bool,
-    ) -> dict[str, Answer | None]:
+    ) -> dict[str, LaunchAnswer | None]:
         """Answers by key; none of those for which it is too late.
 
         What a halt came before is refused where it was never sent, and has no answer else.
@@ -221,16 +236,16 @@ class Launcher:
         A pool that refuses is asked for nothing more, unless launches are not ``fresh``: they may
         have happened when they were asked for first.
         """
-        answers: dict[str, Answer | None] = {}
+        answers: dict[str, LaunchAnswer | None] = {}
         refusals: dict[str, ProviderError] = {}
-        with self._journal.together():
+        with self._journal.batch():
             for intent in intents:
-                if self.is_late(now):
+                if self.is_overdue(now):
                     break
                 refusal = refusals.get(intent.pool) if fresh else None
                 if (halt := self._gate.halt()) is not None:
                     why = f"{halt.message}, before it was sent"
-                    answers[intent.key] = self._take_back(intent, why, now)
+                    answers[intent.key] = self._terminate_mispriced(intent, why, now)
                 elif refusal is not None:
                     message = f"not asked for, as its pool has just refused: {refusal.message}"
                     answers[intent.key] = self._failed(intent, refusal.code, message, now)
@@ -245,7 +260,7 @@ class Launcher:
 
     def _call(
         self, intent: LaunchIntended, refusals: dict[str, ProviderError], now: datetime
-    ) -> Answer:
+    ) -> LaunchAnswer:
         if self._began is None or self._began[0] != now:
             self._began = now, time.monotonic()
         self._unsent.discard(intent.key)
@@ -261,14 +276,22 @@ class Launcher:
         known = self._journal.records[intent.job].known
         fresh = tuple(node for node in started if node.node_id not in known)
         signal = self._emissions.signal(intent.job)
-        self._journal.write(*(launched(self._world, node, signal, now) for node in fresh))
+        self._journal.write(
+            *(node_launched_event(self._world, node, signal, now) for node in fresh)
+        )
         return fresh
 
-    def _take_back(self, intent: LaunchIntended, why: str, now: datetime) -> No | None:
+    def _terminate_mispriced(
+        self, intent: LaunchIntended, why: str, now: datetime
+    ) -> LaunchRefused | None:
         """What is known never to have been sent is not waited for, and no pool is to blame."""
-        return self._failed(intent, NOT_SENT, why, now) if intent.key in self._unsent else None
+        return (
+            self._failed(intent, NOT_SENT_ERROR, why, now) if intent.key in self._unsent else None
+        )
 
-    def _failed(self, intent: LaunchIntended, error: str, message: str, now: datetime) -> No:
+    def _failed(
+        self, intent: LaunchIntended, error: str, message: str, now: datetime
+    ) -> LaunchRefused:
         self._unsent.discard(intent.key)
         self._journal.write(
             LaunchFailed(
@@ -280,11 +303,11 @@ class Launcher:
                 message=message,
             )
         )
-        return No(f"{error}: {message}", by_pool=error != NOT_SENT)
+        return LaunchRefused(f"{error}: {message}", by_pool=error != NOT_SENT_ERROR)
 
     def _at_realized_price(
         self, started: tuple[Node, ...], intent: LaunchIntended, limits: Limits, now: datetime
-    ) -> Answer:
+    ) -> LaunchAnswer:
         """The nodes, or a no where they came out so much dearer that they are given back."""
         planned = intent.planned_micros_per_hour / MICROS
         most = None if limits.max_price_ratio is None else planned * limits.max_price_ratio
@@ -295,10 +318,12 @@ class Launcher:
             f"{dear[0].pool} was planned at ${planned:.4f}/h and came out at "
             f"${dear[0].usd_per_hour:.4f}/h; its nodes are given back"
         )
-        self._guards.trip(intent.job, Refusal("max_price_ratio", message, intent.pool), now)
+        self._guards.check_spend(
+            intent.job, GuardViolation("max_price_ratio", message, intent.pool), now
+        )
         reasons = {node.node_id: "dearer than planned" for node in started}
         self._releases.release(intent.job, reasons, now)
-        return No(f"guard max_price_ratio: {message}")
+        return LaunchRefused(f"guard max_price_ratio: {message}")
 
 
 def _planned(intent: LaunchIntended) -> Iterator[Node]:

@@ -24,9 +24,9 @@ from costopt.engine.world import World
 
 REPORT_EVERY = timedelta(minutes=10)
 FINAL_EVERY = timedelta(seconds=30)
-LEAST_TRAINING_S = 60.0
+MIN_TRAINING_S = 60.0
 """A shorter time of training says little of what a node draws."""
-INTERVAL_NEWS_SHARE = 0.05
+INTERVAL_CHANGE_SHARE = 0.05
 MIN_SHARE = 0.5
 MAX_SHARE = 2.0
 """A measured draw is believed from ``MIN_SHARE`` of what the node is modelled to draw idle up to
@@ -34,7 +34,7 @@ MAX_SHARE = 2.0
 EXACT = "exact"
 
 
-class Measurements:
+class MeasurementObserver:
     """Takes up the reports of every gang's nodes."""
 
     def __init__(self, world: World, journal: Journal) -> None:
@@ -78,7 +78,7 @@ class Measurements:
         if said is None or said.interval_s is None:
             return
         moved = 1.0 if last is None else abs(said.interval_s / last.interval_s - 1.0)
-        if moved > INTERVAL_NEWS_SHARE:
+        if moved > INTERVAL_CHANGE_SHARE:
             yield CheckpointIntervalChanged(
                 at=now, job=job.name, interval_s=said.interval_s, reason=said.interval_reason
             )
@@ -124,7 +124,7 @@ class Measurements:
             return None
         hours = (report.until_at - report.from_at).total_seconds() / 3600
         training_hours = report.training_s / 3600
-        trained = report.training_s >= LEAST_TRAINING_S
+        trained = report.training_s >= MIN_TRAINING_S
         busy_wh = self._plug_wh(node, report, report.training_wh, training_hours)
         return NodeMeasured(
             at=now,
@@ -148,7 +148,10 @@ class Measurements:
         """None where not every GPU of the node was read, as a part is not a figure of the node, and
         where the node cannot draw that: it would count for other jobs on its pool, too."""
         pool = Pool.parse(node.pool)
-        machine, power = self._world.machines.machine(pool), self._world.powers.node_power(pool)
+        machine, power = (
+            self._world.machines.instance_type(pool),
+            self._world.powers.node_power(pool),
+        )
         if metered_wh is None or machine is None or power is None:
             return None
         if report.gpus != machine.gpu_count:

@@ -9,13 +9,13 @@ from costopt.domain.events import DataMoved
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job
 from costopt.domain.market import Pool
-from costopt.domain.move import Move, fetching, move_of_save, moves_of_start
+from costopt.domain.move import DataTransfer, pools_without_data, save_transfer, start_transfers
 from costopt.domain.transfer import TransferPrices
 
 UNKNOWN_PRICE = "no known price"
 
 
-def start_moves(
+def start_transfer_events(
     job: Job,
     members: Iterable[Node],
     trained: Collection[str],
@@ -27,20 +27,20 @@ def start_moves(
     """What a new gang fetches; ``trained`` are the nodes that were in a gang of the job before."""
     return tuple(
         _moved(job, move, now, "start")
-        for pool in fetching(members, trained)
-        for move in moves_of_start(job, pool, prices, restoring=restoring)
+        for pool in pools_without_data(members, trained)
+        for move in start_transfers(job, pool, prices, restoring=restoring)
     )
 
 
-def save_moves(
+def save_transfer_events(
     job: Job, pool: Pool | None, prices: TransferPrices | None, at: datetime
 ) -> tuple[DataMoved, ...]:
     """What a checkpoint that was saved in ``pool`` sends away."""
-    move = None if pool is None else move_of_save(job, pool, prices)
+    move = None if pool is None else save_transfer(job, pool, prices)
     return () if move is None else (_moved(job, move, at, "save"),)
 
 
-def _moved(job: Job, move: Move, at: datetime, why: str) -> DataMoved:
+def _moved(job: Job, move: DataTransfer, at: datetime, why: str) -> DataMoved:
     usd = move.usd
     return DataMoved(
         at=at,

@@ -10,8 +10,8 @@ from costopt.domain.events import JobFailed, NodeGivenUp, NodeLaunched, SignalSt
 from costopt.domain.job import Job
 from costopt.domain.market import Pool
 from costopt.engine.journal import Journal
-from costopt.engine.settings import Settings
-from costopt.engine.troubles import Troubles
+from costopt.engine.settings import EngineSettings
+from costopt.engine.troubles import JobFailures
 from costopt.engine.world import World
 from costopt.ledger.record import JobRecord
 
@@ -35,9 +35,9 @@ class NodeFailures:
         self,
         world: World,
         journal: Journal,
-        settings: Settings,
+        settings: EngineSettings,
         jobs: Mapping[str, Job],
-        troubles: Troubles,
+        troubles: JobFailures,
     ) -> None:
         self._world = world
         self._journal = journal
@@ -53,7 +53,7 @@ class NodeFailures:
             record = self._journal.records[name]
             if record.over:
                 continue
-            with self._troubles.kept_to(name, now):
+            with self._troubles.isolate(name, now):
                 self._give_up(job, record, now)
             if len(record.deaths) >= MAX_DEATHS:
                 self._journal.write(JobFailed(at=now, job=name, message=_why(record)))

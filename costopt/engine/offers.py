@@ -16,21 +16,21 @@ from costopt.domain.market import Offer, Pool
 from costopt.domain.plan import COOLDOWN, Rejection
 from costopt.domain.policy import Policy
 from costopt.engine.journal import Journal
-from costopt.engine.settings import Settings
-from costopt.engine.silence import Silence
+from costopt.engine.settings import EngineSettings
+from costopt.engine.silence import ProviderFailures
 from costopt.engine.world import World
 from costopt.market.screen import screen_offers
 
 
-class Offers:
+class OfferCollector:
     """Reads the providers' offers, learns hazards from them and screens them."""
 
     def __init__(
         self,
         world: World,
         journal: Journal,
-        settings: Settings,
-        silence: Silence,
+        settings: EngineSettings,
+        silence: ProviderFailures,
         jobs: Mapping[str, Job],
     ) -> None:
         self._world = world
@@ -74,7 +74,7 @@ class Offers:
         """
         screened, rejections = screen_offers(self.told, policy, now)
         cooling = {**self._cooling}
-        for pool in self._last_resorts(screened, refused.union(cooling)):
+        for pool in self._fallback_offers(screened, refused.union(cooling)):
             cooling.pop(pool, None)
         usable = [
             self._without_room(offer) if offer.pool in refused or offer.pool in cooling else offer
@@ -90,7 +90,7 @@ class Offers:
                 told += provider.offers(now)
                 self._silence.ended(provider, "offers")
             except ProviderError as error:
-                self._silence.goes_on(provider, "offers", error, now)
+                self._silence.is_failing(provider, "offers", error, now)
         return told
 
     def _with_estimates(self, offer: Offer, running: bool) -> Offer:
@@ -147,11 +147,11 @@ class Offers:
                     cooling[pool] = max(since + cooldown, cooling.get(pool, now))
         return cooling
 
-    def _last_resorts(
+    def _fallback_offers(
         self, offers: Iterable[Offer], left_alone: frozenset[Pool]
     ) -> frozenset[Pool]:
         """Firm pools, short of capacity, of jobs that have none with room besides."""
-        firm = [offer for offer in offers if offer.pool.capacity_type.firm]
+        firm = [offer for offer in offers if offer.pool.capacity_type.is_uninterruptible]
         closed = left_alone.intersection(offer.pool for offer in firm)
         short = {pool for pool in closed if self._is_short(pool)}
         if not short:
@@ -164,8 +164,8 @@ class Offers:
         return frozenset(found & short)
 
     def _fits(self, resources: Resources, pool: Pool) -> bool:
-        machine = self._world.machines.machine(pool)
-        return machine is not None and resources.refusal(machine) is None
+        machine = self._world.machines.instance_type(pool)
+        return machine is not None and resources.rejection_reason(machine) is None
 
     def _is_short(self, pool: Pool) -> bool:
         """Whether everyone who leaves the pool alone does so because it had no room."""
@@ -187,7 +187,7 @@ class Offers:
                 nodes_available=0,
             )
             for pool, node in missing.items()
-            if policy.limits.refusal(pool) is None
+            if policy.limits.rejection_reason(pool) is None
         )
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from costopt.domain.ports import Ledger
 from costopt.engine.spending import Bill, Payer, bill, month_of
-from costopt.ledger.snapshot import Folded, resumed
+from costopt.ledger.snapshot import FoldState, load_fold
 
 
 class OtherJobs:
@@ -17,16 +17,18 @@ class OtherJobs:
     def __init__(self, ledger: Ledger, names: Callable[[], Iterable[str]]) -> None:
         self._ledger = ledger
         self._names = names
-        self._known: dict[str, Folded] = {}
+        self._known: dict[str, FoldState] = {}
 
     def bills(self, now: datetime) -> tuple[Bill, ...]:
         """One of each that ever began, as far as the ledger goes now. Raises LedgerError."""
-        folds = {name: resumed(self._ledger, name, self._known.get(name)) for name in self._names()}
+        folds = {
+            name: load_fold(self._ledger, name, self._known.get(name)) for name in self._names()
+        }
         self._known = {name: fold for name, fold in folds.items() if fold is not None}
         return tuple(_bill(fold, now) for fold in self._known.values())
 
 
-def _bill(known: Folded, now: datetime) -> Bill:
+def _bill(known: FoldState, now: datetime) -> Bill:
     """Until now, or the job's last event where its clock is ahead, as another replay's may be."""
     submitted = known.account.submitted
     payer = Payer(None, None) if submitted is None else Payer(submitted.tenant, submitted.policy)

@@ -10,51 +10,51 @@ from costopt.domain.errors import ProviderError
 from costopt.domain.fleet import NodeState
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import InstanceType, Offer, Pool
-from costopt.domain.policy import CarbonSignal, Limits, Policy, Trigger
+from costopt.domain.policy import CarbonSignal, Limits, Policy, RuleSignal
 from costopt.domain.ports import Provider
 from costopt.domain.power import NodePower
 from costopt.domain.series import Series
-from costopt.domain.transfer import Transfer, transfers_of
+from costopt.domain.transfer import Transfer, transfer_table
 from costopt.domain.view import JobView, View
-from costopt.engine.bounds import Bounds
+from costopt.engine.bounds import LaunchLimits
 from costopt.engine.cohort import Cohort
-from costopt.engine.fleet import Fleet
+from costopt.engine.fleet import FleetObserver
 from costopt.engine.guards import Guards
 from costopt.engine.journal import Journal
-from costopt.engine.offers import Offers
-from costopt.engine.rules import limits_now
-from costopt.engine.settings import Settings
-from costopt.engine.stops import Stops
-from costopt.engine.training import Training
+from costopt.engine.offers import OfferCollector
+from costopt.engine.rules import effective_limits
+from costopt.engine.settings import EngineSettings
+from costopt.engine.stops import StopManager
+from costopt.engine.training import TrainingObserver
 from costopt.engine.world import World
 from costopt.market.screen import screen_offers
 from costopt.strategies.shield import slack_s
 
-ANYTHING = Policy("anything", limits=Limits(capacity_types=()))
+ANY_POLICY = Policy("anything", limits=Limits(capacity_types=()))
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class CohortView:
     """What one cohort sees, and within what its launches stay."""
 
     cohort: Cohort
     view: View
-    bounds: Bounds
+    bounds: LaunchLimits
 
 
-class Outlook:
+class ViewBuilder:
     """Learns the machines and powers of pools as it meets them."""
 
     def __init__(
         self,
         world: World,
         journal: Journal,
-        settings: Settings,
+        settings: EngineSettings,
         jobs: Mapping[str, Job],
-        fleet: Fleet,
-        offers: Offers,
-        training: Training,
-        stops: Stops,
+        fleet: FleetObserver,
+        offers: OfferCollector,
+        training: TrainingObserver,
+        stops: StopManager,
         guards: Guards,
     ) -> None:
         self._world = world
@@ -69,9 +69,9 @@ class Outlook:
         self._machines: dict[Pool, InstanceType] = {}
         self._powers: dict[CarbonSignal, dict[Pool, NodePower]] = {s: {} for s in CarbonSignal}
 
-    def look(
+    def build(
         self, cohorts: Sequence[Cohort], now: datetime, refused: frozenset[Pool]
-    ) -> tuple[Sight, ...]:
+    ) -> tuple[CohortView, ...]:
         """Ask the market, and say what each cohort sees; one without a job that is due, nothing."""
         nodes = self._fleet.nodes
         self._offers.observe(nodes, now)
@@ -89,24 +89,24 @@ class Outlook:
         return View(
             now=now,
             tick_s=self._settings.tick_s,
-            firm_s=min((_firm_s(p, now) for p in self._world.providers), default=0.0),
+            uninterruptible_s=min((_firm_s(p, now) for p in self._world.providers), default=0.0),
             jobs=(),
             offers=(),
             machines=self._machines,
             powers=self._training.measured_powers(self._powers[carbon_signal]),
-            policy=ANYTHING,
+            policy=ANY_POLICY,
             transfers=self._transfers(),
             account=self._guards.account,
             price_forecasts=self._price_forecasts(now),
             carbon_forecasts=self._carbon_forecasts(now, carbon_signal),
         )
 
-    def of_everything(self, view: View) -> View:
+    def build_all(self, view: View) -> View:
         """The same with every offer that has a price, allowed or not."""
-        priced, _ = screen_offers(self._offers.told, ANYTHING, view.now, check_age=False)
+        priced, _ = screen_offers(self._offers.told, ANY_POLICY, view.now, check_age=False)
         return replace(view, offers=self._fit(priced))
 
-    def _sight(self, cohort: Cohort, background: View, refused: frozenset[Pool]) -> Sight:
+    def _sight(self, cohort: Cohort, background: View, refused: frozenset[Pool]) -> CohortView:
         now = background.now
         jobs = tuple(self._job_view(name) for name in self._wanting(cohort, now))
         together = frozenset(cohort.jobs)
@@ -114,22 +114,22 @@ class Outlook:
         powers = self._cappable_powers(background.powers, cohort)
         view = replace(background, jobs=jobs, policy=cohort.policy, powers=powers)
         if not jobs:
-            return Sight(cohort, view, Bounds(cohort.policy.limits, {}, together))
+            return CohortView(cohort, view, LaunchLimits(cohort.policy.limits, {}, together))
         offers, rejections = self._offers.usable(cohort.policy, nodes, now, refused)
         view = replace(view, offers=self._fit(offers), rejections=rejections)
-        limits = limits_now(cohort.policy, len(jobs), self._least_slack_s(view), now)
+        limits = effective_limits(cohort.policy, len(jobs), self._least_slack_s(view), now)
         if limits is not cohort.policy.limits:
             policy = replace(cohort.policy, limits=limits)
             offers, rejections = self._offers.usable(policy, nodes, now, refused)
             fit = self._fit(offers)
             view = replace(view, offers=fit, policy=policy, rejections=rejections)
-        return Sight(cohort, view, Bounds(limits, _prices(view), together))
+        return CohortView(cohort, view, LaunchLimits(limits, _prices(view), together))
 
     def _wanting(self, cohort: Cohort, now: datetime) -> Iterable[str]:
         """Jobs of the cohort that are due and neither over nor stopped for good."""
         for name in cohort.jobs:
             record = self._journal.records[name]
-            resting = record.submitted and self._stops.is_at_rest(name)
+            resting = record.submitted and self._stops.is_stopped(name)
             if now >= self._jobs[name].start_at and not (record.over or resting):
                 yield name
 
@@ -160,7 +160,9 @@ class Outlook:
         price = self._world.transfers
         if price is None:
             return {}
-        return transfers_of(self._jobs.values(), (offer.pool for offer in self._offers.told), price)
+        return transfer_table(
+            self._jobs.values(), (offer.pool for offer in self._offers.told), price
+        )
 
     def _price_forecasts(self, now: datetime) -> Mapping[Pool, Series]:
         forecasts, until = self._world.forecasts, self._last_deadline_at
@@ -185,14 +187,14 @@ class Outlook:
 
     def _least_slack_s(self, view: View) -> float | None:
         """The least slack of all jobs under the policy's own limits, where a rule asks for it."""
-        if not any(rule.trigger is Trigger.SLACK for rule in view.policy.rules):
+        if not any(rule.trigger is RuleSignal.SLACK for rule in view.policy.rules):
             return None
         slacks = (slack_s(view, job_view) for job_view in view.jobs)
         return min((s for s in slacks if s is not None), default=None)
 
     def _learn(self, pool: Pool) -> None:
         if pool not in self._machines:
-            machine = self._world.machines.machine(pool)
+            machine = self._world.machines.instance_type(pool)
             powers = {s: self._world.powers.node_power(pool, s) for s in CarbonSignal}
             known = {signal: power for signal, power in powers.items() if power is not None}
             if machine is not None:
@@ -213,6 +215,6 @@ def _prices(view: View) -> Mapping[Pool, float]:
 def _firm_s(provider: Provider, now: datetime) -> float:
     """What a provider that does not answer promises: nothing."""
     try:
-        return provider.firm_s(now)
+        return provider.uninterruptible_s(now)
     except ProviderError:
         return 0.0

@@ -16,7 +16,7 @@ from costopt.engine.world import World
 from costopt.ledger.record import JobRecord
 
 
-class PowerLimits:
+class PowerCapManager:
     """Asks gangs to keep to a power cap, and records which nodes do."""
 
     def __init__(self, world: World, journal: Journal) -> None:
@@ -38,7 +38,7 @@ class PowerLimits:
         self, job: Job, decision: Decision, members: tuple[Node, ...], now: datetime
     ) -> None:
         """Ask the gang that trains for another cap, or for none, without starting it anew."""
-        before = self._asked.get(job.name, UNASKED)
+        before = self._asked.get(job.name, NOT_REQUESTED)
         cap = self.wanted(job, decision, members)
         if before != self._asked[job.name]:
             self._world.runtime.cap_power(job, cap)
@@ -89,7 +89,7 @@ class PowerLimits:
         return next((cap for cap in caps if cap.cap_w == cap_w), None)
 
 
-UNASKED = -1.0
+NOT_REQUESTED = -1.0
 """In place of what was asked for: this controller has not asked yet."""
 
 

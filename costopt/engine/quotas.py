@@ -10,28 +10,28 @@ from costopt.domain.account import Account
 from costopt.domain.fleet import Launch, Node
 from costopt.domain.job import Job
 from costopt.domain.market import InstanceType, Pool
-from costopt.domain.ports import Machines
+from costopt.domain.ports import InstanceCatalog
 from costopt.domain.quota import Quota
 from costopt.domain.view import Target
-from costopt.engine.draw import ROUNDING_KW, Draw
-from costopt.engine.refusal import Refusal
-from costopt.engine.tally import Held, Limit, Tally
+from costopt.engine.draw import ROUNDING_KW, PowerDraw
+from costopt.engine.refusal import GuardViolation
+from costopt.engine.tally import Limit, ResourceUsage, UsageTally
 
 ROUNDING = {"$/h": 1e-9, "kW": ROUNDING_KW}
 
 
-class Quotas:
+class QuotaLedger:
     """Every living node counts until the provider says that it is gone, draining ones included."""
 
     def __init__(
-        self, account: Account, machines: Machines, draw: Draw, jobs: Mapping[str, Job]
+        self, account: Account, machines: InstanceCatalog, draw: PowerDraw, jobs: Mapping[str, Job]
     ) -> None:
-        self.hold_to(account)
+        self.set_account(account)
         self._machines = machines
         self._draw = draw
         self._jobs = jobs
 
-    def hold_to(self, account: Account) -> None:
+    def set_account(self, account: Account) -> None:
         """From now on these quotas and tenants' limits count."""
         self._quotas = account.limits
         self._of_pool: dict[Pool, tuple[Quota, ...]] = {}
@@ -48,7 +48,7 @@ class Quotas:
 
     def load(self, job: str, target: Target, usd_per_hour: float) -> Iterator[tuple[Limit, float]]:
         """By quota and unit, how much of it the target holds."""
-        machine = self._machines.machine(target.pool)
+        machine = self._machines.instance_type(target.pool)
         for quota in self._counting(target.pool, job):
             for unit, _ in _limits(quota):
                 each = self._load_of_one(unit, target, machine, usd_per_hour)
@@ -69,23 +69,25 @@ class Quotas:
             case _:
                 return self._draw.node_kw(target.pool, target.power_cap_w)
 
-    def tally(self, nodes: Iterable[Node]) -> Tally:
+    def tally(self, nodes: Iterable[Node]) -> UsageTally:
         """What these nodes hold of every quota."""
-        tally = Tally()
-        self.take(tally, nodes)
+        tally = UsageTally()
+        self.add_nodes(tally, nodes)
         return tally
 
-    def take(self, tally: Tally, nodes: Iterable[Node]) -> None:
+    def add_nodes(self, tally: UsageTally, nodes: Iterable[Node]) -> None:
         """Count more nodes, each at the price of its launch."""
         more = tuple(nodes)
         tally.nodes += more
         alike = Counter((node.job, node.pool, node.usd_per_hour) for node in more)
         for (job, pool, usd), count in alike.items():
-            tally.add(job, Held(count, count * usd))
+            tally.add(job, ResourceUsage(count, count * usd))
             for limit, amount in self.load(job, Target(pool, count), usd):
                 tally.loads[limit] = tally.loads.get(limit, 0.0) + amount
 
-    def refusal(self, launch: Launch, usd_per_hour: float, tally: Tally) -> Refusal | None:
+    def refusal(
+        self, launch: Launch, usd_per_hour: float, tally: UsageTally
+    ) -> GuardViolation | None:
         """The first quota that the launch, at this price of a node, would exceed; None: it fits."""
         target = Target(launch.pool, launch.nodes, launch.power_cap_w)
         wanted = dict(self.load(launch.job, target, usd_per_hour))
@@ -100,10 +102,12 @@ class Quotas:
                 if load - ROUNDING.get(unit, 0.0) > most:
                     # What others hold of it is not the job's tenant's to know.
                     more = f"{launch.nodes} × {launch.pool} would add {wanted[limit]:g} {unit}"
-                    return Refusal("quota", f"quota {quota.name} allows {most:g} {unit}: {more}")
+                    return GuardViolation(
+                        "quota", f"quota {quota.name} allows {most:g} {unit}: {more}"
+                    )
         return None
 
-    def _counted(self, quota: Quota, tally: Tally) -> list[Node]:
+    def _counted(self, quota: Quota, tally: UsageTally) -> list[Node]:
         return [node for node in tally.nodes if quota in self._counting(node.pool, node.job)]
 
     def _counting(self, pool: Pool, job: str) -> list[Quota]:
@@ -112,7 +116,7 @@ class Quotas:
         A machine that the catalogue does not hold counts wherever its job does.
         """
         if pool not in self._of_pool:
-            machine = self._machines.machine(pool)
+            machine = self._machines.instance_type(pool)
             self._of_pool[pool] = tuple(
                 q for q in self._quotas if machine is None or q.matches(pool, machine)
             )

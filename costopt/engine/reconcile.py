@@ -34,7 +34,7 @@ class Actual:
 
     nodes: tuple[Node, ...]
     draining: frozenset[str] = frozenset()
-    doomed: frozenset[str] = frozenset()
+    interruption_noticed: frozenset[str] = frozenset()
     pending: tuple[PendingLaunch, ...] = ()
     outlived: frozenset[str] = frozenset()
     unconfirmed: frozenset[str] = frozenset()
@@ -68,7 +68,7 @@ def reconcile(desired: Desired, actual: Actual) -> tuple[Action, ...]:
 def _for_job(decision: Decision, nodes: Sequence[Node], actual: Actual) -> Iterable[Action]:
     staying: dict[Pool, list[Node]] = {}
     for node in nodes:
-        if node.node_id not in actual.draining | actual.doomed | actual.given_up:
+        if node.node_id not in actual.draining | actual.interruption_noticed | actual.given_up:
             staying.setdefault(node.pool, []).append(node)
     coming: Counter[Pool] = Counter()
     for launch in actual.pending:
@@ -97,7 +97,7 @@ def _for_job(decision: Decision, nodes: Sequence[Node], actual: Actual) -> Itera
 def _doomed(decision: Decision, nodes: Iterable[Node], actual: Actual) -> Iterable[Drain]:
     """Nodes with a notice that are not to be left to it."""
     for node in nodes:
-        if node.node_id not in actual.doomed - actual.draining - actual.given_up:
+        if node.node_id not in actual.interruption_noticed - actual.draining - actual.given_up:
             continue
         if decision.rule == STOP:
             yield Drain(decision.job, node.node_id, decision.reason)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class GuardViolation:
     """Which guard said no, and why; ``pool`` where it is to be left alone for a while."""
 
     guard: str

@@ -19,13 +19,13 @@ def random_key(job: str, number: int) -> str:
     return f"{job}-{number:04d}-{secrets.token_hex(4)}"
 
 
-def counted_key(job: str, number: int) -> str:
+def deterministic_key(job: str, number: int) -> str:
     """An idempotency key that is the same in every replay."""
     return f"{job}-{number:04d}"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class EngineSettings:
     """Seconds are the clock's.
 
     ``grace_s``: how long a launch whose answer was lost may stay invisible before it is given up.

@@ -11,7 +11,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ResourceRequest:
     """What a job wants to hold: ``load`` by limit. ``order`` tells equals apart."""
 
     job: str
@@ -23,8 +23,8 @@ class Wish:
     load: Mapping[Limit, float]
 
 
-def share(
-    wishes: Sequence[Wish], most: Mapping[Limit, float], overdue: frozenset[str]
+def share_capacity(
+    wishes: Sequence[ResourceRequest], most: Mapping[Limit, float], overdue: frozenset[str]
 ) -> dict[str, str]:
     """The jobs that are held back, with the reason; the others fit together.
 
@@ -37,7 +37,7 @@ def share(
     used = dict.fromkeys(most, 0.0)
     if _fits(_sum(wishes), used, most) is None:
         return {}
-    queues: dict[str, list[Wish]] = {}
+    queues: dict[str, list[ResourceRequest]] = {}
     for wish in sorted(wishes, key=_rank):
         queues.setdefault(wish.tenant, []).append(wish)
     has: dict[str, dict[Limit, float]] = {tenant: {} for tenant in queues}
@@ -63,7 +63,7 @@ def share(
 
 def _turn(
     tenant: str,
-    first: Wish,
+    first: ResourceRequest,
     has: Mapping[Limit, float],
     most: Mapping[Limit, float],
     overdue: frozenset[str],
@@ -73,7 +73,7 @@ def _turn(
     return not late, dominant / first.weight, not first.runs, -first.priority, tenant
 
 
-def _rank(wish: Wish) -> tuple[int, bool, int]:
+def _rank(wish: ResourceRequest) -> tuple[int, bool, int]:
     return -wish.priority, not wish.runs, wish.order
 
 
@@ -87,7 +87,7 @@ def _fits(
     return None
 
 
-def _sum(wishes: Sequence[Wish]) -> dict[Limit, float]:
+def _sum(wishes: Sequence[ResourceRequest]) -> dict[Limit, float]:
     total: dict[Limit, float] = {}
     for wish in wishes:
         for limit, amount in wish.load.items():

@@ -6,12 +6,12 @@ from datetime import datetime
 
 from costopt.domain.errors import CostoptError
 from costopt.domain.events import SignalStale
-from costopt.domain.partial import PartlySilent
+from costopt.domain.partial import PartialFailures
 from costopt.domain.ports import Provider
 from costopt.engine.journal import Journal
 
 
-class Silence:
+class ProviderFailures:
     """Remembers, by provider, which of its calls failed the last time."""
 
     def __init__(self, journal: Journal) -> None:
@@ -22,7 +22,7 @@ class Silence:
         self._parts: dict[str, dict[str, str]] = {}
 
     @property
-    def told(self) -> dict[str, str]:
+    def record(self) -> dict[str, str]:
         """By provider or part of one, why it does not answer now."""
         return {name: self._reasons[name] for name, calls in self._failing.items() if calls} | {
             source: why for why_of in self._parts.values() for source, why in why_of.items()
@@ -32,7 +32,7 @@ class Silence:
         """The call was answered."""
         self._failing.get(_label(provider), set()).discard(call)
 
-    def goes_on(self, provider: Provider, call: str, error: CostoptError, now: datetime) -> None:
+    def is_failing(self, provider: Provider, call: str, error: CostoptError, now: datetime) -> None:
         """The call failed: an event for each job, unless another call of it fails already."""
         failing = self._failing.setdefault(_label(provider), set())
         if not failing:
@@ -40,10 +40,10 @@ class Silence:
         failing.add(call)
         self._reasons[_label(provider)] = error.message
 
-    def of_parts(self, provider: Provider, now: datetime) -> None:
+    def record_partial(self, provider: Provider, now: datetime) -> None:
         """Tell which parts of a provider that answers do not, each once."""
         told = self._complaints.setdefault(_label(provider), set())
-        complaints = provider.complaints() if isinstance(provider, PartlySilent) else {}
+        complaints = provider.errors_by_region() if isinstance(provider, PartialFailures) else {}
         for source in sorted(complaints.keys() - told):
             self._tell(source, complaints[source], now)
         self._complaints[_label(provider)] = set(complaints)

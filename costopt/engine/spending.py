@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from costopt.domain.job import Job
-from costopt.engine.cohort import Terms
+from costopt.engine.cohort import JobTerms
 from costopt.engine.journal import Journal
 from costopt.ledger.account import JobAccount
 
@@ -37,7 +37,7 @@ OtherBills = Callable[[datetime], Iterable[Bill]]
 """What the jobs cost that the ledger holds and the engine neither controls nor has closed."""
 
 
-class Spending:
+class SpendTracker:
     """Dollars by job, policy, tenant and account; jobs that were closed keep counting.
 
     A limit of a policy counts all of a tenant's jobs under policies of its name: a policy file that
@@ -45,7 +45,7 @@ class Spending:
     """
 
     def __init__(
-        self, journal: Journal, jobs: Mapping[str, Job], terms: Mapping[str, Terms]
+        self, journal: Journal, jobs: Mapping[str, Job], terms: Mapping[str, JobTerms]
     ) -> None:
         self._journal = journal
         self._jobs = jobs
@@ -70,7 +70,7 @@ class Spending:
         self._closed[job] = bill(self._journal.accounts[job], payer, month_of(now), now)
         self._forget_totals()
 
-    def remember(self, job: str, payer: Payer, usd_micros: int, now: datetime) -> None:
+    def restore(self, job: str, payer: Payer, usd_micros: int, now: datetime) -> None:
         """Count a job that was over before this month began, and is not opened."""
         self._closed[job] = Bill(payer, usd_micros, month_of(now), 0)
         self._forget_totals()

@@ -10,7 +10,7 @@ from costopt.engine.journal import Journal
 from costopt.ledger.summary import JobState
 
 
-class Stops:
+class StopManager:
     """Why each of them stops; by a guard's word it stops only for as long as that says so."""
 
     def __init__(self, journal: Journal) -> None:
@@ -57,7 +57,7 @@ class Stops:
         if job in self._by_guard:
             self.end(job)
 
-    def is_at_rest(self, job: str) -> bool:
+    def is_stopped(self, job: str) -> bool:
         """Whether the job has stopped altogether: no node of it is left or may yet come."""
         record = self._journal.records[job]
         return job in self._reasons and not (record.live or record.intents)
@@ -65,7 +65,7 @@ class Stops:
     def confirm(self, now: datetime) -> None:
         """What a gang still did while it stopped must not be the last word on the job."""
         for job in self._reasons:
-            if self.is_at_rest(job) and not self._journal.records[job].over:
+            if self.is_stopped(job) and not self._journal.records[job].over:
                 self._note(job, now)
 
     def _note(self, job: str, now: datetime) -> None:
@@ -73,6 +73,6 @@ class Stops:
             self._journal.write(RunStopped(at=now, job=job, reason=self._reasons[job]))
 
 
-def stopped(job: str) -> Decision:
+def stop_decision(job: str) -> Decision:
     """The decision for a job that stops."""
     return Decision(job, (), "stopping: checkpoint and give the nodes back", STOP)

@@ -13,18 +13,18 @@ Limit = tuple[str, str]
 
 
 @dataclass(slots=True)
-class Held:
+class ResourceUsage:
     """Nodes, what they cost per hour, and how many were asked for in the last hour."""
 
     nodes: int = 0
     usd_per_hour: float = 0.0
     launched: int = 0
 
-    def copy(self) -> Held:
+    def copy(self) -> ResourceUsage:
         """Another one."""
-        return Held(self.nodes, self.usd_per_hour, self.launched)
+        return ResourceUsage(self.nodes, self.usd_per_hour, self.launched)
 
-    def add(self, more: Held) -> None:
+    def add(self, more: ResourceUsage) -> None:
         """Count these in."""
         self.nodes += more.nodes
         self.usd_per_hour += more.usd_per_hour
@@ -32,33 +32,33 @@ class Held:
 
 
 @dataclass(slots=True)
-class Tally:
+class UsageTally:
     """``loads`` by limit; what each job holds, and ``whole``, what all do. ``launched_for``: nodes
     launched in the last hour for jobs that were closed meanwhile, by who pays."""
 
     nodes: list[Node] = field(default_factory=list)
     loads: dict[Limit, float] = field(default_factory=dict)
-    whole: Held = field(default_factory=Held)
+    whole: ResourceUsage = field(default_factory=ResourceUsage)
     launched_for: dict[Payer, int] = field(default_factory=dict)
-    _by_job: dict[str, Held] = field(default_factory=dict)
-    _by_jobs: dict[frozenset[str], Held] = field(default_factory=dict)
+    _by_job: dict[str, ResourceUsage] = field(default_factory=dict)
+    _by_jobs: dict[frozenset[str], ResourceUsage] = field(default_factory=dict)
 
-    def add(self, job: str, more: Held) -> None:
+    def add(self, job: str, more: ResourceUsage) -> None:
         """The job holds more."""
         self.whole.add(more)
-        self._by_job.setdefault(job, Held()).add(more)
+        self._by_job.setdefault(job, ResourceUsage()).add(more)
         for jobs, held in self._by_jobs.items():
             if job in jobs:
                 held.add(more)
 
-    def of_job(self, job: str) -> Held:
+    def of_job(self, job: str) -> ResourceUsage:
         """What it holds."""
-        return self._by_job.get(job, Held())
+        return self._by_job.get(job, ResourceUsage())
 
-    def of(self, jobs: frozenset[str]) -> Held:
+    def of(self, jobs: frozenset[str]) -> ResourceUsage:
         """What they hold together: added up once, and kept up to date."""
         if jobs not in self._by_jobs:
-            together = self._by_jobs[jobs] = Held()
+            together = self._by_jobs[jobs] = ResourceUsage()
             for job, held in self._by_job.items():
                 if job in jobs:
                     together.add(held)
@@ -68,9 +68,9 @@ class Tally:
         """The nodes of these jobs."""
         return tuple(node for node in self.nodes if node.job in jobs)
 
-    def copy(self) -> Tally:
+    def copy(self) -> UsageTally:
         """Another one, to count what may yet come to nothing."""
-        return Tally(
+        return UsageTally(
             [*self.nodes],
             {**self.loads},
             self.whole.copy(),

@@ -16,33 +16,33 @@ from costopt.domain.plan import COOLDOWN
 from costopt.domain.policy import Policy
 from costopt.domain.ports import Strategy
 from costopt.domain.view import Decision, Desired
-from costopt.engine.admission import Admission
-from costopt.engine.baseline import submission
-from costopt.engine.bills import Bills
-from costopt.engine.bounds import Bounds
-from costopt.engine.cohort import Terms, cohorts
-from costopt.engine.decider import Decider, InTurn
+from costopt.engine.admission import FairAdmission
+from costopt.engine.baseline import job_submitted_event
+from costopt.engine.bills import BillCollector
+from costopt.engine.bounds import LaunchLimits
+from costopt.engine.cohort import JobTerms, group_into_cohorts
+from costopt.engine.decider import DecisionScheduler, SequentialDecider
 from costopt.engine.emissions import Emissions
 from costopt.engine.execute import Executor
-from costopt.engine.fleet import Fleet
-from costopt.engine.gang import Gangs
-from costopt.engine.gate import Gate, OpenGate
+from costopt.engine.fleet import FleetObserver
+from costopt.engine.gang import GangManager
+from costopt.engine.gate import EnforcingGate, Gate
 from costopt.engine.guards import Guards
 from costopt.engine.journal import Journal
-from costopt.engine.launched import Launched
+from costopt.engine.launched import LaunchResults
 from costopt.engine.launcher import Launcher
 from costopt.engine.node_failures import NodeFailures, waiting_jobs
 from costopt.engine.node_notices import outlived, resting_pools
-from costopt.engine.offers import Offers
-from costopt.engine.outlook import Outlook, Sight
+from costopt.engine.offers import OfferCollector
+from costopt.engine.outlook import CohortView, ViewBuilder
 from costopt.engine.reconcile import Actual, PendingLaunch, reconcile
 from costopt.engine.release import Releases
-from costopt.engine.settings import Settings
-from costopt.engine.silence import Silence
-from costopt.engine.spending import Spending
-from costopt.engine.stops import Stops, stopped
-from costopt.engine.training import Training
-from costopt.engine.troubles import STRATEGY, Troubles
+from costopt.engine.settings import EngineSettings
+from costopt.engine.silence import ProviderFailures
+from costopt.engine.spending import SpendTracker
+from costopt.engine.stops import StopManager, stop_decision
+from costopt.engine.training import TrainingObserver
+from costopt.engine.troubles import STRATEGY, JobFailures
 from costopt.engine.world import World
 from costopt.strategies.steady import FAILED
 
@@ -55,7 +55,7 @@ class TickResult:
     job, who refused a launch of it last, and why."""
 
     now: datetime
-    over: bool
+    is_done: bool
     desired: Desired
     nodes: tuple[Node, ...]
     refused: Mapping[str, str]
@@ -70,30 +70,30 @@ class Engine:
         policy: Policy,
         strategy: Strategy,
         world: World,
-        settings: Settings,
+        settings: EngineSettings,
         gate: Gate | None = None,
-        decider: Decider | None = None,
+        decider: DecisionScheduler | None = None,
     ) -> None:
         """``jobs`` all follow ``policy`` by ``strategy``; those that are added need not."""
         self.jobs: dict[str, Job] = {}
         self.settings = settings
         self.world = world
-        self._gate = gate or OpenGate()
-        self._decider = decider or InTurn()
-        self._terms: dict[str, Terms] = {}
+        self._gate = gate or EnforcingGate()
+        self._decider = decider or SequentialDecider()
+        self._terms: dict[str, JobTerms] = {}
         self.journal = Journal(world.ledger, ())
-        self.troubles = Troubles(self.journal)
-        self.training = Training(world, self.journal, self.jobs, self.troubles)
+        self.troubles = JobFailures(self.journal)
+        self.training = TrainingObserver(world, self.journal, self.jobs, self.troubles)
         self._node_failures = NodeFailures(
             world, self.journal, settings, self.jobs, self.troubles
         )  # fmt: skip
-        self.stops = Stops(self.journal)
-        self.spending = Spending(self.journal, self.jobs, self._terms)
-        self._silence = silence = Silence(self.journal)
+        self.stops = StopManager(self.journal)
+        self.spending = SpendTracker(self.journal, self.jobs, self._terms)
+        self._silence = silence = ProviderFailures(self.journal)
         self._emissions = emissions = Emissions(world, self.journal, self._terms)
-        self._fleet = Fleet(world, self.journal, settings, silence, self._gate, emissions)
-        self._bills = Bills(world, self.journal, settings.owner)
-        self._offers = Offers(world, self.journal, settings, silence, self.jobs)
+        self._fleet = FleetObserver(world, self.journal, settings, silence, self._gate, emissions)
+        self._bills = BillCollector(world, self.journal, settings.owner)
+        self._offers = OfferCollector(world, self.journal, settings, silence, self.jobs)
         self._guards = Guards(world, self.journal, settings.account, self.jobs, self.spending)
         releases = Releases(world, self.journal)
         self._launcher = Launcher(
@@ -102,18 +102,18 @@ class Engine:
         self._executor = Executor(
             world, self.journal, settings, self.jobs, self._launcher, releases, self.troubles
         )  # fmt: skip
-        self._gangs = Gangs(
+        self._gangs = GangManager(
             world, self.journal, settings, self.jobs, self._fleet, self.training, self.troubles
         )  # fmt: skip
-        self._admission = Admission(settings, self._guards)
-        self._outlook = Outlook(
+        self._admission = FairAdmission(settings, self._guards)
+        self._outlook = ViewBuilder(
             world, self.journal, settings, self.jobs, self._fleet, self._offers, self.training,
             self.stops, self._guards,
         )  # fmt: skip
         for job in jobs:
-            self.add(job, Terms(policy, strategy))
+            self.add(job, JobTerms(policy, strategy))
 
-    def add(self, job: Job, terms: Terms) -> None:
+    def add(self, job: Job, terms: JobTerms) -> None:
         """Control one more job, going on from what the ledger holds of it. Raises LedgerError.
 
         A job that is here already takes on the new terms.
@@ -152,9 +152,9 @@ class Engine:
         if self.journal.records[job].failed is not None and begun is not None:
             self.journal.write(replace(begun, at=self.world.clock.now()))
 
-    def hold_to(self, account: Account) -> None:
+    def set_account(self, account: Account) -> None:
         """From the next tick on plans and launches keep to these quotas, tenants and guards."""
-        self._guards.hold_to(account)
+        self._guards.set_account(account)
 
     def tick(self) -> TickResult:
         """One pass. What a provider refuses, or goes wrong with one job's own store, is recorded,
@@ -163,8 +163,8 @@ class Engine:
         self.troubles.turn()
         self._observe(now)
         desired, why = self._converge(now)
-        if self._gate.acts:
-            self._executor.release_drained(now)
+        if self._gate.is_acting:
+            self._executor.terminate_drained(now)
         self.stops.confirm(now)
         return TickResult(now, self._over(), desired, self._fleet.nodes, why)
 
@@ -176,14 +176,14 @@ class Engine:
 
     def awaits_bill(self, job: str, since: datetime) -> bool:
         """Whether a bill of a node of the job that ended after ``since`` may yet come."""
-        return self._bills.awaits(job, since)
+        return self._bills.is_pending(job, since)
 
     def progress_of(self, job: str) -> Progress:
         """How far the job was at the last tick."""
         return self.training.progress.get(job, Progress())
 
     @property
-    def told(self) -> tuple[Offer, ...]:
+    def offers(self) -> tuple[Offer, ...]:
         """What the providers offered at the last tick."""
         return self._offers.told
 
@@ -193,36 +193,36 @@ class Engine:
         return {job: why for job, why in self._node_failures.reported.items() if why}
 
     @property
-    def silent(self) -> dict[str, str]:
+    def provider_errors(self) -> dict[str, str]:
         """By provider or part of one, why it does not answer now."""
-        return self._silence.told
+        return self._silence.record
 
     def _observe(self, now: datetime) -> None:
-        with self.journal.together():
+        with self.journal.batch():
             self._emissions.observe(now)
             self._fleet.observe(now)
-            self._bills.settle(now)
+            self._bills.collect(now)
             self.training.observe(now)
             self._node_failures.observe(now)
 
-    def _hold_to_budgets(self, sights: Iterable[Sight], now: datetime) -> None:
+    def _hold_to_budgets(self, sights: Iterable[CohortView], now: datetime) -> None:
         for sight in sights:
             for name in sight.cohort.jobs:
                 if not self.journal.records[name].over:
                     self._hold_to_budget(name, sight.bounds, now)
 
-    def _hold_to_budget(self, name: str, bounds: Bounds, now: datetime) -> None:
+    def _hold_to_budget(self, name: str, bounds: LaunchLimits, now: datetime) -> None:
         refusal = self._guards.over_budget(self.jobs[name], bounds, now)
         if refusal is None:
             self.stops.guard_allows(name)
             return
-        self._guards.trip(name, refusal, now)
+        self._guards.check_spend(name, refusal, now)
         self._stop(name, refusal.message, now, by_guard=True)
 
     def _stop(self, name: str, reason: str, now: datetime, *, by_guard: bool = False) -> None:
         stops_now = name in self.stops or self.journal.records[name].over
         if not stops_now and self.journal.records[name].submitted:
-            self._record([stopped(name)], now)
+            self._record([stop_decision(name)], now)
         self.stops.begin(name, reason, now, by_guard=by_guard)
 
     def _converge(self, now: datetime) -> tuple[Desired, Mapping[str, str]]:
@@ -231,23 +231,25 @@ class Engine:
         desired, why = Desired(()), dict[str, str]()
         refused: frozenset[Pool] = frozenset()
         for _ in range(ATTEMPTS_PER_TICK):
-            sights = self._outlook.look(cohorts(self._terms.items()), now, refused)
+            sights = self._outlook.build(group_into_cohorts(self._terms.items()), now, refused)
             self._hold_to_budgets(sights, now)
             self._submit(sights, now)
             desired = self._decide(sights, now)
             done = self._act(desired, _bounds(sights), now)
             why |= {launch.job: reason for launch, reason in done.refused.items()}
             settled = not done.refusing - refused and not self._unanswered(desired)
-            if settled or self._launcher.is_late(now):
+            if settled or self._launcher.is_overdue(now):
                 break
             refused |= done.refusing
-        if self._gate.acts:
+        if self._gate.is_acting:
             self._gangs.form(desired, now)
         return desired, why
 
-    def _act(self, desired: Desired, bounds: Mapping[str, Bounds], now: datetime) -> Launched:
-        if self._gate.acts:
-            again = self._launcher.ask_again(desired, bounds, now)
+    def _act(
+        self, desired: Desired, bounds: Mapping[str, LaunchLimits], now: datetime
+    ) -> LaunchResults:
+        if self._gate.is_acting:
+            again = self._launcher.retry_unanswered(desired, bounds, now)
             self._fleet.add(again.nodes)
             if again.refusing:
                 return again
@@ -259,7 +261,7 @@ class Engine:
 
     def _unanswered(self, desired: Desired) -> bool:
         """Whether a launch that is wanted, and may be asked for again, still has no answer."""
-        if not self._gate.acts or self._gate.halt() is not None:
+        if not self._gate.is_acting or self._gate.halt() is not None:
             return False
         return any(
             intent.pool in {str(target.pool) for target in decision.targets}
@@ -267,25 +269,25 @@ class Engine:
             for intent in self.journal.records[decision.job].intents.values()
         )
 
-    def _submit(self, sights: Iterable[Sight], now: datetime) -> None:
+    def _submit(self, sights: Iterable[CohortView], now: datetime) -> None:
         """Begin the runs that are due; the baseline looks at all offers, allowed or not."""
         begun: list[Event] = []
         for sight in sights:
             new = [j for j in sight.view.jobs if not self.journal.records[j.job.name].submitted]
             if new:
-                everything = self._outlook.of_everything(sight.view)
+                everything = self._outlook.build_all(sight.view)
                 policy = sight.cohort.policy
-                begun += [submission(each.job, policy, everything, now) for each in new]
+                begun += [job_submitted_event(each.job, policy, everything, now) for each in new]
         self.journal.write(*begun)
 
-    def _decide(self, sights: Sequence[Sight], now: datetime) -> Desired:
+    def _decide(self, sights: Sequence[CohortView], now: datetime) -> Desired:
         asked = [(sight.cohort.strategy, sight.view) for sight in sights if sight.view.jobs]
         wanted = self._decider.decide(asked)
         for decision in wanted:
             if decision.rule == FAILED:
-                self.troubles.tell(decision.job, STRATEGY, decision.reason, now)
+                self.troubles.report(decision.job, STRATEGY, decision.reason, now)
         wanted.sort(key=lambda decision: -self._terms[decision.job].priority)
-        decisions = [stopped(d.job) if d.job in self.stops else d for d in wanted]
+        decisions = [stop_decision(d.job) if d.job in self.stops else d for d in wanted]
         decisions = self._admission.admit(decisions, sights, self._terms, now)
         self._record(decisions, now)
         return Desired(tuple(decisions))
@@ -322,7 +324,7 @@ class Engine:
         return Actual(
             nodes=self._fleet.nodes,
             draining=frozenset(n for r in records for n in r.draining),
-            doomed=frozenset(n for r in records for n in r.noticed),
+            interruption_noticed=frozenset(n for r in records for n in r.noticed),
             given_up=frozenset(n for r in records for n in r.given_up),
             waiting=waiting_jobs(records, now),
             outlived=frozenset(n for r in records for n in outlived(r, now)),
@@ -357,5 +359,5 @@ class Engine:
         return tuple(name for name, r in self.journal.records.items() if not r.over)
 
 
-def _bounds(sights: Iterable[Sight]) -> Mapping[str, Bounds]:
+def _bounds(sights: Iterable[CohortView]) -> Mapping[str, LaunchLimits]:
     return {name: sight.bounds for sight in sights for name in sight.cohort.jobs}

@@ -20,34 +20,34 @@ from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.market import Pool
 from costopt.domain.power import NodePower
 from costopt.engine.journal import Journal
-from costopt.engine.measurements import Measurements
-from costopt.engine.moves import save_moves
-from costopt.engine.power import PowerLimits
-from costopt.engine.troubles import Troubles
+from costopt.engine.measurements import MeasurementObserver
+from costopt.engine.moves import save_transfer_events
+from costopt.engine.power import PowerCapManager
+from costopt.engine.troubles import JobFailures
 from costopt.engine.world import World
 from costopt.ledger.record import JobRecord
 
 REPORTED_SHARE = 0.01
-NEWEST_SHARE = 0.3
+SMOOTHING = 0.3
 """Weight of the newest measured speed in the running mean: a busy minute is no slow machine."""
 MAX_SPEED_RATIO = 1000.0
 """No measured speed is further from the declared one, in either direction."""
-UNSETTLED = (GangState.IDLE, GangState.STARTING, GangState.STOPPING)
+TRANSITIONAL_STATES = (GangState.IDLE, GangState.STARTING, GangState.STOPPING)
 """What is done and not saved may be lost then, or come back from the memory of a node."""
 
 
-class Training:
+class TrainingObserver:
     """Progress and speed of every job."""
 
     def __init__(
-        self, world: World, journal: Journal, jobs: Mapping[str, Job], troubles: Troubles
+        self, world: World, journal: Journal, jobs: Mapping[str, Job], troubles: JobFailures
     ) -> None:
         self._world = world
         self._troubles = troubles
         self._journal = journal
         self._jobs = jobs
-        self._power = PowerLimits(world, journal)
-        self._measurements = Measurements(world, journal)
+        self._power = PowerCapManager(world, journal)
+        self._measurements = MeasurementObserver(world, journal)
         self._starts_at: dict[str, datetime] = {}
         self._begins_from: dict[str, float] = {}
         self._done_at: dict[str, datetime] = {}
@@ -64,7 +64,7 @@ class Training:
         for job in working:
             record = records[job.name]
             self.progress.setdefault(job.name, Progress(record.done_units, record.saved_units))
-            with self._troubles.kept_to(job.name, now):
+            with self._troubles.isolate(job.name, now):
                 self._power.observe(job, now)
                 self._measurements.observe(job, now)
                 progress = self._world.runtime.progress(job, now)
@@ -131,18 +131,18 @@ class Training:
         ]
         news += [
             CheckpointRefused(at=now, job=job.name, uri=torn.uri, message=torn.message)
-            for torn in self._world.runtime.refused(job)
+            for torn in self._world.runtime.rejected_checkpoints(job)
             if torn.uri not in record.refused
         ]
         saves = [event for event in news if isinstance(event, CheckpointCommitted)]
         for event in saves:
             if _is_whole(job, event.units):
                 self._done_at[job.name] = min(event.at, now)
-            news += save_moves(
+            news += save_transfer_events(
                 job, self._saved_in(record, event.units), self._world.transfers, event.at
             )
         resumed_from = self._resumed_from(record, progress, news)
-        news += self._losses(job, record, progress, resumed_from, now)
+        news += self._lost_work(job, record, progress, resumed_from, now)
         news += self._training_changes(job, record, progress, resumed_from, now)
         if self._worth_reporting(job, record, progress, bool(news)):
             news.append(
@@ -249,7 +249,7 @@ class Training:
         from_units = self._begins_from.get(job.name, record.saved_units)
         return newest and progress.done_units > from_units
 
-    def _losses(
+    def _lost_work(
         self,
         job: Job,
         record: JobRecord,
@@ -264,7 +264,7 @@ class Training:
         lost = progress.lost_units - record.lost_units
         if progress.lost_units == 0 and self._began(job, record, progress, now):
             lost = record.done_units - resumed_from
-        elif progress.lost_units == 0 and progress.state not in UNSETTLED:
+        elif progress.lost_units == 0 and progress.state not in TRANSITIONAL_STATES:
             lost = record.done_units - progress.done_units
         if lost <= 1e-9 * job.work.amount:
             return []
@@ -282,7 +282,7 @@ class Training:
         if factor is None:
             return
         known = self._measured_factor.get(job.name, factor)
-        smooth = known + NEWEST_SHARE * (factor - known)
+        smooth = known + SMOOTHING * (factor - known)
         self._measured_factor[job.name] = smooth
         self.speed_factor[job.name] = 1.0 if abs(smooth - 1.0) < 1e-6 else smooth
 
@@ -295,7 +295,7 @@ class Training:
         pools = [Pool.parse(record.live[m].pool) for m in record.members if m in record.live]
         if len(pools) != len(record.members):
             return None
-        machine = self._world.machines.machine(pools[0])
+        machine = self._world.machines.instance_type(pools[0])
         if machine is None:
             return None
         gpus = sum(self._gpus(pool) for pool in pools)
@@ -312,13 +312,13 @@ class Training:
         return ratio
 
     def _gpus(self, pool: Pool) -> int:
-        machine = self._world.machines.machine(pool)
+        machine = self._world.machines.instance_type(pool)
         return 0 if machine is None else machine.gpu_count
 
 
 def _believed_units(record: JobRecord, progress: Progress) -> float:
     """What is done; while no gang trains nobody has said yet what became of unsaved work."""
-    if progress.lost_units == 0 and progress.state in UNSETTLED:
+    if progress.lost_units == 0 and progress.state in TRANSITIONAL_STATES:
         return max(record.done_units, progress.done_units)
     return progress.done_units
 

@@ -18,7 +18,7 @@ STRATEGY = "the job's strategy"
 log = logging.getLogger("costopt.engine.troubles")
 
 
-class Troubles:
+class JobFailures:
     """Remembers which jobs had trouble at this tick and at the one before."""
 
     def __init__(self, journal: Journal) -> None:
@@ -31,7 +31,7 @@ class Troubles:
         self._before, self.told = self.told, {}
 
     @contextmanager
-    def kept_to(self, job: str, now: datetime) -> Iterator[None]:
+    def isolate(self, job: str, now: datetime) -> Iterator[None]:
         """What fails inside is told in the job's ledger, once for as long as it goes on, and ends
         nothing but this, whatever it is. Raises LedgerError."""
         try:
@@ -39,12 +39,12 @@ class Troubles:
         except LedgerError:
             raise
         except CostoptError as error:
-            self.tell(job, RUNTIME, error.message, now)
+            self.report(job, RUNTIME, error.message, now)
         except Exception as error:  # what a job's own nodes brought about ends no other's tick
             log.exception("job %s: its runtime failed", job)
-            self.tell(job, RUNTIME, f"{type(error).__name__}: {error}", now)
+            self.report(job, RUNTIME, f"{type(error).__name__}: {error}", now)
 
-    def tell(self, job: str, source: str, message: str, now: datetime) -> None:
+    def report(self, job: str, source: str, message: str, now: datetime) -> None:
         """The job is in trouble: news, unless it was so at this tick or the one before. Raises
         LedgerError."""
         message = untrusted_text(message)

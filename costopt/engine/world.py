@@ -12,8 +12,8 @@ from costopt.domain.ports import (
     Clock,
     Forecasts,
     HazardModel,
+    InstanceCatalog,
     Ledger,
-    Machines,
     PowerModel,
     Provider,
 )
@@ -33,7 +33,7 @@ class World:
     runtime: Runtime
     ledger: Ledger
     clock: Clock
-    machines: Machines
+    machines: InstanceCatalog
     powers: PowerModel
     hazards: HazardModel
     transfers: TransferPrices | None = None

@@ -50,13 +50,13 @@ from costopt.domain.events import (
     TrainingStopped,
     WorkLost,
 )
-from costopt.domain.events.node import NOT_SENT
+from costopt.domain.events.node import NOT_SENT_ERROR
 from costopt.domain.market import Pool
 from costopt.ledger.baseline import baseline_at
-from costopt.ledger.curve import Curves, spend_points
+from costopt.ledger.curve import RunCurves, spend_points
 from costopt.ledger.fleet import FleetAccount
-from costopt.ledger.measured import MeasuredAccount
-from costopt.ledger.meter import ms_of
+from costopt.ledger.measured import MeasurementAccount
+from costopt.ledger.meter import to_milliseconds
 from costopt.ledger.node import NodeAccount, NodeInterval
 from costopt.ledger.summary import JobState, JobSummary
 from costopt.ledger.transfers import TransferAccount
@@ -79,7 +79,7 @@ class JobAccount:
         self._failed_launches = 0
         self.fleet = FleetAccount()
         self.transfers = TransferAccount()
-        self.measured = MeasuredAccount()
+        self.measured = MeasurementAccount()
         self._stopped = False
         self._training = False
         self._gang_pools: frozenset[Pool] = frozenset()
@@ -117,25 +117,25 @@ class JobAccount:
 
     def intervals(self, now: datetime) -> tuple[NodeInterval, ...]:
         """Every node's row in the timeline, in the order of launch."""
-        now_ms = ms_of(now)
+        now_ms = to_milliseconds(now)
         nodes = self.fleet.nodes.values()
         ordered = sorted(nodes, key=lambda node: (node.launched_ms, node.node_id))
         return tuple(node.interval(now_ms) for node in ordered)
 
-    def curves(self, now: datetime) -> Curves:
+    def curves(self, now: datetime) -> RunCurves:
         """Spend and progress over time, until ``now``."""
-        spend = spend_points(self.fleet.nodes.values(), self.transfers.moves, ms_of(now))
-        return Curves(spend, tuple(self.work.curve))
+        spend = spend_points(self.fleet.nodes.values(), self.transfers.moves, to_milliseconds(now))
+        return RunCurves(spend, tuple(self.work.curve))
 
     def usd_micros_between(self, start: datetime, end: datetime) -> int:
         """What the job cost from ``start`` to ``end``, for limits per hour or month."""
-        start_ms, end_ms = ms_of(start), ms_of(end)
+        start_ms, end_ms = to_milliseconds(start), to_milliseconds(end)
         moved = self.transfers.usd_micros_until(end_ms) - self.transfers.usd_micros_until(start_ms)
         return moved + self.fleet.usd_micros_between(start_ms, end_ms)
 
     def summary(self, now: datetime) -> JobSummary:
         """The figures at ``now``, which no event may lie after."""
-        bill = self.fleet.bill(ms_of(now))
+        bill = self.fleet.bill(to_milliseconds(now))
         terms, baseline = self.submitted, baseline_at(self.submitted, self.work.speed_ratio)
         return JobSummary(
             job=self.job,
@@ -211,7 +211,7 @@ class JobAccount:
         self.finished_at = None
         self.failure = None
         self._stopped = False
-        self.work.note(event.at)
+        self.work.record_point(event.at)
 
     def _decide(self, event: DecisionMade) -> None:
         self.last_decision = event
@@ -221,7 +221,7 @@ class JobAccount:
         self._stopped = False
 
     def _launch_failed(self, event: LaunchFailed) -> None:
-        self._failed_launches += event.error != NOT_SENT
+        self._failed_launches += event.error != NOT_SENT_ERROR
 
     def _node_launched(self, event: NodeLaunched) -> None:
         if not event.waiting and self.fleet.launch(event):
@@ -243,7 +243,7 @@ class JobAccount:
         self._training = True
         self._stopped = False
         if self.gang is not None:
-            self.fleet.start_training(self.gang.node_ids, ms_of(event.at))
+            self.fleet.start_training(self.gang.node_ids, to_milliseconds(event.at))
         self._reach(event)
 
     def _training_stopped(self, event: TrainingStopped) -> None:
@@ -254,12 +254,12 @@ class JobAccount:
 
     def _reach(self, event: TrainingStarted | TrainingStopped) -> None:
         if event.units is not None:
-            self.work.reach(event.at, event.units)
+            self.work.record_done(event.at, event.units)
 
     def _stop_training(self, at: datetime) -> None:
         self._training = False
         for node in self._gang_nodes():
-            node.stop_training(ms_of(at))
+            node.stop_training(to_milliseconds(at))
 
     def _gang_nodes(self) -> list[NodeAccount]:
         return [] if self.gang is None else self.fleet.unsettled(self.gang.node_ids)
@@ -314,14 +314,16 @@ _FOLDS: dict[type[Event], Callable[[JobAccount, Any], None]] = {
     NodeMeasured: JobAccount._node_measured,
     CheckpointIntervalChanged: lambda account, event: account.measured.change_interval(event),
     GuaranteeChanged: lambda account, event: account.measured.change_guarantee(event),
-    InterruptionExpected: lambda account, event: account.measured.expect(event),
+    InterruptionExpected: lambda account, event: account.measured.record_interruption_warning(
+        event
+    ),
     WorkLost: lambda account, event: account.work.lose(event),
     InterruptionNoticed: _of_node(NodeAccount.note),
     NoticeWithdrawn: _of_node(NodeAccount.withdraw_notice),
     DrainIntended: _of_node(NodeAccount.drain),
     TerminateIntended: _of_node(NodeAccount.terminate),
-    NodeEnded: lambda account, event: account.fleet.end(event),
-    NodeReturned: lambda account, event: account.fleet.come_back(event),
+    NodeEnded: lambda account, event: account.fleet.record_end(event),
+    NodeReturned: lambda account, event: account.fleet.reinstate(event),
     NodeBilled: lambda account, event: account.fleet.settle(event),
     JobFinished: JobAccount._finish,
     JobFailed: JobAccount._fail,

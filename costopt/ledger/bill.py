@@ -12,7 +12,7 @@ from costopt.ledger.node import NodeAccount
 
 
 @dataclass(slots=True)
-class Bill:
+class CostTotals:
     """Sums over nodes: micro-dollars, micro-watt-hours, emissions, milliseconds.
 
     ``measured_uwh`` of the energy was measured, the rest modelled. The energy of ``unpowered_ms``
@@ -50,9 +50,9 @@ class Bill:
         unknown = self.unpowered_ms or self.emitted.unknown_uwh
         return None if unknown else self.emitted.ugco2e / 1e6
 
-    def copy(self) -> Bill:
+    def copy(self) -> CostTotals:
         """The same sums, to be carried on apart."""
-        return Bill(
+        return CostTotals(
             self.usd_micros,
             self.spot_usd_micros,
             self.on_demand_usd_micros,

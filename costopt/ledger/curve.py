@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from costopt.ledger.meter import time_of
+from costopt.ledger.meter import from_milliseconds
 from costopt.ledger.node import NodeAccount
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -57,7 +57,7 @@ class ProgressCurve:
 
 
 @dataclass(frozen=True, slots=True)
-class Curves:
+class RunCurves:
     """Both curves, ascending in time; between two points they are straight."""
 
     spend: tuple[SpendPoint, ...]
@@ -88,7 +88,7 @@ def spend_points(
         uwh = sum(sum(node.uwh(ms)) for node in alive)
         unknown = unknown or any(node.unpowered_ms(ms) for node in alive)
         wh = None if unknown else (closed_uwh + uwh) / 1e6
-        points.append(SpendPoint(time_of(ms), closed_micros + micros, wh))
+        points.append(SpendPoint(from_milliseconds(ms), closed_micros + micros, wh))
         if ms in paid:
             closed_micros += paid[ms]
             points.append(replace(points[-1], usd_micros=closed_micros + micros))

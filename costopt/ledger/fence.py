@@ -5,7 +5,7 @@ from __future__ import annotations
 from costopt.domain.errors import LeadershipLostError
 
 
-def check_fence(what: str, ours: int | None, theirs: int, holder: str) -> None:
+def check_fencing_token(what: str, ours: int | None, theirs: int, holder: str) -> None:
     """Raise LeadershipLostError where the ledger's fence has grown beyond ours."""
     if ours is None or theirs == ours:
         return

@@ -14,13 +14,13 @@ from costopt.domain.errors import LeadershipLostError, LedgerError
 from costopt.ledger.lock import leader_lock_path, try_lock
 
 if TYPE_CHECKING:
-    from costopt.ledger.sqlite import SqliteLedger
+    from costopt.ledger.sqlite import SqlLedger
 
 
 class FileLeadership:
     """Implements the Leadership port."""
 
-    def __init__(self, ledger: SqliteLedger, holder: str) -> None:
+    def __init__(self, ledger: SqlLedger, holder: str) -> None:
         self._ledger = ledger
         self._holder = holder
         self._lock = Lock()
@@ -28,7 +28,7 @@ class FileLeadership:
         self._leads = False
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether the lock is held and nobody has raised the fence nevertheless."""
         return self._leads
 
@@ -37,7 +37,7 @@ class FileLeadership:
         """The number under which it was held last."""
         return self._ledger.fence
 
-    def take(self) -> bool:
+    def acquire(self) -> bool:
         """Take the lock, or find that it is held still. Raises LedgerError."""
         with self._lock:
             if self._descriptor is not None:
@@ -45,7 +45,7 @@ class FileLeadership:
             if not self._locked():
                 return False
             try:
-                self._ledger.raise_fence(self._holder)
+                self._ledger.increment_fencing_token(self._holder)
             except BaseException:
                 self._let_go()
                 raise

@@ -16,9 +16,9 @@ from costopt.domain.events import (
     PriceChanged,
 )
 from costopt.domain.fleet import EndCause
-from costopt.ledger.bill import Bill
+from costopt.ledger.bill import CostTotals
 from costopt.ledger.carbon import HourlyIntensities, carbon_basis
-from costopt.ledger.meter import MS_PER_HOUR, ms_of
+from costopt.ledger.meter import MS_PER_HOUR, to_milliseconds
 from costopt.ledger.node import NodeAccount, energy_basis
 
 
@@ -31,7 +31,7 @@ class FleetAccount:
         self.alive: dict[str, NodeAccount] = {}
         self.interruptions = 0
         self._lost: dict[str, NodeAccount] = {}
-        self._ended = Bill()
+        self._ended = CostTotals()
         self._prices: dict[str, list[tuple[int, int]]] = {}
         self._intensities: dict[str, HourlyIntensities] = {}
 
@@ -48,7 +48,7 @@ class FleetAccount:
 
     def change_price(self, event: PriceChanged) -> None:
         """The pool's nodes cost this from here on, also those whose launch is told later."""
-        at_ms = ms_of(event.at)
+        at_ms = to_milliseconds(event.at)
         self._prices.setdefault(event.pool, []).append((at_ms, event.micros_per_hour))
         for node in self._unsettled():
             if node.launched.pool == event.pool:
@@ -56,7 +56,7 @@ class FleetAccount:
 
     def record_intensity(self, event: CarbonIntensityRecorded) -> None:
         """What the region's nodes drew in that hour counts at this intensity."""
-        hour_ms = ms_of(event.hour_at) // MS_PER_HOUR * MS_PER_HOUR
+        hour_ms = to_milliseconds(event.hour_at) // MS_PER_HOUR * MS_PER_HOUR
         known = self._intensities.setdefault(event.region, HourlyIntensities())
         nodes = [node for node in self.nodes.values() if node.region == event.region]
         with self._recounting(node for node in nodes if _ended_after(node, hour_ms)):
@@ -67,7 +67,7 @@ class FleetAccount:
     def has_intensity(self, region: str, hour_at: datetime) -> bool:
         """Whether the region's intensity of the hour that begins at ``hour_at`` is recorded."""
         known = self._intensities.get(region)
-        return known is not None and ms_of(hour_at) // MS_PER_HOUR in known.by_hour
+        return known is not None and to_milliseconds(hour_at) // MS_PER_HOUR in known.by_hour
 
     def start_training(self, node_ids: Iterable[str], at_ms: int) -> None:
         """These nodes train from then on: those that have ended since, until their end."""
@@ -84,7 +84,7 @@ class FleetAccount:
         if node is not None:
             node.measure(event)
 
-    def end(self, event: NodeEnded) -> None:
+    def record_end(self, event: NodeEnded) -> None:
         """A node is gone, or a lost one's end is known."""
         node = self.alive.pop(event.node_id, None) or self._lost.pop(event.node_id, None)
         if node is None:
@@ -93,11 +93,11 @@ class FleetAccount:
         if event.cause is EndCause.LOST:
             self._lost[event.node_id] = node
         else:
-            self._ended.add(node, ms_of(event.ended_at))
+            self._ended.add(node, to_milliseconds(event.ended_at))
         if event.cause is EndCause.INTERRUPTED:
             self.interruptions += 1
 
-    def come_back(self, event: NodeReturned) -> None:
+    def reinstate(self, event: NodeReturned) -> None:
         """A lost node never ended."""
         node = self._lost.pop(event.node_id, None)
         if node is not None:
@@ -118,14 +118,14 @@ class FleetAccount:
         found = (self.alive.get(node_id) or self._lost.get(node_id) for node_id in node_ids)
         return [node for node in found if node is not None]
 
-    def bill(self, now_ms: int) -> Bill:
+    def bill(self, now_ms: int) -> CostTotals:
         """What all nodes came to. Living and lost ones are added up anew each time."""
         bill = self._ended.copy()
         for node in self._unsettled():
             bill.add(node, now_ms)
         return bill
 
-    def carbon_basis(self, bill: Bill) -> str | None:
+    def carbon_basis(self, bill: CostTotals) -> str | None:
         """On what the emissions of ``bill`` rest; None where no energy was drawn, or any is
         unknown."""
         if bill.unpowered_ms:
@@ -133,7 +133,7 @@ class FleetAccount:
         signals = frozenset(node.launched.carbon_signal for node in self.nodes.values())
         return carbon_basis(signals, bill.emitted.hourly_uwh, bill.idle_uwh + bill.busy_uwh)
 
-    def energy_basis(self, bill: Bill) -> str | None:
+    def energy_basis(self, bill: CostTotals) -> str | None:
         """On what the energy of ``bill`` rests; None before the first node."""
         bases = {node.launched.energy_basis for node in self.nodes.values()}
         basis = " and ".join(sorted(bases))

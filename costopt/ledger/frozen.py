@@ -21,12 +21,12 @@ from costopt.domain.errors import LedgerError
 from costopt.domain.events import Event
 from costopt.domain.market import Pool
 from costopt.ledger.account import JobAccount
-from costopt.ledger.bill import Bill
+from costopt.ledger.bill import CostTotals
 from costopt.ledger.carbon import Emission, EmissionMeter, HourlyIntensities
 from costopt.ledger.codec import decode, encode
 from costopt.ledger.curve import ProgressCurve
 from costopt.ledger.fleet import FleetAccount
-from costopt.ledger.measured import EnergyMeter, MeasuredAccount
+from costopt.ledger.measured import EnergyMeter, MeasurementAccount
 from costopt.ledger.meter import BusyMeter, CostMeter, PowerMeter
 from costopt.ledger.node import NodeAccount
 from costopt.ledger.record import JobRecord
@@ -39,8 +39,8 @@ _CLASSES: tuple[type[Any], ...] = (
     ProgressCurve,
     FleetAccount,
     TransferAccount,
-    MeasuredAccount,
-    Bill,
+    MeasurementAccount,
+    CostTotals,
     NodeAccount,
     CostMeter,
     BusyMeter,
@@ -54,10 +54,10 @@ _CLASSES: tuple[type[Any], ...] = (
 _NUMBERS = {kind: number for number, kind in enumerate(_CLASSES)}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_FOLDING = ("costopt.ledger", "costopt.domain")
+FOLD_PACKAGES = ("costopt.ledger", "costopt.domain")
 
 
-def freeze(account: JobAccount, record: JobRecord) -> str:
+def serialize_fold(account: JobAccount, record: JobRecord) -> str:
     """Both as JSON. Raises LedgerError for what cannot be kept."""
     try:
         packed = _Writer().pack((account, record))
@@ -66,8 +66,8 @@ def freeze(account: JobAccount, record: JobRecord) -> str:
         raise LedgerError(f"the account of {account.job!r} cannot be kept: {error}") from error
 
 
-def thaw(text: str) -> tuple[JobAccount, JobRecord]:
-    """What ``freeze`` wrote, by the same code. Raises LedgerError for another text."""
+def deserialize_fold(text: str) -> tuple[JobAccount, JobRecord]:
+    """What ``serialize_fold`` wrote, by the same code. Raises LedgerError for another text."""
     try:
         account, record = _Reader().unpack(json.loads(text))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
@@ -78,10 +78,10 @@ def thaw(text: str) -> tuple[JobAccount, JobRecord]:
 
 
 @cache
-def code_digest() -> str:
+def fold_code_digest() -> str:
     """Of the code that folds and keeps accounts: what another code has kept is not used."""
     digest = sha256()
-    for package in _FOLDING:
+    for package in FOLD_PACKAGES:
         for module in _modules(files(package)):
             digest.update(module.name.encode() + module.read_bytes())
     return digest.hexdigest()

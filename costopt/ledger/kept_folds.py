@@ -22,7 +22,7 @@ LAST_SEQS = """
 """
 FOLDS = "SELECT job, seq, code, body FROM folds WHERE part = :part"
 FOLDS_OF_JOB = f"{FOLDS} AND job = :job"
-KEEP_FOLD = """
+UPSERT_FOLD = """
     INSERT INTO folds (job, part, seq, code, body) VALUES (:job, :part, :seq, :code, :body)
     ON CONFLICT (job, part) DO UPDATE SET seq = excluded.seq, code = excluded.code,
         body = excluded.body
@@ -31,7 +31,7 @@ KEEP_FOLD = """
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
+class CachedFold:
     """What the events up to ``seq`` come to, in the form of the code with this digest."""
 
     seq: int
@@ -40,14 +40,14 @@ class Fold:
 
 
 @runtime_checkable
-class KeepsFolds(Protocol):
+class FoldCache(Protocol):
     """A ledger that keeps folds beside its events."""
 
-    def folds(self, part: str, job: str | None = None) -> dict[str, Fold]:
+    def folds(self, part: str, job: str | None = None) -> dict[str, CachedFold]:
         """What was kept of one job or of all, by job. Raises LedgerError."""
         ...
 
 
-def fold_row(part: str, job: str, fold: Fold) -> dict[str, object]:
-    """The parameters of ``KEEP_FOLD``."""
+def fold_parameters(part: str, job: str, fold: CachedFold) -> dict[str, object]:
+    """The parameters of ``UPSERT_FOLD``."""
     return {"part": part, "job": job, "seq": fold.seq, "code": fold.code, "body": fold.body}

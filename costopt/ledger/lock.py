@@ -39,7 +39,7 @@ def try_lock(path: Path) -> int | None:
 
 
 @contextmanager
-def unused(ledger: Path) -> Iterator[None]:
+def assert_unused(ledger: Path) -> Iterator[None]:
     """Keep daemons and runs away from the ledger. Raises LedgerError where one controls a job."""
     paths = {leader_lock_path(ledger), *ledger.parent.glob(f"{glob.escape(ledger.name)}.*.lock")}
     held: list[int] = []

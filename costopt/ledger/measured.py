@@ -10,7 +10,7 @@ from costopt.domain.events import (
 )
 
 
-class MeasuredAccount:
+class MeasurementAccount:
     """The newest word on each matter: measurements and warnings by node, the save interval,
     how exact the result is ("" before a trainer said so)."""
 
@@ -32,7 +32,7 @@ class MeasuredAccount:
         """How exact the result is from here on."""
         self.guarantee = event.guarantee
 
-    def expect(self, event: InterruptionExpected) -> None:
+    def record_interruption_warning(self, event: InterruptionExpected) -> None:
         """What the provider says of a node short of a notice; "" takes it back."""
         self.expected[event.node_id] = event.message
 

@@ -15,13 +15,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
 
-def ms_of(at: datetime) -> int:
+def to_milliseconds(at: datetime) -> int:
     """Whole milliseconds since the epoch."""
     return (at - _EPOCH) // _MS
 
 
-def time_of(ms: int) -> datetime:
-    """The inverse of ``ms_of``, aware UTC."""
+def from_milliseconds(ms: int) -> datetime:
+    """The inverse of ``to_milliseconds``, aware UTC."""
     return _EPOCH + ms * _MS
 
 

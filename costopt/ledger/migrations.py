@@ -14,7 +14,7 @@ from costopt.ledger.kinds import INDEX
 APPLICATION_ID = 0x436F5374
 """Marks a SQLite file as a costopt ledger ("CoSt"), see sqlite.org/pragma.html."""
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (
+SQLITE_MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """
         CREATE TABLE events (
@@ -73,7 +73,7 @@ def migrate(connection: sqlite3.Connection) -> None:
     where SQLite refuses.
     """
     done = _version(connection)
-    if done == len(MIGRATIONS):
+    if done == len(SQLITE_MIGRATIONS):
         return
     try:
         _take(connection)
@@ -86,11 +86,11 @@ def _take(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         done = _version(connection)
-        for step in MIGRATIONS[done:]:
+        for step in SQLITE_MIGRATIONS[done:]:
             for statement in step:
                 connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        connection.execute(f"PRAGMA user_version = {len(SQLITE_MIGRATIONS)}")
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
@@ -107,9 +107,9 @@ def _version(connection: sqlite3.Connection) -> int:
             "the file is a SQLite database of another program",
             hint="name another file for the ledger",
         )
-    if version > len(MIGRATIONS):
+    if version > len(SQLITE_MIGRATIONS):
         raise LedgerError(
-            f"the ledger has version {version}, this costopt knows {len(MIGRATIONS)}",
+            f"the ledger has version {version}, this costopt knows {len(SQLITE_MIGRATIONS)}",
             hint="upgrade costopt, or name another file for the ledger",
         )
     return int(version)

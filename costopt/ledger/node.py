@@ -19,10 +19,17 @@ from costopt.domain.events import (
 )
 from costopt.domain.fleet import EndCause
 from costopt.domain.market import CapacityType, Pool
-from costopt.domain.move import region_of
+from costopt.domain.move import region_key
 from costopt.ledger.carbon import Emission, EmissionMeter, HourlyIntensities, carbon_basis
 from costopt.ledger.measured import EnergyMeter
-from costopt.ledger.meter import MS_PER_HOUR, BusyMeter, CostMeter, PowerMeter, ms_of, time_of
+from costopt.ledger.meter import (
+    MS_PER_HOUR,
+    BusyMeter,
+    CostMeter,
+    PowerMeter,
+    from_milliseconds,
+    to_milliseconds,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +89,8 @@ class NodeAccount:
         """``intensities`` are by region, and go on growing. Raises LedgerError."""
         self.launched = launched
         self.pool = _pool(launched)
-        self.region = region_of(self.pool)
-        self.launched_ms = ms_of(launched.launched_at)
+        self.region = region_key(self.pool)
+        self.launched_ms = to_milliseconds(launched.launched_at)
         self.cost = CostMeter(self.launched_ms, launched.micros_per_hour)
         self.least_ms = 0
         self.busy = BusyMeter()
@@ -144,15 +151,15 @@ class NodeAccount:
     def limit_power(self, event: PowerLimitReported) -> None:
         """It draws what the event says while it trains."""
         if self.power is not None and event.busy_w is not None:
-            at_ms = ms_of(event.at)
+            at_ms = to_milliseconds(event.at)
             self.power.change(at_ms, event.busy_w)
             self.emission.reopen(at_ms)
 
     def measure(self, event: NodeMeasured) -> None:
         """Its energy was measured."""
         if event.wh is not None:
-            from_ms = max(ms_of(event.from_at), self.launched_ms)
-            self.measured.set(from_ms, ms_of(event.until_at), round(event.wh * 1e6))
+            from_ms = max(to_milliseconds(event.from_at), self.launched_ms)
+            self.measured.set(from_ms, to_milliseconds(event.until_at), round(event.wh * 1e6))
             self.emission.reopen(from_ms)
 
     def settle(self, billed: NodeBilled) -> None:
@@ -160,12 +167,12 @@ class NodeAccount:
         first, *later = billed.prices
         self.cost = CostMeter(self.launched_ms, first[1])
         for at, micros_per_hour in later:
-            self.cost.change(ms_of(at), micros_per_hour)
+            self.cost.change(to_milliseconds(at), micros_per_hour)
         self.least_ms = round(billed.least_s * 1000)
 
     def until_ms(self, now_ms: int) -> int:
         """The node's end, or now while it lives; never before its launch."""
-        end = now_ms if self.ended is None else ms_of(self.ended.ended_at)
+        end = now_ms if self.ended is None else to_milliseconds(self.ended.ended_at)
         return max(end, self.launched_ms)
 
     def usd_micros(self, now_ms: int) -> int:
@@ -262,7 +269,8 @@ class NodeAccount:
             ),
             noticed_at=self.noticed_at,
             busy=tuple(
-                (time_of(start), time_of(end)) for start, end in self.busy.spans_until(until)
+                (from_milliseconds(start), from_milliseconds(end))
+                for start, end in self.busy.spans_until(until)
             ),
         )
 

@@ -20,23 +20,23 @@ from costopt.domain.events import Event
 from costopt.domain.ports import AnyEvent, RecordedEvent
 from costopt.ledger import kinds
 from costopt.ledger.codec import decode, encode
-from costopt.ledger.fence import check_fence
+from costopt.ledger.fence import check_fencing_token
 from costopt.ledger.kept_folds import (
     FOLDS,
     FOLDS_OF_JOB,
-    KEEP_FOLD,
     LAST_SEQS,
-    Fold,
-    fold_row,
+    UPSERT_FOLD,
+    CachedFold,
+    fold_parameters,
 )
 from costopt.ledger.postgres_leadership import PostgresLeadership
-from costopt.ledger.postgres_lock import controller_lock
+from costopt.ledger.postgres_lock import postgres_controller_lock
 from costopt.ledger.postgres_migrations import STEPS
 
 PAGE_EVENTS = 1000
 ADVISORY_LOCK = 0x436F5374
 """Of the ledger's writers ("CoSt")."""
-DOUBT_S = 15.0
+COMMIT_CHECK_TIMEOUT_S = 15.0
 """How long the server is asked whether an append whose commit it did not answer was made."""
 
 _INSERT = text(
@@ -69,7 +69,7 @@ class PostgresLedger:
         self.fence: int | None = None
         try:
             if create:
-                STEPS.take(self.database.writing)
+                STEPS.apply(self.database.write_transaction)
             else:
                 self._check_exists()
         except LedgerError as error:
@@ -103,7 +103,7 @@ class PostgresLedger:
         }
         transaction: str | None = None
         try:
-            with self.database.writing() as connection:
+            with self.database.write_transaction() as connection:
                 self._check_fence(connection)
                 connection.execute(_INSERT, rows)
                 transaction = connection.scalar(text("SELECT CAST(pg_current_xact_id() AS text)"))
@@ -139,21 +139,21 @@ class PostgresLedger:
 
     def last_seqs(self) -> dict[str, int]:
         """The number of each job's last event, in the order of their first. Raises LedgerError."""
-        with self.database.reading() as connection:
+        with self.database.read_transaction() as connection:
             return {row.job: row.seq for row in connection.execute(text(LAST_SEQS))}
 
-    def folds(self, part: str, job: str | None = None) -> dict[str, Fold]:
+    def folds(self, part: str, job: str | None = None) -> dict[str, CachedFold]:
         """What was kept of one job or of all, by job. Raises LedgerError."""
         query = text(FOLDS if job is None else FOLDS_OF_JOB)
         values = {"part": part} | ({} if job is None else {"job": job})
-        with self.database.reading() as connection:
-            return {job: Fold(*kept) for job, *kept in connection.execute(query, values)}
+        with self.database.read_transaction() as connection:
+            return {job: CachedFold(*kept) for job, *kept in connection.execute(query, values)}
 
-    def keep_folds(self, part: str, folds: Mapping[str, Fold]) -> None:
+    def save_folds(self, part: str, folds: Mapping[str, CachedFold]) -> None:
         """Keep these in the place of older ones. Raises LedgerError."""
-        rows = [fold_row(part, job, fold) for job, fold in folds.items()]
-        with self.database.writing() as connection:
-            connection.execute(text(KEEP_FOLD), rows)
+        rows = [fold_parameters(part, job, fold) for job, fold in folds.items()]
+        with self.database.write_transaction() as connection:
+            connection.execute(text(UPSERT_FOLD), rows)
 
     @contextmanager
     def exclusive(self, job: str) -> Iterator[None]:
@@ -161,7 +161,7 @@ class PostgresLedger:
 
         Raises LedgerError where another one holds the job. The lock dies with its process.
         """
-        with controller_lock(self.database, job):
+        with postgres_controller_lock(self.database, job):
             yield
 
     def leadership(self, holder: str, lease_s: float) -> PostgresLeadership:
@@ -169,7 +169,7 @@ class PostgresLedger:
         return PostgresLeadership(self, holder, lease_s)
 
     def _check_exists(self) -> None:
-        with self.database.reading() as connection:
+        with self.database.read_transaction() as connection:
             if connection.scalar(text("SELECT to_regclass('events')")) is None:
                 raise LedgerError(
                     "the database holds no ledger",
@@ -180,11 +180,11 @@ class PostgresLedger:
         if self.fence is None:
             return
         theirs, holder = connection.execute(text("SELECT fence, holder FROM leadership")).one()
-        check_fence(self.database.what, self.fence, theirs, holder)
+        check_fencing_token(self.database.what, self.fence, theirs, holder)
 
     def _made(self, transaction: str, lost: LedgerError) -> bool:
         """Whether the transaction was committed whose connection was lost at its end."""
-        give_up_at = time.monotonic() + DOUBT_S
+        give_up_at = time.monotonic() + COMMIT_CHECK_TIMEOUT_S
         while time.monotonic() < give_up_at:
             status = self._status(transaction)
             if status in ("committed", "aborted"):
@@ -197,7 +197,7 @@ class PostgresLedger:
 
     def _status(self, transaction: str) -> str | None:
         try:
-            with self.database.reading() as connection:
+            with self.database.read_transaction() as connection:
                 status: str | None = connection.scalar(
                     text("SELECT pg_xact_status(CAST(CAST(:number AS text) AS xid8))"),
                     {"number": transaction},
@@ -212,7 +212,7 @@ class PostgresLedger:
         return self._rows(query, values)
 
     def _rows(self, query: TextClause, values: Mapping[str, object]) -> list[Any]:
-        with self.database.reading() as connection:
+        with self.database.read_transaction() as connection:
             return list(connection.execute(query, values).all())
 
     def _of_kind(self, kind: type[AnyEvent], rows: list[Any]) -> Iterator[tuple[int, AnyEvent]]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from costopt.ledger.postgres import PostgresLedger
 
 
-def steady_s() -> float:
+def monotonic_s() -> float:
     """Seconds that also pass while the process is stopped or the machine asleep."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
@@ -43,7 +43,7 @@ class PostgresLeadership:
         ledger: PostgresLedger,
         holder: str,
         lease_s: float,
-        now_s: Callable[[], float] = steady_s,
+        now_s: Callable[[], float] = monotonic_s,
     ) -> None:
         self._ledger = ledger
         self._holder = holder
@@ -56,7 +56,7 @@ class PostgresLeadership:
         self._asked_before = False
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether the lease certainly stands."""
         return self._now_s() < self._held_until_s
 
@@ -65,12 +65,12 @@ class PostgresLeadership:
         """The number under which it was held last."""
         return self._ledger.fence
 
-    def take(self) -> bool:
+    def acquire(self) -> bool:
         """Renew the lease, or take it from a leader that is gone. Raises LedgerError."""
         with self._lock:
             asked_s = self._now_s()
-            with self._ledger.database.writing() as connection:
-                fence = self._renewed(connection) or self._seized(connection)
+            with self._ledger.database.write_transaction() as connection:
+                fence = self._renewed(connection) or self._acquire(connection)
             self._asked_before = True
             if fence is not None:
                 self._ledger.fence = fence
@@ -83,7 +83,7 @@ class PostgresLeadership:
         """
         with self._lock:
             asked_s = self._now_s()
-            with self._ledger.database.writing() as connection:
+            with self._ledger.database.write_transaction() as connection:
                 fence = self._renewed(connection)
                 if fence is None:
                     self._look_at(_row(connection))
@@ -91,7 +91,7 @@ class PostgresLeadership:
 
     def check(self) -> None:
         """Raises LeadershipLostError where the lease may have run out."""
-        if not self.leads:
+        if not self.is_leader:
             raise LeadershipLostError(
                 f"{self._ledger.database.what}: {self._holder} does not lead, or not for sure",
                 hint="nothing was done; it stands by until it leads again",
@@ -101,7 +101,7 @@ class PostgresLeadership:
         """Let another one lead at once."""
         with self._lock:
             self._held_until_s = -math.inf
-            with self._ledger.database.writing() as connection:
+            with self._ledger.database.write_transaction() as connection:
                 connection.execute(
                     text(
                         "UPDATE leadership SET holder = '', beat = beat + 1"
@@ -124,7 +124,7 @@ class PostgresLeadership:
         )
         return self.fence if renewed.rowcount else None
 
-    def _seized(self, connection: Connection) -> int | None:
+    def _acquire(self, connection: Connection) -> int | None:
         row = _row(connection)
         if not self._is_free(row):
             return None

@@ -22,7 +22,7 @@ _HOLDER = text(
 
 
 @contextmanager
-def controller_lock(database: Database, job: str) -> Iterator[None]:
+def postgres_controller_lock(database: Database, job: str) -> Iterator[None]:
     """Hold the job; raises LedgerError where another controller does."""
     key = int.from_bytes(
         sha256(job.encode("utf-8", "surrogatepass")).digest()[:8], "big", signed=True

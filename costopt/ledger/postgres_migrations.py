@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from costopt.database.steps import Step, Steps
+from costopt.database.steps import Migration, Migrations
 from costopt.ledger.kinds import INDEX
 
-MIGRATIONS: tuple[Step, ...] = (
+POSTGRES_MIGRATIONS: tuple[Migration, ...] = (
     (
         """
         CREATE TABLE events (
@@ -56,4 +56,4 @@ MIGRATIONS: tuple[Step, ...] = (
     (INDEX,),
 )
 
-STEPS = Steps("ledger", MIGRATIONS)
+STEPS = Migrations("ledger", POSTGRES_MIGRATIONS)

@@ -9,7 +9,7 @@ from typing import Any
 
 from costopt.domain import events as ev
 from costopt.domain.errors import NoCapacityError
-from costopt.domain.events.node import NOT_SENT
+from costopt.domain.events.node import NOT_SENT_ERROR
 from costopt.domain.fleet import EndCause
 from costopt.domain.market import Pool
 
@@ -126,7 +126,7 @@ def _launched(record: JobRecord, event: ev.NodeLaunched) -> None:
 def _launch_failed(record: JobRecord, event: ev.LaunchFailed) -> None:
     record.intents.pop(event.key, None)
     record.launches.pop(event.key, None)
-    if event.error == NOT_SENT:
+    if event.error == NOT_SENT_ERROR:
         return
     pool = Pool.parse(event.pool)
     record.cooldown_from[pool] = event.at

@@ -10,10 +10,10 @@ from urllib.parse import quote
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import Event
 from costopt.ledger.codec import decode
-from costopt.ledger.sqlite import SqliteLedger
+from costopt.ledger.sqlite import SqlLedger
 
 
-def salvage(damaged: Path, ledger: SqliteLedger) -> int:
+def salvage_events(damaged: Path, ledger: SqlLedger) -> int:
     """Append to a restored ledger the events that follow its last one in the damaged file.
 
     Stops at the first that is missing or cannot be read, so that the restored ledger is what the

@@ -16,23 +16,23 @@ from typing import Any
 from costopt.domain.errors import LedgerError
 from costopt.domain.ports import Ledger
 from costopt.ledger.account import JobAccount
-from costopt.ledger.frozen import code_digest, freeze, thaw
-from costopt.ledger.kept_folds import Fold, KeepsFolds
+from costopt.ledger.frozen import deserialize_fold, fold_code_digest, serialize_fold
+from costopt.ledger.kept_folds import CachedFold, FoldCache
 from costopt.ledger.record import JobRecord
-from costopt.ledger.stored import StoredLedger
+from costopt.ledger.stored import DurableLedger
 from costopt.ledger.summary import JobState, JobSummary
 
 ACCOUNT = "account"
 SUMMARY = "summary"
-LEAST_EVENTS = 200
+MIN_EVENTS = 200
 """An account is kept again once it has grown by so many events."""
 _NAMES = tuple(field.name for field in fields(JobSummary))
 _TIMES = ("now", "start_at", "deadline_at", "finished_at")
-NowOf = Callable[[str, datetime], datetime]
+ClockOf = Callable[[str, datetime], datetime]
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
+class FoldState:
     """A job's account and record after event ``seq``; ``last_at`` is the latest time of any of its
     events. ``fresh`` events were read, the others had been folded before.
     """
@@ -44,12 +44,12 @@ class Folded:
     fresh: int
 
 
-def resumed(ledger: Ledger, job: str, known: Folded | None = None) -> Folded | None:
+def load_fold(ledger: Ledger, job: str, known: FoldState | None = None) -> FoldState | None:
     """What the events of a job come to, None where the ledger holds none. Raises LedgerError.
 
     Goes on from ``known``, else from what was kept, where the ledger keeps folds.
     """
-    if known is None and isinstance(ledger, KeepsFolds):
+    if known is None and isinstance(ledger, FoldCache):
         kept = _kept(ledger, ACCOUNT, job).get(job)
         known = None if kept is None else _thawed(kept)
     account = JobAccount(job) if known is None else known.account
@@ -63,18 +63,18 @@ def resumed(ledger: Ledger, job: str, known: Folded | None = None) -> Folded | N
         record.apply(event)
         seq, fresh = recorded.seq, fresh + 1
         last_at = event.at if last_at is None else max(last_at, event.at)
-    return None if last_at is None else Folded(account, record, seq, last_at, fresh)
+    return None if last_at is None else FoldState(account, record, seq, last_at, fresh)
 
 
-def folded(ledger: StoredLedger, job: str, known: Folded | None = None) -> Folded:
+def require_fold(ledger: DurableLedger, job: str, known: FoldState | None = None) -> FoldState:
     """The same. Raises LedgerError also where the ledger holds nothing of the job."""
-    found = resumed(ledger, job, known)
+    found = load_fold(ledger, job, known)
     if found is None:
         raise LedgerError(f"the ledger holds nothing of job {job!r}", hint="check the job's name")
     return found
 
 
-def summaries(ledger: StoredLedger, now_of: NowOf) -> Iterator[JobSummary]:
+def summaries(ledger: DurableLedger, now_of: ClockOf) -> Iterator[JobSummary]:
     """Every job's figures, in the order of their first event.
 
     ``now_of(job, last_at)`` is the present of a job's clock, not before ``last_at``. Raises
@@ -87,11 +87,11 @@ def summaries(ledger: StoredLedger, now_of: NowOf) -> Iterator[JobSummary]:
             figures = _figures(fold)
             yield _later(figures, now_of(job, figures["now"]))
         else:
-            known = folded(ledger, job)
+            known = require_fold(ledger, job)
             yield known.account.summary(now_of(job, known.last_at))
 
 
-def resting(ledger: StoredLedger) -> dict[str, JobSummary]:
+def current_summaries(ledger: DurableLedger) -> dict[str, JobSummary]:
     """The kept summaries that are up to date, each at its job's last event.
 
     Raises LedgerError.
@@ -101,34 +101,34 @@ def resting(ledger: StoredLedger) -> dict[str, JobSummary]:
     return {job: JobSummary(**_figures(kept[job])) for job in at_rest}
 
 
-def keep_snapshots(ledger: StoredLedger) -> int:
+def save_folds(ledger: DurableLedger) -> int:
     """Keep the folds of all jobs that have grown; returns of how many. Raises LedgerError."""
     at_rest, count = _kept(ledger, SUMMARY), 0
     for job, seq in ledger.last_seqs().items():
         known = at_rest.get(job)
         if known is None or known.seq != seq:
-            count += _keep(ledger, folded(ledger, job))
+            count += _keep(ledger, require_fold(ledger, job))
     return count
 
 
-def _keep(ledger: StoredLedger, known: Folded) -> bool:
+def _keep(ledger: DurableLedger, known: FoldState) -> bool:
     rests = not (known.record.live or known.record.intents)
-    if not rests and known.fresh < LEAST_EVENTS:
+    if not rests and known.fresh < MIN_EVENTS:
         return False
-    job, code = known.account.job, code_digest()
+    job, code = known.account.job, fold_code_digest()
     if known.fresh:
-        frozen = freeze(known.account, known.record)
+        frozen = serialize_fold(known.account, known.record)
         text = f"{known.last_at.astimezone(UTC).isoformat()}\n{frozen}"
         body = zlib.compress(text.encode("ascii"), 1)
-        ledger.keep_folds(ACCOUNT, {job: Fold(known.seq, code, body)})
+        ledger.save_folds(ACCOUNT, {job: CachedFold(known.seq, code, body)})
     if rests:
         summary = known.account.summary(known.last_at)
-        ledger.keep_folds(SUMMARY, {job: Fold(known.seq, code, _summary_body(summary))})
+        ledger.save_folds(SUMMARY, {job: CachedFold(known.seq, code, _summary_body(summary))})
     return True
 
 
-def _kept(ledger: KeepsFolds, part: str, job: str | None = None) -> dict[str, Fold]:
-    code = code_digest()
+def _kept(ledger: FoldCache, part: str, job: str | None = None) -> dict[str, CachedFold]:
+    code = fold_code_digest()
     try:
         folds = ledger.folds(part, job)
     except LedgerError:
@@ -137,11 +137,11 @@ def _kept(ledger: KeepsFolds, part: str, job: str | None = None) -> dict[str, Fo
     return {job: fold for job, fold in folds.items() if fold.code == code}
 
 
-def _thawed(fold: Fold) -> Folded | None:
+def _thawed(fold: CachedFold) -> FoldState | None:
     try:
         last_at, _, frozen = zlib.decompress(fold.body).decode("ascii").partition("\n")
-        account, record = thaw(frozen)
-        return Folded(account, record, fold.seq, datetime.fromisoformat(last_at), 0)
+        account, record = deserialize_fold(frozen)
+        return FoldState(account, record, fold.seq, datetime.fromisoformat(last_at), 0)
     except (zlib.error, ValueError, LedgerError):
         return None
 
@@ -151,7 +151,7 @@ def _summary_body(summary: JobSummary) -> bytes:
     return json.dumps(values, default=datetime.isoformat, separators=(",", ":")).encode("ascii")
 
 
-def _figures(fold: Fold) -> dict[str, Any]:
+def _figures(fold: CachedFold) -> dict[str, Any]:
     """A kept summary's, by name."""
     figures = dict(zip(_NAMES, json.loads(fold.body), strict=True))
     for name in _TIMES:

@@ -22,15 +22,15 @@ from costopt.domain.events import Event
 from costopt.domain.ports import AnyEvent, RecordedEvent
 from costopt.ledger import kinds
 from costopt.ledger.codec import decode, encode
-from costopt.ledger.fence import check_fence
+from costopt.ledger.fence import check_fencing_token
 from costopt.ledger.file_leadership import FileLeadership
 from costopt.ledger.kept_folds import (
     FOLDS,
     FOLDS_OF_JOB,
-    KEEP_FOLD,
     LAST_SEQS,
-    Fold,
-    fold_row,
+    UPSERT_FOLD,
+    CachedFold,
+    fold_parameters,
 )
 from costopt.ledger.lock import controller_lock
 from costopt.ledger.migrations import migrate
@@ -39,12 +39,12 @@ BUSY_TIMEOUT_S = 10.0
 PAGE_EVENTS = 1000
 
 
-def open_ledger(path: Path | str, *, create: bool = True) -> SqliteLedger:
+def open_sqlite_ledger(path: Path | str, *, create: bool = True) -> SqlLedger:
     """The ledger at ``path``; with ``create`` False it must exist. Raises LedgerError."""
-    return SqliteLedger(path, create=create)
+    return SqlLedger(path, create=create)
 
 
-class SqliteLedger:
+class SqlLedger:
     """A durable ledger. Safe to share between threads; close it, or use it in a ``with``.
 
     A file that this user may not write to can still be read where SQLite can map its index.
@@ -112,16 +112,16 @@ class SqliteLedger:
         """The number of each job's last event, in the order of their first. Raises LedgerError."""
         return dict(self._read(LAST_SEQS, ()))
 
-    def folds(self, part: str, job: str | None = None) -> dict[str, Fold]:
+    def folds(self, part: str, job: str | None = None) -> dict[str, CachedFold]:
         """What was kept of one job or of all, by job. Raises LedgerError."""
         rows = self._read(FOLDS if job is None else FOLDS_OF_JOB, {"part": part, "job": job})
-        return {job: Fold(*kept) for job, *kept in rows}
+        return {job: CachedFold(*kept) for job, *kept in rows}
 
-    def keep_folds(self, part: str, folds: Mapping[str, Fold]) -> None:
+    def save_folds(self, part: str, folds: Mapping[str, CachedFold]) -> None:
         """Keep these in the place of older ones. Raises LedgerError."""
-        rows = [fold_row(part, job, fold) for job, fold in folds.items()]
+        rows = [fold_parameters(part, job, fold) for job, fold in folds.items()]
         with self._lock, self._writing():
-            self._connection.executemany(KEEP_FOLD, rows)
+            self._connection.executemany(UPSERT_FOLD, rows)
 
     def last_seq(self) -> int:
         """The number of the last event, 0 where there is none. Raises LedgerError."""
@@ -138,7 +138,7 @@ class SqliteLedger:
         """The leadership of this ledger, not yet taken; its lock needs no lease."""
         return FileLeadership(self, holder)
 
-    def raise_fence(self, holder: str) -> None:
+    def increment_fencing_token(self, holder: str) -> None:
         """From now on appends that carry an older fence are refused. Raises LedgerError."""
         with self._lock, self._writing():
             self._connection.execute(
@@ -157,7 +157,7 @@ class SqliteLedger:
 
     def _insert(self, rows: list[tuple[str, str, str, str]]) -> None:
         if self.fence is not None:
-            check_fence(f"ledger {self.path}", self.fence, *self._leader())
+            check_fencing_token(f"ledger {self.path}", self.fence, *self._leader())
         self._connection.executemany(
             "INSERT INTO events (job, kind, at, body) VALUES (?, ?, ?, ?)", rows
         )

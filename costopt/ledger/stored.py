@@ -9,7 +9,7 @@ from typing import Protocol, Self
 
 from costopt.database.place import is_url
 from costopt.domain.ports import EventIndex
-from costopt.ledger.kept_folds import Fold, KeepsFolds
+from costopt.ledger.kept_folds import CachedFold, FoldCache
 
 
 class Leadership(Protocol):
@@ -20,7 +20,7 @@ class Leadership(Protocol):
     """
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether it was held when last asked for."""
         ...
 
@@ -29,7 +29,7 @@ class Leadership(Protocol):
         """The number under which it was held last, None if it never was."""
         ...
 
-    def take(self) -> bool:
+    def acquire(self) -> bool:
         """Become the leader, or stay it; False where another one leads.
 
         For the thread that acts, between its acts: where ``fence`` is another than before, others
@@ -58,7 +58,7 @@ class Leadership(Protocol):
         ...
 
 
-class StoredLedger(EventIndex, KeepsFolds, Protocol):
+class DurableLedger(EventIndex, FoldCache, Protocol):
     """Safe to share between threads; close it, or use it in a ``with``."""
 
     def __enter__(self) -> Self: ...
@@ -77,7 +77,7 @@ class StoredLedger(EventIndex, KeepsFolds, Protocol):
         """The number of each job's last event, in the order of their first. Raises LedgerError."""
         ...
 
-    def keep_folds(self, part: str, folds: Mapping[str, Fold]) -> None:
+    def save_folds(self, part: str, folds: Mapping[str, CachedFold]) -> None:
         """Keep these in the place of older ones. Raises LedgerError."""
         ...
 
@@ -97,7 +97,7 @@ class StoredLedger(EventIndex, KeepsFolds, Protocol):
         ...
 
 
-def open_stored_ledger(place: Path | str, *, create: bool = True) -> StoredLedger:
+def open_ledger(place: Path | str, *, create: bool = True) -> DurableLedger:
     """The ledger in a file or at a PostgreSQL URL; with ``create`` False it must exist.
 
     Raises LedgerError, MissingExtraError.
@@ -106,6 +106,6 @@ def open_stored_ledger(place: Path | str, *, create: bool = True) -> StoredLedge
         from costopt.ledger.postgres import PostgresLedger
 
         return PostgresLedger(str(place), create=create)
-    from costopt.ledger.sqlite import open_ledger
+    from costopt.ledger.sqlite import open_sqlite_ledger
 
-    return open_ledger(place, create=create)
+    return open_sqlite_ledger(place, create=create)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from costopt.domain.events import DataMoved
-from costopt.ledger.meter import ms_of
+from costopt.ledger.meter import to_milliseconds
 
 
 class TransferAccount:
@@ -22,7 +22,7 @@ class TransferAccount:
             self._unknown = True
             return
         self.usd_micros += event.usd_micros
-        self._moves.append((ms_of(event.at), event.usd_micros))
+        self._moves.append((to_milliseconds(event.at), event.usd_micros))
         self._moves.sort()
 
     @property

@@ -33,13 +33,13 @@ class WorkAccount:
         ratio = self._measured_units / self._declared_units
         return 1.0 if abs(ratio - 1.0) < RATIO_ROUNDING else ratio
 
-    def reach(self, at: datetime, done_units: float) -> None:
+    def record_done(self, at: datetime, done_units: float) -> None:
         """The gang starts or stops at ``done_units``; less than before is a step down at ``at``."""
         if done_units < self.done_units:
-            self.note(at)
+            self.record_point(at)
         self.done_units = done_units
         self._rated_to_units = min(self._rated_to_units, done_units)
-        self.note(at)
+        self.record_point(at)
 
     def report(self, event: ProgressReported) -> None:
         """What the nodes report replaces what was known."""
@@ -50,25 +50,25 @@ class WorkAccount:
             self._declared_units += done_units / event.speed_ratio
         self.done_units, self.saved_units = event.done_units, event.saved_units
         self.units_per_s = event.units_per_s
-        self.note(event.at)
+        self.record_point(event.at)
 
     def commit(self, event: CheckpointCommitted) -> None:
         """A checkpoint never takes work back."""
         self.checkpoints += 1
         self.saved_units = max(self.saved_units, event.units)
         self.done_units = max(self.done_units, event.units)
-        self.note(event.at)
+        self.record_point(event.at)
 
     def lose(self, event: WorkLost) -> None:
         """Work falls back, at most to what is saved."""
         self.lost_units += event.units
-        self.reach(event.at, max(self.saved_units, self.done_units - event.units))
+        self.record_done(event.at, max(self.saved_units, self.done_units - event.units))
 
     def finish(self, at: datetime, units: float) -> None:
         """All of it is done and saved."""
         self.done_units = self.saved_units = units
-        self.note(at)
+        self.record_point(at)
 
-    def note(self, at: datetime) -> None:
+    def record_point(self, at: datetime) -> None:
         """Add the present figures to the curve."""
         self.curve.add(at, self.done_units, self.saved_units)

@@ -10,7 +10,7 @@ from costopt.domain.errors import MarketError
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import CapacityType
 from costopt.market.generator import DEFAULT_TICK_S, generate_market
-from costopt.market.runs import states_of
+from costopt.market.runs import compress_samples
 
 
 def fill_capacity(
@@ -53,7 +53,7 @@ def _open(recorded: PoolHistory) -> Iterator[MarketState]:
 
 
 def _filled(recorded: PoolHistory, drawn: PoolHistory) -> PoolHistory:
-    return PoolHistory(recorded.pool, states_of(_states(recorded, drawn)), recorded.ends_at)
+    return PoolHistory(recorded.pool, compress_samples(_states(recorded, drawn)), recorded.ends_at)
 
 
 def _states(recorded: PoolHistory, drawn: PoolHistory) -> Iterator[MarketState]:

@@ -35,7 +35,7 @@ Floats = NDArray[np.float64]
 WINDOW_HOURS = 14 * 24
 DRIFT_HOURS = 12
 HORIZONS_HOURS = (1, 6, 24, 72, 168)
-LEAST_ORIGINS = 72
+MIN_ORIGINS = 72
 """Hours whose outcome must be known before a weight is fitted."""
 TRAINED_SHARE = 2 / 3
 WEIGHTS: Floats = np.linspace(-1.0, 1.5, 26)
@@ -43,7 +43,7 @@ FINE_HOURS, COARSE_STEP_HOURS = 24, 6
 """A series steps hourly for a day, then every six hours."""
 
 
-def price_forecasts(
+def forecast_prices(
     history: MarketHistory, pools: Iterable[Pool], now: datetime, horizon_at: datetime
 ) -> dict[Pool, Series]:
     """Dollars per node-hour from ``now`` to ``horizon_at``, from what was recorded by ``now``.
@@ -53,7 +53,7 @@ def price_forecasts(
     """
     kinds: dict[tuple[str, str], list[Pool]] = defaultdict(list)
     for pool in pools:
-        if pool.capacity_type.interruptible and pool in history.pools and horizon_at > now:
+        if pool.capacity_type.is_interruptible and pool in history.pools and horizon_at > now:
             kinds[pool.provider, pool.instance_type].append(pool)
     found: dict[Pool, Series] = {}
     for alike in kinds.values():
@@ -86,7 +86,7 @@ def _weights(logs: Floats) -> Floats:
     weights = np.zeros((len(logs), len(HORIZONS_HOURS)))
     for column, hours in enumerate(HORIZONS_HOURS):
         last = logs.shape[1] - hours
-        if last - DRIFT_HOURS < LEAST_ORIGINS:
+        if last - DRIFT_HOURS < MIN_ORIGINS:
             continue
         drift = logs[:, DRIFT_HOURS:last] - logs[:, : last - DRIFT_HOURS]
         moved = logs[:, DRIFT_HOURS + hours :] - logs[:, DRIFT_HOURS:last]
@@ -98,7 +98,7 @@ def _weights(logs: Floats) -> Floats:
 def _proven_weights(drift: Floats, moved: Floats, hours: int) -> Floats:
     """The weight of each pool at one horizon: 0 unless it held on what it was not fitted to."""
     known = ~(np.isnan(drift) | np.isnan(moved))
-    if known.any(axis=0).sum() < LEAST_ORIGINS:
+    if known.any(axis=0).sum() < MIN_ORIGINS:
         return np.zeros(len(drift))
     drift, moved = np.where(known, drift, 0.0), np.where(known, moved, 0.0)
     cut = int(drift.shape[1] * TRAINED_SHARE)

@@ -17,10 +17,15 @@ from random import Random
 from costopt.domain.errors import MarketError
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import Pool
-from costopt.market.profile import Capacity, GeneratorParameters, Profile, generator_parameters
-from costopt.market.runs import UNLIMITED_NODES, states_of
+from costopt.market.profile import (
+    CapacityProfile,
+    GeneratorParameters,
+    MarketProfile,
+    generator_parameters,
+)
+from costopt.market.runs import UNLIMITED_NODES, compress_samples
 
-LAST_AT = datetime.max.replace(tzinfo=UTC)
+END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 DEFAULT_START_AT = datetime(2024, 1, 1, tzinfo=UTC)
 DEFAULT_TICK_S = 300.0
 
@@ -64,7 +69,7 @@ class _Scene:
     def __init__(
         self,
         parameters: GeneratorParameters,
-        profile: Profile,
+        profile: MarketProfile,
         seed: int,
         ticks: int,
         tick_h: float,
@@ -144,12 +149,12 @@ class _Weibull:
 def _states(
     scene: _Scene, pool: Pool, usd_per_hour: float, instants: Sequence[datetime]
 ) -> tuple[MarketState, ...]:
-    if not pool.capacity_type.interruptible:
+    if not pool.capacity_type.is_interruptible:
         return (MarketState(instants[0], UNLIMITED_NODES, usd_per_hour),)
     region = f"{pool.provider}/{pool.region}"
     shared = scene.parameters.price.shared_by_region
     prices = zip(scene.drift(region), scene.drift(str(pool)), strict=True)
-    return states_of(
+    return compress_samples(
         MarketState(
             instant,
             nodes,
@@ -190,7 +195,7 @@ def _means_h(scene: _Scene, random: Random) -> tuple[float, float]:
     )
 
 
-def _nodes(random: Random, capacity: Capacity) -> int:
+def _nodes(random: Random, capacity: CapacityProfile) -> int:
     return random.randint(capacity.min_nodes, capacity.max_nodes)
 
 
@@ -206,7 +211,7 @@ def _check(
         raise MarketError(f"a market of {hours} h in ticks of {tick_s} s cannot be generated")
     if start_at.tzinfo is None:
         raise MarketError(f"the start {start_at} is a naive time", hint="give it in UTC")
-    if LAST_AT - start_at < timedelta(hours=hours, seconds=tick_s):
+    if END_OF_TIME - start_at < timedelta(hours=hours, seconds=tick_s):
         raise MarketError(
             f"a market of {hours:g} h from {start_at:%Y-%m-%d} on ends after all dates"
         )

@@ -21,7 +21,7 @@ from costopt.market.gamma import Z_95, gamma_interval
 JEFFREYS_SHAPE = 0.5
 """Shape of the prior that claims nothing about a Poisson rate (Jeffreys 1946); its rate is 0."""
 
-LONGEST_LOOK_S = 3600.0
+MAX_OBSERVATION_GAP_S = 3600.0
 """Between looks further apart than this a pool may have gone and come back unseen."""
 
 PRIOR_SHARE = 0.63
@@ -82,13 +82,13 @@ class LearnedHazard:
         """
         for offer in offers:
             pool = offer.pool
-            if not pool.capacity_type.interruptible:
+            if not pool.capacity_type.is_interruptible:
                 continue
             record = self._record_of(pool, offer.hazard_per_hour)
             if record is not None:
                 _look(record, _is_up(offer, running), now)
 
-    def interrupted(self, pool: Pool, at: datetime) -> None:
+    def record_interruption(self, pool: Pool, at: datetime) -> None:
         """One of our nodes was taken at ``at``."""
         record = self._records[pool] if pool in self._records else self._begin(pool)
         if record is None or record.struck_at == at:
@@ -99,7 +99,7 @@ class LearnedHazard:
 
     def hazard_per_hour(self, pool: Pool) -> Estimate | None:
         """Posterior mean and 90 % interval; None where neither prior nor observation exists."""
-        if not pool.capacity_type.interruptible:
+        if not pool.capacity_type.is_interruptible:
             return NEVER_INTERRUPTED
         record = self._records[pool] if pool in self._records else self._begin(pool)
         if record is None:
@@ -108,12 +108,12 @@ class LearnedHazard:
 
     def availability(self, pool: Pool) -> Estimate | None:
         """The share of time with capacity, as seen so far; None for capacity that always is."""
-        if not pool.capacity_type.interruptible:
+        if not pool.capacity_type.is_interruptible:
             return None
         record = self._records.get(pool)
         return _share(record.up_h, record.down_h, record.seen_at) if record else _share(0, 0, None)
 
-    def plain(self) -> dict[str, dict[str, Any]]:
+    def to_json(self) -> dict[str, dict[str, Any]]:
         """What was seen by pool, without the priors, as data that JSON can hold."""
         return {
             str(pool): {
@@ -128,7 +128,7 @@ class LearnedHazard:
             if record is not None
         }
 
-    def recall(self, plain: Mapping[str, Mapping[str, Any]]) -> None:
+    def from_json(self, plain: Mapping[str, Mapping[str, Any]]) -> None:
         """Know again what ``plain`` told.
 
         Raises ValueError, KeyError or TypeError for other data, and recalls nothing then. Pools
@@ -248,7 +248,7 @@ def _look(record: _Record, up: bool | None, now: datetime) -> None:
     if before is not None and now <= before:
         return
     apart_s = 0.0 if before is None else (now - before).total_seconds()
-    if before is not None and up is not None and apart_s <= LONGEST_LOOK_S:
+    if before is not None and up is not None and apart_s <= MAX_OBSERVATION_GAP_S:
         if record.was_up:
             record.up_h += apart_s / 3600
             counted = record.struck_at is not None and before < record.struck_at <= now

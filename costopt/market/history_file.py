@@ -23,7 +23,7 @@ from typing import Any
 from costopt.domain.errors import MarketError
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import Pool
-from costopt.market.runs import states_of
+from costopt.market.runs import compress_samples
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 COLUMNS = ("pool", "starts_at", "ends_at", "nodes_available", "price_usd_per_hour")
@@ -263,7 +263,7 @@ def _pool_history(path: Path, pool: Pool, rows: list[_Row]) -> PoolHistory:
                 f"{pool} has a hole after row {before.number}",
                 "state a gap as a row with nulls",
             )
-    return PoolHistory(pool, states_of(row.state for row in rows), rows[-1].ends_at)
+    return PoolHistory(pool, compress_samples(row.state for row in rows), rows[-1].ends_at)
 
 
 def _tick_s(path: Path, text: str) -> float | None:

@@ -28,7 +28,7 @@ from typing import Any
 
 from costopt.domain.market import Pool
 
-LONGEST_LOOK_H = 1.0
+MAX_OBSERVATION_GAP_H = 1.0
 """Between looks further apart than this a period may have ended and begun unseen."""
 
 UNKNOWN_AGE_H = 1.0
@@ -50,7 +50,7 @@ Counts = tuple[list[float], list[float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class AgeRates:
     """Endings per hour by class of age. ``from_h`` are the ages at which the classes begin."""
 
     from_h: tuple[float, ...]
@@ -65,7 +65,7 @@ class Rates:
         """The class of a period of this age."""
         return bisect_right(self.from_h, age_h + 1e-9) - 1
 
-    def differs(self, other: Rates, factor: float) -> bool:
+    def differs(self, other: AgeRates, factor: float) -> bool:
         """Whether some rate is ``factor`` times the other's, or more, either way."""
         pairs = zip(
             self.up_per_hour + self.down_per_hour,
@@ -76,11 +76,13 @@ class Rates:
 
 
 @cache
-def recorded_rates() -> Rates:
+def prior_rates() -> AgeRates:
     """The prior that the package brings; data/lifetime.toml says where it comes from."""
     text = files("costopt.market").joinpath("data/lifetime.toml").read_text(encoding="utf-8")
     table = tomllib.loads(text)
-    return Rates(tuple(table["from_h"]), tuple(table["up_per_hour"]), tuple(table["down_per_hour"]))
+    return AgeRates(
+        tuple(table["from_h"]), tuple(table["up_per_hour"]), tuple(table["down_per_hour"])
+    )
 
 
 @dataclass(slots=True)
@@ -98,19 +100,19 @@ class _Record:
 
 
 @dataclass(slots=True)
-class Lifetimes:
+class LifetimeModel:
     """What was learned of pools; a key is whatever has capacity or not, such as a gang in a pool.
 
     Raises nothing: a key that was never looked at has the prior's rates.
     """
 
-    prior: Rates = field(default_factory=recorded_rates)
+    prior: AgeRates = field(default_factory=prior_rates)
     memory_h: float = 72.0
     _records: dict[Hashable, _Record] = field(default_factory=dict)
     _watched: dict[str, dict[Hashable, dict[int, _Record]]] = field(default_factory=dict)
     """By region, pool and nodes, the record that is watched and has been for longest."""
 
-    def look(self, key: Hashable, region: str, up: bool, now: datetime) -> None:
+    def observe(self, key: Hashable, region: str, up: bool, now: datetime) -> None:
         """Take note of whether there is capacity; a second look at the same instant is none."""
         record = self._records.get(key)
         if record is None:
@@ -120,7 +122,7 @@ class Lifetimes:
         apart_h = (now - record.seen_at).total_seconds() / 3600
         if apart_h <= 0:
             return
-        if apart_h > LONGEST_LOOK_H:
+        if apart_h > MAX_OBSERVATION_GAP_H:
             record.age_h = UNKNOWN_AGE_H
         else:
             self._learn(record, up, apart_h)
@@ -131,7 +133,7 @@ class Lifetimes:
     def forget(self, now: datetime) -> None:
         """Drop what nobody has looked at for as long as the memory lasts, but for what others
         begin from."""
-        since = now - timedelta(hours=max(self.memory_h, LONGEST_LOOK_H))
+        since = now - timedelta(hours=max(self.memory_h, MAX_OBSERVATION_GAP_H))
         pools = (pool for pools in self._watched.values() for pool in pools.values())
         watched = {id(record) for sizes in pools for record in sizes.values()}
         self._records = {
@@ -145,14 +147,14 @@ class Lifetimes:
         record = self._records.get(key)
         return UNKNOWN_AGE_H if record is None else record.age_h
 
-    def share(self, key: Hashable) -> float:
+    def availability(self, key: Hashable) -> float:
         """The share of time with capacity."""
         record = self._records.get(key)
         if record is None:
             return PRIOR_SHARE
         return (PRIOR_SHARE * PRIOR_SHARE_H + record.up_h) / (PRIOR_SHARE_H + record.watched_h)
 
-    def rates(self, key: Hashable) -> Rates:
+    def rates(self, key: Hashable) -> AgeRates:
         """Posterior means of the pool, whose prior are the other pools of its region.
 
         Of keys that are tuples ending in a pool and a number of nodes, each pool counts once, with
@@ -164,7 +166,7 @@ class Lifetimes:
         shared = _posterior(self.prior, self._elsewhere(key, record))
         return _posterior(shared, (record,))
 
-    def plain(self) -> list[list[Any]]:
+    def to_json(self) -> list[list[Any]]:
         """What was seen, as data that JSON can hold; of keys that are tuples of words and numbers.
 
         The prior and the memory are not among it.
@@ -174,7 +176,7 @@ class Lifetimes:
             for key, record in self._records.items()
         ]
 
-    def recall(self, plain: Iterable[Any]) -> None:
+    def from_json(self, plain: Iterable[Any]) -> None:
         """Know again what ``plain`` told.
 
         Raises ValueError, KeyError or TypeError for other data, and recalls nothing then.
@@ -210,7 +212,7 @@ class Lifetimes:
         sizes = self._watched.setdefault(record.region, {}).setdefault(pool, {})
         known = sizes.get(nodes, record)
         unseen_h = (record.seen_at - known.seen_at).total_seconds() / 3600
-        if unseen_h > LONGEST_LOOK_H or record.watched_h >= known.watched_h:
+        if unseen_h > MAX_OBSERVATION_GAP_H or record.watched_h >= known.watched_h:
             sizes[nodes] = record
 
     def _begin(self, region: str, up: bool, now: datetime) -> _Record:
@@ -231,7 +233,7 @@ class Lifetimes:
         record.endings[record.up][of_age] += up != record.up
 
 
-def gang_key(job: str, pool: Pool, nodes: int) -> tuple[str, str, int]:
+def lifetime_key(job: str, pool: Pool, nodes: int) -> tuple[str, str, int]:
     """Under what a gang's capacity is learned: other jobs' nodes take from the same pool."""
     return job, str(pool), nodes
 
@@ -242,7 +244,7 @@ def _pool_and_nodes(key: Hashable) -> tuple[Hashable, int]:
     return key, 0
 
 
-def _posterior(prior: Rates, records: Iterable[_Record]) -> Rates:
+def _posterior(prior: AgeRates, records: Iterable[_Record]) -> AgeRates:
     """The prior's rates after what was seen in ``records``."""
     seen = tuple(records)
 
@@ -253,4 +255,4 @@ def _posterior(prior: Rates, records: Iterable[_Record]) -> Rates:
             for a, rate in enumerate(prior.of(up))
         )
 
-    return Rates(prior.from_h, of(True), of(False)) if seen else prior
+    return AgeRates(prior.from_h, of(True), of(False)) if seen else prior

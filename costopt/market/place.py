@@ -23,7 +23,7 @@ _TRACE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class TraceName:
+class TraceFileName:
     """What the file name of a public spot trace says."""
 
     provider: str
@@ -33,7 +33,7 @@ class TraceName:
     start_at: datetime
 
     @classmethod
-    def parse(cls, file_name: str) -> TraceName | None:
+    def parse(cls, file_name: str) -> TraceFileName | None:
         """From names like availability_1-node_aws-02-15-2023_us-east-1a_v100_1.json, else None."""
         match = _TRACE.fullmatch(file_name)
         if match is None:
@@ -47,7 +47,7 @@ class TraceName:
         return cls(match["provider"], match["zone"], match["gpu"], int(match["count"]), start_at)
 
 
-def region_of(provider: str, zone: str) -> str:
+def region_of_zone(provider: str, zone: str) -> str:
     """The region of a zone: us-east-1a → us-east-1 (aws), us-central1-a → us-central1 (gcp)."""
     return zone.rpartition("-")[0] if provider == "gcp" else zone[:-1]
 

@@ -11,7 +11,7 @@ from costopt.domain.errors import MarketError
 
 
 @dataclass(frozen=True, slots=True)
-class Availability:
+class AvailabilityProfile:
     """Weibull shapes of up- and down-times, and the spread of their means between pools."""
 
     up_shape: float
@@ -20,7 +20,7 @@ class Availability:
 
 
 @dataclass(frozen=True, slots=True)
-class Stress:
+class StressProfile:
     """Shortage that the zones of a region share."""
 
     strength: float
@@ -29,7 +29,7 @@ class Stress:
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class PriceProfile:
     """Mean-reverting steps of the price's logarithm."""
 
     changes_per_day: float
@@ -39,7 +39,7 @@ class Price:
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
+class CapacityProfile:
     """How many nodes a pool carries while it has capacity."""
 
     min_nodes: int
@@ -47,7 +47,7 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class MarketProfile:
     """How often capacity goes and how long it stays away."""
 
     name: str
@@ -59,13 +59,13 @@ class Profile:
 class GeneratorParameters:
     """All of generator.toml."""
 
-    availability: Availability
-    stress: Stress
-    price: Price
-    capacity: Capacity
-    profiles: tuple[Profile, ...]
+    availability: AvailabilityProfile
+    stress: StressProfile
+    price: PriceProfile
+    capacity: CapacityProfile
+    profiles: tuple[MarketProfile, ...]
 
-    def profile(self, name: str) -> Profile:
+    def profile(self, name: str) -> MarketProfile:
         """Raises MarketError where there is no such profile."""
         for profile in self.profiles:
             if profile.name == name:
@@ -82,9 +82,9 @@ def generator_parameters() -> GeneratorParameters:
     text = files("costopt.market").joinpath("data/generator.toml").read_text(encoding="utf-8")
     raw = tomllib.loads(text)
     return GeneratorParameters(
-        availability=Availability(**raw["availability"]),
-        stress=Stress(**raw["stress"]),
-        price=Price(**raw["price"]),
-        capacity=Capacity(**raw["capacity"]),
-        profiles=tuple(Profile(name, **means) for name, means in raw["profiles"].items()),
+        availability=AvailabilityProfile(**raw["availability"]),
+        stress=StressProfile(**raw["stress"]),
+        price=PriceProfile(**raw["price"]),
+        capacity=CapacityProfile(**raw["capacity"]),
+        profiles=tuple(MarketProfile(name, **means) for name, means in raw["profiles"].items()),
     )

@@ -20,41 +20,41 @@ from costopt.domain.errors import MarketError, ProviderError
 from costopt.domain.estimate import Estimate
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import CapacityType, Pool
-from costopt.domain.price_source import PriceChange, PriceSeries, PriceSource
+from costopt.domain.price_source import PriceChange, PriceSeriesKey, PriceSource
 from costopt.market.history_file import read_history, write_history
-from costopt.market.runs import UNLIMITED_NODES, states_of
+from costopt.market.runs import UNLIMITED_NODES, compress_samples
 
-AT_A_TIME = 6
+MAX_CONCURRENCY = 6
 """Parts that are asked for at once."""
 
-FRESH = timedelta(hours=1)
+MAX_PART_AGE = timedelta(hours=1)
 """A part that a killed run wrote so lately is not asked for again."""
 
 
 @dataclass(frozen=True, slots=True)
-class PartDone:
+class PartResult:
     """One part, and what went wrong with it: "" where nothing did."""
 
-    series: PriceSeries
+    series: PriceSeriesKey
     error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class RecordingResult:
     """What a run wrote; parts that failed keep what was recorded of them before."""
 
     history: MarketHistory
-    parts: tuple[PartDone, ...]
+    parts: tuple[PartResult, ...]
 
 
 def record_prices(
     source: PriceSource,
-    series: Sequence[PriceSeries],
+    series: Sequence[PriceSeriesKey],
     out: Path,
     now: datetime,
     span: timedelta,
-    on_part: Callable[[PartDone], None] = lambda _: None,
-) -> Recording:
+    on_part: Callable[[PartResult], None] = lambda _: None,
+) -> RecordingResult:
     """Extend the record ``out`` to ``now``; what is new in it begins ``span`` before.
 
     Raises MarketError where nothing could be recorded, or a file cannot be read or written.
@@ -76,7 +76,7 @@ def record_prices(
     history = MarketHistory(out.stem, recorded, None, _sources(told, recorded))
     write_history(history, out)
     shutil.rmtree(folder, ignore_errors=True)
-    return Recording(history, parts)
+    return RecordingResult(history, parts)
 
 
 def parts_folder(out: Path) -> Path:
@@ -84,7 +84,7 @@ def parts_folder(out: Path) -> Path:
     return out.with_name(f".{out.name}.parts")
 
 
-def extended(
+def extend_history(
     known: PoolHistory | None,
     pool: Pool,
     changes: Sequence[PriceChange],
@@ -106,7 +106,7 @@ def extended(
         states.append(MarketState(begins_at, None, None))
     later = [change for change in changes if begins_at < change.at < until]
     states += [MarketState(change.at, None, change.usd_per_hour) for change in later]
-    return PoolHistory(pool, states_of(_ascending(states)), until)
+    return PoolHistory(pool, compress_samples(_ascending(states)), until)
 
 
 def _in_force(
@@ -129,31 +129,31 @@ def _ascending(states: Iterable[MarketState]) -> list[MarketState]:
 
 def _record_parts(
     source: PriceSource,
-    series: Sequence[PriceSeries],
+    series: Sequence[PriceSeriesKey],
     recorded: Mapping[Pool, PoolHistory],
     folder: Path,
     now: datetime,
     span: timedelta,
-    on_part: Callable[[PartDone], None],
-) -> tuple[PartDone, ...]:
-    def record(each: PriceSeries) -> PartDone:
+    on_part: Callable[[PartResult], None],
+) -> tuple[PartResult, ...]:
+    def record(each: PriceSeriesKey) -> PartResult:
         path = folder / f"{each.provider}--{each.region}--{each.instance_type}.parquet"
         done = _part(path)
-        if done is not None and now - done.ends_at < FRESH:
-            return PartDone(each)
+        if done is not None and now - done.ends_at < MAX_PART_AGE:
+            return PartResult(each)
         known = done.pools if done is not None else _of(recorded, each)
         if known and min(history.ends_at for history in known.values()) >= now:
-            return PartDone(each)
+            return PartResult(each)
         try:
             write_history(_record_part(source, each, known, now, span), path)
         except ProviderError as error:
-            return PartDone(each, error.message)
-        return PartDone(each)
+            return PartResult(each, error.message)
+        return PartResult(each)
 
-    workers = ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="record")
+    workers = ThreadPoolExecutor(MAX_CONCURRENCY, thread_name_prefix="record")
     try:
         running = {workers.submit(record, each): each for each in series}
-        parts: dict[PriceSeries, PartDone] = {}
+        parts: dict[PriceSeriesKey, PartResult] = {}
         for future in as_completed(running):
             parts[running[future]] = future.result()
             on_part(parts[running[future]])
@@ -164,7 +164,7 @@ def _record_parts(
 
 def _record_part(
     source: PriceSource,
-    series: PriceSeries,
+    series: PriceSeriesKey,
     known: Mapping[Pool, PoolHistory],
     now: datetime,
     span: timedelta,
@@ -186,9 +186,9 @@ def _record_part(
     pools: dict[Pool, PoolHistory] = {}
     for pool, changes in told.items():
         before = known.get(pool) or _gap(pool, begins_at, since)
-        pools[pool] = extended(before, pool, changes, since, now)
+        pools[pool] = extend_history(before, pool, changes, since, now)
     listed = source.list_price(series, now)
-    for pool in [on_spot.on(CapacityType.ON_DEMAND) for on_spot in told]:
+    for pool in [on_spot.with_capacity_type(CapacityType.ON_DEMAND) for on_spot in told]:
         before = known.get(pool) or _gap(pool, begins_at, since)
         if listed is not None or pool in known:
             usd = None if listed is None else listed.value
@@ -209,15 +209,15 @@ def _on_demand(
     states = [] if known is None else list(known.states)
     begins_at = since if known is None else known.ends_at
     states.append(MarketState(begins_at, UNLIMITED_NODES if usd is not None else None, usd))
-    return PoolHistory(pool, states_of(states), until)
+    return PoolHistory(pool, compress_samples(states), until)
 
 
-def _told_by(series: PriceSeries, listed: Estimate | None) -> str:
+def _told_by(series: PriceSeriesKey, listed: Estimate | None) -> str:
     spot = f"spot prices told by {series.provider}"
     return spot if listed is None else f"{spot}; on demand as by {listed.source}"
 
 
-def _of(recorded: Mapping[Pool, PoolHistory], series: PriceSeries) -> dict[Pool, PoolHistory]:
+def _of(recorded: Mapping[Pool, PoolHistory], series: PriceSeriesKey) -> dict[Pool, PoolHistory]:
     return {
         pool: history
         for pool, history in recorded.items()

@@ -10,7 +10,7 @@ UNLIMITED_NODES = 10_000
 """Capacity of a pool that is never short, such as on-demand in a record that lists none."""
 
 
-def states_of(samples: Iterable[MarketState]) -> tuple[MarketState, ...]:
+def compress_samples(samples: Iterable[MarketState]) -> tuple[MarketState, ...]:
     """``samples`` in order of time without those that change nothing."""
     states: list[MarketState] = []
     for sample in samples:

@@ -11,7 +11,7 @@ from costopt.domain.job import Job
 from costopt.domain.market import CapacityType, InstanceType, Offer, Pool
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import Policy
-from costopt.domain.ports import Machines
+from costopt.domain.ports import InstanceCatalog
 
 Screened = tuple[tuple[Offer, ...], tuple[Rejection, ...]]
 
@@ -31,7 +31,7 @@ def screen_offers(
     rejections: list[Rejection] = []
     max_age_s = policy.limits.max_price_age_s if check_age else None
     for offer in offers:
-        refusal = policy.limits.refusal(offer.pool)
+        refusal = policy.limits.rejection_reason(offer.pool)
         rejection = (
             Rejection(offer.pool, "policy", refusal)
             if refusal is not None
@@ -45,7 +45,7 @@ def screen_offers(
 
 
 def screen_for_job(
-    offers: Iterable[Offer], job: Job, machines: Mapping[Pool, InstanceType] | Machines
+    offers: Iterable[Offer], job: Job, machines: Mapping[Pool, InstanceType] | InstanceCatalog
 ) -> Screened:
     """Offers whose machine may run ``job`` at a known speed, and the other ones' reasons.
 
@@ -89,17 +89,17 @@ def _price_rejection(offer: Offer, max_age_s: float | None, now: datetime) -> Re
 
 
 def _machine_of(
-    pool: Pool, machines: Mapping[Pool, InstanceType] | Machines
+    pool: Pool, machines: Mapping[Pool, InstanceType] | InstanceCatalog
 ) -> InstanceType | None:
     if isinstance(machines, Mapping):
         return machines.get(pool)
-    return machines.machine(pool)
+    return machines.instance_type(pool)
 
 
 def _unfit(machine: InstanceType | None, job: Job) -> tuple[str, str] | None:
     if machine is None:
         return "unknown_instance_type", "the catalogue does not hold this instance type"
-    refusal = job.resources.refusal(machine)
+    refusal = job.resources.rejection_reason(machine)
     if refusal is not None:
         return "resources", refusal
     gpus = machine.gpu_count * job.resources.node_counts(machine)[0]

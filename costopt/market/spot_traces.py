@@ -16,8 +16,8 @@ from typing import TypeGuard
 from costopt.domain.errors import MarketError
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import CapacityType, Pool
-from costopt.market.place import TraceName, instance_type_of, region_of
-from costopt.market.runs import UNLIMITED_NODES, states_of
+from costopt.market.place import TraceFileName, instance_type_of, region_of_zone
+from costopt.market.runs import UNLIMITED_NODES, compress_samples
 
 
 def import_spot_trace(
@@ -54,12 +54,12 @@ def import_spot_trace(
         )
         for index, units in enumerate(data)
     )
-    on_demand = spot.on(CapacityType.ON_DEMAND)
+    on_demand = spot.with_capacity_type(CapacityType.ON_DEMAND)
     always = MarketState(begins_at, UNLIMITED_NODES, on_demand_usd_per_hour)
     return MarketHistory(
         name=name or path.stem,
         pools={
-            spot: PoolHistory(spot, states_of(samples), ends_at),
+            spot: PoolHistory(spot, compress_samples(samples), ends_at),
             on_demand: PoolHistory(on_demand, (always,), ends_at),
         },
         tick_s=gap_s,
@@ -112,7 +112,7 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 
 def _pool_of(path: Path, instance_type: str | None) -> Pool:
-    named = TraceName.parse(path.name)
+    named = TraceFileName.parse(path.name)
     if named is None:
         raise MarketError(
             f"spot trace {path.name}: the name does not say where it was taken",
@@ -125,12 +125,12 @@ def _pool_of(path: Path, instance_type: str | None) -> Pool:
             f"{named.gpu} at {named.provider}",
             hint="give the instance type",
         )
-    region = region_of(named.provider, named.zone)
+    region = region_of_zone(named.provider, named.zone)
     return Pool(named.provider, region, named.zone, kind, CapacityType.SPOT)
 
 
 def _start_of(path: Path) -> datetime:
-    named = TraceName.parse(path.name)
+    named = TraceFileName.parse(path.name)
     if named is None:
         raise MarketError(
             f"spot trace {path.name}: the name does not say when it was taken",

@@ -82,7 +82,7 @@ def _changes(recorded: PoolHistory) -> tuple[int, int]:
 
 
 def _hazard(recorded: PoolHistory, interruptions: int, up_s: float) -> Estimate | None:
-    if not recorded.pool.capacity_type.interruptible:
+    if not recorded.pool.capacity_type.is_interruptible:
         return NEVER_INTERRUPTED
     if up_s <= 0:
         return None

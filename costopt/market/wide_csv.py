@@ -22,8 +22,8 @@ from pathlib import Path
 from costopt.domain.errors import MarketError
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import CapacityType, Pool
-from costopt.market.place import instance_type_of, region_of
-from costopt.market.runs import UNLIMITED_NODES, states_of
+from costopt.market.place import instance_type_of, region_of_zone
+from costopt.market.runs import UNLIMITED_NODES, compress_samples
 
 _COLUMN = re.compile(
     r"(?P<zone>[a-z0-9-]+)_(?P<gpu>[a-z0-9]+)_(?P<count>\d+)_(?P<what>avail|price)"
@@ -67,8 +67,8 @@ def import_wide_csv(
     ends_at = table.instants[-1] + step
     pools: dict[Pool, PoolHistory] = {}
     for pool, columns in _pools(table, provider, instance_type).items():
-        pools[pool] = PoolHistory(pool, states_of(_samples(table, columns, step)), ends_at)
-        on_demand = pool.on(CapacityType.ON_DEMAND)
+        pools[pool] = PoolHistory(pool, compress_samples(_samples(table, columns, step)), ends_at)
+        on_demand = pool.with_capacity_type(CapacityType.ON_DEMAND)
         usd_per_hour = on_demand_usd_per_hour(on_demand) if on_demand_usd_per_hour else None
         if usd_per_hour is not None:
             if not (math.isfinite(usd_per_hour) and usd_per_hour > 0):
@@ -140,7 +140,7 @@ def _pools(table: _Table, provider: str, instance_type: str | None) -> dict[Pool
                 hint="give the instance type",
             )
         zone = match["zone"]
-        pool = Pool(provider, region_of(provider, zone), zone, kind, CapacityType.SPOT)
+        pool = Pool(provider, region_of_zone(provider, zone), zone, kind, CapacityType.SPOT)
         columns = pools.setdefault(pool, {})
         if match["what"] in columns:
             first = table.header[columns[match["what"]]]

@@ -10,24 +10,24 @@ from numpy.typing import NDArray
 
 from costopt.domain.policy import Objective
 from costopt.optimize.configuration import ConfigurationTable
-from costopt.optimize.job_part import JobPart
+from costopt.optimize.job_part import PlannedJob
 from costopt.optimize.layout import Segment
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
 
 
-def narrowed(request: PlanRequest, parts: Sequence[JobPart]) -> PlanRequest:
+def restrict_offers(request: PlanRequest, parts: Sequence[PlannedJob]) -> PlanRequest:
     """The request with the offers of its jobs' tables alone: repeated solves look at no others."""
     pools = {offer.pool for part in parts for offer in part.table.offers}
     return replace(request, offers=tuple(o for o in request.offers if o.pool in pools))
 
 
-def aimed(request: PlanRequest, objective: Objective) -> PlanRequest:
+def with_objective(request: PlanRequest, objective: Objective) -> PlanRequest:
     """The request under another objective."""
     return replace(request, policy=replace(request.policy, objective=objective))
 
 
-def aimed_part(part: JobPart, objective: Objective) -> JobPart:
+def part_with_objective(part: PlannedJob, objective: Objective) -> PlannedJob:
     """The part scored by another objective, at present prices.
 
     Where it weighs carbon, rows whose carbon is unknown cannot be used.
@@ -52,7 +52,7 @@ def _score(table: ConfigurationTable, objective: Objective, usd: Array, kwh: Arr
     return score
 
 
-def objective_of(segments: Sequence[Segment], objective: Objective) -> float:
+def objective_usd(segments: Sequence[Segment], objective: Objective) -> float:
     """What segments come to under an objective; NaN where it weighs carbon that is unknown."""
     usd, kwh = sum(s.usd for s in segments), sum(s.kwh for s in segments)
     weighs = objective.usd_per_tonne_co2e > 0
@@ -60,7 +60,7 @@ def objective_of(segments: Sequence[Segment], objective: Objective) -> float:
     return objective.score_usd(usd, kwh, grams)
 
 
-def slim(table: ConfigurationTable, rows: NDArray[np.int64]) -> ConfigurationTable:
+def restrict_rows(table: ConfigurationTable, rows: NDArray[np.int64]) -> ConfigurationTable:
     """The table of these rows, in this order, with the offers that they use alone."""
     taken = table.take(rows)
     plain = taken.offer >= 0

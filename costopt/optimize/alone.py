@@ -7,22 +7,28 @@ from collections.abc import Iterator
 import numpy as np
 
 from costopt.domain.errors import SolverError
-from costopt.domain.policy import Aim, Objective
-from costopt.optimize.aims import aimed_part
-from costopt.optimize.job_part import JobPart
+from costopt.domain.policy import Objective, ObjectiveTerm
+from costopt.optimize.aims import part_with_objective
+from costopt.optimize.job_part import PlannedJob
 from costopt.optimize.layout import Segment, verify
-from costopt.optimize.prune import Option, alone_held_h, alone_score, fits_stage, usable_h
+from costopt.optimize.prune import (
+    StageConfiguration,
+    can_run_stage,
+    single_held_h,
+    single_score,
+    usable_h,
+)
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.shared import total_limits
-from costopt.optimize.slots import BELIEF_H
+from costopt.optimize.slots import AVAILABILITY_HORIZON_H
 
-MOST_PLANS = 4
+MAX_PLANS = 4
 """How many of the best plans of one configuration are simulated."""
 
 
-def alone_plans(
-    request: PlanRequest, part: JobPart, below_usd: float, aim: Aim | None = None
+def single_configuration_plans(
+    request: PlanRequest, part: PlannedJob, below_usd: float, aim: ObjectiveTerm | None = None
 ) -> Iterator[tuple[Segment, ...]]:
     """Plans of one configuration whose objective is less than ``below_usd``, the best first.
 
@@ -31,28 +37,30 @@ def alone_plans(
     of ``part``, whose margin decides on what fits.
     """
     table, demand = part.table, part.demand
-    score = alone_score(table, demand)
+    score = single_score(table, demand)
     figure = score if aim is None else _figure(part, aim)
-    fits = (alone_held_h(table, demand) <= usable_h(table, demand)) & (score < below_usd)
+    fits = (single_held_h(table, demand) <= usable_h(table, demand)) & (score < below_usd)
     for number, stage in enumerate(demand.stages):
-        fits &= fits_stage(table, stage, number)
+        fits &= can_run_stage(table, stage, number)
     rows = np.flatnonzero(fits)
-    for row in rows[np.argsort(figure[rows], kind="stable")][:MOST_PLANS].tolist():
-        segments = alone_segments(part, row)
+    for row in rows[np.argsort(figure[rows], kind="stable")][:MAX_PLANS].tolist():
+        segments = single_configuration_segments(part, row)
         if _keeps_limits(request, part, segments):
             yield segments
 
 
-def _figure(part: JobPart, aim: Aim) -> Array:
+def _figure(part: PlannedJob, aim: ObjectiveTerm) -> Array:
     """The aim's figure of the whole job on each row; NaN where its carbon is unknown."""
-    if aim is Aim.FINISH:
-        return alone_held_h(part.table, part.demand)
-    objective = Objective(usd=float(aim is Aim.USD), usd_per_kwh=float(aim is not Aim.USD))
-    figure = alone_score(aimed_part(part, objective).table, part.demand)
-    return figure * part.table.gco2e_per_kwh if aim is Aim.CO2E else figure
+    if aim is ObjectiveTerm.FINISH:
+        return single_held_h(part.table, part.demand)
+    objective = Objective(
+        usd=float(aim is ObjectiveTerm.USD), usd_per_kwh=float(aim is not ObjectiveTerm.USD)
+    )
+    figure = single_score(part_with_objective(part, objective).table, part.demand)
+    return figure * part.table.gco2e_per_kwh if aim is ObjectiveTerm.CO2E else figure
 
 
-def _keeps_limits(request: PlanRequest, part: JobPart, segments: tuple[Segment, ...]) -> bool:
+def _keeps_limits(request: PlanRequest, part: PlannedJob, segments: tuple[Segment, ...]) -> bool:
     spent_usd = sum(segment.usd for segment in segments)
     for total in total_limits(request):
         if total.counts(part.demand.job) and spent_usd > total.most_usd:
@@ -64,19 +72,21 @@ def _keeps_limits(request: PlanRequest, part: JobPart, segments: tuple[Segment, 
     return True
 
 
-def alone_segments(part: JobPart, row: int) -> tuple[Segment, ...]:
+def single_configuration_segments(part: PlannedJob, row: int) -> tuple[Segment, ...]:
     """Every stage on the row, at the table's prices, from the earliest time it may begin.
 
     The row must be able to run every stage. Nothing is said of whether it ends in time.
     """
     table, demand = part.table, part.demand
     usable_now = bool(table.now[row] or table.running[row])
-    begin_h = max(demand.release_h, 0.0 if usable_now else BELIEF_H, float(table.from_h[row]))
+    begin_h = max(
+        demand.release_h, 0.0 if usable_now else AVAILABILITY_HORIZON_H, float(table.from_h[row])
+    )
     whole_h = float(table.start_h[row])
     start_h = min(demand.starting_h, whole_h) if table.running[row] else whole_h
     segments: list[Segment] = []
     for number, stage in enumerate(demand.stages):
-        hours = stage.units / part.units_per_hour(Option(number, row))
+        hours = stage.units / part.units_per_hour(StageConfiguration(number, row))
         share = start_h / max(whole_h, 1e-12)
         end_h = begin_h + start_h + hours * float(table.calendar[row])
         segments.append(

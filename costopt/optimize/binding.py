@@ -10,12 +10,12 @@ import numpy as np
 
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import Limits
-from costopt.optimize.job_part import JobPart
-from costopt.optimize.prune import alone_held_h, fits_stage
+from costopt.optimize.job_part import PlannedJob
+from costopt.optimize.prune import can_run_stage, single_held_h
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
 
-Feasible = Callable[[PlanRequest], bool]
+IsFeasible = Callable[[PlanRequest], bool]
 
 EARLY_CHECKS = {
     code: order
@@ -27,12 +27,12 @@ EARLY_CHECKS = {
 """The checks that judge an offer without regard to how the job runs on it, in their order."""
 
 
-def binding_of(
+def find_binding_constraint(
     request: PlanRequest,
-    parts: Sequence[JobPart],
+    parts: Sequence[PlannedJob],
     rejections: Sequence[Rejection],
-    feasible: Feasible,
-    sure: Feasible,
+    feasible: IsFeasible,
+    sure: IsFeasible,
 ) -> str:
     """The binding constraint of an infeasible request.
 
@@ -59,7 +59,7 @@ def binding_of(
     return "several constraints together: the plan needs more than one of them relaxed"
 
 
-def _over_budget(request: PlanRequest, sure: Feasible) -> str | None:
+def _over_budget(request: PlanRequest, sure: IsFeasible) -> str | None:
     """The budget that plans keep in the model, and exceed as simulated."""
     for name, relaxed in _relaxations(request):
         if name.startswith("budget:") and sure(relaxed):
@@ -76,7 +76,7 @@ def _unsure(request: PlanRequest) -> str:
 
 
 def _no_configuration(
-    request: PlanRequest, part: JobPart, rejections: Sequence[Rejection], feasible: Feasible
+    request: PlanRequest, part: PlannedJob, rejections: Sequence[Rejection], feasible: IsFeasible
 ) -> str:
     name = part.demand.job.name
     if not request.offers and not rejections:
@@ -98,7 +98,7 @@ def _obstacles(rejections: Sequence[Rejection]) -> str:
     return f"{told}; {reasons.most_common(1)[0][0]}" + (", …" if len(reasons) > 1 else "")
 
 
-def _time(part: JobPart) -> str | None:
+def _time(part: PlannedJob) -> str | None:
     """Whether even the expected time of the fastest allowed configurations is too long."""
     demand, table = part.demand, part.table
     per_hour = table.paid_units_per_hour / table.calendar
@@ -117,7 +117,7 @@ def _time(part: JobPart) -> str | None:
     )
 
 
-def _no_time(part: JobPart) -> str:
+def _no_time(part: PlannedJob) -> str:
     demand = part.demand
     job = demand.job
     return (
@@ -128,13 +128,13 @@ def _no_time(part: JobPart) -> str:
     )
 
 
-def _risk(part: JobPart, request: PlanRequest) -> str | None:
+def _risk(part: PlannedJob, request: PlanRequest) -> str | None:
     """Whether the expected time fits but the time held for the on-time probability does not."""
     demand, table = part.demand, part.table
     needed_h = _fastest_h(part, table.stretch / table.paid_units_per_hour)
     if needed_h is None or needed_h <= demand.hours_left:
         return None
-    row = int(np.argmin(alone_held_h(table, demand)))
+    row = int(np.argmin(single_held_h(table, demand)))
     return (
         f"risk: to be on time with probability {request.policy.risk.on_time:g} job "
         f"{demand.job.name!r} must hold {needed_h:,.1f} h at the surest allowed configuration "
@@ -142,14 +142,14 @@ def _risk(part: JobPart, request: PlanRequest) -> str | None:
     )
 
 
-def _fastest_h(part: JobPart, hours_per_unit: Array) -> float | None:
+def _fastest_h(part: PlannedJob, hours_per_unit: Array) -> float | None:
     """A start and every stage on its fastest configuration; None where a stage has none."""
     demand, table = part.demand, part.table
     living = bool(table.running.any())
     start_h = float(table.start_h.min())
     needed_h = min(demand.starting_h, start_h) if living else start_h
     for number, stage in enumerate(demand.stages):
-        fits = fits_stage(table, stage, number)
+        fits = can_run_stage(table, stage, number)
         if not fits.any():
             return None
         hours = hours_per_unit[fits] / table.pace[number, fits]

@@ -12,48 +12,50 @@ from numpy.typing import NDArray
 from costopt.domain.plan import Candidate, Forecast, Rejection
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
-from costopt.optimize.entering import Entering
-from costopt.optimize.expected_prices import at_expected_prices
-from costopt.optimize.job_part import JobPart
+from costopt.optimize.entering import EnteringPrice
+from costopt.optimize.expected_prices import with_mean_prices
+from costopt.optimize.job_part import PlannedJob
 from costopt.optimize.layout import Segment
-from costopt.optimize.prune import alone_held_h, alone_score, fits_stage, usable_h
+from costopt.optimize.prune import can_run_stage, single_held_h, single_score, usable_h
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.risk import forecast_rows
-from costopt.optimize.why_not import WhyNot
+from costopt.optimize.why_not import RejectionExplainer
 
 Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ReferencePlan:
     """The plan that candidates are compared with: empty ``segments`` where there is none.
 
     ``part`` is the job as it was solved, which may hold back less time than the policy's risk asks
     of a single configuration; ``forecast`` and ``score_usd`` are the plan's.
     """
 
-    part: JobPart
+    part: PlannedJob
     segments: Sequence[Segment]
     score_usd: float
     forecast: Forecast | None
 
 
-def candidates_of(request: PlanRequest, part: JobPart, made: Made) -> tuple[Candidate, ...]:
+def judge_candidates(
+    request: PlanRequest, part: PlannedJob, made: ReferencePlan
+) -> tuple[Candidate, ...]:
     """One candidate per pool, and per spread over zones where the policy asks for spreads.
 
     Each at its best gang size and at the prices of the hours that it would run; chosen ones as in
     the plan. Sorted by the objective, those that would be late or too risky last. The codes of the
-    rejections are those of ``WhyNot``.
+    rejections are those of ``RejectionExplainer``.
     """
     demand = part.demand
-    table = at_expected_prices(request, part.table, demand)
+    table = with_mean_prices(request, part.table, demand)
     chosen = {segment.row for segment in made.segments}
     spreads = request.policy.limits.max_zone_share is not None
     rows = _best_rows(table, demand, chosen, spreads=spreads)
     if not len(rows):
         return ()
     forecasts = forecast_rows(table, rows, demand, request.now)
-    scores = alone_score(table, demand)[rows]
+    scores = single_score(table, demand)[rows]
     why_not = _why_not(request, table, part, made)
     built = [
         _candidate(
@@ -72,16 +74,18 @@ def candidates_of(request: PlanRequest, part: JobPart, made: Made) -> tuple[Cand
     return tuple(built[i] for i in order)
 
 
-def _why_not(request: PlanRequest, table: ConfigurationTable, part: JobPart, made: Made) -> WhyNot:
+def _why_not(
+    request: PlanRequest, table: ConfigurationTable, part: PlannedJob, made: ReferencePlan
+) -> RejectionExplainer:
     policy, demand = request.policy, part.demand
     if not made.segments:
-        return WhyNot.against(table, demand, policy, None)
+        return RejectionExplainer.against(table, demand, policy, None)
     constant = table is part.table
     solved = made.part.table if constant else table
-    entering = Entering.of(
+    entering = EnteringPrice.of(
         solved, made.part.demand, policy.objective, made.score_usd, mixes=constant
     )
-    return WhyNot.against(table, demand, policy, made.score_usd, entering)
+    return RejectionExplainer.against(table, demand, policy, made.score_usd, entering)
 
 
 def _best_rows(
@@ -90,12 +94,12 @@ def _best_rows(
     """For each pool or spread the cheapest gang size that ends in time alone, else the fastest."""
     in_every_stage = np.ones(len(table), dtype=bool)
     for number, stage in enumerate(demand.stages):
-        in_every_stage &= fits_stage(table, stage, number)
-    in_first = fits_stage(table, demand.stages[0], 0)
+        in_every_stage &= can_run_stage(table, stage, number)
+    in_first = can_run_stage(table, demand.stages[0], 0)
     fits = in_every_stage if in_every_stage.any() else in_first
     plain = np.flatnonzero(fits & ((table.offer >= 0) | spreads))
     place = np.where(table.offer >= 0, table.offer, len(table.offers) + table.first())
-    held_h, score = alone_held_h(table, demand)[plain], alone_score(table, demand)[plain]
+    held_h, score = single_held_h(table, demand)[plain], single_score(table, demand)[plain]
     late = held_h > usable_h(table, demand)[plain]
     order = plain[np.lexsort((np.where(late, held_h, score), late, place[plain]))]
     _, first_of = np.unique(place[order], return_index=True)

@@ -7,11 +7,13 @@ import numpy as np
 from costopt.domain.policy import Limits
 from costopt.optimize.offer_columns import UNCAPPED, OfferColumns
 from costopt.optimize.rates import Array
-from costopt.optimize.rows import Rows, gang_sum
+from costopt.optimize.rows import ConfigurationRows, gang_sum
 from costopt.optimize.spreads import Mask
 
 
-def with_caps(rows: Rows, columns: OfferColumns, limits: Limits) -> Rows:
+def add_power_caps(
+    rows: ConfigurationRows, columns: OfferColumns, limits: Limits
+) -> ConfigurationRows:
     """``rows`` as they are, then each under every power cap of its nodes, if the policy allows it.
 
     The nodes of a spread are of one machine type, so that the caps of the first one are those of
@@ -21,20 +23,20 @@ def with_caps(rows: Rows, columns: OfferColumns, limits: Limits) -> Rows:
         return rows
     counts = columns.caps[rows.first()]
     capped = [rows.take(np.flatnonzero(counts > cap)).under_cap(cap) for cap in range(counts.max())]
-    return Rows.concatenate([rows, *capped])
+    return ConfigurationRows.concatenate([rows, *capped])
 
 
-def cap_w(rows: Rows, columns: OfferColumns) -> Array:
+def power_cap_w(rows: ConfigurationRows, columns: OfferColumns) -> Array:
     """The power limit of each GPU, NaN where there is none. Shape (rows,)."""
     return _of_first(rows, columns.cap_w)
 
 
-def cap_speed(rows: Rows, columns: OfferColumns) -> Array:
+def capped_speed_share(rows: ConfigurationRows, columns: OfferColumns) -> Array:
     """The share of the uncapped speed that each row keeps. Shape (rows,)."""
     return _of_first(rows, columns.cap_speed)
 
 
-def gang_busy_kw(rows: Rows, columns: OfferColumns) -> Array:
+def gang_busy_kw(rows: ConfigurationRows, columns: OfferColumns) -> Array:
     """What each row's gang draws at the meter while it trains, under its cap. Shape (rows,)."""
     if not len(rows):
         return np.empty(0)
@@ -45,8 +47,12 @@ def gang_busy_kw(rows: Rows, columns: OfferColumns) -> Array:
     return total
 
 
-def lowers_energy(
-    rows: Rows, columns: OfferColumns, busy_kw: Array, idle_kw: Array, restarting: Array
+def is_energy_saving(
+    rows: ConfigurationRows,
+    columns: OfferColumns,
+    busy_kw: Array,
+    idle_kw: Array,
+    restarting: Array,
 ) -> Mask:
     """Whether the row's cap lowers kWh per unit of work; true for rows without one.
 
@@ -59,11 +65,11 @@ def lowers_energy(
         return uncapped
     uncapped_kw = gang_sum(rows, columns.busy_kw[UNCAPPED])
     idle_kwh = idle_kw * restarting
-    capped = (busy_kw * (1 - restarting) + idle_kwh) / cap_speed(rows, columns)
+    capped = (busy_kw * (1 - restarting) + idle_kwh) / capped_speed_share(rows, columns)
     lower: Mask = capped < uncapped_kw * (1 - restarting) + idle_kwh
     return lower | uncapped
 
 
-def _of_first(rows: Rows, by_cap: Array) -> Array:
+def _of_first(rows: ConfigurationRows, by_cap: Array) -> Array:
     """A figure of the cap of each row's first offer. Shape (rows,)."""
     return np.asarray(by_cap[rows.cap, rows.first()], dtype=float)

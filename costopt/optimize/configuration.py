@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from costopt.domain.market import Offer, Pool
 from costopt.optimize.rates import Array
-from costopt.optimize.spreads import Spreads
+from costopt.optimize.spreads import ZoneSpreads
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class ConfigurationTable:
     """
 
     offers: tuple[Offer, ...]
-    spread: Spreads
+    spread: ZoneSpreads
     offer: NDArray[np.int64]
     nodes: NDArray[np.int64]
     usd_per_hour: Array
@@ -90,7 +90,7 @@ class ConfigurationTable:
         return len(self.nodes)
 
     @property
-    def paid_start_h(self) -> Array:
+    def billed_startup_h(self) -> Array:
         """``start_h`` without the wait."""
         return self.start_h - self.wait_h
 
@@ -107,7 +107,7 @@ class ConfigurationTable:
     def first(self) -> NDArray[np.int64]:
         """The offer of each row, or the first one of its spread."""
         first = self.offer.copy()
-        first[self.spread.rows] = self.spread.leading()
+        first[self.spread.rows] = self.spread.primary_offer()
         return first
 
     def parts(self, row: int) -> tuple[tuple[Pool, int], ...]:

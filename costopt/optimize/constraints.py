@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from costopt.domain.plan import Constraint
-from costopt.optimize.fleet.budget import Budget, budgets_of
-from costopt.optimize.job_part import JobPart
+from costopt.optimize.fleet.budget import SharedBudget, shared_budgets
+from costopt.optimize.job_part import PlannedJob
 from costopt.optimize.layout import peak_loads
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.shared import SharedLimit, TotalLimit, shared_limits, total_limits
-from costopt.optimize.solve import Answer
+from costopt.optimize.solve import SolveResult
 
-MORE_H = 1.0
-MORE_SHARE = 0.01
+MARGINAL_HOURS = 1.0
+MARGINAL_SHARE = 0.01
 """How much later a deadline and how much larger a budget is tried."""
 
 NOISE = 2e-6
@@ -32,13 +32,13 @@ ROUNDING = 1e-9
 UNITS = {"nodes": "nodes", "pool": "nodes", "gpus": "GPUs", "vcpus": "vCPUs", "kw": "kW"}
 """Of limits by their kind; dollars per hour besides."""
 
-Resolve = Callable[[PlanRequest, JobPart], Answer]
+Resolve = Callable[[PlanRequest, PlannedJob], SolveResult]
 
 
-def constraints_of(
+def binding_constraints(
     request: PlanRequest,
-    parts: Sequence[JobPart],
-    answer: Answer,
+    parts: Sequence[PlannedJob],
+    answer: SolveResult,
     resolve: Resolve | None = None,
 ) -> tuple[Constraint, ...]:
     """Deadlines (h), budgets ($, kWh), then limits that the jobs share, with the room at the peak.
@@ -56,25 +56,25 @@ def constraints_of(
 
 
 def _deadlines(
-    request: PlanRequest, parts: Sequence[JobPart], answer: Answer, again: Resolve | None
+    request: PlanRequest, parts: Sequence[PlannedJob], answer: SolveResult, again: Resolve | None
 ) -> Iterator[Constraint]:
     for part, segments in zip(parts, answer.segments, strict=True):
         demand = part.demand
         end_h = max((s.end_h for s in segments), default=demand.release_h)
         price = None
         if again is not None:
-            later = replace(part, demand=replace(demand, due_h=demand.due_h + MORE_H))
+            later = replace(part, demand=replace(demand, due_h=demand.due_h + MARGINAL_HOURS))
             now_usd = sum(segment.score for segment in segments)
-            price = _price(now_usd, again(request, later), MORE_H)
+            price = _price(now_usd, again(request, later), MARGINAL_HOURS)
         yield Constraint(
             f"deadline of {demand.job.name} (h)", _left(demand.due_h, end_h), price, "h"
         )
 
 
 def _budgets(
-    request: PlanRequest, parts: Sequence[JobPart], answer: Answer, again: Resolve | None
+    request: PlanRequest, parts: Sequence[PlannedJob], answer: SolveResult, again: Resolve | None
 ) -> Iterator[Constraint]:
-    budgets, totals = budgets_of(request, parts), total_limits(request)
+    budgets, totals = shared_budgets(request, parts), total_limits(request)
     own = len(budgets) - len(totals)
     for number, budget in enumerate(budgets):
         used = [answer.segments[job] for job in sorted(budget.jobs)]
@@ -87,16 +87,16 @@ def _budgets(
             (job,) = budget.jobs
             more = again(*_with_more(request, parts[job], budget, total))
             now_usd = sum(segment.score for segment in used[0])
-            price = _price(now_usd, more, budget.most * MORE_SHARE)
+            price = _price(now_usd, more, budget.most * MARGINAL_SHARE)
         unit = "kWh" if budget.in_kwh else "$"
         yield Constraint(budget.name, _left(budget.most, spent), price, unit)
 
 
 def _with_more(
-    request: PlanRequest, part: JobPart, budget: Budget, total: TotalLimit | None
-) -> tuple[PlanRequest, JobPart]:
+    request: PlanRequest, part: PlannedJob, budget: SharedBudget, total: TotalLimit | None
+) -> tuple[PlanRequest, PlannedJob]:
     """The request and the job with the budget enlarged."""
-    most = budget.most * (1 + MORE_SHARE)
+    most = budget.most * (1 + MARGINAL_SHARE)
     if total is None:
         job = part.demand.job
         field = "max_kwh" if budget.in_kwh else "max_usd"
@@ -109,7 +109,7 @@ def _with_more(
     return replace(request, policy=replace(request.policy, limits=limits)), part
 
 
-def _price(now_usd: float, more: Answer, units: float) -> float | None:
+def _price(now_usd: float, more: SolveResult, units: float) -> float | None:
     """Dollars saved per unit; None where the plan with more was not found in time."""
     if not more.solved:
         return None
@@ -117,7 +117,9 @@ def _price(now_usd: float, more: Answer, units: float) -> float | None:
     return saved / units if saved > NOISE * max(abs(now_usd), 1e-9) else 0.0
 
 
-def _shared(request: PlanRequest, parts: Sequence[JobPart], answer: Answer) -> Iterator[Constraint]:
+def _shared(
+    request: PlanRequest, parts: Sequence[PlannedJob], answer: SolveResult
+) -> Iterator[Constraint]:
     limits = answer.fleet.capacity.limits if answer.fleet else shared_limits(request)
     peaks = peak_loads(request, limits, list(zip(parts, answer.segments, strict=True)))
     tenants = {None, *(part.demand.job.tenant for part in parts)}

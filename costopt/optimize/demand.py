@@ -94,7 +94,7 @@ class Demand:
         return self.due_h - self.release_h
 
 
-def demand_of(view: JobView, now: datetime, reserve_s: float) -> Demand | None:
+def remaining_demand(view: JobView, now: datetime, reserve_s: float) -> Demand | None:
     """What is left of a job, or None where it is done.
 
     Raises InfeasibleError for an amount of work, a done amount or a time that is not finite.

@@ -24,11 +24,11 @@ from costopt.domain.policy import Objective
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
 from costopt.optimize.prune import (
-    alone_held_h,
-    alone_score,
-    alone_units,
-    fits_stage,
-    options_of,
+    can_run_stage,
+    single_held_h,
+    single_score,
+    single_work_units,
+    stage_configurations,
     usable_h,
 )
 from costopt.optimize.rates import Array
@@ -37,7 +37,7 @@ Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Entering:
+class EnteringPrice:
     """The table and the demand as solved, and the plan's objective; ``partners`` are the j."""
 
     table: ConfigurationTable
@@ -62,19 +62,23 @@ class Entering:
         """``mixes`` False looks at single configurations only, as where prices move."""
         fits = np.ones(len(table), dtype=bool)
         for number, stage in enumerate(demand.stages):
-            fits &= fits_stage(table, stage, number)
+            fits &= can_run_stage(table, stage, number)
         undated = (table.from_h <= demand.release_h) & (table.until_h >= demand.due_h) & table.now
         budget = demand.job.budget
         simple = len(demand.stages) == 1 and budget.max_usd is None and budget.max_kwh is None
-        rows = [option.row for option in options_of(table, demand)] if mixes and simple else []
+        rows = (
+            [option.row for option in stage_configurations(table, demand)]
+            if mixes and simple
+            else []
+        )
         return cls(
             table,
             demand,
             objective,
             plan_score_usd,
             fits,
-            alone_held_h(table, demand) <= usable_h(table, demand),
-            alone_score(table, demand),
+            single_held_h(table, demand) <= usable_h(table, demand),
+            single_score(table, demand),
             np.array([row for row in rows if undated[row]], dtype=np.int64),
         )
 
@@ -89,14 +93,14 @@ class Entering:
         first = int(own[0])
         node_usd = self.table.usd_per_hour[first] - self.table.moving_usd_per_hour[first]
         present = float(node_usd) / int(self.table.nodes[first])
-        found = [*self._alone(own), *(x for row in own.tolist() for x in self._mixed(row, offer))]
+        found = [*self._single(own), *(x for row in own.tolist() for x in self._mixed(row, offer))]
         price = present + max(found, default=-np.inf)
         return price if price > 0 else None
 
-    def _alone(self, rows: Rows) -> list[float]:
+    def _single(self, rows: Rows) -> list[float]:
         """How much dearer a node may be, of the rows that end in time by themselves."""
         table, rows = self.table, rows[self.in_time[rows]]
-        hours = alone_units(table, self.demand)[rows] / table.paid_units_per_hour[rows]
+        hours = single_work_units(table, self.demand)[rows] / table.paid_units_per_hour[rows]
         more = self._more(rows, hours, self.alone_usd[rows])
         return [float(x) for x in more]
 
@@ -119,6 +123,6 @@ class Entering:
 
     def _more(self, rows: Rows, hours: Array, cost: Array) -> Array:
         table = self.table
-        slope = self.objective.usd * table.nodes[rows] * (hours + table.paid_start_h[rows])
+        slope = self.objective.usd * table.nodes[rows] * (hours + table.billed_startup_h[rows])
         more: Array = (self.plan_score_usd - cost) / np.maximum(slope, 1e-300)
         return more

@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 
 from costopt.domain.job import Job
 from costopt.domain.plan import Rejection
-from costopt.optimize.caps import with_caps
+from costopt.optimize.caps import add_power_caps
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
-from costopt.optimize.fetch import stored
-from costopt.optimize.limits import apply_limits, gang_limits, largest_counted
+from costopt.optimize.fetch import stored_locations
+from costopt.optimize.limits import filter_rows, gang_limits, largest_counted
 from costopt.optimize.offer_columns import OfferColumns
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.rows import GangSizes, Rows, gang_sizes, rows_of
-from costopt.optimize.screening import Screening
-from costopt.optimize.table import table_of
-from costopt.optimize.terms import Starts, Terms, terms_of
+from costopt.optimize.rows import ConfigurationRows, GangSizes, enumerate_rows, gang_sizes
+from costopt.optimize.screening import OfferScreen
+from costopt.optimize.table import build_table
+from costopt.optimize.terms import ConfigurationTerms, StartupCosts, terms_of
 
-HOPELESS = 1e6
+MAX_PAID_TO_USEFUL_RATIO = 1e6
 """Paid hours per useful hour beyond which a configuration is said never to get the work done."""
 
 Rejections = tuple[Rejection, ...]
@@ -30,7 +30,7 @@ Rejections = tuple[Rejection, ...]
 T = TypeVar("T")
 
 
-class Enumeration:
+class TableEnumerator:
     """The tables of the jobs of one request.
 
     What jobs have in common is worked out once, and their tables share those columns: none may be
@@ -39,7 +39,7 @@ class Enumeration:
 
     def __init__(self, request: PlanRequest) -> None:
         self._request = request
-        self._screening = Screening(request)
+        self._screening = OfferScreen(request)
         self._columns = OfferColumns.of(self._screening.offers, request)
         self._known: dict[Hashable, object] = {}
 
@@ -67,28 +67,34 @@ class Enumeration:
         within = ("rows", usable, sizes, job.tenant, job.budget.max_usd_per_hour)
         rows, refused = self._once(within, lambda: self._rows(columns, sizes, job))
         save = job.checkpoint
-        starts = (job.overhead_s, save.interval_s, save.save_s, stored(job))
+        starts = (job.overhead_s, save.interval_s, save.save_s, stored_locations(job))
         terms = self._once(
             ("terms", within, starts), lambda: self._terms(columns, rows, demand, screened.usable)
         )
-        table = table_of(terms, demand, request.policy)
-        hopeful = table.paid_units_per_hour * HOPELESS > table.speed * 3600
+        table = build_table(terms, demand, request.policy)
+        hopeful = table.paid_units_per_hour * MAX_PAID_TO_USEFUL_RATIO > table.speed * 3600
         if hopeful.all():
             return table, screened.rejections + refused
         hopeless = _hopeless(table, hopeful)
         return table.take(hopeful), screened.rejections + refused + hopeless
 
-    def _rows(self, columns: OfferColumns, sizes: GangSizes, job: Job) -> tuple[Rows, Rejections]:
+    def _rows(
+        self, columns: OfferColumns, sizes: GangSizes, job: Job
+    ) -> tuple[ConfigurationRows, Rejections]:
         limits = self._request.policy.limits
-        rows = with_caps(rows_of(columns, limits, sizes), columns, limits)
-        return apply_limits(rows, columns, gang_limits(columns, rows, self._request, job))
+        rows = add_power_caps(enumerate_rows(columns, limits, sizes), columns, limits)
+        return filter_rows(rows, columns, gang_limits(columns, rows, self._request, job))
 
     def _terms(
-        self, columns: OfferColumns, rows: Rows, demand: Demand, usable: NDArray[np.int64]
-    ) -> Terms:
+        self,
+        columns: OfferColumns,
+        rows: ConfigurationRows,
+        demand: Demand,
+        usable: NDArray[np.int64],
+    ) -> ConfigurationTerms:
         job = demand.job
         fetched = (figure[usable] for figure in self._screening.fetched(job))
-        starts = Starts(job.overhead_s, *fetched)
+        starts = StartupCosts(job.overhead_s, *fetched)
         return terms_of(columns, rows, starts, job.checkpoint, self._request.policy)
 
     def _once(self, key: Hashable, made: Callable[[], T]) -> T:

@@ -8,15 +8,15 @@ import numpy as np
 
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
-from costopt.optimize.fleet.solve import fleet_slots
-from costopt.optimize.prune import alone_units
+from costopt.optimize.fleet.solve import planning_slots
+from costopt.optimize.prune import single_work_units
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.slots import BELIEF_H
-from costopt.optimize.tariff import Outlook, Tariff
+from costopt.optimize.slots import AVAILABILITY_HORIZON_H
+from costopt.optimize.tariff import ForecastTable, SlotCosts
 
 
-def at_expected_prices(
+def with_mean_prices(
     request: PlanRequest, table: ConfigurationTable, demand: Demand
 ) -> ConfigurationTable:
     """The table with the mean prices and carbon intensities of the hours that each row would run.
@@ -25,12 +25,12 @@ def at_expected_prices(
     job's due time. A start is paid at the prices of the first of them. Where nothing is forecast
     it is the table itself.
     """
-    slots = fleet_slots(request, [demand])
-    outlook = Outlook.of(request, slots)
+    slots = planning_slots(request, [demand])
+    outlook = ForecastTable.of(request, slots)
     if outlook.constant or not slots or not len(table):
         return table
     rows = np.arange(len(table))
-    tariff = Tariff.of(outlook, table, request.policy.objective)
+    tariff = SlotCosts.of(outlook, table, request.policy.objective)
     weight = _shares(table, demand, outlook)
     first = (weight > 0).argmax(axis=0)
     return replace(
@@ -43,12 +43,12 @@ def at_expected_prices(
     )
 
 
-def _shares(table: ConfigurationTable, demand: Demand, outlook: Outlook) -> Array:
+def _shares(table: ConfigurationTable, demand: Demand, outlook: ForecastTable) -> Array:
     """(T, rows): the share of each row's hours that lies in each slot."""
     usable_now = table.now | table.running
-    begin_h = np.maximum(np.where(usable_now, 0.0, BELIEF_H), demand.release_h)
+    begin_h = np.maximum(np.where(usable_now, 0.0, AVAILABILITY_HORIZON_H), demand.release_h)
     begin_h = np.minimum(np.maximum(begin_h, table.from_h), demand.due_h)
-    paid_h = alone_units(table, demand) / table.paid_units_per_hour
+    paid_h = single_work_units(table, demand) / table.paid_units_per_hour
     takes_h = np.minimum(table.start_h + paid_h * table.calendar, demand.due_h - begin_h)
     end_h = begin_h + np.maximum(takes_h, 1e-6)
     start = np.array([slot.start_h for slot in outlook.slots])[:, None]

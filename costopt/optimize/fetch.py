@@ -18,7 +18,7 @@ Stored = tuple[tuple[str | None, float, bool], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Fetch:
+class TransferCosts:
     """Hours and dollars of each start's transfer, and dollars of each save's."""
 
     hours: float = 0.0
@@ -26,10 +26,12 @@ class Fetch:
     save_usd: float = 0.0
 
 
-NOTHING = Fetch()
+NO_TRANSFER = TransferCosts()
 
 
-def fetch_to(pool: Pool, machine: InstanceType, job: Job, transfers: Transfers) -> Fetch | None:
+def transfer_costs(
+    pool: Pool, machine: InstanceType, job: Job, transfers: Transfers
+) -> TransferCosts | None:
     """Moving the job's data and its checkpoint to ``pool``; None where a price is unknown.
 
     Free and at once where they lie in the pool's region, or nobody says where they lie. A gang
@@ -37,10 +39,10 @@ def fetch_to(pool: Pool, machine: InstanceType, job: Job, transfers: Transfers) 
     less; where neither is known the time is unknown and none is counted.
     """
     if job.checkpoint.region is None and job.data is None:
-        return NOTHING
+        return NO_TRANSFER
     here = f"{pool.provider}/{pool.region}"
     hours = usd = save_usd = 0.0
-    for region, size_gib, saved in stored(job):
+    for region, size_gib, saved in stored_locations(job):
         if region is None or size_gib <= 0 or region == here:
             continue
         fetched, sent = _known(transfers, region, here), _known(transfers, here, region)
@@ -50,10 +52,10 @@ def fetch_to(pool: Pool, machine: InstanceType, job: Job, transfers: Transfers) 
         hours += fetched.hours(size_gib, machine)
         if saved and sent is not None:
             save_usd += size_gib * sent.usd_per_gib
-    return Fetch(hours, usd, save_usd)
+    return TransferCosts(hours, usd, save_usd)
 
 
-def stored(job: Job) -> Stored:
+def stored_locations(job: Job) -> Stored:
     """Where the job's checkpoint and its data lie."""
     checkpoint = (job.checkpoint.region, job.checkpoint.size_gib, True)
     if job.data is None:

@@ -12,11 +12,11 @@ from costopt.domain.errors import InfeasibleError
 from costopt.domain.market import CapacityType
 from costopt.domain.plan import Forecast, Plan, PlanStatus
 from costopt.domain.policy import Policy
-from costopt.optimize.frontier_point import FrontierPoint, non_dominated, spread_out
-from costopt.optimize.job_part import JobPart
+from costopt.optimize.frontier_point import FrontierPoint, non_dominated, select_spread
+from costopt.optimize.job_part import PlannedJob
 from costopt.optimize.planner import plan, prepare
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.sweep import Sweep
+from costopt.optimize.sweep import FrontierSweep
 
 __all__ = ["FrontierPoint", "Scenario", "frontier", "scenarios"]
 
@@ -79,12 +79,12 @@ def frontier(
     found = [
         point
         for part in swept
-        for point in Sweep(request, part, points, time_limit_s / len(swept)).points()
+        for point in FrontierSweep(request, part, points, time_limit_s / len(swept)).points()
     ]
-    return spread_out(non_dominated(found), points)
+    return select_spread(non_dominated(found), points)
 
 
-def _by_power(part: JobPart) -> tuple[JobPart, ...]:
+def _by_power(part: PlannedJob) -> tuple[PlannedJob, ...]:
     """The part on the configurations of known power, and the whole where there are others."""
     powered = np.isfinite(part.table.power_error)
     if powered.all():

@@ -12,7 +12,7 @@ import numpy as np
 from costopt.domain.plan import Allocation, Forecast
 from costopt.optimize.rates import Array
 
-ALIKE = 1e-4
+MERGE_TOLERANCE = 1e-4
 """Figures that differ by less than this share are taken as equal."""
 
 
@@ -38,11 +38,11 @@ def non_dominated(points: Sequence[FrontierPoint]) -> list[FrontierPoint]:
     if not points:
         return []
     order = sorted(points, key=_order)
-    kept = unbeaten(_figures(order))
+    kept = non_dominated_mask(_figures(order))
     return [point for point, keep in zip(order, kept, strict=True) if keep]
 
 
-def unbeaten(figures: Array) -> list[bool]:
+def non_dominated_mask(figures: Array) -> list[bool]:
     """Which rows of (points, figures) no other one equals or betters in every figure.
 
     Of rows that are alike the first one stays. Less is better. A row with a NaN compares only with
@@ -50,7 +50,7 @@ def unbeaten(figures: Array) -> list[bool]:
     """
     unknown = np.isnan(figures)
     scale = np.maximum(np.abs(np.nan_to_num(figures)).max(axis=0), 1e-12)
-    slip = ALIKE * np.maximum(np.abs(figures), 1e-3 * scale)
+    slip = MERGE_TOLERANCE * np.maximum(np.abs(figures), 1e-3 * scale)
     kept = np.ones(len(figures), dtype=bool)
     for i in range(len(figures)):
         as_good = kept & ((figures <= figures[i] + slip[i]) | (unknown & unknown[i])).all(axis=1)
@@ -73,7 +73,7 @@ def surely_unbeaten(forecasts: Sequence[Forecast]) -> list[bool]:
     unknown = np.isnan(figures)
     kept = np.ones(len(figures), dtype=bool)
     for i in range(len(figures)):
-        slip = np.hypot(errors, errors[i]) + ALIKE * np.abs(figures[i])
+        slip = np.hypot(errors, errors[i]) + MERGE_TOLERANCE * np.abs(figures[i])
         as_good = ((figures <= figures[i] + slip) | (unknown & unknown[i])).all(axis=1)
         better = (figures < figures[i] - slip).any(axis=1)
         # A beaten one beats no other, or a ring of ever so little better ones would leave none.
@@ -81,7 +81,7 @@ def surely_unbeaten(forecasts: Sequence[Forecast]) -> list[bool]:
     return [bool(keep) for keep in kept]
 
 
-def spread_out(points: Sequence[FrontierPoint], most: int) -> tuple[FrontierPoint, ...]:
+def select_spread(points: Sequence[FrontierPoint], most: int) -> tuple[FrontierPoint, ...]:
     """At most so many of the points: the best in each figure, then ever those farthest from all."""
     if len(points) <= most:
         return tuple(points)

@@ -12,14 +12,14 @@ import numpy as np
 
 from costopt.domain.errors import SolverError
 from costopt.domain.plan import Allocation
-from costopt.optimize.fleet.schedule import Schedule
-from costopt.optimize.job_part import JobPart
-from costopt.optimize.prune import Option
+from costopt.optimize.fleet.schedule import JobSchedule
+from costopt.optimize.job_part import PlannedJob
+from costopt.optimize.prune import StageConfiguration
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.shared import LimitIndex, SharedLimit
-from costopt.optimize.slots import BELIEF_H, Slot
-from costopt.optimize.tariff import Tariff
-from costopt.optimize.uses import Use
+from costopt.optimize.slots import AVAILABILITY_HORIZON_H, Slot
+from costopt.optimize.tariff import SlotCosts
+from costopt.optimize.uses import SlotUse
 
 TOLERANCE = 1e-5
 """Relative slip allowed when a plan is checked outside the solver."""
@@ -65,8 +65,13 @@ class Segment:
         )
 
 
-def lay_out(
-    part: JobPart, tariff: Tariff, uses: Sequence[Use], slots: Sequence[Slot], *, exclusive: bool
+def schedule_uses(
+    part: PlannedJob,
+    tariff: SlotCosts,
+    uses: Sequence[SlotUse],
+    slots: Sequence[Slot],
+    *,
+    exclusive: bool,
 ) -> tuple[Segment, ...]:
     """Uses in order, each as early as it may begin; one that runs on is one segment.
 
@@ -100,7 +105,7 @@ def lay_out(
 
 
 def segments_of(
-    part: JobPart, tariff: Tariff, schedule: Schedule, slots: Sequence[Slot]
+    part: PlannedJob, tariff: SlotCosts, schedule: JobSchedule, slots: Sequence[Slot]
 ) -> tuple[Segment, ...]:
     """The stretches of a schedule over slots, each from when its gang is launched or goes on."""
     segments: list[Segment] = []
@@ -132,14 +137,14 @@ def segments_of(
     return tuple(segments)
 
 
-def _earliest_h(part: JobPart, row: int) -> float:
+def _earliest_h(part: PlannedJob, row: int) -> float:
     table, release_h = part.table, part.demand.release_h
     usable_now = bool(table.now[row] or table.running[row])
-    earliest_h = release_h if usable_now else max(release_h, BELIEF_H)
+    earliest_h = release_h if usable_now else max(release_h, AVAILABILITY_HORIZON_H)
     return max(earliest_h, float(table.from_h[row]))
 
 
-def _start_h(part: JobPart, row: int, *, living: bool, goes_on: bool) -> float:
+def _start_h(part: PlannedJob, row: int, *, living: bool, goes_on: bool) -> float:
     if goes_on:
         return 0.0
     whole_h = float(part.table.start_h[row])
@@ -147,9 +152,9 @@ def _start_h(part: JobPart, row: int, *, living: bool, goes_on: bool) -> float:
 
 
 def _segment(
-    part: JobPart,
-    tariff: Tariff,
-    use: Use,
+    part: PlannedJob,
+    tariff: SlotCosts,
+    use: SlotUse,
     times_h: tuple[float, float, float],
     start_h: float,
 ) -> Segment:
@@ -174,19 +179,19 @@ def _segment(
     )
 
 
-def _works(part: JobPart, use: Use) -> bool:
+def _works(part: PlannedJob, use: SlotUse) -> bool:
     """Whether a use is more than the solver's dust; of a tiny job a tiny use may be the whole."""
     units = use.hours * part.units_per_hour(use.option)
     return use.hours > 1e-9 or units > TOLERANCE * part.demand.stages[use.option.stage].units
 
 
-def _rank(part: JobPart, use: Use) -> tuple[int, bool, int, bool, float]:
+def _rank(part: PlannedJob, use: SlotUse) -> tuple[int, bool, int, bool, float]:
     rate = float(part.table.paid_units_per_hour[use.option.row])
     return use.slot, not use.carried_in, use.option.stage, use.carried_out, -rate
 
 
 def allocations_of(
-    part: JobPart, segments: Sequence[Segment], now: datetime
+    part: PlannedJob, segments: Sequence[Segment], now: datetime
 ) -> tuple[Allocation, ...]:
     """One allocation per pool and segment."""
     return tuple(
@@ -203,12 +208,12 @@ def allocations_of(
     )
 
 
-def _cap_w(part: JobPart, row: int) -> float | None:
+def _cap_w(part: PlannedJob, row: int) -> float | None:
     cap_w = float(part.table.cap_w[row])
     return None if math.isnan(cap_w) else cap_w
 
 
-def verify(part: JobPart, segments: Sequence[Segment]) -> None:
+def verify(part: PlannedJob, segments: Sequence[Segment]) -> None:
     """Work done, stages in order, pauses only where allowed, one configuration at a time, in time.
 
     Raises SolverError: a plan that fails here is never shown.
@@ -217,7 +222,7 @@ def verify(part: JobPart, segments: Sequence[Segment]) -> None:
     name = demand.job.name
     for number, stage in enumerate(demand.stages):
         own = [s for s in segments if s.stage == number]
-        done = sum(s.hours * part.units_per_hour(Option(s.stage, s.row)) for s in own)
+        done = sum(s.hours * part.units_per_hour(StageConfiguration(s.stage, s.row)) for s in own)
         if not done >= stage.units * (1 - TOLERANCE):
             raise SolverError(f"job {name!r}: the plan does {done:g} of {stage.units:g} units")
         if any(not stage.min_nodes <= table.nodes[s.row] <= stage.max_nodes for s in own):
@@ -237,7 +242,7 @@ def verify(part: JobPart, segments: Sequence[Segment]) -> None:
     _verify_budget(part, segments)
 
 
-def pause_of(part: JobPart, segments: Sequence[Segment]) -> str | None:
+def pause_of(part: PlannedJob, segments: Sequence[Segment]) -> str | None:
     """The phase that may not pause and does in these segments, which are in order; else None.
 
     The time that a segment holds for the worst, beyond when it is expected to end, is not a pause.
@@ -251,7 +256,7 @@ def pause_of(part: JobPart, segments: Sequence[Segment]) -> str | None:
     return None
 
 
-def _verify_budget(part: JobPart, segments: Sequence[Segment]) -> None:
+def _verify_budget(part: PlannedJob, segments: Sequence[Segment]) -> None:
     budget = part.demand.job.budget
     usd, kwh = sum(s.usd for s in segments), sum(s.kwh for s in segments)
     for most, value, unit in ((budget.max_usd, usd, "$"), (budget.max_kwh, kwh, "kWh")):
@@ -262,7 +267,7 @@ def _verify_budget(part: JobPart, segments: Sequence[Segment]) -> None:
 def broken_limits(
     request: PlanRequest,
     limits: Sequence[SharedLimit],
-    planned: Sequence[tuple[JobPart, Sequence[Segment]]],
+    planned: Sequence[tuple[PlannedJob, Sequence[Segment]]],
 ) -> list[str]:
     """Names of the shared limits that the jobs break together at some instant."""
     return [
@@ -275,7 +280,7 @@ def broken_limits(
 def peak_loads(
     request: PlanRequest,
     limits: Sequence[SharedLimit],
-    planned: Sequence[tuple[JobPart, Sequence[Segment]]],
+    planned: Sequence[tuple[PlannedJob, Sequence[Segment]]],
 ) -> dict[int, float]:
     """The greatest load at any instant by number of the limit, of those that the jobs touch."""
     index = LimitIndex(request, limits)
@@ -293,7 +298,7 @@ def peak_loads(
 def _peak(stretches: Sequence[tuple[float, float, float]], *, near: bool) -> float:
     """The greatest load at the begin of any stretch; of limits on the present only up to then."""
     begin, end, load = np.array(stretches).T
-    at = begin[begin < BELIEF_H - TOLERANCE] if near else begin
+    at = begin[begin < AVAILABILITY_HORIZON_H - TOLERANCE] if near else begin
     if not len(at):
         return 0.0
     by_begin, by_end = np.argsort(begin), np.argsort(end)

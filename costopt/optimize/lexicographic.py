@@ -14,17 +14,17 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from costopt.domain.policy import Aim, Objective
-from costopt.optimize.aims import aimed, aimed_part, objective_of
-from costopt.optimize.job_part import JobPart
+from costopt.domain.policy import Objective, ObjectiveTerm
+from costopt.optimize.aims import objective_usd, part_with_objective, with_objective
+from costopt.optimize.job_part import PlannedJob
 from costopt.optimize.layout import Segment
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.solve import Settings, solve_parts
+from costopt.optimize.solve import SolverSettings, solve_jobs
 
 STEPS = 6
 """Plans made for each aim and variant of the jobs at the most."""
 
-LEAST, MOST = 1e-4, 10.0
+MIN_WEIGHT, MAX_WEIGHT = 1e-4, 10.0
 """Weights tried: the aim's figure counts so much of the objective."""
 
 NOISE = 1e-7
@@ -46,14 +46,14 @@ class Figures:
     gco2e: float
     finish_h: float
 
-    def value(self, aim: Aim | None) -> float:
+    def value(self, aim: ObjectiveTerm | None) -> float:
         """The figure of an aim; None is the objective."""
         return {
             None: self.objective_usd,
-            Aim.USD: self.usd,
-            Aim.KWH: self.kwh,
-            Aim.CO2E: self.gco2e,
-            Aim.FINISH: self.finish_h,
+            ObjectiveTerm.USD: self.usd,
+            ObjectiveTerm.KWH: self.kwh,
+            ObjectiveTerm.CO2E: self.gco2e,
+            ObjectiveTerm.FINISH: self.finish_h,
         }[aim]
 
 
@@ -61,7 +61,7 @@ class Figures:
 class JobsPlan:
     """A plan of all jobs, and the jobs as it was solved for."""
 
-    parts: Sequence[JobPart]
+    parts: Sequence[PlannedJob]
     segments: Segments
 
 
@@ -69,7 +69,7 @@ Measure = Callable[[Segments], Figures | None]
 """The figures by which plans are compared; None for a plan that may not be taken."""
 
 
-Singles = Callable[[Aim, float], Iterable[Segments]]
+Singles = Callable[[ObjectiveTerm, float], Iterable[Segments]]
 """Plans of one configuration with little of an aim's figure, of an objective below a limit ($)."""
 
 
@@ -77,7 +77,7 @@ Singles = Callable[[Aim, float], Iterable[Segments]]
 class _Bound:
     """A figure that later aims may not make larger than ``most``."""
 
-    aim: Aim | None
+    aim: ObjectiveTerm | None
     most: float
 
 
@@ -91,7 +91,7 @@ def planned_figures(segments: Segments, objective: Objective) -> Figures:
     """The figures of a plan as the model expects them."""
     each = [segment for own in segments for segment in own]
     return Figures(
-        objective_of(each, objective),
+        objective_usd(each, objective),
         sum(s.usd for s in each),
         sum(s.kwh for s in each),
         sum(s.kwh * s.gco2e_per_kwh for s in each),
@@ -102,9 +102,9 @@ def planned_figures(segments: Segments, objective: Objective) -> Figures:
 def improve_in_order(
     request: PlanRequest,
     plan: JobsPlan,
-    variants: Sequence[Sequence[JobPart]],
+    variants: Sequence[Sequence[PlannedJob]],
     measure: Measure,
-    settings: Settings,
+    settings: SolverSettings,
     singles: Singles | None = None,
 ) -> JobsPlan:
     """The plan after the objective's further aims, within its tolerance; else the one given.
@@ -123,9 +123,9 @@ class _Order:
     def __init__(
         self,
         request: PlanRequest,
-        variants: Sequence[Sequence[JobPart]],
+        variants: Sequence[Sequence[PlannedJob]],
         measure: Measure,
-        settings: Settings,
+        settings: SolverSettings,
         singles: Singles | None,
     ) -> None:
         self._request, self._variants, self._measure = request, variants, measure
@@ -139,23 +139,23 @@ class _Order:
         """The plan after all aims."""
         self._bind(None, best)
         for aim in self._objective.then:
-            best = self._earlier(best) if aim is Aim.FINISH else self._lighter(aim, best)
+            best = self._earlier(best) if aim is ObjectiveTerm.FINISH else self._lighter(aim, best)
             best = self._or_single(aim, best)
             self._bind(aim, best)
         return best
 
-    def _bind(self, aim: Aim | None, best: _Found) -> None:
+    def _bind(self, aim: ObjectiveTerm | None, best: _Found) -> None:
         most = best.figures.value(aim)
         if math.isfinite(most):
             slip = self._objective.tolerance + NOISE
             self._bounds.append(_Bound(aim, most + slip * abs(most)))
 
-    def _lighter(self, aim: Aim, best: _Found) -> _Found:
+    def _lighter(self, aim: ObjectiveTerm, best: _Found) -> _Found:
         """The plan with the least of the aim's figure, by the greatest weight that is allowed."""
         score = max(abs(best.figures.objective_usd), 1e-9)
         per_unit = score / max(_comparable(aim, best.figures), 1e-12)
-        low, high = LEAST, MOST
-        weight, kept = MOST, self._weighed
+        low, high = MIN_WEIGHT, MAX_WEIGHT
+        weight, kept = MAX_WEIGHT, self._weighed
         for _ in range(STEPS):
             trial = _with_weight(kept, aim, weight * per_unit)
             found = self._least(aim, trial, self._variants)
@@ -163,7 +163,7 @@ class _Order:
                 low = weight
                 if not found.figures.value(aim) >= best.figures.value(aim):
                     best, self._weighed = found, trial
-                if weight == MOST:
+                if weight == MAX_WEIGHT:
                     break
             else:
                 high = weight
@@ -176,7 +176,7 @@ class _Order:
         for _ in range(STEPS):
             share = (low + high) / 2
             due = [[_due(part, share) for part in parts] for parts in self._variants]
-            found = self._least(Aim.FINISH, self._weighed, due)
+            found = self._least(ObjectiveTerm.FINISH, self._weighed, due)
             if found is not None:
                 high = share
                 if found.figures.finish_h < best.figures.finish_h:
@@ -185,7 +185,7 @@ class _Order:
                 low = share
         return best
 
-    def _or_single(self, aim: Aim, best: _Found) -> _Found:
+    def _or_single(self, aim: ObjectiveTerm, best: _Found) -> _Found:
         """The best plan so far, or one of a single configuration that is better in the aim."""
         if self._singles is None:
             return best
@@ -198,7 +198,7 @@ class _Order:
         return best
 
     def _least(
-        self, aim: Aim, objective: Objective, variants: Sequence[Sequence[JobPart]]
+        self, aim: ObjectiveTerm, objective: Objective, variants: Sequence[Sequence[PlannedJob]]
     ) -> _Found | None:
         """Of the plans that keep every bound the one with the least of the aim's figure."""
         found = [self._solve(objective, parts) for parts in variants]
@@ -208,14 +208,16 @@ class _Order:
     def _keeps(self, figures: Figures) -> bool:
         return all(figures.value(bound.aim) <= bound.most for bound in self._bounds)
 
-    def _solve(self, objective: Objective, parts: Sequence[JobPart]) -> _Found | None:
+    def _solve(self, objective: Objective, parts: Sequence[PlannedJob]) -> _Found | None:
         """A plan, scored by the policy's own objective; None where there is none, or no time."""
         if self._settings.left_s() <= 0:
             return None
         settings = replace(self._settings.within(1 / max(1, self._trials)), warm=None)
         self._trials -= 1
-        request = aimed(self._request, objective)
-        answer = solve_parts(request, [aimed_part(part, objective) for part in parts], settings)
+        request = with_objective(self._request, objective)
+        answer = solve_jobs(
+            request, [part_with_objective(part, objective) for part in parts], settings
+        )
         if not answer.solved:
             return None
         segments = tuple(tuple(self._scored(segment) for segment in own) for own in answer.segments)
@@ -223,7 +225,7 @@ class _Order:
         return None if figures is None else _Found(JobsPlan(parts, segments), figures)
 
     def _scored(self, segment: Segment) -> Segment:
-        return replace(segment, score=objective_of((segment,), self._objective))
+        return replace(segment, score=objective_usd((segment,), self._objective))
 
 
 def _known_first(value: float) -> tuple[bool, float]:
@@ -231,22 +233,22 @@ def _known_first(value: float) -> tuple[bool, float]:
     return math.isnan(value), value
 
 
-def _comparable(aim: Aim, figures: Figures) -> float:
+def _comparable(aim: ObjectiveTerm, figures: Figures) -> float:
     """The aim's figure; of unknown carbon that of a kilogram per kWh."""
     figure = figures.value(aim)
     return figure if math.isfinite(figure) else 1000 * figures.kwh
 
 
-def _with_weight(objective: Objective, aim: Aim, weight: float) -> Objective:
-    if aim is Aim.USD:
+def _with_weight(objective: Objective, aim: ObjectiveTerm, weight: float) -> Objective:
+    if aim is ObjectiveTerm.USD:
         return replace(objective, usd=objective.usd + weight)
-    if aim is Aim.KWH:
+    if aim is ObjectiveTerm.KWH:
         return replace(objective, usd_per_kwh=objective.usd_per_kwh + weight)
     per_tonne = objective.usd_per_tonne_co2e + weight * 1e6
     return replace(objective, usd_per_tonne_co2e=per_tonne)
 
 
-def _due(part: JobPart, share: float) -> JobPart:
+def _due(part: PlannedJob, share: float) -> PlannedJob:
     """The part, due at this share of its time."""
     demand = part.demand
     due_h = demand.release_h + share * (demand.due_h - demand.release_h)

@@ -16,7 +16,12 @@ from costopt.optimize.caps import gang_busy_kw
 from costopt.optimize.offer_columns import OfferColumns
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest, Quota
-from costopt.optimize.rows import Rows, fits_room, gang_sum, times_mentioned
+from costopt.optimize.rows import (
+    ConfigurationRows,
+    fits_available_nodes,
+    gang_sum,
+    offer_row_counts,
+)
 from costopt.optimize.shared import all_quotas
 from costopt.optimize.spreads import Mask
 
@@ -27,7 +32,7 @@ Refusal = tuple[str, str, NDArray[np.int64]]
 
 
 def gang_limits(
-    columns: OfferColumns, rows: Rows, request: PlanRequest, job: Job
+    columns: OfferColumns, rows: ConfigurationRows, request: PlanRequest, job: Job
 ) -> Iterator[Refusal]:
     """Every limit of the policy, the job's dollars per hour, and every quota for its tenant."""
     limits = request.policy.limits
@@ -98,11 +103,11 @@ def _counted_nodes(quota: Quota, machine: InstanceType) -> Iterator[int]:
         yield int(quota.max_vcpus // machine.vcpus)
 
 
-def _within_reservation(columns: OfferColumns, rows: Rows) -> Mask:
-    return fits_room(rows, np.where(columns.reserved, columns.room_nodes, math.inf))
+def _within_reservation(columns: OfferColumns, rows: ConfigurationRows) -> Mask:
+    return fits_available_nodes(rows, np.where(columns.reserved, columns.room_nodes, math.inf))
 
 
-def _within_zone_share(rows: Rows, limits: Limits) -> Mask:
+def _within_zone_share(rows: ConfigurationRows, limits: Limits) -> Mask:
     """At most max(1, ⌊share · n⌋) nodes of a gang in a zone: a lone node is in one anyhow."""
     share = limits.max_zone_share or 0.0
     most = rows.nodes.copy()
@@ -114,7 +119,7 @@ def _within_zone_share(rows: Rows, limits: Limits) -> Mask:
 class _Quotas:
     """Which rows break a quota; what all quotas look at is worked out once."""
 
-    def __init__(self, columns: OfferColumns, rows: Rows) -> None:
+    def __init__(self, columns: OfferColumns, rows: ConfigurationRows) -> None:
         self._columns, self._rows = columns, rows
         self._first = rows.first()
         self._order = np.argsort(self._first, kind="stable")
@@ -178,13 +183,13 @@ class _Quotas:
         return gang_busy_kw(self._rows, self._columns)
 
 
-def apply_limits(
-    rows: Rows, columns: OfferColumns, refusals: Iterator[Refusal]
-) -> tuple[Rows, tuple[Rejection, ...]]:
+def filter_rows(
+    rows: ConfigurationRows, columns: OfferColumns, refusals: Iterator[Refusal]
+) -> tuple[ConfigurationRows, tuple[Rejection, ...]]:
     """Rows that break no limit; an offer is refused by the one that took its last row."""
     rejections: list[Rejection] = []
     left = np.ones(len(rows), dtype=bool)
-    times = times_mentioned(rows, np.arange(len(rows)), len(columns))
+    times = offer_row_counts(rows, np.arange(len(rows)), len(columns))
     for number in np.flatnonzero(times == 0).tolist():
         reason = "no phase of the job allows a gang of this machine"
         rejections.append(Rejection(columns.offers[number].pool, "gang_size", reason))
@@ -193,7 +198,7 @@ def apply_limits(
         if not len(taken):
             continue
         left[taken] = False
-        fewer = times - times_mentioned(rows, taken, len(columns))
+        fewer = times - offer_row_counts(rows, taken, len(columns))
         rejections.extend(
             Rejection(columns.offers[number].pool, code, reason)
             for number in np.flatnonzero((times > 0) & (fewer == 0)).tolist()

@@ -34,18 +34,18 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from costopt.optimize.cells import Cells, Group
-from costopt.optimize.job_part import JobPart
-from costopt.optimize.no_pause import add_no_pause
+from costopt.optimize.cells import GangGroup, ModelVariables
+from costopt.optimize.job_part import PlannedJob
+from costopt.optimize.no_pause import add_no_pause_rows
 from costopt.optimize.order import add_order
-from costopt.optimize.prune import Option
+from costopt.optimize.prune import StageConfiguration
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.shared import SharedLimit, total_limits
 from costopt.optimize.slots import Slot
 from costopt.optimize.solver import LinearModel, Solution
-from costopt.optimize.tariff import Outlook, Tariff
-from costopt.optimize.uses import Use, uses_of
+from costopt.optimize.tariff import ForecastTable, SlotCosts
+from costopt.optimize.uses import SlotUse, uses_of
 
 WORK_MARGIN = 2e-6
 """The share of the work planned on top, so that the solver's tolerance never leaves work undone."""
@@ -57,7 +57,7 @@ class PlanModel:
     def __init__(
         self,
         request: PlanRequest,
-        parts: list[JobPart],
+        parts: list[PlannedJob],
         slots: tuple[Slot, ...],
         limits: tuple[SharedLimit, ...] = (),
         *,
@@ -67,9 +67,9 @@ class PlanModel:
         self._limits, self._exclusive = limits, exclusive
         self.unit_usd = _unit_usd(parts)
         self._model = LinearModel("plan")
-        outlook = Outlook.of(request, slots)
+        outlook = ForecastTable.of(request, slots)
         objective = request.policy.objective
-        self._tariffs = [Tariff.of(outlook, part.table, objective) for part in parts]
+        self._tariffs = [SlotCosts.of(outlook, part.table, objective) for part in parts]
         self._cells = [
             self._add_cells(part, tariff) for part, tariff in zip(parts, self._tariffs, strict=True)
         ]
@@ -79,7 +79,7 @@ class PlanModel:
             self._add_carry(part, cells)
             add_order(self._model, part, cells, slots)
             if exclusive:
-                add_no_pause(self._model, part, cells, slots)
+                add_no_pause_rows(self._model, part, cells, slots)
             self._add_budget(part, tariff, cells)
         self._add_total_budgets()
         self._add_shared()
@@ -88,15 +88,15 @@ class PlanModel:
         """Solve; the objective is in shares of ``unit_usd``."""
         return self._model.solve(time_limit_s=time_limit_s, gap=gap, solver=solver)
 
-    def uses(self, solution: Solution) -> list[list[Use]]:
+    def uses(self, solution: Solution) -> list[list[SlotUse]]:
         """What each job runs, by slot and option."""
         return [
             uses_of(part, cells, solution.values)
             for part, cells in zip(self._parts, self._cells, strict=True)
         ]
 
-    def _add_cells(self, part: JobPart, tariff: Tariff) -> Cells:
-        cells = Cells()
+    def _add_cells(self, part: PlannedJob, tariff: SlotCosts) -> ModelVariables:
+        cells = ModelVariables()
         rows = np.array([option.row for option in part.options], dtype=np.int64)
         usable = tariff.usable(part.demand, rows)
         score = tariff.score_per_hour(rows) / self.unit_usd
@@ -111,7 +111,7 @@ class PlanModel:
         self._add_gangs(part, tariff, cells)
         return cells
 
-    def _add_gangs(self, part: JobPart, tariff: Tariff, cells: Cells) -> None:
+    def _add_gangs(self, part: PlannedJob, tariff: SlotCosts, cells: ModelVariables) -> None:
         rows = np.array([option.row for option in part.options], dtype=np.int64)
         start_score = tariff.start_score(rows) / self.unit_usd
         for (group, t), members in sorted(cells.members.items(), key=lambda item: item[0][1]):
@@ -127,7 +127,7 @@ class PlanModel:
                 if living:
                     cells.living.add((group, t))
 
-    def _add_work(self, part: JobPart, cells: Cells) -> None:
+    def _add_work(self, part: PlannedJob, cells: ModelVariables) -> None:
         for number, stage in enumerate(part.demand.stages):
             terms = {
                 x: cells.hours[o, t] * part.units_per_hour(part.options[o]) / stage.units
@@ -136,7 +136,7 @@ class PlanModel:
             }
             self._model.at_least(terms, 1 + WORK_MARGIN)
 
-    def _add_time(self, part: JobPart, cells: Cells) -> None:
+    def _add_time(self, part: PlannedJob, cells: ModelVariables) -> None:
         by_slot: dict[int, dict[int, float]] = {}
         for (o, t), x in cells.x.items():
             stretch = float(part.table.stretch[part.options[o].row])
@@ -153,8 +153,8 @@ class PlanModel:
         for t, terms in by_slot.items():
             self._model.at_most(terms, self._slots[t].hours_of(part.demand))
 
-    def _add_carry(self, part: JobPart, cells: Cells) -> None:
-        groups_at: dict[int, list[Group]] = {}
+    def _add_carry(self, part: PlannedJob, cells: ModelVariables) -> None:
+        groups_at: dict[int, list[GangGroup]] = {}
         for group, t in cells.u:
             groups_at.setdefault(t, []).append(group)
         for t, groups in groups_at.items():
@@ -168,7 +168,12 @@ class PlanModel:
                     self._add_carry_of(part, cells, group, t, groups)
 
     def _add_carry_of(
-        self, part: JobPart, cells: Cells, group: Group, t: int, here: Iterable[Group]
+        self,
+        part: PlannedJob,
+        cells: ModelVariables,
+        group: GangGroup,
+        t: int,
+        here: Iterable[GangGroup],
     ) -> None:
         k = cells.k[group, t]
         self._model.at_most({k: 1, cells.u[group, t]: -1}, 0)
@@ -186,7 +191,7 @@ class PlanModel:
             self._model.at_most(others | {k: room, after: room}, 2 * room)
 
     def _add_full_slot(
-        self, part: JobPart, cells: Cells, group: Group, t: int, runs_on: int
+        self, part: PlannedJob, cells: ModelVariables, group: GangGroup, t: int, runs_on: int
     ) -> None:
         """A gang that runs on into the next slot has filled this one."""
         table, hours = part.table, self._slots[t].hours_of(part.demand)
@@ -203,7 +208,7 @@ class PlanModel:
             terms[cells.k[group, t]] = -(delta - min(left_h, delta))
         self._model.at_least(terms, -hours - 1e-9)
 
-    def _add_budget(self, part: JobPart, tariff: Tariff, cells: Cells) -> None:
+    def _add_budget(self, part: PlannedJob, tariff: SlotCosts, cells: ModelVariables) -> None:
         budget, table = part.demand.job.budget, part.table
         if budget.max_usd is not None:
             self._at_most(self._usd(part, tariff, cells), budget.max_usd)
@@ -227,12 +232,12 @@ class PlanModel:
         scale = max(abs(most), 1e-6 * max(map(abs, terms.values()), default=0.0), 1e-12)
         self._model.at_most({i: a / scale for i, a in terms.items()}, most / scale)
 
-    def _usd(self, part: JobPart, tariff: Tariff, cells: Cells) -> dict[int, float]:
+    def _usd(self, part: PlannedJob, tariff: SlotCosts, cells: ModelVariables) -> dict[int, float]:
         rows = np.array([option.row for option in part.options], dtype=np.int64)
         return self._sum(part, cells, tariff.usd_per_hour(rows), tariff.usd_per_start(rows))
 
     def _sum(
-        self, part: JobPart, cells: Cells, per_hour: Array, per_start: Array
+        self, part: PlannedJob, cells: ModelVariables, per_hour: Array, per_start: Array
     ) -> dict[int, float]:
         """Of figures by slot and option."""
         terms = {x: cells.hours[o, t] * float(per_hour[t, o]) for (o, t), x in cells.x.items()}
@@ -264,14 +269,14 @@ class PlanModel:
                     self._at_most(terms, max(0.0, limit.most))
 
 
-def _most_hours(part: JobPart, option: Option, slot: Slot) -> float:
+def _most_hours(part: PlannedJob, option: StageConfiguration, slot: Slot) -> float:
     """The paid hours that fit the slot, or that the stage needs where that is less."""
     needed = part.demand.stages[option.stage].units / part.units_per_hour(option)
     fits = slot.hours_of(part.demand) / float(part.table.stretch[option.row])
     return min(fits, needed * (1 + 2 * WORK_MARGIN))
 
 
-def _unit_usd(parts: list[JobPart]) -> float:
+def _unit_usd(parts: list[PlannedJob]) -> float:
     """The typical cost of the whole: the cheapest configuration of each job by itself."""
     total = 0.0
     for part in parts:

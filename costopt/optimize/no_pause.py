@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from costopt.optimize.cells import Cells
-from costopt.optimize.job_part import JobPart
+from costopt.optimize.cells import ModelVariables
+from costopt.optimize.job_part import PlannedJob
 from costopt.optimize.slots import Slot
 from costopt.optimize.solver import LinearModel
 
 
-def add_no_pause(model: LinearModel, part: JobPart, cells: Cells, slots: Sequence[Slot]) -> None:
+def add_no_pause_rows(
+    model: LinearModel, part: PlannedJob, cells: ModelVariables, slots: Sequence[Slot]
+) -> None:
     """A stage that may not pause begins once, and leaves no slot unfilled but its last."""
     for number, stage in enumerate(part.demand.stages):
         if stage.may_pause:
@@ -31,8 +33,8 @@ def add_no_pause(model: LinearModel, part: JobPart, cells: Cells, slots: Sequenc
 
 def _add_filled(
     model: LinearModel,
-    part: JobPart,
-    cells: Cells,
+    part: PlannedJob,
+    cells: ModelVariables,
     slot: Slot,
     stage: int,
     t: int,

@@ -79,7 +79,7 @@ class OfferColumns:
             offers=tuple(offers),
             machines=tuple(numbers),
             machine=np.array(machine, dtype=np.int64),
-            usd_per_hour=_column(price_of(offer) for offer in offers),
+            usd_per_hour=_column(known_price(offer) for offer in offers),
             hazard=_column(0.0 if h is None else h.value for h in hazards),
             hazard_low=_column(0.0 if h is None else h.low for h in hazards),
             hazard_high=_column(0.0 if h is None else h.high for h in hazards),
@@ -92,7 +92,7 @@ class OfferColumns:
             caps=np.array([len(each) for each in caps], dtype=np.int64),
             gco2e_per_kwh=carbon,
             power_error=_column(math.nan if p is None else p.relative_error for p in powers),
-            firm=_flags(o.pool.capacity_type.firm for o in offers),
+            firm=_flags(o.pool.capacity_type.is_uninterruptible for o in offers),
             reserved=_flags(is_reserved(o.pool) for o in offers),
             room_nodes=_room_nodes(offers, request),
             wait_h=_column(o.wait_s / 3600 for o in offers),
@@ -116,13 +116,13 @@ class OfferColumns:
         return len(self.offers)
 
 
-def price_of(offer: Offer) -> float:
+def known_price(offer: Offer) -> float:
     """Dollars per node-hour of an offer that passed the screen."""
     assert offer.price_usd_per_hour is not None
     return offer.price_usd_per_hour.value
 
 
-def usable_caps(power: NodePower) -> tuple[PowerCap, ...]:
+def valid_power_caps(power: NodePower) -> tuple[PowerCap, ...]:
     """The node's caps whose figures are ones: above 0, finite and no faster than without."""
     return tuple(cap for cap in power.caps if _is_usable(cap))
 
@@ -137,7 +137,7 @@ def _usable_caps(powers: Sequence[NodePower | None]) -> list[tuple[PowerCap, ...
     known: dict[int, tuple[PowerCap, ...]] = {id(None): ()}
     for power in powers:
         if power is not None and id(power) not in known:
-            known[id(power)] = usable_caps(power)
+            known[id(power)] = valid_power_caps(power)
     return [known[id(power)] for power in powers]
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from costopt.optimize.cells import Cells
-from costopt.optimize.job_part import JobPart
+from costopt.optimize.cells import ModelVariables
+from costopt.optimize.job_part import PlannedJob
 from costopt.optimize.slots import Slot
 from costopt.optimize.solver import LinearModel
 
 
-def add_order(model: LinearModel, part: JobPart, cells: Cells, slots: Sequence[Slot]) -> None:
+def add_order(
+    model: LinearModel, part: PlannedJob, cells: ModelVariables, slots: Sequence[Slot]
+) -> None:
     """A stage begins once the one before it is done, and none goes on once a later one has begun.
 
     Without the second, a solution that does more than a stage's work may do it after later stages.
@@ -27,7 +29,9 @@ def add_order(model: LinearModel, part: JobPart, cells: Cells, slots: Sequence[S
         _add_end_of_earlier(model, cells, stage, len(slots))
 
 
-def _add_done(model: LinearModel, part: JobPart, cells: Cells, stage: int, slots: int) -> list[int]:
+def _add_done(
+    model: LinearModel, part: PlannedJob, cells: ModelVariables, stage: int, slots: int
+) -> list[int]:
     """By slot, a variable of at most the share of the stage's work that is done by its end.
 
     Each rests on the one before: sums over all earlier slots would make the rows dense.
@@ -48,7 +52,7 @@ def _add_done(model: LinearModel, part: JobPart, cells: Cells, stage: int, slots
     return done
 
 
-def _add_end_of_earlier(model: LinearModel, cells: Cells, stage: int, slots: int) -> None:
+def _add_end_of_earlier(model: LinearModel, cells: ModelVariables, stage: int, slots: int) -> None:
     """``begun`` is at least every use of this stage or a later one in the slots before."""
     begun = model.variable(1)
     for t in range(1, slots):

@@ -7,22 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from costopt.domain.plan import Candidate, Constraint, Forecast, Plan, PlanStatus, Rejection
-from costopt.optimize.aims import narrowed
-from costopt.optimize.binding import binding_of
-from costopt.optimize.candidates import Made, candidates_of
-from costopt.optimize.constraints import constraints_of
-from costopt.optimize.demand import demand_of
-from costopt.optimize.enumerate import Enumeration
-from costopt.optimize.fleet.warm import Warm
-from costopt.optimize.job_part import JobPart
+from costopt.optimize.aims import restrict_offers
+from costopt.optimize.binding import find_binding_constraint
+from costopt.optimize.candidates import ReferencePlan, judge_candidates
+from costopt.optimize.constraints import binding_constraints
+from costopt.optimize.demand import remaining_demand
+from costopt.optimize.enumerate import TableEnumerator
+from costopt.optimize.fleet.warm import WarmStart
+from costopt.optimize.job_part import PlannedJob
 from costopt.optimize.layout import allocations_of
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.risk import (
     done_forecast,
 )
-from costopt.optimize.solve import Answer, Settings
-from costopt.optimize.solver import Outcome
-from costopt.optimize.surety import Best, solve_able, solve_best
+from costopt.optimize.solve import SolveResult, SolverSettings
+from costopt.optimize.solver import SolveStatus
+from costopt.optimize.surety import ChosenPlan, drop_unservable_jobs, solve_chance_constrained
 
 EXPLAIN_S, EXPLAINED = 0.5, 5
 """Seconds for each plan that a shadow price takes, and jobs up to which these are made."""
@@ -35,7 +35,7 @@ def plan(
     gap: float = 0.005,
     solver: str | None = None,
     explain: bool = True,
-    warm: Warm | None = None,
+    warm: WarmStart | None = None,
 ) -> Plan:
     """The cheapest plan by the policy's objective that ends every job in time.
 
@@ -48,12 +48,12 @@ def plan(
     SolverError where the solver fails.
     """
     started = time.perf_counter()
-    settings = Settings(time_limit_s, gap, solver, warm)
+    settings = SolverSettings(time_limit_s, gap, solver, warm)
     parts, rejections = prepare(request)
     if not parts:
         return _empty(request)
-    least = narrowed(request, parts) if len(parts) == 1 else request
-    best = solve_best(least, parts, settings)
+    least = restrict_offers(request, parts) if len(parts) == 1 else request
+    best = solve_chance_constrained(least, parts, settings)
     answer = best.answer
     forecasts = _forecasts(request, parts, best.forecasts())
     candidates = _candidates(least, parts, best) if explain and len(parts) == 1 else ()
@@ -86,47 +86,49 @@ def plan(
     )
 
 
-def prepare(request: PlanRequest) -> tuple[list[JobPart], tuple[Rejection, ...]]:
+def prepare(request: PlanRequest) -> tuple[list[PlannedJob], tuple[Rejection, ...]]:
     """Every unfinished job with its table of configurations, and the offers left out.
 
     Raises InfeasibleError for a job whose figures are not finite.
     """
-    enumeration = Enumeration(request)
-    parts: list[JobPart] = []
+    enumeration = TableEnumerator(request)
+    parts: list[PlannedJob] = []
     rejections: dict[Rejection, None] = {}
     for view in request.jobs:
-        demand = demand_of(view, request.now, request.policy.risk.reserve_s)
+        demand = remaining_demand(view, request.now, request.policy.risk.reserve_s)
         if demand is not None:
             table, refused = enumeration.table(demand)
-            parts.append(JobPart(demand, table, []))
+            parts.append(PlannedJob(demand, table, []))
             rejections |= dict.fromkeys(refused)
     return parts, tuple(rejections)
 
 
 def _binding(
     request: PlanRequest,
-    parts: Sequence[JobPart],
+    parts: Sequence[PlannedJob],
     rejections: Sequence[Rejection],
-    answer: Answer,
-    settings: Settings,
+    answer: SolveResult,
+    settings: SolverSettings,
 ) -> str:
-    if answer.outcome is Outcome.UNKNOWN:
+    if answer.outcome is SolveStatus.UNKNOWN:
         return f"time limit: no plan was found within {settings.time_limit_s:g} s"
 
-    def quick() -> Settings:
-        return Settings(min(2.0, settings.time_limit_s), 0.05, settings.solver)
+    def quick() -> SolverSettings:
+        return SolverSettings(min(2.0, settings.time_limit_s), 0.05, settings.solver)
 
     def feasible(relaxed: PlanRequest) -> bool:
-        return solve_able(relaxed, prepare(relaxed)[0], quick()).solved
+        return drop_unservable_jobs(relaxed, prepare(relaxed)[0], quick()).solved
 
     def sure(relaxed: PlanRequest) -> bool:
-        return solve_best(relaxed, prepare(relaxed)[0], quick()).answer.solved
+        return solve_chance_constrained(relaxed, prepare(relaxed)[0], quick()).answer.solved
 
-    return binding_of(request, parts, (*request.rejections, *rejections), feasible, sure)
+    return find_binding_constraint(
+        request, parts, (*request.rejections, *rejections), feasible, sure
+    )
 
 
 def _forecasts(
-    request: PlanRequest, parts: Sequence[JobPart], planned: Mapping[str, Forecast]
+    request: PlanRequest, parts: Sequence[PlannedJob], planned: Mapping[str, Forecast]
 ) -> tuple[tuple[str, Forecast], ...]:
     """Of every planned job, and of every one that has nothing left to do."""
     unfinished = {part.demand.job.name for part in parts}
@@ -139,33 +141,33 @@ def _forecasts(
 
 
 def _candidates(
-    request: PlanRequest, parts: Sequence[JobPart], best: Best
+    request: PlanRequest, parts: Sequence[PlannedJob], best: ChosenPlan
 ) -> tuple[Candidate, ...]:
     (part,), answer = parts, best.answer
     if not len(part.table):
         return ()
     segments = answer.segments[0] if answer.segments else ()
     forecast = best.judged[0].forecast if segments and best.judged else None
-    made = Made(best.parts[0], segments, answer.objective_usd, forecast)
-    return candidates_of(request, part, made)
+    made = ReferencePlan(best.parts[0], segments, answer.objective_usd, forecast)
+    return judge_candidates(request, part, made)
 
 
 def _constraints(
-    request: PlanRequest, best: Best, settings: Settings, *, explain: bool
+    request: PlanRequest, best: ChosenPlan, settings: SolverSettings, *, explain: bool
 ) -> tuple[Constraint, ...]:
     """With shadow prices that take planning again where they are to be explained."""
 
-    def again(relaxed: PlanRequest, part: JobPart) -> Answer:
+    def again(relaxed: PlanRequest, part: PlannedJob) -> SolveResult:
         limit_s = min(EXPLAIN_S, settings.time_limit_s)
-        quick = Settings(limit_s, settings.gap, settings.solver)
-        return solve_able(relaxed, [part], quick)
+        quick = SolverSettings(limit_s, settings.gap, settings.solver)
+        return drop_unservable_jobs(relaxed, [part], quick)
 
     few = explain and len(best.parts) <= EXPLAINED
-    return constraints_of(request, best.parts, best.answer, again if few else None)
+    return binding_constraints(request, best.parts, best.answer, again if few else None)
 
 
-def _status(answer: Answer) -> PlanStatus:
-    if answer.outcome is Outcome.OPTIMAL:
+def _status(answer: SolveResult) -> PlanStatus:
+    if answer.outcome is SolveStatus.OPTIMAL:
         return PlanStatus.OPTIMAL
     return PlanStatus.FEASIBLE if answer.solved else PlanStatus.INFEASIBLE
 

@@ -13,25 +13,25 @@ from dataclasses import replace
 import numpy as np
 
 from costopt.optimize.fleet.plan import FleetPlan
-from costopt.optimize.job_part import JobPart
-from costopt.optimize.layout import Segment, lay_out, verify
+from costopt.optimize.job_part import PlannedJob
+from costopt.optimize.layout import Segment, schedule_uses, verify
 from costopt.optimize.model import PlanModel
-from costopt.optimize.prune import Option
+from costopt.optimize.prune import StageConfiguration
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.shared import shared_limits
-from costopt.optimize.solver import Outcome
-from costopt.optimize.tariff import Tariff
+from costopt.optimize.solver import SolveStatus
+from costopt.optimize.tariff import SlotCosts
 
-WHOLE_CELLS = 3000
+MAX_FULL_CELLS = 3000
 """Cells of all jobs up to which every one is looked at."""
 
-MOST_CELLS = 8_000
+MAX_CELLS = 8_000
 """Cells beyond which the program would not come to an end."""
 
 
-def polished_plan(
+def polish(
     request: PlanRequest,
-    parts: Sequence[JobPart],
+    parts: Sequence[PlannedJob],
     plan: FleetPlan,
     stop_at: float,
     gap: float,
@@ -50,29 +50,29 @@ def polished_plan(
     if left_s <= 0:
         return None
     solution = model.solve(time_limit_s=left_s, gap=gap, solver=solver)
-    if solution.outcome not in (Outcome.OPTIMAL, Outcome.FEASIBLE):
+    if solution.outcome not in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE):
         return None
     found: list[tuple[Segment, ...]] = []
     for part, uses in zip(narrowed, model.uses(solution), strict=True):
-        tariff = Tariff.of(plan.outlook, part.table, request.policy.objective)
-        segments = lay_out(part, tariff, uses, plan.slots, exclusive=True)
+        tariff = SlotCosts.of(plan.outlook, part.table, request.policy.objective)
+        segments = schedule_uses(part, tariff, uses, plan.slots, exclusive=True)
         verify(part, segments)
         found.append(segments)
     return found
 
 
-def _narrowed(parts: Sequence[JobPart], plan: FleetPlan) -> list[JobPart] | None:
+def _narrowed(parts: Sequence[PlannedJob], plan: FleetPlan) -> list[PlannedJob] | None:
     whole = [_whole(part, plan, job) for job, part in enumerate(parts)]
-    if sum(len(part.cells or ()) for part in whole) <= WHOLE_CELLS:
+    if sum(len(part.cells or ()) for part in whole) <= MAX_FULL_CELLS:
         return whole
     used = [_used(part, plan, job) for job, part in enumerate(parts)]
-    return used if sum(len(part.cells or ()) for part in used) <= MOST_CELLS else None
+    return used if sum(len(part.cells or ()) for part in used) <= MAX_CELLS else None
 
 
-def _whole(part: JobPart, plan: FleetPlan, job: int) -> JobPart:
+def _whole(part: PlannedJob, plan: FleetPlan, job: int) -> PlannedJob:
     menu = plan.menus[job]
     options = [
-        Option(stage, row)
+        StageConfiguration(stage, row)
         for stage, units in enumerate(menu.units)
         for row in menu.rows[units > 0].tolist()
     ]
@@ -85,7 +85,7 @@ def _whole(part: JobPart, plan: FleetPlan, job: int) -> JobPart:
     return replace(part, options=options, cells=cells)
 
 
-def _used(part: JobPart, plan: FleetPlan, job: int) -> JobPart:
+def _used(part: PlannedJob, plan: FleetPlan, job: int) -> PlannedJob:
     triples = {
         triple
         for owner, schedule in plan.columns
@@ -97,4 +97,6 @@ def _used(part: JobPart, plan: FleetPlan, job: int) -> JobPart:
     pairs = sorted({(stage, row) for stage, row, _ in triples})
     number_of = {pair: number for number, pair in enumerate(pairs)}
     cells = {(number_of[stage, row], slot) for stage, row, slot in triples}
-    return replace(part, options=[Option(stage, row) for stage, row in pairs], cells=cells)
+    return replace(
+        part, options=[StageConfiguration(stage, row) for stage, row in pairs], cells=cells
+    )

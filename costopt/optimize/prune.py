@@ -21,7 +21,7 @@ Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class StageConfiguration:
     """Configuration ``row`` of the job's table, used for ``stage``."""
 
     stage: int
@@ -54,22 +54,22 @@ def _undominated(work: Array, cost: Array) -> Rows:
     return order[better][::-1]
 
 
-def alone_units(table: ConfigurationTable, demand: Demand) -> Array:
+def single_work_units(table: ConfigurationTable, demand: Demand) -> Array:
     """The whole job in units at each configuration's own speed; ∞ where it cannot do a stage."""
     return base_units(demand.stage_units, table.pace)
 
 
-def alone_score(table: ConfigurationTable, demand: Demand) -> Array:
+def single_score(table: ConfigurationTable, demand: Demand) -> Array:
     """The objective of the whole job on each configuration by itself, one start included."""
     start = np.where(table.running, demand.starting_h / np.maximum(table.start_h, 1e-12), 1.0)
-    hours = alone_units(table, demand) / table.paid_units_per_hour
+    hours = single_work_units(table, demand) / table.paid_units_per_hour
     return table.score_per_hour * hours + table.start_score * start
 
 
-def alone_held_h(table: ConfigurationTable, demand: Demand) -> Array:
+def single_held_h(table: ConfigurationTable, demand: Demand) -> Array:
     """Calendar hours to hold for the whole job on each configuration by itself."""
     start = np.where(table.running, demand.starting_h, table.start_h)
-    return table.stretch * alone_units(table, demand) / table.paid_units_per_hour + start
+    return table.stretch * single_work_units(table, demand) / table.paid_units_per_hour + start
 
 
 def usable_h(table: ConfigurationTable, demand: Demand) -> Array:
@@ -80,18 +80,18 @@ def usable_h(table: ConfigurationTable, demand: Demand) -> Array:
     return hours
 
 
-def options_of(table: ConfigurationTable, demand: Demand) -> list[Option]:
+def stage_configurations(table: ConfigurationTable, demand: Demand) -> list[StageConfiguration]:
     """The options of each stage: few, but the cheap mixes are among them."""
-    options: list[Option] = []
+    options: list[StageConfiguration] = []
     for number, stage in enumerate(demand.stages):
-        fits = fits_stage(table, stage, number)
+        fits = can_run_stage(table, stage, number)
         rows = np.flatnonzero(fits)
         kept = rows if len(rows) <= KEEP_ALL else _kept(table, demand, number, rows)
-        options.extend(Option(number, row) for row in sorted(kept.tolist()))
+        options.extend(StageConfiguration(number, row) for row in sorted(kept.tolist()))
     return options
 
 
-def fits_stage(table: ConfigurationTable, stage: Stage, number: int) -> NDArray[np.bool_]:
+def can_run_stage(table: ConfigurationTable, stage: Stage, number: int) -> NDArray[np.bool_]:
     """Which rows can run the job's stage of this number."""
     sizes = (table.nodes >= stage.min_nodes) & (table.nodes <= stage.max_nodes)
     fits: NDArray[np.bool_] = sizes & (table.pace[number] > 0)
@@ -129,6 +129,6 @@ def _leaning(table: ConfigurationTable, scarce: Array) -> list[Array]:
 
 
 def _best_singles(table: ConfigurationTable, demand: Demand, rows: Rows) -> Rows:
-    in_time = rows[(alone_held_h(table, demand) <= usable_h(table, demand))[rows]]
-    best = np.argsort(alone_score(table, demand)[in_time], kind="stable")[:SINGLES]
+    in_time = rows[(single_held_h(table, demand) <= usable_h(table, demand))[rows]]
+    best = np.argsort(single_score(table, demand)[in_time], kind="stable")[:SINGLES]
     return in_time[best]

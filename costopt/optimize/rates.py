@@ -23,7 +23,7 @@ EXPONENT_CAP = 300.0
 """e^300 seconds is never: beyond it the work does not get done, and floats stay finite."""
 
 
-def paid_per_useful(
+def paid_to_useful_ratio(
     hazard_per_hour: Array, interval_s: Array, save_s: float, restart_s: Array | float
 ) -> Array:
     """Expected paid seconds per useful second (≥ 1); about e^300 where work never gets done."""
@@ -59,7 +59,7 @@ def intervals_s(hazard_per_hour: Array, checkpoint: CheckpointSpec) -> Array:
     return np.asarray(best, dtype=float)[place.reshape(hazard_per_hour.shape)]
 
 
-def loss_square_s2(interval_s: Array, restart_s: Array | float) -> Array:
+def mean_square_loss_s2(interval_s: Array, restart_s: Array | float) -> Array:
     """Mean square of what one interruption costs: restart plus uniform lost work in [0, I]."""
     return (restart_s + interval_s / 2) ** 2 + interval_s**2 / 12
 

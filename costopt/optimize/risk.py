@@ -22,19 +22,19 @@ from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.plan import Forecast
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
-from costopt.optimize.fallback import fall_back
+from costopt.optimize.fallback import apply_fallback
 from costopt.optimize.layout import Segment
-from costopt.optimize.prune import alone_units
-from costopt.optimize.rates import Array, paid_per_useful
+from costopt.optimize.prune import single_work_units
+from costopt.optimize.rates import Array, paid_to_useful_ratio
 from costopt.optimize.samples import (
-    Draws,
-    Samples,
-    draw,
+    RandomDraws,
+    RunSamples,
+    draw_randoms,
     gamma_quantile,
     poisson_quantile,
     within,
 )
-from costopt.optimize.slots import BELIEF_H
+from costopt.optimize.slots import AVAILABILITY_HORIZON_H
 
 CANDIDATE_SAMPLES = 200
 PLAN_SAMPLES = 2000
@@ -45,7 +45,7 @@ MEDIAN_ERROR = 1.2533 / 1.6449
 Evenly spread draws leave less: the figure is on the safe side.
 """
 
-FARTHEST = 1e6
+MAX_HORIZON_H = 1e6
 """How many times its own work a job is said to take where it cannot be done: floats stay finite."""
 
 
@@ -53,15 +53,15 @@ def forecast_rows(
     table: ConfigurationTable, rows: NDArray[np.int64], demand: Demand, now: datetime
 ) -> list[Forecast]:
     """Forecasts of the whole job on each row alone, from the earliest time it may begin."""
-    draws = draw(CANDIDATE_SAMPLES)
+    draws = draw_randoms(CANDIDATE_SAMPLES)
     usable_now = table.now[rows] | table.running[rows]
-    begin_h = np.where(usable_now, demand.release_h, max(demand.release_h, BELIEF_H))
+    begin_h = np.where(usable_now, demand.release_h, max(demand.release_h, AVAILABILITY_HORIZON_H))
     begin_h = np.maximum(begin_h, table.from_h[rows])
     start_h = np.where(table.running[rows], demand.starting_h, table.start_h[rows])
-    most = FARTHEST * max(demand.units, 1e-300)
-    units = np.minimum(alone_units(table, demand)[rows], most)
+    most = MAX_HORIZON_H * max(demand.units, 1e-300)
+    units = np.minimum(single_work_units(table, demand)[rows], most)
     samples = _simulate(table, rows, demand, units, start_h, draws)
-    shifted = Samples(
+    shifted = RunSamples(
         samples.finish_h + begin_h[:, None],
         samples.usd,
         samples.kwh,
@@ -70,15 +70,15 @@ def forecast_rows(
         samples.changed,
     )
     shaky = ~table.firm[rows]
-    held = fall_back(table, shifted, shaky, begin_h, demand, draws)
+    held = apply_fallback(table, shifted, shaky, begin_h, demand, draws)
     return _forecasts(held, table.power_error[rows], shaky, demand, now)
 
 
 def forecast_segments(
     table: ConfigurationTable, segments: Sequence[Segment], demand: Demand, now: datetime
-) -> tuple[Forecast, Samples]:
+) -> tuple[Forecast, RunSamples]:
     """The forecast of a job's planned segments, one after the other."""
-    draws = draw(PLAN_SAMPLES, range(len(segments)))
+    draws = draw_randoms(PLAN_SAMPLES, range(len(segments)))
     rows = np.array([segment.row for segment in segments], dtype=np.int64)
     hours = np.array([segment.hours for segment in segments])
     samples = _simulate(
@@ -93,7 +93,7 @@ def forecast_segments(
     finish_h = np.full(PLAN_SAMPLES, demand.release_h)
     for segment, run_h in zip(segments, samples.finish_h, strict=True):
         finish_h = np.maximum(finish_h, segment.earliest_h) + run_h
-    whole = Samples(
+    whole = RunSamples(
         finish_h[None, :],
         samples.usd.sum(axis=0, keepdims=True),
         samples.kwh.sum(axis=0, keepdims=True),
@@ -103,7 +103,7 @@ def forecast_segments(
     )
     begin_h = np.array([segments[0].begin_h])
     shaky = np.array([not table.firm[rows].all()])
-    held = fall_back(table, whole, shaky, begin_h, demand, draws)
+    held = apply_fallback(table, whole, shaky, begin_h, demand, draws)
     error = np.array([float(table.power_error[rows].max())])
     return _forecasts(held, error, shaky, demand, now)[0], held
 
@@ -112,8 +112,8 @@ def _at_planned_prices(
     table: ConfigurationTable,
     rows: NDArray[np.int64],
     segments: Sequence[Segment],
-    samples: Samples,
-) -> Samples:
+    samples: RunSamples,
+) -> RunSamples:
     """Dollars and grams at the prices and the carbon intensity of when each segment is planned."""
     present = [
         float(_usd(table, rows[i : i + 1], np.array([[s.hours]]), np.array([s.start_h]))[0, 0])
@@ -129,7 +129,7 @@ def _at_planned_prices(
     )
 
 
-def with_margin(table: ConfigurationTable, share: float) -> ConfigurationTable:
+def with_time_margin(table: ConfigurationTable, share: float) -> ConfigurationTable:
     """The table for plans that hold back only this share of the time for the worst.
 
     The rest is left to the fallback, should the worst come.
@@ -150,8 +150,8 @@ def _simulate(
     demand: Demand,
     units: Array,
     start_h: Array,
-    draws: Draws,
-) -> Samples:
+    draws: RandomDraws,
+) -> RunSamples:
     """Runs of ``units`` each on its row; finish counts from the run's own begin."""
     save_s, restart_s = demand.job.checkpoint.save_s, 3600 * table.start_h[rows][:, None]
     interval_s = table.interval_s[rows][:, None]
@@ -163,7 +163,9 @@ def _simulate(
     hazard = np.maximum(hazard, 0.0)
     useful_h = units[:, None] / speed / 3600
     calm_h = useful_h * (interval_s + save_s) / interval_s
-    mean_h = np.minimum(useful_h * paid_per_useful(hazard, interval_s, save_s, restart_s), 1e12)
+    mean_h = np.minimum(
+        useful_h * paid_to_useful_ratio(hazard, interval_s, save_s, restart_s), 1e12
+    )
     expected = np.minimum(hazard * mean_h, 1e9)
     hits = poisson_quantile(expected, draws.events)
     each_h = (mean_h - calm_h) / np.maximum(expected, 1e-12)
@@ -176,7 +178,7 @@ def _simulate(
     idle_h = np.minimum(hits * restart_s / 3600, lost_h) + paid_start_h[:, None]
     all_h = paid_h + paid_start_h[:, None]
     kwh = table.busy_kw[rows][:, None] * (all_h - idle_h) + table.idle_kw[rows][:, None] * idle_h
-    return Samples(
+    return RunSamples(
         all_h + away_h + wait_h[:, None],
         _usd(table, rows, paid_h, start_h),
         kwh,
@@ -203,7 +205,9 @@ def _share_of_start(table: ConfigurationTable, rows: NDArray[np.int64], start_h:
     return share
 
 
-def _waits_h(calendar: Array, mean_h: Array, expected: Array, hits: Array, draws: Draws) -> Array:
+def _waits_h(
+    calendar: Array, mean_h: Array, expected: Array, hits: Array, draws: RandomDraws
+) -> Array:
     """Waits for capacity: none where a pool is always available, which most are said to be."""
     away_h = np.zeros_like(hits)
     scarce = np.flatnonzero(calendar > 1 + 1e-9)
@@ -218,7 +222,7 @@ def _waits_h(calendar: Array, mean_h: Array, expected: Array, hits: Array, draws
 
 
 def _forecasts(
-    samples: Samples,
+    samples: RunSamples,
     power_error: Array,
     shaky: NDArray[np.bool_],
     demand: Demand,

@@ -15,14 +15,14 @@ from costopt.domain.policy import Limits
 from costopt.optimize.demand import Demand
 from costopt.optimize.offer_columns import UNCAPPED, OfferColumns
 from costopt.optimize.rates import Array
-from costopt.optimize.spreads import Mask, Parts, Spreads
+from costopt.optimize.spreads import Mask, Parts, ZoneSpreads
 
 GangSizes = tuple[tuple[int, ...], ...]
 """The allowed numbers of nodes, by the number of the machine."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class ConfigurationRows:
     """The bare rows: which offer or spread, how many nodes, under which power cap.
 
     ``gang`` is the same for rows that differ only in their cap; ``cap`` is the number of the cap
@@ -31,12 +31,14 @@ class Rows:
 
     offer: NDArray[np.int64]
     nodes: NDArray[np.int64]
-    spread: Spreads
+    spread: ZoneSpreads
     gang: NDArray[np.int64]
     cap: NDArray[np.int64]
 
     @classmethod
-    def uncapped(cls, offer: NDArray[np.int64], nodes: NDArray[np.int64], spread: Spreads) -> Self:
+    def uncapped(
+        cls, offer: NDArray[np.int64], nodes: NDArray[np.int64], spread: ZoneSpreads
+    ) -> Self:
         """Rows of which each is a gang of its own."""
         return cls(offer, nodes, spread, np.arange(len(nodes)), np.full(len(nodes), UNCAPPED))
 
@@ -46,7 +48,7 @@ class Rows:
         return cls(
             np.concatenate([rows.offer for rows in some]),
             np.concatenate([rows.nodes for rows in some]),
-            Spreads.concatenate([rows.spread for rows in some]),
+            ZoneSpreads.concatenate([rows.spread for rows in some]),
             np.concatenate([rows.gang for rows in some]),
             np.concatenate([rows.cap for rows in some]),
         )
@@ -75,11 +77,11 @@ class Rows:
     def first(self) -> NDArray[np.int64]:
         """The offer of each row, or the first one of its spread."""
         first = self.offer.copy()
-        first[self.spread.rows] = self.spread.leading()
+        first[self.spread.rows] = self.spread.primary_offer()
         return first
 
 
-def rows_of(columns: OfferColumns, limits: Limits, sizes: GangSizes) -> Rows:
+def enumerate_rows(columns: OfferColumns, limits: Limits, sizes: GangSizes) -> ConfigurationRows:
     """Plain pools at every gang size, then the spreads."""
     of_machine = [np.array(each, dtype=np.int64) for each in sizes]
     counts = np.array([len(each) for each in sizes], dtype=np.int64)
@@ -87,10 +89,10 @@ def rows_of(columns: OfferColumns, limits: Limits, sizes: GangSizes) -> Rows:
     plain = [of_machine[number] for number in columns.machine.tolist()]
     spreads = list(_spreads(columns, sizes)) if _spread_matters(columns, limits) else []
     together = np.array([sum(n for _, n in parts) for parts in spreads], dtype=np.int64)
-    return Rows.uncapped(
+    return ConfigurationRows.uncapped(
         np.concatenate((offer, np.full(len(spreads), -1))),
         np.concatenate((*plain, together)),
-        Spreads.concatenate([Spreads.of(((),) * len(offer)), Spreads.of(spreads)]),
+        ZoneSpreads.concatenate([ZoneSpreads.of(((),) * len(offer)), ZoneSpreads.of(spreads)]),
     )
 
 
@@ -141,14 +143,16 @@ def _zones(columns: OfferColumns) -> Mapping[tuple[object, ...], list[int]]:
     return groups
 
 
-def times_mentioned(rows: Rows, picked: NDArray[np.int64], offers: int) -> NDArray[np.int64]:
+def offer_row_counts(
+    rows: ConfigurationRows, picked: NDArray[np.int64], offers: int
+) -> NDArray[np.int64]:
     """In how many of the rows ``picked`` each of ``offers`` offers stands."""
     plain = rows.offer[picked]
     parts = rows.spread.take(picked).offer
     return np.bincount(plain[plain >= 0], minlength=offers) + np.bincount(parts, minlength=offers)
 
 
-def gang_sum(rows: Rows, per_node: Array) -> Array:
+def gang_sum(rows: ConfigurationRows, per_node: Array) -> Array:
     """The sum of a per-node figure over each row's gang."""
     spread = rows.spread
     total = (per_node[rows.offer] if len(per_node) else np.zeros(len(rows))) * rows.nodes
@@ -156,14 +160,14 @@ def gang_sum(rows: Rows, per_node: Array) -> Array:
     return total
 
 
-def most_of(rows: Rows, figure: Array) -> Array:
+def gang_max(rows: ConfigurationRows, figure: Array) -> Array:
     """The largest of a figure over the offers of each row."""
     largest: Array = figure[rows.offer] if len(rows) else np.empty(0)
     largest[rows.spread.rows] = rows.spread.most(figure[rows.spread.offer])
     return largest
 
 
-def fits_room(rows: Rows, room_nodes: Array) -> Mask:
+def fits_available_nodes(rows: ConfigurationRows, room_nodes: Array) -> Mask:
     """Whether each zone's part of a row is within its offer's room."""
     spread = rows.spread
     if not len(rows):

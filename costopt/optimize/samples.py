@@ -26,7 +26,7 @@ SMALLEST_TERM = 1e-16
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class RunSamples:
     """Arrays of shape (runs, samples): hours, kWh, dollars, interruptions; finish from now.
 
     ``changed`` is 1 where a run changes to the fallback.
@@ -41,7 +41,7 @@ class Samples:
 
 
 @dataclass(frozen=True, slots=True)
-class Draws:
+class RandomDraws:
     """Standard normal draws (samples,) of speed, hazard and loss.
 
     ``events`` (runs or 1, samples) are probabilities, of the number of interruptions, and ``waits``
@@ -55,12 +55,12 @@ class Draws:
     waits: Array
 
 
-def draw(samples: int, runs: Sequence[int] = (0,)) -> Draws:
+def draw_randoms(samples: int, runs: Sequence[int] = (0,)) -> RandomDraws:
     """The draws of the runs with these numbers, which follow one another."""
     speed, hazard, loss = (permuted_grid(samples, kind, 0) for kind in _COMMON)
     events = np.array([_permuted(_even_grid(samples), _EVENTS, run) for run in runs])
     waits = np.array([permuted_grid(samples, _WAITS, run) for run in runs])
-    return Draws(speed, hazard, loss, events, waits)
+    return RandomDraws(speed, hazard, loss, events, waits)
 
 
 def poisson_quantile(mean: Array, probability: Array) -> Array:

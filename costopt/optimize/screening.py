@@ -17,25 +17,25 @@ from costopt.domain.power import NodePower
 from costopt.domain.series import Series
 from costopt.market.screen import screen_for_job, screen_offers
 from costopt.optimize.demand import Demand
-from costopt.optimize.fetch import Fetch, Stored, fetch_to, stored
+from costopt.optimize.fetch import Stored, TransferCosts, stored_locations, transfer_costs
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.shared import all_quotas
 from costopt.optimize.speeds import stage_speeds
 
-Fault = tuple[str, str]
+OfferFault = tuple[str, str]
 """(code, reason) of a rejection."""
 
 
 @dataclass(frozen=True, slots=True)
-class Screened:
-    """``usable`` numbers ``Screening.offers``; ``rejections`` are of all other offers."""
+class ScreenResult:
+    """``usable`` numbers ``OfferScreen.offers``; ``rejections`` are of all other offers."""
 
     usable: NDArray[np.int64]
     rejections: tuple[Rejection, ...]
 
 
-class Screening:
+class OfferScreen:
     """``offers`` are those of the request that the policy allows, of known price and machine."""
 
     def __init__(self, request: PlanRequest) -> None:
@@ -54,9 +54,9 @@ class Screening:
         self._unpowered = [n for n, o in enumerate(self.offers) if o.pool not in request.powers]
         self._dated = [n for n, o in enumerate(self.offers) if o.from_at or o.until_at]
         self._way, self._ways = _ways(self.offers, self._machine.tolist())
-        self._fetches: dict[Stored, list[Fetch | None]] = {}
+        self._fetches: dict[Stored, list[TransferCosts | None]] = {}
 
-    def screen(self, demand: Demand) -> Screened:
+    def screen(self, demand: Demand) -> ScreenResult:
         """The offers that the job may use."""
         unfit = self._unfit(demand.job)
         fits = np.array([fault is None for fault in unfit], dtype=bool)[self._machine]
@@ -68,20 +68,20 @@ class Screening:
             *(Rejection(self.offers[number].pool, *faults[number]) for number in wrong),
         ]
         fits[wrong] = False
-        return Screened(np.flatnonzero(fits), tuple(rejections))
+        return ScreenResult(np.flatnonzero(fits), tuple(rejections))
 
     def fetched(self, job: Job) -> tuple[Array, Array, Array]:
         """Hours and dollars of a start's transfer, and dollars of a save's, of each offer.
 
         NaN where a price is unknown.
         """
-        nowhere = Fetch(math.nan, math.nan, math.nan)
+        nowhere = TransferCosts(math.nan, math.nan, math.nan)
         known = [nowhere if one is None else one for one in self._fetch(job)]
         figures = np.array([(f.hours, f.usd, f.save_usd) for f in known]).reshape(-1, 3)
         hours, usd, save_usd = figures[self._way].T
         return hours, usd, save_usd
 
-    def _unfit(self, job: Job) -> list[Fault | None]:
+    def _unfit(self, job: Job) -> list[OfferFault | None]:
         """What is wrong with each machine, by the screen's judgement of one of its offers."""
         _, found = np.unique(self._kind, return_index=True)
         samples = [self._priced[number] for number in found.tolist()]
@@ -89,7 +89,7 @@ class Screening:
         reasons = {rejection.pool: (rejection.code, rejection.reason) for rejection in refused}
         return [reasons.get(sample.pool) for sample in samples]
 
-    def _misfits(self, unfit: list[Fault | None]) -> list[Rejection]:
+    def _misfits(self, unfit: list[OfferFault | None]) -> list[Rejection]:
         wrong = np.array([fault is not None for fault in unfit], dtype=bool)
         return [
             Rejection(self._priced[number].pool, *fault)
@@ -97,11 +97,11 @@ class Screening:
             if (fault := unfit[int(self._kind[number])]) is not None
         ]
 
-    def _lasting_faults(self) -> dict[int, Fault]:
+    def _lasting_faults(self) -> dict[int, OfferFault]:
         """Of the offers that no job can use."""
         powers = self._request.powers
         needs_carbon = self._request.policy.objective.usd_per_tonne_co2e > 0
-        faults: dict[int, Fault] = {}
+        faults: dict[int, OfferFault] = {}
         for number, offer in enumerate(self.offers):
             fault = (
                 _hazard_fault(offer)
@@ -112,7 +112,7 @@ class Screening:
                 faults[number] = fault
         return faults
 
-    def _faults_for(self, demand: Demand) -> dict[int, Fault]:
+    def _faults_for(self, demand: Demand) -> dict[int, OfferFault]:
         """Of the offers that this job cannot use: prices of ways, dates, power, speeds."""
         faults = {**self._strangers(demand), **self._power_faults(demand.job)}
         for number in self._dated:
@@ -124,9 +124,9 @@ class Screening:
             faults[number] = _transfer_fault(self.offers[number])
         return faults
 
-    def _power_faults(self, job: Job) -> dict[int, Fault]:
+    def _power_faults(self, job: Job) -> dict[int, OfferFault]:
         """Of the offers of unknown power whose energy the job or what limits it counts."""
-        request, faults = self._request, dict[int, Fault]()
+        request, faults = self._request, dict[int, OfferFault]()
         quotas = all_quotas(request) if self._unpowered else ()
         for number in self._unpowered:
             pool = self.offers[number].pool
@@ -136,19 +136,19 @@ class Screening:
                 faults[number] = ("power_unknown", f"{unknown}, and {term}")
         return faults
 
-    def _fetch(self, job: Job) -> list[Fetch | None]:
+    def _fetch(self, job: Job) -> list[TransferCosts | None]:
         """By the number of the way: region × machine."""
-        what = stored(job)
+        what = stored_locations(job)
         if what not in self._fetches:
             self._fetches[what] = [
-                fetch_to(
+                transfer_costs(
                     offer.pool, self._request.machines[offer.pool], job, self._request.transfers
                 )
                 for offer in (self.offers[number] for number in self._ways)
             ]
         return self._fetches[what]
 
-    def _strangers(self, demand: Demand) -> dict[int, Fault]:
+    def _strangers(self, demand: Demand) -> dict[int, OfferFault]:
         """The offers of machines on which no stage that is left has a known speed.
 
         Without phases that have their own, the screen has looked at it.
@@ -179,7 +179,7 @@ def _ways(
     return found, tuple(np.unique(found, return_index=True)[1].tolist())
 
 
-def _forecast_fault(offer: Offer, request: PlanRequest, needs_carbon: bool) -> Fault | None:
+def _forecast_fault(offer: Offer, request: PlanRequest, needs_carbon: bool) -> OfferFault | None:
     pool = offer.pool
     prices = request.price_forecasts.get(pool)
     if prices is not None and not _is_figure(prices):
@@ -195,10 +195,10 @@ def _is_figure(series: Series) -> bool:
     return all(math.isfinite(value) and value >= 0 for value in series.values)
 
 
-def _hazard_fault(offer: Offer) -> Fault | None:
+def _hazard_fault(offer: Offer) -> OfferFault | None:
     hazard = offer.hazard_per_hour
     if hazard is None:
-        if offer.pool.capacity_type.interruptible:
+        if offer.pool.capacity_type.is_interruptible:
             return "hazard_unknown", "nothing is known of how often this pool is interrupted"
         return None
     if not (math.isfinite(hazard.high) and hazard.low >= 0):
@@ -206,7 +206,7 @@ def _hazard_fault(offer: Offer) -> Fault | None:
     return None
 
 
-def _power_fault(power: NodePower | None, needs_carbon: bool) -> Fault | None:
+def _power_fault(power: NodePower | None, needs_carbon: bool) -> OfferFault | None:
     if power is None:
         return None
     if not all(math.isfinite(w) and w >= 0 for w in (power.idle_w, power.busy_w, power.pue)):
@@ -218,7 +218,7 @@ def _power_fault(power: NodePower | None, needs_carbon: bool) -> Fault | None:
     return None
 
 
-def _transfer_fault(offer: Offer) -> Fault:
+def _transfer_fault(offer: Offer) -> OfferFault:
     here = f"{offer.pool.provider}/{offer.pool.region}"
     return (
         "transfer_unknown",
@@ -226,7 +226,7 @@ def _transfer_fault(offer: Offer) -> Fault:
     )
 
 
-def _date_fault(offer: Offer, request: PlanRequest, demand: Demand) -> Fault | None:
+def _date_fault(offer: Offer, request: PlanRequest, demand: Demand) -> OfferFault | None:
     release_at = request.now + timedelta(hours=demand.release_h)
     if offer.until_at is not None and offer.until_at <= release_at:
         return "dated", f"ends at {offer.until_at:%Y-%m-%d %H:%M} UTC, before the job may use it"

@@ -13,7 +13,7 @@ import numpy as np
 from costopt.optimize.demand import Demand
 from costopt.optimize.rates import Array
 
-BELIEF_H = 1.0
+AVAILABILITY_HORIZON_H = 1.0
 """For how long the present ``nodes_available`` of an offer is believed; then it counts as unknown.
 
 A choice, not a measurement: recorded spot capacity holds its state for hours, but a plan is made
@@ -28,13 +28,13 @@ MAX_DOUBLINGS = 20
 Twenty doublings are a century, so that the distance of a deadline cannot overflow a float.
 """
 
-FEW = 5
+MIN_SLOTS = 5
 """Jobs up to which slots are cut at every release and deadline too; of more they lie close."""
 
-MERGE = 0.3
+MERGE_SHARE = 0.3
 """A first slot shorter than this share of the usual one is joined to the next."""
 
-SHORTEST_H = 1 / 3600
+MIN_H = 1 / 3600
 """Less time than this no start-up could use."""
 
 
@@ -57,17 +57,17 @@ class Slot:
         0 where that is too little to use at all.
         """
         hours = min(self.end_h, demand.due_h) - max(self.start_h, demand.release_h)
-        return hours if hours > SHORTEST_H else 0.0
+        return hours if hours > MIN_H else 0.0
 
 
 def open_hours(slots: Sequence[Slot], demand: Demand) -> Array:
     """(slots,): ``Slot.hours_of`` the demand."""
     edges = np.array([(slot.start_h, slot.end_h) for slot in slots]).reshape(-1, 2)
     hours = np.minimum(edges[:, 1], demand.due_h) - np.maximum(edges[:, 0], demand.release_h)
-    return np.where(hours > SHORTEST_H, hours, 0.0)
+    return np.where(hours > MIN_H, hours, 0.0)
 
 
-def grid_of(
+def clock_slots(
     demands: Sequence[Demand], now: datetime, *, scarce_now: bool, slot_h: float | None = None
 ) -> tuple[Slot, ...]:
     """Slots for plans over time, cut at whole hours of the clock, so that the next plan's agree.
@@ -81,10 +81,10 @@ def grid_of(
     first = min(d.release_h for d in useful)
     last = max(d.due_h for d in useful)
     edges = [first, *_clock_cuts(now, first, last, slot_h), last]
-    if len(useful) <= FEW:
+    if len(useful) <= MIN_SLOTS:
         edges.extend(at for d in useful for at in (d.release_h, d.due_h))
     return tuple(
-        Slot(start, end, scarce_now and start < BELIEF_H)
+        Slot(start, end, scarce_now and start < AVAILABILITY_HORIZON_H)
         for start, end in pairwise(_distinct(edges))
     )
 
@@ -95,11 +95,11 @@ def _clock_cuts(now: datetime, first: float, last: float, slot_h: float | None) 
     while at < last:
         step = slot_h or (0.5 if at < NEAR_H else 2.0 ** min(int(at // FAR_H), MAX_DOUBLINGS))
         at = (math.floor((at + offset_h) / step + 1e-6) + 1) * step - offset_h
-        if at - first > MERGE * step and last - at > SHORTEST_H:
+        if at - first > MERGE_SHARE * step and last - at > MIN_H:
             yield at
 
 
-def slots_of(
+def event_slots(
     demands: Sequence[Demand], *, scarce_now: bool, dates_h: Iterable[float] = ()
 ) -> tuple[Slot, ...]:
     """Slots between every release and deadline, cut where present availability stops counting.
@@ -111,12 +111,13 @@ def slots_of(
     if not times:
         return ()
     first, last = min(times), max(times)
-    if scarce_now and first < BELIEF_H < last:
-        times.add(BELIEF_H)
+    if scarce_now and first < AVAILABILITY_HORIZON_H < last:
+        times.add(AVAILABILITY_HORIZON_H)
     times.update(date for date in dates_h if first < date < last)
     edges = _distinct(times)
     return tuple(
-        Slot(start, end, scarce_now and end <= BELIEF_H + 1e-9) for start, end in pairwise(edges)
+        Slot(start, end, scarce_now and end <= AVAILABILITY_HORIZON_H + 1e-9)
+        for start, end in pairwise(edges)
     )
 
 
@@ -124,6 +125,6 @@ def _distinct(times: Iterable[float]) -> list[float]:
     """Ascending, without edges closer than a second, which no start-up could use."""
     edges: list[float] = []
     for time in sorted(times):
-        if math.isfinite(time) and (not edges or time - edges[-1] > SHORTEST_H):
+        if math.isfinite(time) and (not edges or time - edges[-1] > MIN_H):
             edges.append(time)
     return edges

@@ -10,31 +10,31 @@ import numpy as np
 
 from costopt.domain.errors import SolverError
 from costopt.optimize.fleet.plan import FleetPlan
-from costopt.optimize.fleet.schedule import Schedule
+from costopt.optimize.fleet.schedule import JobSchedule
 from costopt.optimize.fleet.solve import solve_fleet
-from costopt.optimize.fleet.warm import Warm
-from costopt.optimize.job_part import JobPart
+from costopt.optimize.fleet.warm import WarmStart
+from costopt.optimize.job_part import PlannedJob
 from costopt.optimize.layout import (
     Segment,
     broken_limits,
-    lay_out,
     pause_of,
+    schedule_uses,
     segments_of,
     verify,
 )
 from costopt.optimize.model import PlanModel
-from costopt.optimize.polish import polished_plan
-from costopt.optimize.prune import options_of
+from costopt.optimize.polish import polish
+from costopt.optimize.prune import stage_configurations
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.shared import shared_limits, total_limits
-from costopt.optimize.slots import slots_of
-from costopt.optimize.solver import Outcome
-from costopt.optimize.tariff import Outlook, Tariff
+from costopt.optimize.slots import event_slots
+from costopt.optimize.solver import SolveStatus
+from costopt.optimize.tariff import ForecastTable, SlotCosts
 
 ALONE_GAP = 1e-6
 """A job by itself is a small program: solved to the end, it holds no needless change of pools."""
 
-FEW = 5
+SMALL_JOB_COUNT = 5
 """Jobs up to which what column generation leaves open is solved as a mixed-integer program."""
 
 MIN_SOLVE_S = 0.1
@@ -45,7 +45,7 @@ POLISH_SHARE = 0.4
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SolverSettings:
     """How to solve, within ``time_limit_s`` of ``began_s`` (of the clock ``time.perf_counter``).
 
     ``warm`` is what the last plan left.
@@ -54,14 +54,14 @@ class Settings:
     time_limit_s: float
     gap: float
     solver: str | None = None
-    warm: Warm | None = None
+    warm: WarmStart | None = None
     began_s: float = field(default_factory=time.perf_counter)
 
     def left_s(self) -> float:
         """The remaining seconds; never below 0."""
         return max(0.0, self.began_s + self.time_limit_s - time.perf_counter())
 
-    def within(self, share: float) -> Settings:
+    def within(self, share: float) -> SolverSettings:
         """These, for a solve that begins now and may take a share of the remaining time.
 
         Never less than ``MIN_SOLVE_S``: a caller that has another plan looks at ``left_s`` first.
@@ -71,14 +71,14 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SolveResult:
     """What was found: the segments of each part, or none where ``outcome`` says why.
 
     A part that is not served has no segments and its job's name is in ``unserved``; the others are
     planned all the same. ``fleet`` is there where the jobs were planned over slots.
     """
 
-    outcome: Outcome
+    outcome: SolveStatus
     segments: tuple[tuple[Segment, ...], ...] = ()
     objective_usd: float = 0.0
     bound_usd: float = 0.0
@@ -90,10 +90,12 @@ class Answer:
     @property
     def solved(self) -> bool:
         """Whether there is a plan of every job."""
-        return self.outcome in (Outcome.OPTIMAL, Outcome.FEASIBLE)
+        return self.outcome in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE)
 
 
-def solve_parts(request: PlanRequest, parts: Sequence[JobPart], settings: Settings) -> Answer:
+def solve_jobs(
+    request: PlanRequest, parts: Sequence[PlannedJob], settings: SolverSettings
+) -> SolveResult:
     """The cheapest plan of all jobs; every one is checked outside the solver.
 
     Where nothing changes over time jobs are solved apart, which is a relaxation; if the plans
@@ -110,7 +112,7 @@ def solve_parts(request: PlanRequest, parts: Sequence[JobPart], settings: Settin
     return _solve_over_slots(request, parts, settings.within(1.0))
 
 
-def _moving(request: PlanRequest, parts: Sequence[JobPart]) -> bool:
+def _moving(request: PlanRequest, parts: Sequence[PlannedJob]) -> bool:
     """Whether a plan over slots is needed, since prices or carbon intensities change."""
     pools = {offer.pool for part in parts for offer in part.table.offers}
     if not pools.isdisjoint(request.price_forecasts):
@@ -120,7 +122,7 @@ def _moving(request: PlanRequest, parts: Sequence[JobPart]) -> bool:
     return weighs and not regions.isdisjoint(request.carbon_forecasts)
 
 
-def _pause(parts: Sequence[JobPart], apart: Answer) -> bool:
+def _pause(parts: Sequence[PlannedJob], apart: SolveResult) -> bool:
     """Whether a job's own plan waits for capacity in a phase that may not pause."""
     return any(
         pause_of(part, segments) is not None
@@ -128,7 +130,7 @@ def _pause(parts: Sequence[JobPart], apart: Answer) -> bool:
     )
 
 
-def _compete(request: PlanRequest, parts: Sequence[JobPart], apart: Answer) -> bool:
+def _compete(request: PlanRequest, parts: Sequence[PlannedJob], apart: SolveResult) -> bool:
     """Whether the jobs' own plans break a shared limit together."""
     if len(parts) == 1:
         return False
@@ -147,29 +149,31 @@ def _compete(request: PlanRequest, parts: Sequence[JobPart], apart: Answer) -> b
     return False
 
 
-def _solve_alone(request: PlanRequest, part: JobPart, settings: Settings) -> Answer:
-    part = replace(part, options=options_of(part.table, part.demand))
+def _solve_alone(request: PlanRequest, part: PlannedJob, settings: SolverSettings) -> SolveResult:
+    part = replace(part, options=stage_configurations(part.table, part.demand))
     scarce = not bool(part.table.now.all())
     table = part.table
     dates = np.unique(np.concatenate((table.from_h, table.until_h)))
-    slots = slots_of([part.demand], scarce_now=scarce, dates_h=dates[np.isfinite(dates)].tolist())
+    slots = event_slots(
+        [part.demand], scarce_now=scarce, dates_h=dates[np.isfinite(dates)].tolist()
+    )
     if not slots or not part.options:
-        return Answer(Outcome.INFEASIBLE)
+        return SolveResult(SolveStatus.INFEASIBLE)
     model = PlanModel(request, [part], slots)
     solution = model.solve(
         time_limit_s=max(MIN_SOLVE_S, settings.left_s()), gap=ALONE_GAP, solver=settings.solver
     )
-    if solution.outcome not in (Outcome.OPTIMAL, Outcome.FEASIBLE):
-        return Answer(solution.outcome, solver=solution.solver)
-    tariff = Tariff.of(Outlook.of(request, slots), part.table, request.policy.objective)
+    if solution.outcome not in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE):
+        return SolveResult(solution.outcome, solver=solution.solver)
+    tariff = SlotCosts.of(ForecastTable.of(request, slots), part.table, request.policy.objective)
     (uses,) = model.uses(solution)
-    segments = lay_out(part, tariff, uses, slots, exclusive=False)
+    segments = schedule_uses(part, tariff, uses, slots, exclusive=False)
     verify(part, segments)
     unit = model.unit_usd
     objective = sum(segment.score for segment in segments)
     if objective - solution.objective * unit > 1e-3 * max(abs(objective), 1e-9):
         raise SolverError("the plan's cost outside the solver differs from the solver's")
-    return Answer(
+    return SolveResult(
         solution.outcome,
         (segments,),
         objective,
@@ -179,13 +183,13 @@ def _solve_alone(request: PlanRequest, part: JobPart, settings: Settings) -> Ans
     )
 
 
-def _together(answers: Sequence[Answer]) -> Answer:
-    for outcome in (Outcome.INFEASIBLE, Outcome.UNKNOWN):
+def _together(answers: Sequence[SolveResult]) -> SolveResult:
+    for outcome in (SolveStatus.INFEASIBLE, SolveStatus.UNKNOWN):
         if any(answer.outcome is outcome for answer in answers):
-            return Answer(outcome)
-    optimal = all(answer.outcome is Outcome.OPTIMAL for answer in answers)
-    return Answer(
-        Outcome.OPTIMAL if optimal else Outcome.FEASIBLE,
+            return SolveResult(outcome)
+    optimal = all(answer.outcome is SolveStatus.OPTIMAL for answer in answers)
+    return SolveResult(
+        SolveStatus.OPTIMAL if optimal else SolveStatus.FEASIBLE,
         tuple(segments for answer in answers for segments in answer.segments),
         sum(answer.objective_usd for answer in answers),
         sum(answer.bound_usd for answer in answers),
@@ -194,18 +198,20 @@ def _together(answers: Sequence[Answer]) -> Answer:
     )
 
 
-def _within(answer: Answer, gap: float) -> Answer:
+def _within(answer: SolveResult, gap: float) -> SolveResult:
     """OPTIMAL is within the gap that was asked, whatever the solver was told."""
     off = (answer.objective_usd - answer.bound_usd) / max(abs(answer.objective_usd), 1e-9)
     if answer.solved:
-        return replace(answer, outcome=Outcome.OPTIMAL if off <= gap else Outcome.FEASIBLE)
+        return replace(answer, outcome=SolveStatus.OPTIMAL if off <= gap else SolveStatus.FEASIBLE)
     return answer
 
 
-def _solve_over_slots(request: PlanRequest, parts: Sequence[JobPart], settings: Settings) -> Answer:
+def _solve_over_slots(
+    request: PlanRequest, parts: Sequence[PlannedJob], settings: SolverSettings
+) -> SolveResult:
     """Column generation, then the mixed-integer program of what it has left open."""
     limit_s = settings.time_limit_s
-    few = len(parts) <= FEW
+    few = len(parts) <= SMALL_JOB_COUNT
     plan = solve_fleet(
         request,
         parts,
@@ -220,7 +226,7 @@ def _solve_over_slots(request: PlanRequest, parts: Sequence[JobPart], settings: 
     ]
     if few and (plan.gap > settings.gap / 2 or not all(segments)):
         stop_at = settings.began_s + limit_s
-        polished = polished_plan(request, parts, plan, stop_at, settings.gap / 4, settings.solver)
+        polished = polish(request, parts, plan, stop_at, settings.gap / 4, settings.solver)
         if polished is not None and (not all(segments) or _total(polished) < _total(segments)):
             segments = polished
     unserved = tuple(
@@ -228,8 +234,8 @@ def _solve_over_slots(request: PlanRequest, parts: Sequence[JobPart], settings: 
     )
     _refuse_broken(request, parts, segments)
     objective = _total(segments)
-    answer = Answer(
-        Outcome.FEASIBLE if not unserved else Outcome.INFEASIBLE,
+    answer = SolveResult(
+        SolveStatus.FEASIBLE if not unserved else SolveStatus.INFEASIBLE,
         tuple(segments),
         objective,
         min(plan.bound_usd, objective),
@@ -246,16 +252,16 @@ def _total(segments: Sequence[Sequence[Segment]]) -> float:
 
 
 def _checked(
-    request: PlanRequest, part: JobPart, plan: FleetPlan, schedule: Schedule
+    request: PlanRequest, part: PlannedJob, plan: FleetPlan, schedule: JobSchedule
 ) -> tuple[Segment, ...]:
-    tariff = Tariff.of(plan.outlook, part.table, request.policy.objective)
+    tariff = SlotCosts.of(plan.outlook, part.table, request.policy.objective)
     segments = segments_of(part, tariff, schedule, plan.slots)
     verify(part, segments)
     return segments
 
 
 def _refuse_broken(
-    request: PlanRequest, parts: Sequence[JobPart], segments: Sequence[tuple[Segment, ...]]
+    request: PlanRequest, parts: Sequence[PlannedJob], segments: Sequence[tuple[Segment, ...]]
 ) -> None:
     """Raise SolverError where the plan breaks a limit that jobs share: it is never shown."""
     planned = list(zip(parts, segments, strict=True))

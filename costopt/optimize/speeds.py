@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 
 from costopt.domain.estimate import Estimate
 from costopt.domain.market import InstanceType
-from costopt.optimize.caps import cap_speed
+from costopt.optimize.caps import capped_speed_share
 from costopt.optimize.demand import Demand, Stage
 from costopt.optimize.offer_columns import OfferColumns
 from costopt.optimize.rates import Array
-from costopt.optimize.rows import Rows
+from costopt.optimize.rows import ConfigurationRows
 from costopt.optimize.spreads import Mask
 
 
 @dataclass(frozen=True, slots=True)
-class Speeds:
+class ConfigurationSpeeds:
     """Units/s of each row without interruptions, with its 90 % interval: (rows,).
 
     They are the job's own, else those of the first stage that knows the machine. ``pace``
@@ -36,10 +36,10 @@ class Speeds:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Gangs:
+class DistinctGangs:
     """The distinct (machine, nodes) of some rows, and which of them each row is: ``place`` (rows,).
 
-    ``cap_speed`` (rows,) is the share of its speed that a row's power cap leaves.
+    ``capped_speed_share`` (rows,) is the share of its speed that a row's power cap leaves.
     """
 
     distinct: tuple[tuple[InstanceType, int], ...]
@@ -47,7 +47,7 @@ class Gangs:
     cap_speed: Array
 
     @classmethod
-    def of(cls, columns: OfferColumns, rows: Rows) -> Self:
+    def of(cls, columns: OfferColumns, rows: ConfigurationRows) -> Self:
         """The gangs of these rows."""
         if not len(rows):
             return cls((), np.empty(0, dtype=np.int64), np.empty(0))
@@ -55,14 +55,14 @@ class Gangs:
         code = columns.machine[rows.first()] * sizes + rows.nodes
         codes, place = np.unique(code, return_inverse=True)
         distinct = [(columns.machines[c // sizes], c % sizes) for c in codes.tolist()]
-        return cls(tuple(distinct), place, cap_speed(rows, columns))
+        return cls(tuple(distinct), place, capped_speed_share(rows, columns))
 
     def take(self, rows: NDArray[np.int64]) -> Self:
         """The gangs of these rows, in this order."""
         return replace(self, place=self.place[rows], cap_speed=self.cap_speed[rows])
 
 
-def speeds_of(gangs: Gangs, demand: Demand, running: Mask) -> Speeds:
+def speeds_of(gangs: DistinctGangs, demand: Demand, running: Mask) -> ConfigurationSpeeds:
     """The speeds of all rows; the living gang at the one that its nodes report.
 
     What the job is slower than predicted holds for the other gangs too: else a slow job would be
@@ -77,7 +77,7 @@ def speeds_of(gangs: Gangs, demand: Demand, running: Mask) -> Speeds:
         own = _without_evaluations(measured, demand.stages[0])
         speed[:, running] = (own / np.where(ratio[0] > 0, ratio[0], 1.0))[running]
     speed *= gangs.cap_speed
-    return Speeds(speed[0], speed[1], speed[2], _paces(speed[0], ratio, demand.stages))
+    return ConfigurationSpeeds(speed[0], speed[1], speed[2], _paces(speed[0], ratio, demand.stages))
 
 
 def stage_speeds(machine: InstanceType, gpus: int, demand: Demand) -> list[Estimate | None]:

@@ -19,7 +19,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spreads:
+class ZoneSpreads:
     """Row i has the parts ``first[i]`` to ``first[i + 1]`` of ``offer`` and ``nodes`` (parts,).
 
     A row of a single pool has none. ``spreads[i]`` gives a row's parts as a tuple, empty where the
@@ -84,7 +84,7 @@ class Spreads:
         places = np.repeat(begin - bounds[:-1], counts) + np.arange(bounds[-1])
         return type(self)(bounds, self.offer[places], self.nodes[places])
 
-    def leading(self) -> NDArray[np.int64]:
+    def primary_offer(self) -> NDArray[np.int64]:
         """The offer of the first part of each spread. Shape (spreads,), as of ``rows``."""
         return self.offer[self.first[self.rows]]
 

@@ -24,26 +24,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costopt.domain.policy import Objective
-from costopt.optimize.aims import aimed, aimed_part, narrowed, slim
-from costopt.optimize.alone import alone_plans
-from costopt.optimize.fallback import fallback_row
+from costopt.optimize.aims import (
+    part_with_objective,
+    restrict_offers,
+    restrict_rows,
+    with_objective,
+)
+from costopt.optimize.alone import single_configuration_plans
+from costopt.optimize.fallback import choose_fallback_row
 from costopt.optimize.frontier_point import FrontierPoint
-from costopt.optimize.job_part import JobPart
+from costopt.optimize.job_part import PlannedJob
 from costopt.optimize.layout import Segment, allocations_of
-from costopt.optimize.moving_sweep import MovingSweep, moves
-from costopt.optimize.prune import Option, alone_held_h, options_of
+from costopt.optimize.moving_sweep import TimeVaryingSweep, needs_slots
+from costopt.optimize.prune import StageConfiguration, single_held_h, stage_configurations
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.risk import forecast_segments, with_margin
-from costopt.optimize.solve import Answer, Settings, solve_parts
-from costopt.optimize.surety import SURE_ENOUGH, over_budget
+from costopt.optimize.risk import forecast_segments, with_time_margin
+from costopt.optimize.solve import SolveResult, SolverSettings, solve_jobs
+from costopt.optimize.surety import PROBABILITY_TOLERANCE, over_budget
 
 SECOND_AIM = 1e-4
 """The weight of the other figure at an end of a sweep: it decides between equals only."""
 
-CHEAPEST = Objective(usd=1.0, usd_per_kwh=SECOND_AIM)
-FRUGAL = Objective(usd=SECOND_AIM, usd_per_kwh=1.0)
+MIN_COST = Objective(usd=1.0, usd_per_kwh=SECOND_AIM)
+MIN_ENERGY = Objective(usd=SECOND_AIM, usd_per_kwh=1.0)
 
-DUES = 5
+DUE_TIMES = 5
 """Due times that are swept, the latest included."""
 
 MOVING_DUES, MOVING_WEIGHTS = 8, 8
@@ -52,19 +57,19 @@ MOVING_DUES, MOVING_WEIGHTS = 8, 8
 Segments = tuple[Segment, ...]
 
 
-class Sweep:
+class FrontierSweep:
     """Plans of one job; about ``points`` of them in the finest sweep."""
 
     def __init__(
-        self, request: PlanRequest, part: JobPart, points: int, time_limit_s: float
+        self, request: PlanRequest, part: PlannedJob, points: int, time_limit_s: float
     ) -> None:
-        self._request, self._part, self._points = narrowed(request, [part]), part, points
+        self._request, self._part, self._points = restrict_offers(request, [part]), part, points
         self._stop_at = time.perf_counter() + time_limit_s
         self._limit_s = max(0.05, time_limit_s / max(points, 1))
         self._asked = request.policy.risk.on_time
-        self._moves = moves(request, part)
+        self._moves = needs_slots(request, part)
         powered = bool(np.isfinite(part.table.power_error).all())
-        self._ends = (CHEAPEST, FRUGAL) if powered else (Objective(),)
+        self._ends = (MIN_COST, MIN_ENERGY) if powered else (Objective(),)
 
     def points(self) -> list[FrontierPoint]:
         """What was found within the time, judged by simulation; some may be beaten by others.
@@ -74,10 +79,13 @@ class Sweep:
         """
         found: list[FrontierPoint] = []
         for share, fine in self._margins():
-            table = self._part.table if share == 1 else with_margin(self._part.table, share)
+            table = self._part.table if share == 1 else with_time_margin(self._part.table, share)
             for segments in self._swept(replace(self._part, table=table), fine):
                 point = self._point(segments)
-                sure = share == 1 or point.forecast.on_time.value >= self._asked - SURE_ENOUGH
+                sure = (
+                    share == 1
+                    or point.forecast.on_time.value >= self._asked - PROBABILITY_TOLERANCE
+                )
                 if sure and not any(self._over_budget(point)):
                     found.append(point)
         return found
@@ -85,23 +93,25 @@ class Sweep:
     def _margins(self) -> tuple[tuple[float, int], ...]:
         """(share of the margin held back, limits of kWh at the latest due time)."""
         fine, coarse = max(2, self._points * 2 // 3), max(2, self._points // 8)
-        if fallback_row(self._part.table, self._part.demand) is None:
+        if choose_fallback_row(self._part.table, self._part.demand) is None:
             return ((1.0, fine),)
         return ((0.0, fine), (1.0, coarse))
 
-    def _swept(self, part: JobPart, fine: int) -> Iterator[Segments]:
+    def _swept(self, part: PlannedJob, fine: int) -> Iterator[Segments]:
         coarse = fine <= self._points // 8
         if self._moves:
             halves = 2 if coarse else 1
-            sweep = MovingSweep(self._request, part, self._stop_at)
+            sweep = TimeVaryingSweep(self._request, part, self._stop_at)
             weights = MOVING_WEIGHTS // halves if len(self._ends) > 1 else 1
             yield from sweep.plans(self._dues(part, MOVING_DUES // halves), weights)
             return
-        yield from alone_plans(self._request, aimed_part(part, self._ends[0]), np.inf)
-        dues = self._dues(part, 2 if coarse else DUES)
+        yield from single_configuration_plans(
+            self._request, part_with_objective(part, self._ends[0]), np.inf
+        )
+        dues = self._dues(part, 2 if coarse else DUE_TIMES)
         rows = _rows_worth([_due(part, due_h) for due_h in dues], self._ends)
-        least = replace(part, table=slim(part.table, rows))
-        request = narrowed(self._request, [least])
+        least = replace(part, table=restrict_rows(part.table, rows))
+        request = restrict_offers(self._request, [least])
         for number, due_h in enumerate(dues):
             if time.perf_counter() > self._stop_at:
                 return
@@ -109,7 +119,7 @@ class Sweep:
             for segments in self._at(request, _due(least, due_h), levels):
                 yield tuple(replace(each, row=int(rows[each.row])) for each in segments)
 
-    def _at(self, request: PlanRequest, part: JobPart, levels: int) -> Iterator[Segments]:
+    def _at(self, request: PlanRequest, part: PlannedJob, levels: int) -> Iterator[Segments]:
         """The cheapest plan, the most frugal one and those between, where energy is known."""
         answers = [self._solve(request, part, end) for end in self._ends]
         if len(answers) > 1 and all(answer.solved for answer in answers):
@@ -117,13 +127,13 @@ class Sweep:
             if most > least * (1 + 1e-6):
                 limits_kwh = np.linspace(most, least, levels)[1:-1].tolist()
                 limited = (_within_kwh(part, limit) for limit in limits_kwh)
-                answers.extend(self._solve(request, one, CHEAPEST) for one in limited)
+                answers.extend(self._solve(request, one, MIN_COST) for one in limited)
         yield from (answer.segments[0] for answer in answers if answer.solved)
 
-    def _dues(self, part: JobPart, count: int) -> list[float]:
+    def _dues(self, part: PlannedJob, count: int) -> list[float]:
         """From the latest to the earliest that the fastest configuration keeps by itself."""
         demand = part.demand
-        held_h = alone_held_h(part.table, demand)
+        held_h = single_held_h(part.table, demand)
         fastest_h = float(held_h[np.isfinite(held_h)].min(initial=np.inf))
         earliest_h = demand.release_h + fastest_h * (1 + 1e-6)
         if earliest_h >= demand.due_h:
@@ -131,9 +141,11 @@ class Sweep:
         dues: list[float] = np.linspace(demand.due_h, earliest_h, count).tolist()
         return dues
 
-    def _solve(self, request: PlanRequest, part: JobPart, objective: Objective) -> Answer:
-        aim = aimed(request, objective)
-        return solve_parts(aim, [aimed_part(part, objective)], Settings(self._limit_s, 1e-4))
+    def _solve(self, request: PlanRequest, part: PlannedJob, objective: Objective) -> SolveResult:
+        aim = with_objective(request, objective)
+        return solve_jobs(
+            aim, [part_with_objective(part, objective)], SolverSettings(self._limit_s, 1e-4)
+        )
 
     def _over_budget(self, point: FrontierPoint) -> tuple[float, float]:
         return over_budget(self._request, self._part.demand.job, point.forecast)
@@ -145,31 +157,31 @@ class Sweep:
         return FrontierPoint(float(samples.usd.mean()), forecast.kwh, forecast, allocations)
 
 
-def _rows_worth(parts: Sequence[JobPart], ends: Sequence[Objective]) -> NDArray[np.int64]:
+def _rows_worth(parts: Sequence[PlannedJob], ends: Sequence[Objective]) -> NDArray[np.int64]:
     """The rows of the table that any plan of the sweep may use."""
     kept = {
         option.row
         for part in parts
         for objective in ends
-        for option in _options(_within_kwh(aimed_part(part, objective), np.inf))
+        for option in _options(_within_kwh(part_with_objective(part, objective), np.inf))
     }
     return np.array(sorted(kept), dtype=np.int64)
 
 
-def _options(part: JobPart) -> list[Option]:
-    return options_of(part.table, part.demand)
+def _options(part: PlannedJob) -> list[StageConfiguration]:
+    return stage_configurations(part.table, part.demand)
 
 
-def _due(part: JobPart, due_h: float) -> JobPart:
+def _due(part: PlannedJob, due_h: float) -> PlannedJob:
     return replace(part, demand=replace(part.demand, due_h=due_h))
 
 
-def _within_kwh(part: JobPart, max_kwh: float) -> JobPart:
+def _within_kwh(part: PlannedJob, max_kwh: float) -> PlannedJob:
     job = part.demand.job
     own = job.budget.max_kwh
     budget = replace(job.budget, max_kwh=max_kwh if own is None else min(own, max_kwh))
     return replace(part, demand=replace(part.demand, job=replace(job, budget=budget)))
 
 
-def _kwh(answer: Answer) -> float:
+def _kwh(answer: SolveResult) -> float:
     return sum(segment.kwh for segment in answer.segments[0])

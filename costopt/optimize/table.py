@@ -12,20 +12,22 @@ from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
 from costopt.optimize.offer_columns import OfferColumns
 from costopt.optimize.rates import Array, base_units, quantile_weight, towards
-from costopt.optimize.rows import fits_room
-from costopt.optimize.speeds import Speeds, speeds_of
+from costopt.optimize.rows import fits_available_nodes
+from costopt.optimize.speeds import ConfigurationSpeeds, speeds_of
 from costopt.optimize.spreads import Mask
-from costopt.optimize.terms import Terms
+from costopt.optimize.terms import ConfigurationTerms
 
-ENDLESS = 1e6
+MAX_HOURS = 1e6
 """Calendar hours per paid hour beyond which nothing fits any deadline; solvers refuse far more."""
 
 _SHARED = tuple(
-    f.name for f in fields(Terms) if f.name in {g.name for g in fields(ConfigurationTable)}
+    f.name
+    for f in fields(ConfigurationTerms)
+    if f.name in {g.name for g in fields(ConfigurationTable)}
 )
 
 
-def table_of(terms: Terms, demand: Demand, policy: Policy) -> ConfigurationTable:
+def build_table(terms: ConfigurationTerms, demand: Demand, policy: Policy) -> ConfigurationTable:
     """Every column of ``ConfigurationTable`` for these rows; those of the terms are not copied."""
     rows = terms.rows
     running = _running(terms, demand)
@@ -52,7 +54,7 @@ def table_of(terms: Terms, demand: Demand, policy: Policy) -> ConfigurationTable
     )
 
 
-def _running(terms: Terms, demand: Demand) -> Mask:
+def _running(terms: ConfigurationTerms, demand: Demand) -> Mask:
     """Which rows are the living gang, node for node."""
     rows, living = terms.rows, demand.running
     running = np.zeros(len(rows), dtype=bool)
@@ -65,14 +67,14 @@ def _running(terms: Terms, demand: Demand) -> Mask:
     return running
 
 
-def _startable(terms: Terms, demand: Demand) -> Mask:
+def _startable(terms: ConfigurationTerms, demand: Demand) -> Mask:
     """Whether what is available at present, with the nodes that the job has, fits the gang.
 
     A reservation's room counts them already.
     """
     columns = terms.columns
     held = np.where(columns.reserved, 0, _in_living_pools(columns, demand))
-    return fits_room(terms.rows, columns.room_nodes + held)
+    return fits_available_nodes(terms.rows, columns.room_nodes + held)
 
 
 def _in_living_pools(columns: OfferColumns, demand: Demand) -> NDArray[np.int64]:
@@ -80,7 +82,9 @@ def _in_living_pools(columns: OfferColumns, demand: Demand) -> NDArray[np.int64]
     return np.array([demand.running.get(offer.pool, 0) for offer in columns.offers], dtype=np.int64)
 
 
-def _stretch(terms: Terms, speeds: Speeds, demand: Demand, on_time: float) -> Array:
+def _stretch(
+    terms: ConfigurationTerms, speeds: ConfigurationSpeeds, demand: Demand, on_time: float
+) -> Array:
     """Calendar hours to hold for a paid hour, so that the work is done in time as surely as asked.
 
     ``weight`` standard deviations of the interruptions' cost are added per paid hour of the whole
@@ -94,4 +98,4 @@ def _stretch(terms: Terms, speeds: Speeds, demand: Demand, on_time: float) -> Ar
     alone_h = np.maximum(units * terms.paid / speed / 3600, 1e-9)
     variance_s2 = terms.risky * alone_h * terms.loss_s2
     ragged = weight * np.sqrt(variance_s2) / 3600 / alone_h
-    return np.clip((held + ragged) / terms.steadiness, 1.0, ENDLESS)
+    return np.clip((held + ragged) / terms.steadiness, 1.0, MAX_HOURS)

@@ -28,7 +28,7 @@ Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class ForecastTable:
     """Forecasts of all pools by slot, less the present figures: ``usd_more`` (T, P) in dollars per
     node-hour, ``gco2e_more`` (T, P) in g/kWh; None where nothing changes over time.
     """
@@ -92,17 +92,17 @@ class Outlook:
 
 
 @dataclass(frozen=True, slots=True)
-class Tariff:
+class SlotCosts:
     """The outlook on the rows of a table; ``column`` is the outlook's column of each offer."""
 
     table: ConfigurationTable
-    outlook: Outlook
+    outlook: ForecastTable
     objective: Objective
     column: NDArray[np.int64]
     _first: NDArray[np.int64]
 
     @classmethod
-    def of(cls, outlook: Outlook, table: ConfigurationTable, objective: Objective) -> Self:
+    def of(cls, outlook: ForecastTable, table: ConfigurationTable, objective: Objective) -> Self:
         """The tariff of a job's table."""
         column = np.array([outlook.column[o.pool] for o in table.offers], dtype=np.int64)
         return cls(table, outlook, objective, column, column[table.first()])
@@ -117,7 +117,7 @@ class Tariff:
 
     def usd_per_start(self, rows: Rows) -> Array:
         """(T, rows): dollars of a start."""
-        more = self._usd_more(rows) * self.table.paid_start_h[rows]
+        more = self._usd_more(rows) * self.table.billed_startup_h[rows]
         return self._flat(self.table.usd_per_start[rows]) + more
 
     def gco2e_per_kwh(self, rows: Rows) -> Array:
@@ -135,7 +135,7 @@ class Tariff:
         """(T, rows): the objective of a start."""
         table = self.table
         return self._flat(table.start_score[rows]) + self._score_more(
-            rows, table.paid_start_h[rows], table.kwh_per_start[rows]
+            rows, table.billed_startup_h[rows], table.kwh_per_start[rows]
         )
 
     def usd_at(self, slots: Rows, rows: Rows) -> tuple[Array, Array]:
@@ -149,7 +149,7 @@ class Tariff:
             spread = table.spread.take(rows[places])
             held = np.repeat(slots[places], spread.counts)
             more[places] = spread.total(by_offer[held, self.column[spread.offer]] * spread.nodes)
-        start_usd: Array = table.usd_per_start[rows] + more * table.paid_start_h[rows]
+        start_usd: Array = table.usd_per_start[rows] + more * table.billed_startup_h[rows]
         return table.usd_per_hour[rows] + more, start_usd
 
     def score_at(self, slots: Rows, rows: Rows) -> tuple[Array, Array]:
@@ -159,7 +159,7 @@ class Tariff:
         if self.outlook.usd_more is not None and objective.usd:
             usd_per_hour, _ = self.usd_at(slots, rows)
             more = objective.usd * (usd_per_hour - table.usd_per_hour[rows])
-            hour, start = hour + more, start + more * table.paid_start_h[rows]
+            hour, start = hour + more, start + more * table.billed_startup_h[rows]
         if self.outlook.gco2e_more is not None and objective.usd_per_tonne_co2e:
             grams = self.gco2e_at(slots, rows) - table.gco2e_per_kwh[rows]
             usd = objective.usd_per_tonne_co2e * grams / 1e6
@@ -221,7 +221,7 @@ class Tariff:
         return self._first[rows]
 
 
-def means(series: Series, spans: Sequence[tuple[datetime, datetime]]) -> Array:
+def time_weighted_means(series: Series, spans: Sequence[tuple[datetime, datetime]]) -> Array:
     """The time-weighted means of a series over spans of aware times, each longer than nothing."""
     at = np.array([instant.timestamp() for instant in series.at])
     values = np.asarray(series.values, dtype=float)
@@ -247,6 +247,6 @@ def _more(
         if one is None or now is None or not np.isfinite(one.values).all():
             continue
         if id(one) not in known:
-            known[id(one)] = means(one, spans)
+            known[id(one)] = time_weighted_means(one, spans)
         more[:, number] = known[id(one)] - now
     return more

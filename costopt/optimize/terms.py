@@ -14,23 +14,23 @@ from numpy.typing import NDArray
 
 from costopt.domain.job import CheckpointSpec
 from costopt.domain.policy import Objective, Policy
-from costopt.optimize.caps import cap_w, gang_busy_kw, lowers_energy
+from costopt.optimize.caps import gang_busy_kw, is_energy_saving, power_cap_w
 from costopt.optimize.offer_columns import OfferColumns
 from costopt.optimize.rates import (
     Array,
     intervals_s,
-    loss_square_s2,
-    paid_per_useful,
+    mean_square_loss_s2,
+    paid_to_useful_ratio,
     quantile_weight,
     towards,
 )
-from costopt.optimize.rows import Rows, fits_room, gang_sum, most_of
-from costopt.optimize.speeds import Gangs
+from costopt.optimize.rows import ConfigurationRows, fits_available_nodes, gang_max, gang_sum
+from costopt.optimize.speeds import DistinctGangs
 from costopt.optimize.spreads import Mask
 
 
 @dataclass(frozen=True, slots=True)
-class Starts:
+class StartupCosts:
     """What a start and a save take besides the price of the nodes, of each offer: (O,)."""
 
     overhead_s: float
@@ -40,7 +40,7 @@ class Starts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Terms:
+class ConfigurationTerms:
     """Columns over rows. Those that ``ConfigurationTable`` has too are as described there.
 
     ``paid`` is expected paid per useful time and ``risky_paid`` the same at ``risky`` interruptions
@@ -49,8 +49,8 @@ class Terms:
     """
 
     columns: OfferColumns
-    rows: Rows
-    gangs: Gangs
+    rows: ConfigurationRows
+    gangs: DistinctGangs
     usd_per_hour: Array
     busy_kw: Array
     idle_kw: Array
@@ -102,16 +102,20 @@ class Terms:
 
 
 def terms_of(
-    columns: OfferColumns, rows: Rows, starts: Starts, checkpoint: CheckpointSpec, policy: Policy
-) -> Terms:
+    columns: OfferColumns,
+    rows: ConfigurationRows,
+    starts: StartupCosts,
+    checkpoint: CheckpointSpec,
+    policy: Policy,
+) -> ConfigurationTerms:
     """The terms of these rows, but of those whose power cap would not lower the energy."""
     first = rows.first()
     usd = gang_sum(rows, columns.usd_per_hour)
     busy_kw, idle_kw = gang_busy_kw(rows, columns), gang_sum(rows, columns.idle_kw)
     carbon = columns.gco2e_per_kwh[first]
     hazard, hazard_high = gang_sum(rows, columns.hazard), gang_sum(rows, columns.hazard_high)
-    availability = -most_of(rows, -columns.availability)
-    availability_low = -most_of(rows, -columns.availability_low)
+    availability = -gang_max(rows, -columns.availability)
+    availability_low = -gang_max(rows, -columns.availability_low)
     interval, save_s = intervals_s(hazard, checkpoint), checkpoint.save_s
 
     paid_start_h, wait_h = starts.overhead_s / 3600 + starts.hours[first], columns.wait_h[first]
@@ -127,10 +131,10 @@ def terms_of(
 
     weight = quantile_weight(policy.risk.on_time)
     risky = np.maximum(towards(hazard, hazard_high, weight), 0.0)
-    terms = Terms(
+    terms = ConfigurationTerms(
         columns=columns,
         rows=rows,
-        gangs=Gangs.of(columns, rows),
+        gangs=DistinctGangs.of(columns, rows),
         usd_per_hour=usd + moving_usd,
         busy_kw=busy_kw,
         idle_kw=idle_kw,
@@ -142,29 +146,29 @@ def terms_of(
         interval_s=interval,
         availability=availability,
         firm=columns.firm[first],
-        now=fits_room(rows, columns.room_nodes),
+        now=fits_available_nodes(rows, columns.room_nodes),
         calendar=1 / np.clip(availability, 1e-3, 1.0),
         score_per_hour=_score(policy.objective, usd + moving_usd, kwh_per_hour, carbon),
         usd_per_start=usd_per_start,
         kwh_per_hour=kwh_per_hour,
         kwh_per_start=kwh_per_start,
         start_score=_score(policy.objective, usd_per_start, kwh_per_start, carbon),
-        cap_w=cap_w(rows, columns),
+        cap_w=power_cap_w(rows, columns),
         start_h=start_h,
         wait_h=wait_h,
         transfer_usd=transfer_usd,
         moving_usd_per_hour=moving_usd,
-        from_h=most_of(rows, columns.from_h),
-        until_h=-most_of(rows, -columns.until_h),
+        from_h=gang_max(rows, columns.from_h),
+        until_h=-gang_max(rows, -columns.until_h),
         steady=columns.reserved[first],
-        paid=paid_per_useful(hazard, interval, save_s, restart_s),
+        paid=paid_to_useful_ratio(hazard, interval, save_s, restart_s),
         risky=risky,
-        risky_paid=paid_per_useful(risky, interval, save_s, restart_s),
-        loss_s2=loss_square_s2(interval, restart_s),
+        risky_paid=paid_to_useful_ratio(risky, interval, save_s, restart_s),
+        loss_s2=mean_square_loss_s2(interval, restart_s),
         steadiness=np.clip(towards(availability, availability_low, weight), 1e-3, 1.0),
     )
     restarting = np.minimum(1.0, hazard * start_h)
-    pays = lowers_energy(rows, columns, busy_kw, idle_kw, restarting)
+    pays = is_energy_saving(rows, columns, busy_kw, idle_kw, restarting)
     return terms if pays.all() else terms.take(np.flatnonzero(pays))
 
 

@@ -10,9 +10,9 @@ from costopt.domain.plan import Forecast, Rejection
 from costopt.domain.policy import Policy
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.demand import Demand
-from costopt.optimize.entering import Entering
-from costopt.optimize.fallback import fallback_row
-from costopt.optimize.prune import alone_held_h, alone_score, alone_units, usable_h
+from costopt.optimize.entering import EnteringPrice
+from costopt.optimize.fallback import choose_fallback_row
+from costopt.optimize.prune import single_held_h, single_score, single_work_units, usable_h
 from costopt.optimize.rates import Array
 
 LIKELY = 0.5
@@ -20,7 +20,7 @@ LIKELY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class WhyNot:
+class RejectionExplainer:
     """Judges the rows of a job's table against the plan, whose objective is ``plan_score_usd``.
 
     Codes: ``throughput_unknown`` (of a phase); ``late``; ``dated`` (the capacity is there for too
@@ -40,7 +40,7 @@ class WhyNot:
     units: Array
     score_usd: Array
     has_fallback: bool
-    entering: Entering | None
+    entering: EnteringPrice | None
 
     @classmethod
     def against(
@@ -49,7 +49,7 @@ class WhyNot:
         demand: Demand,
         policy: Policy,
         plan_score_usd: float | None,
-        entering: Entering | None = None,
+        entering: EnteringPrice | None = None,
     ) -> Self:
         """Judge against a plan; None where none was made. ``entering`` tells at which price."""
         return cls(
@@ -57,11 +57,11 @@ class WhyNot:
             demand,
             policy,
             plan_score_usd,
-            alone_held_h(table, demand),
+            single_held_h(table, demand),
             usable_h(table, demand),
-            alone_units(table, demand),
-            alone_score(table, demand),
-            fallback_row(table, demand) is not None,
+            single_work_units(table, demand),
+            single_score(table, demand),
+            choose_fallback_row(table, demand) is not None,
             entering,
         )
 
@@ -73,7 +73,7 @@ class WhyNot:
             return Rejection(pool, *found)
         if self.plan_score_usd is None:
             return Rejection(pool, "unplanned", "no plan was made")
-        return self._dearer(pool, row, self.plan_score_usd)
+        return self._more_expensive(pool, row, self.plan_score_usd)
 
     def _phase(self, row: int) -> tuple[str, str] | None:
         """Whether nothing is known of a phase's speed on the row."""
@@ -124,7 +124,7 @@ class WhyNot:
             return "budget", f"takes {kwh:,.1f} kWh, the budget is {budget.max_kwh:,.1f} kWh"
         return None
 
-    def _dearer(self, pool: Pool, row: int, plan_score_usd: float) -> Rejection:
+    def _more_expensive(self, pool: Pool, row: int, plan_score_usd: float) -> Rejection:
         objective = self.policy.objective
         only_usd = objective.usd_per_kwh == 0 and objective.usd_per_tonne_co2e == 0
         verb = "costs" if only_usd else "scores"

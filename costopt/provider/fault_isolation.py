@@ -7,20 +7,20 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, cast
 
-from costopt.domain.check import AccountDoctor, Check
+from costopt.domain.check import AccountChecks, Check
 from costopt.domain.errors import CostoptError, ProviderError, ProviderUnavailableError
 from costopt.domain.fleet import Node
-from costopt.domain.forgetful import Forgetful
-from costopt.domain.leftover import Cleanable, Leftover
+from costopt.domain.forgetful import TracksEndedNodes
+from costopt.domain.leftover import OrphanedResource, ResourceCleanup
 from costopt.domain.market import Interruption, Offer
-from costopt.domain.partial import PartlySilent
+from costopt.domain.partial import PartialFailures
 from costopt.domain.ports import BillSource, ChargeSource, Provider, QuotaSource
-from costopt.domain.price_source import PriceChange, PriceSeries, PriceSource
+from costopt.domain.price_source import PriceChange, PriceSeriesKey, PriceSource
 from costopt.domain.quota import Quota
 
 PORTS = (
-    Provider, QuotaSource, BillSource, ChargeSource, PriceSource, PartlySilent, Forgetful,
-    Cleanable, AccountDoctor,
+    Provider, QuotaSource, BillSource, ChargeSource, PriceSource, PartialFailures, TracksEndedNodes,
+    ResourceCleanup, AccountChecks,
 )  # fmt: skip
 ITEMS: dict[str, type] = {
     "offers": Offer,
@@ -29,8 +29,8 @@ ITEMS: dict[str, type] = {
     "notices": Interruption,
     "quotas": Quota,
     "checks": Check,
-    "leftovers": Leftover,
-    "price_series": PriceSeries,
+    "orphaned_resources": OrphanedResource,
+    "price_series": PriceSeriesKey,
     "price_changes": PriceChange,
 }
 """What the sequences hold that these methods return; one that is made as it is read may raise."""

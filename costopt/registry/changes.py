@@ -6,11 +6,11 @@ from datetime import datetime
 
 from sqlalchemy import Connection, func, select
 
-from costopt.domain.control import Change
+from costopt.domain.control import AuditEntry
 from costopt.registry.tables import CHANGES
 
 
-def note(
+def append_audit_entry(
     connection: Connection, at: datetime, who: str, what: str, subject: str, detail: str = ""
 ) -> None:
     """Add a change, in the transaction that makes it."""
@@ -22,11 +22,11 @@ def note(
     )
 
 
-def changes_after(connection: Connection, number: int) -> tuple[tuple[int, Change], ...]:
+def audit_entries_after(connection: Connection, number: int) -> tuple[tuple[int, AuditEntry], ...]:
     """Those with a higher number, ascending."""
     rows = connection.execute(
         select(CHANGES).where(CHANGES.c.number > number).order_by(CHANGES.c.number)
     )
     return tuple(
-        (row.number, Change(row.at, row.who, row.what, row.subject, row.detail)) for row in rows
+        (row.number, AuditEntry(row.at, row.who, row.what, row.subject, row.detail)) for row in rows
     )

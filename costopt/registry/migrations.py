@@ -6,9 +6,9 @@ alike.
 
 from __future__ import annotations
 
-from costopt.database.steps import Step, Steps
+from costopt.database.steps import Migration, Migrations
 
-MIGRATIONS: tuple[Step, ...] = (
+MIGRATIONS: tuple[Migration, ...] = (
     (
         """
         CREATE TABLE submissions (
@@ -81,4 +81,4 @@ MIGRATIONS: tuple[Step, ...] = (
     ("ALTER TABLE proposals ADD COLUMN outcome TEXT NOT NULL DEFAULT ''",),
 )
 
-STEPS = Steps("registry", MIGRATIONS)
+STEPS = Migrations("registry", MIGRATIONS)

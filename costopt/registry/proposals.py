@@ -23,7 +23,7 @@ _ANSWERS = {
 }
 
 
-def keep(connection: Connection, proposal: Proposal) -> None:
+def upsert_proposal(connection: Connection, proposal: Proposal) -> None:
     """Add it; one with the same id is replaced in its place."""
     values = asdict(proposal)
     same = PROPOSALS.c.id == proposal.id
@@ -33,7 +33,9 @@ def keep(connection: Connection, proposal: Proposal) -> None:
     connection.execute(PROPOSALS.insert().values(place=last + 1, **values))
 
 
-def in_states(connection: Connection, states: Collection[ProposalState]) -> tuple[Proposal, ...]:
+def proposals_in_states(
+    connection: Connection, states: Collection[ProposalState]
+) -> tuple[Proposal, ...]:
     """Those in one of these states, all where none is named, in order of proposal."""
     query = select(*_COLUMNS).order_by(PROPOSALS.c.place)
     if states:
@@ -41,7 +43,7 @@ def in_states(connection: Connection, states: Collection[ProposalState]) -> tupl
     return tuple(_proposal(row) for row in connection.execute(query))
 
 
-def answer(
+def answer_proposal(
     connection: Connection,
     proposal_id: str,
     state: ProposalState,
@@ -57,7 +59,7 @@ def answer(
     if state not in _ANSWERS.get(before.state, frozenset()):
         raise SpecError(f"proposal {proposal_id!r} is {before.state.value} already")
     after = replace(before, state=state, answered_by=who, answered_at=at, outcome=outcome)
-    keep(connection, after)
+    upsert_proposal(connection, after)
     return after
 
 

@@ -12,14 +12,14 @@ from typing import Self
 from sqlalchemy import Connection, select
 
 from costopt.database.connection import Database
-from costopt.domain.control import Change, Halt, Mode, Proposal, ProposalState
+from costopt.domain.control import AuditEntry, Halt, Mode, Proposal, ProposalState
 from costopt.domain.errors import LedgerError, SpecError
-from costopt.domain.submission import JobIntent, Submission
+from costopt.domain.submission import DesiredState, Submission
 from costopt.registry import proposals, submissions
-from costopt.registry.changes import changes_after, note
+from costopt.registry.changes import append_audit_entry, audit_entries_after
 from costopt.registry.migrations import STEPS
 from costopt.registry.tables import HALTS, MODES
-from costopt.registry.tokens import SqlTokens
+from costopt.registry.tokens import SqlTokenStore
 
 REGISTRY = "registry.sqlite"
 ADVISORY_LOCK = 0x436F5372
@@ -33,7 +33,7 @@ def open_registry(place: Path | str) -> SqlRegistry:
     """
     database = Database("registry", place, ADVISORY_LOCK)
     try:
-        STEPS.take(database.writing)
+        STEPS.apply(database.write_transaction)
     except LedgerError as error:
         database.close()
         if error.message.startswith(database.what):
@@ -47,7 +47,7 @@ class SqlRegistry:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self.tokens = SqlTokens(database)
+        self.tokens = SqlTokenStore(database)
 
     def __enter__(self) -> Self:
         return self
@@ -66,106 +66,106 @@ class SqlRegistry:
 
     def submit(self, submission: Submission) -> None:
         """Take a job in. Raises SpecError where the name is taken."""
-        with self._database.writing() as connection:
-            submissions.add(connection, submission)
-            note(
+        with self._database.write_transaction() as connection:
+            submissions.add_submission(connection, submission)
+            append_audit_entry(
                 connection, submission.submitted_at, submission.submitted_by, "submit",
                 submission.name,
             )  # fmt: skip
 
     def submission(self, name: str) -> Submission | None:
         """One job, or None."""
-        with self._database.reading() as connection:
-            return submissions.find(connection, name)
+        with self._database.read_transaction() as connection:
+            return submissions.find_submission(connection, name)
 
     def submissions(
-        self, intents: Collection[JobIntent] = (), tenant: str | None = None
+        self, intents: Collection[DesiredState] = (), tenant: str | None = None
     ) -> tuple[Submission, ...]:
         """Those with one of these intents, all where none is named, in order of submission; of one
         tenant where one is named."""
-        with self._database.reading() as connection:
-            return submissions.of(connection, intents, tenant)
+        with self._database.read_transaction() as connection:
+            return submissions.list_submissions(connection, intents, tenant)
 
-    def set_intent(self, name: str, intent: JobIntent, who: str, at: datetime) -> Submission:
+    def set_intent(self, name: str, intent: DesiredState, who: str, at: datetime) -> Submission:
         """Raises SpecError for an unknown job, and for a cancelled one that is to run again."""
-        with self._database.writing() as connection:
-            before = submissions.known(connection, name)
-            if before.intent is JobIntent.CANCELLED and intent is not JobIntent.CANCELLED:
+        with self._database.write_transaction() as connection:
+            before = submissions.require_submission(connection, name)
+            if before.intent is DesiredState.CANCELLED and intent is not DesiredState.CANCELLED:
                 raise _cancelled(name)
             after = replace(before, intent=intent)
-            submissions.replace_in(connection, after)
-            note(connection, at, who, intent.value, name)
+            submissions.update_submission(connection, after)
+            append_audit_entry(connection, at, who, intent.value, name)
         return after
 
     def set_priority(self, name: str, priority: int, who: str, at: datetime) -> Submission:
         """Raises SpecError for an unknown job, and for a cancelled one."""
-        with self._database.writing() as connection:
-            before = submissions.known(connection, name)
-            if before.intent is JobIntent.CANCELLED:
+        with self._database.write_transaction() as connection:
+            before = submissions.require_submission(connection, name)
+            if before.intent is DesiredState.CANCELLED:
                 raise _cancelled(name)
             after = replace(before, priority=priority)
-            submissions.replace_in(connection, after)
-            note(connection, at, who, "priority", name, str(priority))
+            submissions.update_submission(connection, after)
+            append_audit_entry(connection, at, who, "priority", name, str(priority))
         return after
 
     def halt(self, reason: str, who: str, at: datetime) -> Halt:
         """Stop all launches; of a halt that stands this is the reason from now on."""
-        with self._database.writing() as connection:
+        with self._database.write_transaction() as connection:
             standing = _standing_halt(connection)
             if standing is not None and (standing.reason, standing.who) == (reason, who):
                 return standing
             connection.execute(HALTS.delete())
             connection.execute(HALTS.insert().values(id=1, reason=reason, who=who, at=at))
-            note(connection, at, who, "halt", "", reason)
+            append_audit_entry(connection, at, who, "halt", "", reason)
         return Halt(reason, who, at)
 
     def unhalt(self, who: str, at: datetime) -> None:
         """Let launches happen again; without a halt nothing happens."""
-        with self._database.writing() as connection:
+        with self._database.write_transaction() as connection:
             if connection.execute(HALTS.delete()).rowcount:
-                note(connection, at, who, "unhalt", "")
+                append_audit_entry(connection, at, who, "unhalt", "")
 
     def halted(self) -> Halt | None:
         """The halt that stands."""
-        with self._database.reading() as connection:
+        with self._database.read_transaction() as connection:
             return _standing_halt(connection)
 
     def mode(self) -> Mode | None:
         """As set last, None where it never was."""
-        with self._database.reading() as connection:
+        with self._database.read_transaction() as connection:
             mode: Mode | None = connection.scalar(select(MODES.c.mode))
             return mode
 
     def set_mode(self, mode: Mode, who: str, at: datetime) -> None:
         """From the next tick on."""
-        with self._database.writing() as connection:
+        with self._database.write_transaction() as connection:
             if not connection.execute(MODES.update().values(mode=mode)).rowcount:
                 connection.execute(MODES.insert().values(id=1, mode=mode))
-            note(connection, at, who, "mode", "", mode.value)
+            append_audit_entry(connection, at, who, "mode", "", mode.value)
 
     def propose(self, proposal: Proposal) -> None:
         """Keep a proposal; one with the same id is replaced."""
-        with self._database.writing() as connection:
-            proposals.keep(connection, proposal)
+        with self._database.write_transaction() as connection:
+            proposals.upsert_proposal(connection, proposal)
 
     def proposals(self, states: Collection[ProposalState] = ()) -> tuple[Proposal, ...]:
         """Those in one of these states, all where none is named, in order of proposal."""
-        with self._database.reading() as connection:
-            return proposals.in_states(connection, states)
+        with self._database.read_transaction() as connection:
+            return proposals.proposals_in_states(connection, states)
 
     def answer(
         self, proposal_id: str, state: ProposalState, who: str, at: datetime, outcome: str = ""
     ) -> Proposal:
         """Raises SpecError where there is none of that id, or it is no longer open."""
-        with self._database.writing() as connection:
-            after = proposals.answer(connection, proposal_id, state, who, at, outcome)
-            note(connection, at, who, state.value, proposal_id, outcome)
+        with self._database.write_transaction() as connection:
+            after = proposals.answer_proposal(connection, proposal_id, state, who, at, outcome)
+            append_audit_entry(connection, at, who, state.value, proposal_id, outcome)
         return after
 
-    def changes(self, after: int = 0) -> tuple[tuple[int, Change], ...]:
+    def changes(self, after: int = 0) -> tuple[tuple[int, AuditEntry], ...]:
         """What people told the daemon, with its number, counted from 1."""
-        with self._database.reading() as connection:
-            return changes_after(connection, after)
+        with self._database.read_transaction() as connection:
+            return audit_entries_after(connection, after)
 
 
 _STANDING = select(HALTS)

@@ -9,16 +9,16 @@ from typing import Any
 from sqlalchemy import Connection, Row, func, select
 
 from costopt.domain.errors import SpecError
-from costopt.domain.submission import JobIntent, Submission
+from costopt.domain.submission import DesiredState, Submission
 from costopt.registry.tables import SUBMISSIONS
 
 _FIELDS = [field.name for field in fields(Submission)]
 _COLUMNS = [SUBMISSIONS.c[name] for name in _FIELDS]
 
 
-def add(connection: Connection, submission: Submission) -> None:
+def add_submission(connection: Connection, submission: Submission) -> None:
     """Raises SpecError where the name is taken."""
-    if find(connection, submission.name) is not None:
+    if find_submission(connection, submission.name) is not None:
         raise SpecError(
             f"a job named {submission.name!r} was submitted already",
             hint="give the new one another name",
@@ -27,22 +27,22 @@ def add(connection: Connection, submission: Submission) -> None:
     connection.execute(SUBMISSIONS.insert().values(place=last + 1, **asdict(submission)))
 
 
-def find(connection: Connection, name: str) -> Submission | None:
+def find_submission(connection: Connection, name: str) -> Submission | None:
     """One job, or None."""
     row = connection.execute(select(*_COLUMNS).where(SUBMISSIONS.c.name == name)).first()
     return None if row is None else _submission(row)
 
 
-def known(connection: Connection, name: str) -> Submission:
+def require_submission(connection: Connection, name: str) -> Submission:
     """One job. Raises SpecError for an unknown one."""
-    submission = find(connection, name)
+    submission = find_submission(connection, name)
     if submission is None:
         raise SpecError(f"there is no job {name!r}", hint="see `costopt list`")
     return submission
 
 
-def of(
-    connection: Connection, intents: Collection[JobIntent], tenant: str | None
+def list_submissions(
+    connection: Connection, intents: Collection[DesiredState], tenant: str | None
 ) -> tuple[Submission, ...]:
     """Those of a tenant with one of these intents, in order of submission; empty and None are
     any."""
@@ -54,7 +54,7 @@ def of(
     return tuple(_submission(row) for row in connection.execute(query))
 
 
-def replace_in(connection: Connection, submission: Submission) -> None:
+def update_submission(connection: Connection, submission: Submission) -> None:
     """Keep what changed of a job that is known."""
     connection.execute(
         SUBMISSIONS.update()

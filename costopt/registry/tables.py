@@ -10,10 +10,10 @@ from typing import Any
 from sqlalchemy import Dialect, Float, Integer, String, TypeDecorator, column, table
 
 from costopt.domain.control import ActionKind, Mode, ProposalState
-from costopt.domain.submission import JobIntent
+from costopt.domain.submission import DesiredState
 
 
-class UtcTime(TypeDecorator[datetime]):
+class UtcDateTime(TypeDecorator[datetime]):
     """An aware time, as text in UTC that sorts as times do."""
 
     impl = String
@@ -32,7 +32,7 @@ class UtcTime(TypeDecorator[datetime]):
         return None if value is None else datetime.fromisoformat(value)
 
 
-class Word(TypeDecorator[StrEnum]):
+class EnumText(TypeDecorator[StrEnum]):
     """A member of an enumeration, by its value."""
 
     impl = String
@@ -60,9 +60,9 @@ SUBMISSIONS = table(
     column("job_document", String),
     column("policy_document", String),
     column("workdir", String),
-    column("submitted_at", UtcTime),
+    column("submitted_at", UtcDateTime),
     column("submitted_by", String),
-    column("intent", Word(JobIntent)),
+    column("intent", EnumText(DesiredState)),
 )
 
 PROPOSALS = table(
@@ -70,23 +70,23 @@ PROPOSALS = table(
     column("id", String),
     column("place", Integer),
     column("job", String),
-    column("kind", Word(ActionKind)),
+    column("kind", EnumText(ActionKind)),
     column("pool", String),
     column("nodes", Integer),
     column("reason", String),
-    column("proposed_at", UtcTime),
+    column("proposed_at", UtcDateTime),
     column("node_id", String),
     column("usd_per_hour", Float),
-    column("state", Word(ProposalState)),
+    column("state", EnumText(ProposalState)),
     column("answered_by", String),
-    column("answered_at", UtcTime),
+    column("answered_at", UtcDateTime),
     column("outcome", String),
 )
 
 CHANGES = table(
     "changes",
     column("number", Integer),
-    column("at", UtcTime),
+    column("at", UtcDateTime),
     column("who", String),
     column("what", String),
     column("subject", String),
@@ -98,10 +98,10 @@ HALTS = table(
     column("id", Integer),
     column("reason", String),
     column("who", String),
-    column("at", UtcTime),
+    column("at", UtcDateTime),
 )
 
-MODES = table("modes", column("id", Integer), column("mode", Word(Mode)))
+MODES = table("modes", column("id", Integer), column("mode", EnumText(Mode)))
 
 TOKENS = table(
     "tokens",
@@ -109,7 +109,7 @@ TOKENS = table(
     column("scopes", String),
     column("lookup", String),
     column("digest", String),
-    column("added_at", UtcTime),
+    column("added_at", UtcDateTime),
     column("added_by", String),
     column("tenant", String),
 )

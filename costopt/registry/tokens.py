@@ -19,8 +19,8 @@ from sqlalchemy import Row, select
 
 from costopt.database.connection import Database
 from costopt.domain.errors import SpecError
-from costopt.domain.token import Scope, Token, check_rights
-from costopt.registry.changes import note
+from costopt.domain.token import Scope, Token, validate_scopes
+from costopt.registry.changes import append_audit_entry
 from costopt.registry.tables import TOKENS
 
 PREFIX = "costopt"
@@ -29,7 +29,7 @@ SECRET_BYTES = 32
 _SHAPE = re.compile(f"{PREFIX}_([0-9a-f]{{{2 * LOOKUP_BYTES}}})_([0-9a-f]{{{2 * SECRET_BYTES}}})")
 
 
-class SqlTokens:
+class SqlTokenStore:
     """Implements the Tokens port."""
 
     def __init__(self, database: Database) -> None:
@@ -44,12 +44,12 @@ class SqlTokens:
         tenant: str | None = None,
     ) -> str:
         """A new token's plain text. Raises SpecError where the name is taken, or as
-        ``check_rights``."""
-        check_rights(name, scopes, tenant)
+        ``validate_scopes``."""
+        validate_scopes(name, scopes, tenant)
         lookup = secrets.token_hex(LOOKUP_BYTES)
         secret = secrets.token_hex(SECRET_BYTES)
         told = " ".join(sorted(Scope(scope).value for scope in scopes))
-        with self._database.writing() as connection:
+        with self._database.write_transaction() as connection:
             if connection.execute(select(TOKENS).where(TOKENS.c.name == name)).first() is not None:
                 raise SpecError(
                     f"a token named {name!r} exists already", hint="revoke it, or choose another"
@@ -65,7 +65,7 @@ class SqlTokens:
                     tenant=tenant,
                 )
             )
-            note(connection, at, who, "token", name, _rights(told, tenant))
+            append_audit_entry(connection, at, who, "token", name, _rights(told, tenant))
         return f"{PREFIX}_{lookup}_{secret}"
 
     def token_of(self, plain: str) -> Token | None:
@@ -75,12 +75,12 @@ class SqlTokens:
         same = hmac.compare_digest(_known(row), _digest(secret))
         return _token(row) if same and row is not None else None
 
-    def badge_of(self, plain: str) -> str:
+    def session_of(self, plain: str) -> str:
         """What a browser keeps."""
         lookup, secret = _parts(plain)
         return f"{PREFIX}_{lookup}_{_looks(_digest(secret))}"
 
-    def token_of_badge(self, badge: str) -> Token | None:
+    def token_of_session(self, badge: str) -> Token | None:
         """The token with this badge."""
         lookup, looks = _parts(badge)
         row = self._row(lookup)
@@ -89,19 +89,19 @@ class SqlTokens:
 
     def tokens(self) -> tuple[Token, ...]:
         """All of them, by name."""
-        with self._database.reading() as connection:
+        with self._database.read_transaction() as connection:
             rows = connection.execute(select(TOKENS).order_by(TOKENS.c.name)).all()
         return tuple(_token(row) for row in rows)
 
     def revoke(self, name: str, who: str, at: datetime) -> None:
         """Raises SpecError where there is none of that name."""
-        with self._database.writing() as connection:
+        with self._database.write_transaction() as connection:
             if not connection.execute(TOKENS.delete().where(TOKENS.c.name == name)).rowcount:
                 raise SpecError(f"there is no token {name!r}", hint="see `costopt token list`")
-            note(connection, at, who, "revoke", name)
+            append_audit_entry(connection, at, who, "revoke", name)
 
     def _row(self, lookup: str) -> Row[Any] | None:
-        with self._database.reading() as connection:
+        with self._database.read_transaction() as connection:
             return connection.execute(select(TOKENS).where(TOKENS.c.lookup == lookup)).first()
 
 

@@ -9,23 +9,30 @@ from datetime import datetime, timedelta
 from costopt.domain.errors import MarketError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
-from costopt.domain.policy import Limits, Policy, StrategyChoice
-from costopt.replay.coverage import Coverage
+from costopt.domain.policy import Limits, Policy, StrategySpec
+from costopt.replay.coverage import RecordCoverage
 from costopt.replay.rehearsal import replay_tick_s
 from costopt.replay.results_file import ResultsFile
 from costopt.replay.score import Score
-from costopt.replay.trial import HINDSIGHT, LIFETIME_ORACLE, Bench, Keys, Trial, Window
+from costopt.replay.trial import (
+    HINDSIGHT,
+    LIFETIME_ORACLE,
+    BacktestConfig,
+    Trial,
+    TrialKeys,
+    Window,
+)
 
 BASELINES = ("on_demand", "greedy_spot", "uniform_progress")
 OPTIMUM = "hindsight optimum"
 ORACLE = "lifetime oracle"
 
-Runner = Callable[[Bench, Sequence[Trial]], Iterable[tuple[Trial, Score]]]
+Runner = Callable[[BacktestConfig, Sequence[Trial]], Iterable[tuple[Trial, Score]]]
 """How trials are run: in this process, in several, or on a cluster; scores come in any order."""
 
 
 def window_starts(
-    job: Job, market: MarketHistory, starts: int, coverage: Coverage
+    job: Job, market: MarketHistory, starts: int, coverage: RecordCoverage
 ) -> tuple[datetime, ...]:
     """``starts`` starting times spread evenly over what was observed, with room for the deadline.
 
@@ -46,7 +53,7 @@ def windows(
 ) -> tuple[Window, ...]:
     """The job from every start, with every start-up time."""
     return tuple(
-        Window(market, replace(shift(job, start_at), startup_s=overhead_s))
+        Window(market, replace(shift_job(job, start_at), startup_s=overhead_s))
         for start_at in starts_at
         for overhead_s in overheads_s
     )
@@ -65,12 +72,12 @@ def with_baselines(policies: Iterable[Policy], first: Policy) -> tuple[Policy, .
     )
 
 
-def optimum(first: Policy) -> Policy:
+def hindsight_policy(first: Policy) -> Policy:
     """The optimum of hindsight, as free in its choice of capacity as the baselines."""
     return _baseline(first, OPTIMUM, HINDSIGHT)
 
 
-def oracle(first: Policy) -> Policy:
+def oracle_policy(first: Policy) -> Policy:
     """Uniform Progress that is told how long spot lasts, as free as the baselines."""
     return _baseline(first, ORACLE, LIFETIME_ORACLE)
 
@@ -81,11 +88,11 @@ def with_deadline(job: Job, deadline_s: float) -> Job:
 
 
 def backtest(
-    bench: Bench,
+    bench: BacktestConfig,
     trials: Sequence[Trial],
     run: Runner,
     results: ResultsFile | None = None,
-    keys: Keys | None = None,
+    keys: TrialKeys | None = None,
 ) -> Iterator[tuple[Trial, Score]]:
     """A score per trial: first those that ``results`` knows, then the others as they come.
 
@@ -106,7 +113,7 @@ def backtest(
         yield trial, score
 
 
-def shift(job: Job, start_at: datetime) -> Job:
+def shift_job(job: Job, start_at: datetime) -> Job:
     """The same job, begun at another time."""
     return replace(job, start_at=start_at, deadline_at=start_at + (job.deadline_at - job.start_at))
 
@@ -124,10 +131,10 @@ def _stands_for(policy: Policy, baseline: Policy) -> bool:
 
 def _baseline(first: Policy, name: str, strategy: str) -> Policy:
     unlimited = replace(first.limits, capacity_types=Limits().capacity_types)
-    return replace(first, name=name, limits=unlimited, strategy=StrategyChoice(strategy))
+    return replace(first, name=name, limits=unlimited, strategy=StrategySpec(strategy))
 
 
-def _place(offset: timedelta, coverage: Coverage, market: MarketHistory) -> datetime:
+def _place(offset: timedelta, coverage: RecordCoverage, market: MarketHistory) -> datetime:
     """The start that lies ``offset`` into the spans, laid end to end."""
     for begin, end in coverage.starts[:-1]:
         if offset < end - begin:
@@ -145,7 +152,7 @@ def _on_grid(time: datetime, earliest: datetime, market: MarketHistory) -> datet
     return time if time >= earliest else time + tick
 
 
-def _no_room(job: Job, market: MarketHistory, coverage: Coverage) -> MarketError:
+def _no_room(job: Job, market: MarketHistory, coverage: RecordCoverage) -> MarketError:
     span = job.deadline_at - job.start_at
     held = market.ends_at - market.starts_at
     if held < span:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 RESAMPLES = 2000
-LEVEL = 0.95
+CONFIDENCE_LEVEL = 0.95
 
 
 def mean_interval(values: Sequence[float], seed: int) -> tuple[float, float] | None:
@@ -29,5 +29,5 @@ def ratio_interval(
     above, below = np.asarray(values), np.asarray(references)
     picks = np.random.default_rng(seed).integers(len(above), size=(RESAMPLES, len(above)))
     ratios = above[picks].mean(axis=1) / below[picks].mean(axis=1)
-    low, high = np.quantile(ratios, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.quantile(ratios, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
     return float(low), float(high)

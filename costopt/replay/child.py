@@ -8,7 +8,7 @@ import signal
 import threading
 
 
-def stay_a_child() -> None:
+def exit_with_parent() -> None:
     """Ctrl-C is the parent's affair, and a process without its parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -10,7 +10,7 @@ from costopt.provider.fault_isolation import isolate
 from costopt.spec.provider_options import GROUP
 
 
-def connect(name: str, clock: Clock, options: ProviderOptions) -> Provider:
+def connect_provider(name: str, clock: Clock, options: ProviderOptions) -> Provider:
     """The adapter that is registered as ``name``, its defects kept to it.
 
     Raises ProviderError where there is none, or it refuses its options or fails.
@@ -34,7 +34,7 @@ def find_adapter(name: str) -> EntryPoint:
     )
 
 
-def connect_virtual(clock: Clock, options: ProviderOptions) -> SimulatedProvider:
+def connect_virtual_provider(clock: Clock, options: ProviderOptions) -> SimulatedProvider:
     """The simulator with virtual nodes, which brings the training runtime it simulates.
 
     It is not isolated: in a replay, a defect of the simulator ends the replay.

@@ -18,7 +18,7 @@ Span = tuple[datetime, datetime]
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
+class RecordCoverage:
     """Of one market and windows of ``span_s``.
 
     ``starts`` are the spans, ends included, in which a window may begin. ``gap_s`` is the time in
@@ -34,9 +34,9 @@ class Coverage:
     usable_share: float
 
 
-def coverage(
+def record_coverage(
     market: MarketHistory, pools: Collection[Pool], span: timedelta, *, over_gaps: bool = False
-) -> Coverage:
+) -> RecordCoverage:
     """Where windows of ``span`` can begin; ``over_gaps`` lets them lie anywhere in the record."""
     unobserved = tuple(p for p in pools if not any(map(_known, market.pools[p].states)))
     observed = [market.pools[pool] for pool in pools if pool not in unobserved]
@@ -46,7 +46,7 @@ def coverage(
     starts = _starts(() if over_gaps else gaps, market.starts_at, latest, span)
     room_s = max(0.0, (latest - market.starts_at).total_seconds())
     usable_s = sum((end - begin).total_seconds() for begin, end in starts)
-    return Coverage(
+    return RecordCoverage(
         market=market.name,
         span_s=span.total_seconds(),
         recorded_s=(whole[1] - whole[0]).total_seconds(),

@@ -10,16 +10,16 @@ from pathlib import Path
 import costopt
 
 PACKAGES = ("costopt", "costopt_sim")
-ASIDE = frozenset({"__pycache__", "cli", "report", "daemon", "agent", "train"})
+EXCLUDED_PACKAGES = frozenset({"__pycache__", "cli", "report", "daemon", "agent", "train"})
 """Folders that no replay runs through."""
 
 
-def edition() -> str:
+def code_digest() -> str:
     """A digest of every file that a replay may run or read."""
     digest = hashlib.sha256(costopt.__version__.encode())
     for folder in _folders():
         for path in sorted(folder.rglob("*")):
-            if path.is_file() and not ASIDE & set(path.relative_to(folder).parts):
+            if path.is_file() and not EXCLUDED_PACKAGES & set(path.relative_to(folder).parts):
                 digest.update(f"{path.relative_to(folder)}\0".encode())
                 digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -37,9 +37,9 @@ class RecordedForecasts:
             return {}
         asked = (frozenset(pools), until)
         if asked != self._asked or self._made_at is None or not _fresh(self._made_at, now):
-            from costopt.market.forecast import price_forecasts
+            from costopt.market.forecast import forecast_prices
 
-            self._series = price_forecasts(self._market, pools, now, until)
+            self._series = forecast_prices(self._market, pools, now, until)
             self._asked, self._made_at = asked, now
         found: dict[Pool, Series] = {}
         for pool, series in self._series.items():
@@ -61,11 +61,11 @@ class RecordedForecasts:
         hour = now.replace(minute=0, second=0, microsecond=0)
         asked = (hour, until, frozenset(regions))
         if asked != self._carbon_asked:
-            from costopt.energy.carbon_forecast import carbon_forecasts
+            from costopt.energy.carbon_forecast import forecast_carbon
 
             found = (self._carbon.find(region) for region in sorted(regions))
             known = [region for region in found if region is not None]
-            made = carbon_forecasts(self._carbon.history, known, now, until)
+            made = forecast_carbon(self._carbon.history, known, now, until)
             self._carbon_series, self._carbon_asked = made.series, asked
         return self._carbon_series
 

@@ -17,12 +17,18 @@ from costopt.domain.history import MarketHistory, PoolHistory
 from costopt.domain.job import Job
 from costopt.domain.market import Pool
 from costopt.domain.policy import Policy
-from costopt.domain.ports import Machines
-from costopt.replay.progress_path import Costs, Course, Lane, ProgressPath, quantum_of
+from costopt.domain.ports import InstanceCatalog
+from costopt.replay.progress_path import (
+    Costs,
+    PathProblem,
+    PoolCostSeries,
+    ProgressPath,
+    progress_quantum,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class OptimumPoint:
     """The optimum at a grid point: what it has spent and done, and where it runs from there on."""
 
     at: datetime
@@ -32,7 +38,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Hindsight:
+class HindsightOptimum:
     """``usd`` can be reached, below ``low_usd`` nobody can stay; they differ only by rounding.
 
     ``moments`` are the optimum grid point by grid point, where they were asked for.
@@ -40,7 +46,7 @@ class Hindsight:
 
     usd: float
     low_usd: float
-    moments: tuple[Moment, ...] = ()
+    moments: tuple[OptimumPoint, ...] = ()
 
     @property
     def exact(self) -> bool:
@@ -49,21 +55,21 @@ class Hindsight:
 
 
 def hindsight_usd(
-    job: Job, policy: Policy, market: MarketHistory, machines: Machines
+    job: Job, policy: Policy, market: MarketHistory, machines: InstanceCatalog
 ) -> float | None:
     """Dollars of the optimum, or None where it is not defined."""
-    best = hindsight(job, policy, market, machines)
+    best = hindsight_optimum(job, policy, market, machines)
     return None if best is None else best.usd
 
 
-def hindsight(
+def hindsight_optimum(
     job: Job,
     policy: Policy,
     market: MarketHistory,
-    machines: Machines,
+    machines: InstanceCatalog,
     *,
     with_moments: bool = False,
-) -> Hindsight | None:
+) -> HindsightOptimum | None:
     """The optimum, or None where it is not defined.
 
     It is defined on a grid, for a job that starts at a grid point with a gang of fixed size whose
@@ -76,7 +82,7 @@ def hindsight(
     lanes = _lanes(job, policy, market, machines, market.tick_s)
     if not lanes:
         return None
-    course = Course(
+    course = PathProblem(
         work_units=job.work.amount,
         span_s=(job.deadline_at - job.start_at).total_seconds(),
         tick_s=market.tick_s,
@@ -87,29 +93,33 @@ def hindsight(
 
 
 def _optimum(
-    job: Job, lanes: Sequence[Lane], course: Course, *, with_moments: bool
-) -> Hindsight | None:
-    quantum, exact = quantum_of(lanes, course)
+    job: Job, lanes: Sequence[PoolCostSeries], course: PathProblem, *, with_moments: bool
+) -> HindsightOptimum | None:
+    quantum, exact = progress_quantum(lanes, course)
     path = ProgressPath(lanes, course, quantum)
     usd = path.solve()
     if not math.isfinite(usd):
         return None
     low_usd = usd if exact else ProgressPath(lanes, course, quantum, cautious=False).solve()
     moments = tuple(_moments(job, path)) if with_moments else ()
-    return Hindsight(usd, low_usd, moments)
+    return HindsightOptimum(usd, low_usd, moments)
 
 
 def _lanes(
-    job: Job, policy: Policy, market: MarketHistory, machines: Machines, tick_s: float
-) -> list[Lane]:
+    job: Job, policy: Policy, market: MarketHistory, machines: InstanceCatalog, tick_s: float
+) -> list[PoolCostSeries]:
     """Pools that may do the job; none where their speeds differ from phase to phase."""
     nodes = job.resources.min_nodes
     if nodes != job.resources.max_nodes:
         return []
     by_pool: dict[Pool, list[float]] = {}
     for pool in market.pools:
-        machine = machines.machine(pool)
-        if machine is None or job.resources.refusal(machine) or policy.limits.refusal(pool):
+        machine = machines.instance_type(pool)
+        if (
+            machine is None
+            or job.resources.rejection_reason(machine)
+            or policy.limits.rejection_reason(pool)
+        ):
             continue
         by_phase = [job.gang_units_per_s(machine, nodes, phase) for phase in job.phases]
         known = [speed.value for speed in by_phase if speed is not None]
@@ -119,7 +129,9 @@ def _lanes(
         return []
     return _undominated(
         [
-            Lane(pool, _usd_per_tick(market.pools[pool], job, nodes, tick_s), _mean(job, speeds))
+            PoolCostSeries(
+                pool, _usd_per_tick(market.pools[pool], job, nodes, tick_s), _mean(job, speeds)
+            )
             for pool, speeds in by_pool.items()
         ]
     )
@@ -136,9 +148,9 @@ def _mean(job: Job, speeds: Sequence[float]) -> float:
     )
 
 
-def _undominated(lanes: Sequence[Lane]) -> list[Lane]:
+def _undominated(lanes: Sequence[PoolCostSeries]) -> list[PoolCostSeries]:
     """Lanes that are cheaper or faster than each other one in some tick; of equal ones one."""
-    kept: list[Lane] = []
+    kept: list[PoolCostSeries] = []
     for lane in sorted(
         lanes, key=lambda each: (-each.units_per_s, float(np.sum(each.usd_per_tick)))
     ):
@@ -163,7 +175,7 @@ def _usd_per_tick(history: PoolHistory, job: Job, nodes: int, tick_s: float) -> 
     return costs
 
 
-def _moments(job: Job, path: ProgressPath) -> Iterator[Moment]:
+def _moments(job: Job, path: ProgressPath) -> Iterator[OptimumPoint]:
     """The path in dollars and units; work is counted from the end of a launch's overhead on."""
     course = path.course
     usd = done_units = debt_s = 0.0
@@ -172,7 +184,7 @@ def _moments(job: Job, path: ProgressPath) -> Iterator[Moment]:
     for tick, step in enumerate(path.steps()):
         at = job.start_at + timedelta(seconds=tick * course.tick_s)
         lane = None if step.lane is None else path.lanes[step.lane]
-        yield Moment(at, usd, done_units, None if lane is None else lane.pool)
+        yield OptimumPoint(at, usd, done_units, None if lane is None else lane.pool)
         if lane is None:
             continue
         if step.launched:
@@ -182,4 +194,4 @@ def _moments(job: Job, path: ProgressPath) -> Iterator[Moment]:
         debt_s = max(0.0, debt_s - course.tick_s)
         usd += float(lane.usd_per_tick[tick])
         done_units = min(job.work.amount, done_units + useful_s * lane.units_per_s)
-    yield Moment(at + timedelta(seconds=course.tick_s), usd, done_units, None)
+    yield OptimumPoint(at + timedelta(seconds=course.tick_s), usd, done_units, None)

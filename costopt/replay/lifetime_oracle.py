@@ -18,8 +18,13 @@ from datetime import timedelta
 
 from costopt.domain.history import MarketHistory
 from costopt.domain.view import Decision, Desired, JobView, View
-from costopt.strategies.cant_be_late import Mode, present_mode
-from costopt.strategies.option import Option, options, safe, spot
+from costopt.strategies.cant_be_late import CapacityMode, current_mode
+from costopt.strategies.option import (
+    GangOption,
+    gang_options,
+    spot_options,
+    uninterruptible_options,
+)
 from costopt.strategies.shield import choose_fallback
 
 
@@ -35,15 +40,15 @@ class LifetimeOracle:
 
     def _decide(self, view: View, job_view: JobView) -> Decision:
         name = job_view.job.name
-        all_options = options(view, job_view)
+        all_options = gang_options(view, job_view)
         units_left = job_view.job.work.amount - job_view.progress.done_units
-        fallback = choose_fallback(view, job_view, safe(all_options), units_left)
+        fallback = choose_fallback(view, job_view, uninterruptible_options(all_options), units_left)
         chosen = self._spot(view, job_view, all_options, fallback)
         if chosen is not None:
             return Decision(name, chosen.targets, f"spot that lasts: {chosen.pool}")
         if fallback is None:
             return Decision(name, (), "nothing lasts long enough: wait")
-        if present_mode(job_view) is Mode.SAFE or _is_behind(view, job_view, fallback):
+        if current_mode(job_view) is CapacityMode.SAFE or _is_behind(view, job_view, fallback):
             return Decision(name, fallback.targets, "no spot that lasts: on-demand")
         return Decision(name, (), "ahead of the uniform pace and no spot that lasts: wait")
 
@@ -51,11 +56,11 @@ class LifetimeOracle:
         self,
         view: View,
         job_view: JobView,
-        all_options: tuple[Option, ...],
-        fallback: Option | None,
-    ) -> Option | None:
+        all_options: tuple[GangOption, ...],
+        fallback: GangOption | None,
+    ) -> GangOption | None:
         """The gang that runs while it lasts, else the one whose work is cheapest."""
-        on_spot = spot(all_options)
+        on_spot = spot_options(all_options)
         kept = next((o for o in on_spot if o.running), None)
         if kept is not None:
             return kept
@@ -63,7 +68,7 @@ class LifetimeOracle:
         lasting = [o for o in on_spot if _pays(o, lives[o], job_view, fallback)]
         return min(lasting, key=lambda o: _usd_per_unit(o, lives[o]), default=None)
 
-    def _life_s(self, view: View, job_view: JobView, option: Option) -> float:
+    def _life_s(self, view: View, job_view: JobView, option: GangOption) -> float:
         """Seconds until the pool has too few nodes, at most those that the work takes."""
         history = self._market.pools[option.pool]
         most_s = option.start_s + sum(s for _, s in option.work_left(job_view.progress.done_units))
@@ -73,23 +78,25 @@ class LifetimeOracle:
         return most_s
 
 
-def _pays(option: Option, life_s: float, job_view: JobView, fallback: Option | None) -> bool:
+def _pays(
+    option: GangOption, life_s: float, job_view: JobView, fallback: GangOption | None
+) -> bool:
     useful_s = life_s - option.start_s
     if useful_s <= 0:
         return False
     if fallback is None:
         return True
     saved_s = useful_s * option.units_per_s / fallback.units_per_s
-    if present_mode(job_view) is Mode.SAFE:
+    if current_mode(job_view) is CapacityMode.SAFE:
         saved_s -= fallback.start_s
     return option.score_usd_per_hour * life_s < fallback.score_usd_per_hour * saved_s
 
 
-def _usd_per_unit(option: Option, life_s: float) -> float:
+def _usd_per_unit(option: GangOption, life_s: float) -> float:
     return option.score_usd_per_unit * life_s / (life_s - option.start_s)
 
 
-def _is_behind(view: View, job_view: JobView, fallback: Option) -> bool:
+def _is_behind(view: View, job_view: JobView, fallback: GangOption) -> bool:
     """Whether less is done than on a straight line from the start to the deadline."""
     job = job_view.job
     elapsed_s = (view.now - job.start_at).total_seconds()

@@ -9,15 +9,15 @@ from costopt.domain.history import MarketHistory, MarketState
 from costopt.domain.job import Job
 from costopt.domain.market import Offer, Pool
 from costopt.domain.policy import Policy
-from costopt.domain.ports import HazardModel, Machines, Strategy
-from costopt.market.lifetime import Lifetimes, gang_key
-from costopt.strategies.learner import lifetimes_of
+from costopt.domain.ports import HazardModel, InstanceCatalog, Strategy
+from costopt.market.lifetime import LifetimeModel, lifetime_key
+from costopt.strategies.learner import lifetime_model
 
-LOOK_S = 300.0
+OBSERVATION_INTERVAL_S = 300.0
 """Between two looks at a record without a grid."""
 
 
-class Past:
+class PriorObservation:
     """The record of a market in the ``past_s`` before a job's start, looked at tick by tick.
 
     Seen are spot pools that the policy allows and the job can use, by what a run at the time could
@@ -26,37 +26,42 @@ class Past:
     """
 
     def __init__(
-        self, job: Job, policy: Policy, market: MarketHistory, machines: Machines, past_s: float
+        self,
+        job: Job,
+        policy: Policy,
+        market: MarketHistory,
+        machines: InstanceCatalog,
+        past_s: float,
     ) -> None:
         self._job = job
         self._market = market
         recorded_s = (job.start_at - market.starts_at).total_seconds()
-        look_s = market.tick_s or LOOK_S
+        look_s = market.tick_s or OBSERVATION_INTERVAL_S
         self._looks = max(0, int(min(past_s, recorded_s) / look_s + 1e-6))
         self._look = timedelta(seconds=look_s)
         self._nodes = {
             pool: counts
             for pool in market.pools
-            if pool.capacity_type.interruptible and policy.limits.refusal(pool) is None
+            if pool.capacity_type.is_interruptible and policy.limits.rejection_reason(pool) is None
             if (counts := _node_counts(job, pool, machines))
         }
 
-    def tell(self, strategy: Strategy, hazards: HazardModel) -> None:
+    def teach(self, strategy: Strategy, hazards: HazardModel) -> None:
         """Have both learn from it; a strategy that learns nothing stays as it is."""
-        lifetimes = lifetimes_of(strategy)
+        lifetimes = lifetime_model(strategy)
         for now, states in self._states():
             hazards.observe([_offer(pool, state) for pool, state in states.items()], now)
             if lifetimes is not None:
                 self._tell_lifetimes(lifetimes, states, now)
 
     def _tell_lifetimes(
-        self, lifetimes: Lifetimes, states: dict[Pool, MarketState], now: datetime
+        self, lifetimes: LifetimeModel, states: dict[Pool, MarketState], now: datetime
     ) -> None:
         for pool, state in states.items():
             for nodes in self._nodes[pool]:
                 up = (state.nodes_available or 0) >= nodes
                 region = f"{pool.provider}/{pool.region}"
-                lifetimes.look(gang_key(self._job.name, pool, nodes), region, up, now)
+                lifetimes.observe(lifetime_key(self._job.name, pool, nodes), region, up, now)
 
     def _states(self) -> Iterator[tuple[datetime, dict[Pool, MarketState]]]:
         """Instants before the start, in order, with the pools that were observed then."""
@@ -77,10 +82,10 @@ def _offer(pool: Pool, state: MarketState) -> Offer:
     return Offer(pool, None, None, state.nodes_available)
 
 
-def _node_counts(job: Job, pool: Pool, machines: Machines) -> tuple[int, ...]:
+def _node_counts(job: Job, pool: Pool, machines: InstanceCatalog) -> tuple[int, ...]:
     """Gang sizes that some phase of the job allows in the pool; none where it cannot be used."""
-    machine = machines.machine(pool)
-    if machine is None or job.resources.refusal(machine) is not None:
+    machine = machines.instance_type(pool)
+    if machine is None or job.resources.rejection_reason(machine) is not None:
         return ()
     return tuple(
         nodes

@@ -8,14 +8,16 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 
 from costopt.domain.errors import CostoptError
-from costopt.replay.child import stay_a_child
+from costopt.replay.child import exit_with_parent
 from costopt.replay.score import Score
-from costopt.replay.trial import Bench, Trial
+from costopt.replay.trial import BacktestConfig, Trial
 
-_bench: Bench | None = None
+_bench: BacktestConfig | None = None
 
 
-def in_processes(bench: Bench, trials: Sequence[Trial], jobs: int) -> Iterator[tuple[Trial, Score]]:
+def run_in_processes(
+    bench: BacktestConfig, trials: Sequence[Trial], jobs: int
+) -> Iterator[tuple[Trial, Score]]:
     """Scores as they come, from ``jobs`` processes; from this one where there is no gain in more.
 
     Raises CostoptError where a process dies.
@@ -41,10 +43,10 @@ def in_processes(bench: Bench, trials: Sequence[Trial], jobs: int) -> Iterator[t
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _begin(bench: Bench) -> None:
+def _begin(bench: BacktestConfig) -> None:
     global _bench  # noqa: PLW0603 - a process's own bench, sent once and not with every trial
     _bench = bench
-    stay_a_child()
+    exit_with_parent()
 
 
 def _score(trial: Trial) -> Score:

@@ -15,7 +15,7 @@ an overhead of its own, since it restores nothing. On equal speeds and one pool 
 OMNISCIENT bound of "Can't Be Late" (Wu et al., NSDI'24, §5).
 
 Units are counted in quanta q. Where q divides every gain and debt the path is exact. Where no such
-q is coarse enough (``MOST_LEVELS``), gains are rounded down and debts up, which a real run can keep
+q is coarse enough (``MAX_LEVELS``), gains are rounded down and debts up, which a real run can keep
 to, and the other way round for a bound that no run undercuts.
 """
 
@@ -34,10 +34,10 @@ from costopt.domain.market import Pool
 
 Costs = npt.NDArray[np.float64]
 
-MOST_LEVELS = 200_000
+MAX_LEVELS = 200_000
 """Levels of progress at the most: a path over six pools and 1,700 ticks then takes about 10 s."""
 
-NEVER_BEFORE = -1
+NO_PREDECESSOR = -1
 """The place of the state before the first launch."""
 
 DENOMINATOR = 10**6
@@ -45,7 +45,7 @@ DENOMINATOR = 10**6
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class PoolCostSeries:
     """One pool as the path sees it: dollars per tick of the whole gang, inf where it is down."""
 
     pool: Pool
@@ -54,7 +54,7 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class PathProblem:
     """What is to be done: all times in seconds; the first launch has its own overhead."""
 
     work_units: float
@@ -70,7 +70,7 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PathStep:
     """One tick of a path: the lane (None: nowhere) and whether it was launched in this tick."""
 
     lane: int | None
@@ -92,7 +92,12 @@ class ProgressPath:
     """
 
     def __init__(
-        self, lanes: Sequence[Lane], course: Course, quantum: float, *, cautious: bool = True
+        self,
+        lanes: Sequence[PoolCostSeries],
+        course: PathProblem,
+        quantum: float,
+        *,
+        cautious: bool = True,
     ) -> None:
         self.lanes = lanes
         self.course = course
@@ -115,7 +120,7 @@ class ProgressPath:
             values = self._advance(values, tick)
         return self.usd
 
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[PathStep, ...]:
         """The path behind ``usd``, tick by tick to its end; empty where there is none.
 
         Every √T ticks the costs are kept, and those between walked again.
@@ -188,16 +193,16 @@ class ProgressPath:
             self.usd = float(source[best]) + usd
             self._end = _End(tick, row, base + best)
 
-    def _back(self, kept: dict[int, Costs], end: _End) -> Iterator[Step]:
+    def _back(self, kept: dict[int, Costs], end: _End) -> Iterator[PathStep]:
         row, index = end.row, end.source
         values: list[Costs] = []
         for tick in range(end.tick, -1, -1):
             values = values or self._walked(kept, tick)
             now = values.pop()
             launch = self._launch(now, row, index)
-            yield Step(None if row == 0 else row - 1, launch is not None)
-            if launch == NEVER_BEFORE:
-                yield from (Step(None, False) for _ in range(tick))
+            yield PathStep(None if row == 0 else row - 1, launch is not None)
+            if launch == NO_PREDECESSOR:
+                yield from (PathStep(None, False) for _ in range(tick))
                 return
             index = index if launch is None else launch
             if row == 0 or launch is not None:
@@ -213,7 +218,7 @@ class ProgressPath:
         may_again = self._zero <= launch_index < self._size
         again = now[:, launch_index].min() if may_again else np.inf
         if index == self._zero - self._first[row - 1] and min(stay, again) > 0:
-            return NEVER_BEFORE
+            return NO_PREDECESSOR
         return launch_index if again < stay else None
 
     def _walked(self, kept: dict[int, Costs], until: int) -> list[Costs]:
@@ -225,7 +230,7 @@ class ProgressPath:
         return walked
 
 
-def quantum_of(lanes: Sequence[Lane], course: Course) -> tuple[float, bool]:
+def progress_quantum(lanes: Sequence[PoolCostSeries], course: PathProblem) -> tuple[float, bool]:
     """The unit in which progress is counted, and whether it divides every gain and debt."""
     lengths = [
         lane.units_per_s * seconds
@@ -236,10 +241,10 @@ def quantum_of(lanes: Sequence[Lane], course: Course) -> tuple[float, bool]:
     parts = [Fraction(length).limit_denominator(DENOMINATOR) for length in lengths]
     if all(_same(part, length) for part, length in zip(parts, lengths, strict=True)):
         common = reduce(_gcd, parts)
-        if course.work_units / common <= MOST_LEVELS:
+        if course.work_units / common <= MAX_LEVELS:
             return float(common), True
     least = min(lane.units_per_s for lane in lanes) * course.tick_s
-    return least / max(1, math.floor(MOST_LEVELS * least / course.work_units)), False
+    return least / max(1, math.floor(MAX_LEVELS * least / course.work_units)), False
 
 
 def _same(part: Fraction, length: float) -> bool:

@@ -12,7 +12,7 @@ from costopt.replay.trial import HINDSIGHT, Trial, Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class PolicySummary:
     """One policy over ``runs`` windows of one ``group``: means unless the name says otherwise.
 
     None is unknown; ``mean_usd``, ``p50_usd``, ``p95_usd`` and ``misses`` are unknown where the
@@ -43,12 +43,12 @@ class Standing:
     hindsight_high: float | None
 
 
-def standings(
+def summarize_policies(
     scores: Sequence[tuple[Trial, Score]],
     labels: Sequence[str],
     group_of: Callable[[Window], str],
     seed: int,
-) -> list[Standing]:
+) -> list[PolicySummary]:
     """One per group and policy, in the order of ``labels``; deterministic by ``seed``.
 
     What is not defined on every window of its group is unknown; an optimum is left out then.
@@ -73,7 +73,7 @@ def standings(
 
 def _standing(
     group: str, label: str, scores: dict[Window, Score], best: dict[Window, float], seed: int
-) -> Standing:
+) -> PolicySummary:
     everything = list(scores.values())
     dollars = [score.usd for score in everything if score.usd is not None]
     defined = len(dollars) == len(everything)
@@ -82,7 +82,7 @@ def _standing(
     of_mean = mean_interval(dollars, seed) if defined else None
     of_ratio = ratio_interval(dollars, optimal, seed) if paired else None
     ordered = sorted(dollars)
-    return Standing(
+    return PolicySummary(
         group=group,
         policy=label,
         runs=len(everything),

@@ -11,12 +11,12 @@ from types import ModuleType
 from costopt.domain.distribution import install_hint
 from costopt.domain.errors import CostoptError, MissingExtraError
 from costopt.replay.score import Score
-from costopt.replay.trial import Bench, Trial
+from costopt.replay.trial import BacktestConfig, Trial
 
 LOCAL = "local"
 """The address that starts Ray on this machine, for as long as the backtest runs."""
 
-ANSWER_S = 10.0
+REPLY_TIMEOUT_S = 10.0
 """How long the head of a cluster may take to accept a connection."""
 
 
@@ -30,8 +30,8 @@ def require_ray() -> ModuleType:
     return module
 
 
-def on_ray(
-    bench: Bench, trials: Sequence[Trial], address: str, jobs: int | None = None
+def run_on_ray(
+    bench: BacktestConfig, trials: Sequence[Trial], address: str, jobs: int | None = None
 ) -> Iterator[tuple[Trial, Score]]:
     """Scores as they come from the cluster at ``address``, or from ``local`` processes of Ray.
 
@@ -73,8 +73,8 @@ def _knock(address: str) -> None:
     """Raises OSError where nobody listens; Ray itself would try for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():
-        socket.create_connection((host, int(port)), timeout=ANSWER_S).close()
+        socket.create_connection((host, int(port)), timeout=REPLY_TIMEOUT_S).close()
 
 
-def _score(bench: Bench, trial: Trial) -> Score:
+def _score(bench: BacktestConfig, trial: Trial) -> Score:
     return bench.score(trial)

@@ -15,31 +15,31 @@ from costopt.domain.ports import (
     CarbonRecord,
     Forecasts,
     HazardModel,
-    Machines,
+    InstanceCatalog,
     PowerModel,
     RecordedEvent,
     Strategy,
 )
 from costopt.domain.transfer import TransferPrices
 from costopt.engine.clock import VirtualClock
-from costopt.engine.loop import run
-from costopt.engine.settings import DEFAULT_COOLDOWN_S, Settings, counted_key
+from costopt.engine.loop import run_until_done
+from costopt.engine.settings import DEFAULT_COOLDOWN_S, EngineSettings, deterministic_key
 from costopt.engine.tick import Engine, TickResult
 from costopt.engine.troubles import STRATEGY
 from costopt.engine.world import World
 from costopt.ledger.memory import MemoryLedger
 from costopt.ledger.summary import JobSummary
-from costopt.replay.connect import connect_virtual
+from costopt.replay.connect import connect_virtual_provider
 from costopt.strategies import build_steady
 
-LATEST = 3.0
+MAX_OVERRUN_RATIO = 3.0
 
 DEFAULT_TICK_S = 300.0
 """Of a replay of event data, which have no grid."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsal:
+class ReplayResult:
     """What came of one replay."""
 
     strategy: str
@@ -62,12 +62,12 @@ def replay_tick_s(market: MarketHistory) -> float:
     return market.tick_s or DEFAULT_TICK_S
 
 
-def rehearse(
+def replay(
     job: Job,
     policy: Policy,
     market: MarketHistory,
     *,
-    machines: Machines,
+    machines: InstanceCatalog,
     powers: PowerModel,
     hazards: HazardModel,
     strategy: Strategy | None = None,
@@ -79,7 +79,7 @@ def rehearse(
     carbon: CarbonRecord | None = None,
     explain: bool = False,
     account: Account = UNLIMITED,
-) -> Rehearsal:
+) -> ReplayResult:
     """Run ``job`` from its start to its end on ``market``. Deterministic.
 
     The tick is ``tick_s``, by default that of ``replay_tick_s``. A job that is late is followed to
@@ -91,7 +91,7 @@ def rehearse(
     check_coverage(job, market)
     clock = VirtualClock(job.start_at)
     end_at = _end_at(job, market)
-    provider = connect_virtual(
+    provider = connect_virtual_provider(
         clock,
         {"market": market, "machines": machines, "notice_s": notice_s, "transfers": transfers},
     )
@@ -108,13 +108,13 @@ def rehearse(
         forecasts,
         carbon,
     )
-    settings = Settings(
+    settings = EngineSettings(
         tick_s=tick_s or replay_tick_s(market),
         cooldown_s=cooldown_s,
         notice_s=notice_s,
         account=account,
         explain=explain,
-        new_key=counted_key,
+        new_key=deterministic_key,
     )
     engine = Engine([job], policy, strategy or build_steady(policy.strategy), world, settings)
     ticks = 0
@@ -125,9 +125,9 @@ def rehearse(
         if engine.unfinished and result.now >= end_at:
             engine.stop(f"not done at {_minute(end_at)}, where the replay ends")
 
-    run(engine, check)
+    run_until_done(engine, check)
     summary = engine.journal.accounts[job.name].summary(clock.now())
-    return Rehearsal(policy.strategy.name, summary, tuple(ledger.events(job.name)), ticks)
+    return ReplayResult(policy.strategy.name, summary, tuple(ledger.events(job.name)), ticks)
 
 
 def check_coverage(job: Job, market: MarketHistory) -> None:
@@ -143,7 +143,7 @@ def check_coverage(job: Job, market: MarketHistory) -> None:
 
 def _end_at(job: Job, market: MarketHistory) -> datetime:
     """A late job is followed for a while, so that its lateness can be told."""
-    return min(market.ends_at, job.start_at + LATEST * (job.deadline_at - job.start_at))
+    return min(market.ends_at, job.start_at + MAX_OVERRUN_RATIO * (job.deadline_at - job.start_at))
 
 
 def _minute(when: datetime) -> str:

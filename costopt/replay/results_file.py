@@ -74,7 +74,7 @@ class ResultsFile:
 
 
 @contextmanager
-def results_file(path: Path) -> Iterator[ResultsFile]:
+def open_results_file(path: Path) -> Iterator[ResultsFile]:
     """Open or begin a results file, for one backtest at a time. Raises StoreError."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from costopt.domain.events import Event, ProgressReported, WorkLost
 from costopt.ledger.summary import JobSummary
-from costopt.replay.hindsight import Hindsight
-from costopt.replay.rehearsal import Rehearsal
+from costopt.replay.hindsight import HindsightOptimum
+from costopt.replay.rehearsal import ReplayResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ UNDEFINED = Score(usd=None)
 """Of what is not defined for the job on the market: an optimum, or on-demand without an offer."""
 
 
-def score_of_rehearsal(rehearsal: Rehearsal) -> Score:
+def score_replay(rehearsal: ReplayResult) -> Score:
     """The figures of a replay."""
     summary = rehearsal.summary
     return Score(
@@ -62,7 +62,7 @@ def score_of_rehearsal(rehearsal: Rehearsal) -> Score:
     )
 
 
-def score_of_hindsight(best: Hindsight | None) -> Score:
+def score_hindsight(best: HindsightOptimum | None) -> Score:
     """The figures of the optimum; only its dollars are told."""
     if best is None:
         return UNDEFINED

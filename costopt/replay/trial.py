@@ -14,19 +14,19 @@ from costopt.domain.ports import (
     CarbonRecord,
     Forecasts,
     HazardModel,
-    Machines,
+    InstanceCatalog,
     PowerModel,
     Strategy,
 )
 from costopt.domain.transfer import TransferPrices
 from costopt.engine.settings import DEFAULT_COOLDOWN_S
-from costopt.replay.hindsight import hindsight
+from costopt.replay.hindsight import hindsight_optimum
 from costopt.replay.lifetime_oracle import LifetimeOracle
-from costopt.replay.past import Past
-from costopt.replay.rehearsal import Rehearsal, rehearse
-from costopt.replay.score import UNDEFINED, Score, score_of_hindsight, score_of_rehearsal
+from costopt.replay.past import PriorObservation
+from costopt.replay.rehearsal import ReplayResult, replay
+from costopt.replay.score import UNDEFINED, Score, score_hindsight, score_replay
 from costopt.strategies import build_steady
-from costopt.strategies.shield import Shielded
+from costopt.strategies.shield import ShieldedStrategy
 
 HINDSIGHT = "hindsight"
 ON_DEMAND = "on_demand"
@@ -43,7 +43,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A policy on a window. Besides the strategies there are ``hindsight`` and an oracle."""
+    """A policy on a window. Beside the strategies: ``hindsight_optimum`` and an oracle."""
 
     window: Window
     policy: Policy
@@ -55,7 +55,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class BacktestConfig:
     """What every trial is run with; it can be sent to other processes if its models can.
 
     ``hazards`` and ``forecasts`` make a fresh model each time; without ``forecasts``, policies
@@ -66,7 +66,7 @@ class Bench:
     """
 
     markets: Mapping[str, MarketHistory]
-    machines: Machines
+    machines: InstanceCatalog
     powers: Callable[[], PowerModel]
     hazards: Callable[[], HazardModel]
     notice_s: float = 120.0
@@ -77,7 +77,7 @@ class Bench:
     carbon: CarbonRecord | None = None
     strategies: Callable[[Trial], Strategy | None] | None = None
     account: Account = UNLIMITED
-    past_s: float = 0.0
+    history_s: float = 0.0
 
     def score(self, trial: Trial) -> Score:
         """Run the trial. Deterministic.
@@ -86,21 +86,23 @@ class Bench:
         """
         if trial.policy.strategy.name == HINDSIGHT:
             market = self.markets[trial.window.market]
-            return score_of_hindsight(
-                hindsight(trial.window.job, trial.policy, market, self.machines)
+            return score_hindsight(
+                hindsight_optimum(trial.window.job, trial.policy, market, self.machines)
             )
         if trial.policy.strategy.name == ON_DEMAND and not self._offers_on_demand(trial):
             return UNDEFINED
-        return score_of_rehearsal(self.rehearse(trial))
+        return score_replay(self.rehearse(trial))
 
-    def rehearse(self, trial: Trial, *, explain: bool = False) -> Rehearsal:
+    def rehearse(self, trial: Trial, *, explain: bool = False) -> ReplayResult:
         """The replay behind a trial of a strategy, with all its events."""
         market = self.markets[trial.window.market]
         policy, job = trial.policy, trial.window.job
         strategy, hazards = self._strategy(trial), self.hazards()
-        if self.past_s > 0:
-            Past(job, policy, market, self.machines, self.past_s).tell(strategy, hazards)
-        return rehearse(
+        if self.history_s > 0:
+            PriorObservation(job, policy, market, self.machines, self.history_s).teach(
+                strategy, hazards
+            )
+        return replay(
             job,
             policy,
             market,
@@ -124,35 +126,35 @@ class Bench:
         return any(
             state is not None and state.price_usd_per_hour and state.nodes_available != 0
             for pool, history in self.markets[trial.window.market].pools.items()
-            if pool.capacity_type.firm and limits.refusal(pool) is None
-            if (machine := self.machines.machine(pool)) is not None
-            if job.resources.refusal(machine) is None
+            if pool.capacity_type.is_uninterruptible and limits.rejection_reason(pool) is None
+            if (machine := self.machines.instance_type(pool)) is not None
+            if job.resources.rejection_reason(machine) is None
             for state in (history.at(job.start_at), *history.between(job.start_at, job.deadline_at))
         )
 
     def _strategy(self, trial: Trial) -> Strategy:
         """The policy's own, or one that only a replay can have."""
         if trial.policy.strategy.name == LIFETIME_ORACLE:
-            return Shielded(LifetimeOracle(self.markets[trial.window.market]))
+            return ShieldedStrategy(LifetimeOracle(self.markets[trial.window.market]))
         own = None if self.strategies is None else self.strategies(trial)
         return own or build_steady(trial.policy.strategy)
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class TrialKeys:
     """Names trials by all that decides their score, so that a score is never taken for another's.
 
     ``edition`` stands for the code, its data and the settings of the bench.
     """
 
-    bench: Bench
+    bench: BacktestConfig
     edition: str
     _digests: dict[str, str] = field(default_factory=dict)
 
     @property
     def _settings(self) -> tuple[object, ...]:
         bench = self.bench
-        return bench.notice_s, bench.cooldown_s, bench.tick_s, bench.account, bench.past_s
+        return bench.notice_s, bench.cooldown_s, bench.tick_s, bench.account, bench.history_s
 
     def of(self, trial: Trial) -> str:
         """The key of a trial: the same in every process and on every machine."""

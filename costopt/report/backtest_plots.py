@@ -11,13 +11,13 @@ from costopt.report.backtest_table import BacktestRow
 from costopt.report.drawing import (
     POOL_COLOURS,
     Canvas,
-    Drawing,
     LegendEntry,
-    canvases,
-    paint,
+    ResponsiveChart,
+    css_color,
+    make_canvases,
 )
-from costopt.report.figure import usd
-from costopt.report.timeline import pool_name
+from costopt.report.figure import usd_micros_text
+from costopt.report.timeline import pool_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,63 +26,65 @@ BAR_PX = 52
 HEIGHT_PX = 260
 
 
-def cost_bars(rows: Sequence[BacktestRow]) -> Drawing:
+def cost_bars(rows: Sequence[BacktestRow]) -> ResponsiveChart:
     """One bar per strategy: the mean, with a whisker from the median to the 95th percentile."""
-    wide, narrow = (_bars_svg(rows, canvas) for canvas in canvases("bars"))
+    wide, narrow = (_bars_svg(rows, canvas) for canvas in make_canvases("bars"))
     alt = "Mean cost per run: " + ", ".join(
-        f"{row.strategy} {usd(row.mean_usd * 1e6)}" for row in rows
+        f"{row.strategy} {usd_micros_text(row.mean_usd * 1e6)}" for row in rows
     )
     legend = (
         LegendEntry("bar", "pool1", "kept every deadline"),
         LegendEntry("bar", "bad", "missed some"),
     )
-    return Drawing(wide, narrow, f"{alt}.", legend)
+    return ResponsiveChart(wide, narrow, f"{alt}.", legend)
 
 
-def spend_curves(curves: Mapping[str, BacktestCurve]) -> Drawing:
+def spend_curves(curves: Mapping[str, BacktestCurve]) -> ResponsiveChart:
     """Cumulative dollars of one run per strategy, in hours since its start."""
     colours = _colours(curves)
     wide, narrow = (
         _curves_svg({name: c.spend_usd for name, c in curves.items()}, colours, canvas, "${:,.6g}")
-        for canvas in canvases("curves")
+        for canvas in make_canvases("curves")
     )
     legend = tuple(
-        LegendEntry("line", colours[name], f"{name}: {usd(curve.usd * 1e6)}")
+        LegendEntry("line", colours[name], f"{name}: {usd_micros_text(curve.usd * 1e6)}")
         for name, curve in curves.items()
         if curve.spend_usd
     )
     alt = "Cumulative dollars over time; at the end " + ", ".join(e.text for e in legend)
-    return Drawing(wide, narrow, f"{alt}.", legend)
+    return ResponsiveChart(wide, narrow, f"{alt}.", legend)
 
 
-def progress_curves(curves: Mapping[str, BacktestCurve]) -> Drawing:
+def progress_curves(curves: Mapping[str, BacktestCurve]) -> ResponsiveChart:
     """The share of the work done by one run per strategy, in hours since its start."""
     colours = _colours(curves)
     wide, narrow = (
         _curves_svg({name: c.done for name, c in curves.items()}, colours, canvas, "{:.0%}")
-        for canvas in canvases("done")
+        for canvas in make_canvases("done")
     )
     legend = tuple(LegendEntry("line", colours[name], name) for name in curves)
     ends = ", ".join(f"{name} {curve.done[-1][1]:.0%}" for name, curve in curves.items())
-    return Drawing(wide, narrow, f"Share of the work done over time; at the end {ends}.", legend)
+    return ResponsiveChart(
+        wide, narrow, f"Share of the work done over time; at the end {ends}.", legend
+    )
 
 
-def mode_bars(curves: Mapping[str, BacktestCurve]) -> Drawing:
+def mode_bars(curves: Mapping[str, BacktestCurve]) -> ResponsiveChart:
     """Where each strategy ran, hour by hour; nothing drawn is waiting."""
     pools = list(dict.fromkeys(stay.pool for c in curves.values() for stay in c.stays))
-    spot = [pool for pool in pools if pool.capacity_type.interruptible]
+    spot = [pool for pool in pools if pool.capacity_type.is_interruptible]
     colours = {
         pool: POOL_COLOURS[spot.index(pool) % len(POOL_COLOURS)] if pool in spot else "firm"
         for pool in pools
     }
-    wide, narrow = (_modes_svg(curves, colours, canvas) for canvas in canvases("modes"))
-    legend = tuple(LegendEntry("bar", colours[pool], pool_name(pool)) for pool in pools)
+    wide, narrow = (_modes_svg(curves, colours, canvas) for canvas in make_canvases("modes"))
+    legend = tuple(LegendEntry("bar", colours[pool], pool_label(pool)) for pool in pools)
     hours = ", ".join(
         f"{name} {sum(s.end_h - s.begin_h for s in c.stays):.1f} h in "
         f"{len({s.pool for s in c.stays})} pools"
         for name, c in curves.items()
     )
-    return Drawing(wide, narrow, f"Where each strategy ran: {hours}.", legend)
+    return ResponsiveChart(wide, narrow, f"Where each strategy ran: {hours}.", legend)
 
 
 def _colours(curves: Mapping[str, BacktestCurve]) -> dict[str, str]:
@@ -104,26 +106,28 @@ def _bars_svg(rows: Sequence[BacktestRow], canvas: Canvas) -> str:
     for index, row in enumerate(rows):
         middle = index + 0.7
         colour = "bad" if row.misses else "pool1"
-        axes.barh(middle, row.mean_usd, height=0.38, color=paint(colour))
-        axes.plot([row.p50_usd, row.p95_usd], [middle, middle], color=paint("ink"), linewidth=1.5)
+        axes.barh(middle, row.mean_usd, height=0.38, color=css_color(colour))
+        axes.plot(
+            [row.p50_usd, row.p95_usd], [middle, middle], color=css_color("ink"), linewidth=1.5
+        )
         ends = [row.p50_usd, row.p95_usd]
-        axes.plot(ends, [middle, middle], "|", color=paint("ink"), markersize=9)
+        axes.plot(ends, [middle, middle], "|", color=css_color("ink"), markersize=9)
         axes.text(
             0,
             index + 0.31,
             row.strategy,
             fontsize=13,
-            color=paint("ink"),
+            color=css_color("ink"),
             va="center",
             parse_math=False,
         )
         axes.annotate(
-            usd(row.mean_usd * 1e6),
+            usd_micros_text(row.mean_usd * 1e6),
             (max(row.mean_usd, row.p95_usd), middle),
             xytext=(8, 0),
             textcoords="offset points",
             fontsize=12,
-            color=paint("ink"),
+            color=css_color("ink"),
             va="center",
             parse_math=False,
         )
@@ -136,7 +140,7 @@ def _curves_svg(
     figure, axes = canvas.axes(HEIGHT_PX)
     for strategy, points in lines.items():
         hours, heights = [h for h, _ in points], [height for _, height in points]
-        axes.plot(hours, heights, color=paint(colours[strategy]), linewidth=2.4)
+        axes.plot(hours, heights, color=css_color(colours[strategy]), linewidth=2.4)
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(lambda value, _: label.format(value))
     _hours_axis(axes)
@@ -155,14 +159,14 @@ def _modes_svg(
             axes.broken_barh(
                 [(stay.begin_h, stay.end_h - stay.begin_h)],
                 (index + 0.5, 0.4),
-                color=paint(colours[stay.pool]),
+                color=css_color(colours[stay.pool]),
             )
         axes.text(
             0,
             index + 0.31,
             strategy,
             fontsize=13,
-            color=paint("ink"),
+            color=css_color("ink"),
             va="center",
             parse_math=False,
         )
@@ -173,4 +177,4 @@ def _modes_svg(
 def _hours_axis(axes: Axes) -> None:
     axes.set_xlim(left=0)
     axes.locator_params(axis="x", nbins=5)
-    axes.set_xlabel("hours since the start", fontsize=12, color=paint("muted"))
+    axes.set_xlabel("hours since the start", fontsize=12, color=css_color("muted"))

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from costopt.report.figure import UNKNOWN, carbon, duration, energy, usd
+from costopt.report.figure import (
+    UNKNOWN_TEXT,
+    energy_text,
+    gco2e_text,
+    long_duration_text,
+    usd_micros_text,
+)
 from costopt.report.table import Table
 
-COLUMNS = (
+REPORT_COLUMNS = (
     "strategy",
     "$ mean",
     "$ P50",
@@ -57,23 +63,26 @@ class BacktestRow:
 def backtest_table(rows: Sequence[BacktestRow], title: str = "Backtest") -> Table:
     """One row per strategy, in the order given."""
     return Table(
-        title, COLUMNS, tuple(_cells(row) for row in rows), frozenset(range(1, len(COLUMNS)))
+        title,
+        REPORT_COLUMNS,
+        tuple(_cells(row) for row in rows),
+        frozenset(range(1, len(REPORT_COLUMNS))),
     )
 
 
 def _cells(row: BacktestRow) -> tuple[str, ...]:
     return (
         row.strategy,
-        usd(row.mean_usd * 1e6),
-        usd(row.p50_usd * 1e6),
-        usd(row.p95_usd * 1e6),
-        energy(None if row.kwh is None else row.kwh * 1000),
-        carbon(row.gco2e),
-        duration(row.finish_s),
+        usd_micros_text(row.mean_usd * 1e6),
+        usd_micros_text(row.p50_usd * 1e6),
+        usd_micros_text(row.p95_usd * 1e6),
+        energy_text(None if row.kwh is None else row.kwh * 1000),
+        gco2e_text(row.gco2e),
+        long_duration_text(row.finish_s),
         f"{row.misses} of {row.runs}",
-        UNKNOWN if row.interruptions is None else f"{row.interruptions:.1f}",
-        UNKNOWN if row.switches is None else f"{row.switches:.1f}",
-        duration(row.lost_s),
+        UNKNOWN_TEXT if row.interruptions is None else f"{row.interruptions:.1f}",
+        UNKNOWN_TEXT if row.switches is None else f"{row.switches:.1f}",
+        long_duration_text(row.lost_s),
         _ratio(row),
         str(row.runs),
     )
@@ -81,7 +90,7 @@ def _cells(row: BacktestRow) -> tuple[str, ...]:
 
 def _ratio(row: BacktestRow) -> str:
     if row.hindsight_ratio is None:
-        return UNKNOWN
+        return UNKNOWN_TEXT
     if row.hindsight_low is None or row.hindsight_high is None:
         return f"{row.hindsight_ratio:.3f}"
     return f"{row.hindsight_ratio:.3f} [{row.hindsight_low:.3f}, {row.hindsight_high:.3f}]"

@@ -63,7 +63,7 @@ class LegendEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
+class ResponsiveChart:
     """The same plot for a wide page and a phone, with its text alternative."""
 
     wide: str
@@ -122,12 +122,12 @@ class Canvas:
         return _inline(buffer.getvalue(), self.name)
 
 
-def canvases(name: str) -> tuple[Canvas, Canvas]:
+def make_canvases(name: str) -> tuple[Canvas, Canvas]:
     """The wide and the narrow canvas of one plot."""
     return Canvas(f"{name}-w", WIDE_PX), Canvas(f"{name}-n", NARROW_PX)
 
 
-def paint(name: str) -> str:
+def css_color(name: str) -> str:
     """The stand-in for one of COLOURS, for matplotlib."""
     return f"#10{COLOURS.index(name):02x}01"
 
@@ -135,10 +135,10 @@ def paint(name: str) -> str:
 def _style(axes: Axes) -> None:
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(paint("muted"))
-    axes.tick_params(colors=paint("muted"), labelsize=12, length=0, pad=6)
+    axes.spines["bottom"].set_color(css_color("muted"))
+    axes.tick_params(colors=css_color("muted"), labelsize=12, length=0, pad=6)
     axes.tick_params(axis="x", length=4)
-    axes.grid(axis="y", color=paint("grid"), linewidth=1)
+    axes.grid(axis="y", color=css_color("grid"), linewidth=1)
     axes.set_axisbelow(True)
     axes.patch.set_visible(False)
     axes.figure.patch.set_visible(False)
@@ -156,5 +156,5 @@ def _inline(document: str, name: str) -> str:
     svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
     svg = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font-size: \1", svg)
     for colour in COLOURS:
-        svg = svg.replace(paint(colour), f"var(--{colour})")
+        svg = svg.replace(css_color(colour), f"var(--{colour})")
     return svg.strip()

@@ -48,7 +48,13 @@ from costopt.domain.events import (
     WorkLost,
 )
 from costopt.domain.fleet import EndCause
-from costopt.report.figure import UNKNOWN, duration, energy, instant, usd
+from costopt.report.figure import (
+    UNKNOWN_TEXT,
+    energy_text,
+    long_duration_text,
+    time_text,
+    usd_micros_text,
+)
 
 ROUTINE = (
     ProgressReported,
@@ -63,7 +69,7 @@ ROUTINE = (
 
 
 @dataclass(frozen=True, slots=True)
-class EventRow:
+class EventText:
     """One event in words. ``tone`` is good, bad, note or plain; ``routine`` ones may be folded."""
 
     at: datetime
@@ -73,19 +79,19 @@ class EventRow:
     routine: bool
 
 
-def event_row(event: Event) -> EventRow:
+def describe_event(event: Event) -> EventText:
     """The event in words."""
     label, tone, detail = _WORDS[type(event)]
     if isinstance(event, NodeLaunched) and event.waiting:
         label, tone = "Node waits for capacity", "note"
-    if isinstance(event, NodeEnded) and event.cause.unwanted:
+    if isinstance(event, NodeEnded) and event.cause.is_unplanned:
         label, tone = f"Node {event.cause.value.replace('_', ' ')}", "bad"
-    return EventRow(event.at, label, detail(event), tone, isinstance(event, ROUTINE))
+    return EventText(event.at, label, detail(event), tone, isinstance(event, ROUTINE))
 
 
 def _submitted(event: JobSubmitted) -> str:
     return (
-        f"{event.work_units:,.0f} {event.unit} by {instant(event.deadline_at)}, "
+        f"{event.work_units:,.0f} {event.unit} by {time_text(event.deadline_at)}, "
         f"policy {event.policy}, strategy {event.strategy}"
     )
 
@@ -98,16 +104,16 @@ def _decided(event: DecisionMade) -> str:
 
 
 def _signed(seconds: float) -> str:
-    return f"{'-' if seconds < 0 else ''}{duration(seconds)}"
+    return f"{'-' if seconds < 0 else ''}{long_duration_text(seconds)}"
 
 
 def _launched(event: NodeLaunched) -> str:
-    return f"{event.node_id} in {event.pool} at {usd(event.micros_per_hour)}/h"
+    return f"{event.node_id} in {event.pool} at {usd_micros_text(event.micros_per_hour)}/h"
 
 
 def _ended(event: NodeEnded) -> str:
     words = f": {event.message}" if event.message and event.cause is EndCause.FAILED else ""
-    return f"{event.node_id} in {event.pool} at {instant(event.ended_at)}{words}"
+    return f"{event.node_id} in {event.pool} at {time_text(event.ended_at)}{words}"
 
 
 def _billed(event: NodeBilled) -> str:
@@ -115,7 +121,7 @@ def _billed(event: NodeBilled) -> str:
 
 
 def _committed(event: CheckpointCommitted) -> str:
-    size = UNKNOWN if event.size_bytes is None else f"{event.size_bytes / 2**30:,.2f} GiB"
+    size = UNKNOWN_TEXT if event.size_bytes is None else f"{event.size_bytes / 2**30:,.2f} GiB"
     took = "" if event.save_s is None else f" in {event.save_s:.1f} s"
     return f"at {event.units:,.0f} units, {size}{took}: {event.uri}"
 
@@ -123,14 +129,14 @@ def _committed(event: CheckpointCommitted) -> str:
 def _moved(event: DataMoved) -> str:
     return (
         f"{event.gib:,.1f} GiB from {event.from_region} to {event.to_region} "
-        f"for a {event.why}, {usd(event.usd_micros)}"
+        f"for a {event.why}, {usd_micros_text(event.usd_micros)}"
     )
 
 
 def _gang(event: GangFormed) -> str:
     return (
         f"generation {event.generation}: {', '.join(event.node_ids) or 'no node'}; "
-        f"saves every {duration(event.checkpoint_interval_s)}"
+        f"saves every {long_duration_text(event.checkpoint_interval_s)}"
     )
 
 
@@ -152,7 +158,7 @@ def _measured(event: NodeMeasured) -> str:
         ("goodput", event.goodput),
     )
     said = [
-        "" if event.wh is None else f"{energy(event.wh)} measured by {parts}",
+        "" if event.wh is None else f"{energy_text(event.wh)} measured by {parts}",
         "" if event.step_s is None else f"{event.step_s:.3g} s per step",
         *(f"{share:.0%} {name}" for name, share in shares if share is not None),
     ]
@@ -178,12 +184,12 @@ _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
     PriceChanged: (
         "Price changed",
         "plain",
-        lambda e: f"{e.pool} now {usd(e.micros_per_hour)}/h",
+        lambda e: f"{e.pool} now {usd_micros_text(e.micros_per_hour)}/h",
     ),
     CarbonIntensityRecorded: (
         "Carbon intensity",
         "plain",
-        lambda e: f"{e.region} from {instant(e.hour_at)}: {e.gco2e_per_kwh:.0f} g/kWh",
+        lambda e: f"{e.region} from {time_text(e.hour_at)}: {e.gco2e_per_kwh:.0f} g/kWh",
     ),
     GangFormed: ("Gang formed", "plain", _gang),
     TrainingStarted: ("Training started", "good", lambda e: f"from {_reached(e)}"),
@@ -201,7 +207,7 @@ _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
     CheckpointIntervalChanged: (
         "Save interval",
         "note",
-        lambda e: f"every {duration(e.interval_s)}: {e.reason}",
+        lambda e: f"every {long_duration_text(e.interval_s)}: {e.reason}",
     ),
     GuaranteeChanged: ("Guarantee", "note", lambda e: f"the result is {e.guarantee}"),
     InterruptionExpected: (
@@ -214,7 +220,7 @@ _WORDS: dict[type[Event], tuple[str, str, Callable[[Any], str]]] = {
         "Interruption announced",
         "bad",
         lambda e: (
-            f"{e.node_id} goes at {instant(e.strikes_at)}"
+            f"{e.node_id} goes at {time_text(e.strikes_at)}"
             f"{'' if e.confirmed else ', as only the node reports'}"
         ),
     ),

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from costopt.domain.distribution import install_hint
 from costopt.domain.errors import MissingExtraError
 
-NEEDED = ("jinja2", "matplotlib")
+REQUIRED_MODULES = ("jinja2", "matplotlib")
 
 
 def has_report_extra() -> bool:
@@ -26,4 +26,4 @@ def require_report_extra() -> None:
 
 
 def _missing() -> list[str]:
-    return [name for name in NEEDED if find_spec(name) is None]
+    return [name for name in REQUIRED_MODULES if find_spec(name) is None]

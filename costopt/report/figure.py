@@ -7,25 +7,25 @@ from datetime import UTC, datetime
 
 from costopt.domain.estimate import Estimate
 
-UNKNOWN = "unknown"
+UNKNOWN_TEXT = "unknown"
 
 NEARLY_ALWAYS = 0.99
 """A probability above which its interval's lower end says more than its value."""
 
 
-def usd(micros: float | None) -> str:
+def usd_micros_text(micros: float | None) -> str:
     """Micro-dollars as dollars: cents, and finer below a dollar."""
     if micros is None:
-        return UNKNOWN
+        return UNKNOWN_TEXT
     dollars = abs(micros) / 1e6
     digits = 2 if dollars >= 1 or dollars == 0 else 4
     return f"{'-' if micros < 0 else ''}${dollars:,.{digits}f}"
 
 
-def energy(wh: float | None) -> str:
+def energy_text(wh: float | None) -> str:
     """Watt-hours, as kilowatt-hours from one on."""
     if wh is None:
-        return UNKNOWN
+        return UNKNOWN_TEXT
     if abs(wh) < 1000:
         return f"{wh:.0f} Wh" if abs(wh) >= 10 else f"{wh:.2g} Wh"
     return f"{wh / 1000:,.1f} kWh"
@@ -33,20 +33,20 @@ def energy(wh: float | None) -> str:
 
 def kilowatt_hours(kwh: float | None) -> str:
     """The same of kilowatt-hours."""
-    return energy(None if kwh is None else kwh * 1000)
+    return energy_text(None if kwh is None else kwh * 1000)
 
 
-def carbon(gco2e: float | None) -> str:
+def gco2e_text(gco2e: float | None) -> str:
     """Grams of CO2 equivalent, as kilograms from one on."""
     if gco2e is None:
-        return UNKNOWN
+        return UNKNOWN_TEXT
     return f"{gco2e / 1000:,.1f} kg" if abs(gco2e) >= 1000 else f"{gco2e:.0f} g"
 
 
-def duration(seconds: float | None) -> str:
+def long_duration_text(seconds: float | None) -> str:
     """Two units at most: "2 d 3 h", "5 h 31 min", "29 min", "45 s"."""
     if seconds is None:
-        return UNKNOWN
+        return UNKNOWN_TEXT
     total = round(abs(seconds))
     if total < 90:
         return f"{total} s"
@@ -58,17 +58,17 @@ def duration(seconds: float | None) -> str:
     return " ".join(f"{count} {name}" for count, name in parts[:2] if count)
 
 
-def units(amount: float | None, unit: str | None) -> str:
+def work_text(amount: float | None, unit: str | None) -> str:
     """An amount of work with its unit."""
     if amount is None:
-        return UNKNOWN
+        return UNKNOWN_TEXT
     number = f"{amount:,.0f}" if abs(amount) >= 10 or amount == int(amount) else f"{amount:.2f}"
     return f"{number} {unit or 'units'}"
 
 
-def share(value: float | None) -> str:
+def whole_percent_text(value: float | None) -> str:
     """A share as a whole percentage."""
-    return UNKNOWN if value is None else f"{value:.0%}".replace("%", " %")
+    return UNKNOWN_TEXT if value is None else f"{value:.0%}".replace("%", " %")
 
 
 def probability(estimate: Estimate) -> str:
@@ -88,15 +88,15 @@ def _percent(value: float) -> str:
     return f"{value:.1%}".replace("%", " %")
 
 
-def instant(at: datetime | None) -> str:
+def time_text(at: datetime | None) -> str:
     """Date and time in UTC, to the second."""
-    return UNKNOWN if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+    return UNKNOWN_TEXT if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def against(saved_share: float | None) -> str:
+def relative_to_baseline(saved_share: float | None) -> str:
     """How a figure stands to its baseline: "32 % below", "4 % above", "equal to"."""
     if saved_share is None:
-        return UNKNOWN
+        return UNKNOWN_TEXT
     rounded = round(saved_share * 100)
     if rounded == 0:
         return "equal to"

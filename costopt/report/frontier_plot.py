@@ -8,8 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from costopt.report.drawing import FINISH_COLOURS, Canvas, Drawing, LegendEntry, canvases, paint
-from costopt.report.figure import carbon, duration, kilowatt_hours, usd
+from costopt.report.drawing import (
+    FINISH_COLOURS,
+    Canvas,
+    LegendEntry,
+    ResponsiveChart,
+    css_color,
+    make_canvases,
+)
+from costopt.report.figure import gco2e_text, kilowatt_hours, long_duration_text, usd_micros_text
 from costopt.report.frontier_table import FrontierRow
 from costopt.report.label_places import NEAREST_PX, STEP_PX, Box, label_places
 
@@ -17,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 HEIGHT_PX = 340
-MARK = "plan"
+POINT_ID = "plan"
 CHOSEN = "chosen"
 LINE = {"arrowstyle": "-", "linewidth": 0.7, "shrinkA": 0, "shrinkB": 0}
 NUMBER_PX = 11
@@ -25,7 +32,7 @@ DIGIT_PX = 7.0
 """As wide as a digit of any font gets at this size."""
 
 
-def frontier_plot(rows: Sequence[FrontierRow]) -> Drawing:
+def frontier_plot(rows: Sequence[FrontierRow]) -> ResponsiveChart:
     """A dot per plan with its number; its figures show under the pointer. The chosen has a ring.
 
     Plans of unknown energy have no place in it. The finish is told in equal classes from the
@@ -34,11 +41,11 @@ def frontier_plot(rows: Sequence[FrontierRow]) -> Drawing:
     dots = [_Dot(number, row, row.kwh) for number, row in enumerate(rows, 1) if row.kwh is not None]
     shown = [dot.row for dot in dots]
     classes = _Classes.of(shown)
-    wide, narrow = (_svg(dots, classes, canvas) for canvas in canvases("frontier"))
+    wide, narrow = (_svg(dots, classes, canvas) for canvas in make_canvases("frontier"))
     legend = classes.legend()
     if any(row.chosen for row in shown):
         legend = (*legend, LegendEntry("ring", "note", "the policy's own choice"))
-    return Drawing(wide, narrow, _alt(dots), legend)
+    return ResponsiveChart(wide, narrow, _alt(dots), legend)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +61,10 @@ def _alt(dots: Sequence[_Dot]) -> str:
     cheapest, frugal = min(dots, key=lambda d: d.row.usd), min(dots, key=lambda d: d.kwh)
     takes_s = [dot.row.takes_s for dot in dots]
     return (
-        f"{len(dots)} plans: from {usd(cheapest.row.usd * 1e6)} and "
-        f"{kilowatt_hours(cheapest.kwh)} to {usd(frugal.row.usd * 1e6)} and "
+        f"{len(dots)} plans: from {usd_micros_text(cheapest.row.usd * 1e6)} and "
+        f"{kilowatt_hours(cheapest.kwh)} to {usd_micros_text(frugal.row.usd * 1e6)} and "
         f"{kilowatt_hours(frugal.kwh)}; they finish in "
-        f"{duration(min(takes_s))} to {duration(max(takes_s))}."
+        f"{long_duration_text(min(takes_s))} to {long_duration_text(max(takes_s))}."
     )
 
 
@@ -84,10 +91,14 @@ class _Classes:
     def legend(self) -> tuple[LegendEntry, ...]:
         """One entry per class, the earliest first."""
         if len(self.edges_s) == 2:
-            return (LegendEntry("dot", FINISH_COLOURS[0], f"takes {duration(self.edges_s[1])}"),)
+            return (
+                LegendEntry(
+                    "dot", FINISH_COLOURS[0], f"takes {long_duration_text(self.edges_s[1])}"
+                ),
+            )
         starts = ("takes up to", *("up to" for _ in self.edges_s[2:]))
         return tuple(
-            LegendEntry("dot", colour, f"{start} {duration(edge_s)}")
+            LegendEntry("dot", colour, f"{start} {long_duration_text(edge_s)}")
             for colour, start, edge_s in zip(FINISH_COLOURS, starts, self.edges_s[1:], strict=True)
         )
 
@@ -99,12 +110,12 @@ def _svg(dots: Sequence[_Dot], classes: _Classes, canvas: Canvas) -> str:
             [each.row.usd],
             [each.kwh],
             "o",
-            color=paint(classes.colour(each.row)),
+            color=css_color(classes.colour(each.row)),
             markersize=9 if canvas.narrow else 12,
-            markeredgecolor=paint("surface"),
+            markeredgecolor=css_color("surface"),
             markeredgewidth=1.2,
         )
-        dot.set_gid(f"{MARK}{each.number}")
+        dot.set_gid(f"{POINT_ID}{each.number}")
         if each.row.chosen:
             _draw_ring(axes, each, canvas)
     axes.margins(x=0.06, y=0.14)
@@ -112,7 +123,7 @@ def _svg(dots: Sequence[_Dot], classes: _Classes, canvas: Canvas) -> str:
     axes.locator_params(axis="y", nbins=6)
     axes.xaxis.set_major_formatter(lambda value, _: f"${value:,.6g}")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
-    axes.set_xlabel("expected dollars", fontsize=12, color=paint("muted"))
+    axes.set_xlabel("expected dollars", fontsize=12, color=css_color("muted"))
     axes.annotate(
         "expected kWh",
         (0, 1),
@@ -120,7 +131,7 @@ def _svg(dots: Sequence[_Dot], classes: _Classes, canvas: Canvas) -> str:
         xytext=(4, 10),
         textcoords="offset points",
         fontsize=12,
-        color=paint("muted"),
+        color=css_color("muted"),
     )
     _draw_numbers(axes, dots, canvas)
     return _with_tips(canvas.svg(figure), canvas, dots)
@@ -132,7 +143,7 @@ def _draw_ring(axes: Axes, dot: _Dot, canvas: Canvas) -> None:
         [dot.kwh],
         "o",
         markerfacecolor="none",
-        markeredgecolor=paint("note"),
+        markeredgecolor=css_color("note"),
         markeredgewidth=2,
         markersize=_ring_px(canvas),
         zorder=4,
@@ -160,8 +171,8 @@ def _draw_numbers(axes: Axes, dots: Sequence[_Dot], canvas: Canvas) -> None:
             va="center",
             fontsize=NUMBER_PX,
             fontweight="bold" if dot.row.chosen else "normal",
-            color=paint("ink"),
-            arrowprops=LINE | {"color": paint("muted")} if is_far else None,
+            color=css_color("ink"),
+            arrowprops=LINE | {"color": css_color("muted")} if is_far else None,
         )
         label.set_gid(f"number{dot.number}")
 
@@ -173,7 +184,7 @@ def _ring_px(canvas: Canvas) -> float:
 def _with_tips(svg: str, canvas: Canvas, dots: Sequence[_Dot]) -> str:
     for dot in dots:
         number, row = dot.number, dot.row
-        tag = f'<g id="{canvas.name}-{MARK}{number}">'
+        tag = f'<g id="{canvas.name}-{POINT_ID}{number}">'
         tip = html.escape(_tip(number, row), quote=False)
         svg = svg.replace(tag, f"{tag}<title>{tip}</title>", 1)
         if row.chosen:
@@ -183,5 +194,9 @@ def _with_tips(svg: str, canvas: Canvas, dots: Sequence[_Dot]) -> str:
 
 
 def _tip(number: int, row: FrontierRow) -> str:
-    figures = f"{usd(row.usd * 1e6)}, {kilowatt_hours(row.kwh)}, {carbon(row.gco2e)} CO2e"
-    return f"Plan {number}: {figures}, takes {duration(row.takes_s)}: {', '.join(row.pools)}"
+    figures = (
+        f"{usd_micros_text(row.usd * 1e6)}, {kilowatt_hours(row.kwh)}, {gco2e_text(row.gco2e)} CO2e"
+    )
+    return (
+        f"Plan {number}: {figures}, takes {long_duration_text(row.takes_s)}: {', '.join(row.pools)}"
+    )

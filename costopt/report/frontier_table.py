@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from costopt.domain.estimate import Estimate
-from costopt.report.figure import carbon, duration, instant, kilowatt_hours, probability, usd
+from costopt.report.figure import (
+    gco2e_text,
+    kilowatt_hours,
+    long_duration_text,
+    probability,
+    time_text,
+    usd_micros_text,
+)
 from costopt.report.table import Table
 
 COLUMNS = ("plan", "$", "energy", "CO2e", "takes", "finish P50", "P(on time)", "pools")
@@ -42,11 +49,11 @@ def frontier_table(rows: Sequence[FrontierRow]) -> Table:
 def _cells(number: int, row: FrontierRow) -> tuple[str, ...]:
     return (
         str(number),
-        usd(row.usd * 1e6),
+        usd_micros_text(row.usd * 1e6),
         kilowatt_hours(row.kwh),
-        carbon(row.gco2e),
-        duration(row.takes_s),
-        instant(row.finish_p50_at)[:-3],
+        gco2e_text(row.gco2e),
+        long_duration_text(row.takes_s),
+        time_text(row.finish_p50_at)[:-3],
         probability(row.on_time),
         ",\n".join(row.pools),
     )

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from costopt.ledger.curve import SpendPoint
-from costopt.report.drawing import Canvas, Drawing, LegendEntry, canvases, paint
-from costopt.report.figure import energy, share, usd
-from costopt.report.run import Run
+from costopt.report.drawing import Canvas, LegendEntry, ResponsiveChart, css_color, make_canvases
+from costopt.report.figure import energy_text, usd_micros_text, whole_percent_text
+from costopt.report.run import RunView
 from costopt.report.time_axis import TimeAxis
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 HEIGHT_PX = 230
 
 
-def spend_plot(run: Run) -> Drawing:
+def spend_plot(run: RunView) -> ResponsiveChart:
     """Cumulative dollars against the on-demand baseline for the same work."""
     summary = run.summary
     points = [(axis_at, point.usd_micros / 1e6) for axis_at, point in _spend(run)]
@@ -28,12 +28,12 @@ def spend_plot(run: Run) -> Drawing:
         run,
         (points, "spend", baseline),
         lambda value: f"${value:,.0f}" if value >= 10 or value == 0 else f"${value:,.2f}",
-        (usd(summary.usd_micros), usd(summary.due_usd_micros)),
+        (usd_micros_text(summary.usd_micros), usd_micros_text(summary.due_usd_micros)),
         "Cumulative dollars",
     )
 
 
-def energy_plot(run: Run) -> Drawing:
+def energy_plot(run: RunView) -> ResponsiveChart:
     """Cumulative kilowatt-hours against the on-demand baseline for the same work.
 
     The curve ends where a node begins whose power is unknown.
@@ -47,17 +47,17 @@ def energy_plot(run: Run) -> Drawing:
         run,
         (points, "energy", baseline),
         lambda value: f"{value:g}",
-        (energy(summary.wh), energy(summary.due_wh)),
+        (energy_text(summary.wh), energy_text(summary.due_wh)),
         "Cumulative kilowatt-hours",
     )
 
 
-def progress_plot(run: Run) -> Drawing:
+def progress_plot(run: RunView) -> ResponsiveChart:
     """Share of the work done and saved against the slowest steady pace that keeps the deadline."""
-    wide, narrow = (_progress_svg(run, canvas) for canvas in canvases("progress"))
+    wide, narrow = (_progress_svg(run, canvas) for canvas in make_canvases("progress"))
     summary = run.summary
     alt = (
-        f"Progress over time: {share(summary.done_share)} of the work done, "
+        f"Progress over time: {whole_percent_text(summary.done_share)} of the work done, "
         f"{summary.lost_units:,.0f} {summary.unit or 'units'} lost to interruptions."
     )
     legend = (
@@ -65,15 +65,15 @@ def progress_plot(run: Run) -> Drawing:
         LegendEntry("tint", "saved", "saved in a checkpoint"),
         LegendEntry("dash", "baseline", "slowest steady pace that meets the deadline"),
     )
-    return Drawing(wide, narrow, alt, legend)
+    return ResponsiveChart(wide, narrow, alt, legend)
 
 
-def _spend(run: Run) -> list[tuple[float, SpendPoint]]:
+def _spend(run: RunView) -> list[tuple[float, SpendPoint]]:
     axis = TimeAxis.of(run)
     return [(axis.place(point.at), point) for point in run.curves.spend]
 
 
-def _baseline(run: Run, whole: float | None) -> list[tuple[float, float]]:
+def _baseline(run: RunView, whole: float | None) -> list[tuple[float, float]]:
     work = run.summary.work_units
     if whole is None or not work:
         return []
@@ -88,25 +88,27 @@ def _baseline(run: Run, whole: float | None) -> list[tuple[float, float]]:
 
 def _drawing(
     name: str,
-    run: Run,
+    run: RunView,
     lines: tuple[Sequence[tuple[float, float]], str, Sequence[tuple[float, float]]],
     label: Callable[[float], str],
     totals: tuple[str, str],
     title: str,
-) -> Drawing:
+) -> ResponsiveChart:
     points, colour, baseline = lines
-    svgs = [_curve_svg(run, canvas, points, colour, baseline, label) for canvas in canvases(name)]
+    svgs = [
+        _curve_svg(run, canvas, points, colour, baseline, label) for canvas in make_canvases(name)
+    ]
     legend = [LegendEntry("line", colour, f"this run: {totals[0]}")]
     alt = f"{title} over time, reaching {totals[0]}"
     if baseline:
         text = f"on-demand for the same work: {totals[1]}"
         legend.append(LegendEntry("dash", "baseline", text))
         alt += f"; {text}"
-    return Drawing(svgs[0], svgs[1], alt + ".", tuple(legend))
+    return ResponsiveChart(svgs[0], svgs[1], alt + ".", tuple(legend))
 
 
 def _curve_svg(
-    run: Run,
+    run: RunView,
     canvas: Canvas,
     points: Sequence[tuple[float, float]],
     colour: str,
@@ -116,7 +118,7 @@ def _curve_svg(
     figure, axes = canvas.axes(HEIGHT_PX)
     if points:
         x, y = zip(*points, strict=True)
-        axes.fill_between(x, y, color=paint(colour), alpha=0.12, linewidth=0)
+        axes.fill_between(x, y, color=css_color(colour), alpha=0.12, linewidth=0)
         _line(axes, points, colour)
     if baseline:
         _line(axes, baseline, "baseline", dashed=True)
@@ -127,13 +129,13 @@ def _curve_svg(
     return canvas.svg(figure)
 
 
-def _progress_svg(run: Run, canvas: Canvas) -> str:
+def _progress_svg(run: RunView, canvas: Canvas) -> str:
     figure, axes = canvas.axes(HEIGHT_PX)
     axis, work = TimeAxis.of(run), run.summary.work_units
     if work:
         x = [axis.place(point.at) for point in run.curves.progress]
         saved = [100 * point.saved_units / work for point in run.curves.progress]
-        axes.fill_between(x, saved, step="post", color=paint("saved"), alpha=0.25, linewidth=0)
+        axes.fill_between(x, saved, step="post", color=css_color("saved"), alpha=0.25, linewidth=0)
         done = [100 * point.done_units / work for point in run.curves.progress]
         _pace(axes, axis, run)
         _line(axes, list(zip(x, done, strict=True)), "done")
@@ -143,7 +145,7 @@ def _progress_svg(run: Run, canvas: Canvas) -> str:
     return canvas.svg(figure)
 
 
-def _pace(axes: Axes, axis: TimeAxis, run: Run) -> None:
+def _pace(axes: Axes, axis: TimeAxis, run: RunView) -> None:
     start, deadline = run.summary.start_at, run.summary.deadline_at
     if start is not None and deadline is not None:
         pace = [(axis.place(start), 0.0), (axis.place(deadline), 100.0)]
@@ -157,7 +159,7 @@ def _line(
     axes.plot(
         x,
         y,
-        color=paint(colour),
+        color=css_color(colour),
         linewidth=1.8 if dashed else 2.4,
         linestyle=(0, (4, 3)) if dashed else "solid",
         solid_joinstyle="round",

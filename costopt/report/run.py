@@ -9,24 +9,24 @@ from datetime import datetime
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import CheckpointCommitted, Event
 from costopt.ledger.account import JobAccount
-from costopt.ledger.curve import Curves
+from costopt.ledger.curve import RunCurves
 from costopt.ledger.node import NodeInterval
 from costopt.ledger.summary import JobSummary
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunView:
     """One job's events and everything they fold to at ``now``."""
 
     now: datetime
     events: tuple[Event, ...]
     summary: JobSummary
     intervals: tuple[NodeInterval, ...]
-    curves: Curves
+    curves: RunCurves
     checkpoints: tuple[datetime, ...]
 
     @classmethod
-    def of(cls, events: Iterable[Event], now: datetime) -> Run:
+    def of(cls, events: Iterable[Event], now: datetime) -> RunView:
         """Fold the events of one job. Raises LedgerError for none, or for several jobs'."""
         facts = tuple(events)
         if not facts:

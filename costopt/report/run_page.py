@@ -11,22 +11,22 @@ from costopt.domain.bill import ProviderCharge
 from costopt.domain.events import Event, JobFailed
 from costopt.ledger.node import NodeInterval
 from costopt.ledger.summary import JobState, JobSummary
-from costopt.report.drift import drift
-from costopt.report.event_row import EventRow, event_row
+from costopt.report.drift import ledger_drift
+from costopt.report.event_row import EventText, describe_event
 from costopt.report.extra import require_report_extra
 from costopt.report.figure import (
-    UNKNOWN,
-    duration,
-    energy,
-    instant,
-    usd,
+    UNKNOWN_TEXT,
+    energy_text,
+    long_duration_text,
+    time_text,
+    usd_micros_text,
 )
 from costopt.report.page import render_page, write_page
 from costopt.report.plots import energy_plot, progress_plot, spend_plot
-from costopt.report.run import Run
-from costopt.report.summary import verdict
-from costopt.report.tile import counted, run_tiles
-from costopt.report.timeline import pool_name, timeline
+from costopt.report.run import RunView
+from costopt.report.summary import deadline_sentence
+from costopt.report.tile import pluralize, run_tiles
+from costopt.report.timeline import pool_label, timeline
 
 NOTABLE_SHOWN = 30
 EVENTS_SHOWN = 1000
@@ -71,15 +71,15 @@ def write_run_report(
     be written.
     """
     require_report_extra()
-    run = Run.of(events, now)
+    run = RunView.of(events, now)
     return write_page(Path(path), _page(run, title, cost_basis, charges))
 
 
-def _page(run: Run, title: str, cost_basis: str, charges: Sequence[ProviderCharge]) -> str:
+def _page(run: RunView, title: str, cost_basis: str, charges: Sequence[ProviderCharge]) -> str:
     summary = run.summary
-    notable = [row for row in map(event_row, run.events) if not row.routine]
+    notable = [row for row in map(describe_event, run.events) if not row.routine]
     late = summary.on_time is False or summary.state is JobState.FAILED
-    said = verdict(summary)
+    said = deadline_sentence(summary)
     return render_page(
         "run.html.j2",
         title=title,
@@ -97,10 +97,13 @@ def _page(run: Run, title: str, cost_basis: str, charges: Sequence[ProviderCharg
         nodes_left_out=max(0, len(run.intervals) - NODES_SHOWN),
         notable=[_event_line(row, run) for row in notable[:NOTABLE_SHOWN]],
         notable_rest=[_event_line(row, run) for row in notable[NOTABLE_SHOWN:EVENTS_SHOWN]],
-        all_events=[_event_line(event_row(e), run) for e in run.events[:EVENTS_SHOWN]],
+        all_events=[_event_line(describe_event(e), run) for e in run.events[:EVENTS_SHOWN]],
         event_count=len(run.events),
         events_left_out=max(0, len(run.events) - EVENTS_SHOWN),
-        how=(*(("Billed", drift(charge, run)) for charge in charges), *_how(summary, cost_basis)),
+        how=(
+            *(("Billed", ledger_drift(charge, run)) for charge in charges),
+            *_how(summary, cost_basis),
+        ),
     )
 
 
@@ -111,47 +114,47 @@ def _over(summary: JobSummary) -> str:
     return " · ".join(parts)
 
 
-def _lead(run: Run) -> str:
+def _lead(run: RunView) -> str:
     summary = run.summary
     if summary.state is JobState.FAILED:
         said = " ".join(event.message for event in run.events[-20:] if isinstance(event, JobFailed))
-        return f"It cost {usd(summary.usd_micros)}. {said}"
+        return f"It cost {usd_micros_text(summary.usd_micros)}. {said}"
     done = summary.state is JobState.FINISHED
-    cost = f"{'It cost' if done else 'So far it cost'} {usd(summary.usd_micros)}"
+    cost = f"{'It cost' if done else 'So far it cost'} {usd_micros_text(summary.usd_micros)}"
     saved = summary.saved_usd_micros
     if saved is None or not summary.done_share:
         return f"{cost}."
-    than = f"{usd(abs(saved))} {'less' if saved >= 0 else 'more'} than on-demand"
-    through = f"through {counted(summary.interruptions, 'interruption')}"
+    than = f"{usd_micros_text(abs(saved))} {'less' if saved >= 0 else 'more'} than on-demand"
+    through = f"through {pluralize(summary.interruptions, 'interruption')}"
     return f"{cost}, {than}{'' if done else ' for the same work'}, " + (
         f"{through}." if summary.interruptions else "without interruption."
     )
 
 
-def _event_line(row: EventRow, run: Run) -> _EventLine:
+def _event_line(row: EventText, run: RunView) -> _EventLine:
     return _EventLine(_clock(row.at, run), row.what, row.detail, row.tone)
 
 
-def _node_line(row: NodeInterval, run: Run) -> _NodeLine:
-    lost = row.cause is not None and row.cause.unwanted
+def _node_line(row: NodeInterval, run: RunView) -> _NodeLine:
+    lost = row.cause is not None and row.cause.is_unplanned
     end = row.ended_at or run.now
     return _NodeLine(
         name=row.node_id,
-        pool=pool_name(row.pool),
+        pool=pool_label(row.pool),
         launched=_clock(row.launched_at, run),
         ended="" if row.ended_at is None else _clock(row.ended_at, run),
         why="running" if row.cause is None else row.cause.value,
         tone="bad" if lost else "plain",
-        lasted=duration((end - row.launched_at).total_seconds()),
-        cost=usd(row.usd_micros),
-        energy=energy(row.wh),
+        lasted=long_duration_text((end - row.launched_at).total_seconds()),
+        cost=usd_micros_text(row.usd_micros),
+        energy=energy_text(row.wh),
     )
 
 
-def _clock(at: datetime, run: Run) -> str:
+def _clock(at: datetime, run: RunView) -> str:
     """The time of day, with the date where the run spans more than one."""
     one_day = run.begun_at.astimezone(UTC).date() == run.ended_at.astimezone(UTC).date()
-    return instant(at)[11:] if one_day else instant(at)[5:]
+    return time_text(at)[11:] if one_day else time_text(at)[5:]
 
 
 def _speed(summary: JobSummary) -> str:
@@ -177,20 +180,20 @@ def _how(summary: JobSummary, cost_basis: str) -> tuple[tuple[str, str], ...]:
             "On-demand baseline",
             "The whole job without interruption on the cheapest allowed on-demand pool"
             + (f", {summary.baseline_pool}" if summary.baseline_pool else ", which is unknown")
-            + f": {usd(summary.baseline_usd_micros)} and {energy(summary.baseline_wh)} "
-            + f"{_speed(summary)}. "
+            + f": {usd_micros_text(summary.baseline_usd_micros)} "
+            f"and {energy_text(summary.baseline_wh)} " + f"{_speed(summary)}. "
             "Savings count it for the work done so far.",
         ),
         (
             "Energy",
             "Node power × time × PUE: busy power while the node's gang trained, idle power while "
-            f"it started, restored or waited. Basis: {summary.energy_basis or UNKNOWN}.",
+            f"it started, restored or waited. Basis: {summary.energy_basis or UNKNOWN_TEXT}.",
         ),
         (
             "Emissions",
             "Energy of each hour × the carbon intensity of the node's region in that hour, where "
             "it was recorded, else × the annual mean. "
-            f"Basis: {summary.carbon_basis or UNKNOWN}. Embodied carbon is not included.",
+            f"Basis: {summary.carbon_basis or UNKNOWN_TEXT}. Embodied carbon is not included.",
         ),
         (
             "Work",

@@ -7,15 +7,15 @@ from datetime import datetime
 from costopt.ledger.account import JobAccount
 from costopt.ledger.summary import JobState, JobSummary
 from costopt.report.figure import (
-    UNKNOWN,
-    against,
-    carbon,
-    duration,
-    energy,
-    instant,
-    share,
-    units,
-    usd,
+    UNKNOWN_TEXT,
+    energy_text,
+    gco2e_text,
+    long_duration_text,
+    relative_to_baseline,
+    time_text,
+    usd_micros_text,
+    whole_percent_text,
+    work_text,
 )
 from costopt.report.table import Table
 
@@ -28,15 +28,19 @@ def run_table(account: JobAccount, now: datetime) -> Table:
         ("work done", _work(summary), "measured"),
         ("work lost", _lost(summary), "measured"),
         *_result(summary),
-        ("deadline", instant(summary.deadline_at), "job file"),
-        ("spent", usd(summary.usd_micros), "measured"),
-        ("  on spot", usd(summary.spot_usd_micros), "measured"),
-        ("  on demand", usd(summary.on_demand_usd_micros), "measured"),
+        ("deadline", time_text(summary.deadline_at), "job file"),
+        ("spent", usd_micros_text(summary.usd_micros), "measured"),
+        ("  on spot", usd_micros_text(summary.spot_usd_micros), "measured"),
+        ("  on demand", usd_micros_text(summary.on_demand_usd_micros), "measured"),
         *_transfers(summary),
         ("against on-demand", _against(summary), _baseline_basis(summary)),
-        ("energy", energy(summary.wh), summary.energy_basis or UNKNOWN),
-        ("  while not training", energy(summary.idle_wh), summary.energy_basis or UNKNOWN),
-        ("emissions", f"{carbon(summary.gco2e)} CO2e", summary.carbon_basis or UNKNOWN),
+        ("energy", energy_text(summary.wh), summary.energy_basis or UNKNOWN_TEXT),
+        (
+            "  while not training",
+            energy_text(summary.idle_wh),
+            summary.energy_basis or UNKNOWN_TEXT,
+        ),
+        ("emissions", f"{gco2e_text(summary.gco2e)} CO2e", summary.carbon_basis or UNKNOWN_TEXT),
         ("node-hours", f"{summary.node_seconds / 3600:,.2f}", "measured"),
         ("interruptions", str(summary.interruptions), "measured"),
         ("launches", f"{summary.launches} ({summary.failed_launches} refused)", "measured"),
@@ -46,37 +50,37 @@ def run_table(account: JobAccount, now: datetime) -> Table:
     return Table(f"Run of {account.job}", ("figure", "value", "basis"), rows)
 
 
-def verdict(summary: JobSummary) -> str:
+def deadline_sentence(summary: JobSummary) -> str:
     """The run in a sentence: whether it kept its deadline, and by how much."""
     if summary.state is JobState.FAILED:
         return "failed; the job's own command ended with an error"
     margin_s = summary.margin_s
     if margin_s is not None:
         if margin_s >= 0:
-            return f"finished {duration(margin_s)} before its deadline"
-        return f"finished {duration(margin_s)} after its deadline"
+            return f"finished {long_duration_text(margin_s)} before its deadline"
+        return f"finished {long_duration_text(margin_s)} after its deadline"
     if summary.deadline_at is None:
         return "not submitted yet"
     left_s = (summary.deadline_at - summary.now).total_seconds()
     if left_s < 0:
-        return f"unfinished, {duration(left_s)} past its deadline"
-    return f"unfinished, {duration(left_s)} left until its deadline"
+        return f"unfinished, {long_duration_text(left_s)} past its deadline"
+    return f"unfinished, {long_duration_text(left_s)} left until its deadline"
 
 
 def _state(summary: JobSummary) -> str:
-    said, state = verdict(summary), summary.state.value
+    said, state = deadline_sentence(summary), summary.state.value
     return said if said.startswith(state) else f"{state}: {said}"
 
 
 def _work(summary: JobSummary) -> str:
     if summary.done_share is None:
-        return units(summary.done_units, summary.unit)
-    done = units(summary.done_units, summary.unit)
-    return f"{done} of {summary.work_units or 0:,.0f} ({share(summary.done_share)})"
+        return work_text(summary.done_units, summary.unit)
+    done = work_text(summary.done_units, summary.unit)
+    return f"{done} of {summary.work_units or 0:,.0f} ({whole_percent_text(summary.done_share)})"
 
 
 def _lost(summary: JobSummary) -> str:
-    lost = units(summary.lost_units, summary.unit)
+    lost = work_text(summary.lost_units, summary.unit)
     if not summary.work_units:
         return lost
     return f"{lost} ({summary.lost_units / summary.work_units:.1%} of the job)"
@@ -91,7 +95,7 @@ def _transfers(summary: JobSummary) -> tuple[tuple[str, str, str], ...]:
     """A row only where something was moved."""
     if summary.transfer_usd_micros == 0:
         return ()
-    return (("  on moving data", usd(summary.transfer_usd_micros), "list price"),)
+    return (("  on moving data", usd_micros_text(summary.transfer_usd_micros), "list price"),)
 
 
 def _baseline_basis(summary: JobSummary) -> str:
@@ -100,6 +104,6 @@ def _baseline_basis(summary: JobSummary) -> str:
 
 def _against(summary: JobSummary) -> str:
     if summary.saved_usd_share is None:
-        return UNKNOWN
-    stands = against(summary.saved_usd_share)
-    return f"{stands} {usd(summary.due_usd_micros)} for the same work"
+        return UNKNOWN_TEXT
+    stands = relative_to_baseline(summary.saved_usd_share)
+    return f"{stands} {usd_micros_text(summary.due_usd_micros)} for the same work"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from costopt.report.drawing import Canvas, paint
-from costopt.report.run import Run
+from costopt.report.drawing import Canvas, css_color
+from costopt.report.run import RunView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +30,7 @@ class TimeAxis:
     deadline: float | None
 
     @classmethod
-    def of(cls, run: Run) -> TimeAxis:
+    def of(cls, run: RunView) -> TimeAxis:
         """The axis that shows the whole run, and its deadline where that is near."""
         lasted_s = max(1.0, (run.ended_at - run.begun_at).total_seconds())
         due = run.summary.deadline_at
@@ -55,10 +55,10 @@ class TimeAxis:
         axes.set_xlim(0, self.end * 1.01)
         step = _step(self.end, 6 if canvas.narrow else 12)
         axes.set_xticks([step * i for i in range(math.floor(self.end * 1.01 / step) + 1)])
-        axes.set_xlabel(f"{self.unit} since the start", fontsize=12, color=paint("muted"))
+        axes.set_xlabel(f"{self.unit} since the start", fontsize=12, color=css_color("muted"))
         if self.deadline is None:
             return
-        axes.axvline(self.deadline, color=paint("bad"), linewidth=1.5, zorder=1)
+        axes.axvline(self.deadline, color=css_color("bad"), linewidth=1.5, zorder=1)
         axes.annotate(
             "deadline",
             (self.deadline, 1),
@@ -66,7 +66,7 @@ class TimeAxis:
             xytext=(0, 6),
             textcoords="offset points",
             ha="right" if self.deadline > self.end * 0.9 else "center",
-            color=paint("bad"),
+            color=css_color("bad"),
             fontsize=12,
         )
 

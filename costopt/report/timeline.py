@@ -9,12 +9,12 @@ from costopt.ledger.node import NodeInterval
 from costopt.report.drawing import (
     POOL_COLOURS,
     Canvas,
-    Drawing,
     LegendEntry,
-    canvases,
-    paint,
+    ResponsiveChart,
+    css_color,
+    make_canvases,
 )
-from costopt.report.run import Run
+from costopt.report.run import RunView
 from costopt.report.time_axis import TimeAxis
 
 if TYPE_CHECKING:
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 LANE_PX = 17
 TITLE_PX = 28
-MOST_LANES = 120
+MAX_LANES = 120
 
 
-def timeline(run: Run) -> Drawing:
+def timeline(run: RunView) -> ResponsiveChart:
     """Nodes by pool, at most MOST_LANES side by side, with interruptions and checkpoints."""
     lanes = _lanes(run)
     colours = pool_colours(run)
-    wide, narrow = (_svg(run, lanes, colours, canvas) for canvas in canvases("timeline"))
-    return Drawing(wide, narrow, _alt(run), _legend(run))
+    wide, narrow = (_svg(run, lanes, colours, canvas) for canvas in make_canvases("timeline"))
+    return ResponsiveChart(wide, narrow, _alt(run), _legend(run))
 
 
-def pool_colours(run: Run) -> dict[Pool, str]:
+def pool_colours(run: RunView) -> dict[Pool, str]:
     """A colour per pool in the order of first use; uninterruptible pools share one."""
     colours: dict[Pool, str] = {}
     spot = 0
@@ -48,7 +48,7 @@ def pool_colours(run: Run) -> dict[Pool, str]:
     return colours
 
 
-def _lanes(run: Run) -> dict[Pool, list[list[NodeInterval]]]:
+def _lanes(run: RunView) -> dict[Pool, list[list[NodeInterval]]]:
     """Per pool, nodes in as few lanes as keep them apart."""
     lanes: dict[Pool, list[list[NodeInterval]]] = {}
     for row in run.intervals:
@@ -63,18 +63,18 @@ def _lanes(run: Run) -> dict[Pool, list[list[NodeInterval]]]:
 
 
 def _svg(
-    run: Run,
+    run: RunView,
     lanes: dict[Pool, list[list[NodeInterval]]],
     colours: dict[Pool, str],
     canvas: Canvas,
 ) -> str:
-    drawn = {pool: rows[:MOST_LANES] for pool, rows in lanes.items()}
+    drawn = {pool: rows[:MAX_LANES] for pool, rows in lanes.items()}
     inner_px = sum(TITLE_PX + LANE_PX * len(rows) for rows in drawn.values()) + TITLE_PX + LANE_PX
     figure, axes = canvas.axes(22 + 40 + inner_px, left_px=56)
     axis = TimeAxis.of(run)
     axes.set_ylim(inner_px, 0)
     axes.set_yticks([])
-    axes.grid(axis="x", color=paint("grid"), linewidth=1)
+    axes.grid(axis="x", color=css_color("grid"), linewidth=1)
     top = 0.0
     for pool, rows in drawn.items():
         hidden = len(lanes[pool]) - len(rows)
@@ -87,7 +87,7 @@ def _svg(
     _title(axes, top, "checkpoints")
     places = [axis.place(at) for at in run.checkpoints]
     axes.vlines(
-        places, top + TITLE_PX, top + TITLE_PX + LANE_PX - 4, color=paint("saved"), linewidth=2
+        places, top + TITLE_PX, top + TITLE_PX + LANE_PX - 4, color=css_color("saved"), linewidth=2
     )
     axis.draw(axes, canvas)
     return canvas.svg(figure)
@@ -99,18 +99,18 @@ def _title(axes: Axes, top: float, text: str) -> None:
         (0, top + TITLE_PX - 6),
         xycoords=("axes fraction", "data"),
         fontsize=12,
-        color=paint("ink"),
-        bbox={"facecolor": paint("surface"), "edgecolor": "none", "pad": 1.5},
+        color=css_color("ink"),
+        bbox={"facecolor": css_color("surface"), "edgecolor": "none", "pad": 1.5},
         annotation_clip=False,
         parse_math=False,
     )
 
 
 def _pool_title(pool: Pool, canvas: Canvas) -> str:
-    return f"{pool.zone} · {_terms(pool)}" if canvas.narrow else pool_name(pool)
+    return f"{pool.zone} · {_terms(pool)}" if canvas.narrow else pool_label(pool)
 
 
-def pool_name(pool: Pool) -> str:
+def pool_label(pool: Pool) -> str:
     """A pool in words: where, which machine, on which terms."""
     return f"{pool.provider} {pool.zone} · {pool.instance_type} · {_terms(pool)}"
 
@@ -119,23 +119,25 @@ def _terms(pool: Pool) -> str:
     return pool.capacity_type.value.replace("_", "-")
 
 
-def _bar(axes: Axes, axis: TimeAxis, run: Run, row: NodeInterval, top: float, colour: str) -> None:
+def _bar(
+    axes: Axes, axis: TimeAxis, run: RunView, row: NodeInterval, top: float, colour: str
+) -> None:
     middle, height = top + LANE_PX / 2, LANE_PX - 5
     begin, end = axis.place(row.launched_at), axis.place(row.ended_at or run.now)
     bottom = middle - height / 2
-    axes.broken_barh([(begin, end - begin)], (bottom, height), color=paint(colour), alpha=0.35)
+    axes.broken_barh([(begin, end - begin)], (bottom, height), color=css_color(colour), alpha=0.35)
     spans = [(axis.place(start), axis.place(stop)) for start, stop in row.busy]
     axes.broken_barh(
-        [(start, stop - start) for start, stop in spans], (bottom, height), color=paint(colour)
+        [(start, stop - start) for start, stop in spans], (bottom, height), color=css_color(colour)
     )
-    if row.cause is not None and row.cause.unwanted:
+    if row.cause is not None and row.cause.is_unplanned:
         axes.plot(
             [end],
             [middle],
             marker="x",
             markersize=7,
             markeredgewidth=2.2,
-            color=paint("bad"),
+            color=css_color("bad"),
             clip_on=False,
             zorder=5,
         )
@@ -146,14 +148,14 @@ def _bar(axes: Axes, axis: TimeAxis, run: Run, row: NodeInterval, top: float, co
             marker="o",
             markersize=14,
             markerfacecolor="none",
-            markeredgecolor=paint("bad"),
+            markeredgecolor=css_color("bad"),
             markeredgewidth=1.8,
             clip_on=False,
             zorder=5,
         )
 
 
-def _legend(run: Run) -> tuple[LegendEntry, ...]:
+def _legend(run: RunView) -> tuple[LegendEntry, ...]:
     entries = [
         LegendEntry("bar", "ink", "training"),
         LegendEntry("tint", "ink", "starting, saving or idle"),
@@ -165,7 +167,7 @@ def _legend(run: Run) -> tuple[LegendEntry, ...]:
     return tuple(entries)
 
 
-def _alt(run: Run) -> str:
+def _alt(run: RunView) -> str:
     pools = len({row.pool for row in run.intervals})
     return (
         f"Timeline of {len(run.intervals)} nodes in {pools} pools: "

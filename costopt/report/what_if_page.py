@@ -7,7 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from costopt.report.extra import require_report_extra
-from costopt.report.figure import duration, kilowatt_hours, share, usd
+from costopt.report.figure import (
+    kilowatt_hours,
+    long_duration_text,
+    usd_micros_text,
+    whole_percent_text,
+)
 from costopt.report.frontier_plot import frontier_plot
 from costopt.report.frontier_table import FrontierRow, frontier_table
 from costopt.report.page import render_page, write_page
@@ -65,7 +70,7 @@ def _lead(points: Sequence[FrontierRow], policy: str) -> str:
     if not points:
         return f"Policy {policy} has no plan to draw a frontier of."
     cheapest = min(points, key=lambda p: p.usd)
-    told = f"The cheapest plan comes to {usd(cheapest.usd * 1e6)} and {_kwh(cheapest)}"
+    told = f"The cheapest plan comes to {usd_micros_text(cheapest.usd * 1e6)} and {_kwh(cheapest)}"
     return f"{told}{_frugal(cheapest, points)}{_sooner(cheapest, _earliest(points))}."
 
 
@@ -76,7 +81,10 @@ def _frugal(cheapest: FrontierRow, points: Sequence[FrontierRow]) -> str:
     least_kwh, usd_of_least = min(known)
     if cheapest.kwh <= least_kwh * 1.001 or cheapest.usd <= 0:
         return "; none is known to take less energy" if len(known) < len(points) else NONE_FRUGAL
-    less, more = share(1 - least_kwh / cheapest.kwh), share(usd_of_least / cheapest.usd - 1)
+    less, more = (
+        whole_percent_text(1 - least_kwh / cheapest.kwh),
+        whole_percent_text(usd_of_least / cheapest.usd - 1),
+    )
     return f"; the most frugal takes {less} less energy for {more} more dollars"
 
 
@@ -87,8 +95,8 @@ def _earliest(points: Sequence[FrontierRow]) -> FrontierRow:
 def _sooner(cheapest: FrontierRow, earliest: FrontierRow) -> str:
     if earliest.takes_s > cheapest.takes_s - 60 or cheapest.usd <= 0:
         return ""
-    more = share(earliest.usd / cheapest.usd - 1)
-    before, now = duration(cheapest.takes_s), duration(earliest.takes_s)
+    more = whole_percent_text(earliest.usd / cheapest.usd - 1)
+    before, now = long_duration_text(cheapest.takes_s), long_duration_text(earliest.takes_s)
     return f"; the earliest takes {now} where the cheapest takes {before}, for {more} more dollars"
 
 

@@ -9,13 +9,13 @@ from datetime import datetime
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import NodeEnded, TerminateIntended
 from costopt.domain.fleet import EndCause, Node
-from costopt.ledger.sqlite import SqliteLedger
+from costopt.ledger.sqlite import SqlLedger
 from costopt.session.orphans import read_records
-from costopt.session.state_lock import used_by_run
+from costopt.session.state_lock import run_lock
 
 
 @contextmanager
-def abandoned_jobs(ledgers: Sequence[SqliteLedger]) -> Iterator[frozenset[str]]:
+def abandoned_jobs(ledgers: Sequence[SqlLedger]) -> Iterator[frozenset[str]]:
     """The jobs with living nodes or launches under way that no process controls.
 
     No process begins to control them while the context lasts. A job that cannot be locked, for
@@ -28,7 +28,7 @@ def abandoned_jobs(ledgers: Sequence[SqliteLedger]) -> Iterator[frozenset[str]]:
         for ledger in ledgers:
             mine = names.intersection(ledger.jobs())
             try:
-                held.enter_context(used_by_run(ledger.path.parent))
+                held.enter_context(run_lock(ledger.path.parent))
             except LedgerError:
                 controlled |= mine
                 continue
@@ -36,7 +36,7 @@ def abandoned_jobs(ledgers: Sequence[SqliteLedger]) -> Iterator[frozenset[str]]:
         yield frozenset(names - controlled)
 
 
-def record_release(ledgers: Sequence[SqliteLedger], node: Node, now: datetime, why: str) -> None:
+def record_release(ledgers: Sequence[SqlLedger], node: Node, now: datetime, why: str) -> None:
     """Write to the ledgers in which the node lives that it was terminated. Raises LedgerError."""
     for ledger in ledgers:
         record = read_records([ledger], node.job).get(node.job)
@@ -56,7 +56,7 @@ def record_release(ledgers: Sequence[SqliteLedger], node: Node, now: datetime, w
         )
 
 
-def _is_taken(held: ExitStack, ledger: SqliteLedger, job: str) -> bool:
+def _is_taken(held: ExitStack, ledger: SqlLedger, job: str) -> bool:
     try:
         held.enter_context(ledger.exclusive(job))
     except LedgerError:

@@ -19,14 +19,14 @@ from costopt.domain.ports import Clock, Forecasts, ObjectStore, Provider
 from costopt.energy.carbon_history import CarbonHistory
 from costopt.energy.carbon_record import RecordedCarbon
 from costopt.engine.clock import WallClock
-from costopt.replay.connect import connect
+from costopt.replay.connect import connect_provider
 from costopt.replay.forecasts import RecordedForecasts
 from costopt.session.carbon import recorded_carbon
 from costopt.session.payload import upload_payload
 from costopt.store import open_store
-from costopt.store.address import below
+from costopt.store.address import join_uri
 
-SHORTEST_NOTICE_S = 30.0
+MIN_NOTICE_S = 30.0
 """Google Cloud tells of a preemption 30 s before it (cloud.google.com/compute/docs/instances/
 preemptible), EC2 two minutes: what can be saved in the shorter can be saved in both."""
 
@@ -58,19 +58,19 @@ def connect_account(
     if payloads:
         common["payloads"] = payloads
     return tuple(
-        connect(name, clock, common | dict(account.providers[name]))
+        connect_provider(name, clock, common | dict(account.providers[name]))
         for name in names or tuple(account.providers)
     )
 
 
 @dataclass(frozen=True, slots=True)
-class AccountCloud:
+class AccountSite:
     """A Cloud of the account's providers ``names``, all of them where that is empty."""
 
     account: Account
     names: tuple[str, ...] = ()
     carbon: CarbonHistory | None = None
-    notice_s: float = SHORTEST_NOTICE_S
+    notice_s: float = MIN_NOTICE_S
 
     @property
     def owner(self) -> str:
@@ -82,7 +82,7 @@ class AccountCloud:
         """None: it is real."""
         return None
 
-    def begins_at(self) -> datetime:
+    def start_time(self) -> datetime:
         """Now."""
         return WallClock().now()
 
@@ -90,11 +90,11 @@ class AccountCloud:
         """Real time."""
         return WallClock()
 
-    def fitted(self, job: Job) -> Job:
+    def prepare_job(self, job: Job) -> Job:
         """Checkpoints that were to lie in a folder of this machine go to the account's store."""
         if urlsplit(job.checkpoint.uri).scheme not in ("", "file"):
             return job
-        uri = below(self._store_uri(), f"{CHECKPOINTS}/{job.name}")
+        uri = join_uri(self._store_uri(), f"{CHECKPOINTS}/{job.name}")
         return replace(job, checkpoint=replace(job.checkpoint, uri=uri))
 
     def check(self, job: Job) -> None:

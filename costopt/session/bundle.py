@@ -11,12 +11,12 @@ from pathlib import Path
 from costopt.domain.errors import SpecError
 from costopt.session.ignore import IGNORE_FILE, IgnoreList
 
-MOST_BYTES = 512 * 2**20
+MAX_BYTES = 512 * 2**20
 """Code, not data: a larger folder is most likely a mistake, and each node would fetch it."""
 LEVEL = 6
 
 
-def write_bundle(workdir: Path, target: Path, most_bytes: int = MOST_BYTES) -> None:
+def write_bundle(workdir: Path, target: Path, most_bytes: int = MAX_BYTES) -> None:
     """Write the folder to ``target`` as a tar.gz.
 
     Members come in order of name, without times and owners, so that a digest of the file names its

@@ -14,7 +14,7 @@ from costopt.store import durable
 GIB = 2**30
 
 
-def check_checkpoint_place(job: Job) -> None:
+def check_checkpoint_storage(job: Job) -> None:
     """Raise StoreError where the folder cannot be written or has no room for a checkpoint.
 
     Only folders can be asked; another store says no when a trainer first saves.
@@ -31,7 +31,7 @@ def check_checkpoint_place(job: Job) -> None:
     except OSError as error:
         raise StoreError(
             f"job {job.name!r} cannot keep checkpoints in {folder}: {error.strerror}",
-            hint=durable.remedy(error),
+            hint=durable.write_error_hint(error),
         ) from error
     size_gib = job.checkpoint.size_gib
     if free_gib < size_gib:

@@ -12,7 +12,7 @@ from costopt.domain.job import Job
 from costopt.domain.ports import CarbonRecord, Clock, Forecasts, ObjectStore, Provider
 
 
-class PacedClock(Clock, Protocol):
+class ScaledClockPort(Clock, Protocol):
     """A clock that runs ``speed`` times as fast as the wall."""
 
     @property
@@ -39,15 +39,15 @@ class Cloud(Protocol):
         """The record that it plays, None where it is real."""
         ...
 
-    def begins_at(self) -> datetime:
+    def start_time(self) -> datetime:
         """When a job that is submitted now begins."""
         ...
 
-    def clock(self, folder: Path, *, anew: bool) -> PacedClock:
+    def clock(self, folder: Path, *, anew: bool) -> ScaledClockPort:
         """The run's clock; ``anew`` unless the job was submitted before. Raises StoreError."""
         ...
 
-    def fitted(self, job: Job) -> Job:
+    def prepare_job(self, job: Job) -> Job:
         """The job with its checkpoints where its nodes can reach them. Raises SpecError."""
         ...
 

@@ -13,15 +13,15 @@ from costopt.domain.job import Job, Progress
 from costopt.domain.market import Offer
 from costopt.domain.plan import Plan, PlanStatus
 from costopt.domain.policy import Policy
-from costopt.domain.transfer import transfers_of
+from costopt.domain.transfer import transfer_table
 from costopt.domain.view import JobView
 from costopt.energy import NodePowerModel
-from costopt.engine.rules import limits_now
+from costopt.engine.rules import effective_limits
 from costopt.market.screen import screen_offers
 from costopt.optimize.request import PlanRequest
 
 
-def request_of(
+def build_request(
     job: Job,
     policy: Policy,
     offers: Sequence[Offer],
@@ -35,7 +35,9 @@ def request_of(
     Raises StaleDataError where every price that the policy allows is too old.
     """
     left_s = (job.deadline_at - now).total_seconds()
-    policy = replace(policy, limits=limits_now(policy, queue_length=1, slack_s=left_s, now=now))
+    policy = replace(
+        policy, limits=effective_limits(policy, queue_length=1, slack_s=left_s, now=now)
+    )
     known = load_catalog()
     model, signal = NodePowerModel(known), policy.objective.carbon_signal
     usable, rejections = screen_offers(offers, policy, now, check_age=check_age)
@@ -50,17 +52,17 @@ def request_of(
         now=now,
         jobs=(JobView(job, Progress()),),
         offers=usable,
-        machines={pool: machine for pool in pools if (machine := known.machine(pool))},
+        machines={pool: machine for pool in pools if (machine := known.instance_type(pool))},
         powers={pool: power for pool in pools if (power := model.node_power(pool, signal))},
         policy=policy,
         quotas=(*account.quotas, *Account(guards=account.guards).limits),
         rejections=rejections,
-        transfers=transfers_of((job,), pools, known.transfer),
+        transfers=transfer_table((job,), pools, known.transfer),
         tenants=account.tenants,
     )
 
 
-def refuse_infeasible(made: Plan, job: Job) -> None:
+def raise_if_infeasible(made: Plan, job: Job) -> None:
     """Raise InfeasibleError, naming what binds, where the plan does not end the job in time."""
     if made.status is PlanStatus.INFEASIBLE:
         due, binding = job.deadline_at.astimezone(UTC), made.binding or "for an unknown reason"

@@ -12,7 +12,7 @@ from costopt.domain.ports import HazardModel
 
 # Between the calmest and the roughest of the twelve zones of the public 2022–2023 V100 and K80
 # availability records (skypilot-org/spot-traces): 0.02 to 1 interruptions per hour of capacity.
-UNKNOWN = Estimate(0.2, 0.02, 1.0, Basis.PRIOR, "range of public spot availability records")
+DEFAULT_HAZARD = Estimate(0.2, 0.02, 1.0, Basis.PRIOR, "range of public spot availability records")
 
 
 def gang_hazard_per_hour(hazards: HazardModel, nodes: tuple[Node, ...]) -> float | None:
@@ -26,7 +26,7 @@ def gang_hazard_per_hour(hazards: HazardModel, nodes: tuple[Node, ...]) -> float
     return total
 
 
-def catalog_priors(catalog: Catalog) -> Callable[[Pool], Estimate | None]:
+def catalog_hazard_priors(catalog: Catalog) -> Callable[[Pool], Estimate | None]:
     """The catalogue's prior of a spot pool's region and type, a wide one where it has none."""
     known = {
         (o.pool.provider, o.pool.region, o.pool.instance_type): o.hazard_per_hour
@@ -35,6 +35,6 @@ def catalog_priors(catalog: Catalog) -> Callable[[Pool], Estimate | None]:
     }
 
     def prior(pool: Pool) -> Estimate | None:
-        return known.get((pool.provider, pool.region, pool.instance_type), UNKNOWN)
+        return known.get((pool.provider, pool.region, pool.instance_type), DEFAULT_HAZARD)
 
     return prior

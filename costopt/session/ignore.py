@@ -9,7 +9,7 @@ from pathlib import Path
 from costopt.domain.errors import SpecError
 
 IGNORE_FILE = ".costoptignore"
-ALWAYS = (
+ALWAYS_IGNORED = (
     ".git",
     ".hg",
     ".svn",
@@ -37,7 +37,7 @@ class IgnoreList:
     """
 
     def __init__(self, patterns: Iterable[str] = ()) -> None:
-        self._patterns = tuple(pattern.rstrip("/") for pattern in (*ALWAYS, *patterns))
+        self._patterns = tuple(pattern.rstrip("/") for pattern in (*ALWAYS_IGNORED, *patterns))
 
     @classmethod
     def of(cls, folder: Path) -> IgnoreList:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from costopt.market.hazard import LearnedHazard
-from costopt.market.lifetime import Lifetimes
-from costopt.store.durable import write_durably
+from costopt.market.lifetime import LifetimeModel
+from costopt.store.durable import write_atomic
 
 SCHEMA = "costopt.learned/1"
 
@@ -24,10 +24,10 @@ CLOCKS_DIFFER = timedelta(minutes=10)
 """What is of a later time than this would stand in the way of all that is learned before it."""
 
 
-class Learned:
+class LearnedState:
     """``lifetimes`` is None where the strategy learns none."""
 
-    def __init__(self, path: Path, lifetimes: Lifetimes | None, hazards: LearnedHazard) -> None:
+    def __init__(self, path: Path, lifetimes: LifetimeModel | None, hazards: LearnedHazard) -> None:
         self._path = path
         self._lifetimes = lifetimes
         self._hazards = hazards
@@ -42,7 +42,7 @@ class Learned:
             return f"{self._path} cannot be removed: {error.strerror}"
         return None
 
-    def recall(self, now: datetime) -> str | None:
+    def load(self, now: datetime) -> str | None:
         """Know again what the file holds. Why nothing was recalled; None where there is no file."""
         try:
             data = self._path.read_bytes()
@@ -55,27 +55,27 @@ class Learned:
             if datetime.fromisoformat(learned["at"]) > now + CLOCKS_DIFFER:
                 return self._anew("it is of a later time than now")
             if self._lifetimes is not None:
-                self._lifetimes.recall(learned["lifetimes"])
-            self._hazards.recall(learned["hazards"])
+                self._lifetimes.from_json(learned["lifetimes"])
+            self._hazards.from_json(learned["hazards"])
         except (ValueError, KeyError, TypeError, AttributeError):
             return self._anew("it is damaged, or of another version")
         self._kept = data
         return None
 
-    def keep(self, now: datetime) -> str | None:
+    def save(self, now: datetime) -> str | None:
         """Write what is known. What went wrong, told once for as long as it goes on."""
         if self._lifetimes is not None:
             self._lifetimes.forget(now)
         data = _written({
             "at": now.isoformat(),
-            "lifetimes": [] if self._lifetimes is None else self._lifetimes.plain(),
-            "hazards": self._hazards.plain(),
+            "lifetimes": [] if self._lifetimes is None else self._lifetimes.to_json(),
+            "hazards": self._hazards.to_json(),
         })  # fmt: skip
         if data == self._kept:
             return None
         told, self._failed = self._failed, False
         try:
-            write_durably(self._path, data)
+            write_atomic(self._path, data)
         except OSError as error:
             self._failed = True
             kept = f"{self._path} cannot be written: {error.strerror}; what is learned is not kept"

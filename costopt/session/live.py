@@ -20,21 +20,21 @@ from costopt.domain.policy import Policy
 from costopt.domain.ports import Clock, Provider
 from costopt.energy import NodePowerModel
 from costopt.engine.other_jobs import OtherJobs
-from costopt.engine.settings import DEFAULT_COOLDOWN_S, Settings
+from costopt.engine.settings import DEFAULT_COOLDOWN_S, EngineSettings
 from costopt.engine.tick import Engine, TickResult
 from costopt.engine.world import World
-from costopt.ledger.sqlite import SqliteLedger, open_ledger
+from costopt.ledger.sqlite import SqlLedger, open_sqlite_ledger
 from costopt.market.hazard import LearnedHazard
 from costopt.session.cloud import Cloud
-from costopt.session.hazards import catalog_priors, gang_hazard_per_hour
-from costopt.session.learned import Learned
+from costopt.session.hazards import catalog_hazard_priors, gang_hazard_per_hour
+from costopt.session.learned import LearnedState
 from costopt.session.provenance import with_provenance
-from costopt.session.release import release_all
-from costopt.session.state_lock import used_by_run
-from costopt.session.stop_signals import StopSignals, WakefulClock
-from costopt.session.told_quotas import told_quotas
+from costopt.session.release import release_all_nodes
+from costopt.session.state_lock import run_lock
+from costopt.session.stop_signals import InterruptibleClock, StopSignals
+from costopt.session.told_quotas import provider_quotas
 from costopt.strategies import build_steady
-from costopt.strategies.learner import lifetimes_of
+from costopt.strategies.learner import lifetime_model
 
 LEDGER = "ledger.sqlite"
 LEARNED = "learned.json"
@@ -70,18 +70,18 @@ class LiveRun:
 
     job: Job
     engine: Engine
-    ledger: SqliteLedger
+    ledger: SqlLedger
     clock: Clock
     signals: StopSignals
     market: MarketHistory | None
-    learned: Learned
+    learned: LearnedState
     learned_anew: str | None
     """Why the run does not know what it had learned; None where it does, or had learned nothing."""
 
-    def refuse_ended_market(self, result: TickResult) -> None:
+    def raise_if_market_ended(self, result: TickResult) -> None:
         """Raise MarketError where the record is over and the job, without nodes, is not."""
         market = self.market
-        if market is None or result.over or result.nodes or result.now < market.ends_at:
+        if market is None or result.is_done or result.nodes or result.now < market.ends_at:
             return
         raise MarketError(
             f"market {market.name!r} ends at {market.ends_at:%Y-%m-%d %H:%M} UTC, and "
@@ -90,7 +90,7 @@ class LiveRun:
             "checkpoints are kept",
         )
 
-    def give_back(self, reason: str, *, save_within_s: float = 0.0) -> tuple[str, ...]:
+    def release_nodes(self, reason: str, *, save_within_s: float = 0.0) -> tuple[str, ...]:
         """Give every node back, after at most ``save_within_s`` (of the wall) for checkpoints.
 
         The ledger is told where it can be; a fault of it holds no node. Returns what could not be
@@ -100,7 +100,7 @@ class LiveRun:
             self._wait_for_saves(save_within_s)
         engine, name = self.engine, self.job.name
         record = engine.journal.records[name]
-        troubles = release_all(engine.world.providers, engine.settings.owner, name, record)
+        troubles = release_all_nodes(engine.world.providers, engine.settings.owner, name, record)
         # Whatever went wrong before is what the user must hear of, not this.
         with suppress(Exception):
             self.engine.stop(reason)
@@ -114,12 +114,12 @@ class LiveRun:
         living = {node_id for provider in providers for node_id in self._living(provider)}
         runtime.drain(self.job, living)
         give_up_at = time.monotonic() + within_s
-        while not living <= runtime.drained(self.job) and time.monotonic() < give_up_at:
+        while not living <= runtime.is_drained(self.job) and time.monotonic() < give_up_at:
             time.sleep(POLL_S)
 
     def _living(self, provider: Provider) -> list[str]:
         nodes = provider.nodes(self.engine.settings.owner)
-        return [n.node_id for n in nodes if n.job == self.job.name and n.state.alive]
+        return [n.node_id for n in nodes if n.job == self.job.name and n.state.is_alive]
 
 
 @contextmanager
@@ -137,18 +137,18 @@ def open_run(
     Raises LedgerError where the job is finished, another process controls it or a daemon uses the
     state directory, StoreError where that cannot be written.
     """
-    name = read_job(cloud.begins_at()).name
+    name = read_job(cloud.start_time()).name
     folder = _made(options.state_dir / "jobs" / name)
     signals = signals or StopSignals()
     with (
-        used_by_run(options.state_dir),
-        open_ledger(options.state_dir / LEDGER) as ledger,
+        run_lock(options.state_dir),
+        open_sqlite_ledger(options.state_dir / LEDGER) as ledger,
         ledger.exclusive(name),
     ):
         submitted, failed = _submission(name, ledger, options)
         clock = cloud.clock(folder, anew=submitted is None)
         job = with_provenance(_as_submitted(read_job, submitted, cloud), policy)
-        hazards = LearnedHazard(catalog_priors(load_catalog()))
+        hazards = LearnedHazard(catalog_hazard_priors(load_catalog()))
         runtime = MailboxRuntime(
             cloud.store(folder, job),
             clock,
@@ -160,12 +160,12 @@ def open_run(
             runtime.forget_failures(job)
             ledger.append(replace(submitted, at=clock.now()))
         providers = cloud.providers(clock, folder, job, runtime)
-        quotas, _ = told_quotas(providers, clock.now())
+        quotas, _ = provider_quotas(providers, clock.now())
         world = World(
             providers=providers,
             runtime=runtime,
             ledger=ledger,
-            clock=WakefulClock(clock, signals),
+            clock=InterruptibleClock(clock, signals),
             machines=load_catalog(),
             powers=NodePowerModel(load_catalog()),
             hazards=hazards,
@@ -173,7 +173,7 @@ def open_run(
             forecasts=cloud.forecasts(),
             carbon=cloud.carbon_record(),
         )
-        settings = Settings(
+        settings = EngineSettings(
             owner=cloud.owner,
             tick_s=options.tick_s,
             cooldown_s=options.cooldown_s,
@@ -184,8 +184,8 @@ def open_run(
             explain=options.explain,
         )
         strategy = build_steady(policy.strategy)
-        learned = Learned(folder / LEARNED, lifetimes_of(strategy), hazards)
-        learned_anew = learned.forget() if submitted is None else learned.recall(clock.now())
+        learned = LearnedState(folder / LEARNED, lifetime_model(strategy), hazards)
+        learned_anew = learned.forget() if submitted is None else learned.load(clock.now())
         engine = Engine([job], policy, strategy, world, settings)
         others = OtherJobs(ledger, lambda: (each for each in ledger.jobs() if each != name))
         engine.spending.include(others.bills)
@@ -208,7 +208,7 @@ def _made(folder: Path) -> Path:
 
 
 def _submission(
-    name: str, ledger: SqliteLedger, options: LiveOptions
+    name: str, ledger: SqlLedger, options: LiveOptions
 ) -> tuple[JobSubmitted | None, bool]:
     """The job's newest submission, and whether it failed. Raises LedgerError if it finished."""
     submitted: JobSubmitted | None = None
@@ -230,6 +230,6 @@ def _submission(
 
 def _as_submitted(read_job: ReadJob, submitted: JobSubmitted | None, cloud: Cloud) -> Job:
     if submitted is None:
-        return cloud.fitted(read_job(cloud.begins_at()))
-    job = cloud.fitted(read_job(submitted.start_at))
+        return cloud.prepare_job(read_job(cloud.start_time()))
+    job = cloud.prepare_job(read_job(submitted.start_at))
     return replace(job, start_at=submitted.start_at, deadline_at=submitted.deadline_at)

@@ -12,7 +12,7 @@ from costopt.domain.errors import StoreError
 from costopt.engine.clock import ScaledClock
 
 
-def market_clock(path: Path, start_at: datetime, speed: float) -> ScaledClock:
+def load_market_clock(path: Path, start_at: datetime, speed: float) -> ScaledClock:
     """The clock that ``path`` remembers, or a new one that begins at ``start_at``.
 
     A clock that is remembered keeps its own start and speed. Raises StoreError.
@@ -32,7 +32,7 @@ def market_clock(path: Path, start_at: datetime, speed: float) -> ScaledClock:
         ) from error
 
 
-def forget_clock(path: Path) -> None:
+def reset_market_clock(path: Path) -> None:
     """Let the clock begin anew: nothing has run by it. Raises StoreError."""
     try:
         path.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from costopt.domain.fleet import Node
-from costopt.domain.leftover import Cleanable, Leftover
+from costopt.domain.leftover import OrphanedResource, ResourceCleanup
 from costopt.domain.ports import Ledger, Provider
 from costopt.ledger.record import JobRecord
 
@@ -16,7 +16,7 @@ from costopt.ledger.record import JobRecord
 class Orphan:
     """``thing`` is a node or what else is left, ``why`` says why nobody answers for it."""
 
-    thing: Node | Leftover
+    thing: Node | OrphanedResource
     why: str
 
     @property
@@ -69,13 +69,13 @@ def find_orphans(
     oldest = now - timedelta(seconds=grace_s)
     found: list[Orphan] = []
     for node in provider.nodes(owner):
-        why = why_orphan(node, records)
+        why = orphan_reason(node, records)
         if not why and node.job in abandoned:
             why = f"no process controls job {node.job!r}"
-        if node.state.alive and node.launched_at <= oldest and why:
+        if node.state.is_alive and node.launched_at <= oldest and why:
             found.append(Orphan(node, why))
-    if isinstance(provider, Cleanable):
-        for leftover in provider.leftovers(owner):
+    if isinstance(provider, ResourceCleanup):
+        for leftover in provider.orphaned_resources(owner):
             why = _why_left(leftover, records)
             old = leftover.created_at is None or leftover.created_at <= oldest
             if old and why:
@@ -83,15 +83,15 @@ def find_orphans(
     return tuple(found)
 
 
-def reap(provider: Provider, orphan: Orphan) -> None:
+def release_orphan(provider: Provider, orphan: Orphan) -> None:
     """Give it back. Raises ProviderError."""
     if isinstance(orphan.thing, Node):
         provider.terminate(orphan.thing.node_id)
-    elif isinstance(provider, Cleanable):
-        provider.remove(orphan.thing)
+    elif isinstance(provider, ResourceCleanup):
+        provider.delete_resource(orphan.thing)
 
 
-def why_orphan(node: Node, records: Mapping[str, JobRecord]) -> str:
+def orphan_reason(node: Node, records: Mapping[str, JobRecord]) -> str:
     """Why nobody answers for a node; empty where the ledger does."""
     record = records.get(node.job)
     if record is None:
@@ -103,7 +103,7 @@ def why_orphan(node: Node, records: Mapping[str, JobRecord]) -> str:
     return f"the ledger of job {node.job!r} does not hold it"
 
 
-def _why_left(leftover: Leftover, records: Mapping[str, JobRecord]) -> str:
+def _why_left(leftover: OrphanedResource, records: Mapping[str, JobRecord]) -> str:
     record = records.get(leftover.job)
     if not leftover.serves_job:
         return "no node uses it"

@@ -10,7 +10,7 @@ from costopt.domain.job import Job
 from costopt.domain.payload import Payload, StoredFile
 from costopt.domain.ports import ObjectStore
 from costopt.session.bundle import write_bundle
-from costopt.session.wheel import requirements, wheel_name, write_wheel
+from costopt.session.wheel import node_requirements, wheel_name, write_wheel
 
 BUNDLE = "bundle.tar.gz"
 FOLDER = "payloads"
@@ -33,7 +33,7 @@ def upload_payload(job: Job, store: ObjectStore, uri: str) -> Payload:
             store=uri,
             wheel=_put(store, job.name, wheel),
             bundle=_put(store, job.name, bundle),
-            requirements=requirements(),
+            requirements=node_requirements(),
         )
 
 

@@ -14,16 +14,16 @@ from costopt.domain.account import Account
 from costopt.domain.history import MarketHistory
 from costopt.domain.ports import Provider
 from costopt.engine.clock import WallClock
-from costopt.ledger.sqlite import SqliteLedger
-from costopt.replay.connect import connect
+from costopt.ledger.sqlite import SqlLedger
+from costopt.replay.connect import connect_provider
 from costopt.session.account_cloud import connect_account
-from costopt.session.market_clock import market_clock
+from costopt.session.market_clock import load_market_clock
 from costopt.session.simulated_cloud import CLOCK, STORE
 from costopt.store.folder import FileStore
 
 
 @dataclass(frozen=True, slots=True)
-class Reconcilable:
+class ReconcileTarget:
     """A provider, the tag of what is ours in it, and its present."""
 
     provider: Provider
@@ -32,32 +32,32 @@ class Reconcilable:
 
 
 @contextmanager
-def rented_clouds(account: Account, names: tuple[str, ...]) -> Iterator[list[Reconcilable]]:
+def account_targets(account: Account, names: tuple[str, ...]) -> Iterator[list[ReconcileTarget]]:
     """The account's providers. Raises SpecError, ProviderError."""
     clock = WallClock()
     providers = connect_account(account, names, clock)
     try:
-        yield [Reconcilable(provider, account.owner, clock.now()) for provider in providers]
+        yield [ReconcileTarget(provider, account.owner, clock.now()) for provider in providers]
     finally:
         for provider in providers:
             provider.close()
 
 
 @contextmanager
-def simulated_clouds(
+def simulated_targets(
     state_dir: Path,
-    ledger: SqliteLedger,
+    ledger: SqlLedger,
     market: MarketHistory,
     owner: str,
     held_jobs: Collection[str] = (),
-) -> Iterator[list[Reconcilable]]:
+) -> Iterator[list[ReconcileTarget]]:
     """The simulated cloud of each job of a state directory, with its nodes that are processes.
 
     The caller controls ``held_jobs``. Raises LedgerError where another job has a controller, for
     that one answers for its nodes.
     """
     with ExitStack() as held:
-        clouds: list[Reconcilable] = []
+        clouds: list[ReconcileTarget] = []
         for folder in sorted((state_dir / "jobs").glob("*/nodes")):
             job = folder.parent
             if (job / CLOCK).exists():
@@ -69,8 +69,8 @@ def simulated_clouds(
         yield clouds
 
 
-def _simulated(job: Path, market: MarketHistory, owner: str) -> Reconcilable:
-    clock = market_clock(job / CLOCK, market.starts_at, 1.0)
+def _simulated(job: Path, market: MarketHistory, owner: str) -> ReconcileTarget:
+    clock = load_market_clock(job / CLOCK, market.starts_at, 1.0)
     options = {
         "market": market,
         "machines": load_catalog(),
@@ -79,4 +79,4 @@ def _simulated(job: Path, market: MarketHistory, owner: str) -> Reconcilable:
         "store": job / STORE,
         "runtime": MailboxRuntime(FileStore(job / STORE), clock, speed=clock.speed),
     }
-    return Reconcilable(connect("sim", clock, options), owner, clock.now())
+    return ReconcileTarget(connect_provider("sim", clock, options), owner, clock.now())

@@ -10,7 +10,7 @@ from costopt.domain.ports import Provider
 from costopt.ledger.record import JobRecord
 
 
-def release_all(
+def release_all_nodes(
     providers: Iterable[Provider], owner: str, job: str, record: JobRecord
 ) -> tuple[str, ...]:
     """What could not be given back or looked at, in a sentence each; empty where all went well.
@@ -27,7 +27,7 @@ def release_all(
         }
         try:
             for node in provider.nodes(owner):
-                if node.job == job and node.state.alive:
+                if node.job == job and node.state.is_alive:
                     living[node.node_id] = str(node.pool)
                 else:
                     living.pop(node.node_id, None)

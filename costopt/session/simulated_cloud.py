@@ -14,11 +14,11 @@ from costopt.domain.ports import Clock, Forecasts, ObjectStore, Provider
 from costopt.energy.carbon_history import CarbonHistory
 from costopt.energy.carbon_record import RecordedCarbon
 from costopt.engine.clock import ScaledClock
-from costopt.replay.connect import connect
+from costopt.replay.connect import connect_provider
 from costopt.replay.forecasts import RecordedForecasts
 from costopt.session.carbon import recorded_carbon
-from costopt.session.checkpoint_place import check_checkpoint_place
-from costopt.session.market_clock import forget_clock, market_clock
+from costopt.session.checkpoint_place import check_checkpoint_storage
+from costopt.session.market_clock import load_market_clock, reset_market_clock
 from costopt.session.trainer import check_trainer
 from costopt.store.folder import FileStore
 
@@ -27,7 +27,7 @@ STORE = "store"
 
 
 @dataclass(frozen=True, slots=True)
-class SimulatedCloud:
+class SimulatedSite:
     """A Cloud that plays ``market`` from ``start_at``, ``speed`` times as fast as the wall.
 
     ``notice_s`` is market time. Prices are forecast from the record so far if ``price_forecasts``,
@@ -42,24 +42,24 @@ class SimulatedCloud:
     carbon: CarbonHistory | None = None
     owner: str = "costopt"
 
-    def begins_at(self) -> datetime:
+    def start_time(self) -> datetime:
         """Where in the record the run begins."""
         return self.start_at
 
     def clock(self, folder: Path, *, anew: bool) -> ScaledClock:
         """Market time, which goes on while no controller runs."""
         if anew:
-            forget_clock(folder / CLOCK)
-        return market_clock(folder / CLOCK, self.start_at, self.speed)
+            reset_market_clock(folder / CLOCK)
+        return load_market_clock(folder / CLOCK, self.start_at, self.speed)
 
-    def fitted(self, job: Job) -> Job:
+    def prepare_job(self, job: Job) -> Job:
         """As it is: nodes are processes of this machine."""
         return job
 
     def check(self, job: Job) -> None:
         """Raises SpecError, MissingExtraError or StoreError where a node could not run the job."""
         check_trainer(job)
-        check_checkpoint_place(job)
+        check_checkpoint_storage(job)
 
     def store(self, folder: Path, job: Job) -> ObjectStore:  # noqa: ARG002 - one store per folder
         """A folder that all the processes see."""
@@ -86,7 +86,7 @@ class SimulatedCloud:
             "store": folder / STORE,
             "runtime": runtime,
         }
-        return connect("sim", clock, options)
+        return connect_provider("sim", clock, options)
 
     def forecasts(self) -> Forecasts:
         """From the record before now."""

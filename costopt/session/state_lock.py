@@ -16,13 +16,13 @@ from pathlib import Path
 from costopt.domain.errors import LedgerError
 
 RUNS, DAEMONS = "runs.lock", "daemons.lock"
-LOOKS = 5
+LOCK_ATTEMPTS = 5
 PAUSE_S = 0.05
 """Another one of our kind that begins as well may hold the lock for the moment of its own look."""
 
 
 @contextmanager
-def used_by_run(state_dir: Path) -> Iterator[None]:
+def run_lock(state_dir: Path) -> Iterator[None]:
     """Keep daemons away. Raises LedgerError where one uses the directory."""
     with _held(state_dir / RUNS):
         if _is_held(state_dir / DAEMONS):
@@ -34,7 +34,7 @@ def used_by_run(state_dir: Path) -> Iterator[None]:
 
 
 @contextmanager
-def used_by_daemon(state_dir: Path) -> Iterator[None]:
+def daemon_lock(state_dir: Path) -> Iterator[None]:
     """Keep runs away. Raises LedgerError where one uses the directory."""
     with _held(state_dir / DAEMONS):
         if _is_held(state_dir / RUNS):
@@ -59,7 +59,7 @@ def _held(path: Path) -> Iterator[None]:
 def _is_held(path: Path) -> bool:
     descriptor = _opened(path)
     try:
-        for _ in range(LOOKS):
+        for _ in range(LOCK_ATTEMPTS):
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

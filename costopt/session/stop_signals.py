@@ -11,8 +11,8 @@ from types import FrameType
 
 from costopt.domain.ports import Clock
 
-ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-IMPATIENT = 3
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+FORCE_EXIT_COUNT = 3
 
 
 class StopSignals:
@@ -36,7 +36,7 @@ class StopSignals:
         if threading.current_thread() is not threading.main_thread():
             yield self
             return
-        before = {number: signal.getsignal(number) for number in ASKING}
+        before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
         for number, action in before.items():
             if action is not signal.SIG_IGN:
                 signal.signal(number, self._take)
@@ -52,13 +52,13 @@ class StopSignals:
             self._unheard = 0
             raise KeyboardInterrupt
 
-    def hear_at_once(self) -> None:
+    def interrupt_immediately(self) -> None:
         """From here on the next signal is raised wherever it finds the run."""
         self._at_once = True
         self.check()
 
     @contextmanager
-    def heard(self) -> Iterator[None]:
+    def received(self) -> Iterator[None]:
         """Nothing is under way that a signal could cut in two."""
         before, self._at_once = self._at_once, True
         try:
@@ -80,11 +80,11 @@ class StopSignals:
         self._count += 1
         self._unheard += 1
         self.first = self.first or number
-        if self._at_once or self._count >= IMPATIENT:
+        if self._at_once or self._count >= FORCE_EXIT_COUNT:
             self.check()
 
 
-class WakefulClock:
+class InterruptibleClock:
     """A clock whose sleep hears stop signals."""
 
     def __init__(self, clock: Clock, signals: StopSignals) -> None:
@@ -97,5 +97,5 @@ class WakefulClock:
 
     def sleep(self, seconds: float) -> None:
         """Wait. Raises KeyboardInterrupt on a stop signal."""
-        with self._signals.heard():
+        with self._signals.received():
             self._clock.sleep(seconds)

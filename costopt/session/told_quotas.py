@@ -10,7 +10,7 @@ from costopt.domain.ports import Provider, QuotaSource
 from costopt.domain.quota import Quota
 
 
-def told_quotas(
+def provider_quotas(
     providers: Iterable[Provider], now: datetime
 ) -> tuple[tuple[Quota, ...], tuple[ProviderError, ...]]:
     """The quotas of all providers that tell theirs, and why others that could do not.

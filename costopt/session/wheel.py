@@ -24,7 +24,7 @@ def wheel_name() -> str:
     return f"{STEM}-py3-none-any.whl"
 
 
-def requirements() -> tuple[str, ...]:
+def node_requirements() -> tuple[str, ...]:
     """What nodes need beside the wheel, in the versions of this machine where it has them."""
     return tuple(_pinned(name) for name in NEEDED)
 

@@ -3,36 +3,36 @@
 from costopt.spec.duration import parse_duration_s
 from costopt.spec.instant import parse_instant
 from costopt.spec.load import (
-    Kind,
-    account_in,
+    FileKind,
     detect_kind,
-    job_in,
     load_account,
     load_job,
     load_policy,
-    policy_in,
+    parse_account,
+    parse_job,
+    parse_policy,
 )
-from costopt.spec.nearest import nearest
-from costopt.spec.problem import Problem, SpecFileError
+from costopt.spec.nearest import close_matches
+from costopt.spec.problem import SpecFileError, SpecProblem
 from costopt.spec.schema import account_schema, job_schema, policy_schema
-from costopt.spec.shipped import shipped_policies
+from costopt.spec.shipped import bundled_policies
 
 __all__ = [
-    "Kind",
-    "Problem",
+    "FileKind",
     "SpecFileError",
-    "account_in",
+    "SpecProblem",
     "account_schema",
+    "bundled_policies",
+    "close_matches",
     "detect_kind",
-    "job_in",
     "job_schema",
     "load_account",
     "load_job",
     "load_policy",
-    "nearest",
+    "parse_account",
     "parse_duration_s",
     "parse_instant",
-    "policy_in",
+    "parse_job",
+    "parse_policy",
     "policy_schema",
-    "shipped_policies",
 ]

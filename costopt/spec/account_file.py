@@ -13,27 +13,27 @@ from costopt.domain.market import CapacityType
 from costopt.domain.quota import Quota
 from costopt.domain.tenant import Tenant
 from costopt.spec.document import Document
-from costopt.spec.gpu_models import unknown_gpu_model
-from costopt.spec.nearest import suggestion
-from costopt.spec.problem import Problem, SpecFileError
+from costopt.spec.gpu_models import gpu_model_error
+from costopt.spec.nearest import did_you_mean
+from costopt.spec.problem import SpecFileError, SpecProblem
 from costopt.spec.provider_options import provider_problems
-from costopt.spec.section import Count, Name, Positive, Section, Version, Word
+from costopt.spec.section import Count, FileModel, Name, Positive, Text, Version
 from costopt.store.address import REMOTE_SCHEMES, StoreAddress
 
-Family = Annotated[str, Field(pattern=r"^[A-Za-z]+$", max_length=16)]
-Many = Annotated[int, Field(ge=1, le=10_000_000)]
+InstanceFamily = Annotated[str, Field(pattern=r"^[A-Za-z]+$", max_length=16)]
+LargeCount = Annotated[int, Field(ge=1, le=10_000_000)]
 
-MOST = ("max_nodes", "max_gpus", "max_vcpus", "max_kw", "max_usd_per_hour")
+LIMIT_FIELDS = ("max_nodes", "max_gpus", "max_vcpus", "max_kw", "max_usd_per_hour")
 
 
-class QuotaSection(Section):
+class QuotaSection(FileModel):
     """How much of what matches all given fields may run at a time."""
 
     name: Name = Field(description="the quota's name, as plans and errors show it")
-    provider: Word | None = Field(default=None, description="default: any")
-    region: Word | None = Field(default=None, description="default: any")
-    gpu_model: Word | None = Field(default=None, description="such as H100; default: any")
-    families: list[Family] = Field(
+    provider: Text | None = Field(default=None, description="default: any")
+    region: Text | None = Field(default=None, description="default: any")
+    gpu_model: Text | None = Field(default=None, description="such as H100; default: any")
+    families: list[InstanceFamily] = Field(
         default_factory=list,
         description="leading letters of instance types, such as p for p5.48xlarge; default: any",
     )
@@ -42,15 +42,15 @@ class QuotaSection(Section):
     )
     tenant: Name | None = Field(default=None, description="counts its jobs only; default: all")
     max_nodes: Count | None = Field(default=None, description="default: no limit")
-    max_gpus: Many | None = Field(default=None, description="default: no limit")
-    max_vcpus: Many | None = Field(default=None, description="default: no limit")
+    max_gpus: LargeCount | None = Field(default=None, description="default: no limit")
+    max_vcpus: LargeCount | None = Field(default=None, description="default: no limit")
     max_kw: Positive | None = Field(
         default=None, description="at the meter of the site; default: no limit"
     )
     max_usd_per_hour: Positive | None = Field(default=None, description="default: no limit")
 
 
-class TenantSection(Section):
+class TenantSection(FileModel):
     """A team whose jobs share the account with others'."""
 
     name: Name = Field(description="the tenant of a job file")
@@ -61,14 +61,14 @@ class TenantSection(Section):
     max_usd_per_month: Positive | None = Field(default=None, description="default: no limit")
     max_usd_per_hour: Positive | None = Field(default=None, description="default: no limit")
     max_nodes: Count | None = Field(default=None, description="at once; default: no limit")
-    prefixes: list[Word] = Field(
+    prefixes: list[Text] = Field(
         default_factory=list,
         description="where its jobs' checkpoints and data may lie, such as s3://bucket/research; "
         "default: each job's folder in the account's store alone",
     )
 
 
-class GuardsSection(Section):
+class GuardsSection(FileModel):
     """What all jobs together may cost and hold."""
 
     max_usd: Positive | None = Field(default=None, description="in all; default: no limit")
@@ -77,10 +77,12 @@ class GuardsSection(Section):
     )
     max_usd_per_hour: Positive | None = Field(default=None, description="default: no limit")
     max_nodes: Count | None = Field(default=None, description="at once; default: no limit")
-    max_launches_per_hour: Many | None = Field(default=None, description="nodes; default: no limit")
+    max_launches_per_hour: LargeCount | None = Field(
+        default=None, description="nodes; default: no limit"
+    )
 
 
-class AccountFile(Section):
+class AccountFile(FileModel):
     """The account that jobs run in: its quotas and its tenants."""
 
     kind: Literal["account"] = Field(default="account", description="what this file is")
@@ -94,7 +96,7 @@ class AccountFile(Section):
     owner: Name = Field(
         default="costopt", description="tag of all that is launched; nothing else is touched"
     )
-    store: Word | None = Field(
+    store: Text | None = Field(
         default=None,
         description="where nodes and controller exchange code, messages and checkpoints, such as "
         "s3://bucket/prefix; needed to launch nodes",
@@ -163,7 +165,7 @@ def _no_prefix(prefix: str, store: str | None) -> str | None:
     return None
 
 
-def _repeated(document: Document, section: str, names: list[str]) -> Iterable[Problem]:
+def _repeated(document: Document, section: str, names: list[str]) -> Iterable[SpecProblem]:
     for index, name in enumerate(names):
         if name in names[:index]:
             message = f"{name!r} names two {section}"
@@ -172,15 +174,15 @@ def _repeated(document: Document, section: str, names: list[str]) -> Iterable[Pr
 
 def _contradictions(
     document: Document, index: int, quota: QuotaSection, file: AccountFile
-) -> Iterable[Problem]:
-    if all(getattr(quota, name) is None for name in MOST):
-        yield document.problem(("quotas", index), f"limits nothing; give {_listed(MOST)}")
-    unknown = None if quota.gpu_model is None else unknown_gpu_model(quota.gpu_model)
+) -> Iterable[SpecProblem]:
+    if all(getattr(quota, name) is None for name in LIMIT_FIELDS):
+        yield document.problem(("quotas", index), f"limits nothing; give {_listed(LIMIT_FIELDS)}")
+    unknown = None if quota.gpu_model is None else gpu_model_error(quota.gpu_model)
     if unknown is not None:
         yield document.problem(("quotas", index, "gpu_model"), unknown)
     known = [tenant.name for tenant in file.tenants]
     if quota.tenant is not None and known and quota.tenant not in known:
-        near = suggestion(quota.tenant, known)
+        near = did_you_mean(quota.tenant, known)
         message = f"{quota.tenant!r} is none of the tenants{near}"
         yield document.problem(("quotas", index, "tenant"), message)
 

@@ -23,11 +23,11 @@ except ImportError:
     # PyYAML was built without LibYAML.
     from yaml import SafeLoader as CSafeLoader  # type: ignore[assignment]
 
-from costopt.spec.problem import Problem, SpecFileError
+from costopt.spec.problem import SpecFileError, SpecProblem
 
-MOST_BYTES = 256 * 1024
-MOST_VALUES = 20_000
-MOST_DEPTH = 32
+MAX_BYTES = 256 * 1024
+MAX_VALUES = 20_000
+MAX_DEPTH = 32
 
 NO_TEXT = "holds a NUL or half of a character, which no file, variable or database can hold"
 
@@ -41,7 +41,7 @@ _MAP, _SEQ = "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceLocation:
     """A line and a column, from 1."""
 
     line: int
@@ -54,14 +54,14 @@ class Document:
 
     path: str
     values: Mapping[str, Any]
-    value_places: Mapping[FieldPath, Place]
-    key_places: Mapping[FieldPath, Place]
+    value_places: Mapping[FieldPath, SourceLocation]
+    key_places: Mapping[FieldPath, SourceLocation]
 
-    def problem(self, at: FieldPath, message: str, *, on_key: bool = False) -> Problem:
+    def problem(self, at: FieldPath, message: str, *, on_key: bool = False) -> SpecProblem:
         """A problem of the value (or key) at ``at``, or of the nearest value around it."""
         places = self.key_places if on_key else self.value_places
         place = places.get(at) or self.value_places[self.known(at)]
-        return Problem(self.path, place.line, place.column, field_name(at), message)
+        return SpecProblem(self.path, place.line, place.column, field_name(at), message)
 
     def known(self, at: FieldPath) -> FieldPath:
         """``at``, or the nearest value around it that the file holds."""
@@ -83,8 +83,8 @@ def read_document(path: str) -> Document:
 
 def parse_document(text: str, path: str) -> Document:
     """As ``read_document``, of a text that would lie at ``path``. Raises SpecFileError."""
-    if len(text) > MOST_BYTES:
-        raise _failure(path, f"is larger than {MOST_BYTES // 1024} KiB, so it is no spec file")
+    if len(text) > MAX_BYTES:
+        raise _failure(path, f"is larger than {MAX_BYTES // 1024} KiB, so it is no spec file")
     node = _compose(path, text)
     if node is None:
         raise _failure(path, "the file is empty")
@@ -100,12 +100,12 @@ def parse_document(text: str, path: str) -> Document:
 def _text(path: str) -> str:
     try:
         with open(path, "rb", opener=_open_at_once) as file:
-            data = file.read(MOST_BYTES + 1)
+            data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise _failure(path, f"cannot be read: {reason.lower()}") from None
-    if len(data) > MOST_BYTES:
-        raise _failure(path, f"is larger than {MOST_BYTES // 1024} KiB, so it is no spec file")
+    if len(data) > MAX_BYTES:
+        raise _failure(path, f"is larger than {MAX_BYTES // 1024} KiB, so it is no spec file")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -163,16 +163,16 @@ def _compose(path: str, text: str) -> yaml.Node | None:
         before = text[: error.position]
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
         message = f"is not YAML: the character {error.character!r} is not allowed"
-        raise SpecFileError([Problem(path, line, column, "", message)]) from None
+        raise SpecFileError([SpecProblem(path, line, column, "", message)]) from None
     except RecursionError:
-        raise _failure(path, f"is nested deeper than {MOST_DEPTH} levels") from None
+        raise _failure(path, f"is nested deeper than {MAX_DEPTH} levels") from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise _failure(path, f"is not YAML: {error}") from None
 
 
 def _failure(path: str, message: str, mark: yaml.Mark | None = None) -> SpecFileError:
     line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
-    return SpecFileError([Problem(path, line, column, "", message)])
+    return SpecFileError([SpecProblem(path, line, column, "", message)])
 
 
 @dataclass(slots=True)
@@ -180,17 +180,17 @@ class _Reading:
     """One pass over the nodes; collects problems instead of stopping at the first."""
 
     path: str
-    value_places: dict[FieldPath, Place] = field(default_factory=dict)
-    key_places: dict[FieldPath, Place] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    value_places: dict[FieldPath, SourceLocation] = field(default_factory=dict)
+    key_places: dict[FieldPath, SourceLocation] = field(default_factory=dict)
+    problems: list[SpecProblem] = field(default_factory=list)
 
     def value_of(self, node: yaml.Node, at: FieldPath) -> Any:
         """The plain value of ``node``, which stands at ``at``."""
         self.value_places[at] = _place(node)
-        if len(self.value_places) > MOST_VALUES:
-            raise _failure(self.path, f"holds more than {MOST_VALUES} values", node.start_mark)
-        if len(at) > MOST_DEPTH:
-            raise _failure(self.path, f"is nested deeper than {MOST_DEPTH} levels", node.start_mark)
+        if len(self.value_places) > MAX_VALUES:
+            raise _failure(self.path, f"holds more than {MAX_VALUES} values", node.start_mark)
+        if len(at) > MAX_DEPTH:
+            raise _failure(self.path, f"is nested deeper than {MAX_DEPTH} levels", node.start_mark)
         if isinstance(node, yaml.MappingNode) and node.tag == _MAP:
             return self._mapping(node, at)
         if isinstance(node, yaml.SequenceNode) and node.tag == _SEQ:
@@ -240,7 +240,9 @@ class _Reading:
 
     def _refuse(self, node: yaml.Node, at: FieldPath, message: str) -> None:
         place = _place(node)
-        self.problems.append(Problem(self.path, place.line, place.column, field_name(at), message))
+        self.problems.append(
+            SpecProblem(self.path, place.line, place.column, field_name(at), message)
+        )
 
 
 def _joined(text: str) -> str:
@@ -253,5 +255,5 @@ def _is_text(text: str) -> bool:
     return _UNSTORABLE.search(text) is None
 
 
-def _place(node: yaml.Node) -> Place:
-    return Place(node.start_mark.line + 1, node.start_mark.column + 1)
+def _place(node: yaml.Node) -> SourceLocation:
+    return SourceLocation(node.start_mark.line + 1, node.start_mark.column + 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-LONGEST_S = 3650 * 86400.0
+MAX_DURATION_S = 3650 * 86400.0
 
 _SECONDS = {"w": 604800, "d": 86400, "h": 3600, "min": 60, "m": 60, "s": 1}
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
@@ -23,7 +23,7 @@ def parse_duration_s(text: str) -> float:
     """
     rest = text.strip().lower()
     total_s = float(rest) if _NUMBER.fullmatch(rest) else _sum_parts_s(rest)
-    if total_s > LONGEST_S:
+    if total_s > MAX_DURATION_S:
         raise ValueError("expected at most ten years")
     return total_s
 

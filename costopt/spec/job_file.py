@@ -9,20 +9,20 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from costopt.domain.job import WorkUnit
-from costopt.spec.duration import LONGEST_S
+from costopt.spec.duration import MAX_DURATION_S
 from costopt.spec.duration import PATTERN as DURATION_PATTERN
 from costopt.spec.moment import INSTANT_PATTERN, moment
 from costopt.spec.section import (
     Count,
     DurationS,
+    FileModel,
     Name,
     NotNegative,
     Positive,
     RegionName,
-    Section,
     Share,
+    Text,
     Version,
-    Word,
 )
 
 
@@ -63,7 +63,7 @@ def _when(value: object) -> object:
 
 
 Command = Annotated[
-    list[Word],
+    list[Text],
     Field(min_length=1),
     BeforeValidator(_words),
     WithJsonSchema(
@@ -77,7 +77,7 @@ Command = Annotated[
 ]
 Variable = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": ["string", "integer"]})]
 Moment = Annotated[
-    Word,
+    Text,
     BeforeValidator(_when),
     WithJsonSchema(
         {
@@ -86,7 +86,7 @@ Moment = Annotated[
             "pattern": rf"{DURATION_PATTERN}|{INSTANT_PATTERN}",
             "maxLength": 1024,
             "minimum": 0,
-            "maximum": LONGEST_S,
+            "maximum": MAX_DURATION_S,
         }
     ),
 ]
@@ -99,26 +99,26 @@ Interval = Annotated[
             "examples": ["auto", "10m", 600],
             "pattern": f"^auto$|{DURATION_PATTERN}",
             "exclusiveMinimum": 0,
-            "maximum": LONGEST_S,
+            "maximum": MAX_DURATION_S,
         }
     ),
 ]
 
 
-class WorkSection(Section):
+class WorkSection(FileModel):
     """How much is to be done."""
 
     amount: Positive = Field(description="how many units of work the job has")
     unit: Annotated[WorkUnit, Field(strict=False)] = Field(description="in what it is counted")
 
 
-class ResourcesSection(Section):
+class ResourcesSection(FileModel):
     """Which machines may run the job."""
 
-    gpu_models: list[Word] = Field(
+    gpu_models: list[Text] = Field(
         default_factory=list, description="GPU models allowed, such as H100; default: all"
     )
-    instance_types: list[Word] = Field(
+    instance_types: list[Text] = Field(
         default_factory=list, description="instance types allowed; default: all"
     )
     min_nodes: Count = Field(default=1, description="the smallest gang")
@@ -132,10 +132,10 @@ class ResourcesSection(Section):
     min_memory_gib: Positive | None = Field(default=None, description="main memory of a node, GiB")
 
 
-class PointSection(Section):
+class PointSection(FileModel):
     """A measured speed: ``gpus`` in total, or ``nodes`` × ``gpus_per_node``."""
 
-    gpu: Word = Field(description="the GPU model it was measured on")
+    gpu: Text = Field(description="the GPU model it was measured on")
     units_per_s: Positive = Field(description="units of work per second of the whole gang")
     gpus: Count | None = Field(default=None, description="GPUs in total; default: 1")
     nodes: Count | None = Field(
@@ -144,7 +144,7 @@ class PointSection(Section):
     gpus_per_node: Count | None = Field(default=None, description="GPUs of each node")
 
 
-class ThroughputSection(Section):
+class ThroughputSection(FileModel):
     """How fast the job runs: measured points, or FLOPs per unit and an MFU, or both."""
 
     points: list[PointSection] = Field(default_factory=list, description="measured speeds")
@@ -160,14 +160,14 @@ class ThroughputSection(Section):
     )
 
 
-class EvaluationSection(Section):
+class EvaluationSection(FileModel):
     """Pauses of the training, in which the gang evaluates."""
 
     every: Positive = Field(description="after how many units of work")
     duration: DurationS = Field(description="how long the training pauses each time")
 
 
-class PhaseSection(Section):
+class PhaseSection(FileModel):
     """A stretch of the work with its own demand."""
 
     name: Name = Field(description="the phase's name")
@@ -183,10 +183,10 @@ class PhaseSection(Section):
     )
 
 
-class CheckpointSection(Section):
+class CheckpointSection(FileModel):
     """Where and how the job saves."""
 
-    uri: Word = Field(description="folder, file://, s3:// or gs://; relative to this file")
+    uri: Text = Field(description="folder, file://, s3:// or gs://; relative to this file")
     size_gib: NotNegative = Field(default=0.0, description="size of one checkpoint, GiB")
     save: DurationS = Field(default=30.0, description="how long a save stops the training")
     restore: DurationS = Field(default=60.0, description="how long a restore takes")
@@ -200,7 +200,7 @@ class CheckpointSection(Section):
     )
 
 
-class BudgetSection(Section):
+class BudgetSection(FileModel):
     """What the job may cost at the most."""
 
     usd: Positive | None = Field(default=None, description="dollars in total; default: no limit")
@@ -215,10 +215,10 @@ class BudgetSection(Section):
     )
 
 
-class DataSection(Section):
+class DataSection(FileModel):
     """Where the training data lie."""
 
-    uri: Word = Field(description="where the data are")
+    uri: Text = Field(description="where the data are")
     size_gib: NotNegative = Field(default=0.0, description="their size, GiB")
     region: RegionName | None = Field(
         default=None,
@@ -227,7 +227,7 @@ class DataSection(Section):
     )
 
 
-class JobFile(Section):
+class JobFile(FileModel):
     """A training job: what is to be done, until when, and on what."""
 
     kind: Literal["job"] = Field(default="job", description="what this file is")
@@ -249,12 +249,12 @@ class JobFile(Section):
     run: Command = Field(
         default_factory=list, description="the training command, as a list or one line"
     )
-    env: dict[Word, Variable] = Field(default_factory=dict, description="environment variables")
+    env: dict[Text, Variable] = Field(default_factory=dict, description="environment variables")
     elastic: bool = Field(
         default=False,
         description="its trainers form their gang anew in process (virtual shards)",
     )
-    workdir: Word = Field(default=".", description="where the command runs; relative to this file")
+    workdir: Text = Field(default=".", description="where the command runs; relative to this file")
     data: DataSection | None = Field(default=None, description="where the training data lie")
     startup: DurationS = Field(
         default=120.0, description="from a node's launch until its trainer can restore"

@@ -14,21 +14,21 @@ from costopt.domain.job import (
     Phase,
     Resources,
     Throughput,
-    ThroughputPoint,
-    Work,
+    ThroughputSample,
+    WorkAmount,
 )
 from costopt.spec.document import Document, FieldPath
-from costopt.spec.duration import LONGEST_S
-from costopt.spec.gpu_models import unknown_gpu_model
+from costopt.spec.duration import MAX_DURATION_S
+from costopt.spec.gpu_models import gpu_model_error
 from costopt.spec.job_file import JobFile, PhaseSection, PointSection, ThroughputSection
 from costopt.spec.moment import moment
-from costopt.spec.nearest import suggestion
-from costopt.spec.problem import Problem, SpecFileError
+from costopt.spec.nearest import did_you_mean
+from costopt.spec.problem import SpecFileError, SpecProblem
 from costopt.spec.region_names import unknown_region
 
 SCHEMES = ("file", "s3", "gs")
 SHARE_TOLERANCE = 1e-6
-HORIZON = timedelta(seconds=LONGEST_S)
+HORIZON = timedelta(seconds=MAX_DURATION_S)
 
 
 def job_of(file: JobFile, document: Document, now: datetime) -> Job:
@@ -43,7 +43,7 @@ class _Mapping:
         self.file = file
         self.document = document
         self.folder = Path(document.path).absolute().parent
-        self.problems: list[Problem] = []
+        self.problems: list[SpecProblem] = []
 
     def job(self, now: datetime) -> Job:
         """The whole job."""
@@ -60,7 +60,7 @@ class _Mapping:
             raise SpecFileError(self.problems)
         return Job(
             name=file.name,
-            work=Work(file.work.amount, file.work.unit),
+            work=WorkAmount(file.work.amount, file.work.unit),
             start_at=start_at,
             deadline_at=deadline_at,
             resources=resources,
@@ -136,7 +136,7 @@ class _Mapping:
         )
 
     def _check_gpu(self, at: FieldPath, model: str) -> None:
-        reason = unknown_gpu_model(model)
+        reason = gpu_model_error(model)
         if reason is not None:
             self._refuse(at, reason)
 
@@ -198,7 +198,7 @@ class _Mapping:
             seen.add(key)
         return Throughput(tuple(points), said.flops_per_unit, said.mfu, said.scaling_efficiency)
 
-    def _point(self, at: FieldPath, point: PointSection) -> ThroughputPoint:
+    def _point(self, at: FieldPath, point: PointSection) -> ThroughputSample:
         self._check_gpu((*at, "gpu"), point.gpu)
         per_node = point.nodes is not None or point.gpus_per_node is not None
         if per_node and point.gpus is not None:
@@ -206,7 +206,7 @@ class _Mapping:
         if per_node and point.gpus_per_node is None:
             self._refuse((*at, "nodes"), "gpus_per_node is missing beside it")
         nodes, gpus_per_node = point.nodes or 1, point.gpus_per_node or 1
-        return ThroughputPoint(point.gpu, point.gpus or nodes * gpus_per_node, point.units_per_s)
+        return ThroughputSample(point.gpu, point.gpus or nodes * gpus_per_node, point.units_per_s)
 
     def _checkpoint(self) -> CheckpointSpec:
         said = self.file.checkpoint
@@ -245,7 +245,7 @@ class _Mapping:
             return str(self._absolute(uri))
         if scheme not in SCHEMES:
             allowed = "a path, " + ", ".join(f"{s}://" for s in SCHEMES)
-            near = suggestion(scheme, SCHEMES)
+            near = did_you_mean(scheme, SCHEMES)
             self._refuse(at, f"the scheme {scheme!r} is not known; expected {allowed}{near}")
         if scheme == "file":
             if not rest.startswith("/"):

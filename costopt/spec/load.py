@@ -10,13 +10,13 @@ from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import SpecError
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
-from costopt.spec.nearest import suggestion
-from costopt.spec.shipped import shipped_policies, shipped_policy_path
+from costopt.spec.nearest import did_you_mean
+from costopt.spec.shipped import bundled_policies, bundled_policy_path
 
 if TYPE_CHECKING:
     from costopt.spec.document import Document
 
-Kind = Literal["job", "policy", "account"]
+FileKind = Literal["job", "policy", "account"]
 
 _ONLY_JOB = {"work", "deadline", "throughput", "checkpoint", "resources", "phases", "run", "start"}
 _ONLY_POLICY = {"objective", "risk", "strategy", "limits", "rules"}
@@ -32,10 +32,10 @@ def load_job(path: str | os.PathLike[str], now: datetime, account: Account = UNL
     """
     from costopt.spec.document import read_document
 
-    return job_in(read_document(os.fspath(path)), now, account)
+    return parse_job(read_document(os.fspath(path)), now, account)
 
 
-def job_in(document: Document, now: datetime, account: Account = UNLIMITED) -> Job:
+def parse_job(document: Document, now: datetime, account: Account = UNLIMITED) -> Job:
     """As ``load_job``, of a file that has been read."""
     from costopt.spec.job_file import JobFile
     from costopt.spec.job_mapping import job_of
@@ -70,10 +70,10 @@ def load_policy(path_or_name: str | os.PathLike[str]) -> Policy:
     """
     from costopt.spec.document import read_document
 
-    return policy_in(read_document(_policy_path(os.fspath(path_or_name))))
+    return parse_policy(read_document(_policy_path(os.fspath(path_or_name))))
 
 
-def policy_in(document: Document) -> Policy:
+def parse_policy(document: Document) -> Policy:
     """As ``load_policy``, of a file that has been read."""
     from costopt.spec.policy_file import PolicyFile, policy_of
     from costopt.spec.section import parse_section
@@ -85,10 +85,10 @@ def load_account(path: str | os.PathLike[str]) -> Account:
     """The account of a YAML file. Raises SpecFileError with every problem and its place."""
     from costopt.spec.document import read_document
 
-    return account_in(read_document(os.fspath(path)))
+    return parse_account(read_document(os.fspath(path)))
 
 
-def account_in(document: Document) -> Account:
+def parse_account(document: Document) -> Account:
     """As ``load_account``, of a file that has been read."""
     from costopt.spec.account_file import AccountFile, account_of
     from costopt.spec.section import parse_section
@@ -96,7 +96,7 @@ def account_in(document: Document) -> Account:
     return account_of(parse_section(AccountFile, document), document)
 
 
-def detect_kind(document: Document) -> Kind:
+def detect_kind(document: Document) -> FileKind:
     """Whether a file is a job, a policy or an account: by its ``kind``, else by its keys.
 
     Raises SpecFileError where it cannot be told.
@@ -111,7 +111,7 @@ def detect_kind(document: Document) -> Kind:
         case "account":
             return "account"
     keys = document.values.keys()
-    kinds: dict[Kind, set[str]] = {
+    kinds: dict[FileKind, set[str]] = {
         "job": _ONLY_JOB, "policy": _ONLY_POLICY, "account": _ONLY_ACCOUNT
     }  # fmt: skip
     like = {kind: len(keys & own) for kind, own in kinds.items()}
@@ -123,12 +123,12 @@ def detect_kind(document: Document) -> Kind:
 
 
 def _policy_path(path_or_name: str) -> str:
-    names = shipped_policies()
+    names = bundled_policies()
     if path_or_name in names:
-        return shipped_policy_path(path_or_name)
+        return bundled_policy_path(path_or_name)
     looks_like_path = os.sep in path_or_name or path_or_name.endswith((".yaml", ".yml"))
     if not looks_like_path and not os.path.lexists(path_or_name):
-        near = suggestion(path_or_name, names)
+        near = did_you_mean(path_or_name, names)
         raise SpecError(
             f"no policy is named {path_or_name!r}, and no such file exists{near}",
             hint=f"use one of {', '.join(names)}, or the path of a policy file",

@@ -9,34 +9,34 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from costopt.domain.market import CapacityType
 from costopt.domain.policy import (
-    Aim,
     CarbonSignal,
     Limits,
     Objective,
+    ObjectiveTerm,
     Policy,
     Risk,
     Rule,
-    StrategyChoice,
-    Trigger,
+    RuleSignal,
+    StrategySpec,
 )
 from costopt.spec.document import Document, FieldPath
 from costopt.spec.problem import SpecFileError
 from costopt.spec.section import (
     Count,
     DurationS,
+    FileModel,
     Name,
     NotNegative,
     Positive,
-    Section,
     Share,
+    Text,
     Version,
-    Word,
 )
 
 LIMITS, OBJECTIVE = Limits(), Objective()
 
 
-class ObjectiveSection(Section):
+class ObjectiveSection(FileModel):
     """What is minimized: usd · $ + usd_per_kwh · kWh + usd_per_tonne_co2e · t, in dollars."""
 
     usd: NotNegative = Field(default=1.0, description="weight of a dollar spent")
@@ -49,7 +49,9 @@ class ObjectiveSection(Section):
     carbon_signal: Annotated[CarbonSignal, Field(strict=False)] = Field(
         default=CarbonSignal.AVERAGE, description="which carbon intensity of the grid counts"
     )
-    then: Annotated[list[Annotated[Aim, Field(strict=False)]], Field(max_length=len(Aim))] = Field(
+    then: Annotated[
+        list[Annotated[ObjectiveTerm, Field(strict=False)]], Field(max_length=len(ObjectiveTerm))
+    ] = Field(
         default_factory=list,
         description="among plans that are nearly as good, less of these, one after the other: "
         "usd, kwh, co2e, finish",
@@ -60,7 +62,7 @@ class ObjectiveSection(Section):
     )
 
 
-class RiskSection(Section):
+class RiskSection(FileModel):
     """How sure a plan must be."""
 
     on_time: Annotated[float, Field(gt=0, lt=1)] = Field(
@@ -80,11 +82,11 @@ Parameter = Annotated[
 ]
 
 
-class StrategySection(Section):
+class StrategySection(FileModel):
     """The algorithm that decides."""
 
     name: Name = Field(
-        default=StrategyChoice().name,
+        default=StrategySpec().name,
         description="adaptive, milp, uniform_progress, greedy_spot, on_demand",
     )
     parameters: dict[Name, Parameter] = Field(
@@ -92,7 +94,7 @@ class StrategySection(Section):
     )
 
 
-class LimitsSection(Section):
+class LimitsSection(FileModel):
     """Guards and filters; null is no limit."""
 
     max_usd: Positive | None = Field(
@@ -131,10 +133,10 @@ class LimitsSection(Section):
         description="plans may cap the power of GPUs where that saves energy; "
         "agents need the right to set it",
     )
-    providers: Annotated[list[Word], Field(min_length=1)] = Field(
+    providers: Annotated[list[Text], Field(min_length=1)] = Field(
         default_factory=lambda: list(LIMITS.providers), description="allowed; default: all"
     )
-    regions: Annotated[list[Word], Field(min_length=1)] = Field(
+    regions: Annotated[list[Text], Field(min_length=1)] = Field(
         default_factory=lambda: list(LIMITS.regions), description="allowed; default: all"
     )
     capacity_types: Annotated[
@@ -145,11 +147,11 @@ class LimitsSection(Section):
     )
 
 
-class RuleSection(Section):
+class RuleSection(FileModel):
     """While low ≤ signal < high, ``then`` tightens the limits that it names."""
 
     name: Name = Field(description="the rule's name")
-    trigger: Annotated[Trigger, Field(strict=False)] = Field(
+    trigger: Annotated[RuleSignal, Field(strict=False)] = Field(
         description="time_of_day (hours UTC), queue_length (jobs) or slack (hours)"
     )
     low: Annotated[float, Field(ge=-1e6, le=1e6)] = Field(description="the signal's lower bound")
@@ -161,7 +163,7 @@ class RuleSection(Section):
     )
 
 
-class PolicyFile(Section):
+class PolicyFile(FileModel):
     """Preferences and limits; never names a job."""
 
     kind: Literal["policy"] = Field(default="policy", description="what this file is")
@@ -194,7 +196,7 @@ def policy_of(file: PolicyFile, document: Document) -> Policy:
             file.objective.tolerance,
         ),
         risk=Risk(file.risk.on_time, file.risk.reserve),
-        strategy=StrategyChoice(file.strategy.name, dict(file.strategy.parameters)),
+        strategy=StrategySpec(file.strategy.name, dict(file.strategy.parameters)),
         limits=_limits(file.limits),
         rules=tuple(
             Rule(r.name, r.trigger, r.low, r.high, _limits(_over(file.limits, r.then)))
@@ -233,7 +235,7 @@ def _range_faults(rule: RuleSection) -> list[str]:
     """A window of hours may cross midnight; other ranges ascend."""
     if rule.low == rule.high:
         return [f"low and high are both {rule.low:g}, so the rule never holds"]
-    if rule.trigger is Trigger.TIME_OF_DAY:
+    if rule.trigger is RuleSignal.TIME_OF_DAY:
         inside = 0 <= rule.low <= 24 and 0 <= rule.high <= 24
         return [] if inside else ["expected hours between 0 and 24"]
     return [] if rule.low < rule.high else [f"low, {rule.low:g}, is above high, {rule.high:g}"]

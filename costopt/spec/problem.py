@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from costopt.domain.errors import SpecError
 
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SpecProblem:
     """One thing that is wrong. Lines and columns count from 1; 0 is the file as a whole.
 
     ``field`` is the path of the value, such as ``phases[1].share``, empty for the document.
@@ -31,16 +31,16 @@ class Problem:
 class SpecFileError(SpecError):
     """A file is wrong in one or more places; ``problems`` lists them in the file's order."""
 
-    def __init__(self, problems: Sequence[Problem], *, hint: str | None = None) -> None:
+    def __init__(self, problems: Sequence[SpecProblem], *, hint: str | None = None) -> None:
         self.problems = tuple(sorted(problems, key=lambda p: (p.line, p.column, p.field)))
         super().__init__(_listed(self.problems), hint=hint)
 
 
-def _listed(problems: tuple[Problem, ...]) -> str:
+def _listed(problems: tuple[SpecProblem, ...]) -> str:
     if len(problems) == 1:
         return str(problems[0])
     lines = [f"{problems[0].path}: {len(problems)} problems"]
-    lines += [f"  {problem}" for problem in problems[:MOST_SHOWN]]
-    if len(problems) > MOST_SHOWN:
-        lines.append(f"  and {len(problems) - MOST_SHOWN} more")
+    lines += [f"  {problem}" for problem in problems[:MAX_SHOWN]]
+    if len(problems) > MAX_SHOWN:
+        lines.append(f"  and {len(problems) - MAX_SHOWN} more")
     return "\n".join(lines)

@@ -9,8 +9,8 @@ from typing import Any
 
 from costopt.provider.options import OptionModel
 from costopt.spec.document import Document
-from costopt.spec.nearest import suggestion
-from costopt.spec.problem import Problem
+from costopt.spec.nearest import did_you_mean
+from costopt.spec.problem import SpecProblem
 
 GROUP = "costopt.providers"
 """The entry points of adapters; none is imported by name."""
@@ -20,7 +20,7 @@ SECTION = "providers"
 
 def provider_problems(
     document: Document, providers: Mapping[str, Mapping[str, Any]]
-) -> Iterator[Problem]:
+) -> Iterator[SpecProblem]:
     """What is wrong with the options of each provider, with its place.
 
     An adapter that is not installed, cannot be imported or has no model is not checked here.
@@ -34,12 +34,12 @@ def provider_problems(
 
 def _problems(
     model: type[OptionModel], document: Document, name: str, options: Mapping[str, Any]
-) -> Iterator[Problem]:
+) -> Iterator[SpecProblem]:
     known = model.of_files()
     for problem in model.problems(options):
         message = problem.message
         if problem.is_unknown and len(problem.at) == 1:
-            near = suggestion(str(problem.at[0]), known)
+            near = did_you_mean(str(problem.at[0]), known)
             message = f"unknown key{near}" if near else f"unknown key; allowed: {', '.join(known)}"
         at = (SECTION, name, *problem.at)
         yield document.problem(at, message, on_key=problem.is_unknown)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from costopt.spec.nearest import suggestion
+from costopt.spec.nearest import did_you_mean
 
 
 def unknown_region(requested: str) -> str | None:
@@ -17,7 +17,7 @@ def unknown_region(requested: str) -> str | None:
     known = _regions().get(provider)
     if known is None or region in known:
         return None
-    near = suggestion(requested, [f"{provider}/{name}" for name in known])
+    near = did_you_mean(requested, [f"{provider}/{name}" for name in known])
     return (
         f"the region {requested!r} is not in the catalogue{near}; "
         "costopt catalog --regions lists them all"

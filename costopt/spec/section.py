@@ -17,14 +17,14 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from costopt.spec.document import Document, FieldPath
-from costopt.spec.duration import LONGEST_S, PATTERN, parse_duration_s
-from costopt.spec.nearest import suggestion
-from costopt.spec.problem import Problem, SpecFileError
+from costopt.spec.duration import MAX_DURATION_S, PATTERN, parse_duration_s
+from costopt.spec.nearest import did_you_mean
+from costopt.spec.problem import SpecFileError, SpecProblem
 
-SMALLEST, LARGEST = 1e-12, 1e24
+MIN_AMOUNT, MAX_SAFE_INTEGER = 1e-12, 1e24
 
 
-class Section(BaseModel):
+class FileModel(BaseModel):
     """A mapping of a file: unknown keys and values of another type are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
@@ -40,8 +40,10 @@ def _duration_s(value: object) -> object:
 
 
 def _representable(value: float) -> float:
-    if value != 0 and not SMALLEST <= abs(value) <= LARGEST:
-        raise PydanticCustomError("range", f"expected a size between {SMALLEST:g} and {LARGEST:g}")
+    if value != 0 and not MIN_AMOUNT <= abs(value) <= MAX_SAFE_INTEGER:
+        raise PydanticCustomError(
+            "range", f"expected a size between {MIN_AMOUNT:g} and {MAX_SAFE_INTEGER:g}"
+        )
     return value
 
 
@@ -57,18 +59,23 @@ _DURATION_SCHEMA = {
     "examples": ["90m", "72h", "1d 12h", 600],
     "pattern": PATTERN,
     "minimum": 0,
-    "maximum": LONGEST_S,
+    "maximum": MAX_DURATION_S,
 }
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
-Word = Annotated[str, Field(min_length=1, max_length=1024)]
+Text = Annotated[str, Field(min_length=1, max_length=1024)]
 Version = Annotated[Literal[1], BeforeValidator(_not_bool)]
 Positive = Annotated[
     float,
     Field(gt=0),
     AfterValidator(_representable),
     WithJsonSchema(
-        {"type": "number", "exclusiveMinimum": 0, "minimum": SMALLEST, "maximum": LARGEST}
+        {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "minimum": MIN_AMOUNT,
+            "maximum": MAX_SAFE_INTEGER,
+        }
     ),
 ]
 NotNegative = Annotated[
@@ -79,8 +86,8 @@ NotNegative = Annotated[
         {
             "type": "number",
             "minimum": 0,
-            "maximum": LARGEST,
-            "not": {"exclusiveMinimum": 0, "exclusiveMaximum": SMALLEST},
+            "maximum": MAX_SAFE_INTEGER,
+            "not": {"exclusiveMinimum": 0, "exclusiveMaximum": MIN_AMOUNT},
         }
     ),
 ]
@@ -88,19 +95,19 @@ Share = Annotated[
     float,
     Field(gt=0, le=1),
     AfterValidator(_representable),
-    WithJsonSchema({"type": "number", "minimum": SMALLEST, "maximum": 1}),
+    WithJsonSchema({"type": "number", "minimum": MIN_AMOUNT, "maximum": 1}),
 ]
 Count = Annotated[int, Field(ge=1, le=10_000)]
 DurationS = Annotated[
     float,
-    Field(ge=0, le=LONGEST_S),
+    Field(ge=0, le=MAX_DURATION_S),
     BeforeValidator(_duration_s),
     WithJsonSchema(_DURATION_SCHEMA),
 ]
 
 RegionName = Annotated[str, Field(pattern=r"^[a-z0-9_-]+/[a-z0-9-]+$")]
 
-AnySection = TypeVar("AnySection", bound=Section)
+AnySection = TypeVar("AnySection", bound=FileModel)
 
 
 def parse_section(kind: type[AnySection], document: Document) -> AnySection:
@@ -112,7 +119,7 @@ def parse_section(kind: type[AnySection], document: Document) -> AnySection:
         raise SpecFileError([_problem(kind, document, each) for each in details]) from None
 
 
-def _problem(kind: type[Section], document: Document, detail: ErrorDetails) -> Problem:
+def _problem(kind: type[FileModel], document: Document, detail: ErrorDetails) -> SpecProblem:
     at: FieldPath = detail["loc"]
     match detail["type"]:
         case "missing":
@@ -120,7 +127,7 @@ def _problem(kind: type[Section], document: Document, detail: ErrorDetails) -> P
             return document.problem(at, f"is missing: {description}")
         case "extra_forbidden":
             known = sorted(_fields(kind, at[:-1]))
-            near = suggestion(str(at[-1]), known)
+            near = did_you_mean(str(at[-1]), known)
             message = f"unknown key{near}" if near else f"unknown key; allowed: {', '.join(known)}"
             return document.problem(at, message, on_key=True)
     return document.problem(document.known(at), _message(detail))
@@ -132,7 +139,7 @@ def _message(detail: ErrorDetails) -> str:
     match detail["type"]:
         case "enum" | "literal_error":
             allowed = str(detail["ctx"]["expected"])
-            near = suggestion(str(value), (word.strip("'") for word in _words(allowed)))
+            near = did_you_mean(str(value), (word.strip("'") for word in _words(allowed)))
             return f"{value!r} is not allowed; {said}{near}"
         case "model_type":
             return f"expected a mapping of fields to values, got {_shown(value)}"
@@ -162,7 +169,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
-def _fields(kind: type[Section], at: FieldPath) -> dict[str, Any]:
+def _fields(kind: type[FileModel], at: FieldPath) -> dict[str, Any]:
     """The fields of the section that stands at ``at`` below ``kind``."""
     for part in at:
         if isinstance(part, str) and part in kind.model_fields:
@@ -170,8 +177,8 @@ def _fields(kind: type[Section], at: FieldPath) -> dict[str, Any]:
     return dict(kind.model_fields)
 
 
-def _sections(annotation: Any) -> Iterator[type[Section]]:
-    if isinstance(annotation, type) and issubclass(annotation, Section):
+def _sections(annotation: Any) -> Iterator[type[FileModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, FileModel):
         yield annotation
     for argument in get_args(annotation):
         yield from _sections(argument)

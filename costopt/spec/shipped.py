@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-ORDER = ("cheapest", "balanced", "greenest", "deadline-first", "on-demand")
+BUNDLED_POLICIES = ("cheapest", "balanced", "greenest", "deadline-first", "on-demand")
 
 
-def shipped_policies() -> tuple[str, ...]:
+def bundled_policies() -> tuple[str, ...]:
     """Their names, the plainest first."""
     found = {path.stem for path in _folder().glob("*.yaml")}
-    return tuple(name for name in ORDER if name in found) + tuple(sorted(found - set(ORDER)))
+    return tuple(name for name in BUNDLED_POLICIES if name in found) + tuple(
+        sorted(found - set(BUNDLED_POLICIES))
+    )
 
 
-def shipped_policy_path(name: str) -> str:
+def bundled_policy_path(name: str) -> str:
     """The file of a shipped policy."""
     return str(_folder() / f"{name}.yaml")
 

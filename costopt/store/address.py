@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 from costopt.domain.errors import StoreError
-from costopt.store.key import checked_parts
+from costopt.store.key import validate_key
 
 REMOTE_SCHEMES = frozenset({"s3", "gs"})
 OPTIONS = {"s3": frozenset({"endpoint", "region"}), "gs": frozenset({"endpoint"})}
@@ -65,7 +65,7 @@ class StoreAddress:
             )
         prefix = unquote(parts.path).strip("/")
         if prefix:
-            checked_parts(prefix)
+            validate_key(prefix)
         return cls(
             parts.scheme,
             parts.netloc,
@@ -75,7 +75,7 @@ class StoreAddress:
         )
 
 
-def below(uri: str, folder: str) -> str:
+def join_uri(uri: str, folder: str) -> str:
     """The address of a folder of the store at ``uri``."""
     if "://" not in uri:
         return f"{uri.rstrip('/')}/{folder}"
@@ -94,7 +94,7 @@ def is_loopback(endpoint: str) -> bool:
         return False
 
 
-def checked_endpoint(endpoint: str) -> str:
+def validate_endpoint(endpoint: str) -> str:
     """The endpoint of a store. Raises StoreError unless it is HTTPS, or HTTP to this machine."""
     scheme = urlsplit(endpoint).scheme
     if scheme == "https" or (scheme == "http" and is_loopback(endpoint)):

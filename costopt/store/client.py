@@ -26,7 +26,7 @@ RETRIES: RetryConfig = {
 to its end, so whoever saves must hear of a store that is down while there is time for another."""
 
 
-def imported_obstore(extra: str) -> ModuleType:
+def import_obstore(extra: str) -> ModuleType:
     """The library that speaks to clouds. Raises MissingExtraError naming ``extra``."""
     try:
         import obstore

@@ -24,12 +24,12 @@ REMEDIES = {
 DEFAULT_REMEDY = "see that the folder exists, can be written and has space"
 
 
-def remedy(error: OSError) -> str:
+def write_error_hint(error: OSError) -> str:
     """What a user can do about a failed write."""
     return REMEDIES.get(error.errno or 0, DEFAULT_REMEDY)
 
 
-def sync_folder(folder: Path) -> None:
+def fsync_directory(folder: Path) -> None:
     """Make the names in ``folder`` durable: a rename is lost in a power cut without this."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -38,12 +38,12 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_durably(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes) -> None:
     """Write or replace ``path``: a reader sees the old bytes or the new. Raises OSError."""
-    write_pieces_durably(path, (data,))
+    write_chunks_atomic(path, (data,))
 
 
-def write_durably_if_absent(path: Path, data: bytes) -> bool:
+def write_if_absent(path: Path, data: bytes) -> bool:
     """Write ``path`` unless it exists; False where it does. Raises OSError.
 
     A hard link fails where the name is taken, so of many writers exactly one wins, with whole
@@ -56,28 +56,28 @@ def write_durably_if_absent(path: Path, data: bytes) -> bool:
         return False
     finally:
         temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    fsync_directory(path.parent)
     return True
 
 
-def copy_durably(source: Path, path: Path) -> None:
+def copy_atomic(source: Path, path: Path) -> None:
     """Write or replace ``path`` with the bytes of ``source``, piece by piece. Raises OSError."""
     with source.open("rb") as file:
-        write_pieces_durably(path, iter(lambda: file.read(PIECE_BYTES), b""))
+        write_chunks_atomic(path, iter(lambda: file.read(PIECE_BYTES), b""))
 
 
-def write_pieces_durably(path: Path, pieces: Iterable[Buffer]) -> None:
-    """As ``write_durably``, of bytes that come piece by piece and need not fit into memory."""
+def write_chunks_atomic(path: Path, pieces: Iterable[Buffer]) -> None:
+    """As ``write_atomic``, of bytes that come piece by piece and need not fit into memory."""
     temporary = _write_beside(path, pieces)
     try:
         temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    fsync_directory(path.parent)
 
 
-def replace_quickly(path: Path, data: bytes, *, private: bool = False) -> None:
+def replace_nondurable(path: Path, data: bytes, *, private: bool = False) -> None:
     """Atomic but not durable: for a status that a crash of the machine makes worthless anyway.
 
     What is ``private`` only this user may read.

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from costopt.domain.errors import StoreError
-from costopt.domain.ports import Tagged
+from costopt.domain.ports import VersionedObject
 from costopt.store import durable
-from costopt.store.key import checked_parts, is_key_part
+from costopt.store.key import is_key_part, validate_key
 from costopt.store.plain_file import open_plain, opened_folder, read_plain
-from costopt.store.refusal import checked_size_bytes, too_large
+from costopt.store.refusal import file_size_bytes, object_too_large_error
 
 MAX_ENTRIES = 1_000_000
 """Files that one listing looks at: what a job's command writes holds up no other job."""
@@ -39,14 +39,14 @@ class FileStore:
     def put(self, key: str, data: bytes) -> None:
         """Write or replace, durably."""
         with self._place("write", key, create=True) as place:
-            durable.write_durably(place, data)
+            durable.write_atomic(place, data)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Write unless the key exists; False where it does. One winner among many writers."""
         with self._place("write", key, create=True) as place:
             if os.path.lexists(place):
                 return False
-            return durable.write_durably_if_absent(place, data)
+            return durable.write_if_absent(place, data)
 
     def get(self, key: str, most_bytes: int | None = None) -> bytes | None:
         """The bytes, or None where the key is missing."""
@@ -57,13 +57,13 @@ class FileStore:
         except (FileNotFoundError, NotADirectoryError):
             return None
         if most_bytes is not None and size_bytes > most_bytes:
-            raise too_large(key, str(self.root), size_bytes, most_bytes)
+            raise object_too_large_error(key, str(self.root), size_bytes, most_bytes)
         return data
 
-    def get_tagged(self, key: str) -> Tagged | None:
+    def get_tagged(self, key: str) -> VersionedObject | None:
         """The bytes with their digest, or None where the key is missing."""
         data = self.get(key)
-        return None if data is None else Tagged(data, _digest(data))
+        return None if data is None else VersionedObject(data, _digest(data))
 
     def replace(self, key: str, data: bytes, tag: str | None) -> bool:
         """Write if the key still holds what ``tag`` was given for; None: if it is missing."""
@@ -74,14 +74,14 @@ class FileStore:
             found = self.get_tagged(key)
             if (None if found is None else found.tag) != tag:
                 return False
-            durable.write_durably(place, data)
+            durable.write_atomic(place, data)
             return True
 
     def put_file(self, key: str, path: Path) -> None:
         """Write or replace with the bytes of a file, durably."""
-        checked_size_bytes(path)
+        file_size_bytes(path)
         with self._place("write", key, create=True) as place:
-            durable.copy_durably(path, place)
+            durable.copy_atomic(path, place)
 
     def get_file(self, key: str, path: Path) -> bool:
         """Write the bytes to ``path``, whole or not at all; False where the key is missing."""
@@ -95,7 +95,7 @@ class FileStore:
     def keys(self, prefix: str, after: str = "", most: int | None = None) -> Sequence[str]:
         """Keys that begin with ``prefix`` and come after ``after``, sorted; the first ``most``."""
         folder = prefix.rpartition("/")[0]
-        parts = checked_parts(folder) if folder else ()
+        parts = validate_key(folder) if folder else ()
         wanted = (key for key in self._below(parts) if key.startswith(prefix) and key > after)
         try:
             return sorted(wanted) if most is None else heapq.nsmallest(most, wanted)
@@ -138,7 +138,7 @@ class FileStore:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             pieces = iter(lambda: file.read(durable.PIECE_BYTES), b"")
-            durable.write_pieces_durably(path, pieces)
+            durable.write_chunks_atomic(path, pieces)
         except OSError as error:
             raise _refused("write", path, error) from error
 
@@ -146,7 +146,7 @@ class FileStore:
     def _place(self, verb: str, key: str, *, create: bool = False) -> Iterator[Path]:
         """The path of a key while its folder is held open. Where only read and missing, raises
         FileNotFoundError or NotADirectoryError; every other OSError inside as StoreError."""
-        *above, name = checked_parts(key)
+        *above, name = validate_key(key)
         try:
             with opened_folder(self.root, above, create=create) as folder:
                 yield folder / name
@@ -169,4 +169,6 @@ def _digest(data: bytes) -> str:
 
 
 def _refused(verb: str, path: Path, error: OSError) -> StoreError:
-    return StoreError(f"cannot {verb} {path}: {error.strerror}", hint=durable.remedy(error))
+    return StoreError(
+        f"cannot {verb} {path}: {error.strerror}", hint=durable.write_error_hint(error)
+    )

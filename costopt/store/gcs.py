@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from costopt.store.address import StoreAddress, checked_endpoint
-from costopt.store.client import CLIENT, RETRIES, imported_obstore
+from costopt.store.address import StoreAddress, validate_endpoint
+from costopt.store.client import CLIENT, RETRIES, import_obstore
 
 if TYPE_CHECKING:
     from obstore.store import GCSConfig
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def open_gcs(address: StoreAddress) -> RemoteStore:
     """The bucket's store; tags are generation numbers."""
-    obstore = imported_obstore("gcp")
+    obstore = import_obstore("gcp")
     from costopt.store.remote import RemoteStore
 
     emulator = os.environ.get("STORAGE_EMULATOR_HOST")
@@ -25,7 +25,7 @@ def open_gcs(address: StoreAddress) -> RemoteStore:
     endpoint = address.endpoint or emulator
     config: GCSConfig = {}
     if endpoint is not None:
-        config["base_url"] = checked_endpoint(endpoint)
+        config["base_url"] = validate_endpoint(endpoint)
     if emulator and endpoint == emulator:
         # An emulator asks for no credentials, and there is none to send: this keeps the client
         # from looking for some.

@@ -14,7 +14,7 @@ def is_key_part(name: str) -> bool:
     return SAFE_PART.fullmatch(name) is not None
 
 
-def checked_parts(key: str) -> tuple[str, ...]:
+def validate_key(key: str) -> tuple[str, ...]:
     """The parts of a key, which is a relative path without hidden parts.
 
     Each part begins with a letter, digit or one of ``_@+=,%-``, so that no key can leave its store

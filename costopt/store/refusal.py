@@ -41,7 +41,7 @@ REMEDIES = {
     "AuthorizationHeaderMalformed": REGION_HINT,
     "IllegalLocationConstraintException": REGION_HINT,
 }
-SIGNS = (
+ERROR_SIGNATURES = (
     ("incorrectly configured region", "the bucket is in another region", REGION_HINT),
     ("PermissionDenied", "no permission", PERMISSION_HINT),
     ("Unauthenticated", "no valid credentials", CREDENTIALS_HINT),
@@ -57,7 +57,7 @@ FAILED_HINT = "try again later: the store, or a proxy on the way, has failed"
 UNREACHABLE_HINT = "see that the endpoint can be reached from this machine"
 
 
-def refused(verb: str, key: str, where: str, error: BaseException) -> StoreError:
+def store_error(verb: str, key: str, where: str, error: BaseException) -> StoreError:
     """``error`` of obstore about ``key`` of the bucket ``where`` as an error that says what to do.
 
     obstore gives no status or code, only a text that holds the server's reply.
@@ -66,7 +66,7 @@ def refused(verb: str, key: str, where: str, error: BaseException) -> StoreError
     return StoreError(f"cannot {verb} {key!r} in {where}: {reason}", hint=hint)
 
 
-def too_large(key: str, where: str, size_bytes: int, most_bytes: int) -> StoreError:
+def object_too_large_error(key: str, where: str, size_bytes: int, most_bytes: int) -> StoreError:
     """Something was written that nobody of us writes, and is not read."""
     return StoreError(
         f"{key!r} in {where} has {size_bytes:,} bytes or more: at most {most_bytes:,} are read",
@@ -74,7 +74,7 @@ def too_large(key: str, where: str, size_bytes: int, most_bytes: int) -> StoreEr
     )
 
 
-def checked_size_bytes(path: Path) -> int:
+def file_size_bytes(path: Path) -> int:
     """The size in bytes of a file that is to be put. Raises StoreError where it cannot be read."""
     try:
         return path.stat().st_size
@@ -93,7 +93,7 @@ def _meaning(text: str) -> tuple[str, str]:
         if region is not None:
             return said, f"the bucket is in {region[1]}: {REGION_HINT}"
         return said, REMEDIES.get(code[1]) or _hint_of_code(code[1], text)
-    for sign, reason, hint in SIGNS:
+    for sign, reason, hint in ERROR_SIGNATURES:
         if sign in text:
             return reason, hint
     status = STATUS.search(text)

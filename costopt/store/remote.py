@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 import obstore
 
 from costopt.domain.errors import StoreError
-from costopt.domain.ports import Tagged
+from costopt.domain.ports import VersionedObject
 from costopt.store import durable
-from costopt.store.key import checked_parts
-from costopt.store.refusal import checked_size_bytes, refused, too_large
+from costopt.store.key import validate_key
+from costopt.store.refusal import file_size_bytes, object_too_large_error, store_error
 
 if TYPE_CHECKING:
     from obstore import GetResult, PutMode
     from obstore.store import ObjectStore as Bucket
 
 PART_BYTES = 8 << 20
-MOST_PARTS = 10_000
+MAX_PARTS = 10_000
 """S3's limit: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html"""
-WRITE_MARK = "costopt-write"
-ATTEMPTS = 5
+WRITE_ID_KEY = "costopt-write"
+MAX_ATTEMPTS = 5
 
 ReadTag = Callable[[Mapping[str, Any]], str]
 Condition = Callable[[str], "PutMode"]
@@ -48,7 +48,7 @@ class RemoteStore:
         try:
             obstore.put(self._bucket, _checked(key), data, chunk_size=PART_BYTES)
         except (OSError, obstore.exceptions.BaseError) as error:
-            raise refused("write", key, self._where, error) from error
+            raise store_error("write", key, self._where, error) from error
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Write unless the key exists; False where it does. One winner among many writers."""
@@ -64,17 +64,17 @@ class RemoteStore:
                 return found.bytes().to_bytes()
             return self._bounded(key, found, most_bytes)
         except (OSError, obstore.exceptions.BaseError) as error:
-            raise refused("read", key, self._where, error) from error
+            raise store_error("read", key, self._where, error) from error
 
-    def get_tagged(self, key: str) -> Tagged | None:
+    def get_tagged(self, key: str) -> VersionedObject | None:
         """The bytes with their tag, or None where the key is missing."""
         found = self._found(key)
         if found is None:
             return None
         try:
-            return Tagged(found.bytes().to_bytes(), self._tag(found.meta))
+            return VersionedObject(found.bytes().to_bytes(), self._tag(found.meta))
         except (OSError, obstore.exceptions.BaseError) as error:
-            raise refused("read", key, self._where, error) from error
+            raise store_error("read", key, self._where, error) from error
 
     def replace(self, key: str, data: bytes, tag: str | None) -> bool:
         """Write if the key still holds what ``tag`` was given for; None: if it is missing."""
@@ -82,11 +82,11 @@ class RemoteStore:
 
     def put_file(self, key: str, path: Path) -> None:
         """Write or replace with the bytes of a file, in parts."""
-        part_bytes = max(PART_BYTES, -(-checked_size_bytes(path) // MOST_PARTS))
+        part_bytes = max(PART_BYTES, -(-file_size_bytes(path) // MAX_PARTS))
         try:
             obstore.put(self._bucket, _checked(key), path, chunk_size=part_bytes)
         except (OSError, obstore.exceptions.BaseError) as error:
-            raise refused("write", key, self._where, error) from error
+            raise store_error("write", key, self._where, error) from error
 
     def get_file(self, key: str, path: Path) -> bool:
         """Write the bytes to ``path``, whole or not at all; False where the key is missing."""
@@ -96,12 +96,12 @@ class RemoteStore:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             pieces = (memoryview(piece) for piece in found.stream(min_chunk_size=PART_BYTES))
-            durable.write_pieces_durably(path, pieces)
+            durable.write_chunks_atomic(path, pieces)
         except obstore.exceptions.BaseError as error:
-            raise refused("read", key, self._where, error) from error
+            raise store_error("read", key, self._where, error) from error
         except OSError as error:
             raise StoreError(
-                f"cannot write {path}: {error.strerror}", hint=durable.remedy(error)
+                f"cannot write {path}: {error.strerror}", hint=durable.write_error_hint(error)
             ) from error
         return True
 
@@ -118,7 +118,7 @@ class RemoteStore:
         try:
             return sorted(islice(wanted, most))
         except (OSError, obstore.exceptions.BaseError) as error:
-            raise refused("list", prefix, self._where, error) from error
+            raise store_error("list", prefix, self._where, error) from error
 
     def delete(self, key: str) -> None:
         """Remove; a missing key is no error."""
@@ -126,13 +126,13 @@ class RemoteStore:
             obstore.delete(self._bucket, _checked(key))
         except (OSError, obstore.exceptions.BaseError) as error:
             if not _is_missing(error):
-                raise refused("delete", key, self._where, error) from error
+                raise store_error("delete", key, self._where, error) from error
 
     def _put_on(self, key: str, data: bytes, mode: PutMode) -> bool:
         path, mark = _checked(key), uuid.uuid4().hex
-        for attempt in range(ATTEMPTS):
+        for attempt in range(MAX_ATTEMPTS):
             try:
-                obstore.put(self._bucket, path, data, mode=mode, attributes={WRITE_MARK: mark})
+                obstore.put(self._bucket, path, data, mode=mode, attributes={WRITE_ID_KEY: mark})
             except (
                 obstore.exceptions.AlreadyExistsError,
                 obstore.exceptions.PreconditionError,
@@ -144,12 +144,12 @@ class RemoteStore:
                 contended = "ConditionalRequestConflict" in str(error)
                 if not contended or (mode == "create" and holder is not None):
                     return False
-                if attempt == ATTEMPTS - 1:
-                    raise refused("write", key, self._where, error) from error
+                if attempt == MAX_ATTEMPTS - 1:
+                    raise store_error("write", key, self._where, error) from error
             except (OSError, obstore.exceptions.BaseError) as error:
                 if self._holder(key) == mark:
                     return True
-                raise refused("write", key, self._where, error) from error
+                raise store_error("write", key, self._where, error) from error
             else:
                 return True
         return False
@@ -157,7 +157,7 @@ class RemoteStore:
     def _holder(self, key: str) -> str | None:
         """The mark of the write that the key holds; empty where it has none, None if missing."""
         found = self._found(key)
-        return None if found is None else str(found.attributes.get(WRITE_MARK, ""))
+        return None if found is None else str(found.attributes.get(WRITE_ID_KEY, ""))
 
     def _bounded(self, key: str, found: GetResult, most_bytes: int) -> bytes:
         """Counted as it comes: what a service tells as the size may be that of packed bytes."""
@@ -169,7 +169,7 @@ class RemoteStore:
                     break
         size_bytes = max(told_bytes, len(data))
         if size_bytes > most_bytes:
-            raise too_large(key, self._where, size_bytes, most_bytes)
+            raise object_too_large_error(key, self._where, size_bytes, most_bytes)
         return bytes(data)
 
     def _found(self, key: str) -> GetResult | None:
@@ -178,11 +178,11 @@ class RemoteStore:
         except (OSError, obstore.exceptions.BaseError) as error:
             if _is_missing(error):
                 return None
-            raise refused("read", key, self._where, error) from error
+            raise store_error("read", key, self._where, error) from error
 
 
 def _checked(key: str) -> str:
-    checked_parts(key)
+    validate_key(key)
     return key
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from costopt.domain.errors import StoreError
-from costopt.store.address import StoreAddress, checked_endpoint
-from costopt.store.client import CLIENT, RETRIES, imported_obstore
+from costopt.store.address import StoreAddress, validate_endpoint
+from costopt.store.client import CLIENT, RETRIES, import_obstore
 
 if TYPE_CHECKING:
     from obstore.store import S3Config
@@ -27,7 +27,7 @@ def open_s3(address: StoreAddress) -> RemoteStore:
 
     Every body is signed with its SHA-256 (SigV4), so S3 refuses what arrives damaged.
     """
-    obstore = imported_obstore("aws")
+    obstore = import_obstore("aws")
     from costopt.store.remote import RemoteStore
 
     endpoint = address.endpoint or _first_set(ENDPOINT_VARIABLES)
@@ -36,7 +36,7 @@ def open_s3(address: StoreAddress) -> RemoteStore:
     # One DELETE per key: many services that speak S3 know no bulk delete.
     config: S3Config = {"region": region, "disable_bulk_delete": True}
     if endpoint is not None:
-        config["endpoint"] = checked_endpoint(endpoint)
+        config["endpoint"] = validate_endpoint(endpoint)
     metadata = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
     if metadata:
         config["metadata_endpoint"] = metadata.rstrip("/")

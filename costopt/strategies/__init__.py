@@ -7,42 +7,42 @@ from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
 
 from costopt.domain.errors import SpecError
-from costopt.domain.policy import Policy, StrategyChoice
+from costopt.domain.policy import Policy, StrategySpec
 from costopt.domain.ports import Strategy
-from costopt.strategies.shield import Shielded
-from costopt.strategies.steady import Steady
+from costopt.strategies.shield import ShieldedStrategy
+from costopt.strategies.steady import FaultIsolatedStrategy
 
 __all__ = ["STRATEGIES", "build", "build_steady", "check"]
 
 
 def _adaptive(step_s: float = 600.0, pools: float = 6, memory_h: float = 72.0) -> Strategy:
-    from costopt.strategies.adaptive import Adaptive
+    from costopt.strategies.adaptive import AdaptiveStrategy
 
-    return Adaptive(step_s=step_s, pools=int(pools), memory_h=memory_h)
+    return AdaptiveStrategy(step_s=step_s, pools=int(pools), memory_h=memory_h)
 
 
 def _on_demand() -> Strategy:
-    from costopt.strategies.on_demand import OnDemand
+    from costopt.strategies.on_demand import OnDemandStrategy
 
-    return OnDemand()
+    return OnDemandStrategy()
 
 
 def _greedy_spot() -> Strategy:
-    from costopt.strategies.greedy_spot import GreedySpot
+    from costopt.strategies.greedy_spot import GreedySpotStrategy
 
-    return GreedySpot()
+    return GreedySpotStrategy()
 
 
 def _uniform_progress(hysteresis: bool = True) -> Strategy:
-    from costopt.strategies.uniform_progress import UniformProgress
+    from costopt.strategies.uniform_progress import UniformProgressStrategy
 
-    return UniformProgress(hysteresis)
+    return UniformProgressStrategy(hysteresis)
 
 
 def _milp(replan_s: float = 3600.0, gap: float = 0.01, time_limit_s: float = 5.0) -> Strategy:
-    from costopt.strategies.milp import Milp
+    from costopt.strategies.milp import MilpStrategy
 
-    return Milp(replan_s=replan_s, gap=gap, time_limit_s=time_limit_s)
+    return MilpStrategy(replan_s=replan_s, gap=gap, time_limit_s=time_limit_s)
 
 
 STRATEGIES: Mapping[str, Callable[..., Strategy]] = {
@@ -54,7 +54,7 @@ STRATEGIES: Mapping[str, Callable[..., Strategy]] = {
 }
 
 
-def build(choice: StrategyChoice) -> Strategy:
+def build(choice: StrategySpec) -> Strategy:
     """The strategy of a policy, shielded. Raises SpecError for an unknown name or parameter."""
     if choice.name not in STRATEGIES:
         known = ", ".join(STRATEGIES)
@@ -69,13 +69,13 @@ def build(choice: StrategyChoice) -> Strategy:
                 f"strategy {choice.name!r}: parameter {name!r} {problem}",
                 hint=f"it takes {takes or 'no parameters'}",
             )
-    return Shielded(make(**choice.parameters))
+    return ShieldedStrategy(make(**choice.parameters))
 
 
-def build_steady(choice: StrategyChoice) -> Strategy:
+def build_steady(choice: StrategySpec) -> Strategy:
     """As ``build``, for what runs live and for its replays alike: where the strategy raises for a
     job, the shield decides. Raises SpecError."""
-    return Steady(lambda: build(choice))
+    return FaultIsolatedStrategy(lambda: build(choice))
 
 
 def _problem(known: Parameter | None, value: float | str | bool) -> str | None:

@@ -19,25 +19,25 @@ from dataclasses import replace
 from datetime import datetime
 
 from costopt.domain.view import Decision, Desired, JobView, View
-from costopt.market.lifetime import Lifetimes
-from costopt.strategies.believed_speed import BelievedSpeed
-from costopt.strategies.candidate import Candidate, key, look
-from costopt.strategies.cant_be_late import Mode, present_mode
-from costopt.strategies.choice import alternatives, choices, why
-from costopt.strategies.deadline_program import Program
-from costopt.strategies.lanes import moved, terms
-from costopt.strategies.option import Option, options, safe
-from costopt.strategies.programs import Programs
-from costopt.strategies.reserve import is_running, seconds_to_finish, start_left_s
+from costopt.market.lifetime import LifetimeModel
+from costopt.strategies.believed_speed import SmoothedSpeed
+from costopt.strategies.candidate import InterruptibleCandidate, collect_candidates, option_key
+from costopt.strategies.cant_be_late import CapacityMode, current_mode
+from costopt.strategies.choice import alternatives, explain_choice, value_alternatives
+from costopt.strategies.deadline_program import ValueFunction
+from costopt.strategies.lanes import build_problem, has_changed
+from costopt.strategies.option import GangOption, gang_options, uninterruptible_options
+from costopt.strategies.programs import ProgramCache
+from costopt.strategies.reserve import is_running, remaining_startup_s, seconds_to_finish
 from costopt.strategies.shield import choose_fallback
-from costopt.strategies.situation import Situation
-from costopt.strategies.step_costs import usd_per_node_hour
+from costopt.strategies.situation import ProgramState
+from costopt.strategies.step_costs import step_objective_usd
 
-MOST_SPARE = 480
+MAX_SPARE_STEPS = 480
 """Spare steps beyond which more of them are taken to be worth nothing: 80 h of 10 minutes."""
 
 
-class Adaptive:
+class AdaptiveStrategy:
     """``step_s`` is the program's step at least, ``pools`` how many pools it weighs, one at least.
 
     ``lifetimes`` is what is known beforehand; by default the prior of the public records.
@@ -48,14 +48,14 @@ class Adaptive:
         step_s: float = 600.0,
         pools: int = 6,
         memory_h: float = 72.0,
-        lifetimes: Lifetimes | None = None,
+        lifetimes: LifetimeModel | None = None,
     ) -> None:
         self.step_s = step_s
         self.pools = max(1, pools)
-        self.lifetimes = lifetimes or Lifetimes(memory_h=memory_h)
-        self.programs = Programs()
-        self._programs: dict[str, Program] = {}
-        self._speeds: dict[str, BelievedSpeed] = {}
+        self.lifetimes = lifetimes or LifetimeModel(memory_h=memory_h)
+        self.programs = ProgramCache()
+        self._programs: dict[str, ValueFunction] = {}
+        self._speeds: dict[str, SmoothedSpeed] = {}
 
     def decide(self, view: View) -> Desired:
         """One decision per job."""
@@ -66,53 +66,63 @@ class Adaptive:
 
     def _believed(self, job_view: JobView, now: datetime) -> JobView:
         """The job as fast as it is taken to be."""
-        speed = self._speeds.setdefault(job_view.job.name, BelievedSpeed())
-        speed.look(job_view, now)
-        on_safe = present_mode(job_view) is Mode.SAFE
+        speed = self._speeds.setdefault(job_view.job.name, SmoothedSpeed())
+        speed.update(job_view, now)
+        on_safe = current_mode(job_view) is CapacityMode.SAFE
         believed = speed.cautious if on_safe else speed.mean
         same = believed == job_view.speed_factor
         return job_view if same else replace(job_view, speed_factor=believed)
 
     def _decide(self, view: View, job_view: JobView) -> Decision:
-        job, all_options = job_view.job, options(view, job_view)
-        gangs = [o for o in all_options if not o.pool.capacity_type.firm]
-        for option in (o for o in gangs if o.pool.capacity_type.interruptible):
-            self.lifetimes.look(
-                key(job.name, option),
+        job, all_options = job_view.job, gang_options(view, job_view)
+        gangs = [o for o in all_options if not o.pool.capacity_type.is_uninterruptible]
+        for option in (o for o in gangs if o.pool.capacity_type.is_interruptible):
+            self.lifetimes.observe(
+                option_key(job.name, option),
                 f"{option.pool.provider}/{option.pool.region}",
                 option.free or option.running,
                 view.now,
             )
         units = job.work.amount - job_view.progress.done_units
         # A flex-start gang that is left would have to be waited for again: no way back to it.
-        safes = [option for option in safe(all_options) if option.pool.capacity_type.firm]
+        safes = [
+            option
+            for option in uninterruptible_options(all_options)
+            if option.pool.capacity_type.is_uninterruptible
+        ]
         fallback = _fallback(view, job_view, safes, max(units, 0.0))
         if fallback is None or units <= 0:
             return _without_program(job_view, all_options, fallback, units)
-        situation = Situation(view, job_view, fallback, units, self.step_s)
-        if not gangs and not usd_per_node_hour(situation, fallback):
+        situation = ProgramState(view, job_view, fallback, units, self.step_s)
+        if not gangs and not step_objective_usd(situation, fallback):
             return Decision(job.name, fallback.targets, "no spot capacity is allowed: on-demand")
-        candidates = look(job_view, gangs, fallback, self.lifetimes, self.pools)
-        weighed = choices(situation, self._program(job.name, candidates, situation), candidates)
+        candidates = collect_candidates(job_view, gangs, fallback, self.lifetimes, self.pools)
+        weighed = value_alternatives(
+            situation, self._program(job.name, candidates, situation), candidates
+        )
         best = min(weighed, key=lambda choice: choice.cost)
         return Decision(
             job.name,
             best.targets,
-            why(best, weighed),
+            explain_choice(best, weighed),
             alternatives=alternatives(weighed, candidates),
         )
 
-    def _program(self, job: str, candidates: list[Candidate], situation: Situation) -> Program:
-        wanted = terms(candidates, situation)
+    def _program(
+        self, job: str, candidates: list[InterruptibleCandidate], situation: ProgramState
+    ) -> ValueFunction:
+        wanted = build_problem(candidates, situation)
         program = self._programs.get(job)
         steps = situation.steps - 1
-        if program is None or not program.covers(steps) or moved(program.terms, wanted):
-            spare = min(MOST_SPARE, max(2, math.ceil(situation.spare) + 2))
+        if program is None or not program.contains(steps) or has_changed(program.terms, wanted):
+            spare = min(MAX_SPARE_STEPS, max(2, math.ceil(situation.slack_steps) + 2))
             program = self._programs[job] = self.programs.solved(wanted, steps, spare)
         return program
 
 
-def _fallback(view: View, job_view: JobView, safes: list[Option], units: float) -> Option | None:
+def _fallback(
+    view: View, job_view: JobView, safes: list[GangOption], units: float
+) -> GangOption | None:
     """The shield's, but a safe gang that runs is kept where another would only be as fast.
 
     It is left where the other does the rest for less, its start included.
@@ -121,7 +131,7 @@ def _fallback(view: View, job_view: JobView, safes: list[Option], units: float) 
     running = next((o for o in safes if is_running(job_view, o.targets)), None)
     if chosen is None or running is None or running.units_per_s < (1 - 1e-9) * chosen.units_per_s:
         return chosen
-    here_s = seconds_to_finish(running, job_view.job, units, start_left_s(view, job_view))
+    here_s = seconds_to_finish(running, job_view.job, units, remaining_startup_s(view, job_view))
     there_s = seconds_to_finish(chosen, job_view.job, units)
     stays = running.score_usd_per_hour * here_s <= chosen.score_usd_per_hour * there_s
     return running if stays and running.nodes == chosen.nodes else chosen
@@ -129,8 +139,8 @@ def _fallback(view: View, job_view: JobView, safes: list[Option], units: float) 
 
 def _without_program(
     job_view: JobView,
-    all_options: tuple[Option, ...],
-    fallback: Option | None,
+    all_options: tuple[GangOption, ...],
+    fallback: GangOption | None,
     units: float,
 ) -> Decision:
     """Nothing to weigh: no safe capacity to measure slack on, or only the command to end."""
@@ -145,12 +155,12 @@ def _without_program(
     return Decision(name, chosen.targets, f"{why}: {chosen.pool}")
 
 
-def _keep_or_soonest(all_options: tuple[Option, ...]) -> Option | None:
+def _keep_or_soonest(all_options: tuple[GangOption, ...]) -> GangOption | None:
     """The spot or flex-start gang that runs, else the cheapest to be had at once or waited for."""
 
-    def order(option: Option) -> tuple[bool, bool, float, str, int]:
+    def order(option: GangOption) -> tuple[bool, bool, float, str, int]:
         waits, price = option.wait_s is not None, option.score_usd_per_unit
         return not option.running, waits, price, str(option.pool), option.nodes
 
-    free = (o for o in all_options if not o.pool.capacity_type.firm and o.free)
+    free = (o for o in all_options if not o.pool.capacity_type.is_uninterruptible and o.free)
     return min(free, key=order, default=None)

@@ -20,7 +20,7 @@ MEMORY_H = 1.0
 
 
 @dataclass(slots=True)
-class BelievedSpeed:
+class SmoothedSpeed:
     """Factors on the speed that the job's spec predicts, as ``JobView.speed_factor``.
 
     ``mean`` is over what was measured, the first report in full; ``cautious`` falls at once
@@ -32,7 +32,7 @@ class BelievedSpeed:
     _measured_h: float = 0.0
     _seen_at: datetime | None = None
 
-    def look(self, job_view: JobView, now: datetime) -> None:
+    def update(self, job_view: JobView, now: datetime) -> None:
         """Take note of what is measured now; a second look at the same instant is none."""
         factor = job_view.speed_factor
         if self._seen_at is None:

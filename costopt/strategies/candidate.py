@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.view import JobView
-from costopt.market.lifetime import Lifetimes, Rates, gang_key
-from costopt.strategies.option import Option
+from costopt.market.lifetime import AgeRates, LifetimeModel, lifetime_key
+from costopt.strategies.option import GangOption
 from costopt.strategies.reserve import is_running
 
 LONG_DOWN_H = 2.0
@@ -17,10 +17,10 @@ LONG_DOWN_H = 2.0
 ELASTIC_POOLS = 2
 """Of how many pools, those with the cheapest work, several gang sizes are weighed."""
 
-AS_OFTEN = 0.8
+SIMILAR_HAZARD_RATIO = 0.8
 """Another size is weighed where it is there for this share of the first one's time, or now."""
 
-FASTER = 1.8
+FASTER_RATIO = 1.8
 """How much faster than the first size another is that is weighed to get ahead with. The fastest
 that pays cost 6 to 20 % more on generated harsh markets: it loses more with each interruption."""
 
@@ -29,19 +29,19 @@ NEVER_PER_HOUR = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class InterruptibleCandidate:
     """A spot or flex-start gang with what is known of its pool.
 
     ``share`` of the time there is capacity. ``present`` says that it is exactly what the job runs
     on now.
     """
 
-    option: Option
+    option: GangOption
     up: bool
     present: bool
     age_h: float
     share: float
-    rates: Rates
+    rates: AgeRates
 
     @property
     def long_down_class(self) -> int:
@@ -54,7 +54,7 @@ class Candidate:
 class _Gang:
     """An option and its share of the time."""
 
-    option: Option
+    option: GangOption
     share: float
 
     @property
@@ -67,13 +67,13 @@ class _Gang:
         return str(self.option.pool), self.option.nodes
 
 
-def look(
+def collect_candidates(
     job_view: JobView,
-    gangs: Sequence[Option],
-    fallback: Option,
-    lifetimes: Lifetimes,
+    gangs: Sequence[GangOption],
+    fallback: GangOption,
+    lifetimes: LifetimeModel,
     most: int,
-) -> list[Candidate]:
+) -> list[InterruptibleCandidate]:
     """The present gang, a gang of each of the ``most`` best pools, and more sizes in two.
 
     A pool that is seldom up does not displace a dearer one that is: what counts is the price for
@@ -92,15 +92,17 @@ def look(
     return [_candidate(job_view, chosen[each], lifetimes) for each in sorted(chosen)]
 
 
-def key(job: str, option: Option) -> tuple[str, str, int]:
+def option_key(job: str, option: GangOption) -> tuple[str, str, int]:
     """Under what a gang's capacity is learned: other jobs' nodes take from the same pool."""
-    return gang_key(job, option.pool, option.nodes)
+    return lifetime_key(job, option.pool, option.nodes)
 
 
-def _candidate(job_view: JobView, option: Option, lifetimes: Lifetimes) -> Candidate:
-    known = key(job_view.job.name, option)
+def _candidate(
+    job_view: JobView, option: GangOption, lifetimes: LifetimeModel
+) -> InterruptibleCandidate:
+    known = option_key(job_view.job.name, option)
     flex_start = option.pool.capacity_type is CapacityType.FLEX_START
-    return Candidate(
+    return InterruptibleCandidate(
         option=option,
         up=option.free or option.running,
         present=is_running(job_view, option.targets),
@@ -110,18 +112,18 @@ def _candidate(job_view: JobView, option: Option, lifetimes: Lifetimes) -> Candi
     )
 
 
-def _share(job_view: JobView, option: Option, lifetimes: Lifetimes) -> float:
+def _share(job_view: JobView, option: GangOption, lifetimes: LifetimeModel) -> float:
     """Flex-start can be asked for at any time: that it may not come is in its start."""
     if option.pool.capacity_type is CapacityType.FLEX_START:
         return 1.0
-    return lifetimes.share(key(job_view.job.name, option))
+    return lifetimes.availability(option_key(job_view.job.name, option))
 
 
-def _lasting(rates: Rates) -> Rates:
+def _lasting(rates: AgeRates) -> AgeRates:
     return replace(rates, up_per_hour=(NEVER_PER_HOUR,) * len(rates.from_h))
 
 
-def _sizes(gangs: Sequence[_Gang], fallback: Option) -> list[_Gang]:
+def _sizes(gangs: Sequence[_Gang], fallback: GangOption) -> list[_Gang]:
     """The gangs of a pool that are weighed, the first of them always.
 
     First the cheapest work of those that keep pace with the fallback, else the fastest: what a
@@ -130,16 +132,16 @@ def _sizes(gangs: Sequence[_Gang], fallback: Option) -> list[_Gang]:
     not.
     """
     first = min(gangs, key=lambda gang: _preference(gang, fallback))
-    often = [g for g in gangs if g.up or g.share >= AS_OFTEN * first.share]
+    often = [g for g in gangs if g.up or g.share >= SIMILAR_HAZARD_RATIO * first.share]
     return list(dict.fromkeys((first, *_others(often, first, fallback))))
 
 
-def _others(gangs: Iterable[_Gang], first: _Gang, fallback: Option) -> Iterator[_Gang]:
+def _others(gangs: Iterable[_Gang], first: _Gang, fallback: GangOption) -> Iterator[_Gang]:
     known = tuple(gangs)
     paying = [g for g in known if g.option.score_usd_per_unit < fallback.score_usd_per_unit]
     if paying:
         yield min(paying, key=lambda g: (g.option.score_usd_per_unit, g.option.nodes))
-    twice = [g for g in paying if g.option.units_per_s >= FASTER * first.option.units_per_s]
+    twice = [g for g in paying if g.option.units_per_s >= FASTER_RATIO * first.option.units_per_s]
     if twice:
         yield min(twice, key=lambda g: (g.option.units_per_s, g.option.nodes))
     there = [g for g in known if g.up]
@@ -147,7 +149,7 @@ def _others(gangs: Iterable[_Gang], first: _Gang, fallback: Option) -> Iterator[
         yield max(there, key=lambda g: (g.option.units_per_s, -g.option.nodes))
 
 
-def _preference(gang: _Gang, fallback: Option) -> tuple[bool, float]:
+def _preference(gang: _Gang, fallback: GangOption) -> tuple[bool, float]:
     """Among the gangs of a pool: those that keep pace by price, then the others by speed."""
     option = gang.option
     if option.units_per_s < fallback.units_per_s * (1.0 - 1e-9):

@@ -12,11 +12,11 @@ import math
 from enum import Enum
 
 from costopt.domain.view import JobView, View
-from costopt.strategies.option import Option, spot
-from costopt.strategies.reserve import seconds_left, start_left_s
+from costopt.strategies.option import GangOption, spot_options
+from costopt.strategies.reserve import remaining_startup_s, seconds_left
 
 
-class Mode(Enum):
+class CapacityMode(Enum):
     """On what the job runs."""
 
     WAIT = "wait"
@@ -24,31 +24,33 @@ class Mode(Enum):
     SAFE = "safe"
 
 
-def present_mode(job_view: JobView) -> Mode:
+def current_mode(job_view: JobView) -> CapacityMode:
     """On what the job's live nodes run now."""
     if not job_view.nodes:
-        return Mode.WAIT
-    interruptible = any(n.pool.capacity_type.interruptible for n in job_view.nodes)
-    return Mode.SPOT if interruptible else Mode.SAFE
+        return CapacityMode.WAIT
+    interruptible = any(n.pool.capacity_type.is_interruptible for n in job_view.nodes)
+    return CapacityMode.SPOT if interruptible else CapacityMode.SAFE
 
 
-def keep_or_cheapest(all_options: tuple[Option, ...]) -> Option | None:
+def keep_or_cheapest(all_options: tuple[GangOption, ...]) -> GangOption | None:
     """The spot gang that runs now, else the cheapest that can be had."""
-    on_spot = spot(all_options)
+    on_spot = spot_options(all_options)
     return next((o for o in on_spot if o.running), None) or next(iter(on_spot), None)
 
 
-def safety_net(view: View, job_view: JobView, wanted: Mode, fallback: Option) -> Mode:
+def apply_safety_net(
+    view: View, job_view: JobView, wanted: CapacityMode, fallback: GangOption
+) -> CapacityMode:
     """``wanted``, or what the published net puts in its place."""
     job, tick = job_view.job, view.tick_s
     work_s = (job.work.amount - job_view.progress.done_units) / fallback.units_per_s
     left_s = math.floor(seconds_left(view, job_view) / tick + 1e-9) * tick
-    mode = present_mode(job_view)
-    if _ticks(work_s + 2 * job.overhead_s, tick) >= left_s and mode is not Mode.SPOT:
-        wanted = Mode.SAFE
+    mode = current_mode(job_view)
+    if _ticks(work_s + 2 * job.overhead_s, tick) >= left_s and mode is not CapacityMode.SPOT:
+        wanted = CapacityMode.SAFE
     if _ticks(work_s + job.overhead_s, tick) >= left_s:
-        started = mode is Mode.SPOT and start_left_s(view, job_view) <= 0
-        wanted = Mode.SPOT if started else Mode.SAFE
+        started = mode is CapacityMode.SPOT and remaining_startup_s(view, job_view) <= 0
+        wanted = CapacityMode.SPOT if started else CapacityMode.SAFE
     return wanted
 
 

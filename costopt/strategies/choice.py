@@ -7,24 +7,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from costopt.domain.view import Alternative, Target
-from costopt.strategies.candidate import Candidate
-from costopt.strategies.deadline_program import Program
+from costopt.strategies.candidate import InterruptibleCandidate
+from costopt.strategies.deadline_program import ValueFunction
 from costopt.strategies.deadline_terms import Tariff, factor
 from costopt.strategies.reserve import is_running, seconds_to_finish
 from costopt.strategies.shield import may_pause
-from costopt.strategies.situation import Situation
+from costopt.strategies.situation import ProgramState
 
-AS_CHEAP = 1.1
+NEAR_CHEAPEST_RATIO = 1.1
 """A pool that costs up to so many times the cheapest is not left for it."""
 
-WORTH_WAITING = 0.97
+WAIT_COST_RATIO = 0.97
 """An hour that is forecast to cost less than this share of the present one may be waited for."""
 
 ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ValuedAlternative:
     """One alternative and what it costs."""
 
     cost: float
@@ -33,9 +33,9 @@ class Choice:
     estimates: str = ""
 
 
-def choices(
-    situation: Situation, program: Program, candidates: Sequence[Candidate]
-) -> list[Choice]:
+def value_alternatives(
+    situation: ProgramState, program: ValueFunction, candidates: Sequence[InterruptibleCandidate]
+) -> list[ValuedAlternative]:
     """Every spot gang that is up, the safe gang, and waiting where it is weighed."""
     weighed = [
         _spot_choice(situation, program, candidate, lane)
@@ -49,7 +49,7 @@ def choices(
     return weighed
 
 
-def why(best: Choice, weighed: Sequence[Choice]) -> str:
+def explain_choice(best: ValuedAlternative, weighed: Sequence[ValuedAlternative]) -> str:
     """The decision in a sentence."""
     others = [c for c in weighed if c is not best and math.isfinite(c.cost)]
     others.sort(key=lambda choice: choice.cost)
@@ -59,46 +59,48 @@ def why(best: Choice, weighed: Sequence[Choice]) -> str:
 
 
 def alternatives(
-    weighed: Sequence[Choice], candidates: Sequence[Candidate]
+    weighed: Sequence[ValuedAlternative], candidates: Sequence[InterruptibleCandidate]
 ) -> tuple[Alternative, ...]:
     """Every choice with its value, then what could not be had or was not weighed."""
     return (*map(_alternative, weighed), *_not_weighed(weighed, candidates))
 
 
-def _waits_for_age(candidates: Sequence[Candidate]) -> bool:
+def _waits_for_age(candidates: Sequence[InterruptibleCandidate]) -> bool:
     """Several pools, one of the cheapest up: then waiting is not weighed.
 
     It could pay only where an older pool comes later. That depends on how shortages coincide, of
     which the program knows little: the cents it saw in waiting cost hours of slack.
     """
     prices = [candidate.option.score_usd_per_unit for candidate in candidates]
-    enough = AS_CHEAP * min(prices, default=0.0)
+    enough = NEAR_CHEAPEST_RATIO * min(prices, default=0.0)
     pairs = zip(candidates, prices, strict=True)
     return len(candidates) > 1 and any(each.up and price <= enough for each, price in pairs)
 
 
-def _cheaper_later(situation: Situation, program: Program) -> bool:
+def _cheaper_later(situation: ProgramState, program: ValueFunction) -> bool:
     """Whether some step ahead is forecast to cost notably less than the present one."""
     now = math.ceil(situation.steps - 1e-9)
     return any(
-        tariff and min(tariff[: now + 1]) < WORTH_WAITING * factor(tariff, now)
+        tariff and min(tariff[: now + 1]) < WAIT_COST_RATIO * factor(tariff, now)
         for tariff in _tariffs(program)
     )
 
 
-def _tariffs(program: Program) -> Iterator[Tariff]:
+def _tariffs(program: ValueFunction) -> Iterator[Tariff]:
     yield program.terms.safe_tariff
     yield from (lane.tariff for lane in program.terms.lanes)
 
 
-def _spot_choice(situation: Situation, program: Program, candidate: Candidate, lane: int) -> Choice:
+def _spot_choice(
+    situation: ProgramState, program: ValueFunction, candidate: InterruptibleCandidate, lane: int
+) -> ValuedAlternative:
     option = candidate.option
     of_age = candidate.rates.class_at(candidate.age_h)
     wait_s = 0.0 if option.wait_s is None else option.wait_s
     start_s = situation.start_left_s if candidate.present else option.start_s - wait_s
     waits = (wait_s - option.waited_s) / situation.step_s
     speed = option.units_per_s / situation.fallback.units_per_s
-    spare = situation.spare - waits - start_s / situation.step_s + speed - 1.0
+    spare = situation.slack_steps - waits - start_s / situation.step_s + speed - 1.0
     cost = option.score_usd_per_hour * situation.step_s / 3600
     needed_s = seconds_to_finish(option, situation.job_view.job, situation.units, start_s)
     if needed_s <= situation.view.tick_s + 1e-6 and not waits:
@@ -115,24 +117,28 @@ def _spot_choice(situation: Situation, program: Program, candidate: Candidate, l
         cost += program.on_spot(steps, spare, lane, of_age)
     verb = "stay on" if candidate.present else "launch on"
     verb = verb if option.wait_s is None else "wait for"
-    return Choice(cost, option.targets, f"{verb} {option.pool}", _estimates(candidate))
+    return ValuedAlternative(cost, option.targets, f"{verb} {option.pool}", _estimates(candidate))
 
 
-def _wait_choice(situation: Situation, program: Program, candidates: Sequence[Candidate]) -> Choice:
+def _wait_choice(
+    situation: ProgramState, program: ValueFunction, candidates: Sequence[InterruptibleCandidate]
+) -> ValuedAlternative:
     lane, of_age = _launchable(program, candidates)
-    spare = situation.spare - 1.0
+    spare = situation.slack_steps - 1.0
     cost = program.waiting(situation.steps - 1, spare, lane, of_age)
-    if situation.spare * situation.step_s < situation.view.tick_s - ROUNDING:
+    if situation.slack_steps * situation.step_s < situation.view.tick_s - ROUNDING:
         cost = math.inf
     elif spare < 0.0:
         cost -= spare * situation.fallback.score_usd_per_hour * situation.step_s / 3600
     if not any(_tariffs(program)):
         gangs = (situation.fallback, *(candidate.option for candidate in candidates))
         cost = max(cost, min(map(situation.whole_cost, gangs)))
-    return Choice(cost, (), "wait")
+    return ValuedAlternative(cost, (), "wait")
 
 
-def _safe_choice(situation: Situation, program: Program, candidates: Sequence[Candidate]) -> Choice:
+def _safe_choice(
+    situation: ProgramState, program: ValueFunction, candidates: Sequence[InterruptibleCandidate]
+) -> ValuedAlternative:
     fallback = situation.fallback
     lane, of_age = _launchable(program, candidates)
     present = is_running(situation.job_view, fallback.targets)
@@ -144,10 +150,12 @@ def _safe_choice(situation: Situation, program: Program, candidates: Sequence[Ca
     if needed_s <= situation.step_s:
         cost = fallback.score_usd_per_hour * needed_s / 3600
     verb = "stay on" if present else "go to"
-    return Choice(cost, fallback.targets, f"{verb} {fallback.pool}")
+    return ValuedAlternative(cost, fallback.targets, f"{verb} {fallback.pool}")
 
 
-def _launchable(program: Program, candidates: Sequence[Candidate]) -> tuple[int | None, int]:
+def _launchable(
+    program: ValueFunction, candidates: Sequence[InterruptibleCandidate]
+) -> tuple[int | None, int]:
     """The cheapest lane that is up and its class of age, or the class of the least long down."""
     lanes = program.terms.lanes
     up = [i for i, candidate in enumerate(candidates) if candidate.up]
@@ -160,14 +168,14 @@ def _launchable(program: Program, candidates: Sequence[Candidate]) -> tuple[int 
     return cheapest, class_at(candidates[cheapest].age_h)
 
 
-def _alternative(choice: Choice) -> Alternative:
+def _alternative(choice: ValuedAlternative) -> Alternative:
     if not math.isfinite(choice.cost):
         return Alternative(_named(choice.targets), None, "would miss the deadline")
     return Alternative(_named(choice.targets), choice.cost, choice.estimates)
 
 
 def _not_weighed(
-    weighed: Sequence[Choice], candidates: Sequence[Candidate]
+    weighed: Sequence[ValuedAlternative], candidates: Sequence[InterruptibleCandidate]
 ) -> Iterator[Alternative]:
     """Waiting where it is out of the question, and gangs whose pools have no capacity now."""
     if all(choice.targets for choice in weighed):
@@ -178,7 +186,7 @@ def _not_weighed(
             yield Alternative(choice, None, f"no capacity; {_estimates(candidate)}")
 
 
-def _estimates(candidate: Candidate) -> str:
+def _estimates(candidate: InterruptibleCandidate) -> str:
     """What is believed of a pool: how long it has been as it is, and how long it will be."""
     rate = candidate.rates.of(candidate.up)[candidate.rates.class_at(candidate.age_h)]
     state, end = ("up", "goes") if candidate.up else ("away", "comes back")

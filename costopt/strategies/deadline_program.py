@@ -42,22 +42,26 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from costopt.strategies.deadline_terms import Terms, factor
-from costopt.strategies.transitions import lasting, lost, market
+from costopt.strategies.deadline_terms import DeadlineProblem, factor
+from costopt.strategies.transitions import (
+    launchable_transitions,
+    loss_transitions,
+    survival_transitions,
+)
 
 Values = npt.NDArray[np.float64]
 Table = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.float64]
 """One figure per row of a table, that is per step to spare."""
 
-IMPOSSIBLE = 1e7
+INFEASIBLE_COST = 1e7
 """Dearer than anything that is possible, and finite so that it can be interpolated away."""
 
 
-class Program:
+class ValueFunction:
     """Values after a decision with n steps to go, for the ``keep`` n that end with ``steps``."""
 
-    def __init__(self, terms: Terms, steps: int, spare: int, keep: int = 96) -> None:
+    def __init__(self, terms: DeadlineProblem, steps: int, spare: int, keep: int = 96) -> None:
         self.terms = terms
         self.steps = steps
         self.spare = spare
@@ -69,7 +73,7 @@ class Program:
             if n >= self.first:
                 self._kept.append(after)
 
-    def covers(self, steps: float) -> bool:
+    def contains(self, steps: float) -> bool:
         """Whether the values with so many steps to go were kept."""
         return self.first <= round(steps) <= self.steps
 
@@ -115,14 +119,16 @@ class _After:
 class _Recursion:
     """One step after the other, from the deadline backwards."""
 
-    def __init__(self, terms: Terms, spare: int) -> None:
+    def __init__(self, terms: DeadlineProblem, spare: int) -> None:
         self.terms = terms
         self._u = np.arange(spare + 1, dtype=np.float64)
         classes, lanes = terms.classes, range(len(terms.lanes))
         self._blocks = [_block(terms.block_of(i), classes) for i in lanes]
-        self._stays = _stacked([lasting(lane.rates, terms.step_h) for lane in terms.lanes])
-        self._lost = _Leaps(_stacked([lost(terms, i) for i in lanes]))
-        blocks = _columns_by_block(market(terms), classes)
+        self._stays = _stacked(
+            [survival_transitions(lane.rates, terms.step_h) for lane in terms.lanes]
+        )
+        self._lost = _Leaps(_stacked([loss_transitions(terms, i) for i in lanes]))
+        blocks = _columns_by_block(launchable_transitions(terms), classes)
         self._lasting = np.zeros((len(blocks), classes, classes))
         for place, block in enumerate(blocks):
             self._lasting[place] = block[_block(place, classes)]
@@ -213,11 +219,11 @@ class _Figures:
     def idle(self, values: Values) -> Values:
         """``values`` where the job may wait."""
         if self.may_wait is not None:
-            values[~self.may_wait] = IMPOSSIBLE
+            values[~self.may_wait] = INFEASIBLE_COST
         return values
 
 
-def _figures(terms: Terms, n: int, work_left: Rows) -> _Figures:
+def _figures(terms: DeadlineProblem, n: int, work_left: Rows) -> _Figures:
     """Of the step that begins with n to go, with so much work left in each row."""
     rises = tuple(factor(lane.tariff, n) for lane in terms.lanes)
     safe_rises = factor(terms.safe_tariff, n)
@@ -273,7 +279,7 @@ def _sooner(values: Values, steps: Rows | float) -> Values:
         shifted[:body] = _mixed(values[count - body :], values[count - body - 1 : -1], part)
         return shifted
     lost = min(count, whole + 1 if part > 0 else whole)
-    shifted[:lost] = IMPOSSIBLE
+    shifted[:lost] = INFEASIBLE_COST
     shifted[lost:] = _mixed(values[lost - whole : count - whole], values[: count - lost], part)
     return shifted
 
@@ -289,7 +295,7 @@ def _sooner_by_row(values: Values, steps: Rows) -> Values:
     low = np.clip(np.floor(position).astype(np.int64), 0, last - 1)
     part = (position - low)[:, None]
     shifted: Values = (1.0 - part) * values[low] + part * values[low + 1]
-    shifted[position < -1e-9] = IMPOSSIBLE
+    shifted[position < -1e-9] = INFEASIBLE_COST
     return shifted
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from costopt.market.lifetime import Rates
+from costopt.market.lifetime import AgeRates
 
 Tariff = tuple[float, ...]
 """What a step costs, as a factor, by the steps to go when it begins, from 0 up; the last factor
@@ -12,7 +12,7 @@ holds for more. Empty where all steps cost the same."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class SpotOption:
     """A spot gang. ``cost`` is per step, ``speed`` in that of the safe gang, ``start`` in steps.
 
     ``share`` is that of the time in which its pool has capacity. A pool that has been down for long
@@ -23,7 +23,7 @@ class Lane:
     cost: float
     speed: float
     start: float
-    rates: Rates
+    rates: AgeRates
     share: float = 1.0
     down_class: int = 0
     place: str = ""
@@ -37,10 +37,10 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ProgramStage:
     """A stretch of the work, from ``begins`` to ``ends`` steps of the safe gang's work left.
 
-    ``costs`` and ``speeds`` are those of each lane within it, in the units of ``Lane``;
+    ``costs`` and ``speeds`` are those of each lane within it, in the units of ``SpotOption``;
     ``safe_cost`` is per step. Where it may not wait, it can still be begun late.
     """
 
@@ -53,7 +53,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class DeadlineProblem:
     """What the program is solved for. All lanes have the same classes of age.
 
     ``guard`` is g. ``hop_class`` is the class of age of a pool that is gone to when one is lost.
@@ -61,12 +61,12 @@ class Terms:
     """
 
     step_h: float
-    lanes: tuple[Lane, ...]
+    lanes: tuple[SpotOption, ...]
     safe_cost: float
     guard: float
     hop_class: int = 0
     safe_tariff: Tariff = ()
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[ProgramStage, ...] = ()
     heads: tuple[int, ...] = field(init=False)
     """The cheapest lane of each place, cheapest first."""
 

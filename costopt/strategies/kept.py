@@ -7,7 +7,7 @@ from collections import Counter
 from costopt.domain.view import JobView, Target
 
 
-def kept(job_view: JobView) -> tuple[Target, ...]:
+def keep_current(job_view: JobView) -> tuple[Target, ...]:
     """A target for each pool in which it has nodes."""
     there = Counter(node.pool for node in job_view.nodes)
     return tuple(Target(pool, nodes) for pool, nodes in there.items())

@@ -6,14 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from costopt.strategies.candidate import LONG_DOWN_H, Candidate
-from costopt.strategies.deadline_terms import Lane, Stage, Tariff, Terms
-from costopt.strategies.option import Option
+from costopt.strategies.candidate import LONG_DOWN_H, InterruptibleCandidate
+from costopt.strategies.deadline_terms import DeadlineProblem, ProgramStage, SpotOption, Tariff
+from costopt.strategies.option import GangOption
 from costopt.strategies.reserve import seconds_to_finish
-from costopt.strategies.situation import Situation
-from costopt.strategies.step_costs import usd_per_node_hour
+from costopt.strategies.situation import ProgramState
+from costopt.strategies.step_costs import step_objective_usd
 
-HOP_AGE_H = 0.5
+NEW_POOL_AGE_H = 0.5
 """Age of a pool that is gone to when another is lost. Shortage is shared, so what is left then is
 often new; on generated harsh markets 2 h made the program trust in pools that soon went too."""
 
@@ -21,24 +21,26 @@ PRICE_FACTOR, RATE_FACTOR, SHARE_STEP = 1.03, 1.2, 0.1
 """By how much prices, rates and shares may move before the program is solved anew."""
 
 
-def terms(candidates: Sequence[Candidate], situation: Situation) -> Terms:
+def build_problem(
+    candidates: Sequence[InterruptibleCandidate], situation: ProgramState
+) -> DeadlineProblem:
     """The program's terms, one lane per candidate."""
     fallback, step_s = situation.fallback, situation.step_s
     sizes = Counter(candidate.option.pool for candidate in candidates)
     lanes = tuple(_lane(each, situation, sizes[each.option.pool] > 1) for each in candidates)
-    safe_tariff = usd_per_node_hour(situation, fallback)
-    return Terms(
+    safe_tariff = step_objective_usd(situation, fallback)
+    return DeadlineProblem(
         step_h=step_s / 3600,
         lanes=lanes,
         safe_cost=_cost(fallback, safe_tariff, step_s),
         guard=situation.guard_s / step_s,
-        hop_class=candidates[0].rates.class_at(HOP_AGE_H) if candidates else 0,
+        hop_class=candidates[0].rates.class_at(NEW_POOL_AGE_H) if candidates else 0,
         safe_tariff=safe_tariff,
         stages=_stages([each.option for each in candidates], lanes, safe_tariff, situation),
     )
 
 
-def moved(old: Terms, new: Terms) -> bool:
+def has_changed(old: DeadlineProblem, new: DeadlineProblem) -> bool:
     """Whether the estimates differ by so much that the values must be computed anew."""
     if len(old.lanes) != len(new.lanes) or old.step_h != new.step_h:
         return True
@@ -51,14 +53,16 @@ def moved(old: Terms, new: Terms) -> bool:
     )
 
 
-def _lane(candidate: Candidate, situation: Situation, one_of_several: bool) -> Lane:
+def _lane(
+    candidate: InterruptibleCandidate, situation: ProgramState, one_of_several: bool
+) -> SpotOption:
     option, down_class = candidate.option, candidate.long_down_class
     share, step_s = candidate.share, situation.step_s
     if down_class:
         comes_per_hour = candidate.rates.down_per_hour[down_class]
         share = min(share, -math.expm1(-comes_per_hour * LONG_DOWN_H))
-    tariff = usd_per_node_hour(situation, option)
-    return Lane(
+    tariff = step_objective_usd(situation, option)
+    return SpotOption(
         cost=_cost(option, tariff, step_s),
         speed=option.units_per_s / situation.fallback.units_per_s,
         start=option.start_s / step_s,
@@ -70,23 +74,26 @@ def _lane(candidate: Candidate, situation: Situation, one_of_several: bool) -> L
     )
 
 
-def _cost(option: Option, tariff: Tariff, step_s: float) -> float:
+def _cost(option: GangOption, tariff: Tariff, step_s: float) -> float:
     """Of a step, where there is a tariff as a factor on it."""
     usd_per_hour = option.nodes if tariff else option.score_usd_per_hour
     return usd_per_hour * step_s / 3600
 
 
 def _stages(
-    options: Sequence[Option], lanes: Sequence[Lane], safe_tariff: Tariff, situation: Situation
-) -> tuple[Stage, ...]:
+    options: Sequence[GangOption],
+    lanes: Sequence[SpotOption],
+    safe_tariff: Tariff,
+    situation: ProgramState,
+) -> tuple[ProgramStage, ...]:
     """The job's phases; none where all of them are as the present one and may pause."""
     job, fallback, step_s = situation.job_view.job, situation.fallback, situation.step_s
     amount, done_units = job.work.amount, 0.0
-    stages: list[Stage] = []
+    stages: list[ProgramStage] = []
     for place, (phase, stretch) in enumerate(zip(job.phases, fallback.stretches, strict=True)):
         theirs = [option.stretches[place] for option in options]
         stages.append(
-            Stage(
+            ProgramStage(
                 begins=seconds_to_finish(fallback, job, amount - done_units, 0.0) / step_s,
                 ends=seconds_to_finish(fallback, job, amount - stretch.until_units, 0.0) / step_s,
                 costs=tuple(
@@ -102,14 +109,14 @@ def _stages(
     return tuple(stages) if any(_differs(stage, stages[0]) for stage in stages) else ()
 
 
-def _differs(stage: Stage, first: Stage) -> bool:
+def _differs(stage: ProgramStage, first: ProgramStage) -> bool:
     figures = (*stage.costs, *stage.speeds, stage.safe_cost)
     firsts = (*first.costs, *first.speeds, first.safe_cost)
     same = all(math.isclose(a, b) for a, b in zip(figures, firsts, strict=True))
     return not (same and stage.may_wait)
 
 
-def _lane_moved(old: Lane, new: Lane) -> bool:
+def _lane_moved(old: SpotOption, new: SpotOption) -> bool:
     return (
         _apart(old.cost, new.cost)
         or _apart(old.speed, new.speed)
@@ -122,7 +129,7 @@ def _lane_moved(old: Lane, new: Lane) -> bool:
     )
 
 
-def _stage_moved(old: Stage, new: Stage) -> bool:
+def _stage_moved(old: ProgramStage, new: ProgramStage) -> bool:
     figures = (*old.costs, *old.speeds, old.safe_cost)
     now = (*new.costs, *new.speeds, new.safe_cost)
     edges = abs(old.begins - new.begins) > 1.0 or abs(old.ends - new.ends) > 1.0

@@ -5,43 +5,43 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from costopt.domain.ports import Strategy
-from costopt.strategies.shield import Shielded
-from costopt.strategies.steady import Steady
+from costopt.strategies.shield import ShieldedStrategy
+from costopt.strategies.steady import FaultIsolatedStrategy
 
 if TYPE_CHECKING:
-    from costopt.market.lifetime import Lifetimes
-    from costopt.strategies.programs import Programs
+    from costopt.market.lifetime import LifetimeModel
+    from costopt.strategies.programs import ProgramCache
 
 
 @runtime_checkable
-class Learner(Protocol):
+class LearningStrategy(Protocol):
     """A strategy that keeps estimates between its decisions, and what it has solved for them."""
 
-    lifetimes: Lifetimes
-    programs: Programs
+    lifetimes: LifetimeModel
+    programs: ProgramCache
 
 
-def lifetimes_of(strategy: Strategy) -> Lifetimes | None:
+def lifetime_model(strategy: Strategy) -> LifetimeModel | None:
     """What a strategy, wrapped or not, has learned; None for one that learns nothing."""
     inner = _inner(strategy)
-    return inner.lifetimes if isinstance(inner, Learner) else None
+    return inner.lifetimes if isinstance(inner, LearningStrategy) else None
 
 
-def learn_with(strategy: Strategy, other: Strategy) -> None:
+def share_lifetimes(strategy: Strategy, other: Strategy) -> None:
     """Let a strategy, wrapped or not, learn and solve together with another of its kind."""
     mine, its = _inner(strategy), _inner(other)
-    if isinstance(mine, Learner) and isinstance(its, Learner):
+    if isinstance(mine, LearningStrategy) and isinstance(its, LearningStrategy):
         mine.lifetimes, mine.programs = its.lifetimes, its.programs
 
 
-def solve_with(strategy: Strategy, programs: Programs) -> None:
+def share_programs(strategy: Strategy, programs: ProgramCache) -> None:
     """Let a strategy, wrapped or not, share programs; these are the same for any policy."""
     inner = _inner(strategy)
-    if isinstance(inner, Learner):
+    if isinstance(inner, LearningStrategy):
         inner.programs = programs
 
 
 def _inner(strategy: Strategy) -> Strategy:
-    while isinstance(strategy, (Shielded, Steady)):
+    while isinstance(strategy, (ShieldedStrategy, FaultIsolatedStrategy)):
         strategy = strategy.inner
     return strategy

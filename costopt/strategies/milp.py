@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING
 from costopt.domain.errors import InfeasibleError, SolverError
 from costopt.domain.plan import Plan, PlanStatus
 from costopt.domain.view import Decision, Desired, JobView, Target, View
-from costopt.strategies.kept import kept
-from costopt.strategies.option import options
+from costopt.strategies.kept import keep_current
+from costopt.strategies.option import gang_options
 
 if TYPE_CHECKING:
-    from costopt.optimize.fleet.warm import Warm
+    from costopt.optimize.fleet.warm import WarmStart
 
 PRICE_STEP = 1.02
 
 
 @dataclass(frozen=True, slots=True)
-class _Ground:
+class _PlanInputs:
     """What a plan rests on: it is kept for as long as this stays the same."""
 
     pools: tuple[tuple[str, int | None, int], ...]
     gangs: tuple[tuple[str, tuple[str, ...]], ...]
 
 
-class Milp:
+class MilpStrategy:
     """Follows ``costopt.optimize.plan``, made anew every ``replan_s`` or when its ground moves.
 
     The ground moves when a pool comes or goes, a price moves by more than 2 %, or a gang changes.
@@ -42,8 +42,8 @@ class Milp:
         self.gap = gap
         self.time_limit_s = time_limit_s
         self._plan: Plan | None = None
-        self._warm: Warm | None = None
-        self._ground: _Ground | None = None
+        self._warm: WarmStart | None = None
+        self._ground: _PlanInputs | None = None
 
     def decide(self, view: View) -> Desired:
         """What the plan holds for now; where it says nothing, wait."""
@@ -52,7 +52,7 @@ class Milp:
 
     def _current_plan(self, view: View) -> Plan | None:
         """The plan that stands, or a new one; None where the optimizer fails."""
-        from costopt.optimize.fleet.warm import Warm
+        from costopt.optimize.fleet.warm import WarmStart
         from costopt.optimize.planner import plan
         from costopt.optimize.request import PlanRequest
 
@@ -80,7 +80,7 @@ class Milp:
             tenants=view.account.tenants,
         )
         self._ground = ground
-        self._warm = self._warm or Warm()
+        self._warm = self._warm or WarmStart()
         try:
             self._plan = plan(
                 request,
@@ -94,7 +94,7 @@ class Milp:
         return self._plan
 
 
-def _ground(view: View) -> _Ground:
+def _ground(view: View) -> _PlanInputs:
     most = max((jv.job.resources.max_nodes for jv in view.jobs), default=0)
     pools = tuple(
         (
@@ -106,7 +106,7 @@ def _ground(view: View) -> _Ground:
         if o.price_usd_per_hour is not None
     )
     gangs = tuple((jv.job.name, tuple(sorted(n.node_id for n in jv.nodes))) for jv in view.jobs)
-    return _Ground(pools, gangs)
+    return _PlanInputs(pools, gangs)
 
 
 def _price_step(usd_per_hour: float) -> int:
@@ -126,10 +126,10 @@ def _follow(plan: Plan | None, view: View, job_view: JobView) -> Decision:
     if job_view.progress.done_units >= job_view.job.work.amount:
         return _finish(view, job_view)
     if plan is None:
-        return Decision(name, kept(job_view), "the optimizer failed: what runs is kept")
+        return Decision(name, keep_current(job_view), "the optimizer failed: what runs is kept")
     if plan.status in (PlanStatus.INFEASIBLE, PlanStatus.EMPTY):
         why = plan.binding or plan.status.value
-        return Decision(name, kept(job_view), f"no plan, so what runs is kept: {why}")
+        return Decision(name, keep_current(job_view), f"no plan, so what runs is kept: {why}")
     targets = _targets_at(plan, name, view.now)
     made_at = f"{plan.made_at:%H:%M} UTC"
     if targets:
@@ -139,10 +139,10 @@ def _follow(plan: Plan | None, view: View, job_view: JobView) -> Decision:
 
 def _finish(view: View, job_view: JobView) -> Decision:
     """All the work is done: what runs saves it and ends; if it was taken, another gang ends it."""
-    name, present = job_view.job.name, kept(job_view)
+    name, present = job_view.job.name, keep_current(job_view)
     if present:
         return Decision(name, present, "all the work is done; the command has still to end")
-    free = [option for option in options(view, job_view) if option.free]
+    free = [option for option in gang_options(view, job_view) if option.free]
     if not free:
         return Decision(name, (), "all the work is done; nothing to be had to end the command on")
     cheapest = min(free, key=lambda option: option.score_usd_per_hour)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from costopt.domain.view import Decision, Desired, JobView, View
-from costopt.strategies.option import options, safe
+from costopt.strategies.option import gang_options, uninterruptible_options
 from costopt.strategies.reserve import is_running
 from costopt.strategies.shield import choose_fallback
 
 
-class OnDemand:
+class OnDemandStrategy:
     """The baseline that everyone can buy: no interruptions, full price."""
 
     def decide(self, view: View) -> Desired:
@@ -18,7 +18,7 @@ class OnDemand:
 
 def _decide(view: View, job_view: JobView) -> Decision:
     name = job_view.job.name
-    candidates = safe(options(view, job_view))
+    candidates = uninterruptible_options(gang_options(view, job_view))
     kept = next((o for o in candidates if is_running(job_view, o.targets)), None)
     units = job_view.job.work.amount - job_view.progress.done_units
     chosen = kept or choose_fallback(view, job_view, candidates, units)

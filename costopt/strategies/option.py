@@ -11,20 +11,20 @@ from costopt.domain.energy_terms import energy_term
 from costopt.domain.interval import checkpoint_interval_s
 from costopt.domain.job import Job, Phase
 from costopt.domain.market import InstanceType, Offer, Pool
-from costopt.domain.move import region_of
+from costopt.domain.move import region_key
 from costopt.domain.view import JobView, Target, View
-from costopt.optimize.fetch import Fetch, fetch_to
+from costopt.optimize.fetch import TransferCosts, transfer_costs
 
 EXPECTED_HAZARD_PER_HOUR = 0.39
 """Interruptions per hour of capacity in the public records that the prior of lifetimes is fitted
 on, 2,247 in 5,832 h; it says how much work there may be between two saves."""
 
-LEAST_WORK_H = 0.25
+MIN_WORK_H = 0.25
 """A fetch is not spread over less work than this, however near the end is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class PhaseSpeed:
     """How a pool does one phase of the job: this many nodes at this speed up to these units."""
 
     until_units: float
@@ -33,7 +33,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class GangOption:
     """A whole gang in one pool. Rates are the gang's; ``score`` is the policy's objective.
 
     The score holds what moving data to and from the pool's region costs, spread over the hours of
@@ -56,7 +56,7 @@ class Option:
     score_usd_per_hour: float
     free: bool
     running: bool
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[PhaseSpeed, ...]
     start_s: float
     lasting: bool
     wait_s: float | None = None
@@ -70,13 +70,15 @@ class Option:
                 done_units = stretch.until_units
 
     @property
-    def firm(self) -> bool:
+    def is_uninterruptible(self) -> bool:
         """Whether a deadline may rest on it: nobody takes it away, and it comes when launched.
 
         A flex-start gang that runs already is as good as any.
         """
         capacity_type = self.pool.capacity_type
-        return capacity_type.firm or (self.running and not capacity_type.interruptible)
+        return capacity_type.is_uninterruptible or (
+            self.running and not capacity_type.is_interruptible
+        )
 
     @property
     def score_usd_per_unit(self) -> float:
@@ -89,18 +91,18 @@ class Option:
         return (Target(self.pool, self.nodes),)
 
 
-def options(view: View, job_view: JobView) -> tuple[Option, ...]:
+def gang_options(view: View, job_view: JobView) -> tuple[GangOption, ...]:
     """Every gang size of every offer that the job, its hourly budget and its phase allow.
 
     While a launch waits for capacity there is no other to wait for: it would begin anew.
     """
-    if id(job_view) not in view.worked_out:
-        view.worked_out[id(job_view)] = job_view, tuple(_options(view, job_view))
-    found: tuple[Option, ...] = view.worked_out[id(job_view)][1]
+    if id(job_view) not in view.memo:
+        view.memo[id(job_view)] = job_view, tuple(_options(view, job_view))
+    found: tuple[GangOption, ...] = view.memo[id(job_view)][1]
     return found
 
 
-def _options(view: View, job_view: JobView) -> Iterable[Option]:
+def _options(view: View, job_view: JobView) -> Iterable[GangOption]:
     job, progress = job_view.job, job_view.progress
     phase = job.phase_at(progress.done_units)
     mine: dict[Pool, int] = {}
@@ -137,13 +139,13 @@ class _Pace:
 
     nodes: int
     units_per_s: float
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[PhaseSpeed, ...]
 
 
 def _paces(job_view: JobView, phase: Phase, machine: InstanceType) -> Iterable[_Pace]:
     """The gang sizes of ``machine`` that the job and the phase allow, where a speed is known."""
     job = job_view.job
-    if job.resources.refusal(machine) is not None:
+    if job.resources.rejection_reason(machine) is not None:
         return
     for nodes in job.gang_sizes(machine, (len(job_view.nodes),)):
         if phase.min_nodes <= nodes <= phase.max_nodes:
@@ -159,9 +161,9 @@ def _option(
     machine: InstanceType,
     pace: _Pace,
     running: int,
-) -> Option | None:
+) -> GangOption | None:
     job, nodes, speed = job_view.job, pace.nodes, pace.units_per_s
-    fetch = fetch_to(offer.pool, machine, job, view.transfers)
+    fetch = transfer_costs(offer.pool, machine, job, view.transfers)
     if fetch is None or offer.price_usd_per_hour is None:
         return None
     usd = offer.price_usd_per_hour.value * nodes
@@ -171,7 +173,7 @@ def _option(
     available = offer.nodes_available
     queued = sum(1 for node in job_view.waiting if node.pool == offer.pool)
     wait_s = offer.wait_s if missing and offer.wait_s > 0 else None
-    return Option(
+    return GangOption(
         pool=offer.pool,
         nodes=nodes,
         units_per_s=speed,
@@ -201,11 +203,11 @@ def _open(offer: Offer, now: datetime) -> bool:
 
 def _stretches(
     job_view: JobView, machine: InstanceType, nodes: int, speed: float
-) -> tuple[Stretch, ...]:
+) -> tuple[PhaseSpeed, ...]:
     """A phase for which the machine has no gang, or no known speed, is done as the present one."""
     job = job_view.job
     if len(job.phases) == 1:
-        return (Stretch(job.work.amount, nodes, speed),)
+        return (PhaseSpeed(job.work.amount, nodes, speed),)
     sizes = job.gang_sizes(machine, (nodes,))
     stretches = []
     share = 0.0
@@ -215,7 +217,7 @@ def _stretches(
         size = min(allowed, key=lambda n: abs(n - nodes), default=nodes)
         known = _units_per_s(job_view, machine, size, phase)
         until_units = job.work.amount * (1.0 if phase is job.phases[-1] else share)
-        stretches.append(Stretch(until_units, size if known else nodes, known or speed))
+        stretches.append(PhaseSpeed(until_units, size if known else nodes, known or speed))
     return tuple(stretches)
 
 
@@ -241,7 +243,7 @@ def _score_usd_per_hour(view: View, pool: Pool, nodes: int, usd: float) -> float
 
 
 def _moving_usd_per_hour(
-    view: View, job_view: JobView, pool: Pool, fetch: Fetch, units_per_s: float
+    view: View, job_view: JobView, pool: Pool, fetch: TransferCosts, units_per_s: float
 ) -> float:
     """One fetch over the work that is left, and what saves send home.
 
@@ -252,8 +254,8 @@ def _moving_usd_per_hour(
         return 0.0
     job = job_view.job
     left = job.work.amount - job_view.progress.done_units
-    hours = max(left / units_per_s / 3600, LEAST_WORK_H)
-    there = any(region_of(node.pool) == region_of(pool) for node in job_view.nodes)
+    hours = max(left / units_per_s / 3600, MIN_WORK_H)
+    there = any(region_key(node.pool) == region_key(pool) for node in job_view.nodes)
     interval_s = job.checkpoint.interval_s or checkpoint_interval_s(
         hazard_per_hour=EXPECTED_HAZARD_PER_HOUR, blocking_save_s=job.checkpoint.save_s
     )
@@ -261,13 +263,13 @@ def _moving_usd_per_hour(
     return view.policy.objective.usd * ((0.0 if there else fetch.usd / hours) + saves)
 
 
-def safe(all_options: Iterable[Option]) -> list[Option]:
+def uninterruptible_options(all_options: Iterable[GangOption]) -> list[GangOption]:
     """Options that a deadline may rest on, cheapest work first."""
-    chosen = [o for o in all_options if o.firm and o.free and o.lasting]
+    chosen = [o for o in all_options if o.is_uninterruptible and o.free and o.lasting]
     return sorted(chosen, key=lambda o: (o.score_usd_per_unit, str(o.pool), o.nodes))
 
 
-def spot(all_options: Iterable[Option]) -> list[Option]:
+def spot_options(all_options: Iterable[GangOption]) -> list[GangOption]:
     """Options on spot that can be had now, cheapest work first."""
-    chosen = [o for o in all_options if o.pool.capacity_type.interruptible and o.free]
+    chosen = [o for o in all_options if o.pool.capacity_type.is_interruptible and o.free]
     return sorted(chosen, key=lambda o: (o.score_usd_per_unit, str(o.pool), o.nodes))

@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from costopt.domain.view import Target, View
-from costopt.strategies.option import Option
+from costopt.strategies.option import GangOption
 
 
-def uncapped(targets: Iterable[Target]) -> tuple[Target, ...]:
+def without_power_caps(targets: Iterable[Target]) -> tuple[Target, ...]:
     """The same gang without power limits."""
     return tuple(replace(target, power_cap_w=None) for target in targets)
 
 
-def under_caps(view: View, option: Option, targets: Iterable[Target]) -> Option:
+def with_power_caps(view: View, option: GangOption, targets: Iterable[Target]) -> GangOption:
     """The option at the speed that the targets' power caps leave; nothing else changes."""
     share = min((_speed(view, target) for target in targets), default=1.0)
     if share == 1.0:

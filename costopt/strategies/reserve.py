@@ -8,11 +8,11 @@ from itertools import pairwise
 from costopt.domain.interval import checkpoint_interval_s
 from costopt.domain.job import Job
 from costopt.domain.view import JobView, Target, View
-from costopt.strategies.option import Option
+from costopt.strategies.option import GangOption
 
 
 def seconds_to_finish(
-    option: Option, job: Job, units: float, start_s: float | None = None
+    option: GangOption, job: Job, units: float, start_s: float | None = None
 ) -> float:
     """Seconds from now until ``units`` are done and saved on this gang.
 
@@ -52,7 +52,7 @@ def is_running(job_view: JobView, targets: Iterable[Target]) -> bool:
     return bool(have) and have == {t.pool: t.nodes for t in targets}
 
 
-def start_left_s(view: View, job_view: JobView) -> float:
+def remaining_startup_s(view: View, job_view: JobView) -> float:
     """Seconds until the gang that runs now does new work."""
     until = job_view.progress.starting_until
     return 0.0 if until is None else max(0.0, (until - view.now).total_seconds())

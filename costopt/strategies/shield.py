@@ -40,16 +40,21 @@ from costopt.domain.market import Pool
 from costopt.domain.plan import COOLDOWN
 from costopt.domain.ports import Strategy
 from costopt.domain.view import Decision, Desired, JobView, View
-from costopt.strategies.option import Option, options, safe
-from costopt.strategies.power_cap import uncapped, under_caps
-from costopt.strategies.reserve import is_running, seconds_left, seconds_to_finish, start_left_s
+from costopt.strategies.option import GangOption, gang_options, uninterruptible_options
+from costopt.strategies.power_cap import with_power_caps, without_power_caps
+from costopt.strategies.reserve import (
+    is_running,
+    remaining_startup_s,
+    seconds_left,
+    seconds_to_finish,
+)
 
 NO_PAUSE = "no_pause"
 SHIELD = "shield"
 ROUNDING_S = 1e-6
 
 
-class Shielded:
+class ShieldedStrategy:
     """A strategy whose decisions are overruled where they would endanger the deadline."""
 
     def __init__(self, inner: Strategy) -> None:
@@ -61,19 +66,21 @@ class Shielded:
         by_job = {decision.job: decision for decision in desired.decisions}
         return Desired(
             tuple(
-                shielded(view, jv, by_job[jv.job.name]) for jv in view.jobs if jv.job.name in by_job
+                apply_shield(view, jv, by_job[jv.job.name])
+                for jv in view.jobs
+                if jv.job.name in by_job
             )
         )
 
 
-def shielded(view: View, job_view: JobView, decision: Decision) -> Decision:
+def apply_shield(view: View, job_view: JobView, decision: Decision) -> Decision:
     """The decision, or what keeps the deadline where following it for a tick might not."""
     return _cooled(view, job_view, _shield(view, job_view, decision))
 
 
 def _shield(view: View, job_view: JobView, decision: Decision) -> Decision:
-    all_options = options(view, job_view)
-    candidates = safe(all_options)
+    all_options = gang_options(view, job_view)
+    candidates = uninterruptible_options(all_options)
     units_left = _worst_units_now(view, job_view)
     fallback = choose_fallback(view, job_view, candidates, units_left)
     if fallback is None:
@@ -86,7 +93,7 @@ def _shield(view: View, job_view: JobView, decision: Decision) -> Decision:
         return _replace_slow(decision, fallback, slack_s, view.policy.risk.reserve_s)
     waits_too_long = not decision.targets and not may_pause(job_view)
     # A flex-start gang that is left cannot be gone back to.
-    firm = [option for option in candidates if option.pool.capacity_type.firm]
+    firm = [option for option in candidates if option.pool.capacity_type.is_uninterruptible]
     way_out = choose_fallback(view, job_view, firm, units_left)
     holds = way_out is not None and _holds(view, job_view, decision, all_options, way_out)
     if not waits_too_long and holds:
@@ -107,8 +114,8 @@ def _cooled(view: View, job_view: JobView, decision: Decision) -> Decision:
     why = {each.pool: each.reason for each in view.rejections if each.code == COOLDOWN}
     if decision.rule is not None or not why or is_running(job_view, decision.targets):
         return decision
-    all_options = options(view, job_view)
-    chosen = [o for o in all_options if o.targets == uncapped(decision.targets)]
+    all_options = gang_options(view, job_view)
+    chosen = [o for o in all_options if o.targets == without_power_caps(decision.targets)]
     most = min((o.score_usd_per_unit for o in chosen), default=math.inf)
     cheaper = [o for o in all_options if o.pool in why and o.score_usd_per_unit < most]
     if not cheaper or (decision.targets and not chosen):
@@ -120,7 +127,9 @@ def _cooled(view: View, job_view: JobView, decision: Decision) -> Decision:
 def slack_s(view: View, job_view: JobView) -> float | None:
     """Seconds left over if the job went to its safest capacity now, None where there is none."""
     units_left = _worst_units_now(view, job_view)
-    fallback = choose_fallback(view, job_view, safe(options(view, job_view)), units_left)
+    fallback = choose_fallback(
+        view, job_view, uninterruptible_options(gang_options(view, job_view)), units_left
+    )
     if fallback is None:
         return None
     needed_s = _seconds_from_now(view, job_view, fallback, units_left)
@@ -136,8 +145,8 @@ def may_pause(job_view: JobView) -> bool:
 
 
 def choose_fallback(
-    view: View, job_view: JobView, candidates: list[Option], units_left: float
-) -> Option | None:
+    view: View, job_view: JobView, candidates: list[GangOption], units_left: float
+) -> GangOption | None:
     """The cheapest safe gang in time now, else one that runs and ends in the reserve's time.
 
     Where there is neither, the one that is least late.
@@ -146,7 +155,7 @@ def choose_fallback(
         return None
     left_s = seconds_left(view, job_view)
 
-    def seconds(option: Option) -> float:
+    def seconds(option: GangOption) -> float:
         return _seconds_from_now(view, job_view, option, units_left)
 
     in_time = next((o for o in candidates if seconds(o) <= left_s + ROUNDING_S), None)
@@ -162,10 +171,10 @@ def choose_fallback(
     return min(candidates, key=seconds)
 
 
-def _seconds_from_now(view: View, job_view: JobView, option: Option, units: float) -> float:
+def _seconds_from_now(view: View, job_view: JobView, option: GangOption, units: float) -> float:
     """Seconds until this gang, which may run already, has done ``units``."""
     if is_running(job_view, option.targets):
-        return seconds_to_finish(option, job_view.job, units, start_left_s(view, job_view))
+        return seconds_to_finish(option, job_view.job, units, remaining_startup_s(view, job_view))
     leave_s = _leave_s(job_view.job) if job_view.nodes else 0.0
     return leave_s + seconds_to_finish(option, job_view.job, units)
 
@@ -182,14 +191,18 @@ def _worst_units_now(view: View, job_view: JobView) -> float:
 
 
 def _is_firm(view: View, job_view: JobView) -> bool:
-    return view.firm_s >= view.tick_s - ROUNDING_S and job_view.job.checkpoint.save_s == 0
+    return (
+        view.uninterruptible_s >= view.tick_s - ROUNDING_S and job_view.job.checkpoint.save_s == 0
+    )
 
 
 def _is_shaky(decision: Decision) -> bool:
-    return any(not t.pool.capacity_type.firm for t in decision.targets)
+    return any(not t.pool.capacity_type.is_uninterruptible for t in decision.targets)
 
 
-def _is_safe(view: View, job_view: JobView, decision: Decision, candidates: list[Option]) -> bool:
+def _is_safe(
+    view: View, job_view: JobView, decision: Decision, candidates: list[GangOption]
+) -> bool:
     """Whether the decision itself is a safe gang that ends in time."""
     option = _like(decision, candidates)
     if option is None:
@@ -199,15 +212,15 @@ def _is_safe(view: View, job_view: JobView, decision: Decision, candidates: list
     else:
         units = _worst_units_now(view, job_view)
     running = is_running(job_view, decision.targets)
-    start_s = start_left_s(view, job_view) if running else None
-    capped = under_caps(view, option, decision.targets)
+    start_s = remaining_startup_s(view, job_view) if running else None
+    capped = with_power_caps(view, option, decision.targets)
     needed_s = seconds_to_finish(capped, job_view.job, units, start_s)
     return needed_s <= seconds_left(view, job_view) + ROUNDING_S
 
 
-def _like(decision: Decision, candidates: list[Option]) -> Option | None:
+def _like(decision: Decision, candidates: list[GangOption]) -> GangOption | None:
     """The safe gang that the decision is, or that is as fast as its spread over zones, uncapped."""
-    wanted = uncapped(decision.targets)
+    wanted = without_power_caps(decision.targets)
     same = next((o for o in candidates if o.targets == wanted), None)
     machines = {_machine(target.pool) for target in decision.targets}
     if same is not None or len(machines) != 1 or _is_shaky(decision):
@@ -221,7 +234,7 @@ def _machine(pool: Pool) -> tuple[str, str, str]:
 
 
 def _replace_slow(
-    decision: Decision, fallback: Option, slack_s: float, reserve_s: float
+    decision: Decision, fallback: GangOption, slack_s: float, reserve_s: float
 ) -> Decision:
     """A safe gang that is too slow gives way to a faster one, unless all are late anyway."""
     if slack_s + reserve_s < 0 or fallback.targets == decision.targets:
@@ -240,20 +253,20 @@ def _holds(
     view: View,
     job_view: JobView,
     decision: Decision,
-    all_options: tuple[Option, ...],
-    fallback: Option,
+    all_options: tuple[GangOption, ...],
+    fallback: GangOption,
 ) -> bool:
     """Whether the job can follow the decision for a tick and still be in time."""
     job, left_s = job_view.job, seconds_left(view, job_view)
-    wanted = uncapped(decision.targets)
+    wanted = without_power_caps(decision.targets)
     chosen = next((o for o in all_options if o.targets == wanted), None)
     if chosen is None or chosen.wait_s is not None or not _is_firm(view, job_view):
         units_after = _worst_units_now(view, job_view)
     else:
         running = is_running(job_view, decision.targets)
-        start_s = start_left_s(view, job_view) if running else chosen.start_s
+        start_s = remaining_startup_s(view, job_view) if running else chosen.start_s
         units = job.work.amount - job_view.progress.done_units
-        chosen = under_caps(view, chosen, decision.targets)
+        chosen = with_power_caps(view, chosen, decision.targets)
         ends_s = start_s + units / chosen.units_per_s + job.checkpoint.save_s
         if ends_s <= view.tick_s + ROUNDING_S:
             return ends_s <= left_s + ROUNDING_S
@@ -267,7 +280,7 @@ def _with_slack(decision: Decision, slack_s: float) -> Decision:
     return replace(decision, slack_s=slack_s)
 
 
-def _why(decision: Decision, fallback: Option, slack_s: float, rule: str) -> str:
+def _why(decision: Decision, fallback: GangOption, slack_s: float, rule: str) -> str:
     wanted = " + ".join(f"{t.nodes} × {t.pool}" for t in decision.targets) or "to wait"
     if rule == NO_PAUSE:
         return f"this phase may not pause: {fallback.nodes} × {fallback.pool} instead of {wanted}"

@@ -7,27 +7,27 @@ from datetime import datetime, timedelta
 
 from costopt.domain.interval import checkpoint_interval_s
 from costopt.domain.view import JobView, View
-from costopt.strategies.option import EXPECTED_HAZARD_PER_HOUR, Option
-from costopt.strategies.reserve import seconds_left, seconds_to_finish, start_left_s
+from costopt.strategies.option import EXPECTED_HAZARD_PER_HOUR, GangOption
+from costopt.strategies.reserve import remaining_startup_s, seconds_left, seconds_to_finish
 
-MOST_STEPS = 720
+MAX_STEPS = 720
 """A run to the deadline is cut into no more steps than this: 5 days of 10 minutes."""
 
 
-class Situation:
+class ProgramState:
     """Where a job stands, in steps of its program."""
 
     def __init__(
-        self, view: View, job_view: JobView, fallback: Option, units: float, step_s: float
+        self, view: View, job_view: JobView, fallback: GangOption, units: float, step_s: float
     ) -> None:
         job = job_view.job
         span_s = (job.deadline_at - job.start_at).total_seconds()
         ticks = max(1, round(step_s / view.tick_s))
         self.view, self.job_view, self.fallback, self.units = view, job_view, fallback, units
-        self.step_s = max(ticks * view.tick_s, span_s / MOST_STEPS)
+        self.step_s = max(ticks * view.tick_s, span_s / MAX_STEPS)
         self.left_s = seconds_left(view, job_view)
         self.work_s = seconds_to_finish(fallback, job, units, 0.0)
-        self.start_left_s = start_left_s(view, job_view)
+        self.start_left_s = remaining_startup_s(view, job_view)
         self.guard_s = fallback.start_s + _at_risk_s(view, job_view)
 
     @property
@@ -36,11 +36,11 @@ class Situation:
         return self.left_s / self.step_s
 
     @property
-    def spare(self) -> float:
+    def slack_steps(self) -> float:
         """Steps that may be spent on waiting or launching before the safe gang must be launched."""
         return (self.left_s - self.work_s - self.guard_s) / self.step_s
 
-    def whole_cost(self, option: Option) -> float:
+    def whole_cost(self, option: GangOption) -> float:
         """Of a launch of this gang and all the work that is left, if nothing comes between.
 
         It runs for a tick at least, as what is decided stands so long.
@@ -62,7 +62,7 @@ class Situation:
 def _at_risk_s(view: View, job_view: JobView) -> float:
     """Time that an interruption within the tick can cost besides the start of another gang."""
     checkpoint = job_view.job.checkpoint
-    if view.firm_s >= view.tick_s - 1e-6 and checkpoint.save_s == 0:
+    if view.uninterruptible_s >= view.tick_s - 1e-6 and checkpoint.save_s == 0:
         return 0.0
     interval_s = checkpoint.interval_s or checkpoint_interval_s(
         hazard_per_hour=EXPECTED_HAZARD_PER_HOUR, blocking_save_s=checkpoint.save_s

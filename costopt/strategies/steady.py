@@ -8,14 +8,14 @@ from dataclasses import replace
 from costopt.domain.errors import CostoptError
 from costopt.domain.ports import Strategy
 from costopt.domain.view import Decision, Desired, JobView, View
-from costopt.strategies.kept import kept
-from costopt.strategies.shield import shielded
+from costopt.strategies.kept import keep_current
+from costopt.strategies.shield import apply_shield
 
 FAILED = "failed"
 """The rule of a decision for a job whose strategy failed; its reason says how."""
 
 
-class Steady:
+class FaultIsolatedStrategy:
     """A strategy of ``make``; where it raises for a job, or leaves it out, the shield decides.
 
     Such a job keeps what it has for as long as its deadline allows that. A strategy that raises for
@@ -71,10 +71,10 @@ def _asked(strategy: Strategy, view: View, jobs: Sequence[JobView]) -> dict[str,
     return {job_view.job.name: decisions[job_view.job.name] for job_view in jobs}
 
 
-def held_safe(view: View, job_view: JobView, decision: Decision) -> Decision:
+def shield_or_keep(view: View, job_view: JobView, decision: Decision) -> Decision:
     """What the shield makes of a decision; the same where nothing can be reckoned for the job."""
     try:
-        return shielded(view, job_view, decision)
+        return apply_shield(view, job_view, decision)
     except Exception:  # noqa: BLE001 - told by whoever decides for the job
         return decision
 
@@ -82,6 +82,6 @@ def held_safe(view: View, job_view: JobView, decision: Decision) -> Decision:
 def _without(view: View, job_view: JobView, error: Exception) -> Decision:
     """What is done without the strategy."""
     why = error.message if isinstance(error, CostoptError) else f"{type(error).__name__}: {error}"
-    stays = Decision(job_view.job.name, kept(job_view), "what runs is kept")
-    held = held_safe(view, job_view, stays)
+    stays = Decision(job_view.job.name, keep_current(job_view), "what runs is kept")
+    held = shield_or_keep(view, job_view, stays)
     return replace(held, reason=f"the strategy failed ({why}): {held.reason}", rule=FAILED)

@@ -12,19 +12,19 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from costopt.market.lifetime import Rates
-from costopt.strategies.deadline_terms import Terms
+from costopt.market.lifetime import AgeRates
+from costopt.strategies.deadline_terms import DeadlineProblem
 
 Values = npt.NDArray[np.float64]
 
 
-def lasting(rates: Rates, step_h: float) -> Values:
+def survival_transitions(rates: AgeRates, step_h: float) -> Values:
     """Among the classes of a period up that does not end."""
     lasts = 1.0 - _ending(rates.up_per_hour, step_h)
     return _aging(rates.from_h, step_h) * lasts
 
 
-def lost(terms: Terms, lane: int) -> Values:
+def loss_transitions(terms: DeadlineProblem, lane: int) -> Values:
     """From a lane that is up to what can be launched once its period has ended."""
     ends = _ending(terms.lanes[lane].rates.up_per_hour, terms.step_h)
     classes, own = len(ends), terms.block_of(lane)
@@ -39,7 +39,7 @@ def lost(terms: Terms, lane: int) -> Values:
     return matrix
 
 
-def market(terms: Terms) -> Values:
+def launchable_transitions(terms: DeadlineProblem) -> Values:
     """Among what can be launched, while the job runs on none of it."""
     heads, classes = terms.heads, terms.classes
     matrix = np.zeros(((len(heads) + 1) * classes,) * 2)
@@ -49,11 +49,11 @@ def market(terms: Terms) -> Values:
         rates, block = terms.lanes[i].rates, slice(place * classes, (place + 1) * classes)
         coming = _coming(terms, heads[:place])
         worse = 1.0 - coming[:, terms.hop_class].sum()
-        matrix[block, block] = lasting(rates, terms.step_h) * worse
+        matrix[block, block] = survival_transitions(rates, terms.step_h) * worse
         lasts = 1.0 - _ending(rates.up_per_hour, terms.step_h)
         for cheaper in range(place):
             matrix[cheaper * classes, block] += lasts * coming[cheaper, terms.hop_class]
-        matrix[:, block] += lost(terms, i)
+        matrix[:, block] += loss_transitions(terms, i)
     down, coming = slice(len(heads) * classes, None), _coming(terms, heads)
     for place in range(len(heads)):
         matrix[place * classes, down] = coming[place]
@@ -76,7 +76,7 @@ def _aging(from_h: tuple[float, ...], step_h: float) -> Values:
     return matrix
 
 
-def _coming(terms: Terms, heads: Sequence[int]) -> Values:
+def _coming(terms: DeadlineProblem, heads: Sequence[int]) -> Values:
     """The chance, by head and class of age of the period down, that it is the next to come back."""
     rates = np.zeros((len(heads), terms.classes))
     for place, i in enumerate(heads):

@@ -10,12 +10,17 @@ c(t) > (t + 2d) · W / D.
 from __future__ import annotations
 
 from costopt.domain.view import Decision, Desired, JobView, View
-from costopt.strategies.cant_be_late import Mode, keep_or_cheapest, present_mode, safety_net
-from costopt.strategies.option import Option, options, safe
+from costopt.strategies.cant_be_late import (
+    CapacityMode,
+    apply_safety_net,
+    current_mode,
+    keep_or_cheapest,
+)
+from costopt.strategies.option import GangOption, gang_options, uninterruptible_options
 from costopt.strategies.shield import choose_fallback
 
 
-class UniformProgress:
+class UniformProgressStrategy:
     """``hysteresis`` False gives the variant that leaves on-demand for spot at once."""
 
     def __init__(self, hysteresis: bool = True) -> None:
@@ -27,37 +32,37 @@ class UniformProgress:
 
     def _decide(self, view: View, job_view: JobView) -> Decision:
         name = job_view.job.name
-        all_options = options(view, job_view)
+        all_options = gang_options(view, job_view)
         on_spot = keep_or_cheapest(all_options)
         units = job_view.job.work.amount - job_view.progress.done_units
-        fallback = choose_fallback(view, job_view, safe(all_options), units)
+        fallback = choose_fallback(view, job_view, uninterruptible_options(all_options), units)
         mode = self._mode(view, job_view, on_spot, fallback)
         if fallback is not None:
-            mode = safety_net(view, job_view, mode, fallback)
-        if mode is Mode.SAFE and fallback is not None:
+            mode = apply_safety_net(view, job_view, mode, fallback)
+        if mode is CapacityMode.SAFE and fallback is not None:
             return Decision(name, fallback.targets, "behind the uniform pace: on-demand")
         if on_spot is not None:
             return Decision(name, on_spot.targets, f"spot is to be had: {on_spot.pool}")
         return Decision(name, (), "ahead of the uniform pace and no spot: wait")
 
     def _mode(
-        self, view: View, job_view: JobView, on_spot: Option | None, fallback: Option | None
-    ) -> Mode:
+        self, view: View, job_view: JobView, on_spot: GangOption | None, fallback: GangOption | None
+    ) -> CapacityMode:
         if fallback is None:
-            return Mode.SPOT if on_spot else Mode.WAIT
+            return CapacityMode.SPOT if on_spot else CapacityMode.WAIT
         ahead_s = _ahead_s(view, job_view, fallback, 0.0)
-        mode = Mode.SPOT if on_spot else Mode.WAIT
+        mode = CapacityMode.SPOT if on_spot else CapacityMode.WAIT
         if ahead_s < 0 and on_spot is None:
-            mode = Mode.SAFE
-        if present_mode(job_view) is not Mode.SAFE:
+            mode = CapacityMode.SAFE
+        if current_mode(job_view) is not CapacityMode.SAFE:
             return mode
         margin_s = 2 * job_view.job.overhead_s
         regained = _ahead_s(view, job_view, fallback, margin_s) > 0
         leaves = on_spot is not None and (regained or not self.hysteresis)
-        return Mode.SPOT if leaves else Mode.SAFE
+        return CapacityMode.SPOT if leaves else CapacityMode.SAFE
 
 
-def _ahead_s(view: View, job_view: JobView, fallback: Option, margin_s: float) -> float:
+def _ahead_s(view: View, job_view: JobView, fallback: GangOption, margin_s: float) -> float:
     """Seconds of work by which the job is ahead of the uniform pace at now + margin."""
     job = job_view.job
     work_s = job.work.amount / fallback.units_per_s

@@ -14,7 +14,7 @@ way can use ``Checkpointer`` alone. docs/training.md says what is guaranteed.
 """
 
 from costopt.agent.status import SavedCheckpoint
-from costopt.checkpoint.keep import KeepRule
+from costopt.checkpoint.keep import RetentionPolicy
 from costopt.domain.distribution import install_hint
 from costopt.domain.errors import MissingExtraError
 
@@ -26,20 +26,20 @@ except ImportError as error:
     ) from error
 
 from costopt.train.attach import attach
-from costopt.train.checkpointer import Checkpointer, Restored
-from costopt.train.loop import Regrouped, Stopped, TrainingLoop
-from costopt.train.loss_watch import Rollback
-from costopt.train.outcome import SaveFailed
+from costopt.train.checkpointer import Checkpointer, RestoredCheckpoint
+from costopt.train.loop import RegroupEvent, TrainingExit, TrainingLoop
+from costopt.train.loss_watch import RollbackPolicy
+from costopt.train.outcome import FailedSave
 
 __all__ = [
     "Checkpointer",
-    "KeepRule",
-    "Regrouped",
-    "Restored",
-    "Rollback",
-    "SaveFailed",
+    "FailedSave",
+    "RegroupEvent",
+    "RestoredCheckpoint",
+    "RetentionPolicy",
+    "RollbackPolicy",
     "SavedCheckpoint",
-    "Stopped",
+    "TrainingExit",
     "TrainingLoop",
     "attach",
 ]

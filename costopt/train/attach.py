@@ -11,32 +11,37 @@ from torch import nn
 from torch.optim import Optimizer
 
 from costopt.agent.trainer_env import TrainerEnv
-from costopt.checkpoint.keep import KeepRule
+from costopt.checkpoint.keep import RetentionPolicy
 from costopt.domain.errors import CostoptError
-from costopt.train.cadence import Cadence
+from costopt.train.cadence import SaveInterval
 from costopt.train.checkpointer import Checkpointer
-from costopt.train.close_reduction import CloseReduction
-from costopt.train.conditions import Guarantee, conditions, told, unordered_kernels
+from costopt.train.close_reduction import AllReduceReduction
+from costopt.train.conditions import (
+    ExactnessGuarantee,
+    encode_conditions,
+    nondeterministic_kernels,
+    runtime_conditions,
+)
 from costopt.train.elastic_group import ElasticGroup
-from costopt.train.group import Group
-from costopt.train.layout import Layout
+from costopt.train.group import RankGroup
+from costopt.train.layout import GradientLayout
 from costopt.train.loop import TrainingLoop
-from costopt.train.loss_watch import LossWatch, Rollback
-from costopt.train.member import Member
+from costopt.train.loss_watch import LossMonitor, RollbackPolicy
+from costopt.train.member import MembershipClient
 from costopt.train.notice import StopRequest
 from costopt.train.reduction import Reduction
 from costopt.train.reporter import Reporter
 from costopt.train.run_state import RunState
-from costopt.train.samples import samples_of
-from costopt.train.saving import Saving
-from costopt.train.shard_work import ShardWork
-from costopt.train.state import Parts, Stateful
+from costopt.train.samples import batch_source
+from costopt.train.saving import CheckpointManager
+from costopt.train.shard_work import ShardWorker
+from costopt.train.state import Stateful, TrainingState
 from costopt.train.tree_reduction import TreeReduction
 
-Mode = Literal["exact", "close"]
-_REDUCTIONS: dict[Mode, Callable[[Group, Layout, int], Reduction]] = {
+Exactness = Literal["exact", "close"]
+_REDUCTIONS: dict[Exactness, Callable[[RankGroup, GradientLayout, int], Reduction]] = {
     "exact": TreeReduction,
-    "close": CloseReduction,
+    "close": AllReduceReduction,
 }
 
 
@@ -48,14 +53,14 @@ def attach(
     *,
     global_batch: int,
     virtual_shards: int,
-    mode: Mode = "exact",
+    mode: Exactness = "exact",
     seed: int = 0,
     collate: Callable[[list[Any]], Any] | None = None,
     checkpoint: str | Path | None = None,
     interval_s: float | None = None,
-    keep: int | KeepRule = 3,
+    keep: int | RetentionPolicy = 3,
     clip_norm: float | None = None,
-    rollback: Rollback | None = None,
+    rollback: RollbackPolicy | None = None,
 ) -> TrainingLoop:
     """Restore the newest valid checkpoint into what is given, and return the loop over it.
 
@@ -82,27 +87,27 @@ def attach(
             f"a global batch cannot be cut into {virtual_shards} virtual shards",
             hint="choose as many as the most processes that will ever train, or more",
         )
-    samples = samples_of(
+    samples = batch_source(
         data, seed=seed, global_batch=global_batch, shards=virtual_shards, collate=collate
     )
     env = TrainerEnv.read()
-    found = conditions()
+    found = runtime_conditions()
     found |= {"mode": mode, "seed": str(seed), "global batch": str(global_batch)}
     found["virtual shards"] = str(virtual_shards)
     group = _group(env, virtual_shards, found)
     state = RunState(
-        Parts(model, optimizer, scheduler),
+        TrainingState(model, optimizer, scheduler),
         group=group,
         guarantee=_guarantee(mode),
         conditions=found,
     )
-    layout = Layout(model)
+    layout = GradientLayout(model)
     reduction = _REDUCTIONS[mode](group, layout, virtual_shards)
     leads = os.environ.get("LOCAL_RANK", "0") == "0"
     reporter = Reporter(env.status_file if leads else None, env.generation)
     checkpointer = _checkpointer(env, checkpoint, keep)
     stop = StopRequest(env.notice_file)
-    cadence = Cadence(
+    cadence = SaveInterval(
         interval_s=env.checkpoint_interval_s or interval_s,
         hazard_per_hour=env.hazard_per_hour,
         noticed_share=env.noticed_share,
@@ -114,7 +119,7 @@ def attach(
         scheduler,
         group=group,
         state=state,
-        saving=Saving(
+        saving=CheckpointManager(
             checkpointer,
             cadence,
             reporter,
@@ -123,44 +128,44 @@ def attach(
             overlap=True,
             notice=stop.notice,
         ),
-        work=ShardWork(samples, layout, reduction, seed=seed),
+        work=ShardWorker(samples, layout, reduction, seed=seed),
         stop=stop,
         reporter=reporter,
-        watch=None if rollback is None else LossWatch(rollback),
+        watch=None if rollback is None else LossMonitor(rollback),
         clip_norm=clip_norm,
         total_units=env.total_units,
         on_formed=lambda generation: _outrank(checkpointer, generation),
     )
 
 
-def _group(env: TrainerEnv, shards: int, found: dict[str, str]) -> Group:
+def _group(env: TrainerEnv, shards: int, found: dict[str, str]) -> RankGroup:
     """An elastic group where there is a membership."""
     membership = env.membership
     if membership is None:
-        return Group()
+        return RankGroup()
     expected = os.environ.get("WORLD_SIZE")
 
-    def join(store_at: Callable[[str], str]) -> Member:
-        return Member(
+    def join(store_at: Callable[[str], str]) -> MembershipClient:
+        return MembershipClient(
             membership,
             store_at=store_at,
             most=shards,
             expected=None if expected is None else int(expected),
-            conditions=told(found),
+            conditions=encode_conditions(found),
         )
 
     return ElasticGroup(join)
 
 
-def _guarantee(mode: Mode) -> Guarantee:
-    reasons = [unordered_kernels()]
+def _guarantee(mode: Exactness) -> ExactnessGuarantee:
+    reasons = [nondeterministic_kernels()]
     if mode == "close":
         reasons.append("gradients are summed in an order that follows the number of processes")
-    return Guarantee([reason for reason in reasons if reason is not None])
+    return ExactnessGuarantee([reason for reason in reasons if reason is not None])
 
 
 def _checkpointer(
-    env: TrainerEnv, uri: str | Path | None, keep: int | KeepRule
+    env: TrainerEnv, uri: str | Path | None, keep: int | RetentionPolicy
 ) -> Checkpointer | None:
     chosen = env.checkpoint_uri or uri
     if chosen is None:
@@ -171,4 +176,4 @@ def _checkpointer(
 def _outrank(checkpointer: Checkpointer | None, generation: int) -> None:
     """What an older gang saves from now on must not count."""
     if checkpointer is not None:
-        checkpointer.follow(generation)
+        checkpointer.set_parent(generation)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 
-from costopt.domain.interval import chosen_interval
+from costopt.domain.interval import explained_interval
 
 DEFAULT_INTERVAL_S = 1800.0
 RETRY_S = 30.0
 SMOOTHING = 0.3
 
 
-class Cadence:
+class SaveInterval:
     """Intervals in the job's time, which runs ``speed`` times faster than the wall.
 
     With ``hazard_per_hour`` (of the whole gang) the interval follows the measured blocking time
@@ -53,7 +53,7 @@ class Cadence:
         self._save_s = _smoothed(self._save_s, save_s)
         self._persist_s = _smoothed(self._persist_s, save_s if persist_s is None else persist_s)
         if self._hazard_per_hour is not None:
-            chosen = chosen_interval(
+            chosen = explained_interval(
                 hazard_per_hour=self._hazard_per_hour,
                 blocking_save_s=self._save_s * self.speed,
                 noticed_share=self._noticed_share,

@@ -12,32 +12,32 @@ from typing import Any
 
 import torch
 
-from costopt.agent.status import RefusedCheckpoint, SavedCheckpoint
+from costopt.agent.status import RejectedCheckpoint, SavedCheckpoint
 from costopt.checkpoint.commit import SUPERSEDED_HINT, SupersededError
-from costopt.checkpoint.keep import KeepRule
-from costopt.checkpoint.line import head_now
+from costopt.checkpoint.keep import RetentionPolicy
+from costopt.checkpoint.line import read_head
 from costopt.checkpoint.manifest import Manifest
 from costopt.checkpoint.name import CheckpointName
-from costopt.checkpoint.near.near_client import NearClient
-from costopt.checkpoint.near.tier import Kept, Tier, place_in_words
+from costopt.checkpoint.near.near_client import ReplicaClient
+from costopt.checkpoint.near.tier import Replica, Tier, describe_location
 from costopt.checkpoint.part import Part
-from costopt.checkpoint.place import CheckpointPlace
-from costopt.checkpoint.process_start import process_started_at
+from costopt.checkpoint.place import CheckpointRepository
+from costopt.checkpoint.process_start import process_start_time
 from costopt.domain.errors import CheckpointError
-from costopt.train.nearest import Nearest, NearestTier
-from costopt.train.outcome import Outcome, SaveFailed
-from costopt.train.save_queue import SaveQueue, State
-from costopt.train.state_layout import rebuild
+from costopt.train.nearest import NearestReplica, ReplicaRestore
+from costopt.train.outcome import FailedSave, SaveOutcome
+from costopt.train.save_queue import SaveQueue, SaveState
+from costopt.train.state_layout import rebuild_state
 
 OBJECTS = "objects.pt"
 FIRST_STATE = "state.pt"
 """The whole state in one file, as the first version wrote it."""
-MOST_ATTEMPTS = sys.maxsize
+MAX_ATTEMPTS = sys.maxsize
 SAFE_HINT = "allow them with torch.serialization.add_safe_globals before attaching"
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoredCheckpoint:
     """A checkpoint that was read and verified whole, from ``tier``, on ``node`` if another has it.
 
     A snapshot that no checkpoint in the store holds yet is ``durable`` only up to ``durable_step``,
@@ -53,9 +53,9 @@ class Restored:
     durable_step: int | None = None
 
     @property
-    def whence(self) -> str:
+    def describe_source(self) -> str:
         """Where it came from, as people read it."""
-        return place_in_words(self.tier, self.node)
+        return describe_location(self.tier, self.node)
 
 
 class Checkpointer:
@@ -80,23 +80,23 @@ class Checkpointer:
         self,
         uri: str | Path,
         *,
-        keep: int | KeepRule = 3,
+        keep: int | RetentionPolicy = 3,
         generation: int = 0,
         near: str | None = None,
     ) -> None:
-        rule = KeepRule(keep) if isinstance(keep, int) else keep
+        rule = RetentionPolicy(keep) if isinstance(keep, int) else keep
         self.uri = str(uri) if "://" in str(uri) else str(Path(uri).absolute())
-        self.refused: tuple[RefusedCheckpoint, ...] = ()
-        self._place = CheckpointPlace.open(self.uri)
+        self.refused: tuple[RejectedCheckpoint, ...] = ()
+        self._place = CheckpointRepository.open(self.uri)
         self._queue = SaveQueue(self._place, rule, generation, near)
-        self._near = None if near is None else NearestTier(NearClient(near), self._place)
+        self._near = None if near is None else ReplicaRestore(ReplicaClient(near), self._place)
 
     @property
     def generation(self) -> int:
         """The number under which this one saves."""
         return self._queue.generation
 
-    def follow(self, generation: int) -> None:
+    def set_parent(self, generation: int) -> None:
         """Save from now on as part of this generation, of a state that the gang had already.
 
         Nothing is restored: the checkpoints that the gang has saved stay those that it stands on.
@@ -143,13 +143,13 @@ class Checkpointer:
 
         Steps of a ``torch.optim.Optimizer`` do; call it before anything else that changes them.
         """
-        self._queue.join_copy()
+        self._queue.wait_for_copy()
 
-    def poll(self) -> tuple[Outcome, ...]:
+    def poll(self) -> tuple[SaveOutcome, ...]:
         """The saves that ended since the last call, in order; waits for nothing."""
         return self._queue.outcomes(wait=False)
 
-    def wait(self) -> tuple[Outcome, ...]:
+    def wait(self) -> tuple[SaveOutcome, ...]:
         """As ``poll``, once no save is in flight any more."""
         return self._queue.outcomes(wait=True)
 
@@ -168,7 +168,7 @@ class Checkpointer:
         """
         ticket = self._queue.add(_state(step, state, world_size, labels))
         outcome = self._queue.outcome_of(ticket)
-        if isinstance(outcome, SaveFailed):
+        if isinstance(outcome, FailedSave):
             raise outcome.error
         return outcome
 
@@ -179,7 +179,7 @@ class Checkpointer:
         *,
         world_size: int = 1,
         labels: Mapping[str, str] | None = None,
-    ) -> SavedCheckpoint | Kept:
+    ) -> SavedCheckpoint | Replica:
         """As ``save``, where time is short: what has not changed since the newest checkpoint is
         not sent again, so that this one cannot be loaded without that one.
 
@@ -188,15 +188,15 @@ class Checkpointer:
         """
         ticket = self._queue.add(_state(step, state, world_size, labels), as_delta=True)
         outcome = self._queue.outcome_or_peer(ticket)
-        if isinstance(outcome, SaveFailed):
+        if isinstance(outcome, FailedSave):
             raise outcome.error
         return outcome
 
-    def kept(self) -> tuple[Kept, ...]:
+    def pop_replicas(self) -> tuple[Replica, ...]:
         """What became of snapshots in near tiers since the last call, in order."""
-        return self._queue.kept()
+        return self._queue.pop_replicas()
 
-    def restore(self) -> Restored | None:
+    def restore(self) -> RestoredCheckpoint | None:
         """The newest valid checkpoint, or None where there is none; from the nearest tier.
 
         Nothing older than the newest in the store is taken from a near one. Tensors are on the
@@ -211,12 +211,12 @@ class Checkpointer:
             self._resume_from(restored)
         return restored
 
-    def _near_restored(self, found: Nearest) -> Restored:
+    def _near_restored(self, found: NearestReplica) -> RestoredCheckpoint:
         manifest = found.manifest
         name = CheckpointName.parse(manifest.name)
-        least = name or CheckpointName(manifest.generation, manifest.step, MOST_ATTEMPTS)
+        least = name or CheckpointName(manifest.generation, manifest.step, MAX_ATTEMPTS)
         self.refused = tuple(self._cut_short(set(), least))
-        return Restored(
+        return RestoredCheckpoint(
             name=manifest.name or str(CheckpointName(manifest.generation, manifest.step, 0)),
             manifest=manifest,
             state=found.state,
@@ -226,7 +226,7 @@ class Checkpointer:
             durable_step=manifest.step if name is not None else found.durable_step,
         )
 
-    def _restore_from_store(self) -> Restored | None:
+    def _restore_from_store(self) -> RestoredCheckpoint | None:
         names, complaint = self._place.candidates()
         refused = [] if complaint is None else [self._refusal("HEAD", complaint)]
         restored = None
@@ -240,7 +240,7 @@ class Checkpointer:
         self.refused = (*self._cut_short(set(names), least), *refused)
         return restored
 
-    def load(self, name: str) -> Restored:
+    def load(self, name: str) -> RestoredCheckpoint:
         """One checkpoint by name. Raises CheckpointError where it is not valid."""
         parsed = CheckpointName.parse(name)
         try:
@@ -255,7 +255,7 @@ class Checkpointer:
         self._resume_from(restored)
         return restored
 
-    def describe(self, restored: Restored) -> SavedCheckpoint:
+    def describe(self, restored: RestoredCheckpoint) -> SavedCheckpoint:
         """A restored checkpoint as a report of it."""
         manifest = restored.manifest
         return SavedCheckpoint(
@@ -271,10 +271,10 @@ class Checkpointer:
         """Wait for what is in flight, then end the writing process and free the memory."""
         self._queue.close()
 
-    def _resume_from(self, restored: Restored) -> None:
-        head = head_now(self._place)
+    def _resume_from(self, restored: RestoredCheckpoint) -> None:
+        head = read_head(self._place)
         latest = restored.manifest.generation if head is None else head.generation
-        if head is not None and 0 < self.generation < latest and head.at > process_started_at():
+        if head is not None and 0 < self.generation < latest and head.at > process_start_time():
             raise SupersededError(
                 f"generation {self.generation} goes on from nothing in {self.uri}: generation "
                 f"{latest} has taken over since this process began",
@@ -286,7 +286,7 @@ class Checkpointer:
 
     def _cut_short(
         self, tried: set[CheckpointName], least: CheckpointName | None
-    ) -> list[RefusedCheckpoint]:
+    ) -> list[RejectedCheckpoint]:
         """Saves later than ``least``, which was restored, that never got a manifest."""
         later = [
             name
@@ -301,10 +301,10 @@ class Checkpointer:
                 found.append(self._refusal(str(name), str(error)))
         return found
 
-    def _refusal(self, name: str, message: str) -> RefusedCheckpoint:
-        return RefusedCheckpoint(name, self._place.path(name), message)
+    def _refusal(self, name: str, message: str) -> RejectedCheckpoint:
+        return RejectedCheckpoint(name, self._place.path(name), message)
 
-    def _read(self, name: CheckpointName) -> Restored:
+    def _read(self, name: CheckpointName) -> RestoredCheckpoint:
         manifest = self._place.manifest(name)
         try:
             state = _read_state(manifest, lambda part: self._place.read(name, part, manifest.delta))
@@ -312,7 +312,7 @@ class Checkpointer:
             raise CheckpointError(
                 f"{self._place.path(name)}: {error.message}", hint=error.hint
             ) from error
-        return Restored(str(name), manifest, state, durable_step=manifest.step)
+        return RestoredCheckpoint(str(name), manifest, state, durable_step=manifest.step)
 
 
 def _read_state(manifest: Manifest, read: Callable[[Part], bytes]) -> dict[str, Any]:
@@ -328,7 +328,7 @@ def _read_state(manifest: Manifest, read: Callable[[Part], bytes]) -> dict[str, 
         objects = read(parts.pop(OBJECTS))
         tensors = list(parts.values())
         sizes = [part.size_bytes for part in tensors]
-        return rebuild(objects, sizes, lambda number: read(tensors[number]))
+        return rebuild_state(objects, sizes, lambda number: read(tensors[number]))
     except pickle.UnpicklingError as error:
         raise CheckpointError(
             "it is whole but holds objects that PyTorch does not load safely: "
@@ -339,5 +339,5 @@ def _read_state(manifest: Manifest, read: Callable[[Part], bytes]) -> dict[str, 
 
 def _state(
     step: int, values: dict[str, Any], world_size: int, labels: Mapping[str, str] | None
-) -> State:
-    return State(step, values, world_size, tuple((labels or {}).items()))
+) -> SaveState:
+    return SaveState(step, values, world_size, tuple((labels or {}).items()))

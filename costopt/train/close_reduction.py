@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import torch
 
-from costopt.train.group import Group
-from costopt.train.layout import Layout
-from costopt.train.shards import owned
-from costopt.train.vote import VOTE_NUMBERS, Decision, Vote
+from costopt.train.group import RankGroup
+from costopt.train.layout import GradientLayout
+from costopt.train.shards import owned_shards
+from costopt.train.vote import VOTE_NUMBERS, StepAgreement, StepVote
 
 
-class CloseReduction:
+class AllReduceReduction:
     """Gradients of a rank's shards accumulate in the parameters; ``reduce`` averages them.
 
     The same shards make a step at any world size, but the order of the sum follows the size: the
@@ -19,18 +19,18 @@ class CloseReduction:
     stands for all of them.
     """
 
-    def __init__(self, group: Group, layout: Layout, shards: int) -> None:
+    def __init__(self, group: RankGroup, layout: GradientLayout, shards: int) -> None:
         self._group, self._layout, self._shards = group, layout, shards
         self._taken: set[int] = set()
         self._losses: list[float] = []
         self._flat = self._vector()
 
-    def missing(self) -> list[int]:
+    def missing_shards(self) -> list[int]:
         """The shards of this rank whose gradient has not been taken yet."""
-        mine = owned(self._group.rank, self._group.size, self._shards)
+        mine = owned_shards(self._group.rank, self._group.size, self._shards)
         return [shard for shard in mine if shard not in self._taken]
 
-    def taken(self) -> int:
+    def accumulated_count(self) -> int:
         """How many shards' gradients have been taken in this step."""
         return len(self._taken)
 
@@ -45,12 +45,12 @@ class CloseReduction:
     def salvage(self) -> None:
         """After a reduction that broke: the shards must be computed anew."""
         self._flat = self._vector()
-        self._layout.forget()
+        self._layout.discard()
         self._layout.drop_gradients()
         self._taken.clear()
         self._losses.clear()
 
-    def reduce(self, vote: Vote) -> Decision:
+    def reduce(self, vote: StepVote) -> StepAgreement:
         """Collective. Raises PeerLostError."""
         found = self._layout.found()
         views = self._layout.views(self._flat)
@@ -72,7 +72,7 @@ class CloseReduction:
         numbers = self._flat[self._layout.length :].tolist()
         self._flat[: self._layout.length].div_(self._shards)
         slots = self._layout.slots
-        self._layout.give(views, [has > 0 for has in numbers[:slots]])
+        self._layout.load_gradients(views, [has > 0 for has in numbers[:slots]])
         self._taken.clear()
         self._losses.clear()
         *agreed, total, observed = numbers[slots:]
@@ -83,7 +83,7 @@ class CloseReduction:
         return self._layout.vector(self._layout.length + tail).zero_()
 
 
-def _decision(sums: list[float], loss: float | None) -> Decision:
+def _decision(sums: list[float], loss: float | None) -> StepAgreement:
     """From the sums of the ranks' votes, which are whole numbers."""
     stops, saves, parts = sums
-    return Decision(round(stops), saves > 0, parts > 0, loss)
+    return StepAgreement(round(stops), saves > 0, parts > 0, loss)

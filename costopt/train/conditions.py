@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 
-def conditions() -> dict[str, str]:
+def runtime_conditions() -> dict[str, str]:
     """Those of this process. Two that have the same compute the same bits."""
     found = {
         "torch": str(torch.__version__),
@@ -24,14 +24,14 @@ def conditions() -> dict[str, str]:
     return found
 
 
-def unordered_kernels() -> str | None:
+def nondeterministic_kernels() -> str | None:
     """Why this process may not even repeat itself, or None."""
     if torch.cuda.is_available() and not torch.are_deterministic_algorithms_enabled():
         return "CUDA kernels may add in any order without torch.use_deterministic_algorithms(True)"
     return None
 
 
-def changes(before: dict[str, str], now: dict[str, str]) -> list[str]:
+def changed_conditions(before: dict[str, str], now: dict[str, str]) -> list[str]:
     """What differs, as "threads 1 became 2"."""
     names = sorted(before.keys() | now.keys())
     return [
@@ -41,12 +41,12 @@ def changes(before: dict[str, str], now: dict[str, str]) -> list[str]:
     ]
 
 
-def told(conditions: dict[str, str]) -> tuple[str, ...]:
+def encode_conditions(conditions: dict[str, str]) -> tuple[str, ...]:
     """As ranks tell them to each other."""
     return tuple(f"{name}={value}" for name, value in conditions.items())
 
 
-def differences(members: Sequence[tuple[str, ...]]) -> list[str]:
+def rank_differences(members: Sequence[tuple[str, ...]]) -> list[str]:
     """Where ranks that train together, of whom each has told its own, do not compute the same
     bits."""
     if len(set(members)) <= 1:
@@ -56,7 +56,7 @@ def differences(members: Sequence[tuple[str, ...]]) -> list[str]:
     return [f"members differ: {', '.join(other)}"]
 
 
-class Guarantee:
+class ExactnessGuarantee:
     """What held so far: "exact", or "close" and everything that voided it."""
 
     def __init__(self, voided: list[str] | None = None) -> None:

@@ -13,19 +13,19 @@ import torch
 import torch.distributed  # makes its C part complete
 from torch import Tensor
 
-from costopt.agent.membership_letters import Formed, Standing
-from costopt.train.group import Group, PeerLostError
-from costopt.train.member import Member
+from costopt.agent.membership_letters import GangFormedMessage, TrainerProgress
+from costopt.train.group import PeerLostError, RankGroup
+from costopt.train.member import MembershipClient
 
 c10d: Any = torch._C._distributed_c10d
 """What torch.distributed is made of; its type stubs lack some of it."""
-MEET_S = 5.0
-COLLECTIVE_S = 600.0
+RENDEZVOUS_TIMEOUT_S = 5.0
+COLLECTIVE_TIMEOUT_S = 600.0
 POLL_S = 0.02
-SPIN_S = 0.0005
+POLL_INTERVAL_S = 0.0005
 
 
-class ElasticGroup(Group):
+class ElasticGroup(RankGroup):
     """Nobody in it until ``form``. A collective that cannot end raises PeerLostError.
 
     Each process hosts a c10d store at the address from which it reached the membership, and a gang
@@ -35,7 +35,7 @@ class ElasticGroup(Group):
     has not been tried on GPUs.
     """
 
-    def __init__(self, join: Callable[[Callable[[str], str]], Member]) -> None:
+    def __init__(self, join: Callable[[Callable[[str], str]], MembershipClient]) -> None:
         """``join`` makes the member, given what opens this process' store."""
         self._stores: dict[str, Any] = {}
         self.member = join(self._store_at)
@@ -46,7 +46,7 @@ class ElasticGroup(Group):
         self._pending: list[Any] = []
         self._kept: list[tuple[Any, list[Any]]] = []
 
-    def form(self, *, failed: bool) -> Formed:
+    def form(self, *, failed: bool) -> GangFormedMessage:
         """Wait for the next gang and connect to it. Raises PeerLostError where a peer is lost on
         the way (form again), StoreError where no membership answers."""
         formed = self.member.next_gang(failed=failed)
@@ -61,19 +61,19 @@ class ElasticGroup(Group):
                 raise PeerLostError(f"the gang did not meet: {error}") from error
         return formed
 
-    def stand(self, step: int) -> None:
+    def publish_state(self, step: int) -> None:
         """The state of this process is that after ``step`` steps in the present gang."""
-        self.member.standing = Standing(self.generation or 0, step)
+        self.member.standing = TrainerProgress(self.generation or 0, step)
 
     def fence(self) -> None:
         """Raises PeerLostError where this process stood still so long that the gang may be over, or
         is alone in one that is: no collective would say so."""
         if self.size == 1:
             self._check()
-        elif self.member.was_asleep(self.generation or 0):
+        elif self.member.was_suspended(self.generation or 0):
             raise PeerLostError("this process was asleep")
 
-    def others_wait(self) -> bool:
+    def is_join_pending(self) -> bool:
         """Whether someone wants to join."""
         return self.member.others_wait()
 
@@ -94,7 +94,7 @@ class ElasticGroup(Group):
         if self.device.type == "cuda":
             while not work.is_completed():
                 self._check()
-                time.sleep(SPIN_S)
+                time.sleep(POLL_INTERVAL_S)
             work.wait()
             return
         while True:
@@ -108,7 +108,7 @@ class ElasticGroup(Group):
                 return
 
     def _check(self) -> None:
-        why = self.member.why_over(self.generation or 0)
+        why = self.member.gang_over_reason(self.generation or 0)
         if why is not None:
             raise PeerLostError(why)
 
@@ -125,9 +125,9 @@ class ElasticGroup(Group):
             )
         return f"{host}:{self._stores[host].port}"
 
-    def _connect(self, formed: Formed) -> Any:
+    def _connect(self, formed: GangFormedMessage) -> Any:
         host, _, port = formed.store.rpartition(":")
-        meet = timedelta(seconds=MEET_S)
+        meet = timedelta(seconds=RENDEZVOUS_TIMEOUT_S)
         store = c10d.TCPStore(host, int(port), is_master=False, timeout=meet)
         place = c10d.PrefixStore(f"generation-{formed.generation}", store)
         if self.device.type == "cuda":
@@ -184,5 +184,5 @@ class ElasticGroup(Group):
 
 def _long(options: Any) -> Any:
     """Meeting is bounded tightly; a collective waits for slow peers, and ends with the gang."""
-    options.timeout = timedelta(seconds=COLLECTIVE_S)
+    options.timeout = timedelta(seconds=COLLECTIVE_TIMEOUT_S)
     return options

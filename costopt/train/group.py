@@ -15,7 +15,7 @@ class PeerLostError(Exception):
     """A collective cannot end: a peer is gone, or the gang is over. The group must form anew."""
 
 
-class Group:
+class RankGroup:
     """Rank and size from torchrun's variables; a single process where there are none.
 
     Every method is collective: all ranks call it in the same order. ``size`` and ``rank`` of a
@@ -79,7 +79,7 @@ class Group:
         self.send(content, source)
         return value if self.rank == source else _unpack(content.cpu().numpy().tobytes())
 
-    def others_wait(self) -> bool:
+    def is_join_pending(self) -> bool:
         """Whether someone wants to join: never where the group is fixed."""
         return False
 
@@ -87,7 +87,7 @@ class Group:
         """Called before a reduction's result is used, and where a checkpoint could not be saved or
         read; raises PeerLostError where the others may have gone on without this process."""
 
-    def stand(self, step: int) -> None:
+    def publish_state(self, step: int) -> None:
         """The state of this process is that after ``step`` steps."""
 
     def leave(self) -> None:

@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from costopt.domain.errors import CostoptError
 
 
-class Layout:
+class GradientLayout:
     """The gradients of a model's trainable parameters, then the running statistics of its
     normalizations, in an order that never changes.
 
@@ -79,7 +79,7 @@ class Layout:
         for parameter in self.parameters:
             parameter.grad = None
 
-    def give(self, views: list[Tensor], present: list[bool]) -> None:
+    def load_gradients(self, views: list[Tensor], present: list[bool]) -> None:
         """Make the slots gradients, None where no rank had any, and statistics."""
         count = len(self.parameters)
         for parameter, view, has in zip(self.parameters, views[:count], present, strict=False):
@@ -93,7 +93,7 @@ class Layout:
                 counter.copy_(before + 1)
         self._before = []
 
-    def forget(self) -> None:
+    def discard(self) -> None:
         """Put the statistics back as they were before the step."""
         if self._before:
             self.begin_shard()

@@ -18,20 +18,20 @@ from costopt.agent.trainer_env import STATUS_FILE
 from costopt.checkpoint.commit import SupersededError
 from costopt.domain.errors import CostoptError
 from costopt.train.elastic_group import ElasticGroup
-from costopt.train.group import Group, PeerLostError
-from costopt.train.loss_watch import LossWatch
+from costopt.train.group import PeerLostError, RankGroup
+from costopt.train.loss_watch import LossMonitor
 from costopt.train.notice import StopRequest
 from costopt.train.reporter import Reporter
 from costopt.train.run_state import RunState
-from costopt.train.saving import Saving
-from costopt.train.shard_work import ShardWork
+from costopt.train.saving import CheckpointManager
+from costopt.train.shard_work import ShardWorker
 from costopt.train.state import Stateful
-from costopt.train.vote import Decision, Vote
+from costopt.train.vote import StepAgreement, StepVote
 
 SIGTERM_EXIT = 143
 
 
-class Stopped(SystemExit):
+class TrainingExit(SystemExit):
     """Raised by ``apply`` once the state is safe on a notice: the process ends here.
 
     The exit code is 0 under the agent, which knows why, else 143 as for any process that SIGTERM
@@ -40,7 +40,7 @@ class Stopped(SystemExit):
 
 
 @dataclass(frozen=True, slots=True)
-class Regrouped:
+class RegroupEvent:
     """A gang that this process became part of while it ran: ``pause_s`` from the loss of the old
     one to the next step, ``why`` what ended that."""
 
@@ -65,19 +65,19 @@ class TrainingLoop:
         optimizer: Optimizer,
         scheduler: Stateful | None,
         *,
-        group: Group,
+        group: RankGroup,
         state: RunState,
-        saving: Saving,
-        work: ShardWork,
+        saving: CheckpointManager,
+        work: ShardWorker,
         stop: StopRequest,
         reporter: Reporter,
-        watch: LossWatch | None = None,
+        watch: LossMonitor | None = None,
         clip_norm: float | None = None,
         total_units: float | None = None,
         on_formed: Callable[[int], None] = lambda generation: None,  # noqa: ARG005
     ) -> None:
         self.total: int | None = None
-        self.regrouped: list[Regrouped] = []
+        self.regrouped: list[RegroupEvent] = []
         self._model, self._optimizer = model, optimizer
         self._scheduler: Any = scheduler
         self._group, self._state, self._saving = group, state, saving
@@ -90,7 +90,7 @@ class TrainingLoop:
         if isinstance(group, ElasticGroup):
             self._form(group, None, failed=False)
         else:
-            self._state.compare_ranks()
+            self._state.check_rank_conditions()
             self._restore()
 
     @property
@@ -127,7 +127,7 @@ class TrainingLoop:
         self._begin(total)
         while self.step < total:
             step, turns = self.step, self._turns
-            self._reporter.begins()
+            self._reporter.on_start()
             yield step
             if self._turns == turns:
                 raise CostoptError(
@@ -144,7 +144,7 @@ class TrainingLoop:
             batch = next(batches, batches)
             if batch is batches:
                 return
-            self._reporter.waited(time.monotonic() - began)
+            self._reporter.on_data_wait(time.monotonic() - began)
             yield batch
 
     def microbatch(self, batch: Any) -> AbstractContextManager[None]:
@@ -172,13 +172,13 @@ class TrainingLoop:
         try:
             self._apply()
         except PeerLostError as error:
-            self._form_anew(str(error), failed=True)
+            self._regroup(str(error), failed=True)
 
     def _apply(self) -> None:
-        vote = Vote(
-            stop=self._stop.is_made(),
+        vote = StepVote(
+            stop=self._stop.is_requested(),
             save=self._saving.is_due() or self._save_soon,
-            part=self._group.others_wait(),
+            part=self._group.is_join_pending(),
         )
         decision = self._work.reduce(vote)
         wrong = None if self._watch is None else self._watch.wrong(decision.loss)
@@ -198,14 +198,14 @@ class TrainingLoop:
         self._optimizer.zero_grad(set_to_none=True)
         self._state.step += 1
         self._state.loss = loss
-        self._group.stand(self.step)
-        self._reporter.stepped(self.step)
+        self._group.publish_state(self.step)
+        self._reporter.on_step(self.step)
 
-    def _settle(self, decision: Decision, vote: Vote) -> None:
+    def _settle(self, decision: StepAgreement, vote: StepVote) -> None:
         if self.total is not None and self.step >= self.total:
-            self._saving.save_for_certain(self.step)
+            self._saving.save_or_raise(self.step)
             return
-        if decision.stops and self._all_stop(decision):
+        if decision.stops and self._stop_all_ranks(decision):
             self._saving.save_on_notice(self.step)
             self._end()
         if decision.save:
@@ -215,9 +215,9 @@ class TrainingLoop:
             self._end()
         if decision.stops or decision.part:
             self._save_soon = decision.stops > 0
-            self._form_anew("a member leaves" if decision.stops else "a member joins", failed=False)
+            self._regroup("a member leaves" if decision.stops else "a member joins", failed=False)
 
-    def _all_stop(self, decision: Decision) -> bool:
+    def _stop_all_ranks(self, decision: StepAgreement) -> bool:
         """A fixed group stops with its first rank; an elastic one when all have a notice: else the
         others go on with the state that they hold."""
         return self._group.generation is None or decision.stops >= self._group.size
@@ -225,25 +225,25 @@ class TrainingLoop:
     def _end(self) -> None:
         self._reporter.ended(TrainerState.STOPPED, self.step)
         self._group.leave()
-        raise Stopped(0 if STATUS_FILE in os.environ else SIGTERM_EXIT)
+        raise TrainingExit(0 if STATUS_FILE in os.environ else SIGTERM_EXIT)
 
     def _begin(self, total: int) -> None:
         self.total = total
         if self._total_units is not None:
             self._reporter.units_per_step = self._total_units / total
-        self._saving.tell_restored(self.step, self.guarantee)
+        self._saving.report_restored(self.step, self.guarantee)
 
     def _finish(self) -> None:
         while not self._saving.has_saved(self.step):
             try:
-                self._saving.save_for_certain(self.step)
+                self._saving.save_or_raise(self.step)
             except PeerLostError as error:
-                self._form_anew(str(error), failed=True)
+                self._regroup(str(error), failed=True)
         self._reporter.ended(TrainerState.FINISHED, self.step)
         if self._group.generation is not None:
             self._group.leave()
 
-    def _form_anew(self, why: str, *, failed: bool) -> None:
+    def _regroup(self, why: str, *, failed: bool) -> None:
         assert isinstance(self._group, ElasticGroup), why
         began = time.monotonic()
         if failed:
@@ -251,9 +251,9 @@ class TrainingLoop:
         why = self._form(self._group, why, failed=failed)
         pause_s = time.monotonic() - began
         size, generation = self._group.size, self._group.generation
-        self.regrouped.append(Regrouped(generation or 0, size, self.step, pause_s, why))
+        self.regrouped.append(RegroupEvent(generation or 0, size, self.step, pause_s, why))
         self._reporter.guarantees(self.guarantee)
-        self._saving.complain(
+        self._saving.log_error(
             f"gang {generation}: {size} members at step {self.step}, after {pause_s:.3f} s ({why})"
         )
 
@@ -273,8 +273,8 @@ class TrainingLoop:
                     self._restore()
                 elif not formed.aligned:
                     self._state.align(formed.source)
-                group.stand(self.step)
-                self._reporter.went_back(self.step)
+                group.publish_state(self.step)
+                self._reporter.on_rollback(self.step)
             except PeerLostError as error:
                 why, failed = str(error), True
             except SupersededError as error:
@@ -286,7 +286,9 @@ class TrainingLoop:
         """From the newest valid checkpoint; where there is none, all begin as rank 0 does."""
         restored = self._saving.restore()
         if restored is not None:
-            self._state.take_up(restored.state, f"checkpoint {restored.name} in {restored.whence}")
+            self._state.load(
+                restored.state, f"checkpoint {restored.name} in {restored.describe_source}"
+            )
         else:
             self._state.align(0)
 
@@ -302,10 +304,10 @@ class TrainingLoop:
                 hint="look at the data and the learning rate; without a checkpoint there is "
                 "nothing to go back to",
             )
-        self._state.take_up(restored.state, f"checkpoint {restored.name}")
+        self._state.load(restored.state, f"checkpoint {restored.name}")
         self._state.skipped = skipped + bad - self.step + 1
         self._state.rollbacks = done + 1
         self._optimizer.zero_grad(set_to_none=True)
-        self._group.stand(self.step)
-        self._reporter.went_back(self.step)
-        self._saving.complain(f"step {bad}: {wrong}: back to step {self.step}, other data")
+        self._group.publish_state(self.step)
+        self._reporter.on_rollback(self.step)
+        self._saving.log_error(f"step {bad}: {wrong}: back to step {self.step}, other data")

@@ -7,12 +7,12 @@ from collections import deque
 from dataclasses import dataclass
 from statistics import median
 
-LEAST_HISTORY = 10
+MIN_HISTORY = 10
 WINDOW = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Rollback:
+class RollbackPolicy:
     """Go back to the last checkpoint where the loss goes wrong, and skip the data in between.
 
     Wrong is NaN or infinite; with ``spike``, also more than that many times the median of the
@@ -28,10 +28,10 @@ class Rollback:
             raise ValueError(f"{self}: limit must be at least 1, spike above 1")
 
 
-class LossWatch:
+class LossMonitor:
     """Looks at each step's mean loss, before the step is made."""
 
-    def __init__(self, rule: Rollback) -> None:
+    def __init__(self, rule: RollbackPolicy) -> None:
         self.rule = rule
         self._past: deque[float] = deque(maxlen=WINDOW)
 
@@ -42,7 +42,7 @@ class LossWatch:
         if not math.isfinite(loss):
             return f"the loss is {loss}"
         spike = self.rule.spike
-        if spike is not None and len(self._past) >= LEAST_HISTORY:
+        if spike is not None and len(self._past) >= MIN_HISTORY:
             usual = median(self._past)
             if loss > spike * usual:
                 return f"the loss is {loss:g}, {spike:g} times the usual {usual:g} or more"

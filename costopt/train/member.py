@@ -14,33 +14,33 @@ from dataclasses import replace
 
 from costopt.agent.membership_address import MembershipAddress
 from costopt.agent.membership_letters import (
-    BEAT_S,
-    SILENT_S,
-    Beat,
-    Bye,
-    Formed,
+    HEARTBEAT_INTERVAL_S,
+    HEARTBEAT_TIMEOUT_S,
     FromTrainer,
-    Hello,
-    Over,
-    Ready,
-    Standing,
-    Waiting,
+    GangFormedMessage,
+    GangOverMessage,
+    HeartbeatMessage,
+    JoinMessage,
+    JoinPendingMessage,
+    LeaveMessage,
+    ReadyMessage,
+    TrainerProgress,
     decode,
     encode,
 )
-from costopt.checkpoint.near.handshake import ask
+from costopt.checkpoint.near.handshake import authenticate
 from costopt.domain.errors import StoreError
 
 RETRY_S = 0.1
 CONNECT_S = 2.0
 PATIENCE_S = 120.0
-UNHEARD_MS = 3000
+HEARTBEAT_TIMEOUT_MS = 3000
 """Unacknowledged for so long, the membership's machine is gone: its line would not break by itself
 for many minutes."""
-ASLEEP_SHARE = 0.8
+SUSPENDED_SHARE = 0.8
 
 
-class Member:
+class MembershipClient:
     """Connects when it is made, and anew whenever the line breaks.
 
     ``standing`` is how far this process is; whoever trains keeps it up to date. ``store_at`` opens
@@ -62,12 +62,12 @@ class Member:
     ) -> None:
         node = os.environ.get("COSTOPT_NODE") or socket.gethostname()
         self.name = f"{node}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
-        self.standing = Standing()
+        self.standing = TrainerProgress()
         self._address, self._store_at = address, store_at
-        self._hello = Hello(self.name, "", Standing(), most, expected, conditions)
+        self._hello = JoinMessage(self.name, "", TrainerProgress(), most, expected, conditions)
         self._patience_s = patience_s
         self._changed = threading.Condition()
-        self._formed: Formed | None = None
+        self._formed: GangFormedMessage | None = None
         self._ended: dict[int, str] = {}
         self._slept: set[int] = set()
         self._others_wait = False
@@ -87,7 +87,7 @@ class Member:
         """The address of this machine from which the membership was reached."""
         return self._host
 
-    def next_gang(self, *, failed: bool) -> Formed:
+    def next_gang(self, *, failed: bool) -> GangFormedMessage:
         """Wait for the next gang that this process is part of. ``failed``: the last one broke.
 
         Raises StoreError where no membership has answered for ``patience_s``.
@@ -95,7 +95,7 @@ class Member:
         with self._changed:
             if not self._awaits and not self._unseen:
                 self._awaits = True
-                self._write(Ready(self.standing, failed))
+                self._write(ReadyMessage(self.standing, failed))
             while not self._unseen:
                 self._changed.wait(RETRY_S)
                 if self._link is None and self._silence_s() > self._patience_s:
@@ -108,17 +108,17 @@ class Member:
             assert self._formed is not None
             return self._formed
 
-    def why_over(self, generation: int) -> str | None:
+    def gang_over_reason(self, generation: int) -> str | None:
         """Why the gang cannot go on, or None. Cheap enough to ask in every wait."""
-        if self.was_asleep(generation):
+        if self.was_suspended(generation):
             return "this process was asleep"
         return self._ended.get(generation)
 
-    def was_asleep(self, generation: int) -> bool:
+    def was_suspended(self, generation: int) -> bool:
         """Whether this process stood still while in the gang, so that the others may have gone on
         without it: what it has computed with them since counts for nothing."""
-        silent_s = SILENT_S if self._formed is None else self._formed.silent_s
-        if time.monotonic() - self._beaten_at > ASLEEP_SHARE * silent_s:
+        silent_s = HEARTBEAT_TIMEOUT_S if self._formed is None else self._formed.silent_s
+        if time.monotonic() - self._beaten_at > SUSPENDED_SHARE * silent_s:
             self._slept.add(generation)
         return generation in self._slept
 
@@ -130,21 +130,21 @@ class Member:
         """Say goodbye; the others know already."""
         with self._changed:
             self._left = True
-            self._write(Bye())
-            self._hang_up()
+            self._write(LeaveMessage())
+            self._disconnect()
 
     def _beat(self) -> None:
         while not self._left:
             with self._changed:
                 self._wake()
-                self._write(Beat(self.standing))
-            time.sleep(BEAT_S)
+                self._write(HeartbeatMessage(self.standing))
+            time.sleep(HEARTBEAT_INTERVAL_S)
 
     def _wake(self) -> None:
         """Note that this thread runs; if it has not for long, the gang is over for good."""
         formed = self._formed
         if formed is not None:
-            self.was_asleep(formed.generation)
+            self.was_suspended(formed.generation)
         self._beaten_at = time.monotonic()
 
     def _listen(self) -> None:
@@ -161,7 +161,7 @@ class Member:
         link = _entered(MembershipAddress.read(self._address))
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if sys.platform == "linux":
-            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_MS)
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
         link.settimeout(None)
         host = link.getsockname()[0]
         store = self._store_at(host)
@@ -170,7 +170,7 @@ class Member:
             self._write(self._greeting(store))
         return link
 
-    def _greeting(self, store: str) -> Hello:
+    def _greeting(self, store: str) -> JoinMessage:
         formed = self._formed
         return replace(
             self._hello,
@@ -192,12 +192,12 @@ class Member:
 
     def _take(self, letter: object) -> None:
         with self._changed:
-            if isinstance(letter, Formed):
+            if isinstance(letter, GangFormedMessage):
                 self._formed, self._unseen = letter, True
                 self._awaits = self._others_wait = False
-            elif isinstance(letter, Over):
+            elif isinstance(letter, GangOverMessage):
                 self._ended[letter.generation] = letter.why
-            elif isinstance(letter, Waiting):
+            elif isinstance(letter, JoinPendingMessage):
                 self._others_wait = True
             self._changed.notify_all()
 
@@ -207,9 +207,9 @@ class Member:
             try:
                 self._link.sendall(encode(letter))
             except OSError:
-                self._hang_up()
+                self._disconnect()
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._link is not None:
             with contextlib.suppress(OSError):
                 self._link.shutdown(socket.SHUT_RDWR)
@@ -227,7 +227,7 @@ def _entered(address: MembershipAddress) -> socket.socket:
     host, _, port = address.place.rpartition(":")
     link = socket.create_connection((host, int(port)), timeout=CONNECT_S)
     try:
-        if address.key is not None and ask(link, address.key, {"op": "join"})[1] is None:
+        if address.key is not None and authenticate(link, address.key, {"op": "join"})[1] is None:
             raise ValueError(f"it does not know generation {address.key.generation} yet")
     except BaseException:
         link.close()

@@ -19,7 +19,7 @@ class StopRequest:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._on_sigterm)
 
-    def is_made(self) -> bool:
+    def is_requested(self) -> bool:
         """True from the first notice on."""
         return self._signalled or (self._notice_file is not None and self._notice_file.exists())
 

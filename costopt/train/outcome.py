@@ -9,11 +9,11 @@ from costopt.domain.errors import CheckpointError
 
 
 @dataclass(frozen=True, slots=True)
-class SaveFailed:
+class FailedSave:
     """A save that did not become a checkpoint; what was saved before is still there."""
 
     step: int
     error: CheckpointError
 
 
-Outcome = SavedCheckpoint | SaveFailed
+SaveOutcome = SavedCheckpoint | FailedSave

@@ -7,11 +7,11 @@ from collections import deque
 WARM_STEPS = 5
 """A process' first steps compile, reserve memory and start what saves: they tell nothing of what
 comes after them."""
-LEAST_STEPS = 3
+MIN_STEPS = 3
 WINDOW_S = 10.0
 
 
-class Pace:
+class StepRate:
     """Steps per second over the last seconds, or over the last steps where those take longer.
 
     Unknown until enough steps were made after the first ones of this process.
@@ -21,22 +21,22 @@ class Pace:
         self._made = 0
         self._ends: deque[float] = deque()
 
-    def stepped(self, now: float) -> None:
+    def record_step(self, now: float) -> None:
         """A step ended."""
         self._made += 1
         if self._made < WARM_STEPS:
             return
         self._ends.append(now)
-        while len(self._ends) > LEAST_STEPS + 1 and now - self._ends[0] > WINDOW_S:
+        while len(self._ends) > MIN_STEPS + 1 and now - self._ends[0] > WINDOW_S:
             self._ends.popleft()
 
-    def broke_off(self) -> None:
+    def reset(self) -> None:
         """What comes next does not follow at once on the last step."""
         self._ends.clear()
 
     @property
     def step_s(self) -> float | None:
         """Seconds a step."""
-        if len(self._ends) <= LEAST_STEPS:
+        if len(self._ends) <= MIN_STEPS:
             return None
         return (self._ends[-1] - self._ends[0]) / (len(self._ends) - 1)

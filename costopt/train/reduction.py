@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from costopt.train.vote import Decision, Vote
+from costopt.train.vote import StepAgreement, StepVote
 
 
 class Reduction(Protocol):
     """Is given the gradients shard by shard. Raises nothing but in ``reduce``."""
 
-    def missing(self) -> list[int]:
+    def missing_shards(self) -> list[int]:
         """The shards of this rank whose gradient has not been taken yet."""
         ...
 
-    def taken(self) -> int:
+    def accumulated_count(self) -> int:
         """How many shards' gradients have been taken in this step."""
         ...
 
@@ -30,7 +30,7 @@ class Reduction(Protocol):
         """Drop what was taken, as after a reduction that broke."""
         ...
 
-    def reduce(self, vote: Vote) -> Decision:
+    def reduce(self, vote: StepVote) -> StepAgreement:
         """Leave the step's mean gradient in the parameters, the same on every rank.
 
         Collective. Raises PeerLostError.

@@ -9,16 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from costopt.agent.status import (
-    RefusedCheckpoint,
+    RejectedCheckpoint,
     SavedCheckpoint,
     TrainerState,
     TrainerStatus,
 )
-from costopt.train.pace import Pace
-from costopt.train.time_use import TimeUse
+from costopt.train.pace import StepRate
+from costopt.train.time_use import StepTimer
 
-LEAST_INTERVAL_S = 0.2
-CHECKPOINTS_KEPT = 64
+MIN_INTERVAL_S = 0.2
+MAX_REMEMBERED_CHECKPOINTS = 64
 
 
 class Reporter:
@@ -28,17 +28,17 @@ class Reporter:
         self.units_per_step = 1.0
         self._path = path
         self._status = TrainerStatus(generation, TrainerState.STARTING, at=time.time())
-        self._checkpoints: deque[SavedCheckpoint] = deque(maxlen=CHECKPOINTS_KEPT)
-        self._pace = Pace()
+        self._checkpoints: deque[SavedCheckpoint] = deque(maxlen=MAX_REMEMBERED_CHECKPOINTS)
+        self._pace = StepRate()
         self._written_at = 0.0
         self._trouble = ""
-        self._time = TimeUse()
+        self._time = StepTimer()
 
     def resumed(
         self,
         step: int,
         restored: SavedCheckpoint | None,
-        refused: Sequence[RefusedCheckpoint],
+        refused: Sequence[RejectedCheckpoint],
         guarantee: str,
         *,
         saved_step: int | None = None,
@@ -48,7 +48,7 @@ class Reporter:
         if restored is not None:
             self._remember(restored)
         saved = step if saved_step is None else saved_step
-        self._tell(
+        self._write_status(
             done_units=step * self.units_per_step,
             resumed_units=step * self.units_per_step,
             saved_units=saved * self.units_per_step,
@@ -59,28 +59,28 @@ class Reporter:
 
     def guarantees(self, guarantee: str) -> None:
         """How exact the result is from here on."""
-        self._tell(guarantee=guarantee)
+        self._write_status(guarantee=guarantee)
 
-    def begins(self) -> None:
+    def on_start(self) -> None:
         """A step begins."""
         self._time.begin_step(time.monotonic())
 
-    def waited(self, wait_s: float) -> None:
+    def on_data_wait(self, wait_s: float) -> None:
         """So long of the step went by waiting for data."""
         self._time.wait(wait_s)
 
-    def went_back(self, step: int) -> None:
+    def on_rollback(self, step: int) -> None:
         """Training goes on after ``step`` steps, whatever was done beyond."""
-        self._time.go_back(step)
-        self._pace.broke_off()
+        self._time.record_rollback(step)
+        self._pace.reset()
 
-    def stepped(self, step: int) -> None:
+    def on_step(self, step: int) -> None:
         """``step`` steps are done."""
         now = time.monotonic()
         self._time.end_step(step, now)
-        self._pace.stepped(now)
-        if now - self._written_at >= LEAST_INTERVAL_S:
-            self._tell(
+        self._pace.record_step(now)
+        if now - self._written_at >= MIN_INTERVAL_S:
+            self._write_status(
                 state=TrainerState.TRAINING,
                 done_units=step * self.units_per_step,
                 units_per_s=self._speed(),
@@ -92,32 +92,32 @@ class Reporter:
         """A checkpoint of ``step`` is durable."""
         self._remember(checkpoint)
         units = step * self.units_per_step
-        self._tell(
+        self._write_status(
             state=TrainerState.TRAINING,
             done_units=units,
             saved_units=units,
             message=self._trouble,
         )
 
-    def near(self, trouble: str) -> None:
+    def on_replica(self, trouble: str) -> None:
         """What near tiers could not do, "" where nothing: told along with the next save."""
         self._trouble = trouble
 
     def interval(self, interval_s: float, reason: str) -> None:
         """Saves come every ``interval_s`` of the job's time from here on."""
-        self._tell(interval_s=interval_s, interval_reason=reason)
+        self._write_status(interval_s=interval_s, interval_reason=reason)
 
     def failed(self, message: str) -> None:
         """A save failed; training goes on."""
-        self._tell(message=message)
+        self._write_status(message=message)
 
     def warn(self, message: str) -> None:
         """The state is safe for now where ``message`` says, and not in the store."""
-        self._tell(message=message)
+        self._write_status(message=message)
 
     def ended(self, state: TrainerState, step: int) -> None:
         """The loop is over."""
-        self._tell(state=state, done_units=step * self.units_per_step, **self._shares())
+        self._write_status(state=state, done_units=step * self.units_per_step, **self._shares())
 
     def _shares(self) -> dict[str, float | None]:
         return {
@@ -133,7 +133,7 @@ class Reporter:
         step_s = self._pace.step_s
         return self.units_per_step / step_s if step_s else None
 
-    def _tell(self, **changes: object) -> None:
+    def _write_status(self, **changes: object) -> None:
         self._status = replace(
             self._status,
             at=time.time(),

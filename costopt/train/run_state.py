@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from costopt.train.conditions import Guarantee, changes, differences, told
-from costopt.train.group import Group
-from costopt.train.state import Parts
-from costopt.train.transfer import transfer
+from costopt.train.conditions import (
+    ExactnessGuarantee,
+    changed_conditions,
+    encode_conditions,
+    rank_differences,
+)
+from costopt.train.group import RankGroup
+from costopt.train.state import TrainingState
+from costopt.train.transfer import broadcast_state
 
 
 class RunState:
@@ -21,10 +26,10 @@ class RunState:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: TrainingState,
         *,
-        group: Group,
-        guarantee: Guarantee,
+        group: RankGroup,
+        guarantee: ExactnessGuarantee,
         conditions: dict[str, str],
     ) -> None:
         self.step = 0
@@ -39,26 +44,26 @@ class RunState:
         """The whole state; its tensors may be read until the optimizer steps."""
         return {**self._shared(), "parts": self._parts.snapshot()}
 
-    def take_up(self, state: Mapping[str, Any], whence: str) -> None:
+    def load(self, state: Mapping[str, Any], whence: str) -> None:
         """Go on from a checkpoint. Raises CheckpointError where it lacks a part."""
         self._take_shared(state, whence)
         if "conditions" in state:
-            self.guarantee.void(*changes(state["conditions"], self._conditions))
+            self.guarantee.void(*changed_conditions(state["conditions"], self._conditions))
 
     def align(self, source: int) -> None:
         """Take over the state of a rank. Collective; raises PeerLostError."""
         own = self._shared() if self._group.rank == source else None
-        state = transfer(self._group, own, source)
+        state = broadcast_state(self._group, own, source)
         if self._group.rank != source:
             self._take_shared(state, "a peer")
 
     def compare(self, members: Sequence[tuple[str, ...]]) -> None:
         """Void what ranks whose conditions differ cannot hold."""
-        self.guarantee.void(*differences(members))
+        self.guarantee.void(*rank_differences(members))
 
-    def compare_ranks(self) -> None:
+    def check_rank_conditions(self) -> None:
         """As ``compare``, with what each rank of a fixed group is asked for. Collective."""
-        own = told(self._conditions)
+        own = encode_conditions(self._conditions)
         self.compare([self._group.broadcast(own, rank) for rank in range(self._group.size)])
 
     def _shared(self) -> dict[str, Any]:

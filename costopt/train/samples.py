@@ -16,7 +16,7 @@ ORDER, SAMPLE, SHARD = range(3)
 """What is drawn, so that no two streams are the same."""
 
 
-class Samples(Protocol):
+class BatchSource(Protocol):
     """Gives the batch of one virtual shard at one step, the same whenever it is asked."""
 
     def batch(self, step: int, shard: int) -> Any:
@@ -69,7 +69,7 @@ class DatasetSamples:
 
     def _order(self, epoch: int) -> list[int]:
         if epoch not in self._orders:
-            draw = torch.Generator().manual_seed(seed_of(self._seed, ORDER, epoch))
+            draw = torch.Generator().manual_seed(derive_seed(self._seed, ORDER, epoch))
             self._orders = {
                 past: order for past, order in self._orders.items() if past == epoch - 1
             }
@@ -77,14 +77,14 @@ class DatasetSamples:
         return self._orders[epoch]
 
 
-def samples_of(
+def batch_source(
     data: Any,
     *,
     seed: int,
     global_batch: int,
     shards: int,
     collate: Callable[[list[Any]], Any] | None,
-) -> Samples:
+) -> BatchSource:
     """A map-style dataset, or a function of (step, shard). Raises CostoptError on anything else."""
     if global_batch % shards:
         raise CostoptError(
@@ -104,7 +104,7 @@ def samples_of(
     )
 
 
-def seed_of(*numbers: int) -> int:
+def derive_seed(*numbers: int) -> int:
     """63 bits that follow from the numbers and nothing else: SHA-256, not Python's hash."""
     digest = hashlib.sha256(" ".join(map(str, numbers)).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
@@ -112,7 +112,7 @@ def seed_of(*numbers: int) -> int:
 
 def seed_generators(*numbers: int) -> None:
     """Set Python's, NumPy's (where it is loaded), torch's and CUDA's generators."""
-    seed = seed_of(*numbers)
+    seed = derive_seed(*numbers)
     # torch.manual_seed formats a traceback for each kind of device that is not in use yet.
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_available():

@@ -12,24 +12,24 @@ from typing import Any
 import torch
 
 from costopt.agent.status import SavedCheckpoint
-from costopt.checkpoint.arena import Arena
-from costopt.checkpoint.keep import KeepRule
-from costopt.checkpoint.near.tier import Kept, Tier
-from costopt.checkpoint.place import CheckpointPlace
+from costopt.checkpoint.arena import SharedMemory
+from costopt.checkpoint.keep import RetentionPolicy
+from costopt.checkpoint.near.tier import Replica, Tier
+from costopt.checkpoint.place import CheckpointRepository
 from costopt.checkpoint.writer_process import WriterProcess
 from costopt.domain.errors import CheckpointError
-from costopt.train.outcome import Outcome, SaveFailed
-from costopt.train.snapshot import Snapshot
-from costopt.train.state_layout import StateLayout, is_loadable
+from costopt.train.outcome import FailedSave, SaveOutcome
+from costopt.train.snapshot import SnapshotCopy
+from costopt.train.state_layout import StateLayout, unloadable_reason
 
 SLOTS = 2
 """Buffers: the second is only taken by a save that may not wait until the first is written."""
 
-KEPT_REMEMBERED = 64
+MAX_REMEMBERED_REPLICAS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SaveState:
     """What is to be saved."""
 
     step: int
@@ -48,11 +48,15 @@ class SaveQueue:
     """Saves are written in the order in which they were added. Not for several threads at once."""
 
     def __init__(
-        self, place: CheckpointPlace, keep: KeepRule, generation: int, near: str | None = None
+        self,
+        place: CheckpointRepository,
+        keep: RetentionPolicy,
+        generation: int,
+        near: str | None = None,
     ) -> None:
         """``near`` is where this node's near tiers are; None where there are none."""
         self._near = near
-        self._kept: deque[tuple[int, Kept]] = deque(maxlen=KEPT_REMEMBERED)
+        self._kept: deque[tuple[int, Replica]] = deque(maxlen=MAX_REMEMBERED_REPLICAS)
         self._last_slot = SLOTS - 1
         self._place = place
         self._keep = keep
@@ -61,12 +65,12 @@ class SaveQueue:
         self._token = uuid.uuid4().hex
         self._claimed = False
         self._writer: WriterProcess | None = None
-        self._arenas: dict[int, Arena] = {}
+        self._arenas: dict[int, SharedMemory] = {}
         self._given: set[int] = set()
-        self._snapshot: Snapshot | None = None
+        self._snapshot: SnapshotCopy | None = None
         self._copying: int | None = None
         self._pending: dict[int, _Pending] = {}
-        self._ended: dict[int, Outcome] = {}
+        self._ended: dict[int, SaveOutcome] = {}
         self._refused_claims: dict[int, CheckpointError] = {}
         self._tickets = 0
         self._is_checked = False
@@ -82,12 +86,12 @@ class SaveQueue:
         self._look()
         return bool(self._pending)
 
-    def add(self, state: State, *, overlap: bool = False, as_delta: bool = False) -> int:
+    def add(self, state: SaveState, *, overlap: bool = False, as_delta: bool = False) -> int:
         """Begin a save and return its ticket; waits where every buffer is in use.
 
         Raises CheckpointError: no memory, no process, or objects that could not be loaded again.
         """
-        self.join_copy()
+        self.wait_for_copy()
         layout = self._layout(state.values)
         began_at = time.monotonic()
         slot = self._free_slot()
@@ -106,10 +110,10 @@ class SaveQueue:
         }
         self._pending[ticket] = _Pending(state.step, slot)
         try:
-            self._snapshot = Snapshot(
+            self._snapshot = SnapshotCopy(
                 layout,
                 lambda size_bytes: self._arena(writer, slot, size_bytes),
-                lambda object_bytes: writer.ask({**message, "object_bytes": object_bytes}),
+                lambda object_bytes: writer.request({**message, "object_bytes": object_bytes}),
                 overlap=overlap and self._may_overlap,
             )
         except CheckpointError:
@@ -118,7 +122,7 @@ class SaveQueue:
         self._copying = ticket
         return ticket
 
-    def join_copy(self) -> None:
+    def wait_for_copy(self) -> None:
         """Wait until nothing is copied any more. A copy that failed is an outcome."""
         if self._snapshot is None or self._copying is None:
             return
@@ -127,12 +131,12 @@ class SaveQueue:
         error = snapshot.join()
         if error is not None and ticket in self._pending:
             self._may_overlap = self._may_overlap and not snapshot.was_changed
-            self._end(ticket, SaveFailed(self._pending[ticket].step, error))
+            self._end(ticket, FailedSave(self._pending[ticket].step, error))
 
     def claim(self, *, wait: bool) -> None:
         """Take the place over. Raises CheckpointError: superseded, or the store refuses."""
         ticket = self._ticket()
-        self._running_writer().ask({"op": "claim", "ticket": ticket})
+        self._running_writer().request({"op": "claim", "ticket": ticket})
         if not wait:
             return
         self._claimed = False
@@ -154,47 +158,47 @@ class SaveQueue:
         self._parent, self._generation = parent, generation
         if self._writer is not None:
             message = {"op": "resume", "parent": parent, "generation": generation}
-            self._writer.ask(message)
+            self._writer.request(message)
 
-    def outcomes(self, *, wait: bool) -> tuple[Outcome, ...]:
+    def outcomes(self, *, wait: bool) -> tuple[SaveOutcome, ...]:
         """How saves ended that nobody asked for yet, in order; with ``wait`` all of them."""
         self._look()
         if wait:
-            self.join_copy()
+            self.wait_for_copy()
             while self._pending:
                 self._receive(wait=True)
         ended = tuple(self._ended[ticket] for ticket in sorted(self._ended))
         self._ended.clear()
         return ended
 
-    def outcome_of(self, ticket: int) -> Outcome:
+    def outcome_of(self, ticket: int) -> SaveOutcome:
         """How one save ended; waits for it."""
-        self.join_copy()
+        self.wait_for_copy()
         while ticket not in self._ended:
             self._receive(wait=True)
         return self._ended.pop(ticket)
 
-    def kept(self) -> tuple[Kept, ...]:
+    def pop_replicas(self) -> tuple[Replica, ...]:
         """What near tiers did since this was last asked, in order."""
         kept = tuple(kept for _, kept in self._kept)
         self._kept.clear()
         return kept
 
-    def outcome_or_peer(self, ticket: int) -> Outcome | Kept:
+    def outcome_or_peer(self, ticket: int) -> SaveOutcome | Replica:
         """How one save ended, or, where that comes first or it failed, which peer holds it; waits
         for it."""
-        self.join_copy()
+        self.wait_for_copy()
         while ticket not in self._ended and self._peer_with(ticket) is None:
             self._receive(wait=True)
         outcome, peer = self._ended.pop(ticket, None), self._peer_with(ticket)
-        if outcome is None or (isinstance(outcome, SaveFailed) and peer is not None):
+        if outcome is None or (isinstance(outcome, FailedSave) and peer is not None):
             assert peer is not None
             return peer
         return outcome
 
     def close(self) -> None:
         """Let everything be written, end the process, free the memory."""
-        self.join_copy()
+        self.wait_for_copy()
         while self._pending:
             self._receive(wait=True)
         if self._writer is not None:
@@ -206,7 +210,7 @@ class SaveQueue:
     def _layout(self, values: dict[str, Any]) -> StateLayout:
         layout = StateLayout.of(values)
         if not self._is_checked:
-            complaint = is_loadable(layout.pack())
+            complaint = unloadable_reason(layout.pack())
             if complaint is not None:
                 raise CheckpointError(
                     f"the state holds objects that PyTorch does not load safely: {complaint}",
@@ -215,7 +219,7 @@ class SaveQueue:
             self._is_checked = True
         return layout
 
-    def _peer_with(self, ticket: int) -> Kept | None:
+    def _peer_with(self, ticket: int) -> Replica | None:
         peers = (kept for number, kept in self._kept if number == ticket and not kept.complaint)
         return next((kept for kept in peers if kept.tier is Tier.PEER), None)
 
@@ -255,20 +259,20 @@ class SaveQueue:
             )
         return self._writer
 
-    def _arena(self, writer: WriterProcess, slot: int, size_bytes: int) -> Arena:
+    def _arena(self, writer: WriterProcess, slot: int, size_bytes: int) -> SharedMemory:
         arena = self._arenas.get(slot)
         if arena is None or arena.size_bytes < size_bytes:
-            arena = self._arenas[slot] = Arena.create(size_bytes)
+            arena = self._arenas[slot] = SharedMemory.create(size_bytes)
             self._given.discard(slot)
         if slot not in self._given:
-            writer.give(slot, arena)
+            writer.send(slot, arena)
             self._given.add(slot)
         return arena
 
     def _look(self) -> None:
         """Take up what is known without waiting for anything."""
         if self._snapshot is not None and self._snapshot.is_done():
-            self.join_copy()
+            self.wait_for_copy()
         if self._writer is not None and self._writer.of_pid == os.getpid():
             self._receive(wait=False)
 
@@ -277,10 +281,10 @@ class SaveQueue:
             self._end_all(CheckpointError("there is no process that writes checkpoints"))
             return
         try:
-            for answer in self._writer.answers(wait=wait):
+            for answer in self._writer.replies(wait=wait):
                 self._take(answer)
         except CheckpointError as error:
-            self.join_copy()
+            self.wait_for_copy()
             self._writer = None
             self._end_all(error)
 
@@ -289,7 +293,7 @@ class SaveQueue:
             self._claimed = True
         elif "kept" in answer:
             ticket = answer.pop("kept")
-            self._kept.append((ticket, Kept(**{**answer, "tier": Tier(answer["tier"])})))
+            self._kept.append((ticket, Replica(**{**answer, "tier": Tier(answer["tier"])})))
         elif "saved" in answer:
             self._claimed = True
             self._parent = answer["name"]
@@ -298,7 +302,7 @@ class SaveQueue:
             error = CheckpointError(answer["message"], hint=answer["hint"])
             ticket = answer["failed"]
             if ticket in self._pending:
-                self._end(ticket, SaveFailed(self._pending[ticket].step, error))
+                self._end(ticket, FailedSave(self._pending[ticket].step, error))
             elif ticket is not None:
                 self._refused_claims[ticket] = error
 
@@ -312,13 +316,13 @@ class SaveQueue:
             save_s=answer["save_s"],
         )
 
-    def _end(self, ticket: int, outcome: Outcome) -> None:
+    def _end(self, ticket: int, outcome: SaveOutcome) -> None:
         del self._pending[ticket]
         self._ended[ticket] = outcome
 
     def _end_all(self, error: CheckpointError) -> None:
         for ticket in sorted(self._pending):
-            self._end(ticket, SaveFailed(self._pending[ticket].step, error))
+            self._end(ticket, FailedSave(self._pending[ticket].step, error))
 
     def _ticket(self) -> int:
         self._tickets += 1

@@ -10,25 +10,25 @@ from typing import Any
 from costopt.agent.status import SavedCheckpoint
 from costopt.agent.stop_notice import StopNotice
 from costopt.checkpoint.keep import LOSS
-from costopt.checkpoint.near.tier import Kept, Tier
+from costopt.checkpoint.near.tier import Replica, Tier
 from costopt.domain.errors import CheckpointError
-from costopt.train.cadence import Cadence
-from costopt.train.checkpointer import Checkpointer, Restored
-from costopt.train.group import Group
-from costopt.train.outcome import Outcome, SaveFailed
+from costopt.train.cadence import SaveInterval
+from costopt.train.checkpointer import Checkpointer, RestoredCheckpoint
+from costopt.train.group import RankGroup
+from costopt.train.outcome import FailedSave, SaveOutcome
 from costopt.train.reporter import Reporter
-from costopt.train.share_restored import share_restored
+from costopt.train.share_restored import broadcast_restored
 from costopt.train.state_layout import StateLayout
 
-FAILED_SAVES_ALLOWED = 2
-SPARE_S = 2.0
+MAX_FAILED_SAVES = 2
+NOTICE_MARGIN_S = 2.0
 """To copy, to hash and to commit, beside the upload itself; in the job's time, as notices are."""
 
 Capture = Callable[[], dict[str, Any]]
 """The whole state; its tensors may be read until ``copied``."""
 
 
-class Saving:
+class CheckpointManager:
     """Saves of one loop. Without a checkpointer every save succeeds and nothing is written.
 
     Saves while training goes on are begun here and become durable later; ``is_due``, which is
@@ -41,9 +41,9 @@ class Saving:
     def __init__(
         self,
         checkpointer: Checkpointer | None,
-        cadence: Cadence,
+        cadence: SaveInterval,
         reporter: Reporter,
-        group: Group,
+        group: RankGroup,
         capture: Capture,
         *,
         overlap: bool = False,
@@ -62,7 +62,7 @@ class Saving:
         self._delayed_by: int | None = None
         self._saved_step: int | None = None
         self._failed_saves = 0
-        self._restored: Restored | None = None
+        self._restored: RestoredCheckpoint | None = None
         self._troubles: dict[Tier, str] = {}
 
     def is_due(self) -> bool:
@@ -118,7 +118,7 @@ class Saving:
             self._checkpointer.copied()
             self._blocked_s += time.monotonic() - began
 
-    def save_for_certain(self, step: int) -> None:
+    def save_or_raise(self, step: int) -> None:
         """Save, trying as often as is allowed; every rank waits until the state is safe."""
         while not self._group.broadcast(self._save_and_wait(step)):
             continue
@@ -136,7 +136,7 @@ class Saving:
         """Whether the state after ``step`` steps is safe; the same on every rank."""
         return self._saved_step == step
 
-    def restore(self) -> Restored | None:
+    def restore(self) -> RestoredCheckpoint | None:
         """Rank 0 chooses the newest valid checkpoint; the others read the same one.
 
         What is not in the store they get from rank 0, and a save of it is due at once.
@@ -150,7 +150,7 @@ class Saving:
             self._checkpointer.claim(wait=False)
         chosen = self._group.broadcast(_in_short(self._restored))
         if chosen is not None and chosen[1] != Tier.STORE:
-            self._restored = share_restored(self._group, self._restored)
+            self._restored = broadcast_restored(self._group, self._restored)
         elif chosen is not None and self._group.rank != 0:
             self._restored = self._loaded(chosen[0])
         if self._restored is not None:
@@ -158,30 +158,30 @@ class Saving:
             self._saved_step = self._restored.manifest.step if self._restored.durable else None
         return self._restored
 
-    def tell_restored(self, step: int, guarantee: str) -> None:
+    def report_restored(self, step: int, guarantee: str) -> None:
         """Report at which step training goes on, from what, and what was passed over."""
         found, saved, saved_step, message = self._restored, None, None, ""
         if found is not None and self._checkpointer is not None:
             if found.tier is not Tier.STORE:
-                message = f"restored step {found.manifest.step} from {found.whence}"
-                self.complain(message)
+                message = f"restored step {found.manifest.step} from {found.describe_source}"
+                self.log_error(message)
             if found.durable:
                 saved = self._checkpointer.describe(found)
             else:
                 saved_step = found.durable_step or 0
         refused = () if self._checkpointer is None else self._checkpointer.refused
         for refusal in refused:
-            self.complain(f"checkpoint {refusal.name} refused: {refusal.message}")
+            self.log_error(f"checkpoint {refusal.name} refused: {refusal.message}")
         self._restored = None
         self._reporter.resumed(
             step, saved, refused, guarantee, saved_step=saved_step, message=message
         )
 
-    def complain(self, message: str) -> None:
+    def log_error(self, message: str) -> None:
         """Say something to who reads the trainer's log."""
         print(f"costopt: {message}", file=sys.stderr, flush=True)  # noqa: T201
 
-    def _loaded(self, name: str) -> Restored:
+    def _loaded(self, name: str) -> RestoredCheckpoint:
         """Who stood still may find that the others have removed it since: raises PeerLostError."""
         assert self._checkpointer is not None
         try:
@@ -208,14 +208,14 @@ class Saving:
             return False
         self._owed = False
         self._hear_kept()
-        if isinstance(saved, Kept):
+        if isinstance(saved, Replica):
             self._warn(f"{late}: step {step} is in {saved}, and the upload goes on without us")
             return True
         for outcome in self._checkpointer.poll():
             self._hear(outcome)
         if late is not None:
             sent_mb = (saved.size_bytes or 0) / 1e6
-            self.complain(f"step {step} is in the store, {sent_mb:.0f} MB of it sent just now")
+            self.log_error(f"step {step} is in the store, {sent_mb:.0f} MB of it sent just now")
         self._succeed(step, saved)
         self._time(time.monotonic() - began)
         return True
@@ -224,8 +224,8 @@ class Saving:
         """Why an upload is not worth waiting for; None where it may fit."""
         notice, now = self._notice(), time.time()
         size_bytes = StateLayout.of(state).tensor_bytes
-        spare_s = SPARE_S / self._cadence.speed
-        if notice is None or notice.leaves_time_for(size_bytes, now, spare_s=spare_s) is not False:
+        spare_s = NOTICE_MARGIN_S / self._cadence.speed
+        if notice is None or notice.allows(size_bytes, now, spare_s=spare_s) is not False:
             return None
         speed, left_s = notice.upload_bytes_per_s or 0.0, (notice.deadline_at or now) - now
         return (
@@ -234,23 +234,23 @@ class Saving:
         )
 
     def _warn(self, message: str) -> None:
-        self.complain(message)
+        self.log_error(message)
         self._reporter.warn(message)
 
     def _hear_kept(self) -> None:
         """What became of snapshots in near tiers; each trouble is said once."""
         assert self._checkpointer is not None
-        for kept in self._checkpointer.kept():
+        for kept in self._checkpointer.pop_replicas():
             trouble = f"no copy in the {kept.tier} tier: {kept.complaint}" if kept.complaint else ""
             if trouble and self._troubles.get(kept.tier) != trouble:
-                self.complain(trouble)
+                self.log_error(trouble)
             self._troubles[kept.tier] = trouble
-            self._reporter.near("; ".join(filter(None, self._troubles.values())))
+            self._reporter.on_replica("; ".join(filter(None, self._troubles.values())))
 
-    def _hear(self, outcome: Outcome) -> None:
+    def _hear(self, outcome: SaveOutcome) -> None:
         """A save that was begun has ended."""
         step, self._begun_step = self._begun_step, None
-        if isinstance(outcome, SaveFailed):
+        if isinstance(outcome, FailedSave):
             self._fail(outcome.error)
             return
         self._succeed(int(outcome.units) if step is None else step, outcome)
@@ -269,7 +269,7 @@ class Saving:
     def _tell_delay(self) -> None:
         if self._delayed_by != self._begun_step:
             self._delayed_by = self._begun_step
-            self.complain(
+            self.log_error(
                 f"a save is due while that of step {self._begun_step} is still being written: it "
                 "waits until then; saves take longer than the checkpoint interval"
             )
@@ -279,10 +279,10 @@ class Saving:
         on and superseded it, which says nothing of the store."""
         self._group.fence()
         self._failed_saves += 1
-        self.complain(str(error))
+        self.log_error(str(error))
         self._reporter.failed(error.message)
         self._cadence.failed()
-        if self._failed_saves > FAILED_SAVES_ALLOWED:
+        if self._failed_saves > MAX_FAILED_SAVES:
             raise error
 
 
@@ -292,6 +292,6 @@ def _labels(state: dict[str, Any]) -> dict[str, str]:
     return {} if loss is None else {LOSS: f"{loss:.6g}"}
 
 
-def _in_short(restored: Restored | None) -> tuple[str, str] | None:
+def _in_short(restored: RestoredCheckpoint | None) -> tuple[str, str] | None:
     """What every rank must know of what rank 0 restored."""
     return None if restored is None else (restored.name, restored.tier.value)

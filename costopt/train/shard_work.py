@@ -9,17 +9,17 @@ from typing import Any
 from torch import Tensor
 
 from costopt.domain.errors import CostoptError
-from costopt.train.layout import Layout
+from costopt.train.layout import GradientLayout
 from costopt.train.reduction import Reduction
-from costopt.train.samples import SHARD, Samples, seed_generators
-from costopt.train.vote import Decision, Vote
+from costopt.train.samples import SHARD, BatchSource, seed_generators
+from costopt.train.vote import StepAgreement, StepVote
 
 
-class ShardWork:
+class ShardWorker:
     """Hands out the batches of the shards that are owned now, and collects their gradients."""
 
     def __init__(
-        self, samples: Samples, layout: Layout, reduction: Reduction, *, seed: int
+        self, samples: BatchSource, layout: GradientLayout, reduction: Reduction, *, seed: int
     ) -> None:
         self._samples, self._layout, self._reduction = samples, layout, reduction
         self._seed = seed
@@ -31,9 +31,9 @@ class ShardWork:
     def batches(self, step: int, position: int) -> Iterator[Any]:
         """The batches still to compute of a step; ``position`` numbers its data."""
         self._step = step
-        if not self._reduction.taken():
+        if not self._reduction.accumulated_count():
             self._layout.drop_gradients()
-        for shard in self._reduction.missing():
+        for shard in self._reduction.missing_shards():
             batch = self._samples.batch(position, shard)
             self._handed[id(batch)] = (shard, batch)
             self._latest = shard
@@ -43,7 +43,7 @@ class ShardWork:
     def compute(self, batch: Any) -> Iterator[None]:
         """Around forward and backward of one batch: draws follow from (seed, step, shard)."""
         shard, _ = self._handed.pop(id(batch), (self._latest, None))
-        if shard is None or shard not in self._reduction.missing():
+        if shard is None or shard not in self._reduction.missing_shards():
             raise CostoptError(
                 "job.microbatch was given what job.microbatches did not hand out in this step",
                 hint="for batch in job.microbatches():  with job.microbatch(batch): …",
@@ -67,9 +67,9 @@ class ShardWork:
         value = loss.detach() if isinstance(loss, Tensor) else loss
         self._reduction.observe(self._current, float(value))
 
-    def reduce(self, vote: Vote) -> Decision:
+    def reduce(self, vote: StepVote) -> StepAgreement:
         """The mean gradient of all shards, on every rank. Raises PeerLostError."""
-        missing = self._reduction.missing()
+        missing = self._reduction.missing_shards()
         if missing:
             raise CostoptError(
                 f"step {self._step} ended without the gradients of its shards "

@@ -16,49 +16,49 @@ Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Node:
+class TreeNode:
     """The shards [place · 2^level, (place + 1) · 2^level) of the tree, as far as there are any."""
 
     level: int
     place: int
 
     @property
-    def parent(self) -> Node:
+    def parent(self) -> TreeNode:
         """The node that this one is added into."""
-        return Node(self.level + 1, self.place // 2)
+        return TreeNode(self.level + 1, self.place // 2)
 
     @property
-    def sibling(self) -> Node:
+    def sibling(self) -> TreeNode:
         """The node that this one is added to."""
-        return Node(self.level, self.place ^ 1)
+        return TreeNode(self.level, self.place ^ 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class ReductionTree:
     """The binary tree over ``shards`` leaves; one without a sibling passes to its parent as is."""
 
     shards: int
 
     @property
-    def root(self) -> Node:
+    def root(self) -> TreeNode:
         """The node of all shards."""
-        return Node((self.shards - 1).bit_length(), 0)
+        return TreeNode((self.shards - 1).bit_length(), 0)
 
-    def exists(self, node: Node) -> bool:
+    def exists(self, node: TreeNode) -> bool:
         """Whether the node holds any shard."""
         return node.place << node.level < self.shards
 
 
-def owned(rank: int, size: int, shards: int) -> range:
+def owned_shards(rank: int, size: int, shards: int) -> range:
     """The shards of a rank: contiguous, and as many as of any other, or one more or less."""
     return range(shards * rank // size, shards * (rank + 1) // size)
 
 
-def nodes_of(tree: Tree, shards: range) -> list[Node]:
+def covering_nodes(tree: ReductionTree, shards: range) -> list[TreeNode]:
     """The fewest nodes that hold exactly these contiguous shards, in order."""
     sums: PartialSums[None] = PartialSums(tree, lambda *_: None)
     for shard in shards:
-        sums.add(Node(0, shard), None)
+        sums.add(TreeNode(0, shard), None)
     return [node for node, _ in sums.in_order()]
 
 
@@ -68,12 +68,12 @@ class PartialSums(Generic[Part]):
     ``add(left, right)`` may overwrite and return ``left``.
     """
 
-    def __init__(self, tree: Tree, add: Callable[[Part, Part], Part]) -> None:
+    def __init__(self, tree: ReductionTree, add: Callable[[Part, Part], Part]) -> None:
         self._tree = tree
         self._add = add
-        self._parts: dict[Node, Part] = {}
+        self._parts: dict[TreeNode, Part] = {}
 
-    def add(self, node: Node, part: Part) -> None:
+    def add(self, node: TreeNode, part: Part) -> None:
         """Take in the sum of a node, and of every node above that this completes."""
         while node != self._tree.root:
             sibling = node.sibling
@@ -87,15 +87,15 @@ class PartialSums(Generic[Part]):
                 break
         self._parts[node] = part
 
-    def absorb(self, node: Node) -> None:
+    def absorb(self, node: TreeNode) -> None:
         """The node's part has been added to its sibling's by the caller: carry on from there."""
         self.add(node.parent, self._parts.pop(node.sibling))
 
     def left_of(self, shard: int) -> Part | None:
         """The part that the shard's own would be added to at once, if it is here."""
-        return self._parts.get(Node(0, shard).sibling)
+        return self._parts.get(TreeNode(0, shard).sibling)
 
-    def in_order(self) -> Iterator[tuple[Node, Part]]:
+    def in_order(self) -> Iterator[tuple[TreeNode, Part]]:
         """What is held, by the shards it covers."""
         return iter(sorted(self._parts.items(), key=lambda item: item[0].place << item[0].level))
 

@@ -9,22 +9,22 @@ from torch import Tensor
 
 from costopt.checkpoint.manifest import Manifest
 from costopt.checkpoint.near.tier import Tier
-from costopt.train.checkpointer import Restored
-from costopt.train.group import Group
-from costopt.train.transfer import transfer
+from costopt.train.checkpointer import RestoredCheckpoint
+from costopt.train.group import RankGroup
+from costopt.train.transfer import broadcast_state
 
 
-def share_restored(group: Group, restored: Restored | None) -> Restored:
+def broadcast_restored(group: RankGroup, restored: RestoredCheckpoint | None) -> RestoredCheckpoint:
     """Rank 0's, on every rank, its tensors on the CPU. Collective; raises PeerLostError."""
     if group.size == 1 and restored is not None:
         return restored
     described = group.broadcast(None if group.rank != 0 else _described(restored))
-    state = transfer(group, restored.state if group.rank == 0 and restored else None, 0)
+    state = broadcast_state(group, restored.state if group.rank == 0 and restored else None, 0)
     if group.rank == 0 and restored is not None:
         return restored
     name, manifest, tier, node, durable, durable_step = described
     return replace(
-        Restored(name, Manifest.decode(manifest), _on_cpu(state)),
+        RestoredCheckpoint(name, Manifest.decode(manifest), _on_cpu(state)),
         tier=Tier(tier),
         node=node,
         durable=durable,
@@ -32,7 +32,7 @@ def share_restored(group: Group, restored: Restored | None) -> Restored:
     )
 
 
-def _described(restored: Restored | None) -> tuple[Any, ...]:
+def _described(restored: RestoredCheckpoint | None) -> tuple[Any, ...]:
     assert restored is not None
     return (
         restored.name,

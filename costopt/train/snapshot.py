@@ -9,26 +9,26 @@ from collections.abc import Callable, Sequence
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from costopt.checkpoint.arena import Arena
+from costopt.checkpoint.arena import SharedMemory
 from costopt.domain.errors import CheckpointError
-from costopt.train.state_layout import Extent, StateLayout
+from costopt.train.state_layout import StateLayout, StorageExtent
 
 SMALL_BYTES = 1 << 16
 """What is smaller is always copied at once: forward passes change such buffers, as batch norm's."""
-CHANGED = "the state was changed while it was copied"
+MODIFIED_DURING_COPY = "the state was changed while it was copied"
 
-_overlapped: set[Snapshot] = set()
+_overlapped: set[SnapshotCopy] = set()
 """Copies that threads make; a step of any optimizer waits for them."""
 _has_hook = False
 
 
-class Snapshot:
+class SnapshotCopy:
     """A copy under way, or done. ``was_changed`` says that it failed as tensors were changed."""
 
     def __init__(
         self,
         layout: StateLayout,
-        reserve: Callable[[int], Arena],
+        reserve: Callable[[int], SharedMemory],
         done: Callable[[int], None],
         *,
         overlap: bool,
@@ -87,12 +87,13 @@ class Snapshot:
         if layout.changed(SMALL_BYTES):
             self.was_changed = True
             raise CheckpointError(
-                CHANGED, hint="call copied() before the state changes, or save without overlap"
+                MODIFIED_DURING_COPY,
+                hint="call copied() before the state changes, or save without overlap",
             )
         self._done(len(objects))
 
 
-def _hold_optimizers_for(snapshot: Snapshot) -> None:
+def _hold_optimizers_for(snapshot: SnapshotCopy) -> None:
     """Let every optimizer's next step wait for a copy.
 
     ``Tensor._version`` alone does not notice such a step: fused kernels do not count it up, nor do
@@ -111,18 +112,18 @@ def _wait_for_copies(*_: object) -> None:
         snapshot.join()
 
 
-def _is_small(extent: Extent) -> bool:
+def _is_small(extent: StorageExtent) -> bool:
     return extent.size_bytes < SMALL_BYTES
 
 
-def _bytes(extent: Extent) -> bytes:
+def _bytes(extent: StorageExtent) -> bytes:
     storage = extent.storage
     if storage.device.type != "cpu":
         storage = storage.cpu()  # type: ignore[no-untyped-call]
     return ctypes.string_at(storage.data_ptr(), extent.size_bytes)
 
 
-def _copy_all(extents: Sequence[Extent], target: int, arena: Arena) -> None:
+def _copy_all(extents: Sequence[StorageExtent], target: int, arena: SharedMemory) -> None:
     for extent in extents:
         storage = extent.storage
         if storage.device.type == "cpu":
@@ -131,7 +132,7 @@ def _copy_all(extents: Sequence[Extent], target: int, arena: Arena) -> None:
             _copy_from_device(storage, extent.offset, arena)
 
 
-def _copy_from_device(storage: torch.UntypedStorage, offset: int, arena: Arena) -> None:
+def _copy_from_device(storage: torch.UntypedStorage, offset: int, arena: SharedMemory) -> None:
     flat = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
     size = storage.nbytes()
     torch.frombuffer(arena.map, dtype=torch.uint8, count=size, offset=offset).copy_(flat)

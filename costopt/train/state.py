@@ -22,7 +22,7 @@ class Stateful(Protocol):
         ...
 
 
-class Parts:
+class TrainingState:
     """Model, optimizer and scheduler as one state."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, scheduler: Stateful | None) -> None:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 LAYOUT = 1
-READS_AT_ONCE = 4
+MAX_CONCURRENT_READS = 4
 ALIGNMENT = 64
 """Bytes; a cache line, and enough for every data type."""
 
@@ -41,7 +41,7 @@ Leaf = Callable[[int, Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class StorageExtent:
     """Where the bytes of a storage lie."""
 
     offset: int
@@ -58,7 +58,7 @@ class StateLayout:
     views and ``detach()`` share.
     """
 
-    extents: tuple[Extent, ...]
+    extents: tuple[StorageExtent, ...]
     tensor_bytes: int
     is_frozen: bool
     versions: tuple[tuple[Tensor, int], ...]
@@ -90,7 +90,7 @@ class StateLayout:
         )
 
 
-def rebuild(
+def rebuild_state(
     objects: bytes, sizes_bytes: Sequence[int], read: Callable[[int], bytes]
 ) -> dict[str, Any]:
     """The state, on the CPU. Its tensors' bytes are cut in parts of ``sizes_bytes``.
@@ -109,7 +109,7 @@ def rebuild(
     # Storages of their own, so that one tensor kept does not keep all the others.
     storages = [torch.empty(size, dtype=torch.uint8) for _, size in extents]
     begins = [0, *accumulate(sizes_bytes)]
-    with ThreadPoolExecutor(READS_AT_ONCE) as pool:
+    with ThreadPoolExecutor(MAX_CONCURRENT_READS) as pool:
         poured = [
             pool.submit(lambda n: _pour(storages, extents, begins[n], read(n)), number)
             for number in range(len(sizes_bytes))
@@ -127,7 +127,7 @@ def rebuild(
     return state
 
 
-def is_loadable(objects: bytes) -> str | None:
+def unloadable_reason(objects: bytes) -> str | None:
     """Why ``objects`` could not be loaded again, or None where they can."""
     try:
         torch.load(io.BytesIO(objects), map_location="cpu", weights_only=True)
@@ -140,7 +140,7 @@ def is_loadable(objects: bytes) -> str | None:
 class _Cut:
     """Takes the tensors out of a state, and lays their storages out."""
 
-    extents: list[Extent] = field(default_factory=list)
+    extents: list[StorageExtent] = field(default_factory=list)
     records: list[tuple[Any, ...]] = field(default_factory=list)
     versions: list[tuple[Tensor, int]] = field(default_factory=list)
     is_frozen: bool = True
@@ -176,7 +176,7 @@ class _Cut:
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.extents)
-            self.extents.append(Extent(self.end, size, storage))
+            self.extents.append(StorageExtent(self.end, size, storage))
             self.end += -(-size // ALIGNMENT) * ALIGNMENT
         return number
 

@@ -6,28 +6,28 @@ import os
 import time
 from collections import deque
 
-from costopt.checkpoint.process_start import process_started_at
+from costopt.checkpoint.process_start import process_start_time
 
 WINDOW = 64
 """Steps over which the wait for data is averaged."""
-MOST_STEPS = 100_000
+MAX_STEPS = 100_000
 """Steps further back are never taken back."""
 BEGAN_AT = "COSTOPT_BEGAN_AT"
 """When a warm process was given its script (POSIX seconds): its time before counts for nothing."""
 
 
-class TimeUse:
+class StepTimer:
     """Told of each step as it begins and ends. ``now`` is monotonic, for tests."""
 
     def __init__(self, began: float | None = None) -> None:
         """``began`` is when this process did, by the monotonic clock; by default as the system
         says."""
-        age_s = time.time() - float(os.environ.get(BEGAN_AT) or process_started_at())
+        age_s = time.time() - float(os.environ.get(BEGAN_AT) or process_start_time())
         self._began = time.monotonic() - age_s if began is None else began
         self._step_began: float | None = None
         self._waited_s: float | None = None
         self._useful_s = 0.0
-        self._useful: deque[tuple[int, float]] = deque(maxlen=MOST_STEPS)
+        self._useful: deque[tuple[int, float]] = deque(maxlen=MAX_STEPS)
         self._recent: deque[tuple[float, float]] = deque(maxlen=WINDOW)
 
     def begin_step(self, now: float) -> None:
@@ -49,7 +49,7 @@ class TimeUse:
             self._recent.append((took_s, self._waited_s))
         self._step_began = None
 
-    def go_back(self, step: int) -> None:
+    def record_rollback(self, step: int) -> None:
         """Training goes on after ``step`` steps: those beyond count no more."""
         while self._useful and self._useful[-1][0] > step:
             self._useful_s -= self._useful.pop()[1]

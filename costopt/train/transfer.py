@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from costopt.train.group import Group
+from costopt.train.group import RankGroup
 
 BUCKET_BYTES = 64 << 20
-MARK = "\0tensor"
+TENSOR_MARKER = "\0tensor"
 
 
-def transfer(group: Group, state: Any, source: int) -> Any:
+def broadcast_state(group: RankGroup, state: Any, source: int) -> Any:
     """The source's state on every rank: dictionaries, lists and plain values with tensors in
     them, bit for bit, on the group's device. Collective; raises PeerLostError."""
     if group.size == 1:
@@ -45,7 +45,7 @@ def transfer(group: Group, state: Any, source: int) -> Any:
 def _take_out(value: Any, tensors: list[Tensor]) -> Any:
     if isinstance(value, Tensor):
         tensors.append(value.detach())
-        return (MARK, value.dtype, list(value.shape))
+        return (TENSOR_MARKER, value.dtype, list(value.shape))
     if isinstance(value, dict):
         return {key: _take_out(item, tensors) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -75,7 +75,7 @@ def _put_back(value: Any, tensors: Iterator[Tensor]) -> Any:
 
 
 def _is_mark(value: Any) -> bool:
-    return isinstance(value, tuple) and len(value) == 3 and value[0] == MARK
+    return isinstance(value, tuple) and len(value) == 3 and value[0] == TENSOR_MARKER
 
 
 def _bytes(tensor: Tensor) -> Tensor:

@@ -7,10 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-from costopt.train.group import Group
-from costopt.train.layout import Layout
-from costopt.train.shards import Node, PartialSums, Tree, nodes_of, owned
-from costopt.train.vote import VOTE_NUMBERS, Decision, Vote
+from costopt.train.group import RankGroup
+from costopt.train.layout import GradientLayout
+from costopt.train.shards import PartialSums, ReductionTree, TreeNode, covering_nodes, owned_shards
+from costopt.train.vote import VOTE_NUMBERS, StepAgreement, StepVote
 
 
 class TreeReduction:
@@ -22,10 +22,10 @@ class TreeReduction:
     shards of a rank make one subtree, that is, where the ranks are a power of two.
     """
 
-    def __init__(self, group: Group, layout: Layout, shards: int) -> None:
+    def __init__(self, group: RankGroup, layout: GradientLayout, shards: int) -> None:
         self._group = group
         self._layout = layout
-        self._tree = Tree(shards)
+        self._tree = ReductionTree(shards)
         self._sums: PartialSums[_Vector] = PartialSums(self._tree, self._add)
         self._spare: list[_Vector] = []
         self._buffers: dict[str, Tensor] = {}
@@ -33,11 +33,11 @@ class TreeReduction:
         self._taken: set[int] = set()
         self._tail = _Tail(layout.slots, shards)
 
-    def missing(self) -> list[int]:
+    def missing_shards(self) -> list[int]:
         """The shards of this rank whose gradient has not been taken yet."""
         return [s for s in self._owned() if s not in self._taken]
 
-    def taken(self) -> int:
+    def accumulated_count(self) -> int:
         """How many shards' gradients have been taken in this step."""
         return len(self._taken)
 
@@ -49,10 +49,10 @@ class TreeReduction:
         if left is None:
             vector = self._fresh()
             _copy(vector.views, found)
-            self._sums.add(Node(0, shard), vector)
+            self._sums.add(TreeNode(0, shard), vector)
         else:
             _add(left.views, found)
-            self._sums.absorb(Node(0, shard))
+            self._sums.absorb(TreeNode(0, shard))
         self._layout.drop_gradients()
         self._taken.add(shard)
 
@@ -60,7 +60,7 @@ class TreeReduction:
         """The loss of one shard, for the mean that all will know."""
         self._tail.losses[shard] = loss
 
-    def reduce(self, vote: Vote) -> Decision:
+    def reduce(self, vote: StepVote) -> StepAgreement:
         """Collective. Raises PeerLostError; what was taken is still there then."""
         own = self._tail.tensor(vote, self._layout)
         if self._group.size == 1:
@@ -71,7 +71,7 @@ class TreeReduction:
             tails, total = self._meet(own)
         self._group.fence()
         decision, present = _Tail.read(tails, self._layout.slots)
-        self._layout.give(total.views, present)
+        self._layout.load_gradients(total.views, present)
         if self._group.size > 1:
             self._spare.append(total)
         self._clear()
@@ -80,7 +80,7 @@ class TreeReduction:
     def salvage(self) -> None:
         """After a reduction that broke: drop what was taken, and the memory that it lay in. A peer
         that was only cut off may still be sent it; it must not be sent what comes next."""
-        self._layout.forget()
+        self._layout.discard()
         self._layout.drop_gradients()
         self._clear()
         self._spare.clear()
@@ -98,7 +98,7 @@ class TreeReduction:
         tails = [torch.empty_like(own) for _ in range(group.size)]
         collecting = group.collect(tails, own)
         piece = math.ceil(self._layout.length / group.size)
-        nodes = [nodes_of(self._tree, self._owned(rank)) for rank in range(group.size)]
+        nodes = [covering_nodes(self._tree, self._owned(rank)) for rank in range(group.size)]
         sent = self._packed(piece)
         received = self._buffer("received", piece * sum(map(len, nodes)))
         sent_sizes = [piece * len(nodes[group.rank])] * group.size
@@ -130,7 +130,7 @@ class TreeReduction:
             found = self._buffers[name] = self._layout.vector(length)
         return found[:length]
 
-    def _added(self, received: Tensor, nodes: list[Node], piece: int) -> Tensor:
+    def _added(self, received: Tensor, nodes: list[TreeNode], piece: int) -> Tensor:
         sums: PartialSums[Tensor] = PartialSums(self._tree, lambda left, right: left.add_(right))
         for node, part in zip(nodes, torch.split(received, piece), strict=True):
             sums.add(node, part)
@@ -139,7 +139,7 @@ class TreeReduction:
 
     def _owned(self, rank: int | None = None) -> range:
         rank = self._group.rank if rank is None else rank
-        return owned(rank, self._group.size, self._tree.shards)
+        return owned_shards(rank, self._group.size, self._tree.shards)
 
     def _fresh(self) -> _Vector:
         return self._spare.pop() if self._spare else _Vector(self._layout, self._room)
@@ -151,7 +151,7 @@ class TreeReduction:
 
 
 class _Vector:
-    def __init__(self, layout: Layout, room: int) -> None:
+    def __init__(self, layout: GradientLayout, room: int) -> None:
         self.flat = layout.vector(room).zero_()
         self.views = layout.views(self.flat)
 
@@ -168,21 +168,21 @@ class _Tail:
         for index, gradient in enumerate(found):
             self._present[index] |= gradient is not None
 
-    def tensor(self, vote: Vote, layout: Layout) -> Tensor:
+    def tensor(self, vote: StepVote, layout: GradientLayout) -> Tensor:
         losses = [self.losses.get(shard, math.inf) for shard in range(self._shards)]
         observed = [float(shard in self.losses) for shard in range(self._shards)]
         numbers = [*vote.numbers(), *map(float, self._present), *observed, *losses]
         return torch.tensor(numbers, dtype=torch.float64, device=layout.device)
 
     @staticmethod
-    def read(tails: list[Tensor], parameters: int) -> tuple[Decision, list[bool]]:
+    def read(tails: list[Tensor], parameters: int) -> tuple[StepAgreement, list[bool]]:
         rows = [tail.tolist() for tail in tails]
         present = [any(row[VOTE_NUMBERS + i] for row in rows) for i in range(parameters)]
         rest = [row[VOTE_NUMBERS + parameters :] for row in rows]
         shards = len(rest[0]) // 2
         found = {s: row[shards + s] for row in rest for s in range(shards) if row[s]}
         mean = sum(found[s] for s in sorted(found)) / len(found) if found else None
-        return Decision.of([row[:VOTE_NUMBERS] for row in rows], mean), present
+        return StepAgreement.of([row[:VOTE_NUMBERS] for row in rows], mean), present
 
 
 def _copy(views: list[Tensor], found: list[Tensor | None]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Vote:
+class StepVote:
     """``stop``: this rank was told to leave. ``save`` counts from rank 0 only. ``part``: someone
     waits to join, so the gang should form anew after this step."""
 
@@ -20,11 +20,11 @@ class Vote:
         return float(self.stop), float(self.save), float(self.part)
 
 
-VOTE_NUMBERS = len(Vote().numbers())
+VOTE_NUMBERS = len(StepVote().numbers())
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class StepAgreement:
     """The same on every rank. ``stops`` counts who leaves; ``loss`` is the mean over the shards
     where it was observed."""
 
@@ -34,7 +34,7 @@ class Decision:
     loss: float | None = None
 
     @classmethod
-    def of(cls, votes: Sequence[Sequence[float]], loss: float | None = None) -> Decision:
+    def of(cls, votes: Sequence[Sequence[float]], loss: float | None = None) -> StepAgreement:
         """From every rank's vote in numbers, by rank."""
         stops = sum(vote[0] > 0 for vote in votes)
         return cls(stops, votes[0][1] > 0, any(vote[2] > 0 for vote in votes), loss)

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from costopt.domain.bucket import InterruptionBucket, hazard_from_bucket
+from costopt.domain.bucket import InterruptionBucket, hazard_from_interruption_bucket
 from costopt.domain.errors import ProviderError, ProviderUnavailableError
 from costopt.domain.estimate import Estimate
-from costopt.domain.kept import Kept
-from costopt_aws.web import fetch
+from costopt.domain.kept import TtlCache
+from costopt_aws.web import open_url
 
 ADVISOR_URL = "https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"
-HOURS_12_S = 12 * 3600.0
-LARGEST_BYTES = 64 * 2**20
+REFRESH_S = 12 * 3600.0
+MAX_BYTES = 64 * 2**20
 
 BUCKETS = {
     "<5%": InterruptionBucket.UNDER_5_PERCENT,
@@ -35,20 +35,20 @@ class SpotAdvisor:
 
     def __init__(self, url: str = ADVISOR_URL) -> None:
         self._url = url
-        self._kept: Kept[None, tuple[Buckets, datetime]] = Kept(HOURS_12_S, 30 * 86400.0)
+        self._kept: TtlCache[None, tuple[Buckets, datetime]] = TtlCache(REFRESH_S, 30 * 86400.0)
 
     def hazard_per_hour(self, region: str, instance_type: str, now: datetime) -> Estimate | None:
         """A prior of interruptions per node-hour (``costopt.domain.bucket``), None without one."""
         try:
-            buckets, asked_at = self._kept.get(None, now, lambda: (self._ask(), now))
+            buckets, asked_at = self._kept.get(None, now, lambda: (self._fetch(), now))
         except ProviderError:
             return None
         bucket = buckets.get((region, instance_type))
-        return None if bucket is None else hazard_from_bucket(bucket, asked_at)
+        return None if bucket is None else hazard_from_interruption_bucket(bucket, asked_at)
 
-    def _ask(self) -> Buckets:
-        with fetch(self._url) as stream:
-            body = stream.read(LARGEST_BYTES)
+    def _fetch(self) -> Buckets:
+        with open_url(self._url) as stream:
+            body = stream.read(MAX_BYTES)
         try:
             return read_buckets(json.loads(body))
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from costopt.domain.errors import BadRequestError
-from costopt.domain.kept import Kept
+from costopt.domain.kept import TtlCache
 from costopt_aws.clients import Clients
-from costopt_aws.errors import asking, code_of
+from costopt_aws.errors import code_of, map_errors
 
 DEEP_LEARNING = (
     "/aws/service/deeplearning/ami/x86_64/oss-nvidia-driver-gpu-pytorch-2.7-ubuntu-22.04/"
@@ -22,7 +22,7 @@ IMAGE_ID = re.compile(r"ami-[0-9a-f]{8,17}")
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class MachineImage:
     """``root_gib`` is the least size of its root volume, None where EC2 does not say."""
 
     image_id: str
@@ -30,7 +30,7 @@ class Image:
     root_gib: int | None
 
 
-class Images:
+class ImageResolver:
     """Images by region, asked for once a day."""
 
     def __init__(self, clients: Clients, named: str | Mapping[str, str] = DEEP_LEARNING) -> None:
@@ -40,9 +40,9 @@ class Images:
         """
         self._clients = clients
         self._named = named
-        self._kept: Kept[str, Image] = Kept(DAY_S, DAY_S)
+        self._kept: TtlCache[str, MachineImage] = TtlCache(DAY_S, DAY_S)
 
-    def image(self, region: str, now: datetime) -> Image:
+    def image(self, region: str, now: datetime) -> MachineImage:
         """The image of a region.
 
         Raises BadRequestError where there is none of that name, ForbiddenError,
@@ -50,10 +50,10 @@ class Images:
         """
         return self._kept.get(region, now, lambda: self._ask(region))
 
-    def _ask(self, region: str) -> Image:
+    def _ask(self, region: str) -> MachineImage:
         named = self._name(region)
         image_id = named if IMAGE_ID.fullmatch(named) else self._published(named, region)
-        with asking("ec2:DescribeImages", f"{region}: image {image_id}"):
+        with map_errors("ec2:DescribeImages", f"{region}: image {image_id}"):
             answer = self._clients.reading("ec2", region).describe_images(ImageIds=[image_id])
             images = answer["Images"]
         if not images:
@@ -65,7 +65,7 @@ class Images:
         device = found.get("RootDeviceName") or "/dev/sda1"
         mappings = found.get("BlockDeviceMappings", [])
         sizes = [m["Ebs"].get("VolumeSize") for m in mappings if m.get("DeviceName") == device]
-        return Image(image_id, device, sizes[0] if sizes else None)
+        return MachineImage(image_id, device, sizes[0] if sizes else None)
 
     def _name(self, region: str) -> str:
         if isinstance(self._named, str):
@@ -85,7 +85,7 @@ class Images:
 
     def _published(self, parameter: str, region: str) -> str:
         try:
-            with asking("ssm:GetParameter", f"{region}: image parameter {parameter}"):
+            with map_errors("ssm:GetParameter", f"{region}: image parameter {parameter}"):
                 answer = self._clients.reading("ssm", region).get_parameter(Name=parameter)
                 return str(answer["Parameter"]["Value"])
         except BadRequestError as error:

@@ -7,7 +7,7 @@ import re
 
 from costopt.domain.errors import ForbiddenError, ProviderError
 from costopt_aws.clients import Clients
-from costopt_aws.errors import asking
+from costopt_aws.errors import map_errors
 
 _ENCODED = re.compile(r"Encoded authorization failure message: ([A-Za-z0-9_-]+)")
 
@@ -22,7 +22,7 @@ def with_missing_action(error: ForbiddenError, clients: Clients, region: str) ->
     if encoded is None:
         return error
     try:
-        with asking("sts:DecodeAuthorizationMessage", region):
+        with map_errors("sts:DecodeAuthorizationMessage", region):
             answer = clients.reading("sts", region).decode_authorization_message(
                 EncodedMessage=encoded[1]
             )

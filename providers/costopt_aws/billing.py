@@ -21,7 +21,7 @@ from costopt_aws.spot_prices import SpotPrice, SpotPrices
 from costopt_aws.zones import Zones
 
 HOUR = timedelta(hours=1)
-LEAST_S = 60.0
+MIN_BILLED_S = 60.0
 
 
 class Billing:
@@ -34,16 +34,16 @@ class Billing:
         """None while the node lives, or where a price is missing. Raises ProviderError."""
         if node.ended_at is None:
             return None
-        if node.pool.capacity_type is not CapacityType.SPOT or free(node):
-            return bill_of(node, ())
+        if node.pool.capacity_type is not CapacityType.SPOT or is_free(node):
+            return compute_bill(node, ())
         pool = node.pool
         told = self._spot.history(
             pool.region, pool.instance_type, node.launched_at, node.ended_at + HOUR
         )
-        return bill_of(node, [price for price in told if price.zone_id == pool.zone])
+        return compute_bill(node, [price for price in told if price.zone_id == pool.zone])
 
 
-def free(node: Node) -> bool:
+def is_free(node: Node) -> bool:
     """Whether EC2 took the node in its first hour."""
     return (
         node.pool.capacity_type is CapacityType.SPOT
@@ -53,23 +53,23 @@ def free(node: Node) -> bool:
     )
 
 
-def bill_of(node: Node, changes: Sequence[SpotPrice]) -> NodeBill | None:
+def compute_bill(node: Node, changes: Sequence[SpotPrice]) -> NodeBill | None:
     """The bill of an ended node, whose zone's spot price changed as told, in order of time.
 
     None where it is not known what a spot node cost in some hour.
     """
     if node.pool.capacity_type is CapacityType.RESERVED:
         return NodeBill(((node.launched_at, 0.0),), 0.0, "paid for with its Capacity Block")
-    if free(node):
+    if is_free(node):
         source = "free: EC2 interrupted it in its first hour"
         return NodeBill(((node.launched_at, 0.0),), 0.0, source)
     if node.pool.capacity_type is CapacityType.ON_DEMAND:
         price = ((node.launched_at, node.usd_per_hour),)
-        return NodeBill(price, LEAST_S, "the list price at launch, by the second")
+        return NodeBill(price, MIN_BILLED_S, "the list price at launch, by the second")
     prices = _hourly(node, changes)
     if prices is None:
         return None
-    return NodeBill(prices, LEAST_S, "the spot price at the start of each hour, by the second")
+    return NodeBill(prices, MIN_BILLED_S, "the spot price at the start of each hour, by the second")
 
 
 def _hourly(node: Node, changes: Sequence[SpotPrice]) -> tuple[tuple[datetime, float], ...] | None:

@@ -12,7 +12,7 @@ from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.payload import Payload
 from costopt.provider.options import OptionModel, Text, matches
-from costopt_aws.ami import DEEP_LEARNING, Images
+from costopt_aws.ami import DEEP_LEARNING, ImageResolver
 from costopt_aws.bucket import bucket_region
 from costopt_aws.clients import Clients
 from costopt_aws.node_setup import NodeSetup
@@ -74,7 +74,7 @@ class AwsBootstrap:
     def __init__(self, clients: Clients, options: NodeOptions) -> None:
         self._clients = clients
         self._options = options
-        self._images = Images(clients, options.image)
+        self._images = ImageResolver(clients, options.image)
         self._buckets: dict[str, tuple[str, str]] = {}
 
     def setup(self, request: LaunchRequest) -> NodeSetup:

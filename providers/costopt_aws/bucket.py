@@ -7,30 +7,30 @@ from typing import Any
 
 from costopt.domain.errors import BadRequestError
 from costopt_aws.clients import Clients
-from costopt_aws.errors import asking, code_of
+from costopt_aws.errors import code_of, map_errors
 
 ANY_REGION = "us-east-1"
 """S3 tells from here where any bucket of the account is."""
-OLD_NAMES = {None: ANY_REGION, "": ANY_REGION, "EU": "eu-west-1"}
+LEGACY_LOCATIONS = {None: ANY_REGION, "": ANY_REGION, "EU": "eu-west-1"}
 """https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetBucketLocation.html"""
 
 
 def bucket_region(clients: Clients, bucket: str) -> str:
     """The region of a bucket. Raises BadRequestError where there is none, ForbiddenError."""
-    with asking("s3:GetBucketLocation", f"bucket {bucket}"):
+    with map_errors("s3:GetBucketLocation", f"bucket {bucket}"):
         answer = clients.reading("s3", ANY_REGION).get_bucket_location(Bucket=bucket)
     told = answer.get("LocationConstraint")
-    return str(OLD_NAMES.get(told, told))
+    return str(LEGACY_LOCATIONS.get(told, told))
 
 
-def ends_old_versions(clients: Clients, region: str, bucket: str, prefix: str) -> bool:
+def expires_old_versions(clients: Clients, region: str, bucket: str, prefix: str) -> bool:
     """Whether a lifecycle rule ends the replaced versions of all that is below a prefix.
 
     https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetBucketLifecycleConfiguration.html.
     Raises ForbiddenError.
     """
     try:
-        with asking("s3:GetLifecycleConfiguration", f"bucket {bucket}"):
+        with map_errors("s3:GetLifecycleConfiguration", f"bucket {bucket}"):
             s3 = clients.reading("s3", region)
             rules = s3.get_bucket_lifecycle_configuration(Bucket=bucket).get("Rules", [])
     except BadRequestError as error:

@@ -6,18 +6,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from costopt.domain.kept import Kept
+from costopt.domain.kept import TtlCache
 from costopt.domain.market import CapacityType, Offer, Pool
-from costopt.domain.reservation import Reservation, reserved_offers, to_be_named
+from costopt.domain.reservation import Reservation, reservation_offers, select_reservation
 from costopt_aws.clients import Clients
-from costopt_aws.errors import asking
+from costopt_aws.errors import map_errors
 from costopt_aws.zones import Zones
 
 MINUTES_5_S = 300.0
 USABLE_S = 3600.0
 ACTIVE = "active"
 HELD = (ACTIVE, "scheduled")
-CLEARED = timedelta(minutes=30)
+CLEANUP_LEAD = timedelta(minutes=30)
 """How long before a block's end EC2 begins to terminate its instances.
 
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/capacity-blocks-monitor.html: the warning comes
@@ -31,9 +31,9 @@ class CapacityBlocks:
     def __init__(self, clients: Clients, zones: Zones) -> None:
         self._clients = clients
         self._zones = zones
-        self._kept: Kept[str, tuple[Mapping[str, Any], ...]] = Kept(MINUTES_5_S, USABLE_S)
+        self._kept: TtlCache[str, tuple[Mapping[str, Any], ...]] = TtlCache(MINUTES_5_S, USABLE_S)
 
-    def booked(
+    def reservations(
         self, region: str, instance_types: Collection[str], now: datetime
     ) -> tuple[Offer, ...]:
         """A reserved offer for each pool of the region with a block of these types.
@@ -42,7 +42,7 @@ class CapacityBlocks:
         """
         items = self._kept.get(region, now, lambda: self._ask(region))
         wanted = [item for item in items if item["InstanceType"] in instance_types]
-        return reserved_offers(self._read(region, wanted), now)
+        return reservation_offers(self._read(region, wanted), now)
 
     def of(self, pool: Pool, nodes: int, now: datetime) -> Reservation | None:
         """The block that a launch of so many nodes must name. Asked anew, as a launch takes of it.
@@ -50,10 +50,10 @@ class CapacityBlocks:
         Raises ProviderError.
         """
         held = self._read(pool.region, self._ask(pool.region))
-        return to_be_named(held, pool, nodes, now)
+        return select_reservation(held, pool, nodes, now)
 
     def _ask(self, region: str) -> tuple[Mapping[str, Any], ...]:
-        with asking("ec2:DescribeCapacityReservations", region):
+        with map_errors("ec2:DescribeCapacityReservations", region):
             pages = (
                 self._clients.reading("ec2", region)
                 .get_paginator("describe_capacity_reservations")
@@ -82,7 +82,7 @@ class CapacityBlocks:
                 nodes=int(free if active else total),
                 used=active and free < total,
                 from_at=(item.get("StartDate") or item["CreateDate"]).astimezone(UTC),
-                until_at=item["EndDate"].astimezone(UTC) - CLEARED,
+                until_at=item["EndDate"].astimezone(UTC) - CLEANUP_LEAD,
                 bound=True,
                 made=active,
             )

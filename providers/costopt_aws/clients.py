@@ -8,7 +8,7 @@ from typing import Any
 
 from costopt.domain.errors import BadRequestError
 from costopt.provider.options import OptionModel, Seconds
-from costopt_aws.errors import asking
+from costopt_aws.errors import map_errors
 
 READ_ATTEMPTS = 5
 POOLED_CONNECTIONS = 32
@@ -71,7 +71,7 @@ class Clients:
             key = (service, region, once)
             if key not in self._clients:
                 self._check(region)
-                with asking(f"{service}:*", region):
+                with map_errors(f"{service}:*", region):
                     self._clients[key] = self._opened().client(
                         service, region_name=region, config=self._config(once)
                     )
@@ -100,7 +100,7 @@ class Clients:
         if self._session is None:
             import boto3
 
-            with asking("sts:GetCallerIdentity", self._profile or "the default profile"):
+            with map_errors("sts:GetCallerIdentity", self._profile or "the default profile"):
                 self._session = boto3.session.Session(profile_name=self._profile)
         return self._session
 

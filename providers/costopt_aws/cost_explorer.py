@@ -13,7 +13,7 @@ from typing import Any
 from costopt.domain.bill import ProviderCharge
 from costopt_aws import tags
 from costopt_aws.clients import Clients
-from costopt_aws.errors import asking
+from costopt_aws.errors import map_errors
 
 HOME = "us-east-1"
 METRIC = "UnblendedCost"
@@ -62,7 +62,7 @@ class CostExplorer:
         }
         days: list[Mapping[str, Any]] = []
         while True:
-            with asking("ce:GetCostAndUsage", f"cost of job {job}"):
+            with map_errors("ce:GetCostAndUsage", f"cost of job {job}"):
                 answer = client.get_cost_and_usage(**asked)
                 days += answer["ResultsByTime"]
             token = answer.get("NextPageToken")

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from urllib.parse import urlsplit
 
-from costopt.domain.check import Check, Verdict
+from costopt.domain.check import Check, CheckStatus
 from costopt.domain.errors import BadRequestError, ForbiddenError, ProviderError
 from costopt.domain.market import CapacityType
-from costopt_aws.ami import Images
-from costopt_aws.bucket import bucket_region, ends_old_versions
+from costopt_aws.ami import ImageResolver
+from costopt_aws.bucket import bucket_region, expires_old_versions
 from costopt_aws.clients import Clients
-from costopt_aws.errors import asking
+from costopt_aws.errors import map_errors
 from costopt_aws.iam import (
     DISPENSABLE,
     NODE_TRUST,
@@ -29,7 +29,7 @@ from costopt_aws.regions import Regions
 from costopt_aws.user_data import bucket_of
 
 GPU_FAMILIES = frozenset({"g", "p"})
-MOST_NAMED = 6
+MAX_NAMES_SHOWN = 6
 
 
 class Doctor:
@@ -38,7 +38,7 @@ class Doctor:
     def __init__(self, clients: Clients, options: AwsOptions) -> None:
         self._clients = clients
         self._options = options
-        self._images = Images(clients, options.nodes.image)
+        self._images = ImageResolver(clients, options.nodes.image)
         self._quotas = AccountQuotas(clients)
 
     def policies(self, owner: str, store: str | None) -> Mapping[str, object]:
@@ -62,7 +62,7 @@ class Doctor:
         for region in self._options.regions:
             check = self._region(region, now)
             yield check
-            if check.verdict is Verdict.OK:
+            if check.verdict is CheckStatus.OK:
                 usable.append(region)
         yield from self._permissions(arn, usable, owner, store, now)
         for region in usable:
@@ -75,22 +75,22 @@ class Doctor:
     def _credentials(self) -> tuple[str | None, Check]:
         region = self._options.regions[0]
         try:
-            with asking("sts:GetCallerIdentity", "credentials"):
+            with map_errors("sts:GetCallerIdentity", "credentials"):
                 arn = self._clients.reading("sts", region).get_caller_identity()["Arn"]
         except ProviderError as error:
             return None, _broken("credentials", error)
-        return arn, Check("credentials", Verdict.OK, arn)
+        return arn, Check("credentials", CheckStatus.OK, arn)
 
     def _region(self, region: str, now: datetime) -> Check:
         name = f"region {region}"
         try:
             Regions(self._clients).check(region, now, self._options.regions)
-            with asking("ec2:DescribeAvailabilityZones", region):
+            with map_errors("ec2:DescribeAvailabilityZones", region):
                 answer = self._clients.reading("ec2", region).describe_availability_zones()
                 zones = len(answer["AvailabilityZones"])
         except ProviderError as error:
             return _broken(name, error)
-        return Check(name, Verdict.OK, f"enabled, {zones} zones")
+        return Check(name, CheckStatus.OK, f"enabled, {zones} zones")
 
     def _permissions(
         self, arn: str, regions: list[str], owner: str, store: str | None, now: datetime
@@ -104,7 +104,7 @@ class Doctor:
             return
         if not denied:
             count = len(actions(needed))
-            yield Check("permissions", Verdict.OK, f"all {count} actions are allowed")
+            yield Check("permissions", CheckStatus.OK, f"all {count} actions are allowed")
         yield from (_denied(action, resources) for action, resources in denied.items())
 
     def _daemon_policy(self, owner: str, store: str | None) -> Mapping[str, object]:
@@ -125,7 +125,7 @@ class Doctor:
         if not refused:
             yield Check(
                 "permissions",
-                Verdict.MISSING,
+                CheckStatus.MISSING,
                 "a launch may be asked for; other actions could not be simulated",
                 _allow("iam:SimulatePrincipalPolicy"),
             )
@@ -154,49 +154,49 @@ class Doctor:
         if not spot:
             return Check(
                 name,
-                Verdict.BROKEN,
+                CheckStatus.BROKEN,
                 "no vCPU of any GPU family may run on spot",
                 f"ask for more: https://{region}.console.aws.amazon.com/servicequotas",
             )
         said = ", ".join(f"{'/'.join(q.families)} {q.max_vcpus} vCPU" for q in spot)
-        hint = None if not none else f"none: {', '.join(none[:MOST_NAMED])}"
-        return Check(name, Verdict.OK, f"spot: {said}", hint)
+        hint = None if not none else f"none: {', '.join(none[:MAX_NAMES_SHOWN])}"
+        return Check(name, CheckStatus.OK, f"spot: {said}", hint)
 
     def _image(self, region: str, now: datetime) -> Check:
         name = f"image {region}"
         try:
-            return Check(name, Verdict.OK, self._images.image(region, now).image_id)
+            return Check(name, CheckStatus.OK, self._images.image(region, now).image_id)
         except ProviderError as error:
             return _broken(name, error)
 
     def _role(self, profile: str) -> Check:
         name = f"node role {profile}"
         try:
-            with asking("iam:GetInstanceProfile", f"instance profile {profile}"):
+            with map_errors("iam:GetInstanceProfile", f"instance profile {profile}"):
                 client = self._clients.reading("iam", self._options.regions[0])
                 client.get_instance_profile(InstanceProfileName=profile)
         except ForbiddenError as error:
             return _unknown(name, error)
         except ProviderError as error:
             hint = "make it from the policies that `costopt doctor aws --iam-policy` prints"
-            return Check(name, Verdict.BROKEN, error.message, hint)
-        return Check(name, Verdict.OK, "its instance profile is there")
+            return Check(name, CheckStatus.BROKEN, error.message, hint)
+        return Check(name, CheckStatus.OK, "its instance profile is there")
 
     def _queue(self, region: str, url: str) -> Check:
         name = f"queue {region}"
         try:
-            with asking("sqs:GetQueueAttributes", url):
+            with map_errors("sqs:GetQueueAttributes", url):
                 self._clients.reading("sqs", region).get_queue_attributes(QueueUrl=url)
         except ForbiddenError as error:
             return _unknown(name, error)
         except ProviderError as error:
             return _broken(name, error)
-        return Check(name, Verdict.OK, url)
+        return Check(name, CheckStatus.OK, url)
 
     def _store(self, store: str | None) -> Iterator[Check]:
         if store is None:
             add = "add store: s3://bucket/prefix to the account file"
-            yield Check("store", Verdict.MISSING, "the account names none", add)
+            yield Check("store", CheckStatus.MISSING, "the account names none", add)
             return
         try:
             bucket = bucket_of(store)
@@ -205,7 +205,7 @@ class Doctor:
             yield _broken("store", error)
             return
         try:
-            with asking("s3:GetBucketVersioning", f"bucket {bucket}"):
+            with map_errors("s3:GetBucketVersioning", f"bucket {bucket}"):
                 told = self._clients.reading("s3", region).get_bucket_versioning(Bucket=bucket)
                 versioned = told.get("Status") == "Enabled"
         except ForbiddenError as error:
@@ -220,12 +220,12 @@ class Doctor:
         elif versioned:
             hint = self._versions_hint(region, store)
         detail = f"{bucket} in {region}, {'versioned' if versioned else 'not versioned'}"
-        yield Check("store", Verdict.OK, detail, hint)
+        yield Check("store", CheckStatus.OK, detail, hint)
 
     def _versions_hint(self, region: str, store: str) -> str | None:
         prefix = urlsplit(store).path.strip("/") + "/"
         try:
-            if ends_old_versions(self._clients, region, bucket_of(store), prefix):
+            if expires_old_versions(self._clients, region, bucket_of(store), prefix):
                 return None
         except ProviderError as error:
             return f"see that a lifecycle rule ends replaced versions: {error.message}"
@@ -233,21 +233,21 @@ class Doctor:
 
 
 def _broken(name: str, error: ProviderError) -> Check:
-    return Check(name, Verdict.BROKEN, error.message, error.hint)
+    return Check(name, CheckStatus.BROKEN, error.message, error.hint)
 
 
 def _unknown(name: str, error: ForbiddenError) -> Check:
     """What may not be looked at, and need not be."""
-    return Check(name, Verdict.MISSING, f"not known: {error.message}", error.hint)
+    return Check(name, CheckStatus.MISSING, f"not known: {error.message}", error.hint)
 
 
 def _denied(action: str, resources: Sequence[str]) -> Check:
     name = f"permission {action}"
     if action in DISPENSABLE:
-        return Check(name, Verdict.MISSING, f"denied: {DISPENSABLE[action]}", _allow(action))
+        return Check(name, CheckStatus.MISSING, f"denied: {DISPENSABLE[action]}", _allow(action))
     where = [each for each in resources if each != "*"]
-    detail = f"denied on {', '.join(where[:MOST_NAMED])}" if where else "denied"
-    return Check(name, Verdict.BROKEN, detail, _allow(action))
+    detail = f"denied on {', '.join(where[:MAX_NAMES_SHOWN])}" if where else "denied"
+    return Check(name, CheckStatus.BROKEN, detail, _allow(action))
 
 
 def _allow(action: str) -> str:

@@ -127,7 +127,7 @@ _ACTION = re.compile(r"not authorized to perform:?\s+([A-Za-z0-9-]+:[A-Za-z0-9*]
 
 
 @contextmanager
-def asking(action: str, about: str) -> Iterator[None]:
+def map_errors(action: str, about: str) -> Iterator[None]:
     """Raise whatever goes wrong within as a ProviderError: the call, and reading its answer.
 
     ``action`` is the IAM action that the call needs ("ec2:RunInstances"), ``about`` the pool,
@@ -141,9 +141,9 @@ def asking(action: str, about: str) -> Iterator[None]:
     except CostoptError:
         raise
     except ClientError as error:
-        raise from_answer(error, action, about) from error
+        raise from_client_error(error, action, about) from error
     except Exception as error:
-        raise from_sdk(error, action, about) from error
+        raise from_botocore_error(error, action, about) from error
 
 
 def code_of(error: ProviderError) -> str:
@@ -152,7 +152,7 @@ def code_of(error: ProviderError) -> str:
     return str(response.get("Error", {}).get("Code", ""))
 
 
-def from_answer(error: Exception, action: str, about: str) -> ProviderError:
+def from_client_error(error: Exception, action: str, about: str) -> ProviderError:
     """The error that AWS answered with (a botocore ClientError)."""
     response = getattr(error, "response", {})
     told = response.get("Error", {})
@@ -191,7 +191,7 @@ def from_code(
     return BadRequestError(said, hint=HINTS.get(plain) or _subject_hint(said))
 
 
-def from_sdk(error: Exception, action: str, about: str) -> ProviderError:
+def from_botocore_error(error: Exception, action: str, about: str) -> ProviderError:
     """What went wrong before or after AWS could answer: botocore's errors, or any other."""
     from botocore import exceptions as sdk
 

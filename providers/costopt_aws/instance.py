@@ -36,7 +36,7 @@ def read_node(item: Mapping[str, Any]) -> Node | None:
 
     ``ended_at`` is None where EC2 does not tell when the node ended.
     """
-    told = tags.read(item.get("Tags", ()))
+    told = tags.parse_tags(item.get("Tags", ()))
     pool, price = _pool(told), _price(told)
     if pool is None or price is None or tags.KEY not in told:
         return None

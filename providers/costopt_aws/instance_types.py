@@ -9,10 +9,10 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
-from costopt.domain.kept import Kept
+from costopt.domain.kept import TtlCache
 from costopt.domain.market import CapacityType
 from costopt_aws.clients import Clients
-from costopt_aws.errors import asking
+from costopt_aws.errors import map_errors
 
 DAY_S = 86400.0
 GPU_FAMILIES = ("g*", "p*")
@@ -30,7 +30,7 @@ _BANDWIDTH = re.compile(r"(?:(\d+)x )?(\d+(?:\.\d+)?) Gigabit")
 
 
 @dataclass(frozen=True, slots=True)
-class TypeFacts:
+class InstanceTypeInfo:
     """``gpus`` is a fraction where a GPU is shared; ``network_gbps`` is what is always there.
 
     None: EC2 gives no figure. ``efa_interfaces`` is 0 without the Elastic Fabric Adapter.
@@ -46,7 +46,7 @@ class TypeFacts:
     efa_interfaces: int
 
     @classmethod
-    def read(cls, item: Mapping[str, Any]) -> TypeFacts:
+    def read(cls, item: Mapping[str, Any]) -> InstanceTypeInfo:
         """From an entry of DescribeInstanceTypes."""
         name = item["InstanceType"]
         gpu = next(iter(item.get("GpuInfo", {}).get("Gpus", ())), None)
@@ -69,13 +69,13 @@ class InstanceTypes:
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._kept: Kept[tuple[str, tuple[str, ...]], Mapping[str, TypeFacts]] = Kept(
-            DAY_S, 30 * DAY_S
+        self._kept: TtlCache[tuple[str, tuple[str, ...]], Mapping[str, InstanceTypeInfo]] = (
+            TtlCache(DAY_S, 30 * DAY_S)
         )
 
     def matching(
         self, region: str, patterns: Sequence[str], now: datetime
-    ) -> Mapping[str, TypeFacts]:
+    ) -> Mapping[str, InstanceTypeInfo]:
         """The region's types that match any of ``patterns``, by name; all with GPUs where none.
 
         Raises ProviderError.
@@ -84,15 +84,15 @@ class InstanceTypes:
         found = self._kept.get((region, wanted), now, lambda: self._ask(region, wanted))
         return found if patterns else {n: facts for n, facts in found.items() if facts.gpus > 0}
 
-    def _ask(self, region: str, patterns: tuple[str, ...]) -> Mapping[str, TypeFacts]:
-        with asking("ec2:DescribeInstanceTypes", region):
+    def _ask(self, region: str, patterns: tuple[str, ...]) -> Mapping[str, InstanceTypeInfo]:
+        with map_errors("ec2:DescribeInstanceTypes", region):
             pages = (
                 self._clients.reading("ec2", region)
                 .get_paginator("describe_instance_types")
                 .paginate(Filters=[{"Name": "instance-type", "Values": list(patterns)}])
             )
             items = [item for page in pages for item in page["InstanceTypes"]]
-            facts = (TypeFacts.read(item) for item in items)
+            facts = (InstanceTypeInfo.read(item) for item in items)
             return {each.name: each for each in facts if _matches(each.name, patterns)}
 
 

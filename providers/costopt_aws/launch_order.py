@@ -11,13 +11,13 @@ from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.market import CapacityType
 from costopt_aws.node_setup import NodeSetup
-from costopt_aws.tags import LAUNCHED, tags
+from costopt_aws.tags import LAUNCHED, make_tags
 
 NAME_LIMIT = 255
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchOrder:
+class RunInstancesRequest:
     """What is asked of EC2. ``zone_name`` is the account's name of the zone.
 
     ``placement_group`` and ``efa_interfaces`` are for gangs whose type has the Elastic Fabric
@@ -65,7 +65,7 @@ class LaunchOrder:
             "usd_per_hour": repr(self.usd_per_hour),
             "Name": f"costopt {request.job}"[:NAME_LIMIT],
         }
-        return [{"ResourceType": kind, "Tags": tags(**named)} for kind in LAUNCHED]
+        return [{"ResourceType": kind, "Tags": make_tags(**named)} for kind in LAUNCHED]
 
     def _market(self) -> dict[str, Any]:
         """Spot without a price limit: a limit below on-demand only adds interruptions."""

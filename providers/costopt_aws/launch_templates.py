@@ -12,12 +12,12 @@ from typing import Any
 from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import LaunchRequest
 from costopt_aws.clients import Clients
-from costopt_aws.errors import asking, code_of
+from costopt_aws.errors import code_of, map_errors
 from costopt_aws.node_setup import NodeSetup
-from costopt_aws.tags import tags
+from costopt_aws.tags import make_tags
 
 EXISTS = "InvalidLaunchTemplateName.AlreadyExistsException"
-MOST_USER_DATA_BYTES = 16 * 1024
+MAX_USER_DATA_BYTES = 16 * 1024
 """EC2's limit on user data before base64 (EC2 User Guide, "Run commands when you launch")."""
 
 _UNFIT = re.compile(r"[^a-zA-Z0-9().\-/_]")
@@ -51,10 +51,10 @@ class LaunchTemplates:
 
     def _make(self, request: LaunchRequest, name: str, content: dict[str, Any]) -> None:
         region = request.pool.region
-        owned = tags(owner=request.owner, job=request.job)
+        owned = make_tags(owner=request.owner, job=request.job)
         client = self._clients.reading("ec2", region)
         try:
-            with asking("ec2:CreateLaunchTemplate", region):
+            with map_errors("ec2:CreateLaunchTemplate", region):
                 client.create_launch_template(
                     LaunchTemplateName=name,
                     LaunchTemplateData=content,
@@ -67,9 +67,9 @@ class LaunchTemplates:
 
 def _content(setup: NodeSetup) -> dict[str, Any]:
     user_data = setup.user_data.encode()
-    if len(user_data) > MOST_USER_DATA_BYTES:
+    if len(user_data) > MAX_USER_DATA_BYTES:
         raise BadRequestError(
-            f"user data of {len(user_data)} bytes, and EC2 takes {MOST_USER_DATA_BYTES}",
+            f"user data of {len(user_data)} bytes, and EC2 takes {MAX_USER_DATA_BYTES}",
             hint="put what is large into the job's bundle",
         )
     content: dict[str, Any] = {

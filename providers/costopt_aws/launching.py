@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
-from costopt.domain.backoff import Backoff
+from costopt.domain.backoff import CapacityBackoff
 from costopt.domain.errors import (
     BadRequestError,
     ForbiddenError,
@@ -16,18 +16,18 @@ from costopt.domain.errors import (
     ProviderUnavailableError,
 )
 from costopt.domain.fleet import LaunchRequest, Node
-from costopt.domain.launch_once import LaunchOnce
+from costopt.domain.launch_once import IdempotentLauncher
 from costopt.domain.market import CapacityType, Pool
 from costopt_aws import tags
 from costopt_aws.authorization import with_missing_action
 from costopt_aws.capacity_blocks import CapacityBlocks
 from costopt_aws.clients import Clients
-from costopt_aws.errors import asking, code_of
+from costopt_aws.errors import code_of, map_errors
 from costopt_aws.instance import read_node
-from costopt_aws.instance_types import InstanceTypes, TypeFacts
-from costopt_aws.launch_order import LaunchOrder
+from costopt_aws.instance_types import InstanceTypeInfo, InstanceTypes
+from costopt_aws.launch_order import RunInstancesRequest
 from costopt_aws.launch_templates import LaunchTemplates
-from costopt_aws.node_book import GRACE, NodeBook
+from costopt_aws.node_book import GRACE, KnownNodes
 from costopt_aws.node_setup import Bootstrap, NodeSetup
 from costopt_aws.placement_groups import PlacementGroups
 from costopt_aws.zones import Zones
@@ -37,9 +37,9 @@ PriceOf = Callable[[Pool, datetime], float | None]
 
 _SIZE = re.compile(r"(\d+)xlarge")
 
-CHANGED = "IdempotentParameterMismatch"
+TOKEN_PARAMETERS_CHANGED = "IdempotentParameterMismatch"  # noqa: S105
 ENDED_BEFORE = "IdempotentInstanceTerminated"
-NOT_THERE_YET = frozenset(
+NOT_YET_CONSISTENT = frozenset(
     {
         "InvalidLaunchTemplateId.NotFound",
         "InvalidLaunchTemplateName.NotFoundException",
@@ -48,7 +48,7 @@ NOT_THERE_YET = frozenset(
 )
 
 
-class Launcher:
+class Ec2Launcher:
     """RunInstances for a gang in one pool: as many as are wanted, or none.
 
     A launch request names one pool, so an EC2 Fleet, which chooses among several, has no choice to
@@ -65,7 +65,7 @@ class Launcher:
         zones: Zones,
         types: InstanceTypes,
         blocks: CapacityBlocks,
-        book: NodeBook,
+        book: KnownNodes,
         bootstrap: Bootstrap | None,
         price_of: PriceOf,
     ) -> None:
@@ -78,7 +78,9 @@ class Launcher:
         self._price_of = price_of
         self._templates = LaunchTemplates(clients)
         self._groups = PlacementGroups(clients)
-        self._once = LaunchOnce(self._launched, self._order, self._start, Backoff(_family, _size))
+        self._once = IdempotentLauncher(
+            self._launched, self._order, self._start, CapacityBackoff(_family, _size)
+        )
 
     def launch(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
         """The nodes of this key, launched now or before.
@@ -92,14 +94,14 @@ class Launcher:
         """The nodes of the key, where all of them are known; () where none are or some may come."""
         known = self._book.by_key(request.key)
         if len(known) < request.nodes:
-            known = self._book.see(self._found(request), now)
-        old = any(now - node.launched_at > GRACE or not node.state.alive for node in known)
+            known = self._book.record(self._found(request), now)
+        old = any(now - node.launched_at > GRACE or not node.state.is_alive for node in known)
         return known if old or len(known) >= request.nodes else ()
 
     def _found(self, request: LaunchRequest) -> tuple[Node, ...]:
         region = request.pool.region
-        filters = [tags.owned_by(request.owner), tags.launched_by(request.key)]
-        with asking("ec2:DescribeInstances", region):
+        filters = [tags.owner_filter(request.owner), tags.launch_key_filter(request.key)]
+        with map_errors("ec2:DescribeInstances", region):
             pages = (
                 self._clients.reading("ec2", region)
                 .get_paginator("describe_instances")
@@ -108,16 +110,16 @@ class Launcher:
             items = [i for page in pages for r in page["Reservations"] for i in r["Instances"]]
             return tuple(filter(None, (read_node(item) for item in items)))
 
-    def _start(self, order: LaunchOrder, now: datetime) -> None:
-        self._book.see(self._run(order), now)
+    def _start(self, order: RunInstancesRequest, now: datetime) -> None:
+        self._book.record(self._run(order), now)
 
-    def _order(self, request: LaunchRequest, now: datetime) -> LaunchOrder:
+    def _order(self, request: LaunchRequest, now: datetime) -> RunInstancesRequest:
         pool = request.pool
         zone_id, zone_name = self._zone(pool)
         facts = self._facts(pool, now)
         setup = self._setup(request)
         close = request.nodes > 1 and facts.efa_interfaces > 0
-        return LaunchOrder(
+        return RunInstancesRequest(
             request=request,
             setup=setup,
             template=self._templates.ensure(request, setup),
@@ -148,7 +150,7 @@ class Launcher:
             hint=f"the account's zones there are {', '.join(sorted(names))}",
         )
 
-    def _facts(self, pool: Pool, now: datetime) -> TypeFacts:
+    def _facts(self, pool: Pool, now: datetime) -> InstanceTypeInfo:
         found = self._types.matching(pool.region, (pool.instance_type,), now)
         if pool.instance_type not in found:
             raise BadRequestError(
@@ -178,35 +180,35 @@ class Launcher:
             )
         return price
 
-    def _run(self, order: LaunchOrder) -> tuple[Node, ...]:
+    def _run(self, order: RunInstancesRequest) -> tuple[Node, ...]:
         request = order.request
         region = request.pool.region
         try:
-            with asking("ec2:RunInstances", str(request.pool)):
+            with map_errors("ec2:RunInstances", str(request.pool)):
                 answer = self._clients.launching(region).run_instances(**order.parameters())
                 return tuple(filter(None, (read_node(item) for item in answer["Instances"])))
         except (ForbiddenError, BadRequestError) as error:
-            told = self._told(order, error)
+            told = self._log(order, error)
             if told is error:
                 raise
             raise told from error
 
-    def _told(self, order: LaunchOrder, error: ProviderError) -> ProviderError:
+    def _log(self, order: RunInstancesRequest, error: ProviderError) -> ProviderError:
         if isinstance(error, ForbiddenError):
             return with_missing_action(error, self._clients, order.request.pool.region)
         return self._of_key(order, error)
 
-    def _of_key(self, order: LaunchOrder, error: ProviderError) -> ProviderError:
+    def _of_key(self, order: RunInstancesRequest, error: ProviderError) -> ProviderError:
         """Refusals that are about what was made or launched before, not about the request."""
         code, pool = code_of(error), order.request.pool
-        if code == CHANGED:
+        if code == TOKEN_PARAMETERS_CHANGED:
             return ProviderUnavailableError(
                 f"{pool}: the launch {order.request.key} was asked for before, and its nodes are "
                 "not visible yet"
             )
         if code == ENDED_BEFORE:
             return NoCapacityError(f"{pool}: the nodes of launch {order.request.key} have ended")
-        if code in NOT_THERE_YET:
+        if code in NOT_YET_CONSISTENT:
             self._templates.forget(pool.region, order.template)
             self._groups.forget(pool.region, order.placement_group or "")
             return ProviderUnavailableError(

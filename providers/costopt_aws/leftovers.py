@@ -8,11 +8,11 @@ from typing import Any
 
 from costopt.domain.errors import BadRequestError, ProviderError
 from costopt.domain.fan_out import fan_out
-from costopt.domain.leftover import Leftover
+from costopt.domain.leftover import OrphanedResource
 from costopt_aws import tags
 from costopt_aws.clients import Clients
-from costopt_aws.errors import asking, code_of
-from costopt_aws.listing import Listing
+from costopt_aws.errors import code_of, map_errors
+from costopt_aws.listing import InstanceInventory
 
 VOLUME = "volume"
 TEMPLATE = "launch template"
@@ -29,17 +29,19 @@ MISSING = frozenset(
 )
 
 
-class Leftovers:
+class OrphanedResources:
     """Implements the Cleanable port."""
 
-    def __init__(self, clients: Clients, regions: tuple[str, ...], listing: Listing) -> None:
+    def __init__(
+        self, clients: Clients, regions: tuple[str, ...], listing: InstanceInventory
+    ) -> None:
         self._clients = clients
         self._regions = regions
         self._listing = listing
         self.silent: Mapping[str, ProviderError] = {}
         """The regions that did not answer the last time, and what went wrong."""
 
-    def of(self, owner: str) -> tuple[Leftover, ...]:
+    def list_all(self, owner: str) -> tuple[OrphanedResource, ...]:
         """Those of all regions that answer. Raises ProviderError where none does."""
         answers = fan_out(self._regions, lambda region: tuple(self._of_region(region, owner)))
         self.silent = {r: told for r, told in answers.items() if isinstance(told, ProviderError)}
@@ -48,26 +50,26 @@ class Leftovers:
         found = (told for told in answers.values() if not isinstance(told, ProviderError))
         return tuple(leftover for told in found for leftover in told)
 
-    def remove(self, leftover: Leftover) -> None:
+    def remove(self, leftover: OrphanedResource) -> None:
         """Remove it; silent where it is gone. Raises ProviderError."""
         region = leftover.place.rpartition("/")[2]
         client = self._clients.reading("ec2", region)
         action, call = _removal(client, leftover)
         try:
-            with asking(action, f"{region}: {leftover.kind} {leftover.name}"):
+            with map_errors(action, f"{region}: {leftover.kind} {leftover.name}"):
                 call()
         except BadRequestError as error:
             if code_of(error) not in MISSING:
                 raise
 
-    def _of_region(self, region: str, owner: str) -> Iterator[Leftover]:
-        owned = tags.owned_by(owner)
+    def _of_region(self, region: str, owner: str) -> Iterator[OrphanedResource]:
+        owned = tags.owner_filter(owner)
         for item in self._pages(region, "Volumes", [owned, _filter("status", "available")]):
             yield _leftover(VOLUME, item["VolumeId"], region, item, item["CreateTime"])
         for item in self._pages(region, "LaunchTemplates", [owned]):
             name = item["LaunchTemplateName"]
             yield _leftover(TEMPLATE, name, region, item, item["CreateTime"])
-        with asking("ec2:DescribePlacementGroups", region):
+        with map_errors("ec2:DescribePlacementGroups", region):
             answer = self._clients.reading("ec2", region).describe_placement_groups(Filters=[owned])
             groups = answer["PlacementGroups"]
         for item in groups:
@@ -78,7 +80,7 @@ class Leftovers:
     def _pages(self, region: str, kinds: str, filters: list[dict[str, object]]) -> list[Any]:
         """All of what Describe<kinds> lists."""
         operation = {"Volumes": "describe_volumes", "LaunchTemplates": "describe_launch_templates"}
-        with asking(f"ec2:Describe{kinds}", region):
+        with map_errors(f"ec2:Describe{kinds}", region):
             client = self._clients.reading("ec2", region)
             pages = client.get_paginator(operation[kinds]).paginate(Filters=filters)
             return [item for page in pages for item in page[kinds]]
@@ -90,20 +92,20 @@ def _filter(name: str, value: str) -> dict[str, object]:
 
 def _leftover(
     kind: str, name: str, region: str, item: Mapping[str, Any], created_at: datetime | None
-) -> Leftover:
+) -> OrphanedResource:
     named = kind in (TEMPLATE, GROUP)
-    return Leftover(
+    return OrphanedResource(
         kind=kind,
         name=name,
         place=f"aws/{region}",
-        job=tags.read(item.get("Tags", ())).get(tags.JOB, ""),
+        job=tags.parse_tags(item.get("Tags", ())).get(tags.JOB, ""),
         created_at=None if created_at is None else created_at.astimezone(UTC),
         usd_per_hour=0.0 if named else None,
         serves_job=named,
     )
 
 
-def _removal(client: Any, leftover: Leftover) -> tuple[str, Callable[[], object]]:
+def _removal(client: Any, leftover: OrphanedResource) -> tuple[str, Callable[[], object]]:
     """The IAM action that it takes, and the call."""
     name = leftover.name
     match leftover.kind:

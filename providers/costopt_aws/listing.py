@@ -11,17 +11,17 @@ from costopt.domain.fan_out import fan_out
 from costopt.domain.fleet import Node
 from costopt_aws import tags
 from costopt_aws.clients import Clients
-from costopt_aws.errors import asking
+from costopt_aws.errors import map_errors
 from costopt_aws.instance import read_node
-from costopt_aws.node_book import NodeBook
+from costopt_aws.node_book import KnownNodes
 
 PAGE = 1000
 
 
-class Listing:
+class InstanceInventory:
     """DescribeInstances is the truth; a region that does not answer keeps what it said last."""
 
-    def __init__(self, clients: Clients, regions: tuple[str, ...], book: NodeBook) -> None:
+    def __init__(self, clients: Clients, regions: tuple[str, ...], book: KnownNodes) -> None:
         self._clients = clients
         self._regions = regions
         self._book = book
@@ -43,13 +43,13 @@ class Listing:
         return self._book.known(owner)
 
     def _ask(self, region: str, owner: str) -> tuple[Node, ...]:
-        items = self.items(region, [tags.owned_by(owner)])
-        with asking("ec2:DescribeInstances", region):
+        items = self.items(region, [tags.owner_filter(owner)])
+        with map_errors("ec2:DescribeInstances", region):
             return tuple(filter(None, (read_node(item) for item in items)))
 
     def items(self, region: str, filters: list[dict[str, object]]) -> list[Mapping[str, Any]]:
         """Entries of DescribeInstances. Raises ProviderError."""
-        with asking("ec2:DescribeInstances", region):
+        with map_errors("ec2:DescribeInstances", region):
             pages = (
                 self._clients.reading("ec2", region)
                 .get_paginator("describe_instances")

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Estimate
-from costopt.domain.fan_out import ask_all
+from costopt.domain.fan_out import fan_out_or_raise
 from costopt.domain.market import CapacityType, Offer, Pool
-from costopt.domain.price_source import PriceChange, PriceSeries
+from costopt.domain.price_source import PriceChange, PriceSeriesKey
 from costopt.domain.quota import Quota
 from costopt_aws.advisor import SpotAdvisor
 from costopt_aws.capacity_blocks import CapacityBlocks
@@ -17,7 +17,7 @@ from costopt_aws.clients import Clients
 from costopt_aws.instance_types import InstanceTypes
 from costopt_aws.market_options import MarketOptions
 from costopt_aws.offerings import Offerings
-from costopt_aws.offers import NAME, Offers, Scope, Sources
+from costopt_aws.offers import NAME, Ec2Offers, OfferScope, OfferSources
 from costopt_aws.on_demand_prices import OnDemandPrices
 from costopt_aws.placement_scores import PlacementScores
 from costopt_aws.price_file import PriceFile
@@ -35,7 +35,7 @@ class AwsMarket:
         self.zones = Zones(clients)
         self.blocks = CapacityBlocks(clients, self.zones)
         self._regions = regions
-        self._sources = Sources(
+        self._sources = OfferSources(
             regions=Regions(clients),
             types=InstanceTypes(clients),
             offerings=Offerings(clients),
@@ -49,8 +49,8 @@ class AwsMarket:
             scores=PlacementScores(clients),
             blocks=self.blocks,
         )
-        scope = Scope(regions, options.instance_types, options.scored_nodes)
-        self._offers = Offers(scope, self._sources)
+        scope = OfferScope(regions, options.instance_types, options.scored_nodes)
+        self._offers = Ec2Offers(scope, self._sources)
         self._quotas = AccountQuotas(clients)
 
     def offers(self, now: datetime) -> tuple[Offer, ...]:
@@ -58,29 +58,29 @@ class AwsMarket:
 
         Raises ProviderError where no region answers.
         """
-        return self._offers.now(now)
+        return self._offers.list_offers(now)
 
     def quotas(self, now: datetime) -> tuple[Quota, ...]:
         """The quotas of vCPUs of all regions that tell them; raises where none does."""
-        answers = ask_all(self._regions, lambda region: self._quotas.of(region, now))
+        answers = fan_out_or_raise(self._regions, lambda region: self._quotas.of(region, now))
         told = [answer for answer in answers.values() if not isinstance(answer, ProviderError)]
         return tuple(quota for quotas in told for quota in quotas)
 
     def price_series(
         self, region: str, instance_types: Collection[str], now: datetime
-    ) -> tuple[PriceSeries, ...]:
+    ) -> tuple[PriceSeriesKey, ...]:
         """The types of the region that are sold on spot. Raises ProviderError."""
         self._sources.regions.check(region, now, through=self._regions)
         types = self._sources.types.matching(region, tuple(instance_types), now)
         zones = self._sources.offerings.zones(region, types.keys(), now)
         return tuple(
-            PriceSeries(NAME, region, name)
+            PriceSeriesKey(NAME, region, name)
             for name in sorted(types)
             if CapacityType.SPOT in types[name].terms and zones.get(name)
         )
 
     def price_changes(
-        self, series: PriceSeries, since: datetime, until: datetime
+        self, series: PriceSeriesKey, since: datetime, until: datetime
     ) -> tuple[PriceChange, ...]:
         """AWS tells the last 90 days. Raises ProviderError."""
         since = max(since, until - timedelta(days=HISTORY_DAYS))
@@ -94,7 +94,7 @@ class AwsMarket:
             for price in prices
         )
 
-    def list_price(self, series: PriceSeries, now: datetime) -> Estimate | None:
+    def list_price(self, series: PriceSeriesKey, now: datetime) -> Estimate | None:
         """The on-demand list price of one node."""
         prices, _ = self._sources.on_demand.prices(series.region, [series.instance_type], now)
         return prices.get(series.instance_type)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, SkipValidation, model_validator
 
-from costopt.domain.ports import Machines
+from costopt.domain.ports import InstanceCatalog
 from costopt.provider.options import (
     Listed,
     NodeCount,
@@ -32,7 +32,9 @@ class MarketOptions(OptionModel):
 
     injected: ClassVar[frozenset[str]] = frozenset({"machines", "list_prices"})
 
-    machines: SkipValidation[Machines | None] = Field(default=None, description="the catalogue")
+    machines: SkipValidation[InstanceCatalog | None] = Field(
+        default=None, description="the catalogue"
+    )
     list_prices: Annotated[
         SkipValidation[ListPrices | None], with_method("__call__", "a function")
     ] = Field(default=None, description="a dated list to fall back on; default: the catalogue's")

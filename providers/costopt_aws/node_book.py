@@ -16,7 +16,7 @@ GRACE = timedelta(minutes=5)
 """How long a new instance may be missing from EC2's lists: they are eventually consistent."""
 
 
-class NodeBook:
+class KnownNodes:
     """Newest sight of each node. Safe to share between threads."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class NodeBook:
         self._ended_at: dict[str, datetime] = {}
         self._lock = RLock()
 
-    def see(self, nodes: Iterable[Node], now: datetime) -> tuple[Node, ...]:
+    def record(self, nodes: Iterable[Node], now: datetime) -> tuple[Node, ...]:
         """Take these down, with the end of those whose end EC2 does not tell."""
         with self._lock:
             return tuple(self._see(node, now) for node in nodes)
@@ -35,9 +35,9 @@ class NodeBook:
         One that it does not list any more, and that is no longer new, is gone.
         """
         with self._lock:
-            ids = {node.node_id for node in self.see(nodes, now)}
+            ids = {node.node_id for node in self.record(nodes, now)}
             for node in self.known(owner, region):
-                missing = node.state.alive and node.node_id not in ids
+                missing = node.state.is_alive and node.node_id not in ids
                 if missing and now - node.launched_at > GRACE:
                     self._see(
                         replace(
@@ -77,7 +77,7 @@ class NodeBook:
 
     def _see(self, node: Node, now: datetime) -> Node:
         before = self._nodes.get(node.node_id)
-        if not node.state.alive and node.ended_at is None:
+        if not node.state.is_alive and node.ended_at is None:
             known = before.ended_at if before is not None else None
             told = known or self._ended_at.get(node.node_id)
             node = replace(node, ended_at=now if told is None else min(told, now))

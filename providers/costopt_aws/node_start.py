@@ -16,7 +16,7 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from costopt.domain.node_start import asked
+from costopt.domain.node_start import get_with_retry
 
 if TYPE_CHECKING:
     from costopt.domain.node_start import Config
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 METADATA = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254")
 
 
-class Ec2:
+class Ec2Platform:
     """The Cloud of an EC2 node.
 
     https://docs.aws.amazon.com/dlami/latest/devguide/aws-deep-learning-multi-disk.html
@@ -41,7 +41,7 @@ class Ec2:
         """The instance's id."""
         return metadata("instance-id")
 
-    def stored(self, method: str, key: str, body: bytes = b"") -> urllib.request.Request:
+    def object_url(self, method: str, key: str, body: bytes = b"") -> urllib.request.Request:
         """A request for an object of the job's store, signed with the node's role (SigV4).
 
         https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
@@ -92,7 +92,9 @@ def metadata(path: str) -> str:
     """What the instance metadata service (IMDSv2) says."""
     base = f"{METADATA.rstrip('/')}/latest"
     ttl = {"X-aws-ec2-metadata-token-ttl-seconds": "300"}
-    token = asked(lambda: urllib.request.Request(f"{base}/api/token", headers=ttl, method="PUT"))
+    token = get_with_retry(
+        lambda: urllib.request.Request(f"{base}/api/token", headers=ttl, method="PUT")
+    )
     headers = {"X-aws-ec2-metadata-token": token.decode()}
     url = f"{base}/meta-data/{path}"
-    return asked(lambda: urllib.request.Request(url, headers=headers)).decode()
+    return get_with_retry(lambda: urllib.request.Request(url, headers=headers)).decode()

@@ -14,13 +14,13 @@ from costopt.domain.fan_out import fan_out
 from costopt.domain.fleet import Node
 from costopt.domain.market import Interruption
 from costopt_aws.clients import Clients
-from costopt_aws.errors import asking
-from costopt_aws.node_book import NodeBook
+from costopt_aws.errors import map_errors
+from costopt_aws.node_book import KnownNodes
 
 WARNING = "EC2 Spot Instance Interruption Warning"
 REBALANCE = "EC2 Instance Rebalance Recommendation"
 STATE_CHANGE = "EC2 Instance State-change Notification"
-AHEAD = timedelta(minutes=2)
+NOTICE_LEAD = timedelta(minutes=2)
 """From the warning to the strike (EC2 User Guide, "Spot Instance interruption notices")."""
 
 WITHDRAWN_AFTER = timedelta(minutes=10)
@@ -32,7 +32,7 @@ interrupted Spot Instances")."""
 
 RECLAIM_BY = timedelta(minutes=2)
 BATCH = 10
-MOST_BATCHES = 50
+MAX_BATCHES = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class _Told:
     at: datetime
 
 
-class Notices:
+class InterruptionQueue:
     """Drains the queues. A message may come twice, late, or of nodes that are not ours.
 
     A message is deleted at the next drain, when the caller has had the time to write down what it
@@ -53,7 +53,7 @@ class Notices:
     here; the nodes still read theirs.
     """
 
-    def __init__(self, clients: Clients, queues: Mapping[str, str], book: NodeBook) -> None:
+    def __init__(self, clients: Clients, queues: Mapping[str, str], book: KnownNodes) -> None:
         self._clients = clients
         self._queues = queues
         self._book = book
@@ -69,9 +69,9 @@ class Notices:
         answers = fan_out(self._queues, self._drain)
         self.silent = {r: told for r, told in answers.items() if isinstance(told, ProviderError)}
 
-    def standing(self, owner: str, now: datetime) -> tuple[Interruption, ...]:
+    def pending_notices(self, owner: str, now: datetime) -> tuple[Interruption, ...]:
         """Interruptions announced of the owner's living nodes, by when they strike."""
-        found = (self.of(node, now) for node in self._book.known(owner) if node.state.alive)
+        found = (self.of(node, now) for node in self._book.known(owner) if node.state.is_alive)
         return tuple(
             sorted(filter(None, found), key=lambda notice: (notice.strikes_at, notice.node_id))
         )
@@ -80,17 +80,17 @@ class Notices:
         """The notice of one node, or None where it has none."""
         with self._lock:
             noticed_at = self._warned.get(node.node_id)
-        if noticed_at is None or now > noticed_at + AHEAD + WITHDRAWN_AFTER:
+        if noticed_at is None or now > noticed_at + NOTICE_LEAD + WITHDRAWN_AFTER:
             return None
-        return Interruption(node.node_id, node.pool, noticed_at, noticed_at + AHEAD)
+        return Interruption(node.node_id, node.pool, noticed_at, noticed_at + NOTICE_LEAD)
 
-    def reclaimed_free(self, node: Node, now: datetime) -> bool:
+    def is_unbilled_interruption(self, node: Node, now: datetime) -> bool:
         """Whether EC2 is about to take the node within its first hour, so that it costs nothing.
 
         To terminate it now would make its whole time cost.
         """
         notice = self.of(node, now)
-        if notice is None or not node.pool.capacity_type.interruptible:
+        if notice is None or not node.pool.capacity_type.is_interruptible:
             return False
         first_hour = notice.strikes_at <= node.launched_at + FREE_FIRST
         return first_hour and now < notice.strikes_at + RECLAIM_BY
@@ -104,8 +104,8 @@ class Notices:
         url = self._queues[region]
         client = self._clients.reading("sqs", region)
         self._delete_told(client, region, url)
-        for _ in range(MOST_BATCHES):
-            with asking("sqs:ReceiveMessage", url):
+        for _ in range(MAX_BATCHES):
+            with map_errors("sqs:ReceiveMessage", url):
                 answer = client.receive_message(QueueUrl=url, MaxNumberOfMessages=BATCH)
                 messages = [(m["Body"], m["ReceiptHandle"]) for m in answer.get("Messages", [])]
             for body, receipt in messages:
@@ -123,7 +123,7 @@ class Notices:
                 {"Id": str(number), "ReceiptHandle": receipt}
                 for number, receipt in enumerate(receipts[:BATCH])
             ]
-            with asking("sqs:DeleteMessage", url):
+            with map_errors("sqs:DeleteMessage", url):
                 client.delete_message_batch(QueueUrl=url, Entries=entries)
             del receipts[:BATCH]
 
@@ -132,7 +132,7 @@ class Notices:
             match told.kind:
                 case "warning":
                     self._warned.setdefault(told.instance_id, told.at)
-                    self._book.ends_at(told.instance_id, told.at + AHEAD)
+                    self._book.ends_at(told.instance_id, told.at + NOTICE_LEAD)
                 case "rebalance":
                     self._rebalance.setdefault(told.instance_id, told.at)
                 case "state" if told.state == "terminated":

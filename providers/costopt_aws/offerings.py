@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from datetime import datetime
 
-from costopt.domain.kept import Kept
+from costopt.domain.kept import TtlCache
 from costopt_aws.clients import Clients
-from costopt_aws.errors import asking
+from costopt_aws.errors import map_errors
 
 HOURS_6_S = 6 * 3600.0
-MOST_NAMES = 200
+MAX_NAMES = 200
 """Values that a filter of EC2 takes at most."""
 
 
@@ -19,7 +19,7 @@ class Offerings:
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._kept: Kept[tuple[str, tuple[str, ...]], Mapping[str, frozenset[str]]] = Kept(
+        self._kept: TtlCache[tuple[str, tuple[str, ...]], Mapping[str, frozenset[str]]] = TtlCache(
             HOURS_6_S, 7 * 86400.0
         )
 
@@ -38,9 +38,9 @@ class Offerings:
             "describe_instance_type_offerings"
         )
         zones: dict[str, set[str]] = {}
-        for first in range(0, len(names), MOST_NAMES):
-            some = list(names[first : first + MOST_NAMES])
-            with asking("ec2:DescribeInstanceTypeOfferings", region):
+        for first in range(0, len(names), MAX_NAMES):
+            some = list(names[first : first + MAX_NAMES])
+            with map_errors("ec2:DescribeInstanceTypeOfferings", region):
                 pages = paginator.paginate(
                     LocationType="availability-zone-id",
                     Filters=[{"Name": "instance-type", "Values": some}],

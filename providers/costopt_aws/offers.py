@@ -8,15 +8,15 @@ from datetime import datetime
 
 from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.fan_out import ask_all
-from costopt.domain.kept import Kept
+from costopt.domain.fan_out import fan_out_or_raise
+from costopt.domain.kept import TtlCache
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt_aws.advisor import SpotAdvisor
 from costopt_aws.capacity_blocks import CapacityBlocks
-from costopt_aws.instance_types import InstanceTypes, TypeFacts
+from costopt_aws.instance_types import InstanceTypeInfo, InstanceTypes
 from costopt_aws.offerings import Offerings
 from costopt_aws.on_demand_prices import OnDemandPrices
-from costopt_aws.placement_scores import FEWEST_TYPES, PlacementScores
+from costopt_aws.placement_scores import MIN_TYPES, PlacementScores
 from costopt_aws.regions import Regions
 from costopt_aws.spot_prices import SpotPrice, SpotPrices
 
@@ -28,7 +28,7 @@ ANY_ZONE = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class OfferSources:
     """Where offers come from."""
 
     regions: Regions
@@ -42,7 +42,7 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class OfferScope:
     """Regions and types to offer; ``instance_types`` may hold wildcards, () is all with GPUs.
 
     ``scored_nodes``: for how many nodes placement scores are asked, None for no scores.
@@ -53,7 +53,7 @@ class Scope:
     scored_nodes: int | None = 1
 
 
-class Offers:
+class Ec2Offers:
     """The offers of a scope. A tick costs one call for spot prices every five minutes and region.
 
     What cannot be had of a region is an offer without a price that says why: a region that is
@@ -61,19 +61,19 @@ class Offers:
     The other regions go on.
     """
 
-    def __init__(self, scope: Scope, sources: Sources) -> None:
+    def __init__(self, scope: OfferScope, sources: OfferSources) -> None:
         self._scope = scope
         self._from = sources
-        self._spot: Kept[str, tuple[Mapping[tuple[str, str], SpotPrice], datetime]] = Kept(
+        self._spot: TtlCache[str, tuple[Mapping[tuple[str, str], SpotPrice], datetime]] = TtlCache(
             MINUTES_5_S, 2 * 3600.0
         )
 
-    def now(self, now: datetime) -> tuple[Offer, ...]:
+    def list_offers(self, now: datetime) -> tuple[Offer, ...]:
         """One offer for each zone, type and capacity type of the scope.
 
         Raises ProviderError where no region answers.
         """
-        answers = ask_all(self._scope.regions, lambda region: self._region(region, now))
+        answers = fan_out_or_raise(self._scope.regions, lambda region: self._region(region, now))
         return tuple(
             offer
             for region, answer in answers.items()
@@ -97,7 +97,7 @@ class Offers:
     def _spot_offers(
         self,
         region: str,
-        types: Mapping[str, TypeFacts],
+        types: Mapping[str, InstanceTypeInfo],
         zones: Mapping[str, frozenset[str]],
         now: datetime,
     ) -> Iterator[Offer]:
@@ -140,7 +140,7 @@ class Offers:
         return {
             (zone_id, family): likely
             for family, members in families.items()
-            if len(members) >= FEWEST_TYPES
+            if len(members) >= MIN_TYPES
             for zone_id, likely in self._from.scores.availability(
                 region, members, self._scope.scored_nodes, now
             ).items()
@@ -149,7 +149,7 @@ class Offers:
     def _on_demand_offers(
         self,
         region: str,
-        types: Mapping[str, TypeFacts],
+        types: Mapping[str, InstanceTypeInfo],
         zones: Mapping[str, frozenset[str]],
         now: datetime,
     ) -> Iterator[Offer]:
@@ -167,11 +167,11 @@ class Offers:
                 )
 
     def _reserved_offers(
-        self, region: str, types: Mapping[str, TypeFacts], now: datetime
+        self, region: str, types: Mapping[str, InstanceTypeInfo], now: datetime
     ) -> tuple[Offer, ...]:
         """None where they cannot be listed: few accounts have any."""
         try:
-            return self._from.blocks.booked(region, types.keys(), now)
+            return self._from.blocks.reservations(region, types.keys(), now)
         except ProviderError:
             return ()
 

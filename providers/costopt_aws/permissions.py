@@ -9,7 +9,7 @@ from typing import Any
 from costopt.domain.errors import BadRequestError, ForbiddenError, ProviderError
 from costopt_aws import tags
 from costopt_aws.clients import Clients
-from costopt_aws.errors import asking, code_of
+from costopt_aws.errors import code_of, map_errors
 
 HOME = "us-east-1"
 WOULD_WORK = "DryRunOperation"
@@ -47,7 +47,7 @@ class Permissions:
     ) -> Iterator[tuple[str, str]]:
         account = arn.split(":")[4]
         resources = [_example(each, region, account) for each in statement["Resource"]]
-        with asking("iam:SimulatePrincipalPolicy", arn):
+        with map_errors("iam:SimulatePrincipalPolicy", arn):
             pages = (
                 self._clients.reading("iam", HOME)
                 .get_paginator("simulate_principal_policy")
@@ -74,7 +74,7 @@ class Permissions:
         ``network``: the arguments SubnetId and SecurityGroupIds of a launch there.
         """
         client = self._clients.launching(region)
-        owned = tags.tags(owner=owner)
+        owned = tags.make_tags(owner=owner)
         tries: Mapping[str, tuple[str, dict[str, Any]]] = {
             "ec2:RunInstances": (
                 "run_instances",
@@ -108,7 +108,7 @@ class Permissions:
         }
         for action, (method, arguments) in tries.items():
             try:
-                with asking(action, region):
+                with map_errors(action, region):
                     getattr(client, method)(DryRun=True, **arguments)
             except ForbiddenError as error:
                 if code_of(error) != WOULD_WORK:

@@ -8,8 +8,8 @@ from threading import Lock
 from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import LaunchRequest
 from costopt_aws.clients import Clients
-from costopt_aws.errors import asking, code_of
-from costopt_aws.tags import tags
+from costopt_aws.errors import code_of, map_errors
+from costopt_aws.tags import make_tags
 
 EXISTS = "InvalidPlacementGroup.Duplicate"
 
@@ -39,9 +39,9 @@ class PlacementGroups:
     def _make(self, request: LaunchRequest, name: str) -> None:
         region = request.pool.region
         client = self._clients.reading("ec2", region)
-        owned = tags(owner=request.owner, job=request.job)
+        owned = make_tags(owner=request.owner, job=request.job)
         try:
-            with asking("ec2:CreatePlacementGroup", region):
+            with map_errors("ec2:CreatePlacementGroup", region):
                 client.create_placement_group(
                     GroupName=name,
                     Strategy="cluster",

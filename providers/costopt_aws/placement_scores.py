@@ -7,16 +7,16 @@ from datetime import datetime
 
 from costopt.domain.errors import BadRequestError, ProviderError
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.kept import Kept
+from costopt.domain.kept import TtlCache
 from costopt_aws.clients import Clients
-from costopt_aws.errors import asking
+from costopt_aws.errors import map_errors
 
-FEWEST_TYPES = 3
+MIN_TYPES = 3
 """Named fewer types, AWS gives a low score whatever the capacity (EC2 User Guide)."""
 
-HIGHEST = 10
+MAX_SCORE = 10
 HOUR_S = 3600.0
-USABLE_S = 6 * HOUR_S
+SCORE_MAX_AGE_S = 6 * HOUR_S
 
 
 class PlacementScores:
@@ -28,9 +28,9 @@ class PlacementScores:
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._kept: Kept[tuple[str, tuple[str, ...], int], tuple[Mapping[str, int], datetime]] = (
-            Kept(HOUR_S, USABLE_S)
-        )
+        self._kept: TtlCache[
+            tuple[str, tuple[str, ...], int], tuple[Mapping[str, int], datetime]
+        ] = TtlCache(HOUR_S, SCORE_MAX_AGE_S)
 
     def scores(
         self, region: str, instance_types: Collection[str], nodes: int, now: datetime
@@ -41,7 +41,7 @@ class PlacementScores:
         three types, ProviderError.
         """
         names = tuple(sorted(set(instance_types)))
-        if len(names) < FEWEST_TYPES:
+        if len(names) < MIN_TYPES:
             raise BadRequestError(
                 f"{region}: a spot placement score of {', '.join(names) or 'no type'} says nothing",
                 hint="name three types or more, among which AWS may choose",
@@ -66,18 +66,18 @@ class PlacementScores:
         told = ", ".join(sorted(set(instance_types)))
         return {
             zone_id: Estimate(
-                value=score / HIGHEST,
-                low=max(score - 3, 0) / HIGHEST,
-                high=min(score + 3, HIGHEST) / HIGHEST,
+                value=score / MAX_SCORE,
+                low=max(score - 3, 0) / MAX_SCORE,
+                high=min(score + 3, MAX_SCORE) / MAX_SCORE,
                 basis=Basis.PRIOR,
-                source=f"spot placement score {score} of {HIGHEST} for {nodes} of {told}",
+                source=f"spot placement score {score} of {MAX_SCORE} for {nodes} of {told}",
                 observed_at=asked_at,
             )
             for zone_id, score in scores.items()
         }
 
     def _ask(self, region: str, names: tuple[str, ...], nodes: int) -> Mapping[str, int]:
-        with asking("ec2:GetSpotPlacementScores", region):
+        with map_errors("ec2:GetSpotPlacementScores", region):
             pages = (
                 self._clients.reading("ec2", region)
                 .get_paginator("get_spot_placement_scores")
@@ -93,5 +93,5 @@ class PlacementScores:
             return {
                 item["AvailabilityZoneId"]: int(item["Score"])
                 for item in items
-                if item.get("AvailabilityZoneId") and 1 <= int(item["Score"]) <= HIGHEST
+                if item.get("AvailabilityZoneId") and 1 <= int(item["Score"]) <= MAX_SCORE
             }

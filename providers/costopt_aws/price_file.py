@@ -21,13 +21,13 @@ from pathlib import Path
 
 from costopt.domain.errors import ProviderUnavailableError
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.kept import Kept
-from costopt_aws.web import fetch
+from costopt.domain.kept import TtlCache
+from costopt_aws.web import open_url
 
 PRICE_FILE_URL = "https://pricing.us-east-1.amazonaws.com/offers/v1.0/aws/AmazonEC2/current"
 PREFACE_ROWS = 5
 WEEK_S = 7 * 86400.0
-USABLE_S = 90 * 86400.0
+PRICE_FILE_MAX_AGE_S = 90 * 86400.0
 
 WANTED = {
     "TermType": "OnDemand",
@@ -56,7 +56,7 @@ class PriceFile:
     def __init__(self, url: str = PRICE_FILE_URL, folder: Path | None = None) -> None:
         self._url = url.rstrip("/")
         self._folder = folder
-        self._kept: Kept[str, PriceList] = Kept(WEEK_S, USABLE_S)
+        self._kept: TtlCache[str, PriceList] = TtlCache(WEEK_S, PRICE_FILE_MAX_AGE_S)
 
     def price(self, region: str, instance_type: str, now: datetime) -> Estimate | None:
         """The list price of a node, None where the file has none. Raises ProviderError."""
@@ -74,7 +74,7 @@ class PriceFile:
         try:
             listed = self._fetch(region, now)
         except ProviderUnavailableError:
-            if saved is None or (now - saved.fetched_at).total_seconds() > USABLE_S:
+            if saved is None or (now - saved.fetched_at).total_seconds() > PRICE_FILE_MAX_AGE_S:
                 raise
             return saved
         self._save(region, listed)
@@ -82,7 +82,7 @@ class PriceFile:
 
     def _fetch(self, region: str, now: datetime) -> PriceList:
         url = f"{self._url}/{region}/index.csv"
-        with fetch(url) as stream:
+        with open_url(url) as stream:
             try:
                 published, prices = read_price_file(io.TextIOWrapper(stream, "utf-8", newline=""))
                 whole = stream.length in (None, 0)

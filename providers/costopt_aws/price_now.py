@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 
 from costopt.domain.market import CapacityType, Pool
-from costopt.domain.price_source import PriceSeries
+from costopt.domain.price_source import PriceSeriesKey
 from costopt_aws.clients import Clients
 from costopt_aws.market import AwsMarket
 from costopt_aws.spot_prices import SpotPrices
 
 
-class PriceNow:
+class LaunchPrice:
     """The price that a launch comes out at, which the one it was planned with is held against."""
 
     def __init__(self, clients: Clients, market: AwsMarket) -> None:
@@ -26,7 +26,7 @@ class PriceNow:
             case CapacityType.RESERVED:
                 return 0.0
             case CapacityType.ON_DEMAND:
-                series = PriceSeries(pool.provider, pool.region, pool.instance_type)
+                series = PriceSeriesKey(pool.provider, pool.region, pool.instance_type)
                 listed = self._market.list_price(series, now)
                 return None if listed is None else listed.value
             case CapacityType.FLEX_START:

@@ -10,15 +10,15 @@ from typing import Any
 from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.fan_out import fan_out
-from costopt.domain.kept import Kept
+from costopt.domain.kept import TtlCache
 from costopt_aws.clients import Clients
-from costopt_aws.errors import asking
+from costopt_aws.errors import map_errors
 
 HOME = "us-east-1"
 """The API answers in few regions, for all of them."""
 
 DAY_S = 86400.0
-USABLE_S = 7 * DAY_S
+PRICING_API_MAX_AGE_S = 7 * DAY_S
 FILTERS = {
     "operatingSystem": "Linux",
     "tenancy": "Shared",
@@ -33,7 +33,9 @@ class PricingApi:
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._kept: Kept[str, tuple[Mapping[str, float], datetime]] = Kept(DAY_S, USABLE_S)
+        self._kept: TtlCache[str, tuple[Mapping[str, float], datetime]] = TtlCache(
+            DAY_S, PRICING_API_MAX_AGE_S
+        )
 
     def prices(
         self, region: str, instance_types: Collection[str], now: datetime
@@ -65,7 +67,7 @@ class PricingApi:
 
     def _ask(self, instance_type: str) -> Mapping[str, float]:
         wanted = {**FILTERS, "instanceType": instance_type}
-        with asking("pricing:GetProducts", f"{HOME}: {instance_type}"):
+        with map_errors("pricing:GetProducts", f"{HOME}: {instance_type}"):
             pages = (
                 self._clients.reading("pricing", HOME)
                 .get_paginator("get_products")

@@ -10,10 +10,10 @@ from costopt.domain.check import Check
 from costopt.domain.errors import BadRequestError
 from costopt.domain.estimate import Estimate
 from costopt.domain.fleet import LaunchRequest, Node
-from costopt.domain.leftover import Leftover
+from costopt.domain.leftover import OrphanedResource
 from costopt.domain.market import Interruption, Offer
 from costopt.domain.ports import Clock
-from costopt.domain.price_source import PriceChange, PriceSeries
+from costopt.domain.price_source import PriceChange, PriceSeriesKey
 from costopt.domain.quota import Quota
 from costopt_aws.billing import Billing
 from costopt_aws.bootstrap import AwsBootstrap
@@ -21,15 +21,15 @@ from costopt_aws.clients import Clients
 from costopt_aws.cost_explorer import CostExplorer
 from costopt_aws.doctor import Doctor
 from costopt_aws.instance_types import InstanceTypes
-from costopt_aws.launching import Launcher
-from costopt_aws.leftovers import Leftovers
-from costopt_aws.listing import Listing
+from costopt_aws.launching import Ec2Launcher
+from costopt_aws.leftovers import OrphanedResources
+from costopt_aws.listing import InstanceInventory
 from costopt_aws.market import AwsMarket
-from costopt_aws.node_book import NodeBook
-from costopt_aws.notices import Notices
+from costopt_aws.node_book import KnownNodes
+from costopt_aws.notices import InterruptionQueue
 from costopt_aws.options import AwsOptions
-from costopt_aws.price_now import PriceNow
-from costopt_aws.stopping import Stopping
+from costopt_aws.price_now import LaunchPrice
+from costopt_aws.stopping import InstanceTerminator
 
 NAME = "aws"
 
@@ -42,20 +42,20 @@ class AwsProvider:
         self.clients = clients
         self.market = AwsMarket(clients, options.regions, options.market)
         self._clock = clock
-        book = NodeBook()
-        self._listing = Listing(clients, options.regions, book)
-        self._leftovers = Leftovers(clients, options.regions, self._listing)
-        self._notices = Notices(clients, options.queues, book)
-        self._stopping = Stopping(clients, options.regions, book, self._notices)
+        book = KnownNodes()
+        self._listing = InstanceInventory(clients, options.regions, book)
+        self._leftovers = OrphanedResources(clients, options.regions, self._listing)
+        self._notices = InterruptionQueue(clients, options.queues, book)
+        self._stopping = InstanceTerminator(clients, options.regions, book, self._notices)
         self._billing = Billing(clients, self.market.zones)
-        self._launcher = Launcher(
+        self._launcher = Ec2Launcher(
             clients,
             self.market.zones,
             InstanceTypes(clients),
             self.market.blocks,
             book,
             options.bootstrap or AwsBootstrap(clients, options.nodes),
-            PriceNow(clients, self.market),
+            LaunchPrice(clients, self.market),
         )
 
     @property
@@ -63,7 +63,7 @@ class AwsProvider:
         """Only "aws"."""
         return frozenset({NAME})
 
-    def firm_s(self, now: datetime) -> float:  # noqa: ARG002
+    def uninterruptible_s(self, now: datetime) -> float:  # noqa: ARG002
         """0: EC2 may take a spot node at any time."""
         return 0.0
 
@@ -77,22 +77,22 @@ class AwsProvider:
 
     def price_series(
         self, region: str, instance_types: Collection[str], now: datetime
-    ) -> tuple[PriceSeries, ...]:
+    ) -> tuple[PriceSeriesKey, ...]:
         """The types of the region that are sold on spot."""
         return self.market.price_series(region, instance_types, now)
 
     def price_changes(
-        self, series: PriceSeries, since: datetime, until: datetime
+        self, series: PriceSeriesKey, since: datetime, until: datetime
     ) -> tuple[PriceChange, ...]:
         """Spot prices of the last 90 days at most."""
         return self.market.price_changes(series, since, until)
 
-    def list_price(self, series: PriceSeries, now: datetime) -> Estimate | None:
+    def list_price(self, series: PriceSeriesKey, now: datetime) -> Estimate | None:
         """The on-demand list price of one node."""
         return self.market.list_price(series, now)
 
     def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
-        """All nodes or none, and none twice; see ``Launcher``. Raises ProviderError."""
+        """All nodes or none, and none twice; see ``Ec2Launcher``. Raises ProviderError."""
         regions = self.options.regions
         if request.pool.region not in regions:
             raise BadRequestError(
@@ -111,29 +111,29 @@ class AwsProvider:
     def notices(self, owner: str) -> tuple[Interruption, ...]:
         """Interruptions that the queues have told of and that have not struck."""
         self._notices.drain()
-        return self._notices.standing(owner, self._clock.now())
+        return self._notices.pending_notices(owner, self._clock.now())
 
     def terminate(self, node_id: str) -> None:
-        """Release a node; see ``Stopping`` for those that EC2 takes in their first hour."""
+        """Terminate a node; see ``InstanceTerminator`` for interruptions in the first hour."""
         self._stopping.terminate(node_id, self._clock.now())
 
     def rebalance_recommended(self, node_id: str) -> datetime | None:
         """When EC2 called the node's interruption more likely than usual, or None."""
         return self._notices.rebalance_recommended(node_id)
 
-    def leftovers(self, owner: str) -> tuple[Leftover, ...]:
+    def orphaned_resources(self, owner: str) -> tuple[OrphanedResource, ...]:
         """Volumes, launch templates, placement groups and stopped instances of this owner."""
-        return self._leftovers.of(owner)
+        return self._leftovers.list_all(owner)
 
-    def remove(self, leftover: Leftover) -> None:
+    def delete_resource(self, leftover: OrphanedResource) -> None:
         """Remove one of them; silent where it is gone."""
         self._leftovers.remove(leftover)
 
-    def silent_regions(self) -> frozenset[str]:
+    def unreachable_regions(self) -> frozenset[str]:
         """The regions that did not answer the last listing of nodes."""
         return frozenset(self._listing.silent)
 
-    def complaints(self) -> Mapping[str, str]:
+    def errors_by_region(self) -> Mapping[str, str]:
         """What did not answer the last time, and why: regions and their queues."""
         regions = {f"{NAME} {region}": e.message for region, e in self._listing.silent.items()}
         queues = {

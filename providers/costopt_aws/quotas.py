@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from costopt.domain.kept import Kept
+from costopt.domain.kept import TtlCache
 from costopt.domain.market import CapacityType
 from costopt.domain.quota import Quota
 from costopt_aws.clients import Clients
-from costopt_aws.errors import asking
+from costopt_aws.errors import map_errors
 
 HOUR_S = 3600.0
 USABLE_S = 24 * HOUR_S
@@ -27,14 +27,14 @@ class AccountQuotas:
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._kept: Kept[str, tuple[Quota, ...]] = Kept(HOUR_S, USABLE_S)
+        self._kept: TtlCache[str, tuple[Quota, ...]] = TtlCache(HOUR_S, USABLE_S)
 
     def of(self, region: str, now: datetime) -> tuple[Quota, ...]:
         """The quotas of vCPUs of a region. Raises ProviderError."""
         return self._kept.get(region, now, lambda: self._ask(region))
 
     def _ask(self, region: str) -> tuple[Quota, ...]:
-        with asking("servicequotas:ListServiceQuotas", region):
+        with map_errors("servicequotas:ListServiceQuotas", region):
             pages = (
                 self._clients.reading("service-quotas", region)
                 .get_paginator("list_service_quotas")

@@ -7,9 +7,9 @@ from datetime import datetime
 from difflib import get_close_matches
 
 from costopt.domain.errors import BadRequestError, ForbiddenError, ProviderError
-from costopt.domain.kept import Kept
+from costopt.domain.kept import TtlCache
 from costopt_aws.clients import Clients
-from costopt_aws.errors import asking
+from costopt_aws.errors import map_errors
 
 DAY_S = 86400.0
 NOT_ENABLED = "not-opted-in"
@@ -20,7 +20,7 @@ class Regions:
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._kept: Kept[str, Mapping[str, str]] = Kept(DAY_S, 7 * DAY_S)
+        self._kept: TtlCache[str, Mapping[str, str]] = TtlCache(DAY_S, 7 * DAY_S)
 
     def check(self, region: str, now: datetime, through: tuple[str, ...] = ()) -> None:
         """Raise BadRequestError for a region that AWS has not, ForbiddenError for a disabled one.
@@ -54,6 +54,6 @@ class Regions:
         return None
 
     def _ask(self, region: str) -> Mapping[str, str]:
-        with asking("ec2:DescribeRegions", region):
+        with map_errors("ec2:DescribeRegions", region):
             answer = self._clients.reading("ec2", region).describe_regions(AllRegions=True)
             return {each["RegionName"]: each.get("OptInStatus", "") for each in answer["Regions"]}

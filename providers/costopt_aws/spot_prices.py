@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from costopt_aws.clients import Clients
-from costopt_aws.errors import asking
+from costopt_aws.errors import map_errors
 from costopt_aws.zones import Zones
 
 PRODUCT = "Linux/UNIX"
 HISTORY_DAYS = 90
 """How far back AWS tells spot prices (EC2 User Guide, "View Spot Instance pricing history")."""
 
-MOST_TYPES = 100
+MAX_TYPES = 100
 PAGE = 1000
 
 
@@ -69,9 +69,9 @@ class SpotPrices:
             return
         ids = self._zones.ids(region)
         client = self._clients.reading("ec2", region)
-        for first in range(0, len(instance_types), MOST_TYPES):
-            some = instance_types[first : first + MOST_TYPES]
-            with asking("ec2:DescribeSpotPriceHistory", region):
+        for first in range(0, len(instance_types), MAX_TYPES):
+            some = instance_types[first : first + MAX_TYPES]
+            with map_errors("ec2:DescribeSpotPriceHistory", region):
                 pages = client.get_paginator("describe_spot_price_history").paginate(
                     InstanceTypes=some,
                     ProductDescriptions=[PRODUCT],

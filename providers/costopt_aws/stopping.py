@@ -8,18 +8,22 @@ from costopt.domain.errors import BadRequestError, ProviderError, ProviderUnavai
 from costopt.domain.fan_out import fan_out
 from costopt.domain.fleet import Node
 from costopt_aws.clients import Clients
-from costopt_aws.errors import asking, code_of
-from costopt_aws.node_book import GRACE, NodeBook
-from costopt_aws.notices import Notices
+from costopt_aws.errors import code_of, map_errors
+from costopt_aws.node_book import GRACE, KnownNodes
+from costopt_aws.notices import InterruptionQueue
 
-MISSING = frozenset({"InvalidInstanceID.Malformed", "InvalidInstanceID.NotFound"})
+ALREADY_GONE_CODES = frozenset({"InvalidInstanceID.Malformed", "InvalidInstanceID.NotFound"})
 
 
-class Stopping:
+class InstanceTerminator:
     """TerminateInstances. That a node is gone is said by the lists, not here."""
 
     def __init__(
-        self, clients: Clients, regions: tuple[str, ...], book: NodeBook, notices: Notices
+        self,
+        clients: Clients,
+        regions: tuple[str, ...],
+        book: KnownNodes,
+        notices: InterruptionQueue,
     ) -> None:
         self._clients = clients
         self._regions = regions
@@ -35,7 +39,7 @@ class Stopping:
         node = self._book.node(node_id)
         if node is None:
             self._terminate_anywhere(node_id)
-        elif node.state.alive and not self._notices.reclaimed_free(node, now):
+        elif node.state.is_alive and not self._notices.is_unbilled_interruption(node, now):
             self._terminate_known(node, now)
 
     def _terminate_known(self, node: Node, now: datetime) -> None:
@@ -54,10 +58,10 @@ class Stopping:
     def _terminate(self, region: str, node_id: str) -> bool:
         """Whether the region knows the instance."""
         try:
-            with asking("ec2:TerminateInstances", f"{region}: {node_id}"):
+            with map_errors("ec2:TerminateInstances", f"{region}: {node_id}"):
                 self._clients.reading("ec2", region).terminate_instances(InstanceIds=[node_id])
         except BadRequestError as error:
-            if code_of(error) not in MISSING:
+            if code_of(error) not in ALREADY_GONE_CODES:
                 raise
             return False
         return True

@@ -17,23 +17,23 @@ LAUNCHED = ("instance", "network-interface", "volume")
 Tags = list[dict[str, str]]
 
 
-def tags(**named: str) -> Tags:
+def make_tags(**named: str) -> Tags:
     """As the API wants them: ``tags(owner="me")`` is the owner tag, ``Name`` stays as it is."""
     names = {"owner": OWNER, "job": JOB, "key": KEY, "pool": POOL, "usd_per_hour": PRICE}
     return [{"Key": names.get(name, name), "Value": value} for name, value in named.items()]
 
 
-def read(listed: Iterable[Mapping[str, str]]) -> dict[str, str]:
+def parse_tags(listed: Iterable[Mapping[str, str]]) -> dict[str, str]:
     """As a mapping."""
     return {tag["Key"]: tag["Value"] for tag in listed}
 
 
-def owned_by(owner: str) -> dict[str, object]:
+def owner_filter(owner: str) -> dict[str, object]:
     """The filter of a Describe call for what carries this owner tag."""
     return {"Name": f"tag:{OWNER}", "Values": [_literal(owner)]}
 
 
-def launched_by(key: str) -> dict[str, object]:
+def launch_key_filter(key: str) -> dict[str, object]:
     """The filter of a Describe call for the nodes of one launch."""
     return {"Name": f"tag:{KEY}", "Values": [_literal(key)]}
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from costopt.domain.errors import BadRequestError
-from costopt.domain.node_script import node_script
+from costopt.domain.node_script import render_boot_script
 from costopt.domain.payload import Payload
-from costopt_aws.node_start import Ec2
+from costopt_aws.node_start import Ec2Platform
 
 ROOT = "/opt/costopt"
 PYTHONS = (
@@ -37,7 +37,7 @@ def user_data(
     store is not one that a node's role can open.
     """
     store = _store(payload.store, region, endpoint)
-    return node_script(payload, Ec2, store, root=root, pythons=pythons)
+    return render_boot_script(payload, Ec2Platform, store, root=root, pythons=pythons)
 
 
 def bucket_of(uri: str) -> str:

@@ -16,7 +16,7 @@ TIMEOUT_S = 60.0
 
 
 @contextmanager
-def fetch(url: str, timeout_s: float = TIMEOUT_S) -> Iterator[HTTPResponse]:
+def open_url(url: str, timeout_s: float = TIMEOUT_S) -> Iterator[HTTPResponse]:
     """The page as a stream, uncompressed.
 
     Raises ProviderUnavailableError where it cannot be had, within the block too.

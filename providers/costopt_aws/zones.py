@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from threading import Lock
 
 from costopt_aws.clients import Clients
-from costopt_aws.errors import asking
+from costopt_aws.errors import map_errors
 
 
 class Zones:
@@ -35,7 +35,7 @@ class Zones:
         return {name: zone_id for zone_id, name in self.names(region).items()}
 
     def _ask(self, region: str) -> Mapping[str, str]:
-        with asking("ec2:DescribeAvailabilityZones", region):
+        with map_errors("ec2:DescribeAvailabilityZones", region):
             answer = self._clients.reading("ec2", region).describe_availability_zones()
             return {
                 zone["ZoneId"]: zone["ZoneName"]

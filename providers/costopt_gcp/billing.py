@@ -16,17 +16,17 @@ from costopt.domain.bill import NodeBill
 from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import EndCause, Node
 from costopt.domain.market import CapacityType
-from costopt_gcp.capacity_history import SpotPrice
-from costopt_gcp.prices import Prices, in_force
+from costopt_gcp.capacity_history import SpotPriceInterval
+from costopt_gcp.prices import GcePrices, in_force
 
-LEAST_S = 60.0
+MIN_S = 60.0
 FREE_FIRST = timedelta(minutes=1)
 
 
 class Billing:
     """Bills from the recorded spot prices of the node's region."""
 
-    def __init__(self, prices: Prices) -> None:
+    def __init__(self, prices: GcePrices) -> None:
         self._prices = prices
 
     def bill(self, node: Node, now: datetime) -> NodeBill | None:
@@ -53,7 +53,7 @@ def free(node: Node) -> bool:
     )
 
 
-def bill_of(node: Node, told: tuple[SpotPrice, ...]) -> NodeBill | None:
+def bill_of(node: Node, told: tuple[SpotPriceInterval, ...]) -> NodeBill | None:
     """The bill of an ended node, whose region's spot price was as told.
 
     None where it is not known what a Spot node cost at some time.
@@ -64,9 +64,7 @@ def bill_of(node: Node, told: tuple[SpotPrice, ...]) -> NodeBill | None:
     if node.pool.capacity_type is not CapacityType.SPOT:
         reserved = node.pool.capacity_type is CapacityType.RESERVED
         source = "paid for with its reservation" if reserved else "the list price at launch"
-        return NodeBill(
-            ((node.launched_at, node.usd_per_hour),), LEAST_S, f"{source}, by the second"
-        )
+        return NodeBill(((node.launched_at, node.usd_per_hour),), MIN_S, f"{source}, by the second")
     assert node.ended_at is not None
     changes = [price.at for price in told if node.launched_at < price.at < node.ended_at]
     prices: list[tuple[datetime, float]] = []
@@ -75,4 +73,4 @@ def bill_of(node: Node, told: tuple[SpotPrice, ...]) -> NodeBill | None:
         if price is None or price.usd_per_hour is None:
             return None
         prices.append((at, price.usd_per_hour))
-    return NodeBill(tuple(prices), LEAST_S, "the spot prices in force, by the second")
+    return NodeBill(tuple(prices), MIN_S, "the spot prices in force, by the second")

@@ -13,7 +13,7 @@ from costopt.domain.fleet import LaunchRequest
 from costopt.domain.payload import Payload
 from costopt.provider.options import OptionModel, Text, matches
 from costopt_gcp.clients import Clients
-from costopt_gcp.images import DEEP_LEARNING, Images
+from costopt_gcp.images import DEEP_LEARNING, ImageResolver
 from costopt_gcp.node_setup import NodeSetup
 from costopt_gcp.startup import startup_script
 
@@ -64,7 +64,7 @@ class GcpBootstrap:
 
     def __init__(self, clients: Clients, options: NodeOptions, notice_s: int) -> None:
         self._options = options
-        self._images = Images(clients, options.image)
+        self._images = ImageResolver(clients, options.image)
         self._notice_s = notice_s
 
     def setup(self, request: LaunchRequest) -> NodeSetup:

@@ -14,10 +14,10 @@ from datetime import datetime
 from typing import Any
 
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.kept import Kept
+from costopt.domain.kept import TtlCache
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import asking
-from costopt_gcp.shape import Shape
+from costopt_gcp.shape import MachineShape
 
 HOUR_S = 3600.0
 USABLE_S = 6 * HOUR_S
@@ -28,7 +28,7 @@ FACTOR = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class CapacityEstimate:
     """What is said of a pool: None where it is not."""
 
     availability: Estimate | None = None
@@ -41,15 +41,15 @@ class CapacityAdvice:
     def __init__(self, clients: Clients, nodes: int | None) -> None:
         self._clients = clients
         self._nodes = nodes
-        self._kept: Kept[tuple[str, str], Advice] = Kept(HOUR_S, USABLE_S)
+        self._kept: TtlCache[tuple[str, str], CapacityEstimate] = TtlCache(HOUR_S, USABLE_S)
 
-    def of(self, region: str, zone: str, instance_type: str, now: datetime) -> Advice:
+    def of(self, region: str, zone: str, instance_type: str, now: datetime) -> CapacityEstimate:
         """What Google says of the pool. Raises ProviderError."""
-        shape, nodes = Shape.parse(instance_type), self._nodes
+        shape, nodes = MachineShape.parse(instance_type), self._nodes
         if nodes is None or shape.accelerator is not None:
-            return Advice()
+            return CapacityEstimate()
 
-        def ask() -> Advice:
+        def ask() -> CapacityEstimate:
             return read_advice(self._ask(region, zone, shape.machine_type, nodes), nodes, now)
 
         return self._kept.get((zone, instance_type), now, ask)
@@ -77,13 +77,13 @@ class CapacityAdvice:
         return [each.scores for each in told.recommendations]
 
 
-def read_advice(scores: Sequence[Any], nodes: int, now: datetime) -> Advice:
+def read_advice(scores: Sequence[Any], nodes: int, now: datetime) -> CapacityEstimate:
     """Priors, from the first of the scores.
 
     "Most" is taken as half: where half of the VMs outlive t, their hazard is ln 2 / t.
     """
     if not scores:
-        return Advice()
+        return CapacityEstimate()
     likely, uptime_s = float(scores[0].obtainability), _seconds(scores[0].estimated_uptime)
     availability = hazard = None
     if "obtainability" in scores[0] and 0 <= likely <= 1:
@@ -94,7 +94,7 @@ def read_advice(scores: Sequence[Any], nodes: int, now: datetime) -> Advice:
         per_hour = math.log(2) * HOUR_S / uptime_s
         source = f"Google Cloud: most run {uptime_s / HOUR_S:.1f} h before they are preempted"
         hazard = Estimate(per_hour, per_hour / FACTOR, per_hour * FACTOR, Basis.PRIOR, source, now)
-    return Advice(availability, hazard)
+    return CapacityEstimate(availability, hazard)
 
 
 def _seconds(text: str) -> float | None:

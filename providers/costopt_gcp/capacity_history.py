@@ -20,7 +20,7 @@ USD = "USD"
 
 
 @dataclass(frozen=True, slots=True)
-class SpotPrice:
+class SpotPriceInterval:
     """From ``at`` until ``until`` a node costs this; None where it is not known, or goes on."""
 
     at: datetime
@@ -29,7 +29,7 @@ class SpotPrice:
 
 
 @dataclass(frozen=True, slots=True)
-class PreemptionDay:
+class DailyPreemptions:
     """Of the Spot VMs that stopped in the day from ``at`` on, the share that was preempted."""
 
     at: datetime
@@ -42,13 +42,15 @@ class CapacityHistory:
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
 
-    def prices(self, region: str, machine_type: str) -> tuple[SpotPrice, ...]:
+    def prices(self, region: str, machine_type: str) -> tuple[SpotPriceInterval, ...]:
         """Spot prices of a region, ascending."""
         told = self._ask(region, f"regions/{region}", machine_type, "PRICE")
         prices = (_price(record) for record in told.price_history)
         return tuple(sorted(filter(None, prices), key=lambda price: price.at))
 
-    def preemptions(self, region: str, zone: str, machine_type: str) -> tuple[PreemptionDay, ...]:
+    def preemptions(
+        self, region: str, zone: str, machine_type: str
+    ) -> tuple[DailyPreemptions, ...]:
         """Days of a zone, ascending."""
         told = self._ask(region, f"zones/{zone}", machine_type, "PREEMPTION")
         days = (_day(record) for record in told.preemption_history)
@@ -72,11 +74,11 @@ class CapacityHistory:
             )
 
 
-def _price(record: Any) -> SpotPrice | None:
+def _price(record: Any) -> SpotPriceInterval | None:
     at = time_of(record.interval.start_time)
     if at is None:
         return None
-    return SpotPrice(at, time_of(record.interval.end_time), usd_of(record.list_price))
+    return SpotPriceInterval(at, time_of(record.interval.end_time), usd_of(record.list_price))
 
 
 def usd_of(money: Any) -> float | None:
@@ -86,7 +88,7 @@ def usd_of(money: Any) -> float | None:
     return usd if known else None
 
 
-def _day(record: Any) -> PreemptionDay | None:
+def _day(record: Any) -> DailyPreemptions | None:
     at, share = time_of(record.interval.start_time), float(record.preemption_rate)
     told = "preemption_rate" in record and math.isfinite(share) and 0 <= share <= 1
-    return PreemptionDay(at, share) if told and at is not None else None
+    return DailyPreemptions(at, share) if told and at is not None else None

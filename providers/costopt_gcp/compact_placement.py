@@ -21,7 +21,7 @@ SERIES = frozenset({"a2", "a3", "a4", "a4x", "g2", "g4"})
 PERMISSION = "compute.resourcePolicies.create"
 
 
-class Closeness(StrEnum):
+class PlacementMode(StrEnum):
     """Whether gangs are to be placed compactly: PREFERRED ones are launched apart if need be."""
 
     REQUIRED = "required"
@@ -35,7 +35,7 @@ class CompactPlacement:
     Google makes nodes of one policy as close to each other as it can at that time.
     """
 
-    def __init__(self, clients: Clients, operations: Operations, wanted: Closeness) -> None:
+    def __init__(self, clients: Clients, operations: Operations, wanted: PlacementMode) -> None:
         self._clients = clients
         self._operations = operations
         self._wanted = wanted
@@ -56,9 +56,9 @@ class CompactPlacement:
         close = request.nodes > 1 and family(pool.instance_type) in SERIES
         # Where reserved nodes stand was settled when they were reserved.
         close = close and pool.capacity_type is not CapacityType.RESERVED
-        if not close or self._wanted is Closeness.OFF:
+        if not close or self._wanted is PlacementMode.OFF:
             return None
-        if attempt and self._wanted is Closeness.PREFERRED:
+        if attempt and self._wanted is PlacementMode.PREFERRED:
             return None
         self._apart.pop(pool.zone, None)
         try:
@@ -70,7 +70,7 @@ class CompactPlacement:
 
     def dispensable(self, request: LaunchRequest, error: ProviderError) -> bool:
         """Whether a gang that was refused with a policy may be launched without, and is told of."""
-        if self._wanted is Closeness.REQUIRED:
+        if self._wanted is PlacementMode.REQUIRED:
             return False
         self._apart[request.pool.zone] = f"the nodes are not placed compactly: {error.message}"
         return True

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 
-from costopt.domain.check import Check, Verdict
+from costopt.domain.check import Check, CheckStatus
 from costopt.domain.errors import ForbiddenError, ProviderError
 from costopt.domain.market import CapacityType
 from costopt_gcp.bucket import describe_bucket
 from costopt_gcp.clients import Clients
 from costopt_gcp.enabled_apis import NEEDED, USEFUL, disabled_apis
-from costopt_gcp.images import Images
+from costopt_gcp.images import ImageResolver
 from costopt_gcp.options import GcpOptions
 from costopt_gcp.permissions import Permissions
 from costopt_gcp.quotas import AccountQuotas
@@ -37,7 +37,7 @@ class Doctor:
         self._regions = Regions(clients)
         self._quotas = AccountQuotas(clients, self._regions)
         self._allowed = Permissions(clients)
-        self._images = Images(clients, options.nodes.image)
+        self._images = ImageResolver(clients, options.nodes.image)
 
     def policies(self, owner: str, store: str | None) -> Mapping[str, object]:  # noqa: ARG002
         """By role: the custom role of the controller, with the condition under which it is to be
@@ -55,13 +55,13 @@ class Doctor:
         except ProviderError as error:
             yield _broken("credentials", error)
             return
-        yield Check("credentials", Verdict.OK, detail)
+        yield Check("credentials", CheckStatus.OK, detail)
         yield from self._apis()
         yield from self._permissions()
         for region in self._options.regions:
             check = self._region(region, now)
             yield check
-            if check.verdict is Verdict.OK:
+            if check.verdict is CheckStatus.OK:
                 yield self._quota(region, now)
         yield self._image(now)
         yield from self._account()
@@ -71,12 +71,12 @@ class Doctor:
         try:
             disabled = disabled_apis(self._clients, (*NEEDED, *USEFUL))
         except ProviderError as error:
-            yield Check("APIs", Verdict.MISSING, f"not known: {error.message}", error.hint)
+            yield Check("APIs", CheckStatus.MISSING, f"not known: {error.message}", error.hint)
             return
         if not disabled:
-            yield Check("APIs", Verdict.OK, "all are enabled")
+            yield Check("APIs", CheckStatus.OK, "all are enabled")
         for name in sorted(disabled):
-            verdict = Verdict.BROKEN if name in NEEDED else Verdict.MISSING
+            verdict = CheckStatus.BROKEN if name in NEEDED else CheckStatus.MISSING
             detail = USEFUL.get(name, "not enabled")
             yield Check(f"API {name}", verdict, detail, f"`gcloud services enable {name}`")
 
@@ -90,7 +90,7 @@ class Doctor:
             zones = self._regions.facts(region, now).zones
         except ProviderError as error:
             return _broken(name, error)
-        return Check(name, Verdict.OK, f"zones {', '.join(zones)}")
+        return Check(name, CheckStatus.OK, f"zones {', '.join(zones)}")
 
     def _quota(self, region: str, now: datetime) -> Check:
         name = f"quota {region}"
@@ -102,17 +102,17 @@ class Doctor:
         if not spot:
             return Check(
                 name,
-                Verdict.BROKEN,
+                CheckStatus.BROKEN,
                 "no GPU of any model may run on spot",
                 "ask for more: https://console.cloud.google.com/iam-admin/quotas; those of H100 "
                 "and newer may stand there alone",
             )
         said = ", ".join(" ".join((str(q.gpu_model), *q.families, str(q.max_gpus))) for q in spot)
-        return Check(name, Verdict.OK, f"spot GPUs: {said}")
+        return Check(name, CheckStatus.OK, f"spot GPUs: {said}")
 
     def _image(self, now: datetime) -> Check:
         try:
-            return Check("image", Verdict.OK, self._images.image(now).path)
+            return Check("image", CheckStatus.OK, self._images.image(now).path)
         except ProviderError as error:
             return _broken("image", error)
 
@@ -121,13 +121,13 @@ class Doctor:
         if not emails:
             yield Check(
                 "node account",
-                Verdict.MISSING,
+                CheckStatus.MISSING,
                 "no service account is named for nodes",
                 "make one from the role that `costopt doctor gcp --iam-policy` prints, and name it "
                 "in the provider's option service_account",
             )
             return
-        yield Check("node account", Verdict.OK, ", ".join(emails))
+        yield Check("node account", CheckStatus.OK, ", ".join(emails))
         for email in emails:
             yield from self._acts_as(email)
 
@@ -139,7 +139,7 @@ class Doctor:
     def _store(self, store: str | None) -> Iterator[Check]:
         if store is None:
             add = "add store: gs://bucket/prefix to the account file"
-            yield Check("store", Verdict.MISSING, "the account names none", add)
+            yield Check("store", CheckStatus.MISSING, "the account names none", add)
             return
         try:
             bucket = bucket_of(store)
@@ -155,7 +155,7 @@ class Doctor:
         try:
             bucket = describe_bucket(self._clients, name)
         except ForbiddenError as error:
-            return Check("store", Verdict.MISSING, error.message, error.hint)
+            return Check("store", CheckStatus.MISSING, error.message, error.hint)
         except ProviderError as error:
             return _broken("store", error)
         advice = []
@@ -172,23 +172,23 @@ class Doctor:
         if not bucket.uniform:
             advice.append("objects have access rules of their own: turn uniform access on")
         detail = f"{name} in {bucket.location}, {'' if bucket.versioned else 'not '}versioned"
-        return Check("store", Verdict.OK, detail, "; ".join(advice) or None)
+        return Check("store", CheckStatus.OK, detail, "; ".join(advice) or None)
 
 
 def _broken(name: str, error: ProviderError) -> Check:
-    return Check(name, Verdict.BROKEN, error.message, error.hint)
+    return Check(name, CheckStatus.BROKEN, error.message, error.hint)
 
 
 def _allowed(name: str, missing: Callable[[], tuple[str, ...]]) -> Iterator[Check]:
     try:
         denied = missing()
     except ProviderError as error:
-        yield Check(name, Verdict.MISSING, f"could not be tested: {error.message}", error.hint)
+        yield Check(name, CheckStatus.MISSING, f"could not be tested: {error.message}", error.hint)
         return
     if not denied:
-        yield Check(name, Verdict.OK, "all that are needed")
+        yield Check(name, CheckStatus.OK, "all that are needed")
     for permission in denied:
-        yield Check(f"permission {permission}", Verdict.BROKEN, "denied", _grant(permission))
+        yield Check(f"permission {permission}", CheckStatus.BROKEN, "denied", _grant(permission))
 
 
 def _grant(permission: str) -> str:

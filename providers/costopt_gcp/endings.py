@@ -32,7 +32,7 @@ WITHDRAWN_AFTER = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class InstanceEnd:
     """When a node ended, and why."""
 
     at: datetime
@@ -40,7 +40,7 @@ class Ending:
     message: str
 
 
-class Endings:
+class InstanceEndings:
     """Preemptions and deletions, asked for by zone. ``notice_s`` is from notice to strike."""
 
     def __init__(self, operations: Operations, notice_s: float) -> None:
@@ -50,7 +50,7 @@ class Endings:
         self._preempted_at: dict[str, datetime] = {}
         self._deleted_at: dict[str, datetime] = {}
         self._began_at: dict[str, datetime] = {}
-        self._refused: dict[str, Ending] = {}
+        self._refused: dict[str, InstanceEnd] = {}
         self.silent: Mapping[str, ProviderError] = {}
         """The zones that did not answer the last time, and what went wrong."""
 
@@ -64,7 +64,7 @@ class Endings:
         answers = fan_out(zones, lambda zone: self._look(zone, begin))
         self.silent = {z: told for z, told in answers.items() if isinstance(told, ProviderError)}
 
-    def in_vain(self, node_id: str) -> Ending | None:
+    def in_vain(self, node_id: str) -> InstanceEnd | None:
         """How the wait of a node that never ran ended; None where nothing is told of it.
 
         Google deletes it, and the operation that was to make it has failed
@@ -73,7 +73,7 @@ class Endings:
         with self._lock:
             return self._refused.get(node_id)
 
-    def of(self, node_id: str) -> Ending | None:
+    def of(self, node_id: str) -> InstanceEnd | None:
         """How a node that is not listed any more ended; None where nothing is told of it.
 
         Who was preempted first and deleted then was interrupted, and ended with the earlier of
@@ -85,9 +85,9 @@ class Endings:
         if preempted_at is not None and (deleted_at is None or preempted_at <= deleted_at):
             strikes_at = preempted_at + self._notice
             at = strikes_at if deleted_at is None else min(strikes_at, deleted_at)
-            return Ending(at, EndCause.INTERRUPTED, "Instance was preempted.")
+            return InstanceEnd(at, EndCause.INTERRUPTED, "Instance was preempted.")
         if deleted_at is not None:
-            return Ending(deleted_at, EndCause.RELEASED, "deleted")
+            return InstanceEnd(deleted_at, EndCause.RELEASED, "deleted")
         return None
 
     def began_at(self, node_id: str) -> datetime | None:
@@ -125,4 +125,4 @@ class Endings:
         if operation.operation_type == INSERTED and ended_at is not None:
             message = "; ".join(each.message for each in operation.error.errors)
             with self._lock:
-                self._refused[name] = Ending(ended_at, EndCause.NO_CAPACITY, message)
+                self._refused[name] = InstanceEnd(ended_at, EndCause.NO_CAPACITY, message)

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from costopt.domain.estimate import Basis, Estimate
-from costopt_gcp.capacity_history import PreemptionDay
+from costopt_gcp.capacity_history import DailyPreemptions
 
-SHORTEST_STAY_H = 2.0
-LONGEST_STAY_H = 168.0
+MIN_LIFETIME_H = 2.0
+MAX_LIFETIME_H = 168.0
 """How long Spot VMs run until they stop for whatever reason: Google does not say. From jobs of a
 couple of hours to services that run for a week; widened by us, not published."""
 
-TYPICAL_STAY_H = math.sqrt(SHORTEST_STAY_H * LONGEST_STAY_H)
+TYPICAL_STAY_H = math.sqrt(MIN_LIFETIME_H * MAX_LIFETIME_H)
 
 
-def hazard_from_shares(days: Sequence[PreemptionDay], now: datetime) -> Estimate | None:
+def hazard_from_shares(days: Sequence[DailyPreemptions], now: datetime) -> Estimate | None:
     """Interruptions per node-hour: a prior with a wide interval; None where no day is told.
 
     The share is preempted ÷ stopped, whatever the reason of the stop, so it is no hazard: it does
@@ -36,8 +36,8 @@ def hazard_from_shares(days: Sequence[PreemptionDay], now: datetime) -> Estimate
     mean = math.fsum(shares) / len(shares)
     return Estimate(
         value=mean / TYPICAL_STAY_H,
-        low=min(low, mean) / LONGEST_STAY_H,
-        high=max(high, mean) / SHORTEST_STAY_H,
+        low=min(low, mean) / MAX_LIFETIME_H,
+        high=max(high, mean) / MIN_LIFETIME_H,
         basis=Basis.PRIOR,
         source=f"Google Cloud: {mean:.0%} of stopped Spot VMs were preempted, {len(days)} days",
         observed_at=now,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from costopt.domain.errors import BadRequestError
-from costopt.domain.kept import Kept
+from costopt.domain.kept import TtlCache
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import MISSING, asking, code_of
 
@@ -27,27 +27,27 @@ _IMAGE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class MachineImage:
     """``path`` names one image and not a family; ``root_gib`` is the least size of its disk."""
 
     path: str
     root_gib: int
 
 
-class Images:
+class ImageResolver:
     """The image of all regions, asked for once a day: images of Google Cloud are global."""
 
     def __init__(self, clients: Clients, named: str = DEEP_LEARNING) -> None:
         """``named``: projects/PROJECT/global/images/NAME, or …/images/family/NAME."""
         self._clients = clients
         self._named = named
-        self._kept: Kept[None, Image] = Kept(DAY_S, DAY_S)
+        self._kept: TtlCache[None, MachineImage] = TtlCache(DAY_S, DAY_S)
 
-    def image(self, now: datetime) -> Image:
+    def image(self, now: datetime) -> MachineImage:
         """Raises BadRequestError where there is none of that name, ProviderError."""
         return self._kept.get(None, now, self._ask)
 
-    def _ask(self) -> Image:
+    def _ask(self) -> MachineImage:
         parts = _IMAGE.fullmatch(self._named)
         if parts is None:
             raise BadRequestError(
@@ -70,4 +70,4 @@ class Images:
                 hint="`gcloud compute images list --project deeplearning-platform-release` lists "
                 "the Deep Learning VM images",
             ) from error
-        return Image(f"projects/{project}/global/images/{told.name}", told.disk_size_gb)
+        return MachineImage(f"projects/{project}/global/images/{told.name}", told.disk_size_gb)

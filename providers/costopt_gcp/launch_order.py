@@ -9,12 +9,12 @@ from typing import Any
 
 from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import LaunchRequest
-from costopt.domain.flex_start import LONGEST_RUN, LONGEST_WAIT
+from costopt.domain.flex_start import MAX_RUN, MAX_WAIT
 from costopt.domain.market import CapacityType
 from costopt.domain.reservation import Reservation
 from costopt_gcp import labels
 from costopt_gcp.node_setup import NodeSetup
-from costopt_gcp.shape import Shape
+from costopt_gcp.shape import MachineShape
 
 CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
 RESERVATION_NAME = "compute.googleapis.com/reservation-name"
@@ -23,7 +23,7 @@ NO_DISK_CHOICE = frozenset({"a4", "a4x", "n4", "c4"})
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchOrder:
+class InsertRequest:
     """What is asked of Compute Engine.
 
     ``notice_s``: how long before its end a Spot node is to hear of it, None for Google's default.
@@ -34,7 +34,7 @@ class LaunchOrder:
     project: str
     request: LaunchRequest
     setup: NodeSetup
-    shape: Shape
+    shape: MachineShape
     usd_per_hour: float
     notice_s: int | None = None
     attempt: int = 0
@@ -85,7 +85,7 @@ class LaunchOrder:
         return properties | {
             "name": labels.node_names(request)[0],
             "machine_type": f"{zone}/machineTypes/{properties['machine_type']}",
-            "params": {"request_valid_for_duration": {"seconds": _seconds(LONGEST_WAIT)}},
+            "params": {"request_valid_for_duration": {"seconds": _seconds(MAX_WAIT)}},
             "reservation_affinity": {"consume_reservation_type": "NO_RESERVATION"},
         }
 
@@ -150,7 +150,7 @@ class LaunchOrder:
             scheduling |= {
                 "provisioning_model": "FLEX_START",
                 "instance_termination_action": "DELETE",
-                "max_run_duration": {"seconds": _seconds(LONGEST_RUN)},
+                "max_run_duration": {"seconds": _seconds(MAX_RUN)},
             }
         elif self.reservation is not None and self.reservation.bound:
             scheduling |= {

@@ -8,7 +8,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
-from costopt.domain.backoff import Backoff
+from costopt.domain.backoff import CapacityBackoff
 from costopt.domain.errors import (
     BadRequestError,
     NoCapacityError,
@@ -16,22 +16,22 @@ from costopt.domain.errors import (
     ProviderUnavailableError,
 )
 from costopt.domain.fleet import LaunchRequest, Node, NodeState
-from costopt.domain.launch_once import LaunchOnce
+from costopt.domain.launch_once import IdempotentLauncher
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.reservation import Reservation
 from costopt_gcp import labels
 from costopt_gcp.clients import Clients
 from costopt_gcp.compact_placement import CompactPlacement
-from costopt_gcp.endings import Endings
+from costopt_gcp.endings import InstanceEndings
 from costopt_gcp.errors import EXISTS, asking, code_of
 from costopt_gcp.instance import read_node
-from costopt_gcp.launch_order import LaunchOrder
-from costopt_gcp.node_book import NodeBook
+from costopt_gcp.launch_order import InsertRequest
+from costopt_gcp.node_book import KnownNodes
 from costopt_gcp.node_setup import Bootstrap, NodeSetup
 from costopt_gcp.operations import Operations
 from costopt_gcp.regions import Regions
 from costopt_gcp.reservations import Reservations
-from costopt_gcp.shape import Shape
+from costopt_gcp.shape import MachineShape
 
 PriceOf = Callable[[Pool, datetime], float | None]
 """What a node of a pool costs now, in dollars per hour; None where that is not known."""
@@ -39,7 +39,7 @@ PriceOf = Callable[[Pool, datetime], float | None]
 PERMISSION = "compute.instances.create"
 
 
-class Launcher:
+class GceLauncher:
     """instances.bulkInsert for a gang in one zone: as many as are wanted, or none.
 
     The names of a launch's instances follow from its key, and the key is looked up before every
@@ -53,8 +53,8 @@ class Launcher:
         clients: Clients,
         regions: Regions,
         operations: Operations,
-        endings: Endings,
-        book: NodeBook,
+        endings: InstanceEndings,
+        book: KnownNodes,
         bootstrap: Bootstrap | None,
         price_of: PriceOf,
         placement: CompactPlacement,
@@ -71,8 +71,8 @@ class Launcher:
         self._placement = placement
         self._reservations = reservations
         self._notice_s = notice_s
-        backoff = Backoff(kind=str, size=attrgetter("nodes"))
-        self._once = LaunchOnce(self._launched, self._order, self._start, backoff)
+        backoff = CapacityBackoff(kind=str, size=attrgetter("nodes"))
+        self._once = IdempotentLauncher(self._launched, self._order, self._start, backoff)
         self._failed: Counter[str] = Counter()
 
     def launch(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
@@ -139,7 +139,7 @@ class Launcher:
         ]
         return self._book.see(nodes, now)
 
-    def _start(self, order: LaunchOrder, now: datetime) -> None:
+    def _start(self, order: InsertRequest, now: datetime) -> None:
         """Close together where that is wanted and can be had."""
         try:
             self._run(order)
@@ -148,14 +148,14 @@ class Launcher:
                 raise
             self._run(self._order(order.request, now))
 
-    def _order(self, request: LaunchRequest, now: datetime) -> LaunchOrder:
+    def _order(self, request: LaunchRequest, now: datetime) -> InsertRequest:
         pool = request.pool
         attempt = self._failed[request.key]
-        return LaunchOrder(
+        return InsertRequest(
             project=self._clients.project,
             request=request,
             setup=self._setup(request),
-            shape=Shape.parse(pool.instance_type),
+            shape=MachineShape.parse(pool.instance_type),
             usd_per_hour=self._price(pool, now),
             notice_s=self._notice_s,
             attempt=attempt,
@@ -192,7 +192,7 @@ class Launcher:
             )
         return price
 
-    def _run(self, order: LaunchOrder) -> Any:
+    def _run(self, order: InsertRequest) -> Any:
         request = order.request
         about, waits = str(request.pool), request.pool.capacity_type is CapacityType.FLEX_START
         client = self._clients.of("instances")

@@ -7,14 +7,14 @@ from datetime import datetime
 from typing import Any
 
 from costopt.domain.errors import BadRequestError
-from costopt.domain.leftover import Leftover
+from costopt.domain.leftover import OrphanedResource
 from costopt_gcp import labels
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import asking
 from costopt_gcp.instance import time_of
-from costopt_gcp.listing import Listing
+from costopt_gcp.listing import InstanceInventory
 from costopt_gcp.shape import last, region_of
-from costopt_gcp.stopping import Stopping, removed
+from costopt_gcp.stopping import InstanceTerminator, removed
 
 DISK = "disk"
 TEMPLATE = "instance template"
@@ -24,18 +24,22 @@ PLACE = "gcp/"
 EVERYWHERE = "global"
 
 
-class Leftovers:
+class OrphanedResources:
     """Implements the Cleanable port. A place is "gcp/" and a zone or region, or "gcp/global"."""
 
     def __init__(
-        self, clients: Clients, regions: tuple[str, ...], listing: Listing, stopping: Stopping
+        self,
+        clients: Clients,
+        regions: tuple[str, ...],
+        listing: InstanceInventory,
+        stopping: InstanceTerminator,
     ) -> None:
         self._clients = clients
         self._regions = regions
         self._listing = listing
         self._stopping = stopping
 
-    def of(self, owner: str) -> tuple[Leftover, ...]:
+    def list_all(self, owner: str) -> tuple[OrphanedResource, ...]:
         """Those of all regions in use. Raises ProviderError."""
         return (
             *self._disks(owner),
@@ -44,7 +48,7 @@ class Leftovers:
             *self._stopped(owner),
         )
 
-    def remove(self, leftover: Leftover) -> None:
+    def remove(self, leftover: OrphanedResource) -> None:
         """Remove it; silent where it is gone. Raises ProviderError."""
         zone, name = leftover.place.removeprefix(PLACE), leftover.name
         if leftover.kind == STOPPED:
@@ -74,7 +78,7 @@ class Leftovers:
                 )
         raise BadRequestError(f"{PLACE}{zone}: {kind!r} is nothing that is removed here")
 
-    def _disks(self, owner: str) -> Iterator[Leftover]:
+    def _disks(self, owner: str) -> Iterator[OrphanedResource]:
         """Disks that no instance uses: those of nodes go with them."""
         request = {"project": self._clients.project, "filter": labels.owned_by(owner)}
         with asking("compute.disks.list", "all zones"):
@@ -86,7 +90,7 @@ class Leftovers:
             if region_of(zone) in self._regions and not disk.users:
                 yield _leftover(DISK, disk.name, zone, disk.labels, disk.creation_timestamp)
 
-    def _templates(self, owner: str) -> Iterator[Leftover]:
+    def _templates(self, owner: str) -> Iterator[OrphanedResource]:
         """Of Terraform modules or older versions: launches themselves make none."""
         request = {
             "project": self._clients.project,
@@ -102,7 +106,7 @@ class Leftovers:
             told = item.properties.labels
             yield _leftover(TEMPLATE, item.name, EVERYWHERE, told, item.creation_timestamp)
 
-    def _placements(self, owner: str) -> Iterator[Leftover]:
+    def _placements(self, owner: str) -> Iterator[OrphanedResource]:
         with asking("compute.resourcePolicies.list", "all regions"):
             pages = self._clients.of("resource_policies").aggregated_list(
                 request={"project": self._clients.project}, **self._clients.reading()
@@ -113,16 +117,16 @@ class Leftovers:
             if region in self._regions and told.get(labels.OWNER) == owner:
                 yield _leftover(PLACEMENT, policy.name, region, told, policy.creation_timestamp)
 
-    def _stopped(self, owner: str) -> Iterator[Leftover]:
+    def _stopped(self, owner: str) -> Iterator[OrphanedResource]:
         for item in self._listing.stopped(owner):
             zone = last(item.zone)
             yield _leftover(STOPPED, item.name, zone, item.labels, item.creation_timestamp)
 
 
-def _leftover(kind: str, name: str, zone: str, told: Any, created: str) -> Leftover:
+def _leftover(kind: str, name: str, zone: str, told: Any, created: str) -> OrphanedResource:
     named = kind in (TEMPLATE, PLACEMENT)
     created_at: datetime | None = time_of(created)
-    return Leftover(
+    return OrphanedResource(
         kind=kind,
         name=name,
         place=PLACE + zone,

@@ -10,21 +10,21 @@ from costopt.domain.errors import ProviderError, ProviderUnavailableError
 from costopt.domain.fleet import Node, NodeState
 from costopt_gcp import labels
 from costopt_gcp.clients import Clients
-from costopt_gcp.endings import Ending, Endings
+from costopt_gcp.endings import InstanceEnd, InstanceEndings
 from costopt_gcp.errors import asking
 from costopt_gcp.instance import read_node
-from costopt_gcp.node_book import NodeBook
+from costopt_gcp.node_book import KnownNodes
 from costopt_gcp.shape import last, region_of
 
 PAGE = 500
 PERMISSION = "compute.instances.list"
 
 
-class Listing:
+class InstanceInventory:
     """The list of instances is the truth; a zone that does not answer keeps what it said last."""
 
     def __init__(
-        self, clients: Clients, regions: tuple[str, ...], book: NodeBook, endings: Endings
+        self, clients: Clients, regions: tuple[str, ...], book: KnownNodes, endings: InstanceEndings
     ) -> None:
         self._clients = clients
         self._regions = regions
@@ -77,7 +77,7 @@ class Listing:
             if node.pool.zone not in self._endings.silent:
                 self._book.gone(node, self._ending(node), now)
 
-    def _ending(self, node: Node) -> Ending | None:
+    def _ending(self, node: Node) -> InstanceEnd | None:
         in_vain = self._endings.in_vain(node.node_id)
         waited = node.state is NodeState.WAITING and in_vain is not None
         return in_vain if waited else self._endings.of(node.node_id)

@@ -8,17 +8,17 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
-from costopt.domain.kept import Kept
+from costopt.domain.kept import TtlCache
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import asking
-from costopt_gcp.shape import ATTACHED, Shape, last
+from costopt_gcp.shape import ATTACHED, MachineShape, last
 
 DAY_S = 86400.0
 PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class TypeFacts:
+class MachineTypeInfo:
     """``accelerator`` is the machine's own GPU ("nvidia-l4"), None without one.
 
     ``ssd_partitions`` of Local SSD come with the machine.
@@ -33,16 +33,16 @@ class TypeFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class ZoneFacts:
+class ZoneInfo:
     """What a zone has: machine types by name, and GPUs that can be attached to N1 machines."""
 
-    types: Mapping[str, TypeFacts]
+    types: Mapping[str, MachineTypeInfo]
     attachable: Mapping[str, int]
     """The most of an accelerator that one machine may have, by its name."""
 
     def sells(self, name: str) -> bool:
         """Whether the zone has this type, with these attached GPUs."""
-        shape = Shape.parse(name)
+        shape = MachineShape.parse(name)
         if shape.machine_type not in self.types:
             return False
         if shape.accelerator is None:
@@ -70,20 +70,20 @@ class MachineTypes:
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._kept: Kept[str, ZoneFacts] = Kept(DAY_S, 30 * DAY_S)
+        self._kept: TtlCache[str, ZoneInfo] = TtlCache(DAY_S, 30 * DAY_S)
 
-    def of(self, zone: str, now: datetime) -> ZoneFacts:
+    def of(self, zone: str, now: datetime) -> ZoneInfo:
         """Raises ProviderError."""
         return self._kept.get(zone, now, lambda: self._ask(zone))
 
-    def _ask(self, zone: str) -> ZoneFacts:
+    def _ask(self, zone: str) -> ZoneInfo:
         types = [_read(item) for item in self._items("machine_types", "machineTypes", zone)]
         attachable = {
             item.name: item.maximum_cards_per_instance
             for item in self._items("accelerator_types", "acceleratorTypes", zone)
             if item.name in ATTACHED.values()
         }
-        return ZoneFacts({facts.name: facts for facts in types}, attachable)
+        return ZoneInfo({facts.name: facts for facts in types}, attachable)
 
     def _items(self, collection: str, resource: str, zone: str) -> list[Any]:
         request = {"project": self._clients.project, "zone": zone, "max_results": PAGE}
@@ -92,9 +92,9 @@ class MachineTypes:
             return list(client.list(request=request, **self._clients.reading()))
 
 
-def _read(item: Any) -> TypeFacts:
+def _read(item: Any) -> MachineTypeInfo:
     own = next(iter(item.accelerators), None)
-    return TypeFacts(
+    return MachineTypeInfo(
         name=item.name,
         vcpus=item.guest_cpus,
         memory_gib=item.memory_mb / 1024,

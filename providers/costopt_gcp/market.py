@@ -7,15 +7,15 @@ from datetime import datetime
 
 from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Estimate
-from costopt.domain.fan_out import ask_all
+from costopt.domain.fan_out import fan_out_or_raise
 from costopt.domain.market import CapacityType, Offer, Pool
-from costopt.domain.price_source import PriceChange, PriceSeries
+from costopt.domain.price_source import PriceChange, PriceSeriesKey
 from costopt.domain.quota import Quota
 from costopt_gcp.clients import Clients
 from costopt_gcp.machine_types import MachineTypes
 from costopt_gcp.market_options import MarketOptions
-from costopt_gcp.offers import NAME, Offers, Scope
-from costopt_gcp.prices import Prices
+from costopt_gcp.offers import NAME, GceOffers, OfferScope
+from costopt_gcp.prices import GcePrices
 from costopt_gcp.quotas import AccountQuotas
 from costopt_gcp.regions import Regions
 from costopt_gcp.reservations import Reservations
@@ -29,11 +29,13 @@ class GcpMarket:
         self.regions = Regions(clients)
         types = MachineTypes(clients)
         skus = SkuPrices(clients, self.regions, types)
-        self.prices = Prices(clients, skus, options.list_prices, options.spot_prices)
+        self.prices = GcePrices(clients, skus, options.list_prices, options.spot_prices)
         self._named = regions
-        scope = Scope(regions, options.instance_types, options.advised_nodes)
+        scope = OfferScope(regions, options.instance_types, options.advised_nodes)
         self.reservations = Reservations(clients)
-        self._offers = Offers(scope, clients, self.regions, types, self.prices, self.reservations)
+        self._offers = GceOffers(
+            scope, clients, self.regions, types, self.prices, self.reservations
+        )
         self._quotas = AccountQuotas(clients, self.regions)
 
     def offers(self, now: datetime) -> tuple[Offer, ...]:
@@ -42,7 +44,7 @@ class GcpMarket:
 
     def quotas(self, now: datetime) -> tuple[Quota, ...]:
         """The quotas of GPUs that can be asked for; raises where none can."""
-        answers = ask_all(self._named, lambda region: self._quotas.of(region, now))
+        answers = fan_out_or_raise(self._named, lambda region: self._quotas.of(region, now))
         told = [answer for answer in answers.values() if not isinstance(answer, ProviderError)]
         regional = tuple(quota for quotas in told for quota in quotas)
         try:
@@ -52,13 +54,13 @@ class GcpMarket:
 
     def price_series(
         self, region: str, instance_types: Collection[str], now: datetime
-    ) -> tuple[PriceSeries, ...]:
+    ) -> tuple[PriceSeriesKey, ...]:
         """The types of the region, whose prices hold in all its zones. Raises ProviderError."""
         sold = self._offers.sold(region, tuple(instance_types), now)
-        return tuple(PriceSeries(NAME, region, name) for name in sorted(sold) if "+" not in name)
+        return tuple(PriceSeriesKey(NAME, region, name) for name in sorted(sold) if "+" not in name)
 
     def price_changes(
-        self, series: PriceSeries, since: datetime, until: datetime
+        self, series: PriceSeriesKey, since: datetime, until: datetime
     ) -> tuple[PriceChange, ...]:
         """Google tells the prices of past months by region: each zone gets them.
 
@@ -77,7 +79,7 @@ class GcpMarket:
             for price in (*before, *within)
         )
 
-    def list_price(self, series: PriceSeries, now: datetime) -> Estimate | None:
+    def list_price(self, series: PriceSeriesKey, now: datetime) -> Estimate | None:
         """The on-demand list price of one node."""
         return self.prices.on_demand(series.region, series.instance_type, now)[0]
 

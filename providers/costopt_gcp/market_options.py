@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, SkipValidation, model_validator
 
-from costopt.domain.ports import Machines
+from costopt.domain.ports import InstanceCatalog
 from costopt.provider.options import Listed, NodeCount, OptionModel, Text, with_method
 from costopt_gcp.prices import ListPrices
 
@@ -22,7 +22,9 @@ class MarketOptions(OptionModel):
 
     injected: ClassVar[frozenset[str]] = frozenset({"machines", *OF_CATALOGUE})
 
-    machines: SkipValidation[Machines | None] = Field(default=None, description="the catalogue")
+    machines: SkipValidation[InstanceCatalog | None] = Field(
+        default=None, description="the catalogue"
+    )
     list_prices: DatedPrices = Field(
         default=None, description="a dated list to fall back on; default: the catalogue's"
     )

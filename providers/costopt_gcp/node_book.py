@@ -9,14 +9,14 @@ from threading import RLock
 
 from costopt.domain.fleet import EndCause, Node, NodeState
 from costopt.domain.market import Pool
-from costopt_gcp.endings import Ending
+from costopt_gcp.endings import InstanceEnd
 
 KEEP_ENDED = timedelta(hours=2)
 GRACE = timedelta(minutes=5)
 """How long a new instance may be missing from the lists."""
 
 
-class NodeBook:
+class KnownNodes:
     """Newest sight of each node. Safe to share between threads.
 
     Compute Engine forgets an instance as soon as it is deleted, so ended ones are kept here, with
@@ -44,15 +44,15 @@ class NodeBook:
         return [
             node
             for node in self.known(owner)
-            if node.state.alive and node.node_id not in listed and node.pool.region not in silent
+            if node.state.is_alive and node.node_id not in listed and node.pool.region not in silent
         ]
 
-    def gone(self, node: Node, ending: Ending | None, now: datetime) -> None:
+    def gone(self, node: Node, ending: InstanceEnd | None, now: datetime) -> None:
         """Take down that a node is not listed any more, and why; a new one may not be yet."""
         if ending is None and now - node.launched_at <= GRACE:
             return
         if ending is None:
-            ending = Ending(now, EndCause.LOST, "Compute Engine does not list it any more")
+            ending = InstanceEnd(now, EndCause.LOST, "Compute Engine does not list it any more")
         with self._lock:
             self._see(
                 replace(
@@ -96,9 +96,9 @@ class NodeBook:
         before = self._nodes.get(node.node_id)
         if before is not None and before.end_cause not in (None, EndCause.LOST):
             return before
-        if not node.state.alive and node.ended_at is None:
+        if not node.state.is_alive and node.ended_at is None:
             node = replace(node, ended_at=now)
-        if node.state.alive:
+        if node.state.is_alive:
             self._end_known_at.pop(node.node_id, None)
         else:
             self._end_known_at.setdefault(node.node_id, now)

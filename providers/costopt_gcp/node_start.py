@@ -15,7 +15,7 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from costopt.domain.node_start import WAIT_S, StartError, asked
+from costopt.domain.node_start import RETRY_DELAY_S, BootError, get_with_retry
 
 if TYPE_CHECKING:
     from costopt.domain.node_start import Config
@@ -24,7 +24,7 @@ METADATA = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
 DRIVER_S = float(os.environ.get("COSTOPT_DRIVER_S", "600"))
 
 
-class ComputeEngine:
+class GcePlatform:
     """The Cloud of a Compute Engine node."""
 
     fast_disk = Path("/mnt/disks/local-ssd")
@@ -39,7 +39,7 @@ class ComputeEngine:
         """The instance's name."""
         return metadata("name")
 
-    def stored(self, method: str, key: str, body: bytes = b"") -> urllib.request.Request:
+    def object_url(self, method: str, key: str, body: bytes = b"") -> urllib.request.Request:
         """A request for an object of the job's store, with the node's own access token.
 
         https://cloud.google.com/storage/docs/xml-api/reference-methods
@@ -67,7 +67,7 @@ def metadata(path: str) -> str:
     """What the instance's metadata server says."""
     url = f"http://{METADATA}/computeMetadata/v1/instance/{path}"
     headers = {"Metadata-Flavor": "Google"}
-    return asked(lambda: urllib.request.Request(url, headers=headers)).decode()
+    return get_with_retry(lambda: urllib.request.Request(url, headers=headers)).decode()
 
 
 def gpus() -> int:
@@ -79,10 +79,10 @@ def gpus() -> int:
     give_up_at = time.monotonic() + DRIVER_S
     found = len(list(Path("/dev").glob("nvidia[0-9]*")))
     while found < wanted and time.monotonic() < give_up_at:
-        time.sleep(WAIT_S)
+        time.sleep(RETRY_DELAY_S)
         found = len(list(Path("/dev").glob("nvidia[0-9]*")))
     if found < wanted:
-        raise StartError(f"the driver shows {found} of {wanted} GPUs after {DRIVER_S:.0f} s")
+        raise BootError(f"the driver shows {found} of {wanted} GPUs after {DRIVER_S:.0f} s")
     return found
 
 

@@ -8,18 +8,18 @@ from datetime import datetime
 
 from costopt.domain.errors import ProviderError
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.fan_out import ask_all, fan_out
-from costopt.domain.kept import Kept
+from costopt.domain.fan_out import fan_out, fan_out_or_raise
+from costopt.domain.kept import TtlCache
 from costopt.domain.market import CapacityType, Offer, Pool
-from costopt_gcp.capacity_advice import Advice, CapacityAdvice
-from costopt_gcp.capacity_history import CapacityHistory, PreemptionDay
+from costopt_gcp.capacity_advice import CapacityAdvice, CapacityEstimate
+from costopt_gcp.capacity_history import CapacityHistory, DailyPreemptions
 from costopt_gcp.clients import Clients
 from costopt_gcp.hazard import hazard_from_shares
-from costopt_gcp.machine_types import MachineTypes, ZoneFacts
-from costopt_gcp.prices import Prices
+from costopt_gcp.machine_types import MachineTypes, ZoneInfo
+from costopt_gcp.prices import GcePrices
 from costopt_gcp.regions import Regions
 from costopt_gcp.reservations import Reservations
-from costopt_gcp.shape import Shape, family
+from costopt_gcp.shape import MachineShape, family
 
 NAME = "gcp"
 DAY_S = 86400.0
@@ -33,7 +33,7 @@ ANY_ZONE = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class OfferScope:
     """Regions and types to offer; ``instance_types`` may hold wildcards, () is all with GPUs.
 
     ``advised_nodes``: for how many nodes the likelihood of capacity is asked, None for not at all.
@@ -44,7 +44,7 @@ class Scope:
     advised_nodes: int | None = 1
 
 
-class Offers:
+class GceOffers:
     """The offers of a scope.
 
     What cannot be had of a region is an offer without a price that says why, as is a type that it
@@ -53,11 +53,11 @@ class Offers:
 
     def __init__(
         self,
-        scope: Scope,
+        scope: OfferScope,
         clients: Clients,
         regions: Regions,
         types: MachineTypes,
-        prices: Prices,
+        prices: GcePrices,
         reservations: Reservations,
     ) -> None:
         self._scope = scope
@@ -67,14 +67,16 @@ class Offers:
         self._reservations = reservations
         self._history = CapacityHistory(clients)
         self._advice = CapacityAdvice(clients, scope.advised_nodes)
-        self._preempted: Kept[tuple[str, str], tuple[PreemptionDay, ...]] = Kept(DAY_S, 7 * DAY_S)
+        self._preempted: TtlCache[tuple[str, str], tuple[DailyPreemptions, ...]] = TtlCache(
+            DAY_S, 7 * DAY_S
+        )
 
     def now(self, now: datetime) -> tuple[Offer, ...]:
         """One offer for each zone, type and capacity type of the scope.
 
         Raises ProviderError where no region answers.
         """
-        answers = ask_all(self._scope.regions, lambda region: self._region(region, now))
+        answers = fan_out_or_raise(self._scope.regions, lambda region: self._region(region, now))
         return tuple(
             offer
             for region, answer in answers.items()
@@ -88,7 +90,7 @@ class Offers:
     ) -> Mapping[str, list[str]]:
         """By instance type, the zones of the region that have it. Raises ProviderError."""
         zones = self._regions.facts(region, now).zones
-        facts: dict[str, ZoneFacts] = {zone: self._types.of(zone, now) for zone in zones}
+        facts: dict[str, ZoneInfo] = {zone: self._types.of(zone, now) for zone in zones}
         found: dict[str, list[str]] = {}
         for zone in zones:
             for name in facts[zone].matching(patterns):
@@ -118,7 +120,7 @@ class Offers:
             told = prices[name]
             price, why_not = (None, told.message) if isinstance(told, ProviderError) else told
             hazard, said = hazards[name, zone], advised[name, zone]
-            advice = Advice() if isinstance(said, ProviderError) else said
+            advice = CapacityEstimate() if isinstance(said, ProviderError) else said
             if hazard is None or isinstance(hazard, ProviderError):
                 hazard = advice.hazard_per_hour
             yield Offer(
@@ -131,7 +133,7 @@ class Offers:
             )
 
     def _hazard(self, region: str, zone: str, instance_type: str, now: datetime) -> Estimate | None:
-        shape = Shape.parse(instance_type)
+        shape = MachineShape.parse(instance_type)
         if shape.accelerator is not None:
             return None
         days = self._preempted.get(

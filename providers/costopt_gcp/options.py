@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, SkipValidation
 from costopt.provider.options import Listed, WebAddress, matches, with_method
 from costopt_gcp.bootstrap import NodeOptions
 from costopt_gcp.clients import TIMEOUTS, Timeouts
-from costopt_gcp.compact_placement import Closeness
+from costopt_gcp.compact_placement import PlacementMode
 from costopt_gcp.market_options import MarketOptions
 from costopt_gcp.node_setup import Bootstrap
 
@@ -33,7 +33,7 @@ SHORT_NOTICE_S: Literal[30] = 30
 
 def _placement(value: object) -> object:
     """YAML 1.1 reads a bare off as false."""
-    return Closeness.OFF if value is False else value
+    return PlacementMode.OFF if value is False else value
 
 
 class GcpOptions(MarketOptions, NodeOptions):
@@ -67,9 +67,9 @@ class GcpOptions(MarketOptions, NodeOptions):
     preemption_notice_s: Literal[30, 120] = Field(
         default=SHORT_NOTICE_S, description="30, or 120 where Google offers the longer notice"
     )
-    compact_placement: Annotated[Closeness, Field(strict=False), BeforeValidator(_placement)] = (
-        Field(default=Closeness.PREFERRED, description="of gangs: preferred, required or off")
-    )
+    compact_placement: Annotated[
+        PlacementMode, Field(strict=False), BeforeValidator(_placement)
+    ] = Field(default=PlacementMode.PREFERRED, description="of gangs: preferred, required or off")
 
     @property
     def market(self) -> MarketOptions:

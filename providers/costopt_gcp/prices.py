@@ -8,11 +8,11 @@ from fnmatch import fnmatchcase
 
 from costopt.domain.errors import BadRequestError, ProviderError
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.kept import Kept
+from costopt.domain.kept import TtlCache
 from costopt.domain.market import CapacityType
-from costopt_gcp.capacity_history import CapacityHistory, SpotPrice
+from costopt_gcp.capacity_history import CapacityHistory, SpotPriceInterval
 from costopt_gcp.clients import Clients
-from costopt_gcp.shape import Shape
+from costopt_gcp.shape import MachineShape
 from costopt_gcp.sku_prices import SkuPrices
 
 MINUTES_10_S = 600.0
@@ -34,7 +34,7 @@ ListPrices = Callable[[str, str, str], Estimate | None]
 """A dated list of (provider, region, instance type), such as the catalogue's."""
 
 
-class Prices:
+class GcePrices:
     """``on_demand`` and ``spot`` are the dated lists, for what Google does not tell."""
 
     def __init__(
@@ -48,11 +48,13 @@ class Prices:
         self._history = CapacityHistory(clients)
         self._on_demand = on_demand
         self._dated_spot = spot
-        self._kept: Kept[tuple[str, str], tuple[tuple[SpotPrice, ...], datetime]] = Kept(
-            MINUTES_10_S, USABLE_S
+        self._kept: TtlCache[tuple[str, str], tuple[tuple[SpotPriceInterval, ...], datetime]] = (
+            TtlCache(MINUTES_10_S, USABLE_S)
         )
 
-    def history(self, region: str, instance_type: str, now: datetime) -> tuple[SpotPrice, ...]:
+    def history(
+        self, region: str, instance_type: str, now: datetime
+    ) -> tuple[SpotPriceInterval, ...]:
         """Past and present spot prices, ascending. Raises ProviderError."""
         return self._told(region, instance_type, now)[0]
 
@@ -97,8 +99,8 @@ class Prices:
 
     def _told(
         self, region: str, instance_type: str, now: datetime
-    ) -> tuple[tuple[SpotPrice, ...], datetime]:
-        shape = Shape.parse(instance_type)
+    ) -> tuple[tuple[SpotPriceInterval, ...], datetime]:
+        shape = MachineShape.parse(instance_type)
         if shape.accelerator is not None:
             raise BadRequestError(
                 f"{region}: Google tells no spot price of machines with attached GPUs "
@@ -111,7 +113,7 @@ class Prices:
         )
 
 
-def in_force(prices: tuple[SpotPrice, ...], at: datetime) -> SpotPrice | None:
+def in_force(prices: tuple[SpotPriceInterval, ...], at: datetime) -> SpotPriceInterval | None:
     """The price at ``at``; the last one goes on for a day after the end of its interval."""
     begun = [price for price in prices if price.at <= at]
     if not begun:

@@ -10,26 +10,26 @@ from costopt.domain.check import Check
 from costopt.domain.errors import BadRequestError
 from costopt.domain.estimate import Estimate
 from costopt.domain.fleet import LaunchRequest, Node
-from costopt.domain.flex_start import on_flex_start
-from costopt.domain.leftover import Leftover
+from costopt.domain.flex_start import flex_start_offer
+from costopt.domain.leftover import OrphanedResource
 from costopt.domain.market import CapacityType, Interruption, Offer
 from costopt.domain.ports import Clock
-from costopt.domain.price_source import PriceChange, PriceSeries
+from costopt.domain.price_source import PriceChange, PriceSeriesKey
 from costopt.domain.quota import Quota
 from costopt_gcp.billing import Billing
 from costopt_gcp.bootstrap import GcpBootstrap
 from costopt_gcp.clients import Clients
 from costopt_gcp.compact_placement import CompactPlacement
 from costopt_gcp.doctor import Doctor
-from costopt_gcp.endings import Endings
-from costopt_gcp.launching import Launcher
-from costopt_gcp.leftovers import Leftovers
-from costopt_gcp.listing import Listing
+from costopt_gcp.endings import InstanceEndings
+from costopt_gcp.launching import GceLauncher
+from costopt_gcp.leftovers import OrphanedResources
+from costopt_gcp.listing import InstanceInventory
 from costopt_gcp.market import GcpMarket
-from costopt_gcp.node_book import NodeBook
+from costopt_gcp.node_book import KnownNodes
 from costopt_gcp.operations import Operations
 from costopt_gcp.options import GcpOptions
-from costopt_gcp.stopping import Stopping
+from costopt_gcp.stopping import InstanceTerminator
 
 NAME = "gcp"
 
@@ -42,15 +42,15 @@ class GcpProvider:
         self.clients = clients
         self.market = GcpMarket(clients, options.regions, options.market)
         self._clock = clock
-        self._book = NodeBook()
+        self._book = KnownNodes()
         operations = Operations(clients)
         self._placement = CompactPlacement(clients, operations, options.compact_placement)
-        self._endings = Endings(operations, options.preemption_notice_s)
-        self._listing = Listing(clients, options.regions, self._book, self._endings)
-        self._stopping = Stopping(clients, self._book)
-        self._leftovers = Leftovers(clients, options.regions, self._listing, self._stopping)
+        self._endings = InstanceEndings(operations, options.preemption_notice_s)
+        self._listing = InstanceInventory(clients, options.regions, self._book, self._endings)
+        self._stopping = InstanceTerminator(clients, self._book)
+        self._leftovers = OrphanedResources(clients, options.regions, self._listing, self._stopping)
         self._billing = Billing(self.market.prices)
-        self._launcher = Launcher(
+        self._launcher = GceLauncher(
             clients,
             self.market.regions,
             operations,
@@ -68,14 +68,14 @@ class GcpProvider:
         """Only "gcp"."""
         return frozenset({NAME})
 
-    def firm_s(self, now: datetime) -> float:  # noqa: ARG002
+    def uninterruptible_s(self, now: datetime) -> float:  # noqa: ARG002
         """0: Google may take a Spot node at any time."""
         return 0.0
 
     def offers(self, now: datetime) -> Sequence[Offer]:
         """Every pool of the regions; one of which something is unknown says why."""
         return tuple(
-            on_flex_start(offer, self._book.in_pool(offer.pool), now)
+            flex_start_offer(offer, self._book.in_pool(offer.pool), now)
             if offer.pool.capacity_type is CapacityType.FLEX_START
             else offer
             for offer in self.market.offers(now)
@@ -87,22 +87,22 @@ class GcpProvider:
 
     def price_series(
         self, region: str, instance_types: Collection[str], now: datetime
-    ) -> tuple[PriceSeries, ...]:
+    ) -> tuple[PriceSeriesKey, ...]:
         """The types of the region whose spot prices are told."""
         return self.market.price_series(region, instance_types, now)
 
     def price_changes(
-        self, series: PriceSeries, since: datetime, until: datetime
+        self, series: PriceSeriesKey, since: datetime, until: datetime
     ) -> tuple[PriceChange, ...]:
         """Spot prices as far as Google tells them."""
         return self.market.price_changes(series, since, until)
 
-    def list_price(self, series: PriceSeries, now: datetime) -> Estimate | None:
+    def list_price(self, series: PriceSeriesKey, now: datetime) -> Estimate | None:
         """The on-demand list price of one node."""
         return self.market.list_price(series, now)
 
     def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
-        """All nodes or none, and none twice; see ``Launcher``. Raises ProviderError."""
+        """All nodes or none, and none twice; see ``GceLauncher``. Raises ProviderError."""
         regions = self.options.regions
         if request.pool.region not in regions:
             raise BadRequestError(
@@ -119,15 +119,15 @@ class GcpProvider:
         """
         return self._listing.nodes(owner, self._clock.now())
 
-    def remind(self, nodes: Iterable[Node]) -> None:
+    def restore_known_nodes(self, nodes: Iterable[Node]) -> None:
         """Nodes that may have ended while no controller ran: the zones' operations tell how."""
         self._book.remember(nodes)
 
     def notices(self, owner: str) -> tuple[Interruption, ...]:
         """Preemptions that the zones' operations tell of and that have not struck."""
         now = self._clock.now()
-        living = [node for node in self._book.known(owner) if node.state.alive]
-        spot = [node for node in living if node.pool.capacity_type.interruptible]
+        living = [node for node in self._book.known(owner) if node.state.is_alive]
+        spot = [node for node in living if node.pool.capacity_type.is_interruptible]
         self._endings.look({node.pool.zone for node in spot}, now)
         told = filter(None, (self._endings.notice(node, now) for node in spot))
         return tuple(sorted(told, key=lambda notice: (notice.strikes_at, notice.node_id)))
@@ -136,19 +136,19 @@ class GcpProvider:
         """Release a node; silent where it is missing."""
         self._stopping.terminate(node_id, self._clock.now())
 
-    def leftovers(self, owner: str) -> tuple[Leftover, ...]:
+    def orphaned_resources(self, owner: str) -> tuple[OrphanedResource, ...]:
         """Disks, templates, placement policies and stopped instances of this owner."""
-        return self._leftovers.of(owner)
+        return self._leftovers.list_all(owner)
 
-    def remove(self, leftover: Leftover) -> None:
+    def delete_resource(self, leftover: OrphanedResource) -> None:
         """Remove one of them; silent where it is gone."""
         self._leftovers.remove(leftover)
 
-    def silent_regions(self) -> frozenset[str]:
+    def unreachable_regions(self) -> frozenset[str]:
         """The regions of which a zone did not answer the last listing of nodes."""
         return frozenset(self._listing.silent)
 
-    def complaints(self) -> Mapping[str, str]:
+    def errors_by_region(self) -> Mapping[str, str]:
         """What did not answer the last time, and why: regions, and the operations of zones.
 
         And where a gang was not placed compactly.

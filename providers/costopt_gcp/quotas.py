@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from costopt.domain.kept import Kept
+from costopt.domain.kept import TtlCache
 from costopt.domain.market import CapacityType
 from costopt.domain.quota import Quota
 from costopt_gcp.clients import Clients
@@ -43,7 +43,7 @@ class AccountQuotas:
     def __init__(self, clients: Clients, regions: Regions) -> None:
         self._clients = clients
         self._regions = regions
-        self._kept: Kept[None, tuple[Quota, ...]] = Kept(HOUR_S, USABLE_S)
+        self._kept: TtlCache[None, tuple[Quota, ...]] = TtlCache(HOUR_S, USABLE_S)
 
     def of(self, region: str, now: datetime) -> tuple[Quota, ...]:
         """The quotas of GPUs of a region. Raises ProviderError."""

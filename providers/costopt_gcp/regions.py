@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from costopt.domain.errors import BadRequestError
-from costopt.domain.kept import Kept
+from costopt.domain.kept import TtlCache
 from costopt.domain.market import Pool
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import MISSING, asking, code_of
@@ -17,7 +17,7 @@ USABLE_S = 24 * HOUR_S
 
 
 @dataclass(frozen=True, slots=True)
-class RegionFacts:
+class RegionInfo:
     """``limits`` are the project's quotas by metric ("PREEMPTIBLE_NVIDIA_L4_GPUS")."""
 
     zones: tuple[str, ...]
@@ -29,9 +29,9 @@ class Regions:
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._kept: Kept[str, RegionFacts] = Kept(HOUR_S, USABLE_S)
+        self._kept: TtlCache[str, RegionInfo] = TtlCache(HOUR_S, USABLE_S)
 
-    def facts(self, region: str, now: datetime) -> RegionFacts:
+    def facts(self, region: str, now: datetime) -> RegionInfo:
         """Raises BadRequestError for a region that does not exist, ProviderError."""
         return self._kept.get(region, now, lambda: self._ask(region))
 
@@ -44,7 +44,7 @@ class Regions:
                 hint=f"its zones are {', '.join(zones)}",
             )
 
-    def _ask(self, region: str) -> RegionFacts:
+    def _ask(self, region: str) -> RegionInfo:
         project = self._clients.project
         try:
             with asking("compute.regions.get", region):
@@ -59,7 +59,7 @@ class Regions:
                 hint="`gcloud compute regions list` lists those there are",
             ) from error
         zones = tuple(sorted(last(url) for url in told.zones))
-        return RegionFacts(zones, {_metric(q.metric): q.limit for q in told.quotas})
+        return RegionInfo(zones, {_metric(q.metric): q.limit for q in told.quotas})
 
 
 def _metric(metric: object) -> str:

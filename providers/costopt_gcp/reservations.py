@@ -12,9 +12,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from costopt.domain.kept import Kept
+from costopt.domain.kept import TtlCache
 from costopt.domain.market import CapacityType, Offer, Pool
-from costopt.domain.reservation import Reservation, reserved_offers, to_be_named
+from costopt.domain.reservation import Reservation, reservation_offers, select_reservation
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import asking
 from costopt_gcp.instance import time_of
@@ -31,7 +31,7 @@ class Reservations:
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._kept: Kept[None, tuple[Reservation, ...]] = Kept(MINUTES_5_S, USABLE_S)
+        self._kept: TtlCache[None, tuple[Reservation, ...]] = TtlCache(MINUTES_5_S, USABLE_S)
 
     def offers(
         self, region: str, instance_types: Collection[str], now: datetime
@@ -45,14 +45,14 @@ class Reservations:
             for each in self._kept.get(None, now, self._ask)
             if each.pool.region == region and each.pool.instance_type in instance_types
         ]
-        return reserved_offers(held, now)
+        return reservation_offers(held, now)
 
     def of(self, pool: Pool, nodes: int, now: datetime) -> Reservation | None:
         """The reservation that a launch of so many nodes must name. Raises ProviderError.
 
         Asked anew: a reservation that begins gets a name that its booking does not tell before.
         """
-        return to_be_named(self._ask(), pool, nodes, now)
+        return select_reservation(self._ask(), pool, nodes, now)
 
     def _ask(self) -> tuple[Reservation, ...]:
         held = {

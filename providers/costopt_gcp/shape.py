@@ -20,7 +20,7 @@ _PLAIN = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)+")
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class MachineShape:
     """A machine type, and the GPUs that are attached to it where it has none of its own."""
 
     machine_type: str
@@ -28,7 +28,7 @@ class Shape:
     accelerators: int = 0
 
     @classmethod
-    def parse(cls, name: str) -> Shape:
+    def parse(cls, name: str) -> MachineShape:
         """From "a2-highgpu-1g", or "n1-standard-8+1xT4" as the catalogue calls it.
 
         Raises BadRequestError.

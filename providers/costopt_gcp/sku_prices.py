@@ -10,10 +10,10 @@ from costopt.domain.errors import BadRequestError, ProviderError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import CapacityType
 from costopt_gcp.clients import Clients
-from costopt_gcp.machine_types import MachineTypes, TypeFacts
+from costopt_gcp.machine_types import MachineTypeInfo, MachineTypes
 from costopt_gcp.regions import Regions
-from costopt_gcp.shape import Shape, family
-from costopt_gcp.skus import PartPrices, Skus
+from costopt_gcp.shape import MachineShape, family
+from costopt_gcp.skus import PartPrices, SkuCatalog
 
 MACHINES = {
     "a3-megagpu": "a3plus instance",
@@ -60,7 +60,7 @@ class SkuPrices:
     """Prices of nodes by region; a machine with a part that has no price has none."""
 
     def __init__(self, clients: Clients, regions: Regions, types: MachineTypes) -> None:
-        self._skus = Skus(clients)
+        self._skus = SkuCatalog(clients)
         self._regions = regions
         self._types = types
 
@@ -68,7 +68,7 @@ class SkuPrices:
         self, region: str, instance_type: str, terms: CapacityType, now: datetime
     ) -> tuple[Estimate | None, str]:
         """The price of a node, and why it is not known ("" where it is)."""
-        shape = Shape.parse(instance_type)
+        shape = MachineShape.parse(instance_type)
         try:
             facts = self._facts(region, shape.machine_type, now)
             prices, asked_at = self._skus.prices(now)
@@ -79,7 +79,7 @@ class SkuPrices:
             return None, f"Cloud Billing has no {terms.value} price of {missing} in {region}"
         return Estimate.exact(usd, Basis.LISTED, "Cloud Billing SKUs", asked_at), ""
 
-    def _facts(self, region: str, machine_type: str, now: datetime) -> TypeFacts:
+    def _facts(self, region: str, machine_type: str, now: datetime) -> MachineTypeInfo:
         for zone in self._regions.facts(region, now).zones:
             facts = self._types.of(zone, now).types.get(machine_type)
             if facts is not None:
@@ -88,7 +88,11 @@ class SkuPrices:
 
 
 def node_usd_per_hour(
-    prices: PartPrices, region: str, shape: Shape, facts: TypeFacts, terms: CapacityType
+    prices: PartPrices,
+    region: str,
+    shape: MachineShape,
+    facts: MachineTypeInfo,
+    terms: CapacityType,
 ) -> tuple[float | None, str]:
     """Dollars per hour, else None and the part that has no price."""
     costs: list[float] = []
@@ -100,7 +104,7 @@ def node_usd_per_hour(
     return math.fsum(costs), ""
 
 
-def parts(shape: Shape, facts: TypeFacts) -> Iterator[Part]:
+def parts(shape: MachineShape, facts: MachineTypeInfo) -> Iterator[Part]:
     """Everything that a machine is charged for by the hour; its other disks are charged apart."""
     if facts.accelerator in SLICED:
         yield GPUS[facts.accelerator], facts.accelerators

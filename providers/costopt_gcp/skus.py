@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from costopt.domain.errors import ProviderUnavailableError
-from costopt.domain.kept import Kept
+from costopt.domain.kept import TtlCache
 from costopt.domain.market import CapacityType
 from costopt_gcp.clients import Clients
 from costopt_gcp.web_api import WebApi
@@ -21,7 +21,7 @@ COMPUTE_ENGINE = "services/6F81-5844-456A"
 METHOD = "cloudbilling.services.skus.list"
 PAGE = 5000
 DAY_S = 86400.0
-USABLE_S = 7 * DAY_S
+SKU_MAX_AGE_S = 7 * DAY_S
 TERMS = {"OnDemand": CapacityType.ON_DEMAND, "Preemptible": CapacityType.SPOT}
 FLEX_START = "dws defined duration"
 """How SKUs call flex-start: "DWS Defined Duration A3 Core running in Americas" is 9A32-36B2-7FBC,
@@ -35,12 +35,12 @@ PartPrices = Mapping[tuple[str, CapacityType, str], float]
 month and GiB of Local SSD."""
 
 
-class Skus:
+class SkuCatalog:
     """The list of all of them, asked for once a day."""
 
     def __init__(self, clients: Clients) -> None:
         self._api = WebApi(clients, "cloudbilling.googleapis.com")
-        self._kept: Kept[None, tuple[PartPrices, datetime]] = Kept(DAY_S, USABLE_S)
+        self._kept: TtlCache[None, tuple[PartPrices, datetime]] = TtlCache(DAY_S, SKU_MAX_AGE_S)
 
     def prices(self, now: datetime) -> tuple[PartPrices, datetime]:
         """What parts cost, and when it was asked. Raises ProviderError."""

@@ -6,9 +6,9 @@ import os
 from urllib.parse import parse_qsl, urlsplit
 
 from costopt.domain.errors import BadRequestError
-from costopt.domain.node_script import node_script
+from costopt.domain.node_script import render_boot_script
 from costopt.domain.payload import Payload
-from costopt_gcp.node_start import ComputeEngine
+from costopt_gcp.node_start import GcePlatform
 
 ROOT = "/opt/costopt"
 STORAGE = "https://storage.googleapis.com"
@@ -30,9 +30,9 @@ def startup_script(
 
     Raises BadRequestError where the store is not one that a node's account can open.
     """
-    return node_script(
+    return render_boot_script(
         payload,
-        ComputeEngine,
+        GcePlatform,
         _store(payload.store),
         root=root,
         pythons=pythons,

@@ -9,17 +9,17 @@ from datetime import datetime
 from costopt.domain.errors import BadRequestError, ProviderUnavailableError
 from costopt_gcp.clients import Clients
 from costopt_gcp.errors import MISSING, asking, code_of
-from costopt_gcp.node_book import GRACE, NodeBook
+from costopt_gcp.node_book import GRACE, KnownNodes
 from costopt_gcp.shape import last
 
 PERMISSION = "compute.instances.delete"
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-class Stopping:
+class InstanceTerminator:
     """instances.delete. That a node is gone is said by the lists, not here."""
 
-    def __init__(self, clients: Clients, book: NodeBook) -> None:
+    def __init__(self, clients: Clients, book: KnownNodes) -> None:
         self._clients = clients
         self._book = book
 
@@ -30,7 +30,7 @@ class Stopping:
             if _NAME.fullmatch(node_id):
                 for zone in self._zones_of(node_id):
                     self.delete(zone, node_id)
-        elif node.state.alive:
+        elif node.state.is_alive:
             there = self.delete(node.pool.zone, node_id)
             if not there and now - node.launched_at <= GRACE and self._zones_of(node_id):
                 raise ProviderUnavailableError(

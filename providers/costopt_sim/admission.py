@@ -9,7 +9,7 @@ from costopt.domain.fleet import LaunchRequest
 from costopt.domain.history import MarketHistory
 
 
-def price_at_launch(market: MarketHistory, request: LaunchRequest, now: datetime) -> float:
+def launch_price(market: MarketHistory, request: LaunchRequest, now: datetime) -> float:
     """Dollars per hour of one node. Raises BadRequestError, NoCapacityError (in a gap)."""
     pool = request.pool
     if pool not in market.pools:

@@ -16,17 +16,17 @@ from costopt.domain.errors import NoCapacityError, ProviderError
 from costopt.domain.fleet import EndCause, LaunchRequest, Node, NodeState
 from costopt.domain.history import MarketHistory, MarketState
 from costopt.domain.market import CapacityType, Interruption, Pool
-from costopt_sim.admission import price_at_launch
-from costopt_sim.cursor import NEVER, PoolCursor
-from costopt_sim.flex_start import FlexStart
-from costopt_sim.node_host import NodeHost
+from costopt_sim.admission import launch_price
+from costopt_sim.cursor import END_OF_TIME, PoolCursor
+from costopt_sim.flex_start import FlexStartQueue
+from costopt_sim.node_host import NodeProcessHost
 
-CUT_SHORT = "its launch was cut short"
+LAUNCH_ABORTED = "its launch was cut short"
 KEEP_ENDED = timedelta(hours=2)
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class ScheduledEnd:
     """When a node ends or ended; told ``notice`` before, if it is an interruption, else None."""
 
     at: datetime
@@ -37,7 +37,7 @@ class SimFleet:
     """Nodes in the pools of one market. Safe to share between threads."""
 
     def __init__(
-        self, market: MarketHistory, notice_s: float, host: NodeHost | None = None
+        self, market: MarketHistory, notice_s: float, host: NodeProcessHost | None = None
     ) -> None:
         self.market = market
         self.cursors = {pool: PoolCursor(history) for pool, history in market.pools.items()}
@@ -50,11 +50,11 @@ class SimFleet:
         self._by_key: dict[str, tuple[str, ...]] = {}
         self._alive: dict[Pool, list[str]] = {}
         self._doomed: dict[str, Interruption] = {}
-        self._endings: dict[str, Ending] = {}
+        self._endings: dict[str, ScheduledEnd] = {}
         self._listed: dict[str, tuple[int, datetime, tuple[Node, ...]]] = {}
         self._scan_from: dict[Pool, datetime] = {}
-        self._next_scan = self._next_strike = NEVER
-        self._flex = FlexStart(market, self.running)
+        self._next_scan = self._next_strike = END_OF_TIME
+        self._flex = FlexStartQueue(market, self.running)
 
     def advance(self, now: datetime) -> None:
         """Play the record up to ``now``: announce, strike, start and end what is due."""
@@ -66,7 +66,7 @@ class SimFleet:
             if horizon >= self._next_scan:
                 self._announce(horizon)
             if now >= self._next_strike:
-                self._strike(now)
+                self._interrupt(now)
 
     def launch(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:
         """All nodes or none. Raises BadRequestError, NoCapacityError (also in a gap)."""
@@ -76,12 +76,12 @@ class SimFleet:
                 if len(known) >= request.nodes:
                     return tuple(self._nodes[node_id] for node_id in known)
                 self._undo(known, now)
-            nodes = self._planned(request, price_at_launch(self.market, request, now), now)
+            nodes = self._planned(request, launch_price(self.market, request, now), now)
             if request.nodes <= self._free(request.pool, now):
                 self._start(nodes)
             elif request.pool.capacity_type is CapacityType.FLEX_START:
                 nodes = tuple(replace(node, state=NodeState.WAITING) for node in nodes)
-                self._embody(nodes)
+                self._start_process(nodes)
                 self._flex.wait(nodes)
             else:
                 raise NoCapacityError(
@@ -103,36 +103,38 @@ class SimFleet:
         with self._lock:
             for node in nodes:
                 self._nodes[node.node_id] = node
-                if node.message != CUT_SHORT:
+                if node.message != LAUNCH_ABORTED:
                     self._by_key[node.key] = (*self._by_key.get(node.key, ()), node.node_id)
                 if node.state is NodeState.WAITING:
                     self._flex.wait((node,))
-                elif node.state.alive:
+                elif node.state.is_alive:
                     self._live((node,))
                     self._watch_from(node.pool, node.launched_at)
             self._doomed |= {doom.node_id: doom for doom in interruptions}
-            self._next_strike = min((d.strikes_at for d in self._doomed.values()), default=NEVER)
+            self._next_strike = min(
+                (d.strikes_at for d in self._doomed.values()), default=END_OF_TIME
+            )
             self.version += 1
 
     def terminate(self, node_id: str, now: datetime) -> None:
         """Release a node at ``now``; silent where it is missing or has ended."""
         with self._lock:
             self.advance(now)
-            if node_id in self._nodes and self._nodes[node_id].state.alive:
+            if node_id in self._nodes and self._nodes[node_id].state.is_alive:
                 self._end(node_id, now, EndCause.RELEASED)
 
     def fail(self, node_id: str, at: datetime, message: str) -> None:
         """The node's body broke by itself at ``at``; silent where it is missing or has ended."""
         with self._lock:
             self.advance(at)
-            if node_id in self._nodes and self._nodes[node_id].state.alive:
+            if node_id in self._nodes and self._nodes[node_id].state.is_alive:
                 self._end(node_id, at, EndCause.FAILED, message)
 
     def nodes(self, owner: str, now: datetime) -> tuple[Node, ...]:
         """Nodes with this owner tag in launch order; ended ones drop out after two hours."""
         with self._lock:
             self.advance(now)
-            version, stale_at, listed = self._listed.get(owner, (-1, NEVER, ()))
+            version, stale_at, listed = self._listed.get(owner, (-1, END_OF_TIME, ()))
             if version == self.version and now < stale_at:
                 return listed
             return self._list(owner, now)
@@ -144,11 +146,11 @@ class SimFleet:
             told = (i for i in self._doomed.values() if self._nodes[i.node_id].owner == owner)
             return tuple(sorted(told, key=lambda i: (i.strikes_at, i.node_id)))
 
-    def ending(self, node_id: str) -> Ending | None:
+    def ending(self, node_id: str) -> ScheduledEnd | None:
         """How the node ends or ended, as far as it is known by now."""
         with self._lock:
             if (doom := self._doomed.get(node_id)) is not None:
-                return Ending(doom.strikes_at, _notice_of(doom))
+                return ScheduledEnd(doom.strikes_at, _notice_of(doom))
             return self._endings.get(node_id)
 
     def running(self, pool: Pool) -> int:
@@ -213,7 +215,7 @@ class SimFleet:
             self.version += 1
 
     def _start(self, nodes: tuple[Node, ...]) -> None:
-        self._embody(nodes)
+        self._start_process(nodes)
         self._live(nodes)
 
     def _live(self, nodes: tuple[Node, ...]) -> None:
@@ -223,7 +225,7 @@ class SimFleet:
         if pool.capacity_type is CapacityType.FLEX_START:
             self._flex.start(node_ids, nodes[0].launched_at)
 
-    def _embody(self, nodes: tuple[Node, ...]) -> None:
+    def _start_process(self, nodes: tuple[Node, ...]) -> None:
         """Tell the host of all of them, or of none."""
         if self._host is None:
             return
@@ -248,36 +250,36 @@ class SimFleet:
     def _undo(self, known: tuple[str, ...], now: datetime) -> None:
         """A controller died half-way through this launch: all nodes or none."""
         for node_id in known:
-            if self._nodes[node_id].state.alive:
-                self._end(node_id, now, EndCause.FAILED, CUT_SHORT)
+            if self._nodes[node_id].state.is_alive:
+                self._end(node_id, now, EndCause.FAILED, LAUNCH_ABORTED)
 
     def _watch_from(self, pool: Pool, start: datetime) -> None:
-        if pool.capacity_type.interruptible:
+        if pool.capacity_type.is_interruptible:
             self._scan_from[pool] = min(self._scan_from.get(pool, start), start)
             self._next_scan = min(self._next_scan, start)
 
     def _scan_again(self, pool: Pool, now: datetime) -> None:
         """New nodes share the fate of a drop that was announced before they came."""
-        if pool.capacity_type.interruptible:
+        if pool.capacity_type.is_interruptible:
             self._scan_from[pool] = now
             self._next_scan = min(self._next_scan, self.cursors[pool].next_change_after(now))
             self.advance(now)
 
     def _announce(self, horizon: datetime) -> None:
-        self._next_scan = NEVER
+        self._next_scan = END_OF_TIME
         for pool in list(self._scan_from):
             if not self._alive[pool]:
                 del self._scan_from[pool]
                 continue
             for state in self._changes(pool, horizon):
-                self._doom_excess(pool, state)
+                self._schedule_interruptions(pool, state)
             self._scan_from[pool] = horizon
             self._next_scan = min(self._next_scan, self.cursors[pool].next_change_after(horizon))
 
     def _changes(self, pool: Pool, horizon: datetime) -> Iterator[MarketState]:
         return self.market.pools[pool].between(self._scan_from[pool], horizon)
 
-    def _doom_excess(self, pool: Pool, state: MarketState) -> None:
+    def _schedule_interruptions(self, pool: Pool, state: MarketState) -> None:
         """The newest nodes beyond the capacity are taken; a gap in the record takes none."""
         if state.nodes_available is None:
             return
@@ -296,13 +298,13 @@ class SimFleet:
             return False
         return node_id not in self._doomed or self._doomed[node_id].strikes_at > until
 
-    def _strike(self, now: datetime) -> None:
+    def _interrupt(self, now: datetime) -> None:
         due = [i for i in self._doomed.values() if i.strikes_at <= now]
         for interruption in sorted(due, key=lambda i: (i.strikes_at, i.node_id)):
             told_s = _notice_of(interruption).total_seconds()
             message = f"taken by the market, announced {told_s:g} s before"
             self._end(interruption.node_id, interruption.strikes_at, EndCause.INTERRUPTED, message)
-        self._next_strike = min((i.strikes_at for i in self._doomed.values()), default=NEVER)
+        self._next_strike = min((i.strikes_at for i in self._doomed.values()), default=END_OF_TIME)
 
     def _end(self, node_id: str, at: datetime, cause: EndCause, message: str = "") -> None:
         node = replace(
@@ -319,7 +321,7 @@ class SimFleet:
             self._alive[node.pool].remove(node_id)
         doom = self._doomed.pop(node_id, None)
         struck = doom if cause is EndCause.INTERRUPTED else None
-        self._endings[node_id] = Ending(at, _notice_of(struck) if struck else None)
+        self._endings[node_id] = ScheduledEnd(at, _notice_of(struck) if struck else None)
         self.version += 1
         if self._host is not None:
             self._host.stop(node)
@@ -332,7 +334,7 @@ class SimFleet:
             if node.owner == owner and (node.ended_at is None or node.ended_at > oldest)
         )
         ended = [node.ended_at for node in listed if node.ended_at is not None]
-        stale_at = min(ended) + KEEP_ENDED if ended else NEVER
+        stale_at = min(ended) + KEEP_ENDED if ended else END_OF_TIME
         self._listed[owner] = (self.version, stale_at, listed)
         return listed
 

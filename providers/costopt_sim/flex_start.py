@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from costopt.domain.fleet import Node
-from costopt.domain.flex_start import LONGEST_RUN, LONGEST_WAIT
+from costopt.domain.flex_start import MAX_RUN, MAX_WAIT
 from costopt.domain.history import MarketHistory
 from costopt.domain.market import Pool
 
@@ -22,7 +22,7 @@ class _Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class QueueResult:
     """What came of a launch: its nodes start at this instant, or have waited in vain until then."""
 
     node_ids: tuple[str, ...]
@@ -30,7 +30,7 @@ class Served:
     starts: bool
 
 
-class FlexStart:
+class FlexStartQueue:
     """First come, first served. ``running`` tells how many nodes live in a pool."""
 
     def __init__(self, market: MarketHistory, running: Callable[[Pool], int]) -> None:
@@ -45,13 +45,13 @@ class FlexStart:
             launch = next((each for each in self._waiting if each.key == node.key), None)
             if launch is None:
                 at = node.launched_at
-                launch = _Waiting(node.key, [], node.pool, at + LONGEST_WAIT, at)
+                launch = _Waiting(node.key, [], node.pool, at + MAX_WAIT, at)
                 self._waiting.append(launch)
             launch.node_ids.append(node.node_id)
 
     def start(self, node_ids: tuple[str, ...], at: datetime) -> None:
         """Nodes begin to run."""
-        self._ends_at |= dict.fromkeys(node_ids, at + LONGEST_RUN)
+        self._ends_at |= dict.fromkeys(node_ids, at + MAX_RUN)
 
     def forget(self, node_id: str) -> None:
         """A node has ended, or is no longer waited for."""
@@ -65,7 +65,7 @@ class FlexStart:
         """The nodes whose longest run is over by ``now``, and since when."""
         return [(node_id, at) for node_id, at in self._ends_at.items() if at <= now]
 
-    def served(self, now: datetime) -> Iterator[Served]:
+    def served(self, now: datetime) -> Iterator[QueueResult]:
         """Whose waiting is over by ``now``. Each is to be acted on before the next is asked for."""
         for launch in tuple(self._waiting):
             starts_at = self._room_at(launch, min(now, launch.expires_at))
@@ -73,7 +73,7 @@ class FlexStart:
             if starts_at is not None or now >= launch.expires_at:
                 self._waiting.remove(launch)
                 at = launch.expires_at if starts_at is None else starts_at
-                yield Served(tuple(launch.node_ids), at, starts_at is not None)
+                yield QueueResult(tuple(launch.node_ids), at, starts_at is not None)
 
     def _room_at(self, launch: _Waiting, until: datetime) -> datetime | None:
         """The first instant since it was last looked at at which the pool has room for it."""

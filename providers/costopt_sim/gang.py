@@ -12,7 +12,7 @@ TINY_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Gang:
+class SimulatedGang:
     """Nodes that train together from ``trains_at`` on, beginning at ``base_units``.
 
     Training runs in cycles: ``interval_s`` of work, then a save that blocks it for ``save_s`` and

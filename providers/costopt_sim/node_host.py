@@ -8,7 +8,7 @@ from costopt.domain.fleet import Node
 from costopt.domain.market import Interruption
 
 
-class NodeHost(Protocol):
+class NodeProcessHost(Protocol):
     """Gives nodes a body: process mode starts and kills something real. Called in order.
 
     Where it raises ProviderError for a node of a launch, the whole launch is undone.

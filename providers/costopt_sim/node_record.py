@@ -31,7 +31,7 @@ class NodeRecord:
     @property
     def should_run(self) -> bool:
         """Whether the node has a process, where nothing went wrong."""
-        return self.node.state.alive and self.node.state is not NodeState.WAITING
+        return self.node.state.is_alive and self.node.state is not NodeState.WAITING
 
     def write(self, folder: Path) -> None:
         """Replace the record durably. Raises OSError."""

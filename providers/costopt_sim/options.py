@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, InstanceOf, SkipValidation
 
 from costopt.domain.history import MarketHistory
-from costopt.domain.ports import Machines
+from costopt.domain.ports import InstanceCatalog
 from costopt.domain.runtime import Runtime
 from costopt.domain.transfer import TransferPrices
 from costopt.provider.options import OptionModel, with_method
@@ -29,7 +29,8 @@ class SimOptions(OptionModel):
         description="a MarketHistory, as costopt.market.history_file.read_history returns it"
     )
     machines: Annotated[
-        SkipValidation[Machines], with_method("machine", "an object with machine(pool)")
+        SkipValidation[InstanceCatalog],
+        with_method("instance_type", "an object with instance_type(pool)"),
     ] = Field(description="the catalogue")
     mode: Annotated[SimMode, Field(strict=False)] = Field(
         default=SimMode.VIRTUAL, description="virtual or process"
@@ -50,7 +51,7 @@ class ProcessOptions(SimOptions):
 
     state_dir: Folder = Field(description="a folder for what is known of each node")
     store: Folder = Field(description="the folder where nodes and controller exchange messages")
-    runtime: Annotated[SkipValidation[Runtime], with_method("form", "a Runtime")] = Field(
+    runtime: Annotated[SkipValidation[Runtime], with_method("form_gang", "a Runtime")] = Field(
         description="the Runtime over that store"
     )
     launcher: Literal["torchrun", "direct"] = Field(

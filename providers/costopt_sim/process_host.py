@@ -15,7 +15,7 @@ from threading import RLock
 from costopt.domain.errors import ProviderError
 from costopt.domain.fleet import EndCause, Node
 from costopt.domain.market import Interruption
-from costopt_sim.fleet import CUT_SHORT
+from costopt_sim.fleet import LAUNCH_ABORTED
 from costopt_sim.node_record import NodeRecord
 from costopt_sim.process_group import FOLDER_VARIABLE, is_running, kill_node, started_ticks
 
@@ -107,7 +107,7 @@ class ProcessHost:
                 if record.pid is None and record.should_run:
                     kill_node(folder, None)
                     at = record.node.launched_at
-                    record = record.ended(at, EndCause.FAILED, CUT_SHORT)
+                    record = record.ended(at, EndCause.FAILED, LAUNCH_ABORTED)
                 self._keep(record)
             records = list(self._records.values())
         fates = (record.interruption for record in records)
@@ -117,7 +117,7 @@ class ProcessHost:
         """Nodes whose agent ended by itself, with what is known of why."""
         with self._lock:
             return [
-                (node_id, self._obituary(node_id))
+                (node_id, self._exit_record(node_id))
                 for node_id, record in self._records.items()
                 if record.should_run and not self._runs(record)
             ]
@@ -125,7 +125,7 @@ class ProcessHost:
     def running(self) -> tuple[str, ...]:
         """Ids of the nodes that have not ended."""
         with self._lock:
-            return tuple(i for i, record in self._records.items() if record.node.state.alive)
+            return tuple(i for i, record in self._records.items() if record.node.state.is_alive)
 
     def folder(self, node_id: str) -> Path:
         """Where everything of a node lies."""
@@ -165,7 +165,7 @@ class ProcessHost:
     def _runs(self, record: NodeRecord) -> bool:
         return record.pid is not None and is_running(record.pid, record.started_ticks)
 
-    def _obituary(self, node_id: str) -> str:
+    def _exit_record(self, node_id: str) -> str:
         log = self.folder(node_id) / AGENT_LOG
         words = _last_line(log)
         return f"the node's agent ended{f': {words}' if words else ''}; see {log}"

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.fleet import LaunchRequest, Node
-from costopt.domain.flex_start import on_flex_start
+from costopt.domain.flex_start import flex_start_offer
 from costopt.domain.market import CapacityType, Interruption, Offer, Pool
 from costopt.domain.ports import Clock
 from costopt.domain.runtime import Runtime
@@ -38,7 +38,7 @@ class SimProvider:
         """The providers whose pools the market holds."""
         return self._names
 
-    def firm_s(self, now: datetime) -> float:
+    def uninterruptible_s(self, now: datetime) -> float:
         """Seconds to the next grid point, a full tick at a grid point; 0 without a grid."""
         if self._tick is None:
             return 0.0
@@ -80,7 +80,7 @@ class SimProvider:
         """Nothing is held."""
 
     def _offer(self, pool: Pool, cursor: PoolCursor, now: datetime) -> Offer:
-        hazard = None if pool.capacity_type.interruptible else NEVER_INTERRUPTED
+        hazard = None if pool.capacity_type.is_interruptible else NEVER_INTERRUPTED
         state = cursor.at(now)
         if state is None:
             return Offer(pool, None, hazard, None)
@@ -89,6 +89,8 @@ class SimProvider:
         if price is not None:
             estimate = Estimate.exact(price, Basis.MEASURED, self.fleet.market.name, now)
         if pool.capacity_type is CapacityType.FLEX_START:
-            return on_flex_start(Offer(pool, estimate, hazard, None), self.fleet.living(pool), now)
+            return flex_start_offer(
+                Offer(pool, estimate, hazard, None), self.fleet.living(pool), now
+            )
         free = None if capacity is None else max(capacity - self.fleet.running(pool), 0)
         return Offer(pool, estimate, hazard, free)

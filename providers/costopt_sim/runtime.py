@@ -9,16 +9,21 @@ from costopt.domain.errors import BadRequestError, CatalogError
 from costopt.domain.fleet import Node
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import InstanceType
-from costopt.domain.move import fetching, moves_of_start
-from costopt.domain.ports import Clock, Machines
+from costopt.domain.move import pools_without_data, start_transfers
+from costopt.domain.ports import Clock, InstanceCatalog
 from costopt.domain.power import PowerCap
-from costopt.domain.runtime import CheckpointRecord, NodeReport, PowerLimitRecord, RefusedRecord
+from costopt.domain.runtime import (
+    CheckpointRecord,
+    NodeReport,
+    PowerLimitRecord,
+    RejectedCheckpointRecord,
+)
 from costopt.domain.transfer import TransferPrices
-from costopt_sim.cursor import DAWN
+from costopt_sim.cursor import BEGINNING_OF_TIME
 from costopt_sim.fleet import SimFleet
-from costopt_sim.gang import Gang
+from costopt_sim.gang import SimulatedGang
 from costopt_sim.speeds import speeds_of
-from costopt_sim.training import Training
+from costopt_sim.training import SimulatedTraining
 
 
 class VirtualRuntime:
@@ -34,18 +39,18 @@ class VirtualRuntime:
         self,
         clock: Clock,
         fleet: SimFleet,
-        machines: Machines,
+        machines: InstanceCatalog,
         transfers: TransferPrices | None = None,
     ) -> None:
         self._transfers = transfers
         self._clock = clock
         self._fleet = fleet
         self._machines = machines
-        self._trainings: dict[str, Training] = {}
+        self._trainings: dict[str, SimulatedTraining] = {}
         self._caps: dict[str, PowerCap | None] = {}
         self._fetched_at: dict[str, dict[str, datetime]] = {}
 
-    def form(
+    def form_gang(
         self,
         job: Job,
         generation: int,
@@ -70,7 +75,7 @@ class VirtualRuntime:
         machines = [self._machine(node) for node in nodes]
         speeds = speeds_of(job, machines, training.progress(now).done_units)
         base_units, free_at = training.regroup(now)
-        gang = Gang(
+        gang = SimulatedGang(
             generation=generation,
             node_ids=tuple(node.node_id for node in nodes),
             trains_at=self._trains_at(job, nodes, free_at, base_units),
@@ -124,7 +129,7 @@ class VirtualRuntime:
         self._settle(training)
         return training.checkpoints(after_units)
 
-    def refused(self, job: Job) -> tuple[RefusedRecord, ...]:  # noqa: ARG002
+    def rejected_checkpoints(self, job: Job) -> tuple[RejectedCheckpointRecord, ...]:  # noqa: ARG002
         """Simulated checkpoints are never torn."""
         return ()
 
@@ -141,7 +146,7 @@ class VirtualRuntime:
         training = self._training(job)
         training.drain(node_ids, self._settle(training))
 
-    def drained(self, job: Job) -> frozenset[str]:
+    def is_drained(self, job: Job) -> frozenset[str]:
         """Nodes asked to drain whose gang has saved, or that had nothing to save."""
         training = self._training(job)
         self._settle(training)
@@ -163,10 +168,10 @@ class VirtualRuntime:
         known = self._fetched_at.setdefault(job.name, {})
         begun = [known[node.node_id] for node in nodes if node.node_id in known]
         fetched_at = max([ready_at, *begun])
-        for pool in fetching(nodes, known):
-            machine = self._machines.machine(pool)
+        for pool in pools_without_data(nodes, known):
+            machine = self._machines.instance_type(pool)
             assert machine is not None
-            moves = moves_of_start(job, pool, self._transfers, restoring=restoring)
+            moves = start_transfers(job, pool, self._transfers, restoring=restoring)
             took = timedelta(hours=sum(move.hours(machine) for move in moves))
             fetched_at = max(fetched_at, ready_at + took)
         known.update((node.node_id, fetched_at) for node in nodes if node.node_id not in known)
@@ -177,19 +182,19 @@ class VirtualRuntime:
         if power_cap is not None or job.name in self._caps:
             self._caps[job.name] = power_cap
 
-    def _training(self, job: Job) -> Training:
+    def _training(self, job: Job) -> SimulatedTraining:
         if job.name not in self._trainings:
-            self._trainings[job.name] = Training(job, self._fleet)
+            self._trainings[job.name] = SimulatedTraining(job, self._fleet)
         return self._trainings[job.name]
 
-    def _settle(self, training: Training) -> datetime:
+    def _settle(self, training: SimulatedTraining) -> datetime:
         now = self._clock.now()
         self._fleet.advance(now)
         training.settle(now)
         return now
 
     def _machine(self, node: Node) -> InstanceType:
-        machine = self._machines.machine(node.pool)
+        machine = self._machines.instance_type(node.pool)
         if machine is None:
             raise CatalogError(f"instance type of {node.pool} is not in the catalogue")
         return machine
@@ -201,5 +206,5 @@ def _speed(power_cap: PowerCap | None) -> float:
 
 def _started_at(job: Job, nodes: Iterable[Node]) -> datetime:
     """When the last node has started up."""
-    launched_at = max((node.launched_at for node in nodes), default=DAWN)
+    launched_at = max((node.launched_at for node in nodes), default=BEGINNING_OF_TIME)
     return launched_at + timedelta(seconds=job.startup_s)

@@ -11,14 +11,14 @@ from costopt.domain.market import InstanceType
 
 
 @dataclass(frozen=True, slots=True)
-class Speeds:
+class PhaseSpeeds:
     """Units/s of the last phase, and (units, share of it) up to which the earlier ones run."""
 
     units_per_s: float
     paces: tuple[tuple[float, float], ...]
 
 
-def speeds_of(job: Job, machines: Sequence[InstanceType], done_units: float) -> Speeds:
+def speeds_of(job: Job, machines: Sequence[InstanceType], done_units: float) -> PhaseSpeeds:
     """The mean speed of these machines together in each phase, with its evaluation pauses.
 
     A phase of which nothing is known on them is done at the speed of the present one. Raises
@@ -41,7 +41,7 @@ def speeds_of(job: Job, machines: Sequence[InstanceType], done_units: float) -> 
         until_units += phase.share * job.work.amount
         paces.append((until_units, speed / each[-1]))
     same = all(share == 1.0 for _, share in paces)
-    return Speeds(each[-1], () if same else tuple(paces))
+    return PhaseSpeeds(each[-1], () if same else tuple(paces))
 
 
 def _units_per_s(job: Job, machines: Sequence[InstanceType], phase: Phase) -> float | None:

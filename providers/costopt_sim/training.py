@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 
 from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.runtime import CheckpointRecord
-from costopt_sim.cursor import NEVER
+from costopt_sim.cursor import END_OF_TIME
 from costopt_sim.fleet import SimFleet
-from costopt_sim.gang import Gang
+from costopt_sim.gang import SimulatedGang
 
 
-class Training:
+class SimulatedTraining:
     """A gang ends in one of three ways, whichever comes first.
 
     It finishes the work and saves it. It stops early and saves: because it is drained, or because
@@ -27,10 +27,10 @@ class Training:
         self._job = job
         self._fleet = fleet
         self._save = timedelta(seconds=job.checkpoint.save_s)
-        self._gang: Gang | None = None
+        self._gang: SimulatedGang | None = None
         self._saved_units = self._lost_units = 0.0
         self._message = ""
-        self._drained_at = self._stops_at = self._dies_at = NEVER
+        self._drained_at = self._stops_at = self._dies_at = END_OF_TIME
         self._dies_with = ""
         self._fleet_version = -1
         self._asked: set[str] = set()
@@ -41,11 +41,11 @@ class Training:
         """Whether all the work is done and saved."""
         return self._gang is None and self._saved_units >= self._job.work.amount
 
-    def begin(self, gang: Gang, now: datetime) -> None:
+    def begin(self, gang: SimulatedGang, now: datetime) -> None:
         """Train with ``gang`` from now on."""
         self.generation = gang.generation
         self._gang = gang
-        self._drained_at = NEVER
+        self._drained_at = END_OF_TIME
         self._message = ""
         self._fleet_version = -1
         self._asked.difference_update(gang.node_ids)
@@ -89,7 +89,7 @@ class Training:
         if gang is None:
             return
         if self._fleet_version != self._fleet.version:
-            self._foresee(gang)
+            self._schedule_next_event(gang)
         if gang.finishes_at <= min(now, self._dies_at) and gang.training_ends_at <= self._stops_at:
             self._stop(gang, gang.amount_units, gang.finishes_at, "finished")
         elif (stopped_at := self._saved_after_stop_at(gang)) <= min(now, self._dies_at):
@@ -150,10 +150,10 @@ class Training:
         training = () if self._gang is None else self._gang.node_ids
         return frozenset(self._asked.difference(training))
 
-    def _foresee(self, gang: Gang) -> None:
+    def _schedule_next_event(self, gang: SimulatedGang) -> None:
         """When the gang stops on purpose and when it breaks, as far as the fleet has told."""
         self._fleet_version = self._fleet.version
-        self._stops_at, self._dies_at = self._drained_at, NEVER
+        self._stops_at, self._dies_at = self._drained_at, END_OF_TIME
         for node_id in gang.node_ids:
             ending = self._fleet.ending(node_id)
             if ending is None:
@@ -163,25 +163,25 @@ class Training:
             if ending.notice is not None and ending.notice >= self._save:
                 self._stops_at = min(self._stops_at, ending.at - self._save)
 
-    def _saved_after_stop_at(self, gang: Gang) -> datetime:
+    def _saved_after_stop_at(self, gang: SimulatedGang) -> datetime:
         """When the work done until the stop is durable: at once where nothing is unsaved."""
-        if self._stops_at is NEVER:
-            return NEVER
+        if self._stops_at is END_OF_TIME:
+            return END_OF_TIME
         unsaved = gang.done_at(self._stops_at) > gang.saved_at(self._stops_at)
         return self._stops_at + self._save if unsaved else self._stops_at
 
-    def _state(self, gang: Gang, now: datetime) -> GangState:
+    def _state(self, gang: SimulatedGang, now: datetime) -> GangState:
         if now >= min(self._stops_at, gang.training_ends_at):
             return GangState.STOPPING
         return GangState.STARTING if now < gang.trains_at else GangState.TRAINING
 
-    def _stop(self, gang: Gang, units: float, at: datetime, message: str) -> None:
+    def _stop(self, gang: SimulatedGang, units: float, at: datetime, message: str) -> None:
         self._append(units, at)
         self._saved_units = max(self._saved_units, units)
         self._message = f"generation {gang.generation} {message}"
         self._gang = None
 
-    def _record(self, gang: Gang, when: datetime) -> None:
+    def _record(self, gang: SimulatedGang, when: datetime) -> None:
         committed_at = gang.last_saved_at(when)
         if committed_at is not None:
             self._append(gang.saved_at(when), committed_at)

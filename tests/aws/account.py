@@ -71,7 +71,7 @@ class NewAccount:
             return sorted(
                 node.node_id
                 for node in self.provider.nodes("me")
-                if node.state.alive and node.pool == pool
+                if node.state.is_alive and node.pool == pool
             )[nodes:]
 
         def announce() -> None:

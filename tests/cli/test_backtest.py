@@ -26,7 +26,7 @@ from tests.market_fixtures import T0, market, pool_history
 
 HOUR = 3600
 ON_DEMAND = Pool("aws", "us-west-2", "us-west-2a", "p3.2xlarge", CapacityType.ON_DEMAND)
-SPOT = ON_DEMAND.on(CapacityType.SPOT)
+SPOT = ON_DEMAND.with_capacity_type(CapacityType.SPOT)
 JOB = """\
 name: train
 work: {amount: 360000, unit: samples}

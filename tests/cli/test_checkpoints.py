@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from costopt.checkpoint.commit import Committer, Saving
-from costopt.checkpoint.place import CheckpointPlace
+from costopt.checkpoint.commit import Committer, SaveRequest
+from costopt.checkpoint.place import CheckpointRepository
 from costopt.cli.main import cli
 
 JOB = """\
@@ -24,11 +24,11 @@ checkpoint: {uri: checkpoints, save: 10s}
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    place = CheckpointPlace.open(str(tmp_path / "checkpoints"))
+    place = CheckpointRepository.open(str(tmp_path / "checkpoints"))
     committer = Committer(place, 1)
     for step, loss in ((1, "0.25"), (2, "0.5"), (3, "0.75")):
         files = {"state.bin": memoryview(b"weights")}
-        committer.commit(Saving(step, 1, 0.0, files, (("loss", loss),)))
+        committer.commit(SaveRequest(step, 1, 0.0, files, (("loss", loss),)))
     return tmp_path
 
 

@@ -10,7 +10,7 @@ from click.shell_completion import BashComplete
 from click.testing import CliRunner
 
 from costopt.cli.main import cli
-from costopt.spec import shipped_policies
+from costopt.spec import bundled_policies
 
 FILES = ["(files)"]
 
@@ -27,7 +27,7 @@ def offered(*words: str) -> list[str]:
     [
         (("pl",), ["plan"]),
         (("plan", ""), FILES),
-        (("plan", "--policy", ""), list(shipped_policies())),
+        (("plan", "--policy", ""), list(bundled_policies())),
         (("plan", "-p", "gre"), ["greenest"]),
         (("plan", "-p", "./my"), FILES),
         (("plan", "--top"), ["--top"]),

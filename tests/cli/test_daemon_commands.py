@@ -15,9 +15,9 @@ from click.testing import CliRunner, Result
 import costopt.cli.logs as logs_command
 from costopt.cli.main import cli
 from costopt.cli.server import connect
-from costopt.daemon.snapshot import Snapshot
+from costopt.daemon.snapshot import TickSnapshot
 from costopt.domain.control import Mode, ProposalState
-from costopt.domain.submission import JobIntent
+from costopt.domain.submission import DesiredState
 from costopt.domain.token import Scope
 from tests.daemon_api import JOB, POOL, Served, served
 
@@ -89,7 +89,7 @@ def test_a_job_that_no_plan_ends_in_time_is_refused_as_by_plan_or_taken_anyway(
 def test_a_job_that_can_end_in_time_is_told_when(daemon: Served, tmp_path: Path) -> None:
     done = local(daemon, "submit", str(job_file(tmp_path)))
     assert "note: a plan for it alone finishes by 20" in done.stderr
-    daemon.board.publish(Snapshot(datetime.now(UTC)), 0.0)
+    daemon.board.publish(TickSnapshot(datetime.now(UTC)), 0.0)
     done = local(daemon, "submit", str(job_file(tmp_path, "other")))
     assert "note: whether it ends in time was not planned: no prices are known yet" in done.stderr
 
@@ -126,9 +126,9 @@ def test_jobs_are_listed_and_shown(daemon: Served) -> None:
 
 def test_a_job_is_steered(daemon: Served) -> None:
     for verb, intent in (
-        ("pause", JobIntent.PAUSED),
-        ("resume", JobIntent.RUN),
-        ("cancel", JobIntent.CANCELLED),
+        ("pause", DesiredState.PAUSED),
+        ("resume", DesiredState.RUN),
+        ("cancel", DesiredState.CANCELLED),
     ):
         done = local(daemon, verb, "one")
         assert (done.exit_code, done.stdout) == (0, ""), done.stderr
@@ -296,7 +296,7 @@ def test_a_job_whose_name_looks_like_a_decision_is_a_job(daemon: Served) -> None
 def test_what_the_daemon_needs_is_named_where_it_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("costopt.cli.daemon.NEEDED", ("starlette", "not_there_at_all"))
+    monkeypatch.setattr("costopt.cli.daemon.REQUIRED_MODULES", ("starlette", "not_there_at_all"))
     done = CliRunner().invoke(cli, ["daemon", "--market", "m.parquet"])
     assert done.exit_code == 1
     assert "the daemon needs not_there_at_all" in done.stderr

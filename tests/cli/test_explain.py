@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from costopt.cli.main import cli
 from costopt.domain.events import DecisionMade, GuardTripped
-from costopt.ledger.sqlite import open_ledger
+from costopt.ledger.sqlite import open_sqlite_ledger
 from costopt.session.live import LEDGER
 from tests.market_fixtures import after
 from tests.sample_run import sample_events
@@ -37,7 +37,7 @@ def state(tmp_path: Path) -> Path:
     second = DecisionMade(
         at=after(60), job="train", decision_id="train-d2", targets=(), reason="gone", rule="shield"
     )
-    with open_ledger(tmp_path / LEDGER) as ledger:
+    with open_sqlite_ledger(tmp_path / LEDGER) as ledger:
         for event in (first, second):
             ledger.append(event)
     return tmp_path
@@ -94,7 +94,7 @@ def test_what_does_not_exist_is_said(
 
 def test_a_ledger_of_before_can_be_explained_too(tmp_path: Path) -> None:
     events = sample_events()
-    with open_ledger(tmp_path / LEDGER) as ledger:
+    with open_sqlite_ledger(tmp_path / LEDGER) as ledger:
         for event in events:
             ledger.append(event)
     done = explain(tmp_path, events[0].job, "-o", "csv")
@@ -103,7 +103,7 @@ def test_a_ledger_of_before_can_be_explained_too(tmp_path: Path) -> None:
 
 
 def test_a_guard_that_said_no_is_the_rule_that_bound_it(state: Path) -> None:
-    with open_ledger(state / LEDGER) as ledger:
+    with open_sqlite_ledger(state / LEDGER) as ledger:
         ledger.append(
             DecisionMade(at=after(90), job="train", decision_id="train-d3", targets=((SPOT, 2),),
                          reason="cheapest"),

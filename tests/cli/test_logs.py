@@ -13,7 +13,7 @@ import costopt.cli.logs as logs_command
 from costopt.agent.node_log import NodeLog
 from costopt.cli.main import cli
 from costopt.domain.events import Event, GangFormed, NodeLaunched
-from costopt.ledger.sqlite import open_ledger
+from costopt.ledger.sqlite import open_sqlite_ledger
 from costopt.session.live import LEDGER
 from costopt.store.folder import FileStore
 from tests.sample_run import sample_events
@@ -40,7 +40,7 @@ class Run:
 
     def tell(self, *events: Event) -> None:
         """What the controller writes down."""
-        with open_ledger(self.folder / LEDGER) as ledger:
+        with open_sqlite_ledger(self.folder / LEDGER) as ledger:
             for event in events:
                 ledger.append(event)
 

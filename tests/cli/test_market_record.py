@@ -75,7 +75,11 @@ def test_ninety_days_are_recorded_though_pages_are_throttled(priced: Cloud, tmp_
     ]
     assert (history.ends_at - history.starts_at) == timedelta(days=90)
     assert begun_at <= history.ends_at <= datetime.now(UTC)
-    assert history.pools[spot("g6e.xlarge").on(CapacityType.ON_DEMAND)].states[0].price_usd_per_hour
+    assert (
+        history.pools[spot("g6e.xlarge").with_capacity_type(CapacityType.ON_DEMAND)]
+        .states[0]
+        .price_usd_per_hour
+    )
 
 
 def test_a_record_is_planned_on_and_once_filled_replayed(priced: Cloud, tmp_path: Path) -> None:

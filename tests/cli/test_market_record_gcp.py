@@ -31,7 +31,7 @@ def test_spot_prices_of_every_zone_are_written_down(
     spot = {
         pool.zone: [state.price_usd_per_hour for state in history.states]
         for pool, history in read_history(out).pools.items()
-        if pool.capacity_type.interruptible
+        if pool.capacity_type.is_interruptible
     }
     # Before the first price that Google tells nothing is known, and nothing is made up.
     prices = [None, 0.2, 0.3]

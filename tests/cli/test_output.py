@@ -13,17 +13,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costopt.cli.figures import (
-    age,
-    length,
-    mass,
-    number,
-    percent,
-    plain,
-    pool_name,
+    age_text,
+    co2e_text,
+    duration_text,
+    number_text,
+    percent_text,
+    plain_text,
+    pool_text,
     probability,
-    usd,
+    usd_text,
 )
-from costopt.cli.output import Column, Table, as_csv, as_html, as_json, as_markdown, fitting, show
+from costopt.cli.output import (
+    Column,
+    Table,
+    as_csv,
+    as_html,
+    as_json,
+    as_markdown,
+    columns_that_fit,
+    print_table,
+)
 from costopt.domain.estimate import Basis, Estimate
 
 TABLE = Table(
@@ -31,7 +40,7 @@ TABLE = Table(
     title="A <title>",
     columns=(
         Column("name", "Name"),
-        Column("usd", "Dollars", usd, right=True),
+        Column("usd", "Dollars", usd_text, right=True),
         Column("basis", "Basis", detail=True),
         Column("seen_at", "Seen"),
     ),
@@ -95,7 +104,7 @@ def test_html_is_well_formed_and_escaped() -> None:
 
 
 def test_a_table_off_a_terminal_is_plain_and_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
-    show(TABLE, "table")
+    print_table(TABLE, "table")
     told = capsys.readouterr().out
     assert "x" * 150 in told
     assert "\x1b" not in told
@@ -106,7 +115,7 @@ def test_a_title_that_is_wider_than_the_table_stays_on_its_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     title = "Checkpoints in /a/folder/with/a/long/[name]"
-    show(Table("costopt.example/1", title, (Column("a", "A"),), ({"a": 1},)), "table")
+    print_table(Table("costopt.example/1", title, (Column("a", "A"),), ({"a": 1},)), "table")
     assert capsys.readouterr().out.splitlines()[0] == title
 
 
@@ -118,27 +127,46 @@ def test_where_there_is_no_room_the_highest_rank_goes_first() -> None:
         Column("d", "D" * 100, fold_at=60),
     )
     table = Table("costopt.test/1", "T", columns, ({"a": "x" * 20},))
-    assert fitting(table, 96) == columns
-    assert fitting(table, 95) == (columns[0], columns[1], columns[3])
-    assert fitting(table, 72) == (columns[0], columns[3])
-    assert fitting(table, 1) == (columns[0], columns[3])
+    assert columns_that_fit(table, 96) == columns
+    assert columns_that_fit(table, 95) == (columns[0], columns[1], columns[3])
+    assert columns_that_fit(table, 72) == (columns[0], columns[3])
+    assert columns_that_fit(table, 1) == (columns[0], columns[3])
 
 
 @pytest.mark.parametrize(
     ("told", "expected"),
     [
-        (usd(None), "–"), (usd(0), "$0.00"), (usd(0.0972), "$0.0972"), (usd(12.345), "$12.35"),
-        (usd(12345.6), "$12,346"), (number(None), "–"), (number(0.12345), "0.123"),
-        (number(1234.5), "1,234"), (percent(None), "–"), (percent(0.5), "50.0 %"),
-        (percent(0.9999), ">99.9 %"), (percent(1.0), "100.0 %"), (length(None), "–"),
-        (length(59), "59s"), (length(3600), "1h 00m"), (length(90061), "1d 1h"),
-        (length(-60), "−1m 00s"), (age(3600), "1h 00m"), (age(300 * 86400), "300 days"),
-        (mass(None), "–"), (mass(12), "12 g"), (mass(1530), "1.53 kg"), (mass(2.5e6), "2.5 t"),
-        (pool_name("aws/us-east-1/us-east-1a/t/spot"), "aws/us-east-1a/t/spot"),
-        (pool_name("x/r/z/t/spot"), "x/r/z/t/spot"),
-        (plain(None), "–"), (plain(True), "yes"), (plain(1.5), "1.5"), (plain(("a", 1)), "a, 1"),
+        (usd_text(None), "–"),
+        (usd_text(0), "$0.00"),
+        (usd_text(0.0972), "$0.0972"),
+        (usd_text(12.345), "$12.35"),
+        (usd_text(12345.6), "$12,346"),
+        (number_text(None), "–"),
+        (number_text(0.12345), "0.123"),
+        (number_text(1234.5), "1,234"),
+        (percent_text(None), "–"),
+        (percent_text(0.5), "50.0 %"),
+        (percent_text(0.9999), ">99.9 %"),
+        (percent_text(1.0), "100.0 %"),
+        (duration_text(None), "–"),
+        (duration_text(59), "59s"),
+        (duration_text(3600), "1h 00m"),
+        (duration_text(90061), "1d 1h"),
+        (duration_text(-60), "−1m 00s"),
+        (age_text(3600), "1h 00m"),
+        (age_text(300 * 86400), "300 days"),
+        (co2e_text(None), "–"),
+        (co2e_text(12), "12 g"),
+        (co2e_text(1530), "1.53 kg"),
+        (co2e_text(2.5e6), "2.5 t"),
+        (pool_text("aws/us-east-1/us-east-1a/t/spot"), "aws/us-east-1a/t/spot"),
+        (pool_text("x/r/z/t/spot"), "x/r/z/t/spot"),
+        (plain_text(None), "–"),
+        (plain_text(True), "yes"),
+        (plain_text(1.5), "1.5"),
+        (plain_text(("a", 1)), "a, 1"),
     ],
-)  # fmt: skip
+)
 def test_figures_read_well(told: str, expected: str) -> None:
     assert told == expected
 

@@ -17,7 +17,7 @@ from costopt.cli.quotes import recorded_quotes
 from costopt.domain.errors import InfeasibleError
 from costopt.domain.market import CapacityType
 from costopt.market.history_file import read_history, write_history
-from costopt.session.feasibility import refuse_infeasible
+from costopt.session.feasibility import raise_if_infeasible
 from costopt.spec import load_job, load_policy
 from tests.market_fixtures import SPOT, pool_history
 from tests.market_fixtures import market as market_of
@@ -141,10 +141,10 @@ def test_a_run_is_refused_before_it_begins_where_it_cannot_end_in_time(
     history, policy = read_history(market), load_policy("cheapest")
     in_time = load_job(job_file(tmp_path), history.starts_at)
     seen = recorded_quotes(history, history.starts_at)
-    refuse_infeasible(plan_job(in_time, policy, seen), in_time)
+    raise_if_infeasible(plan_job(in_time, policy, seen), in_time)
     late = load_job(job_file(tmp_path, "20m"), history.starts_at)
     with pytest.raises(InfeasibleError, match="no plan finishes char-gpt"):
-        refuse_infeasible(plan_job(late, policy, seen), late)
+        raise_if_infeasible(plan_job(late, policy, seen), late)
 
 
 def test_only_stale_prices_exit_with_5(tmp_path: Path, market: Path) -> None:
@@ -351,7 +351,7 @@ def test_no_plan_exceeds_its_own_budget(market: Path, tmp_path: Path, key: str) 
 @pytest.fixture
 def late_prices(tmp_path: Path) -> Path:
     """A record whose spot prices are known an hour after it begins, that on demand at once."""
-    pools = [SPOT, SPOT.on(CapacityType.ON_DEMAND)]
+    pools = [SPOT, SPOT.with_capacity_type(CapacityType.ON_DEMAND)]
     spot = pool_history(SPOT, [(0, None, None), (3600, 4, 0.2)], 30 * 86400)
     firm = pool_history(pools[1], [(0, None, 3.0)], 30 * 86400)
     path = tmp_path / "late.parquet"

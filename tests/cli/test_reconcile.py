@@ -23,10 +23,10 @@ from costopt.domain.events import (
 )
 from costopt.domain.fleet import EndCause, LaunchRequest, Node
 from costopt.domain.market import Pool
-from costopt.ledger.sqlite import open_ledger
-from costopt.session.reconcilable import simulated_clouds
+from costopt.ledger.sqlite import open_sqlite_ledger
+from costopt.session.reconcilable import simulated_targets
 from costopt.session.simulated_cloud import CLOCK
-from costopt.session.state_lock import used_by_daemon
+from costopt.session.state_lock import daemon_lock
 from costopt_sim.process_group import is_running, kill_node
 from tests.aws.account import SPOT, NewAccount
 from tests.aws.overlay.faults import drop, unauthorized
@@ -52,7 +52,7 @@ def folder(tmp_path: Path) -> Path:
 def _write(folder: Path, node: Node | None) -> None:
     """Take a job down, or one of its nodes."""
     at = datetime.fromisoformat("2026-01-05T00:00:00+00:00")
-    with open_ledger(folder / "ledger.sqlite") as ledger:
+    with open_sqlite_ledger(folder / "ledger.sqlite") as ledger:
         if node is None:
             ledger.append(
                 JobSubmitted(
@@ -88,7 +88,7 @@ def _write(folder: Path, node: Node | None) -> None:
 @contextmanager
 def _controlled(folder: Path) -> Iterator[None]:
     """While another process controls the job."""
-    with open_ledger(folder / "ledger.sqlite") as ledger, ledger.exclusive("job"):
+    with open_sqlite_ledger(folder / "ledger.sqlite") as ledger, ledger.exclusive("job"):
         yield
 
 
@@ -134,7 +134,7 @@ def _only_the_orphan_is_ended(
 def test_a_launch_under_way_is_no_orphan(account: NewAccount, folder: Path) -> None:
     account.clock.sleep(-3600)
     account.provider.launch(account.request(1, "a"))
-    with open_ledger(folder / "ledger.sqlite") as ledger:
+    with open_sqlite_ledger(folder / "ledger.sqlite") as ledger:
         intent = LaunchIntended(
             at=account.clock.now(),
             job="job",
@@ -155,7 +155,7 @@ def test_a_node_whose_run_has_ended_is_found(account: NewAccount, folder: Path) 
     account.clock.sleep(-3600)
     (node,) = account.provider.launch(account.request(1, "a"))
     _write(folder, node)
-    for holder in (_controlled(folder), used_by_daemon(folder)):
+    for holder in (_controlled(folder), daemon_lock(folder)):
         with holder:
             assert not _rows(_reconcile(folder))
     (row,) = _rows(_reconcile(folder)).values()
@@ -163,7 +163,7 @@ def test_a_node_whose_run_has_ended_is_found(account: NewAccount, folder: Path) 
     done = _rows(_reconcile(folder, "--apply"))
     assert done[node.node_id]["done"] == "given back"
     assert not account.cloud.alive()
-    with open_ledger(folder / "ledger.sqlite") as ledger:
+    with open_sqlite_ledger(folder / "ledger.sqlite") as ledger:
         ended = [r.event for r in ledger.events("job") if isinstance(r.event, NodeEnded)]
     assert [(end.node_id, end.cause) for end in ended] == [(node.node_id, EndCause.RELEASED)]
     assert not _rows(_reconcile(folder))
@@ -187,7 +187,7 @@ def test_what_jobs_leave_behind_goes_when_they_are_over(account: NewAccount, fol
         TagSpecifications=[{"ResourceType": "placement-group", "Tags": owned}],
     )
     assert set(_rows(_reconcile(folder))) == {volume}
-    with open_ledger(folder / "ledger.sqlite") as ledger:
+    with open_sqlite_ledger(folder / "ledger.sqlite") as ledger:
         ledger.append(JobFinished(at=account.clock.now(), job="job", units=1))
     left = _rows(_reconcile(folder))
     assert [row["kind"] for row in left.values()] == [
@@ -249,8 +249,8 @@ def test_a_simulated_node_without_a_ledger_is_ended(folder: Path) -> None:
     clock = {"start_at": market.starts_at.isoformat(), "speed": 100.0}
     (folder / "jobs" / "job" / CLOCK).write_text(json.dumps({**clock, "wall_s": time.time() - 60}))
     with (
-        open_ledger(folder / "ledger.sqlite") as ledger,
-        simulated_clouds(folder, ledger, market, "me") as (cloud,),
+        open_sqlite_ledger(folder / "ledger.sqlite") as ledger,
+        simulated_targets(folder, ledger, market, "me") as (cloud,),
     ):
         (node,) = cloud.provider.launch(LaunchRequest("me", "job", pool, 1, "a"))
     disk = folder / "jobs" / "job" / "nodes" / node.node_id

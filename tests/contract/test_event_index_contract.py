@@ -14,7 +14,7 @@ from costopt.domain.events import DecisionMade, Event, ProgressReported, SignalS
 from costopt.domain.ports import EventIndex
 from costopt.ledger import codec, kinds, postgres, sqlite
 from costopt.ledger.memory import MemoryLedger
-from costopt.ledger.stored import open_stored_ledger
+from costopt.ledger.stored import open_ledger
 from tests.market_fixtures import T0
 
 Opened = Callable[[], EventIndex]
@@ -32,7 +32,7 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EventInde
             if request.param == "sqlite"
             else request.getfixturevalue("postgres_url")
         )
-        yield held.enter_context(open_stored_ledger(place))
+        yield held.enter_context(open_ledger(place))
 
 
 def decision(job: str, number: int) -> DecisionMade:
@@ -68,7 +68,7 @@ def test_only_what_is_looked_at_is_decoded(
 ) -> None:
     on_sqlite = kind == "sqlite"
     place = tmp_path / "l" if on_sqlite else request.getfixturevalue("postgres_url")
-    with open_stored_ledger(place) as ledger:
+    with open_ledger(place) as ledger:
         stale = SignalStale(at=T0, job="a", source="s", message="m")
         ledger.append(*[stale] * 500, *(decision("a", n) for n in range(300)), *[stale] * 500)
         decoded: list[str] = []
@@ -85,7 +85,7 @@ def test_only_what_is_looked_at_is_decoded(
 
 
 def test_the_index_is_used(tmp_path: Path) -> None:
-    with sqlite.open_ledger(tmp_path / "l") as ledger:
+    with sqlite.open_sqlite_ledger(tmp_path / "l") as ledger:
         for query in (kinds.NEWEST, kinds.LAST_OF_EACH):
             values = {"kind": "x", "job": "a", "before": 9, "most": 1}
             plan = " ".join(row[3] for row in ledger._read(f"EXPLAIN QUERY PLAN {query}", values))

@@ -44,7 +44,7 @@ class World:
         return tuple(node.node_id for node in self.provider.launch(request))
 
     def alive(self, owner: str = "me") -> set[str]:
-        return {node.node_id for node in self.provider.nodes(owner) if node.state.alive}
+        return {node.node_id for node in self.provider.nodes(owner) if node.state.is_alive}
 
 
 def virtual_sim(_: pytest.FixtureRequest) -> World:
@@ -69,7 +69,7 @@ def amazon(request: pytest.FixtureRequest) -> World:
         account.clock,
         SPOT,
         EMPTY,
-        SPOT.on(CapacityType.ON_DEMAND),
+        SPOT.with_capacity_type(CapacityType.ON_DEMAND),
         UNKNOWN,
         notice_s=120,
         tells_room=False,
@@ -86,7 +86,7 @@ def google(request: pytest.FixtureRequest) -> World:
         project.clock,
         SPOT,
         EMPTY,
-        SPOT.on(CapacityType.ON_DEMAND),
+        SPOT.with_capacity_type(CapacityType.ON_DEMAND),
         UNKNOWN,
         notice_s=30,
         tells_room=False,
@@ -178,7 +178,7 @@ def test_an_interruption_is_announced_and_strikes_when_it_said(world: World) -> 
     assert not world.provider.notices("somebody else")
     assert world.alive() == set(ids)
     world.clock.sleep(world.notice_s)
-    ended = {n.node_id: n for n in world.provider.nodes("me") if not n.state.alive}
+    ended = {n.node_id: n for n in world.provider.nodes("me") if not n.state.is_alive}
     for notice in notices:
         assert ended[notice.node_id].ended_at == notice.strikes_at
         assert ended[notice.node_id].end_cause is EndCause.INTERRUPTED

@@ -13,7 +13,7 @@ import pytest
 from costopt.domain.control import ActionKind, Halt, Mode, Proposal, ProposalState
 from costopt.domain.errors import SpecError
 from costopt.domain.registry import Registry
-from costopt.domain.submission import JobIntent, Submission
+from costopt.domain.submission import DesiredState, Submission
 from costopt.registry.registry import open_registry
 from tests.memory_registry import MemoryRegistry
 
@@ -51,15 +51,15 @@ def test_jobs_come_back_as_they_were_handed_in(registry: Registry) -> None:
 def test_jobs_are_found_by_tenant_and_intent(registry: Registry) -> None:
     for name, tenant in (("a", "red"), ("b", "blue"), ("c", "red")):
         registry.submit(replace(JOB, name=name, tenant=tenant))
-    registry.set_intent("c", JobIntent.PAUSED, "ann", AT)
+    registry.set_intent("c", DesiredState.PAUSED, "ann", AT)
     assert [s.name for s in registry.submissions(tenant="red")] == ["a", "c"]
-    assert [s.name for s in registry.submissions([JobIntent.RUN], "red")] == ["a"]
+    assert [s.name for s in registry.submissions([DesiredState.RUN], "red")] == ["a"]
     assert registry.submissions(tenant="nobody") == ()
 
 
 def test_a_name_is_taken_for_good(registry: Registry) -> None:
     registry.submit(JOB)
-    registry.set_intent("a", JobIntent.CANCELLED, "ann", AT)
+    registry.set_intent("a", DesiredState.CANCELLED, "ann", AT)
     with pytest.raises(SpecError, match="submitted already"):
         registry.submit(JOB)
 
@@ -76,17 +76,20 @@ def test_times_of_any_zone_are_the_same_instant(registry: Registry) -> None:
 def test_what_is_wanted_of_a_job_can_change(registry: Registry) -> None:
     registry.submit(JOB)
     registry.submit(replace(JOB, name="b"))
-    assert registry.set_intent("a", JobIntent.PAUSED, "ann", AT).intent is JobIntent.PAUSED
+    assert registry.set_intent("a", DesiredState.PAUSED, "ann", AT).intent is DesiredState.PAUSED
     assert registry.set_priority("b", -7, "bob", AT).priority == -7
-    assert [s.name for s in registry.submissions([JobIntent.PAUSED])] == ["a"]
-    assert [s.name for s in registry.submissions([JobIntent.RUN, JobIntent.PAUSED])] == ["a", "b"]
-    registry.set_intent("a", JobIntent.CANCELLED, "ann", AT)
+    assert [s.name for s in registry.submissions([DesiredState.PAUSED])] == ["a"]
+    assert [s.name for s in registry.submissions([DesiredState.RUN, DesiredState.PAUSED])] == [
+        "a",
+        "b",
+    ]
+    registry.set_intent("a", DesiredState.CANCELLED, "ann", AT)
     with pytest.raises(SpecError, match="was cancelled"):
-        registry.set_intent("a", JobIntent.RUN, "ann", AT)
+        registry.set_intent("a", DesiredState.RUN, "ann", AT)
     with pytest.raises(SpecError, match="was cancelled"):
         registry.set_priority("a", 1, "ann", AT)
     with pytest.raises(SpecError, match="no job 'x'"):
-        registry.set_intent("x", JobIntent.RUN, "ann", AT)
+        registry.set_intent("x", DesiredState.RUN, "ann", AT)
     with pytest.raises(SpecError, match="no job 'x'"):
         registry.set_priority("x", 1, "ann", AT)
 

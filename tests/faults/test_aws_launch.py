@@ -233,7 +233,7 @@ def test_ending_and_listing_may_fail_once(
     account.provider.terminate(node.node_id)
     assert not account.cloud.alive()
     (ended,) = account.provider.nodes("me")
-    assert not ended.state.alive
+    assert not ended.state.is_alive
 
 
 def test_a_node_too_new_to_be_found_is_not_called_gone(account: NewAccount) -> None:

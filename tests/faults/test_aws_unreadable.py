@@ -54,7 +54,7 @@ def _notices(account: NewAccount) -> object:
 
 
 def _leftovers(account: NewAccount) -> object:
-    return account.provider.leftovers("me")
+    return account.provider.orphaned_resources("me")
 
 
 def _checks(account: NewAccount) -> object:
@@ -75,7 +75,7 @@ ACTS: dict[str, Callable[[NewAccount], object]] = {
     "changes": _changes,
     "quotas": _quotas,
     "notices": _notices,
-    "leftovers": _leftovers,
+    "orphaned_resources": _leftovers,
     "checks": _checks,
     "charge": _charge,
 }

@@ -12,8 +12,8 @@ import pytest
 from costopt.domain.errors import CostoptError
 from costopt.domain.ports import PowerModel
 from costopt.market.history_file import write_history
-from costopt.replay.process_pool import in_processes
-from costopt.replay.trial import Bench, Trial, Window
+from costopt.replay.process_pool import run_in_processes
+from costopt.replay.trial import BacktestConfig, Trial, Window
 from tests.cli.test_backtest import JOB, POLICY, recorded
 from tests.engine_fixtures import Machines, rules, task
 from tests.live_run import PATIENCE_S, wait_until
@@ -42,10 +42,10 @@ def dies() -> PowerModel:
 
 def test_a_process_that_dies_is_told() -> None:
     record = market([1] * 400, 600.0)
-    bench = Bench({record.name: record}, Machines(), dies, NoHazard)
+    bench = BacktestConfig({record.name: record}, Machines(), dies, NoHazard)
     trials = [Trial(Window(record.name, task()), rules("greedy_spot")) for _ in range(2)]
     with pytest.raises(CostoptError, match="a process that replays died") as caught:
-        list(in_processes(bench, trials, 2))
+        list(run_in_processes(bench, trials, 2))
     assert "--results" in (caught.value.hint or "")
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from costopt.checkpoint.place import CheckpointPlace
+from costopt.checkpoint.place import CheckpointRepository
 from costopt.domain.errors import CheckpointError
 from costopt.train.checkpointer import Checkpointer
-from costopt.train.outcome import SaveFailed
+from costopt.train.outcome import FailedSave
 from tests.object_stores import Unreliable, served_s3
 
 
@@ -40,9 +40,9 @@ def test_a_bucket_holds_checkpoints_as_a_folder_does(front: Unreliable, uri: str
         assert checkpointer.begin(step, state(step), overlap=True)
         checkpointer.copied()
         (outcome,) = checkpointer.wait()
-        assert not isinstance(outcome, SaveFailed), outcome
+        assert not isinstance(outcome, FailedSave), outcome
         assert outcome.uri == f"{uri}/step-00000000{step}.1.0"
-    place = CheckpointPlace.open(uri)
+    place = CheckpointRepository.open(uri)
     assert [name.step for name in place.names()] == [3, 2]
     place.store.put("step-000000003.1.0/tensors-00000.bin", b"x" * 12_000_000)
     later = Checkpointer(uri, generation=2)

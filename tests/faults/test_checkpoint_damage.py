@@ -20,7 +20,7 @@ import torch
 
 from costopt.domain.errors import CheckpointError
 from costopt.train.checkpointer import Checkpointer
-from costopt.train.outcome import SaveFailed
+from costopt.train.outcome import FailedSave
 
 NEWEST = "step-000000002.0.0"
 
@@ -216,7 +216,7 @@ def test_a_full_disk_fails_aloud_and_keeps_what_is_there(tmp_path: Path) -> None
         assert "free space" in str(caught.value)
         assert checkpointer.begin(3, {"step": 3, "weights": torch.zeros(100_000)})
         (outcome,) = checkpointer.wait()
-        assert isinstance(outcome, SaveFailed)
+        assert isinstance(outcome, FailedSave)
         assert (outcome.step, "No space left" in outcome.error.message) == (3, True)
         assert newest_step(folder) == 2
         checkpointer.save(4, {"step": 4})

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from costopt.checkpoint.commit import Committer, Saving, SupersededError
+from costopt.checkpoint.commit import Committer, SaveRequest, SupersededError
 from costopt.checkpoint.history import CheckpointHistory
-from costopt.checkpoint.keep import KeepRule
-from costopt.checkpoint.place import MANIFEST, CheckpointPlace
+from costopt.checkpoint.keep import RetentionPolicy
+from costopt.checkpoint.place import MANIFEST, CheckpointRepository
 from costopt.domain.errors import CheckpointError
 from tests.failing_store import Failing
 
@@ -23,17 +23,17 @@ def content(step: int) -> dict[str, bytes]:
     return {"a.bin": FROZEN + bytes([step]) * 900, "b.bin": FROZEN, "c.bin": bytes([step]) * 9}
 
 
-def saving(step: int, *, as_delta: bool) -> Saving:
+def saving(step: int, *, as_delta: bool) -> SaveRequest:
     files = {name: memoryview(data) for name, data in content(step).items()}
-    return Saving(step, 1, 0.0, files, as_delta=as_delta)
+    return SaveRequest(step, 1, 0.0, files, as_delta=as_delta)
 
 
-def committer(place: CheckpointPlace, generation: int, **options: object) -> Committer:
-    return Committer(place, generation, KeepRule(2), chunk_bytes=500, **options)  # type: ignore[arg-type]
+def committer(place: CheckpointRepository, generation: int, **options: object) -> Committer:
+    return Committer(place, generation, RetentionPolicy(2), chunk_bytes=500, **options)  # type: ignore[arg-type]
 
 
-def place_at(folder: Path) -> CheckpointPlace:
-    return CheckpointPlace.open(str(folder))
+def place_at(folder: Path) -> CheckpointRepository:
+    return CheckpointRepository.open(str(folder))
 
 
 def newest_step(folder: Path) -> int | None:
@@ -60,7 +60,7 @@ def test_a_store_that_fails_now_and_then_leaves_whole_deltas(
         asked += 1
         return when if asked % every == 0 else None
 
-    by = committer(CheckpointPlace(Failing(tmp_path, fails), str(tmp_path)), 1)
+    by = committer(CheckpointRepository(Failing(tmp_path, fails), str(tmp_path)), 1)
     newest, deltas, failed = None, 0, 0
     for step in range(1, 31):
         try:
@@ -95,7 +95,7 @@ def test_wherever_a_writer_dies_in_a_delta_what_is_kept_is_whole(tmp_path: Path)
         def dead(request: str, key: str, asked: itertools.count[int] = asked) -> str | None:
             return "before" if next(asked) >= requests else None  # noqa: B023
 
-        place = CheckpointPlace(Failing(folder, dead), str(folder))
+        place = CheckpointRepository(Failing(folder, dead), str(folder))
         with suppress(CheckpointError):
             committer(place, 3, parent=parent).commit(saving(3, as_delta=True))
         if next(asked) <= requests:
@@ -125,7 +125,7 @@ def test_a_stopped_writer_of_a_delta_that_wakes_commits_nothing(
             later.commit(saving(7, as_delta=True))
         return None
 
-    old = committer(CheckpointPlace(Failing(tmp_path, stop), str(tmp_path)), 1)
+    old = committer(CheckpointRepository(Failing(tmp_path, stop), str(tmp_path)), 1)
     base = str(old.commit(saving(5, as_delta=False)).name)
     with pytest.raises(SupersededError, match="has taken over"):
         old.commit(saving(9, as_delta=True))
@@ -144,11 +144,11 @@ def test_who_prunes_beside_a_delta_that_is_written_leaves_its_base(tmp_path: Pat
     pruned: list[str] = []
 
     def prune(request: str, key: str) -> str | None:
-        pruned.extend(CheckpointHistory(place_at(tmp_path)).prune(KeepRule(1), apply=True))
+        pruned.extend(CheckpointHistory(place_at(tmp_path)).prune(RetentionPolicy(1), apply=True))
         return None
 
     base = committer(place_at(tmp_path), 1).commit(saving(1, as_delta=False)).name
-    place = CheckpointPlace(Failing(tmp_path, prune), str(tmp_path))
+    place = CheckpointRepository(Failing(tmp_path, prune), str(tmp_path))
     by = committer(place, 2, parent=str(base))
     for step in range(2, 9):
         by.commit(saving(step, as_delta=step % 3 != 1))
@@ -173,8 +173,8 @@ def test_who_saves_a_delta_beside_a_prune_finds_its_base_again(tmp_path: Path) -
                 by.commit(saving(4, as_delta=False))
             return None
 
-        place = CheckpointPlace(Failing(folder, save), str(folder))
-        CheckpointHistory(place).prune(KeepRule(1), apply=True)
+        place = CheckpointRepository(Failing(folder, save), str(folder))
+        CheckpointHistory(place).prune(RetentionPolicy(1), apply=True)
         if next(asked) <= moment:
             break
         assert newest_step(folder) == 4

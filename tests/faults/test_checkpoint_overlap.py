@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from costopt.train import Checkpointer, SaveFailed, snapshot
+from costopt.train import Checkpointer, FailedSave, snapshot
 
 ROOT = Path(__file__).parents[2]
 WIDTH = 200
@@ -89,7 +89,7 @@ def test_a_step_without_copied_waits_for_the_copy(
         assert checkpointer.begin(1, trained.state(), overlap=True)
         make(trained.step)
     (outcome,) = checkpointer.wait()
-    assert not isinstance(outcome, SaveFailed)
+    assert not isinstance(outcome, FailedSave)
     restored = Checkpointer(tmp_path).restore()
     assert restored is not None
     after = list(tensors(restored.state))
@@ -103,7 +103,7 @@ def test_steps_after_a_copy_do_not_wait(tmp_path: Path) -> None:
         assert checkpointer.begin(step, trained.state(), overlap=True)
         trained.step()
         assert not snapshot._overlapped
-        assert not any(isinstance(outcome, SaveFailed) for outcome in checkpointer.wait())
+        assert not any(isinstance(outcome, FailedSave) for outcome in checkpointer.wait())
 
 
 SHARDED = """
@@ -111,7 +111,7 @@ import sys, threading, torch, torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from costopt.train import Checkpointer, SaveFailed, snapshot
+from costopt.train import Checkpointer, FailedSave, snapshot
 
 meeting = f"file://{sys.argv[1]}/rendezvous"
 dist.init_process_group("gloo", init_method=meeting, rank=0, world_size=1)
@@ -141,7 +141,7 @@ assert checkpointer.begin(1, shards(), overlap=True)
 step()
 stepped.set()
 (outcome,) = checkpointer.wait()
-assert not isinstance(outcome, SaveFailed), outcome
+assert not isinstance(outcome, FailedSave), outcome
 state = checkpointer.restore().state
 assert all(torch.equal(state[name], before[name]) for name in before), "torn"
 dist.destroy_process_group()

@@ -16,7 +16,7 @@ import torch
 
 from costopt.domain.errors import CheckpointError
 from costopt.train.checkpointer import Checkpointer
-from costopt.train.outcome import SaveFailed
+from costopt.train.outcome import FailedSave
 from tests.running import is_running
 
 TRAINER = """
@@ -120,7 +120,7 @@ def test_the_writer_s_death_is_a_failed_save_and_the_next_one_works(tmp_path: Pa
     assert not checkpointer.begin(3, {"step": 3}), "a save in flight was overwritten"
     os.kill(checkpointer.writer_pid, signal.SIGKILL)
     (outcome,) = checkpointer.wait()
-    assert isinstance(outcome, SaveFailed)
+    assert isinstance(outcome, FailedSave)
     assert (outcome.step, "has ended" in outcome.error.message) == (2, True)
     assert checkpointer.save(4, {"step": 4}).units == 4.0
     assert newest_step(tmp_path) == 4
@@ -137,7 +137,7 @@ def test_a_save_that_may_not_wait_takes_the_second_buffer(tmp_path: Path) -> Non
     weights.fill_(3.0)
     threading.Timer(0.2, lambda: os.kill(writer, signal.SIGCONT)).start()
     checkpointer.save(3, {"step": 3, "weights": weights})
-    assert [outcome.name for outcome in checkpointer.poll() if not isinstance(outcome, SaveFailed)]
+    assert [outcome.name for outcome in checkpointer.poll() if not isinstance(outcome, FailedSave)]
     for step in (2, 3):
         state = Checkpointer(tmp_path).load(f"step-{step:09d}.0.0").state
         assert torch.equal(state["weights"], torch.full((1000,), float(step)))
@@ -153,7 +153,7 @@ def test_a_trainer_that_was_stopped_and_wakes_may_not_save(tmp_path: Path) -> No
         asleep.save(9, {"step": 9})
     assert asleep.begin(10, {"step": 10})
     (outcome,) = asleep.wait()
-    assert isinstance(outcome, SaveFailed)
+    assert isinstance(outcome, FailedSave)
     awake.save(2, {"step": 2})
     assert newest_step(tmp_path) == 2
 
@@ -180,12 +180,12 @@ def test_tensors_that_change_while_they_are_copied_are_no_checkpoint(
     weights.add_(1)
     go_on.set()
     (outcome,) = checkpointer.wait()
-    assert isinstance(outcome, SaveFailed)
+    assert isinstance(outcome, FailedSave)
     assert "changed while it was copied" in outcome.error.message
     assert checkpointer.begin(2, {"weights": weights}, overlap=True)
     weights.add_(1)
     (outcome,) = checkpointer.wait()
-    assert not isinstance(outcome, SaveFailed), "after that, copies are not overlapped any more"
+    assert not isinstance(outcome, FailedSave), "after that, copies are not overlapped any more"
     restored = Checkpointer(tmp_path).restore()
     assert restored is not None
     assert torch.equal(restored.state["weights"], torch.full((100_000,), 2.0))
@@ -198,7 +198,7 @@ def test_small_buffers_may_change_while_the_rest_is_copied(tmp_path: Path) -> No
     small.add_(1)
     checkpointer.copied()
     (outcome,) = checkpointer.wait()
-    assert not isinstance(outcome, SaveFailed)
+    assert not isinstance(outcome, FailedSave)
     restored = Checkpointer(tmp_path).restore()
     assert restored is not None
     assert torch.equal(restored.state["small"], torch.ones(10))
@@ -210,11 +210,11 @@ def test_who_becomes_the_one_that_saves_goes_on_from_what_the_gang_saved(tmp_pat
     first.save(1, {"step": 1})
     second.restore()
     first.save(2, {"step": 2})
-    second.follow(2)
+    second.set_parent(2)
     second.save(3, {"step": 3})
     with pytest.raises(CheckpointError, match="generation 2 has taken over"):
         first.save(4, {"step": 4})
-    first.follow(3)
+    first.set_parent(3)
     first.save(5, {"step": 5})
     with pytest.raises(CheckpointError, match="generation 3 has taken over"):
         second.save(6, {"step": 6})
@@ -230,7 +230,7 @@ def test_a_later_generation_of_an_earlier_run_is_taken_over(
     Checkpointer(tmp_path, generation=3).save(10, {"step": 10})
     with pytest.raises(CheckpointError, match="taken over since this process began"):
         Checkpointer(tmp_path, generation=1).restore()
-    monkeypatch.setattr("costopt.train.checkpointer.process_started_at", time.time)
+    monkeypatch.setattr("costopt.train.checkpointer.process_start_time", time.time)
     late = Checkpointer(tmp_path, generation=1)
     assert late.restore() is not None
     late.save(11, {"step": 11})

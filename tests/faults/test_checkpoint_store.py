@@ -8,21 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from costopt.checkpoint.commit import Committer, Saving, SupersededError
+from costopt.checkpoint.commit import Committer, SaveRequest, SupersededError
 from costopt.checkpoint.history import CheckpointHistory
-from costopt.checkpoint.keep import KeepRule
-from costopt.checkpoint.place import MANIFEST, CheckpointPlace
+from costopt.checkpoint.keep import RetentionPolicy
+from costopt.checkpoint.place import MANIFEST, CheckpointRepository
 from costopt.domain.errors import CheckpointError
 from tests.failing_store import Failing
 
 
-def saving(step: int) -> Saving:
+def saving(step: int) -> SaveRequest:
     content = bytes([step % 251]) * 3000
-    return Saving(step, 1, 0.0, {"a.bin": memoryview(content), "b.bin": memoryview(content[:9])})
+    return SaveRequest(
+        step, 1, 0.0, {"a.bin": memoryview(content), "b.bin": memoryview(content[:9])}
+    )
 
 
-def place_at(folder: Path) -> CheckpointPlace:
-    return CheckpointPlace.open(str(folder))
+def place_at(folder: Path) -> CheckpointRepository:
+    return CheckpointRepository.open(str(folder))
 
 
 def newest_step(folder: Path) -> int | None:
@@ -50,7 +52,7 @@ def test_a_store_that_fails_now_and_then_gives_no_false_success(
         asked += 1
         return when if asked % every == 0 else None
 
-    place = CheckpointPlace(Failing(tmp_path, fails), str(tmp_path))
+    place = CheckpointRepository(Failing(tmp_path, fails), str(tmp_path))
     committer = Committer(place, 1)
     saved, failed = 0, 0
     newest = None
@@ -76,7 +78,7 @@ def test_a_store_that_fails_now_and_then_gives_no_false_success(
 
 
 def test_a_lost_reply_to_the_last_request_is_a_success(tmp_path: Path) -> None:
-    place = CheckpointPlace(
+    place = CheckpointRepository(
         Failing(tmp_path, lambda request, _: "after" if request == "replace" else None),
         str(tmp_path),
     )
@@ -85,7 +87,7 @@ def test_a_lost_reply_to_the_last_request_is_a_success(tmp_path: Path) -> None:
 
 
 def test_of_two_writers_that_race_the_later_claimant_goes_on_alone(tmp_path: Path) -> None:
-    committers = [Committer(place_at(tmp_path), 1, KeepRule(2)) for _ in range(2)]
+    committers = [Committer(place_at(tmp_path), 1, RetentionPolicy(2)) for _ in range(2)]
     saved: list[list[int]] = [[], []]
     superseded: list[int] = []
 
@@ -125,7 +127,7 @@ def test_a_stopped_writer_that_wakes_commits_nothing(
             Committer(place_at(tmp_path), later_generation, parent=old.parent).commit(saving(7))
         return None
 
-    old = Committer(CheckpointPlace(Failing(tmp_path, stop), str(tmp_path)), 1)
+    old = Committer(CheckpointRepository(Failing(tmp_path, stop), str(tmp_path)), 1)
     old.commit(saving(5))
     with pytest.raises(SupersededError, match="has taken over") as caught:
         old.commit(saving(9))
@@ -144,12 +146,12 @@ def test_a_writer_that_stops_while_it_cleans_up_takes_nothing_of_the_next(tmp_pa
     def stop(request: str, key: str) -> str | None:
         if request == "delete" and not taken:
             taken.append(True)
-            later = Committer(place_at(tmp_path), 1, KeepRule(1), parent=old.parent)
+            later = Committer(place_at(tmp_path), 1, RetentionPolicy(1), parent=old.parent)
             later.commit(saving(50))
         return None
 
     store = Failing(tmp_path, stop)
-    old = Committer(CheckpointPlace(store, str(tmp_path)), 1, KeepRule(1))
+    old = Committer(CheckpointRepository(store, str(tmp_path)), 1, RetentionPolicy(1))
     old.commit(saving(1))
     old.commit(saving(2))
     assert taken
@@ -192,10 +194,10 @@ def test_random_claims_saves_and_deaths_leave_one_line(tmp_path: Path) -> None:
 
     newest = None
     for generation in range(1, 30):
-        place = CheckpointPlace(Failing(tmp_path, fails), str(tmp_path))
+        place = CheckpointRepository(Failing(tmp_path, fails), str(tmp_path))
         names, _ = place_at(tmp_path).candidates()
         parent = str(names[0]) if names else None
-        committer = Committer(place, generation, KeepRule(2), parent=parent)
+        committer = Committer(place, generation, RetentionPolicy(2), parent=parent)
         asked, dead_after = 0, draw.randrange(1, 60)
         try:
             for step in range(generation * 10, generation * 10 + 5):

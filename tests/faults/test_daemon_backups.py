@@ -16,12 +16,12 @@ from click.testing import CliRunner
 from costopt.cli.main import cli
 from costopt.daemon.backups import BACKUPS, Backups
 from costopt.database import backup
-from costopt.database.backup import fault_of
+from costopt.database.backup import find_corruption
 from costopt.domain.control import Mode
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import Event, RunStopped
 from costopt.domain.submission import Submission
-from costopt.ledger.sqlite import open_ledger
+from costopt.ledger.sqlite import open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, open_registry
 from costopt.session.live import LEDGER
 from tests.live_daemon import DaemonPlace, awaits_end
@@ -39,7 +39,7 @@ def events(first: int, count: int) -> list[Event]:
 
 def fill(state_dir: Path) -> None:
     """A ledger of 500 events and a registry of one job."""
-    with open_ledger(state_dir / LEDGER) as ledger:
+    with open_sqlite_ledger(state_dir / LEDGER) as ledger:
         ledger.append(*events(0, 500))
     with open_registry(state_dir / REGISTRY) as registry:
         registry.submit(Submission("a", "t", 0, "job", "policy", "/", AT, "ann"))
@@ -47,7 +47,7 @@ def fill(state_dir: Path) -> None:
 
 
 def numbers(state_dir: Path) -> list[int]:
-    with open_ledger(state_dir / LEDGER, create=False) as ledger:
+    with open_sqlite_ledger(state_dir / LEDGER, create=False) as ledger:
         told = [r.event for r in ledger.events()]
     return [int(e.reason.split()[0]) for e in told if isinstance(e, RunStopped)]
 
@@ -67,7 +67,7 @@ def test_a_corrupt_page_is_refused_with_advice_and_restored(tmp_path: Path) -> N
     backups = Backups(tmp_path, keep=3)
     backups.check()
     backups.make(AT)
-    with open_ledger(tmp_path / LEDGER) as ledger:
+    with open_sqlite_ledger(tmp_path / LEDGER) as ledger:
         ledger.append(*events(500, 5))
     corrupt(tmp_path / LEDGER, 4)
     with pytest.raises(LedgerError, match=r"ledger\.sqlite is corrupt") as caught:
@@ -111,7 +111,7 @@ def test_what_cannot_be_saved_is_not_made_up(tmp_path: Path) -> None:
     fill(tmp_path)
     backups = Backups(tmp_path, keep=3)
     backups.make(AT)
-    with open_ledger(tmp_path / LEDGER) as ledger:
+    with open_sqlite_ledger(tmp_path / LEDGER) as ledger:
         ledger.append(*events(500, 200))
     corrupt(tmp_path / LEDGER, pages(tmp_path / LEDGER) - 4)
     (restored,) = backups.restore(AT)
@@ -179,9 +179,9 @@ def test_a_ledger_in_use_is_not_restored(tmp_path: Path) -> None:
     fill(tmp_path)
     backups = Backups(tmp_path, keep=3)
     backups.make(AT)
-    with open_ledger(tmp_path / LEDGER) as ledger:
+    with open_sqlite_ledger(tmp_path / LEDGER) as ledger:
         leadership = ledger.leadership("daemon", 15.0)
-        leadership.take()
+        leadership.acquire()
         with pytest.raises(LedgerError, match="in use"):
             backups.restore(AT)
         leadership.release()
@@ -195,7 +195,7 @@ def test_a_backup_is_one_state_while_others_write(tmp_path: Path) -> None:
     backups, ended = Backups(tmp_path, keep=1), threading.Event()
 
     def write() -> None:
-        with open_ledger(tmp_path / LEDGER) as ledger:
+        with open_sqlite_ledger(tmp_path / LEDGER) as ledger:
             while not ended.is_set():
                 ledger.append(*events(0, 7))
 
@@ -204,7 +204,7 @@ def test_a_backup_is_one_state_while_others_write(tmp_path: Path) -> None:
     try:
         for second in range(5):
             copy = backups.make(AT + timedelta(seconds=second))[0]
-            assert fault_of(copy) == ""
+            assert find_corruption(copy) == ""
             with closing(sqlite3.connect(copy)) as raw:
                 ((count, last),) = raw.execute("SELECT count(*), max(seq) FROM events")
             assert count == last

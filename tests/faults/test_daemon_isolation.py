@@ -11,27 +11,27 @@ from typing import Any
 import pytest
 
 from costopt.daemon import roll
-from costopt.daemon.intake import Admitted, admitted
+from costopt.daemon.intake import AdmittedJob, load_submission
 from costopt.domain.errors import StoreError
 from costopt.domain.events import JobFinished, NodeLaunched, SignalStale, WorkLost
 from costopt.domain.job import Job, Progress
 from costopt.domain.submission import Submission
 from costopt.domain.view import Desired, View
 from costopt.ledger.summary import JobState
-from costopt.strategies.greedy_spot import GreedySpot
-from costopt.strategies.milp import Milp
+from costopt.strategies.greedy_spot import GreedySpotStrategy
+from costopt.strategies.milp import MilpStrategy
 from tests.daemon_fixtures import POLICY, DaemonScene
 from tests.engine_fixtures import SAFE
 
 CALLS = (
-    "form",
+    "form_gang",
     "progress",
     "checkpoints",
-    "refused",
+    "rejected_checkpoints",
     "node_reports",
     "power_limits",
     "drain",
-    "drained",
+    "is_drained",
 )
 
 
@@ -56,7 +56,7 @@ def _refuse(monkeypatch: pytest.MonkeyPatch, scene: DaemonScene, call: str) -> N
 
 @pytest.mark.parametrize(
     ("call", "restarted"),
-    [*((call, False) for call in CALLS), ("form", True), ("progress", True)],
+    [*((call, False) for call in CALLS), ("form_gang", True), ("progress", True)],
 )
 def test_a_store_that_refuses_one_job(
     scene: DaemonScene, monkeypatch: pytest.MonkeyPatch, call: str, restarted: bool
@@ -67,18 +67,18 @@ def test_a_store_that_refuses_one_job(
         if restarted:
             scene.restart()
         _refuse(patch, scene, call)
-        if call.startswith("drain"):
+        if "drain" in call:
             scene.daemon.service.pause("one", "me")
         scene.go(8)
         told = [e for e in scene.events(SignalStale) if e.message == f"no permission to {call}"]
-        assert len(told) == (0 if call == "form" and not restarted else 1)
+        assert len(told) == (0 if call == "form_gang" and not restarted else 1)
         alerts = [(a.job, a.kind) for a in scene.daemon.service.alerts()]
         assert alerts == ([("one", "trouble")] if told else [])
         assert (scene.job().held_because != "") == bool(told)
         scene.go(25)
         assert scene.job("two").summary.state is JobState.FINISHED
         assert scene.daemon.board.tick_failure == ""
-    if call.startswith("drain"):
+    if "drain" in call:
         scene.daemon.service.resume("one", "me")
     scene.go(35)
     assert scene.job().summary.state is JobState.FINISHED
@@ -90,7 +90,10 @@ def test_a_store_that_refuses_one_job(
     assert scene.living() == []
 
 
-PACED_AND_JOINT: dict[str, type[GreedySpot | Milp]] = {"greedy_spot": GreedySpot, "milp": Milp}
+PACED_AND_JOINT: dict[str, type[GreedySpotStrategy | MilpStrategy]] = {
+    "greedy_spot": GreedySpotStrategy,
+    "milp": MilpStrategy,
+}
 
 
 @pytest.mark.parametrize("name", PACED_AND_JOINT)
@@ -118,7 +121,7 @@ def test_a_strategy_that_raises_for_one_job(
         assert [(a.job, a.kind) for a in scene.daemon.service.alerts()] == [("one", "trouble")]
         assert "no such luck" in scene.job().held_because
         figures = scene.daemon.service.metrics_snapshot().jobs
-        assert {job.job: job.troubled for job in figures} == {
+        assert {job.job: job.is_failing for job in figures} == {
             "one": True, "two": False, "three": False,
         }  # fmt: skip
         assert len(scene.living()) == 1, "what runs goes on"
@@ -139,7 +142,7 @@ def test_a_job_whose_strategy_never_works_is_in_time(
     def fail(self: Any, view: View) -> Desired:
         raise RuntimeError("no such luck")
 
-    monkeypatch.setattr(GreedySpot, "decide", fail)
+    monkeypatch.setattr(GreedySpotStrategy, "decide", fail)
     scene.submit("one", hours=1.0, deadline="3h")
     scene.go(30)
     assert scene.living() == [], "there is time yet"
@@ -207,11 +210,11 @@ def test_what_cannot_be_read_is_read_once_until_it_changes(
 ) -> None:
     read: list[str] = []
 
-    def counting(submission: Submission) -> Admitted:
+    def counting(submission: Submission) -> AdmittedJob:
         read.append(submission.name)
-        return admitted(submission)
+        return load_submission(submission)
 
-    monkeypatch.setattr(roll, "admitted", counting)
+    monkeypatch.setattr(roll, "load_submission", counting)
     scene.submit("one", "two", hours=0.3)
     known = scene.registry.submission("one")
     assert known is not None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from costopt.domain import events as ev
-from costopt.domain.submission import JobIntent
+from costopt.domain.submission import DesiredState
 from tests.live_daemon import DaemonPlace, awaits_end
 from tests.live_run import FIRM, PATIENCE_S, no_traceback, wait_until
 from tests.stepper import hold, let_go
@@ -98,13 +98,13 @@ def test_a_paused_job_saves_first_and_goes_on_when_it_is_resumed(tmp_path: Path)
     hold(place.saves("one"), 40)
     with place.controlled():
         wait_until(lambda: bool(place.of("one", ev.TrainingStarted)), "training")
-        place.tell("one", JobIntent.PAUSED)
+        place.tell("one", DesiredState.PAUSED)
         wait_until(lambda: bool(place.of("one", ev.NodeEnded)), "release")
-        place.tell("one", JobIntent.RUN)
+        place.tell("one", DesiredState.RUN)
         wait_until(lambda: len(place.of("one", ev.TrainingStarted)) == 2, "second start")
         assert place.of("one", ev.WorkLost) == []
         resumed_at = place.of("one", ev.TrainingStarted)[-1].units
         assert resumed_at in [saves.units for saves in place.of("one", ev.CheckpointCommitted)]
-        place.tell("one", JobIntent.CANCELLED)
+        place.tell("one", DesiredState.CANCELLED)
         wait_until(lambda: place.processes() == [], "release for good")
     assert place.of("one", ev.JobFinished) == []

@@ -20,7 +20,7 @@ from tests.engine_fixtures import SPOT_A
 from tests.market_fixtures import T0
 
 WELL = Outcome(0, 0, ())
-CALLS = ("firm_s", "offers", "nodes", "notices", "launch", "terminate")
+CALLS = ("uninterruptible_s", "offers", "nodes", "notices", "launch", "terminate")
 HALF_AN_HOUR = 15
 """Ticks."""
 PAGE_BYTES = 4096
@@ -168,7 +168,7 @@ def test_a_corrupt_page_and_the_way_back(backed_up: int) -> None:
 
 
 def _launched(made: Trial) -> Sequence[str]:
-    from costopt.ledger.sqlite import open_ledger
+    from costopt.ledger.sqlite import open_sqlite_ledger
 
-    with open_ledger(made.folder / LEDGER) as ledger:
+    with open_sqlite_ledger(made.folder / LEDGER) as ledger:
         return [r.event.node_id for r in ledger.events() if isinstance(r.event, NodeLaunched)]

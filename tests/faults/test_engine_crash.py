@@ -21,12 +21,12 @@ from costopt.domain.job import Job
 from costopt.domain.market import Interruption, Offer
 from costopt.domain.ports import Clock, RecordedEvent
 from costopt.engine.clock import VirtualClock
-from costopt.engine.settings import Settings
+from costopt.engine.settings import EngineSettings
 from costopt.engine.tick import Engine
 from costopt.engine.world import World
 from costopt.ledger.account import JobAccount
 from costopt.ledger.memory import MemoryLedger
-from costopt.replay.connect import connect_virtual
+from costopt.replay.connect import connect_virtual_provider
 from costopt.strategies import build
 from tests.replay.cant_be_late import NoHazard, OneMachine, OnePower, job, market, policy
 
@@ -78,7 +78,7 @@ class FaultyProvider:
     """The simulated cloud behind a line that dies at a call, before or after it took effect."""
 
     def __init__(self, clock: Clock, job: Job, fuse: Fuse, effective: bool, error: bool) -> None:
-        self.inner = connect_virtual(
+        self.inner = connect_virtual_provider(
             clock, {"market": market(UP, GAP_S), "machines": OneMachine(), "notice_s": 0.0}
         )
         self.runtime = self.inner.runtime
@@ -86,8 +86,8 @@ class FaultyProvider:
         self.launched: list[str] = []
         self._fuse, self._effective, self._error = fuse, effective, error
 
-    def firm_s(self, now: datetime) -> float:
-        return self.inner.firm_s(now)
+    def uninterruptible_s(self, now: datetime) -> float:
+        return self.inner.uninterruptible_s(now)
 
     def offers(self, now: datetime) -> Sequence[Offer]:
         return self.inner.offers(now)
@@ -156,13 +156,13 @@ def _run(scene: Scene, clock: VirtualClock) -> int:
         NoHazard(),
     )
     rules = policy("uniform_progress")
-    settings = Settings(tick_s=GAP_S, cooldown_s=0.0, grace_s=GAP_S)
+    settings = EngineSettings(tick_s=GAP_S, cooldown_s=0.0, grace_s=GAP_S)
     lives = 0
     for _ in range(200):
         lives += 1
         try:
             engine = Engine([_task()], rules, build(rules.strategy), world, settings)
-            while not engine.tick().over:
+            while not engine.tick().is_done:
                 clock.sleep(GAP_S)
         except Crash:
             continue
@@ -177,7 +177,7 @@ def _check(scene: Scene) -> None:
     assert sorted(launched) == sorted(set(scene.provider.launched)), "a node unknown or doubled"
     assert sorted(ended) == sorted(launched), "a node that never ended"
     nodes = {n.node_id: n for n in scene.provider.nodes("costopt")}
-    assert not any(n.state.alive for n in nodes.values()), "an orphan"
+    assert not any(n.state.is_alive for n in nodes.values()), "an orphan"
     summary = scene.account.summary(_task().deadline_at)
     assert summary.state.value == "finished"
     assert summary.on_time is True

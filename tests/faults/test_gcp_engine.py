@@ -156,7 +156,7 @@ def test_a_controller_that_dies_at_any_write_adopts_its_nodes(
     _check(scene, 2)
 
 
-FLEX = SPOT.on(CapacityType.FLEX_START)
+FLEX = SPOT.with_capacity_type(CapacityType.FLEX_START)
 
 
 def _flex_scene(project: NewAccount, comes_after: timedelta | None) -> CloudScene[NewAccount]:

@@ -262,7 +262,7 @@ def test_operations_that_cannot_be_read_end_no_node(project: NewAccount) -> None
     project.clock.sleep(31)
     project.cloud.faults.on("zoneOperations.list", fail)
     (listed,) = project.provider.nodes("me")
-    assert listed.state.alive
+    assert listed.state.is_alive
     (listed,) = project.provider.nodes("me")
     assert listed.end_cause is EndCause.INTERRUPTED
 

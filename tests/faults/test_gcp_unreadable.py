@@ -42,7 +42,7 @@ def _quotas(project: NewAccount) -> object:
 
 
 def _leftovers(project: NewAccount) -> object:
-    return project.provider.leftovers("me")
+    return project.provider.orphaned_resources("me")
 
 
 def _checks(project: NewAccount) -> object:
@@ -56,7 +56,7 @@ ACTS: dict[str, Callable[[NewAccount], object]] = {
     "terminate": _terminate,
     "offers": _offers,
     "quotas": _quotas,
-    "leftovers": _leftovers,
+    "orphaned_resources": _leftovers,
     "checks": _checks,
 }
 

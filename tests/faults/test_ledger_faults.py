@@ -20,7 +20,7 @@ import pytest
 
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import RunStopped
-from costopt.ledger.sqlite import SqliteLedger, open_ledger
+from costopt.ledger.sqlite import SqlLedger, open_sqlite_ledger
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 BATCH = 7
@@ -35,7 +35,7 @@ def batch(number: int, size: int = BATCH, room: int = 0) -> tuple[RunStopped, ..
 
 def batches(path: Path) -> list[list[int]]:
     """The batch number of every event, in groups as they were appended."""
-    with open_ledger(path, create=False) as ledger:
+    with open_sqlite_ledger(path, create=False) as ledger:
         numbers = [
             int(r.event.reason.split()[0])
             for r in ledger.events()
@@ -49,11 +49,11 @@ WRITER = textwrap.dedent(
     import sys
     from datetime import UTC, datetime
     from costopt.domain.events import RunStopped
-    from costopt.ledger.sqlite import open_ledger
+    from costopt.ledger.sqlite import open_sqlite_ledger
 
     at = datetime(2026, 1, 1, tzinfo=UTC)
     first = int(sys.argv[2])
-    with open_ledger(sys.argv[1]) as ledger, ledger.exclusive("job"):
+    with open_sqlite_ledger(sys.argv[1]) as ledger, ledger.exclusive("job"):
         for number in range(first, first + 100_000):
             ledger.append(
                 *(RunStopped(at=at, job="job", reason=f"{{number}} ") for _ in range({BATCH}))
@@ -95,7 +95,7 @@ def test_the_killed_controllers_lock_is_free(tmp_path: Path) -> None:
     )
     assert writer.stdout is not None
     writer.stdout.readline()
-    with open_ledger(path) as ledger:
+    with open_sqlite_ledger(path) as ledger:
         refused = pytest.raises(LedgerError, match=rf"\(process {writer.pid}\)")
         with refused as caught, ledger.exclusive("job"):
             pass
@@ -108,7 +108,7 @@ def test_the_killed_controllers_lock_is_free(tmp_path: Path) -> None:
 
 
 def refusal(path: Path, *, create: bool = True) -> LedgerError:
-    with pytest.raises(LedgerError) as caught, open_ledger(path, create=create) as ledger:
+    with pytest.raises(LedgerError) as caught, open_sqlite_ledger(path, create=create) as ledger:
         list(ledger.events())
     assert caught.value.hint
     assert str(path) in caught.value.message
@@ -133,7 +133,7 @@ def test_another_programs_database_is_refused_and_kept(tmp_path: Path) -> None:
 
 def test_a_ledger_of_a_newer_costopt_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    open_ledger(path).close()
+    open_sqlite_ledger(path).close()
     with closing(sqlite3.connect(path)) as raw:
         raw.execute("PRAGMA user_version = 99")
     assert "version 99" in refusal(path).message
@@ -141,7 +141,7 @@ def test_a_ledger_of_a_newer_costopt_is_refused(tmp_path: Path) -> None:
 
 def test_a_torn_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    with open_ledger(path) as ledger:
+    with open_sqlite_ledger(path) as ledger:
         for number in range(50):
             ledger.append(*batch(number, room=300))
     with path.open("r+b") as file:
@@ -152,7 +152,7 @@ def test_a_torn_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_damaged_event_is_named(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    with open_ledger(path) as ledger:
+    with open_sqlite_ledger(path) as ledger:
         ledger.append(*batch(0))
     with closing(sqlite3.connect(path)) as raw:
         raw.execute("DROP TRIGGER events_never_change")
@@ -176,14 +176,14 @@ def test_a_place_that_holds_no_ledger(
     (tmp_path / "empty.db").touch()
     before = sorted(tmp_path.iterdir())
     with pytest.raises(LedgerError, match=message) as caught:
-        open_ledger(tmp_path / place, create=create)
+        open_sqlite_ledger(tmp_path / place, create=create)
     assert caught.value.hint
     assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_full_ledger_keeps_what_it_has(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    with open_ledger(path) as ledger:
+    with open_sqlite_ledger(path) as ledger:
         ledger.append(*batch(0))
         pages = ledger._connection.execute("PRAGMA page_count").fetchone()[0]
         ledger._connection.execute(f"PRAGMA max_page_count = {pages + 2}")
@@ -197,7 +197,7 @@ def test_a_full_ledger_keeps_what_it_has(tmp_path: Path) -> None:
 def test_a_write_that_the_system_refuses_leaves_nothing_half(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with open_ledger(path) as ledger:
+    with open_sqlite_ledger(path) as ledger:
         ledger.append(*batch(0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, before[1]))
         try:
@@ -235,12 +235,12 @@ def open_folder() -> Iterator[Path]:
 
 def test_a_read_only_ledger_is_read_but_not_written(open_folder: Path) -> None:
     path = open_folder / "ledger.db"
-    with open_ledger(path) as writer:
+    with open_sqlite_ledger(path) as writer:
         writer.append(*batch(0))
         for file in open_folder.iterdir():
             file.chmod(0o444)
         open_folder.chmod(0o555)
-        with unprivileged(), open_ledger(path, create=False) as reader:
+        with unprivileged(), open_sqlite_ledger(path, create=False) as reader:
             assert len(list(reader.events())) == BATCH
             with pytest.raises(LedgerError, match="it is read-only") as caught:
                 reader.append(*batch(1))
@@ -256,7 +256,7 @@ def test_a_folder_without_permission_is_refused(open_folder: Path) -> None:
 
 def test_a_lock_without_permission_is_refused(open_folder: Path) -> None:
     path = open_folder / "ledger.db"
-    with open_ledger(path) as ledger:
+    with open_sqlite_ledger(path) as ledger:
         open_folder.chmod(0o555)
         with (
             unprivileged(),
@@ -271,7 +271,7 @@ def test_a_writer_that_holds_the_file_too_long_is_named(
 ) -> None:
     path = tmp_path / "ledger.db"
     monkeypatch.setattr("costopt.ledger.sqlite.BUSY_TIMEOUT_S", 0.05)
-    with SqliteLedger(path) as ledger, closing(sqlite3.connect(path)) as other:
+    with SqlLedger(path) as ledger, closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerError, match="another process has been writing") as caught:
             ledger.append(*batch(0))
@@ -287,15 +287,16 @@ def test_a_new_ledger_appears_whole(tmp_path: Path) -> None:
         [
             sys.executable,
             "-c",
-            "import sys; from pathlib import Path; from costopt.ledger.sqlite import open_ledger\n"
-            "for n in range(40): open_ledger(Path(sys.argv[1]) / f'{n}.sqlite').close()",
+            "import sys; from pathlib import Path\n"
+            "from costopt.ledger.sqlite import open_sqlite_ledger\n"
+            "for n in range(40): open_sqlite_ledger(Path(sys.argv[1]) / f'{n}.sqlite').close()",
             str(tmp_path),
         ]
     )
     try:
         while maker.poll() is None:
             for path in tmp_path.glob("*.sqlite"):
-                with open_ledger(path, create=False) as ledger:
+                with open_sqlite_ledger(path, create=False) as ledger:
                     assert ledger.jobs() == ()
     finally:
         maker.kill()

@@ -15,16 +15,16 @@ import torch
 
 from costopt.agent.status import SavedCheckpoint
 from costopt.checkpoint.history import CheckpointHistory
-from costopt.checkpoint.near.desk import Desk
-from costopt.checkpoint.near.disk import SnapshotDisk
+from costopt.checkpoint.near.desk import SnapshotSocketServer
+from costopt.checkpoint.near.disk import DiskTier
 from costopt.checkpoint.near.gang_key import GangKey
-from costopt.checkpoint.near.memory import SnapshotMemory
-from costopt.checkpoint.near.near_tiers import Circle, NearTiers
-from costopt.checkpoint.near.peer import Peer
+from costopt.checkpoint.near.memory import MemoryTier
+from costopt.checkpoint.near.near_tiers import ReplicaGroup, ReplicaManager
+from costopt.checkpoint.near.peer import PeerClient
 from costopt.checkpoint.near.peer_server import PeerServer
 from costopt.checkpoint.near.tier import Tier
 from costopt.domain.errors import CheckpointError
-from costopt.train.checkpointer import Checkpointer, Restored
+from costopt.train.checkpointer import Checkpointer, RestoredCheckpoint
 from tests.snapshots import be_patient_with_peers
 
 KEY = GangKey("j", 1, "secret")
@@ -58,13 +58,13 @@ class Nodes:
 
     def __init__(self, folder: Path) -> None:
         self.uri = folder / "store"
-        self.peer = SnapshotMemory(1 << 30)
+        self.peer = MemoryTier(1 << 30)
         self.server = PeerServer(self.peer)
         self.server.key = KEY
-        circle = Circle(KEY, (Peer("n2", self.server.address, "b"),))
-        disk = SnapshotDisk(folder / "disk", 1 << 30)
-        self.tiers = NearTiers(SnapshotMemory(1 << 30), disk, circle)
-        self.desk = Desk(self.tiers)
+        circle = ReplicaGroup(KEY, (PeerClient("n2", self.server.address, "b"),))
+        disk = DiskTier(folder / "disk", 1 << 30)
+        self.tiers = ReplicaManager(MemoryTier(1 << 30), disk, circle)
+        self.desk = SnapshotSocketServer(self.tiers)
 
     def close(self) -> None:
         self.desk.close()
@@ -80,7 +80,7 @@ class Nodes:
         )
         assert ended.returncode == -signal.SIGKILL, ended.stderr
 
-    def restored(self) -> tuple[Restored, Checkpointer]:
+    def restored(self) -> tuple[RestoredCheckpoint, Checkpointer]:
         checkpointer = Checkpointer(self.uri, near=self.desk.address)
         restored = checkpointer.restore()
         assert restored is not None
@@ -113,7 +113,7 @@ def test_each_tier_takes_over_from_the_nearer_one(nodes: Nodes) -> None:
     nodes.tiers.disk.clear()
     restored, checkpointer = nodes.restored()
     assert (restored.tier, restored.node, restored.manifest.step) == (Tier.PEER, "n2", 3)
-    assert restored.whence == "the memory of n2"
+    assert restored.describe_source == "the memory of n2"
 
     damage(nodes.peer)
     restored, checkpointer = nodes.restored()
@@ -121,9 +121,9 @@ def test_each_tier_takes_over_from_the_nearer_one(nodes: Nodes) -> None:
     assert len(checkpointer.refused) == 2
 
 
-def damage(memory: SnapshotMemory) -> None:
+def damage(memory: MemoryTier) -> None:
     """Flip a bit: through the descriptor, since a node maps its trainers' memory for reading."""
-    for held in memory.held():
+    for held in memory.newest():
         byte = os.pread(held.arena.descriptor, 1, 5000)[0]
         os.pwrite(held.arena.descriptor, bytes([byte ^ 1]), 5000)
 
@@ -167,7 +167,7 @@ def test_without_an_agent_that_answers_it_is_the_store(nodes: Nodes) -> None:
     assert "near tiers of this node" in checkpointer.refused[0].message
     saved = checkpointer.save(2, {"weights": torch.full((SMALL,), 2.0)})
     assert saved.units == 2.0
-    assert "near tiers" in checkpointer.kept()[0].complaint
+    assert "near tiers" in checkpointer.pop_replicas()[0].complaint
 
 
 def test_on_a_notice_a_peer_is_enough(nodes: Nodes) -> None:
@@ -198,6 +198,6 @@ def test_who_takes_over_says_what_its_snapshot_goes_on_from(nodes: Nodes) -> Non
     resource.prlimit(second.writer_pid or 0, resource.RLIMIT_FSIZE, (9999, 9999))
     with pytest.raises(CheckpointError, match="file size limit"):
         second.save(2, {"weights": torch.full((LARGE,), 2.0)})
-    (held,) = nodes.tiers.memory.held()
+    (held,) = nodes.tiers.memory.newest()
     assert held.snapshot.manifest.parent == saved.name
     assert nodes.restored()[0].manifest.step == 2

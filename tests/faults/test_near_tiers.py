@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from costopt.checkpoint.near import peer as peer_module
-from costopt.checkpoint.near.disk import SnapshotDisk
+from costopt.checkpoint.near.disk import DiskTier
 from costopt.checkpoint.near.frame import receive_frame, send_frame
 from costopt.checkpoint.near.gang_key import GangKey
-from costopt.checkpoint.near.memory import SnapshotMemory
-from costopt.checkpoint.near.near_tiers import Circle, NearTiers, Offer
-from costopt.checkpoint.near.peer import Peer
+from costopt.checkpoint.near.memory import MemoryTier
+from costopt.checkpoint.near.near_tiers import AvailableSnapshot, ReplicaGroup, ReplicaManager
+from costopt.checkpoint.near.peer import PeerClient
 from costopt.checkpoint.near.peer_server import PeerServer
 from costopt.checkpoint.near.tier import Tier
 from costopt.domain.errors import CheckpointError
@@ -37,13 +37,13 @@ class Node:
     """Another node's memory, served."""
 
     def __init__(self, most_bytes: int = 64 * MIB) -> None:
-        self.memory = SnapshotMemory(most_bytes)
+        self.memory = MemoryTier(most_bytes)
         self.server = PeerServer(self.memory)
         self.server.key = KEY
-        self.peer = Peer("n2", self.server.address, "b")
+        self.peer = PeerClient("n2", self.server.address, "b")
 
     def steps(self) -> list[int]:
-        return [each.snapshot.manifest.step for each in self.memory.held()]
+        return [each.snapshot.manifest.step for each in self.memory.newest()]
 
 
 @pytest.fixture
@@ -53,14 +53,14 @@ def node() -> Iterator[Node]:
     made.server.close()
 
 
-def lined(node: Node, **limits: object) -> tuple[Peer, Line]:
+def lined(node: Node, **limits: object) -> tuple[PeerClient, Line]:
     line = Line(node.server.address, **limits)  # type: ignore[arg-type]
-    return Peer("n3", line.address), line
+    return PeerClient("n3", line.address), line
 
 
 def test_a_peer_holds_what_it_was_given_and_gives_it_back(node: Node) -> None:
     given = held(7)
-    node.peer.give(KEY, given.snapshot, given.view)
+    node.peer.send(KEY, given.snapshot, given.view)
     assert node.peer.snapshots(KEY) == (given.snapshot,)
     target = bytearray(MIB)
     node.peer.fetch(KEY, given.snapshot, memoryview(target))
@@ -70,14 +70,14 @@ def test_a_peer_holds_what_it_was_given_and_gives_it_back(node: Node) -> None:
 def test_a_peer_that_dies_while_it_receives_costs_nothing_but_itself(node: Node) -> None:
     other = Node()
     dying, line = lined(other, upward=MIB // 2)
-    tiers = NearTiers(SnapshotMemory(64 * MIB), circle=Circle(KEY, (dying, node.peer)))
-    told = list(tiers.keep(held(7)))
+    tiers = ReplicaManager(MemoryTier(64 * MIB), circle=ReplicaGroup(KEY, (dying, node.peer)))
+    told = list(tiers.store(held(7)))
     assert [(kept.tier, kept.node, kept.complaint) for kept in told] == [
         (Tier.MEMORY, "", ""),
         (Tier.PEER, "n2", ""),
     ]
-    tiers.circle = Circle(KEY, (dying,))
-    (complaint,) = [kept.complaint for kept in tiers.keep(held(8)) if kept.tier is Tier.PEER]
+    tiers.circle = ReplicaGroup(KEY, (dying,))
+    (complaint,) = [kept.complaint for kept in tiers.store(held(8)) if kept.tier is Tier.PEER]
     assert complaint.startswith(f"n3 at {line.address}")
     line.close()
     other.server.close()
@@ -85,20 +85,20 @@ def test_a_peer_that_dies_while_it_receives_costs_nothing_but_itself(node: Node)
 
 def test_a_stream_that_is_cut_leaves_what_was_there_before(node: Node) -> None:
     first = held(7)
-    node.peer.give(KEY, first.snapshot, first.view)
+    node.peer.send(KEY, first.snapshot, first.view)
     cut, line = lined(node, upward=MIB // 2)
     second = held(8)
     with pytest.raises(CheckpointError, match="n3"):
-        cut.give(KEY, second.snapshot, second.view)
+        cut.send(KEY, second.snapshot, second.view)
     line.close()
     assert node.steps() == [7]
-    node.peer.give(KEY, second.snapshot, second.view)
+    node.peer.send(KEY, second.snapshot, second.view)
     assert node.steps() == [8]
 
 
 def test_a_fetch_that_is_cut_is_no_snapshot(node: Node) -> None:
     given = held(7)
-    node.peer.give(KEY, given.snapshot, given.view)
+    node.peer.send(KEY, given.snapshot, given.view)
     cut, line = lined(node, downward=MIB // 2)
     with pytest.raises(CheckpointError, match="the stream ended after"):
         cut.fetch(KEY, given.snapshot, memoryview(bytearray(MIB)))
@@ -106,26 +106,26 @@ def test_a_fetch_that_is_cut_is_no_snapshot(node: Node) -> None:
 
 
 def test_a_peer_that_goes_silent_is_given_up(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_module, "STALL_S", 0.1)
+    monkeypatch.setattr(peer_module, "IO_TIMEOUT_S", 0.1)
     silent, line = lined(node, upward=MIB // 2, hangs=True)
     given = held(7)
     with pytest.raises(CheckpointError, match="timed out"):
-        silent.give(KEY, given.snapshot, given.view)
+        silent.send(KEY, given.snapshot, given.view)
     line.close()
 
 
 @pytest.mark.parametrize("where", [0, MIB // 2, MIB - 1])
 def test_a_bit_that_flips_in_a_peers_memory_is_found(node: Node, where: int) -> None:
     given = held(7)
-    node.peer.give(KEY, given.snapshot, given.view)
-    node.memory.held()[0].arena.map[where] ^= 1
+    node.peer.send(KEY, given.snapshot, given.view)
+    node.memory.newest()[0].arena.map[where] ^= 1
     with pytest.raises(CheckpointError, match=r"n2 at .* is damaged between"):
         node.peer.fetch(KEY, given.snapshot, memoryview(bytearray(MIB)))
 
 
 def test_what_is_not_what_its_manifest_says_is_not_kept(node: Node) -> None:
     with pytest.raises(CheckpointError, match="damaged"):
-        node.peer.give(KEY, held(7).snapshot, held(8).view)
+        node.peer.send(KEY, held(7).snapshot, held(8).view)
     assert node.steps() == []
 
 
@@ -144,7 +144,7 @@ def test_who_is_not_of_the_gang_gets_and_leaves_nothing(
     monkeypatch.setattr(peer_module, "PATIENCE_S", 0.05)
     given = held(7)
     for ask in (
-        lambda: node.peer.give(key, given.snapshot, given.view),
+        lambda: node.peer.send(key, given.snapshot, given.view),
         lambda: node.peer.snapshots(key),
     ):
         with pytest.raises(CheckpointError, match=says):
@@ -160,12 +160,12 @@ def test_who_answers_without_the_secret_is_not_believed() -> None:
             send_frame(link, {"nonce": "n"})
             nonce = str(receive_frame(link)["nonce"])
             wrong = GangKey("j", 3, "guessed")
-            send_frame(link, wrong.signed(nonce, {"ok": True, "snapshots": []}))
+            send_frame(link, wrong.sign(nonce, {"ok": True, "snapshots": []}))
 
     thread = threading.Thread(target=answer)
     thread.start()
     with pytest.raises(CheckpointError, match="not signed"):
-        Peer("n2", f"127.0.0.1:{listener.getsockname()[1]}").snapshots(KEY)
+        PeerClient("n2", f"127.0.0.1:{listener.getsockname()[1]}").snapshots(KEY)
     thread.join()
     listener.close()
 
@@ -181,7 +181,7 @@ def test_a_node_that_hears_late_of_a_new_generation_is_waited_for(node: Node) ->
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "sleep", hear)
-        node.peer.give(key, given.snapshot, given.view)
+        node.peer.send(key, given.snapshot, given.view)
     assert node.steps() == [7]
 
 
@@ -189,17 +189,17 @@ def test_memory_is_bounded_and_an_older_snapshot_never_replaces_a_newer() -> Non
     small = Node(most_bytes=2 * MIB + MIB // 2)
     for step in (7, 8, 9):
         given = held(step)
-        small.peer.give(KEY, given.snapshot, given.view)
+        small.peer.send(KEY, given.snapshot, given.view)
     assert small.steps() == [9]
     old = held(6, at=1.0)
     with pytest.raises(CheckpointError, match="comes after a newer one"):
-        small.peer.give(KEY, old.snapshot, old.view)
+        small.peer.send(KEY, old.snapshot, old.view)
     large = held(10, size_bytes=2 * MIB)
     with pytest.raises(CheckpointError, match="no room for the snapshot of step 10"):
-        small.peer.give(KEY, large.snapshot, large.view)
+        small.peer.send(KEY, large.snapshot, large.view)
     assert small.steps() == [9]
     later = held(11, size_bytes=2 * MIB, generation=2)
-    small.peer.give(KEY, later.snapshot, later.view)
+    small.peer.send(KEY, later.snapshot, later.view)
     assert small.steps() == [11]
     small.server.close()
 
@@ -207,24 +207,24 @@ def test_memory_is_bounded_and_an_older_snapshot_never_replaces_a_newer() -> Non
 def test_a_full_disk_keeps_what_it_had_and_the_other_tiers_go_on(
     node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = SnapshotDisk(tmp_path, 64 * MIB)
-    tiers = NearTiers(SnapshotMemory(64 * MIB), disk, Circle(KEY, (node.peer,)))
-    assert not [kept.complaint for kept in tiers.keep(held(7)) if kept.complaint]
+    disk = DiskTier(tmp_path, 64 * MIB)
+    tiers = ReplicaManager(MemoryTier(64 * MIB), disk, ReplicaGroup(KEY, (node.peer,)))
+    assert not [kept.complaint for kept in tiers.store(held(7)) if kept.complaint]
 
     def full(path: Path, data: bytes) -> None:
         path.write_bytes(bytes(data[: len(data) // 2]))
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(durable, "write_durably", full)
-    told = {kept.tier: kept.complaint for kept in tiers.keep(held(8))}
+    monkeypatch.setattr(durable, "write_atomic", full)
+    told = {kept.tier: kept.complaint for kept in tiers.store(held(8))}
     assert "No space left" in told.pop(Tier.DISK)
     assert told == {Tier.MEMORY: "", Tier.PEER: ""}
-    assert [each.manifest.step for each in SnapshotDisk(tmp_path, 0).snapshots()] == [7]
+    assert [each.manifest.step for each in DiskTier(tmp_path, 0).snapshots()] == [7]
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_the_disk_is_bounded_and_what_is_damaged_there_is_found(tmp_path: Path) -> None:
-    disk = SnapshotDisk(tmp_path, 2 * MIB)
+    disk = DiskTier(tmp_path, 2 * MIB)
     for step in (7, 8):
         disk.write(held(step).snapshot, held(step).view)
     (kept,) = disk.snapshots()
@@ -240,6 +240,6 @@ def test_the_disk_is_bounded_and_what_is_damaged_there_is_found(tmp_path: Path) 
 
 
 def test_a_peer_that_has_left_the_gang_is_not_asked(node: Node) -> None:
-    tiers = NearTiers(SnapshotMemory(MIB), circle=Circle(KEY, ()))
+    tiers = ReplicaManager(MemoryTier(MIB), circle=ReplicaGroup(KEY, ()))
     with pytest.raises(CheckpointError, match="no member of this gang"):
-        tiers.fetch(Offer(Tier.PEER, held(7).snapshot, "n2"))
+        tiers.fetch(AvailableSnapshot(Tier.PEER, held(7).snapshot, "n2"))

@@ -73,7 +73,7 @@ DAEMON = PRELUDE + textwrap.dedent(
     # Once it has led it acts many times without asking again: only the fence is in its way.
     while os.getppid() == parent:
         try:
-            leadership.take()
+            leadership.acquire()
             for _ in range(20 if leadership.fence is not None else 0):
                 ledger.append(RunStopped(at=at, job="a", reason=f"{{name}} {{leadership.fence}}"))
                 time.sleep(0.01)
@@ -86,7 +86,7 @@ DAEMON = PRELUDE + textwrap.dedent(
 FROZEN = PRELUDE + textwrap.dedent(
     """
     leadership = ledger.leadership(name, 0.6)
-    assert leadership.take()
+    assert leadership.acquire()
     check = PostgresLedger._check_fence
 
     def check_and_freeze(self, connection):
@@ -164,7 +164,7 @@ def test_a_leader_that_is_stopped_amid_an_append_holds_nobody_up(postgres_url: s
     ):
         wait_until(lambda: is_stopped(frozen), "freezing")
         leadership = ledger.leadership("awake", LEASE_S)
-        wait_until(lambda: taken(leadership.take), "leadership")
+        wait_until(lambda: taken(leadership.acquire), "leadership")
         ledger.append(event("awake"))
         frozen.send_signal(signal.SIGCONT)
         told, _ = frozen.communicate(timeout=PATIENCE_S)
@@ -312,7 +312,7 @@ def test_an_append_whose_commit_is_not_answered_is_looked_up(
 def test_an_append_that_nobody_can_look_up_says_so(
     postgres: PostgresServer, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_module, "DOUBT_S", 0.3)
+    monkeypatch.setattr(postgres_module, "COMMIT_CHECK_TIMEOUT_S", 0.3)
     with tempfile.TemporaryDirectory() as folder:
         cutter = Cutter(Path(folder), postgres.folder, forward=True)
         with PostgresLedger(postgres_url.replace(str(postgres.folder), folder)) as ledger:

@@ -24,7 +24,7 @@ from costopt.domain.job import (
     Progress,
     Resources,
     Throughput,
-    Work,
+    WorkAmount,
     WorkUnit,
 )
 from costopt.domain.market import Interruption, Pool
@@ -56,7 +56,7 @@ class Gang:
         now = datetime.now(UTC)
         self.job = Job(
             name="tiny",
-            work=Work(steps, WorkUnit.STEPS),
+            work=WorkAmount(steps, WorkUnit.STEPS),
             start_at=now,
             deadline_at=now + timedelta(hours=1),
             resources=Resources(),
@@ -90,7 +90,7 @@ class Gang:
 
     def form(self) -> None:
         self.generation += 1
-        self.runtime.form(self.job, self.generation, tuple(self.nodes.values()), 0.4)
+        self.runtime.form_gang(self.job, self.generation, tuple(self.nodes.values()), 0.4)
 
     def strike(self, node_id: str) -> None:
         node = self.nodes.pop(node_id)
@@ -217,8 +217,8 @@ def test_a_script_that_knows_nothing_of_costopt_is_told_by_sigterm(
     gang.form()
     wait_until(ready.exists, "trap")
     gang.runtime.drain(gang.job, [node_id])
-    wait_until(lambda: bool(gang.runtime.drained(gang.job)), "end of the script")
-    assert gang.runtime.drained(gang.job) == {node_id}
+    wait_until(lambda: bool(gang.runtime.is_drained(gang.job)), "end of the script")
+    assert gang.runtime.is_drained(gang.job) == {node_id}
     assert saved.read_text() == "yes\n"
 
 

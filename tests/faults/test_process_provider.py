@@ -23,7 +23,7 @@ from tests.live_run import wait_until
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 SPOT = Pool.parse("sim/here/a/small/spot")
-FLEX = SPOT.on(CapacityType.FLEX_START)
+FLEX = SPOT.with_capacity_type(CapacityType.FLEX_START)
 
 
 class Hand:
@@ -42,7 +42,7 @@ class Hand:
 class Nothing:
     """Stands in for the catalogue and the runtime, which these tests do not use."""
 
-    def machine(self, pool: Pool) -> None:
+    def instance_type(self, pool: Pool) -> None:
         return None
 
     def form(self) -> None:

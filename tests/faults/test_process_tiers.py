@@ -24,7 +24,7 @@ import os, pathlib, resource, time
 import torch
 from torch import nn
 from costopt.train import attach, saving
-saving.FAILED_SAVES_ALLOWED = 10**6
+saving.MAX_FAILED_SAVES = 10**6
 model = nn.Linear(1000, 1000)
 nn.init.zeros_(model.bias)
 job = attach(
@@ -80,7 +80,7 @@ class Fleet(AgentFleet):
 
     def near_step(self, name: str) -> int:
         """The newest that the node's memory holds."""
-        held = self.agents[name]._snapshots._tiers.memory.held()
+        held = self.agents[name]._snapshots._tiers.memory.newest()
         return max((each.snapshot.manifest.step for each in held), default=0)
 
     def log(self, name: str) -> str:
@@ -123,7 +123,7 @@ def test_a_crash_a_short_notice_and_other_nodes(fleet: Fleet) -> None:
     assert "do not reach the store" in fleet.beat("n1").message
     assert "the memory of n2 (r/n2)" in fleet.beat("n1").message
     last = fleet.step("n1") + 1  # the script writes its step behind apply(), which ends it
-    fleet.agents["n1"].leave()
+    fleet.agents["n1"].request_exit()
     fleet.launch("n3")
     fleet.form(3, "n3", "n2")
     fleet.until(lambda: "from the memory of n2" in fleet.log("n3"), "restored from the peer")

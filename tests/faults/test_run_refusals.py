@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from costopt.cli.main import cli
 from costopt.domain import events as ev
-from costopt.ledger.sqlite import open_ledger
-from costopt.session.state_lock import used_by_daemon, used_by_run
+from costopt.ledger.sqlite import open_sqlite_ledger
+from costopt.session.state_lock import daemon_lock, run_lock
 from tests.live_run import CALM, PLAIN, Place, no_traceback
 from tests.stepper import hold, let_go
 
@@ -91,7 +91,7 @@ def test_a_refused_run_does_not_set_the_clock_of_the_next(tmp_path: Path) -> Non
 def test_a_state_directory_that_a_daemon_uses(tmp_path: Path) -> None:
     place = Place(tmp_path).write()
     place.state.mkdir()
-    with used_by_daemon(place.state):
+    with daemon_lock(place.state):
         refused(place, 1, "a daemon uses the state directory", "→ hand the job to it")
 
 
@@ -99,7 +99,7 @@ def test_a_daemon_where_a_run_uses_the_state_directory(tmp_path: Path) -> None:
     place = Place(tmp_path).write()
     place.state.mkdir()
     market = str(place.folder / "market.parquet")
-    with used_by_run(place.state):
+    with run_lock(place.state):
         done = CliRunner().invoke(
             cli, ["daemon", "--state-dir", str(place.state), "--market", market]
         )
@@ -132,7 +132,7 @@ def test_a_month_that_a_finished_run_has_spent(tmp_path: Path) -> None:
     job = tmp_path / "job.yaml"
     job.write_text(job.read_text().replace("name: tiny", "name: next"))
     refused(place, 4, "job 'next' was stopped by guard max_usd_per_month")
-    with open_ledger(place.state / "ledger.sqlite", create=False) as ledger:
+    with open_sqlite_ledger(place.state / "ledger.sqlite", create=False) as ledger:
         of_next = [recorded.event for recorded in ledger.events("next")]
     assert [event.guard for event in of_next if isinstance(event, ev.GuardTripped)] == [
         "max_usd_per_month"

@@ -74,7 +74,7 @@ class NewAccount:
         """All but the first ``nodes`` of the pool are taken then, announced 30 s before."""
 
         def announce() -> None:
-            living = [n for n in self.provider.nodes("me") if n.state.alive and n.pool == pool]
+            living = [n for n in self.provider.nodes("me") if n.state.is_alive and n.pool == pool]
             for node_id in sorted(node.node_id for node in living)[nodes:]:
                 self.cloud.interrupt(node_id)
 

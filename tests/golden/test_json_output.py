@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from costopt.checkpoint.commit import Committer, Saving
-from costopt.checkpoint.place import CheckpointPlace
+from costopt.checkpoint.commit import Committer, SaveRequest
+from costopt.checkpoint.place import CheckpointRepository
 from costopt.cli.main import cli
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.policy import CarbonSignal
 from costopt.domain.token import Scope
 from costopt.energy.carbon_file import write_carbon
 from costopt.energy.carbon_history import CarbonHistory
-from costopt.ledger.sqlite import open_ledger
+from costopt.ledger.sqlite import open_sqlite_ledger
 from costopt.market.history_file import write_history
 from tests.daemon_api import served
 from tests.golden.golden import check
@@ -44,14 +44,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A job, a market, carbon intensities, checkpoints, and the ledger of a run."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "job.yaml").write_text(JOB)
-    pools = SPOT, SPOT.on(CapacityType.ON_DEMAND), UNFIT
+    pools = SPOT, SPOT.with_capacity_type(CapacityType.ON_DEMAND), UNFIT
     histories = [pool_history(pool, [(0, 9, 1.0)], HOURS * 3600) for pool in pools]
     write_history(market(*histories, tick_s=600.0), tmp_path / "market.parquet")
     carbon = CarbonHistory(T0, {"US-MIDA-PJM": (1.0,)}, CarbonSignal.AVERAGE, "test")
     write_carbon(carbon, tmp_path / "carbon.parquet")
     files = {"state.bin": memoryview(b"weights")}
-    Committer(CheckpointPlace.open("checkpoints"), 1).commit(Saving(1, 1, 0.0, files, ()))
-    with open_ledger(tmp_path / "ledger.sqlite") as ledger:
+    Committer(CheckpointRepository.open("checkpoints"), 1).commit(SaveRequest(1, 1, 0.0, files, ()))
+    with open_sqlite_ledger(tmp_path / "ledger.sqlite") as ledger:
         ledger.append(*sample_events("train"))
     return tmp_path
 

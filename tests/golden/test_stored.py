@@ -16,15 +16,15 @@ from torch.optim import SGD
 from costopt.agent import membership_letters, trainer_env
 from costopt.agent.gang import Gang, Rendezvous
 from costopt.agent.heartbeat import CommandFailure, Heartbeat
-from costopt.agent.mailbox import Mailbox, MembershipPlace
+from costopt.agent.mailbox import Mailbox, MembershipEndpoint
 from costopt.agent.membership_address import MembershipAddress
-from costopt.agent.node_log import LogEnd, NodeLog
-from costopt.agent.status import RefusedCheckpoint, SavedCheckpoint, TrainerStatus
+from costopt.agent.node_log import LogPosition, NodeLog
+from costopt.agent.status import RejectedCheckpoint, SavedCheckpoint, TrainerStatus
 from costopt.agent.stop_notice import StopNotice
 from costopt.checkpoint.head import Head
 from costopt.checkpoint.manifest import Manifest
 from costopt.checkpoint.name import CheckpointName
-from costopt.checkpoint.place import MANIFEST, WRITER, CheckpointPlace
+from costopt.checkpoint.place import MANIFEST, WRITER, CheckpointRepository
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.events import EVENT_TYPES
 from costopt.domain.history import MarketHistory
@@ -33,19 +33,19 @@ from costopt.domain.policy import CarbonSignal
 from costopt.energy.carbon_file import write_carbon
 from costopt.energy.carbon_history import CarbonHistory
 from costopt.ledger import codec, postgres_migrations
-from costopt.ledger.sqlite import open_ledger
+from costopt.ledger.sqlite import open_sqlite_ledger
 from costopt.market.hazard import LearnedHazard
 from costopt.market.history_file import write_history
-from costopt.market.lifetime import Lifetimes, Rates
+from costopt.market.lifetime import AgeRates, LifetimeModel
 from costopt.registry.registry import open_registry
-from costopt.replay.results_file import results_file
+from costopt.replay.results_file import open_results_file
 from costopt.replay.score import Score
-from costopt.session.learned import Learned
+from costopt.session.learned import LearnedState
 from costopt.store.folder import FileStore
-from costopt.train.conditions import Guarantee
-from costopt.train.group import Group
+from costopt.train.conditions import ExactnessGuarantee
+from costopt.train.group import RankGroup
 from costopt.train.run_state import RunState
-from costopt.train.state import Parts
+from costopt.train.state import TrainingState
 from tests.golden.golden import AT, check, example
 from tests.market_fixtures import T0, pool_history
 
@@ -79,13 +79,13 @@ def _mailbox(folder: Path) -> dict[str, Any]:
     mailbox = Mailbox(FileStore(folder), "JOB")
     mailbox.post_gang(example(Gang))
     mailbox.post_rendezvous(example(Rendezvous))
-    mailbox.post_membership(example(MembershipPlace))
+    mailbox.post_membership(example(MembershipEndpoint))
     mailbox.post_heartbeat(example(Heartbeat))
-    mailbox.ask_drain("text")
+    mailbox.request_drain("text")
     mailbox.post_checkpoint(example(SavedCheckpoint))
-    mailbox.post_refused(example(RefusedCheckpoint))
+    mailbox.post_rejected_checkpoint(example(RejectedCheckpoint))
     mailbox.post_failure(example(CommandFailure))
-    NodeLog(mailbox.store, "JOB", "text").append(LogEnd(1, 2, 3), b'"text"', 4, 5)
+    NodeLog(mailbox.store, "JOB", "text").append(LogPosition(1, 2, 3), b'"text"', 4, 5)
     return {key: json.loads(mailbox.store.get(key) or b"") for key in mailbox.store.keys("")}
 
 
@@ -114,9 +114,9 @@ def test_checkpoints(tmp_path: Path) -> None:
         "manifest of a whole checkpoint": replace(manifest, delta=None).encode(),
         "manifest of a delta": manifest.encode(),
     }
-    place = CheckpointPlace(FileStore(tmp_path), str(tmp_path))
+    place = CheckpointRepository(FileStore(tmp_path), str(tmp_path))
     name = CheckpointName(generation=1, step=2, attempt=3)
-    place.keep_base(name, "base")
+    place.pin_base(name, "base")
     check(
         "checkpoints",
         {
@@ -129,8 +129,8 @@ def test_checkpoints(tmp_path: Path) -> None:
 
 def _run_state() -> RunState:
     model = nn.Linear(1, 1)
-    parts = Parts(model, SGD(model.parameters()), None)
-    return RunState(parts, group=Group(), guarantee=Guarantee(), conditions={})
+    parts = TrainingState(model, SGD(model.parameters()), None)
+    return RunState(parts, group=RankGroup(), guarantee=ExactnessGuarantee(), conditions={})
 
 
 def _lines(document: bytes) -> dict[str, Any]:
@@ -139,24 +139,24 @@ def _lines(document: bytes) -> dict[str, Any]:
 
 
 def test_learned(tmp_path: Path) -> None:
-    lifetimes = Lifetimes(Rates((0.0, 1.0), (0.1, 0.2), (0.3, 0.4)))
+    lifetimes = LifetimeModel(AgeRates((0.0, 1.0), (0.1, 0.2), (0.3, 0.4)))
     hazards = LearnedHazard({})
     price = Estimate(1.0, 1.0, 1.0, Basis.PRIOR, "test")
     for hours, nodes in enumerate((1, 0, 1)):
         now = AT + timedelta(hours=hours)
-        lifetimes.look((str(POOL), 1), "aws/us-east-1", nodes > 0, now)
+        lifetimes.observe((str(POOL), 1), "aws/us-east-1", nodes > 0, now)
         hazards.observe([Offer(POOL, price, None, nodes)], now)
-    hazards.interrupted(POOL, AT)
+    hazards.record_interruption(POOL, AT)
     path = tmp_path / "learned.json"
-    assert Learned(path, lifetimes, hazards).keep(AT + timedelta(hours=3)) is None
+    assert LearnedState(path, lifetimes, hazards).save(AT + timedelta(hours=3)) is None
     check("learned", json.loads(path.read_bytes()))
 
 
 def test_tables(tmp_path: Path) -> None:
     ledger, registry = tmp_path / "ledger.sqlite", tmp_path / "registry.sqlite"
-    open_ledger(ledger).close()
+    open_sqlite_ledger(ledger).close()
     open_registry(registry).close()
-    postgres = [_words(line) for step in postgres_migrations.MIGRATIONS for line in step]
+    postgres = [_words(line) for step in postgres_migrations.POSTGRES_MIGRATIONS for line in step]
     check(
         "tables",
         {
@@ -188,7 +188,7 @@ def test_files(tmp_path: Path) -> None:
         MarketHistory("name", {POOL: pool_history(POOL, [(0, 1, 2.0)], 60)}, 60, ""), market
     )
     write_carbon(CarbonHistory(T0, {"zone": (1.0,)}, CarbonSignal.AVERAGE, "source"), carbon)
-    with results_file(results) as file:
+    with open_results_file(results) as file:
         file.add("key", example(Score))
     check(
         "files",

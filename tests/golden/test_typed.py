@@ -21,35 +21,35 @@ from costopt.checkpoint.near.tier import Tier
 from costopt.cli.failure import BROKEN_PIPE, INTERRUPTED
 from costopt.cli.reference import commands
 from costopt.daemon.api import operations_of
-from costopt.daemon.board import Board
+from costopt.daemon.board import SharedState
 from costopt.daemon.http_metrics import HttpMetrics
-from costopt.daemon.metrics import MetricsPage
+from costopt.daemon.metrics import MetricsEndpoint
 from costopt.daemon.openapi import openapi
 from costopt.daemon.pages.routes import page_routes
-from costopt.daemon.schedule import Task
+from costopt.daemon.schedule import PeriodicTask
 from costopt.daemon.views import Alert
-from costopt.daemon.webhook_file import Form, Webhook
+from costopt.daemon.webhook_file import Webhook, WebhookFormat
 from costopt.daemon.webhooks import Webhooks
 from costopt.domain import errors
-from costopt.domain.check import Verdict
+from costopt.domain.check import CheckStatus
 from costopt.domain.control import ActionKind, Mode, ProposalState
 from costopt.domain.errors import CostoptError, ProviderError
 from costopt.domain.estimate import Basis
-from costopt.domain.events.node import NOT_SENT
+from costopt.domain.events.node import NOT_SENT_ERROR
 from costopt.domain.fleet import EndCause, NodeState
 from costopt.domain.job import GangState, WorkUnit
 from costopt.domain.market import CapacityType
 from costopt.domain.plan import COOLDOWN, PlanStatus, Rejection
-from costopt.domain.policy import Aim, CarbonSignal, Trigger
-from costopt.domain.submission import JobIntent
+from costopt.domain.policy import CarbonSignal, ObjectiveTerm, RuleSignal
+from costopt.domain.submission import DesiredState
 from costopt.domain.token import Scope
 from costopt.domain.view import Decision
 from costopt.engine.admission import SHARE
-from costopt.engine.refusal import Refusal
+from costopt.engine.refusal import GuardViolation
 from costopt.ledger.summary import JobState
-from costopt.registry.changes import note
+from costopt.registry.changes import append_audit_entry
 from costopt.spec import account_schema, job_schema, policy_schema
-from costopt.spec.shipped import shipped_policies
+from costopt.spec.shipped import bundled_policies
 from costopt.strategies import STRATEGIES
 from costopt.strategies.shield import NO_PAUSE, SHIELD
 from costopt.strategies.steady import FAILED
@@ -61,11 +61,11 @@ T = TypeVar("T", bound=CostoptError)
 
 PROVIDERS = (costopt_aws, costopt_gcp, costopt_sim)
 ENUMS: Mapping[str, type[Enum]] = {
-    "aim of a policy": Aim,
+    "aim of a policy": ObjectiveTerm,
     "basis of an estimate": Basis,
     "capacity type": CapacityType,
     "carbon signal": CarbonSignal,
-    "desired state of a job": JobIntent,
+    "desired state of a job": DesiredState,
     "end of a node": EndCause,
     "kind of action": ActionKind,
     "mode": Mode,
@@ -78,10 +78,10 @@ ENUMS: Mapping[str, type[Enum]] = {
     "state of an agent": NodeActivity,
     "status of a plan": PlanStatus,
     "tier of a replica": Tier,
-    "trigger of a rule": Trigger,
+    "trigger of a rule": RuleSignal,
     "unit of work": WorkUnit,
-    "verdict of a check": Verdict,
-    "webhook form": Form,
+    "verdict of a check": CheckStatus,
+    "webhook form": WebhookFormat,
 }
 
 
@@ -157,7 +157,7 @@ def _operation(described: Mapping[str, Any]) -> dict[str, Any]:
 
 def test_metrics_and_alerts(tmp_path: Path) -> None:
     with served(tmp_path) as daemon:
-        page = MetricsPage(daemon.service, HttpMetrics(), None)
+        page = MetricsEndpoint(daemon.service, HttpMetrics(), None)
         families = list(page._registry.collect())
     hook = Webhook("name", "https://host", secret="secret")
     bodies: list[bytes] = []
@@ -172,8 +172,8 @@ def test_metrics_and_alerts(tmp_path: Path) -> None:
         "metrics",
         {
             "metrics": {each.name: f"{each.type}({', '.join(_labels(each))})" for each in families},
-            "alerts": source.arguments(Board.alert.__name__, 1),
-            "tasks": source.arguments(Task.__name__, 0),
+            "alerts": source.arguments(SharedState.alert.__name__, 1),
+            "tasks": source.arguments(PeriodicTask.__name__, 0),
             "webhook": sorted(json.loads(bodies[0])),
         },
     )
@@ -189,16 +189,16 @@ def test_words() -> None:
         "words",
         {
             **{what: [member.value for member in enum] for what, enum in ENUMS.items()},
-            "change in the registry": source.arguments(note.__name__, 3),
+            "change in the registry": source.arguments(append_audit_entry.__name__, 3),
             "error of a failed launch": sorted(
                 [error.code for error in _errors(ProviderError)]
-                + [NOT_SENT, *source.arguments("LaunchFailed", keyword="error")]
+                + [NOT_SENT_ERROR, *source.arguments("LaunchFailed", keyword="error")]
             ),
             "parameters of a strategy": {
                 name: list(signature(make).parameters) for name, make in STRATEGIES.items()
             },
-            "shipped policy": list(shipped_policies()),
-            "guard": source.arguments(Refusal.__name__, 0),
+            "shipped policy": list(bundled_policies()),
+            "guard": source.arguments(GuardViolation.__name__, 0),
             "rejection": sorted(codes.union(source.codes("costopt/optimize", "costopt/market"))),
             "rule": sorted(
                 {*source.arguments(Decision.__name__, keyword="rule")}
@@ -252,7 +252,9 @@ def _keys(schema: Any, path: str = "") -> Iterator[str]:
 
 def test_names_outside() -> None:
     """Names by which costopt's things are known in clouds, environments and folders."""
-    aws = costopt_aws.tags.tags(owner="text", job="text", key="text", pool="text", usd_per_hour="1")
+    aws = costopt_aws.tags.make_tags(
+        owner="text", job="text", key="text", pool="text", usd_per_hour="1"
+    )
     check(
         "names",
         {

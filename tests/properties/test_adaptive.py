@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costopt.domain.history import MarketHistory
-from costopt.domain.job import Phase, Throughput, ThroughputPoint
+from costopt.domain.job import Phase, Throughput, ThroughputSample
 from costopt.domain.market import Pool
 from costopt.domain.policy import CarbonSignal, Objective
 from costopt.domain.series import Series
-from costopt.replay.rehearsal import rehearse
+from costopt.replay.rehearsal import replay
 from tests.properties.test_shield import GAP_S, traces
 from tests.replay.cant_be_late import (
     ON_DEMAND_USD,
@@ -45,7 +45,7 @@ def test_it_is_in_time_on_any_market(
     here = market((trace * 100)[:ticks], GAP_S)
     there = market((other * 100)[:ticks], GAP_S, zone="us-west-2b")
     task = job(deadline_h, overhead_h, TASK_H)
-    run = rehearse(
+    run = replay(
         task,
         policy("adaptive"),
         MarketHistory("two", {**here.pools, **there.pools}, GAP_S, "test"),
@@ -90,7 +90,7 @@ def test_it_is_in_time_whatever_the_phases(
                 1,
                 1,
                 may_pause=may_pause[place],
-                throughput=Throughput((ThroughputPoint("V100", 1, speeds[place]),)),
+                throughput=Throughput((ThroughputSample("V100", 1, speeds[place]),)),
                 evaluate_every=600.0 if evaluation_s else None,
                 evaluation_s=evaluation_s,
             )
@@ -101,7 +101,7 @@ def test_it_is_in_time_whatever_the_phases(
     work_h = TASK_H * sum(s / v for s, v in zip(shares, speeds, strict=True)) * pauses
     deadline_h = work_h + overhead_h + GAP_S / 3600 + slack_h
     task = replace(task, deadline_at=task.start_at + timedelta(hours=deadline_h))
-    run = rehearse(
+    run = replay(
         task,
         policy("adaptive"),
         market((trace * 200)[: int(3.1 * deadline_h * 3600 / GAP_S)], GAP_S),
@@ -150,7 +150,7 @@ def test_it_is_in_time_whatever_is_forecast(
 ) -> None:
     deadline_h = TASK_H + 0.1 + GAP_S / 3600 + slack_h
     weights = Objective(usd=1.0, usd_per_tonne_co2e=1000.0)
-    run = rehearse(
+    run = replay(
         job(deadline_h, 0.1, TASK_H),
         replace(policy("adaptive"), objective=weights),
         market((trace * 200)[: int(3.1 * deadline_h * 3600 / GAP_S)], GAP_S),
@@ -165,7 +165,7 @@ def test_it_is_in_time_whatever_is_forecast(
 
 def test_without_spot_it_costs_what_on_demand_does() -> None:
     costs = [
-        rehearse(
+        replay(
             job(12, 0.1, TASK_H),
             policy(name),
             market([0] * 300, GAP_S),

@@ -9,12 +9,12 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costopt.checkpoint.commit import Committer, Saving
+from costopt.checkpoint.commit import Committer, SaveRequest
 from costopt.checkpoint.history import CheckpointHistory
-from costopt.checkpoint.keep import KeepRule
+from costopt.checkpoint.keep import RetentionPolicy
 from costopt.checkpoint.manifest import Manifest
 from costopt.checkpoint.name import CheckpointName
-from costopt.checkpoint.place import CheckpointPlace
+from costopt.checkpoint.place import CheckpointRepository
 
 CHUNK = 10
 
@@ -33,7 +33,7 @@ class Story:
     """A job's checkpoints, and beside them what each must hold."""
 
     def __init__(self, folder: Path, last: int) -> None:
-        self.folder, self.rule = folder, KeepRule(last)
+        self.folder, self.rule = folder, RetentionPolicy(last)
         self.state = {name: bytearray(35) for name in ("a.bin", "b.bin")}
         self.saved: dict[str, dict[str, bytes]] = {}
         self.damaged: set[str] = set()
@@ -42,7 +42,7 @@ class Story:
         self.restart()
 
     @property
-    def place(self) -> CheckpointPlace:
+    def place(self) -> CheckpointRepository:
         return self.history.place
 
     def whole(self) -> list[str]:
@@ -53,7 +53,7 @@ class Story:
         for chunk in changed:
             self.state["ab"[chunk // 4] + ".bin"][CHUNK * (chunk % 4)] = self.count % 256
         files = {name: memoryview(bytes(data)) for name, data in self.state.items()}
-        saving = Saving(self.count, 1, 0.0, files, as_delta=as_delta)
+        saving = SaveRequest(self.count, 1, 0.0, files, as_delta=as_delta)
         name = str(self.committer.commit(saving).name)
         self.saved[name] = {name: bytes(data) for name, data in self.state.items()}
 
@@ -69,7 +69,7 @@ class Story:
         )
 
     def prune(self, last: int) -> None:
-        self.history.prune(KeepRule(last), apply=True)
+        self.history.prune(RetentionPolicy(last), apply=True)
 
     def tag(self, number: int) -> None:
         names = self.whole()

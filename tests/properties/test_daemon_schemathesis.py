@@ -22,7 +22,7 @@ from schemathesis.checks import CHECKS
 from costopt.daemon.api import operations_of
 from costopt.daemon.openapi import openapi
 from costopt.daemon.operation import Operation
-from costopt.daemon.reach import Reach
+from costopt.daemon.reach import ApiContext
 from costopt.domain.token import Scope
 from tests.daemon_api import Served, served
 
@@ -37,7 +37,7 @@ MORE_THAN_A_SCHEMA_SAYS = ("submitJob",)
 def operations() -> tuple[Operation, ...]:
     """As the document tells them; nothing of them is carried out here."""
     nothing: Any = None
-    return operations_of(Reach(nothing, nothing, nothing, (Path("/"),)))
+    return operations_of(ApiContext(nothing, nothing, nothing, (Path("/"),)))
 
 
 @cache

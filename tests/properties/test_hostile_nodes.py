@@ -26,14 +26,14 @@ from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.events import Event
 from costopt.domain.job import Job
 from costopt.domain.market import Pool
-from costopt.domain.policy import CarbonSignal, StrategyChoice
+from costopt.domain.policy import CarbonSignal, StrategySpec
 from costopt.domain.ports import Strategy
 from costopt.domain.power import NodePower
 from costopt.domain.view import Desired, View
-from costopt.engine.cohort import Terms
+from costopt.engine.cohort import JobTerms
 from costopt.ledger.codec import decode, encode
-from costopt.ledger.sqlite import SqliteLedger, open_ledger
-from costopt.report.event_row import event_row
+from costopt.ledger.sqlite import SqlLedger, open_sqlite_ledger
+from costopt.report.event_row import describe_event
 from costopt.store.folder import FileStore
 from costopt.strategies import build
 from tests import engine_fixtures
@@ -244,13 +244,13 @@ class Town:
     """Two jobs with a policy each, of which one's nodes write what they like while the other
     begins."""
 
-    def __init__(self, folder: Path, ledger: SqliteLedger) -> None:
+    def __init__(self, folder: Path, ledger: SqlLedger) -> None:
         hostile = replace(task(nodes=(1, 2), name=HOSTILE), run=("true",), workdir=str(folder))
         begins_at = T0 + timedelta(seconds=60 * (TICKS // 2))
         self.good = replace(task(name=GOOD), start_at=begins_at)
         self.folder = folder
         self.ledger = ledger
-        self.strategy = Recorded(build(StrategyChoice("greedy_spot", {})))
+        self.strategy = Recorded(build(StrategySpec("greedy_spot", {})))
         self.scene = Scene(
             always(SPOT_A, 50, 1.0),
             always(SPOT_B, 50, 2.0),
@@ -283,7 +283,7 @@ class Town:
         ]
 
     def _restart(self) -> None:
-        self.scene.restart().add(self.good, Terms(rules("greedy_spot"), self.strategy))
+        self.scene.restart().add(self.good, JobTerms(rules("greedy_spot"), self.strategy))
 
 
 @contextmanager
@@ -293,7 +293,7 @@ def town() -> Any:
         (folder / "store").mkdir()
         with (
             patch.object(engine_fixtures, "Powers", PartedPowers),
-            open_ledger(folder / "ledger.sqlite") as ledger,
+            open_sqlite_ledger(folder / "ledger.sqlite") as ledger,
         ):
             yield Town(folder / "store", ledger)
 
@@ -307,12 +307,12 @@ def _without_node_numbers(events: list[Event]) -> list[str]:
     return lines
 
 
-def _check_ledger(ledger: SqliteLedger) -> None:
+def _check_ledger(ledger: SqlLedger) -> None:
     for recorded in ledger.events():
         line = encode(recorded.event)
         assert len(line) < MAX_EVENT_BYTES
         assert decode(line) == recorded.event
-        row = event_row(recorded.event)
+        row = describe_event(recorded.event)
         shown = f"{row.what} {row.detail}"
         shown.encode()
         assert "\x1b" not in shown

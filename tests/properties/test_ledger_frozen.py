@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from costopt.domain.events import EVENT_TYPES, Event, NodeEnded, NodeLaunched
 from costopt.ledger.account import JobAccount
-from costopt.ledger.frozen import freeze, thaw
+from costopt.ledger.frozen import deserialize_fold, serialize_fold
 from costopt.ledger.record import JobRecord
 
 POOLS = st.sampled_from(["aws/r/a/t/spot", "aws/r/b/t/on_demand", "gcp/s/c/u/spot"])
@@ -54,10 +54,10 @@ HISTORIES = st.lists(KINDS.flatmap(kind), max_size=30)
 @given(HISTORIES, st.integers(0, 30))
 def test_a_kept_fold_goes_on_like_the_whole(events: list[Event], cut: int) -> None:
     account, record = folded(JobAccount("job"), JobRecord("job"), events)
-    kept = freeze(*folded(JobAccount("job"), JobRecord("job"), events[:cut]))
-    account_anew, record_anew = folded(*thaw(kept), events[cut:])
+    kept = serialize_fold(*folded(JobAccount("job"), JobRecord("job"), events[:cut]))
+    account_anew, record_anew = folded(*deserialize_fold(kept), events[cut:])
     assert record_anew == record
-    assert freeze(account_anew, record_anew) == freeze(account, record)
+    assert serialize_fold(account_anew, record_anew) == serialize_fold(account, record)
 
 
 def folded(

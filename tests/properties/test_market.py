@@ -18,7 +18,7 @@ from costopt.domain.market import CapacityType, Pool
 from costopt.market.generator import generate_market
 from costopt.market.history_file import read_history, write_history
 from costopt.market.profile import generator_parameters
-from costopt.market.runs import states_of
+from costopt.market.runs import compress_samples
 from tests.market_fixtures import T0, Sim, training_job
 
 names = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=8)
@@ -36,7 +36,7 @@ def recorded(draw: st.DrawFn, pool: Pool) -> PoolHistory:
     for micros in steps:
         instants.append(at)
         at += timedelta(microseconds=micros)
-    states = states_of(MarketState(i, draw(capacities), draw(prices)) for i in instants)
+    states = compress_samples(MarketState(i, draw(capacities), draw(prices)) for i in instants)
     return PoolHistory(pool, states, at)
 
 
@@ -73,7 +73,7 @@ def test_states_say_at_every_instant_what_the_samples_said(
 ) -> None:
     told = [MarketState(T0 + timedelta(hours=i), *sample) for i, sample in enumerate(samples)]
     pool = Pool("p", "r", "z", "t", CapacityType.SPOT)
-    history = PoolHistory(pool, states_of(told), T0 + timedelta(hours=len(told)))
+    history = PoolHistory(pool, compress_samples(told), T0 + timedelta(hours=len(told)))
     for sample in told:
         state = history.at(sample.starts_at)
         assert state is not None
@@ -115,11 +115,11 @@ def test_training_only_goes_back_by_what_it_says_it_lost(
     sim, job = Sim(history, notice_s), training_job(20_000.0, save_s=save_s)
     before = sim.provider.runtime.progress(job, T0)
     for generation, seconds in enumerate(looks, start=1):
-        if not any(node.state.alive for node in sim.provider.nodes("me")):
+        if not any(node.state.is_alive for node in sim.provider.nodes("me")):
             (offer,) = sim.provider.offers(sim.clock.now())
             if offer.nodes_available:
                 nodes = sim.launch(1, SPOT, f"k{generation}")
-                sim.provider.runtime.form(job, generation, nodes, interval_s)
+                sim.provider.runtime.form_gang(job, generation, nodes, interval_s)
         sim.clock.sleep(seconds)
         now = sim.provider.runtime.progress(job, sim.clock.now())
         lost = now.lost_units - before.lost_units

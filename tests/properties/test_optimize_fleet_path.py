@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costopt.optimize.fleet.menu import Menu
-from costopt.optimize.fleet.path import Path, best_path
-from costopt.optimize.fleet.prices import Prices
+from costopt.optimize.fleet.menu import JobMenu
+from costopt.optimize.fleet.path import PricingSolution, solve_pricing
+from costopt.optimize.fleet.prices import PricingDuals
 from costopt.optimize.planner import prepare
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.slots import Slot
-from costopt.optimize.tariff import Outlook, Tariff
+from costopt.optimize.tariff import ForecastTable, SlotCosts
 from tests.fleet_choice import (
     BELIEF_H,
     Choice,
@@ -38,14 +38,14 @@ def slots_of(request: PlanRequest) -> list[SlotH]:
     return list(pairwise(edges))
 
 
-def planned(request: PlanRequest, usd_per_unit: float) -> Path:
+def planned(request: PlanRequest, usd_per_unit: float) -> PricingSolution:
     """The planner's path."""
     (part,), _ = prepare(request)
     slots = [Slot(a, b, b <= BELIEF_H + 1e-9) for a, b in slots_of(request)]
-    outlook = Outlook.of(request, slots)
-    tariff = Tariff.of(outlook, part.table, request.policy.objective)
-    menu = Menu.of(part, outlook, tariff, np.arange(len(part.table)))
-    return best_path(menu, Prices(np.array([usd_per_unit])))
+    outlook = ForecastTable.of(request, slots)
+    tariff = SlotCosts.of(outlook, part.table, request.policy.objective)
+    menu = JobMenu.of(part, outlook, tariff, np.arange(len(part.table)))
+    return solve_pricing(menu, PricingDuals(np.array([usd_per_unit])))
 
 
 def best_value(request: PlanRequest, usd_per_unit: float) -> float:

@@ -22,7 +22,7 @@ from costopt.domain.policy import Objective, Policy, Risk
 from costopt.domain.view import JobView
 from costopt.optimize import prune
 from costopt.optimize.planner import plan
-from costopt.optimize.rates import paid_per_useful
+from costopt.optimize.rates import paid_to_useful_ratio
 from costopt.optimize.request import PlanRequest, Quota
 from tests.optimize_fixtures import NOW, job, machines_of, offer, pool, power
 
@@ -236,6 +236,6 @@ def test_the_expected_paid_time_is_that_of_a_simulation(hazard_per_hour: float) 
             restarting = alive_s < need_s
             done_s += 0.0 if restarting else every_s
     expected = float(
-        paid_per_useful(np.array([hazard_per_hour]), np.array([every_s]), save_s, restart_s)[0]
+        paid_to_useful_ratio(np.array([hazard_per_hour]), np.array([every_s]), save_s, restart_s)[0]
     )
     assert total_s / runs / useful_s == pytest.approx(expected, rel=0.02)

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from costopt.domain.job import Resources
 from costopt.domain.market import Offer
 from costopt.optimize.configuration import ConfigurationTable
-from costopt.optimize.demand import Demand, demand_of
-from costopt.optimize.enumerate import Enumeration
+from costopt.optimize.demand import Demand, remaining_demand
+from costopt.optimize.enumerate import TableEnumerator
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest, Quota
-from costopt.optimize.spreads import Parts, Spreads
+from costopt.optimize.spreads import Parts, ZoneSpreads
 from tests.fleet_requests import Shape, small_request
 
 
@@ -63,7 +63,7 @@ def requests(draw: st.DrawFn) -> PlanRequest:
 def demands(request: PlanRequest) -> Iterator[Demand]:
     """Of all jobs that are not done."""
     for view in request.jobs:
-        demand = demand_of(view, request.now, request.policy.risk.reserve_s)
+        demand = remaining_demand(view, request.now, request.policy.risk.reserve_s)
         if demand is not None:
             yield demand
 
@@ -73,10 +73,10 @@ def demands(request: PlanRequest) -> Iterator[Demand]:
 def test_jobs_that_share_an_enumeration_have_the_tables_that_they_have_alone(
     request: PlanRequest,
 ) -> None:
-    together = Enumeration(request)
+    together = TableEnumerator(request)
     for demand in demands(request):
         shared, refused = together.table(demand)
-        alone, refused_alone = Enumeration(request).table(demand)
+        alone, refused_alone = TableEnumerator(request).table(demand)
         assert refused == refused_alone
         assert_same(shared, alone)
 
@@ -85,7 +85,7 @@ def test_jobs_that_share_an_enumeration_have_the_tables_that_they_have_alone(
 @given(requests())
 def test_every_row_is_what_its_nodes_come_to_one_by_one(request: PlanRequest) -> None:
     for demand in demands(request):
-        table, _ = Enumeration(request).table(demand)
+        table, _ = TableEnumerator(request).table(demand)
         for row in range(len(table)):
             assert_row(request, demand, table, row)
 
@@ -97,7 +97,7 @@ def test_the_rows_are_all_pools_and_all_even_spreads_that_may_be(request: PlanRe
     plain = replace(request.policy.limits, power_caps=False)
     asked = replace(request, quotas=(), policy=replace(request.policy, limits=plain))
     for demand in demands(asked):
-        table, _ = Enumeration(asked).table(demand)
+        table, _ = TableEnumerator(asked).table(demand)
         sizes = range(1, demand.job.resources.max_nodes + 1)
         found = [numbered(table, row) for row in range(len(table))]
         stages = [range(s.min_nodes, s.max_nodes + 1) for s in demand.stages]
@@ -183,12 +183,12 @@ def assert_same(one: ConfigurationTable, other: ConfigurationTable) -> None:
     st.data(),
 )
 def test_spreads_are_what_tuples_of_parts_are(rows: list[Parts], data: st.DataObject) -> None:
-    spreads = Spreads.of(rows)
+    spreads = ZoneSpreads.of(rows)
     assert list(spreads) == rows == [spreads[row] for row in range(len(rows))]
     picked = data.draw(st.lists(st.integers(0, len(rows) - 1))) if rows else []
     taken = spreads.take(np.array(picked, dtype=np.int64))
     assert list(taken) == [rows[row] for row in picked]
-    assert list(Spreads.concatenate([taken, spreads])) == [*taken, *rows]
+    assert list(ZoneSpreads.concatenate([taken, spreads])) == [*taken, *rows]
     figure = np.sqrt(np.arange(10, dtype=float))
     zones = [rows[row] for row in picked if rows[row]]
     per_part: Array = figure[taken.offer]
@@ -200,4 +200,4 @@ def test_spreads_are_what_tuples_of_parts_are(rows: list[Parts], data: st.DataOb
     assert taken.every(per_part > 1.5).tolist() == [
         all(figure[offer] > 1.5 for offer, _ in parts) for parts in zones
     ]
-    assert taken.leading().tolist() == [parts[0][0] for parts in zones]
+    assert taken.primary_offer().tolist() == [parts[0][0] for parts in zones]

@@ -21,7 +21,7 @@ from costopt.engine.clock import VirtualClock
 from costopt.engine.tick import Engine
 from costopt.engine.world import World
 from costopt.provider.fault_isolation import ITEMS, isolate, port_methods
-from costopt.replay.connect import connect
+from costopt.replay.connect import connect_provider
 from costopt.strategies import build
 from tests.engine_fixtures import SPOT_A, Follow, Machines, Powers, Scene, always, task
 from tests.market_fixtures import T0
@@ -29,8 +29,8 @@ from tests.market_fixtures import T0
 BROKEN = Pool("gcp", "us-central1", "us-central1-a", "p3.2xlarge", CapacityType.SPOT)
 SOUND = SPOT_A
 CALLED = (
-    "firm_s", "offers", "launch", "nodes", "notices", "terminate", "bill", "silent_regions",
-    "complaints", "remind",
+    "uninterruptible_s", "offers", "launch", "nodes", "notices", "terminate", "bill",
+    "unreachable_regions", "errors_by_region", "restore_known_nodes",
 )  # fmt: skip
 """The methods that a tick calls."""
 TICKS = 6
@@ -70,8 +70,8 @@ class Half:
     def _mine(self, found: Any) -> tuple[Any, ...]:
         return tuple(each for each in found if each.pool.provider in self.names)
 
-    def firm_s(self, now: datetime) -> float:
-        return float(self._answer("firm_s", lambda: self._cloud.firm_s(now)))
+    def uninterruptible_s(self, now: datetime) -> float:
+        return float(self._answer("uninterruptible_s", lambda: self._cloud.uninterruptible_s(now)))
 
     def offers(self, now: datetime) -> tuple[Offer, ...]:
         return self._answer("offers", lambda: self._mine(self._cloud.offers(now)))  # type: ignore[no-any-return]
@@ -91,14 +91,14 @@ class Half:
     def bill(self, node: Node) -> NodeBill | None:
         return self._answer("bill", lambda: None)  # type: ignore[no-any-return]
 
-    def silent_regions(self) -> frozenset[str]:
-        return self._answer("silent_regions", frozenset)  # type: ignore[no-any-return]
+    def unreachable_regions(self) -> frozenset[str]:
+        return self._answer("unreachable_regions", frozenset)  # type: ignore[no-any-return]
 
-    def complaints(self) -> dict[str, str]:
-        return self._answer("complaints", dict)  # type: ignore[no-any-return]
+    def errors_by_region(self) -> dict[str, str]:
+        return self._answer("errors_by_region", dict)  # type: ignore[no-any-return]
 
-    def remind(self, nodes: Any) -> None:
-        self._answer("remind", lambda: None)
+    def restore_known_nodes(self, nodes: Any) -> None:
+        self._answer("restore_known_nodes", lambda: None)
 
     def close(self) -> None:
         return
@@ -221,7 +221,7 @@ def test_ports_and_attributes_are_those_of_the_provider() -> None:
 
 @pytest.mark.parametrize(("name", "region"), [("aws", "us-east-1"), ("gcp", "us-central1")])
 def test_every_adapter_is_connected_isolated(name: str, region: str) -> None:
-    provider: Provider = connect(name, VirtualClock(T0), {"regions": [region]})
+    provider: Provider = connect_provider(name, VirtualClock(T0), {"regions": [region]})
     provider._raw.notices = raising(ERRORS[0])  # type: ignore[attr-defined]
     with pytest.raises(ProviderUnavailableError, match=f"{name} failed in notices"):
         provider.notices("me")

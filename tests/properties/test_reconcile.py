@@ -61,7 +61,7 @@ def _after(actual: Actual, actions: tuple[Action, ...]) -> Actual:
                 draining.add(node_id)
             case Terminate(_, node_id, _):
                 nodes = [n for n in nodes if n.node_id != node_id]
-    return Actual(tuple(nodes), frozenset(draining), actual.doomed, actual.pending)
+    return Actual(tuple(nodes), frozenset(draining), actual.interruption_noticed, actual.pending)
 
 
 @given(desired_states, actual_states())
@@ -79,7 +79,7 @@ def test_what_stays_and_comes_is_what_was_wanted(desired: Desired, actual: Actua
             wanted[target.pool] += target.nodes
         there: Counter[Pool] = Counter()
         for node in after.nodes:
-            leaving = node.node_id in after.draining | after.doomed
+            leaving = node.node_id in after.draining | after.interruption_noticed
             if node.job == decision.job and not leaving:
                 there[node.pool] += 1
         coming: Counter[Pool] = Counter()
@@ -96,7 +96,7 @@ def test_leaving_nodes_are_not_touched_and_no_node_twice(desired: Desired, actua
     actions = reconcile(desired, actual)
     drained = [a.node_id for a in actions if isinstance(a, Drain)]
     assert len(drained) == len(set(drained))
-    assert not set(drained) & (actual.draining | actual.doomed)
+    assert not set(drained) & (actual.draining | actual.interruption_noticed)
     ended = {a.node_id for a in actions if isinstance(a, Terminate)}
     assert ended == {n.node_id for n in actual.nodes if n.job == "gone"}
 
@@ -105,7 +105,7 @@ def test_leaving_nodes_are_not_touched_and_no_node_twice(desired: Desired, actua
 def test_what_nodes_alone_report_brings_no_more_nodes_than_are_wanted(
     desired: Desired, actual: Actual, data: st.DataObject
 ) -> None:
-    doomed = sorted(actual.doomed - actual.draining)
+    doomed = sorted(actual.interruption_noticed - actual.draining)
     own = frozenset(data.draw(st.sets(st.sampled_from(doomed)) if doomed else st.just(set[str]())))
     resting = frozenset(
         data.draw(st.sets(st.tuples(st.sampled_from(JOBS), st.sampled_from(POOLS))))

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costopt.domain.view import Decision, Desired, View
-from costopt.replay.rehearsal import rehearse
-from costopt.strategies.option import options, spot
-from costopt.strategies.shield import Shielded
+from costopt.replay.rehearsal import replay
+from costopt.strategies.option import gang_options, spot_options
+from costopt.strategies.shield import ShieldedStrategy
 from tests.replay.cant_be_late import NoHazard, OneMachine, OnePower, job, market, policy
 
 GAP_S = 600.0
@@ -26,7 +26,7 @@ class Reckless:
     def decide(self, view: View) -> Desired:
         decisions = []
         for job_view in view.jobs:
-            best = next(iter(spot(options(view, job_view))), None)
+            best = next(iter(spot_options(gang_options(view, job_view))), None)
             decisions.append(Decision(job_view.job.name, best.targets if best else (), "reckless"))
         return Desired(tuple(decisions))
 
@@ -44,14 +44,14 @@ def test_a_reckless_strategy_is_in_time_behind_the_shield(
     deadline_h = task_h + overhead_h + GAP_S / 3600 + slack_h
     up = (trace * 100)[: int(3.1 * deadline_h * 3600 / GAP_S)]
     task = job(deadline_h, overhead_h, task_h)
-    run = rehearse(
+    run = replay(
         task,
         policy("greedy_spot"),
         market(up, GAP_S),
         machines=OneMachine(),
         powers=OnePower(),
         hazards=NoHazard(),
-        strategy=Shielded(Reckless()),
+        strategy=ShieldedStrategy(Reckless()),
     )
     assert run.summary.on_time is True
     assert run.summary.done_units == pytest.approx(task.work.amount)
@@ -59,7 +59,7 @@ def test_a_reckless_strategy_is_in_time_behind_the_shield(
 
 def test_without_the_shield_the_same_strategy_is_late() -> None:
     up = [0] * 200
-    run = rehearse(
+    run = replay(
         job(8, 0.1, 6.0),
         policy("greedy_spot"),
         market(up, GAP_S),
@@ -90,14 +90,14 @@ def test_unannounced_interruptions_between_ticks_do_not_make_it_late(
     )
     up = (trace * 100)[: int(3.2 * 9 * 3600 / GAP_S)]
     history = replace(market(up, GAP_S), tick_s=GAP_S if on_grid else None)
-    run = rehearse(
+    run = replay(
         task,
         policy("greedy_spot"),
         history,
         machines=OneMachine(),
         powers=OnePower(),
         hazards=NoHazard(),
-        strategy=Shielded(Reckless()),
+        strategy=ShieldedStrategy(Reckless()),
         tick_s=GAP_S if on_grid else 300,
         notice_s=0,
     )

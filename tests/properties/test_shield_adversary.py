@@ -21,10 +21,10 @@ from costopt.domain.market import CapacityType
 from costopt.domain.policy import Limits
 from costopt.domain.ports import Strategy
 from costopt.domain.view import Decision, Desired, View
-from costopt.replay.rehearsal import Rehearsal, rehearse
+from costopt.replay.rehearsal import ReplayResult, replay
 from costopt.strategies import build
-from costopt.strategies.option import options
-from costopt.strategies.shield import Shielded
+from costopt.strategies.option import gang_options
+from costopt.strategies.shield import ShieldedStrategy
 from tests.properties.test_shield import GAP_S, Reckless
 from tests.replay.cant_be_late import EPOCH, NoHazard, OneMachine, OnePower, job, market, policy
 
@@ -48,7 +48,7 @@ def _ticks(spans: Iterable[tuple[int, int]]) -> list[int]:
 def _market(spot: list[int], on_demand: list[int]) -> MarketHistory:
     made = market(spot, GAP_S)
     states = {pool: history.states for pool, history in made.pools.items()}
-    (firm,) = (pool for pool in states if not pool.capacity_type.interruptible)
+    (firm,) = (pool for pool in states if not pool.capacity_type.is_interruptible)
     usd = states[firm][0].price_usd_per_hour
     short = tuple(
         MarketState(EPOCH + timedelta(seconds=GAP_S * tick), 10 * up, usd)
@@ -59,8 +59,8 @@ def _market(spot: list[int], on_demand: list[int]) -> MarketHistory:
 
 def _with_flex_start(history: MarketHistory, comes: list[int]) -> MarketHistory:
     """Flex-start has room where ``comes`` says so, and is cheaper than all else."""
-    (firm,) = (pool for pool in history.pools if not pool.capacity_type.interruptible)
-    flex_start = firm.on(CapacityType.FLEX_START)
+    (firm,) = (pool for pool in history.pools if not pool.capacity_type.is_interruptible)
+    flex_start = firm.with_capacity_type(CapacityType.FLEX_START)
     states = tuple(
         MarketState(EPOCH + timedelta(seconds=GAP_S * tick), up, 0.5)
         for tick, up in enumerate(comes)
@@ -77,7 +77,7 @@ class WaitsForEver:
         for job_view in view.jobs:
             wanted = [
                 option
-                for option in options(view, job_view)
+                for option in gang_options(view, job_view)
                 if option.pool.capacity_type is CapacityType.FLEX_START
             ]
             targets = wanted[0].targets if wanted else ()
@@ -85,9 +85,9 @@ class WaitsForEver:
         return Desired(tuple(decisions))
 
 
-def _run(task: Job, history: MarketHistory, strategy: Strategy, reserve_ticks: int) -> Rehearsal:
+def _run(task: Job, history: MarketHistory, strategy: Strategy, reserve_ticks: int) -> ReplayResult:
     rules = replace(policy("greedy_spot"), limits=Limits(capacity_types=tuple(CapacityType)))
-    return rehearse(
+    return replay(
         task,
         replace(rules, risk=replace(rules.risk, reserve_s=reserve_ticks * GAP_S)),
         history,
@@ -113,7 +113,7 @@ def test_no_market_makes_a_shielded_strategy_late(
 ) -> None:
     spare_s = (RESERVE_TICKS + slack_ticks) * GAP_S
     task = job(TASK_H + OVERHEAD_H + spare_s / 3600, OVERHEAD_H, TASK_H)
-    strategy = Shielded(Reckless()) if name == "reckless" else build(policy(name).strategy)
+    strategy = ShieldedStrategy(Reckless()) if name == "reckless" else build(policy(name).strategy)
     run = _run(task, _market(_ticks(spot), _ticks(on_demand)), strategy, RESERVE_TICKS)
     assert run.summary.on_time is True
     assert run.summary.done_units == pytest.approx(task.work.amount)
@@ -136,7 +136,9 @@ def test_waiting_for_what_may_never_come_makes_no_shielded_strategy_late(
 ) -> None:
     spare_s = (RESERVE_TICKS + slack_ticks) * GAP_S
     task = job(TASK_H + OVERHEAD_H + spare_s / 3600, OVERHEAD_H, TASK_H)
-    strategy = Shielded(WaitsForEver()) if name == "patient" else build(policy(name).strategy)
+    strategy = (
+        ShieldedStrategy(WaitsForEver()) if name == "patient" else build(policy(name).strategy)
+    )
     history = _with_flex_start(_market(_ticks(spot), _ticks(on_demand)), _ticks(flex_start))
     run = _run(task, history, strategy, RESERVE_TICKS)
     assert run.summary.on_time is True
@@ -152,7 +154,7 @@ def test_a_shortage_that_outlasts_the_reserve_makes_it_late() -> None:
             _run(
                 task,
                 _market([0] * 90, [1] * first + [0] * RESERVE_TICKS + [1] * 60),
-                Shielded(Reckless()),
+                ShieldedStrategy(Reckless()),
                 reserve_ticks,
             ).summary.on_time
             for first in range(1, 6)

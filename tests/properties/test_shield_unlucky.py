@@ -22,7 +22,7 @@ from costopt.domain.policy import Policy
 from costopt.domain.ports import Strategy
 from costopt.ledger.summary import JobSummary
 from costopt.strategies import build
-from costopt.strategies.shield import Shielded
+from costopt.strategies.shield import ShieldedStrategy
 from tests.engine_fixtures import BIG_SAFE, SAFE, SPOT_A, Machines, rules, task
 from tests.market_fixtures import market, pool_history
 from tests.properties.test_shield import Reckless
@@ -62,7 +62,7 @@ def _task(save_s: float, interval_s: float, spare_s: float, restore_s: float = 4
 
 def _strategy(name: str) -> tuple[Policy, Strategy]:
     policy = rules("greedy_spot" if name == "reckless" else name)
-    return policy, Shielded(Reckless()) if name == "reckless" else build(policy.strategy)
+    return policy, ShieldedStrategy(Reckless()) if name == "reckless" else build(policy.strategy)
 
 
 def _reserve_s(refusals: int, retry_s: float, late_s: float, *, on_grid: bool) -> float:

@@ -22,11 +22,11 @@ from costopt.spec.account_file import AccountFile
 from costopt.spec.document import Document, FieldPath, parse_document
 from costopt.spec.duration import parse_duration_s
 from costopt.spec.job_file import JobFile
-from costopt.spec.load import account_in, job_in, policy_in
+from costopt.spec.load import parse_account, parse_job, parse_policy
 from costopt.spec.moment import moment
 from costopt.spec.policy_file import PolicyFile
-from costopt.spec.problem import Problem
-from costopt.spec.section import Section, parse_section
+from costopt.spec.problem import SpecProblem
+from costopt.spec.section import FileModel, parse_section
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 
@@ -129,14 +129,14 @@ class Format:
 
     full: Mapping[str, Any]
     schema: Mapping[str, Any]
-    section: type[Section]
+    section: type[FileModel]
     load: Callable[[Document], object]
 
 
 FORMATS = {
-    "job": Format(JOB, job_schema(), JobFile, lambda document: job_in(document, NOW)),
-    "policy": Format(POLICY, policy_schema(), PolicyFile, policy_in),
-    "account": Format(ACCOUNT, account_schema(), AccountFile, account_in),
+    "job": Format(JOB, job_schema(), JobFile, lambda document: parse_job(document, NOW)),
+    "policy": Format(POLICY, policy_schema(), PolicyFile, parse_policy),
+    "account": Format(ACCOUNT, account_schema(), AccountFile, parse_account),
 }
 VALIDATORS = {kind: Validator(each.schema) for kind, each in FORMATS.items()}
 
@@ -236,7 +236,7 @@ def check(kind: str, document: dict[str, Any]) -> None:
             each.load(parsed)
 
 
-def structural_problems(section: type[Section], document: Document) -> tuple[Problem, ...]:
+def structural_problems(section: type[FileModel], document: Document) -> tuple[SpecProblem, ...]:
     """What is wrong with the document's shape, before its meaning is looked at."""
     try:
         parse_section(section, document)
@@ -275,6 +275,6 @@ def test_schema_and_loader_agree(kind: str, data: st.DataObject) -> None:
 def test_a_command_without_a_word_is_refused(run: object) -> None:
     document = parse_document(json.dumps({**JOB, "run": run}), "job.yaml")
     with pytest.raises(SpecFileError) as refused:
-        job_in(document, NOW)
+        parse_job(document, NOW)
     assert [problem.field for problem in refused.value.problems] == ["run"]
     assert not VALIDATORS["job"].is_valid({**JOB, "run": run})

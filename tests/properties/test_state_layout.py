@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from costopt.train.state_layout import ALIGNMENT, StateLayout, rebuild
+from costopt.train.state_layout import ALIGNMENT, StateLayout, rebuild_state
 
 DTYPES = (
     torch.float32,
@@ -88,7 +88,7 @@ def cut(data: bytes, size: int) -> list[bytes]:
 def round_trip(state: dict[Any, Any], part_bytes: int = 1 << 20) -> dict[str, Any]:
     layout = StateLayout.of(state)
     parts = cut(copied(layout), part_bytes)
-    return rebuild(layout.pack(), [len(part) for part in parts], lambda number: parts[number])
+    return rebuild_state(layout.pack(), [len(part) for part in parts], lambda number: parts[number])
 
 
 def same(a: object, b: object) -> bool:

@@ -16,12 +16,12 @@ from costopt.domain.job import (
     Phase,
     Resources,
     Throughput,
-    ThroughputPoint,
-    Work,
+    ThroughputSample,
+    WorkAmount,
     WorkUnit,
 )
 from costopt.domain.market import CapacityType, Gpu, InstanceType, Offer, Pool
-from costopt.domain.policy import CarbonSignal, Policy, Risk, StrategyChoice
+from costopt.domain.policy import CarbonSignal, Policy, Risk, StrategySpec
 from costopt.domain.power import NodePower
 
 EPOCH = datetime(2023, 1, 1, tzinfo=UTC)
@@ -44,7 +44,7 @@ V100 = InstanceType(
 class OneMachine:
     """A catalogue of one type."""
 
-    def machine(self, pool: Pool) -> InstanceType | None:
+    def instance_type(self, pool: Pool) -> InstanceType | None:
         return V100 if pool.instance_type == V100.name else None
 
 
@@ -65,7 +65,7 @@ class NoHazard:
     ) -> None:
         return
 
-    def interrupted(self, pool: Pool, at: datetime) -> None:
+    def record_interruption(self, pool: Pool, at: datetime) -> None:
         return
 
     def hazard_per_hour(self, pool: Pool) -> Estimate | None:
@@ -78,7 +78,7 @@ class NoHazard:
 def market(up: Sequence[int], gap_s: float, zone: str = "us-west-2a") -> MarketHistory:
     """One spot pool that is up where ``up`` says so, and on-demand beside it."""
     spot = Pool("aws", zone[:-1], zone, V100.name, CapacityType.SPOT)
-    on_demand = spot.on(CapacityType.ON_DEMAND)
+    on_demand = spot.with_capacity_type(CapacityType.ON_DEMAND)
     ends_at = EPOCH + timedelta(seconds=gap_s * len(up))
     states = []
     for value, run in groupby(enumerate(up), key=lambda pair: pair[1]):
@@ -103,11 +103,11 @@ def job(deadline_h: float, overhead_h: float, task_h: float = 48, start_s: float
     start_at = EPOCH + timedelta(seconds=start_s)
     return Job(
         name="task",
-        work=Work(task_h * 3600, WorkUnit.STEPS),
+        work=WorkAmount(task_h * 3600, WorkUnit.STEPS),
         start_at=start_at,
         deadline_at=start_at + timedelta(hours=deadline_h),
         resources=Resources(gpu_models=("V100",)),
-        throughput=Throughput(points=(ThroughputPoint("V100", 1, 1.0),)),
+        throughput=Throughput(points=(ThroughputSample("V100", 1, 1.0),)),
         checkpoint=CheckpointSpec(uri="none", save_s=0.0, restore_s=0.0, interval_s=1e9),
         phases=(Phase("all", 1.0, 1, 1),),
         startup_s=overhead_h * 3600,
@@ -116,4 +116,4 @@ def job(deadline_h: float, overhead_h: float, task_h: float = 48, start_s: float
 
 def policy(strategy: str, **parameters: bool) -> Policy:
     """No reserve: the benchmark's deadline is the deadline."""
-    return Policy(strategy, risk=Risk(0.95, 0.0), strategy=StrategyChoice(strategy, parameters))
+    return Policy(strategy, risk=Risk(0.95, 0.0), strategy=StrategySpec(strategy, parameters))

@@ -14,7 +14,7 @@ from costopt.domain.bucket import InterruptionBucket
 from costopt.domain.history import PoolHistory
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.price_source import PriceChange
-from costopt.market.recorder import extended
+from costopt.market.recorder import extend_history
 from costopt.market.wide_csv import import_wide_csv
 from costopt_aws.advisor import read_buckets
 from costopt_aws.spot_prices import SpotPrices
@@ -47,7 +47,7 @@ def record(
             for price in prices.history(pool.region, KIND, since, until)
             if price.zone_id == zone_id
         ]
-        known, since = extended(known, pool, told, since, until), until
+        known, since = extend_history(known, pool, told, since, until), until
     assert known is not None
     return known
 

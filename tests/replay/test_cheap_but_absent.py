@@ -7,8 +7,8 @@ from pathlib import Path
 from costopt.catalog import load_catalog
 from costopt.energy import NodePowerModel
 from costopt.market.hazard import LearnedHazard
-from costopt.replay.rehearsal import rehearse
-from costopt.session.hazards import catalog_priors
+from costopt.replay.rehearsal import replay
+from costopt.session.hazards import catalog_hazard_priors
 from costopt.spec import load_job, load_policy
 from tests.market_fixtures import ELSEWHERE, ON_DEMAND, SPOT, T0, market, pool_history
 
@@ -35,13 +35,13 @@ def test_a_pool_that_never_comes_back_is_not_waited_for(tmp_path: Path) -> None:
     catalog = load_catalog()
     policy = load_policy("cheapest")
     (tmp_path / "job.yaml").write_text(JOB)
-    run = rehearse(
+    run = replay(
         load_job(tmp_path / "job.yaml", T0),
         policy,
         record,
         machines=catalog,
         powers=NodePowerModel(catalog),
-        hazards=LearnedHazard(catalog_priors(catalog)),
+        hazards=LearnedHazard(catalog_hazard_priors(catalog)),
     )
     assert run.summary.on_time
     assert run.summary.usd < 25.0

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from costopt.replay.hindsight import hindsight_usd
-from costopt.replay.rehearsal import rehearse
+from costopt.replay.rehearsal import replay
 from tests.replay.cant_be_late import (
     NoHazard,
     OneMachine,
@@ -62,7 +62,7 @@ def test_published_costs_are_reproduced() -> None:
         best = hindsight_usd(task, policy("greedy_spot"), history, OneMachine())
         assert best == pytest.approx(reference[case]["OMNISCIENT"], abs=0.005), case
         for published, ours in POLICIES.items():
-            run = rehearse(
+            run = replay(
                 task,
                 ours,
                 history,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from costopt.domain.history import MarketHistory
-from costopt.replay.rehearsal import rehearse
+from costopt.replay.rehearsal import replay
 from tests.replay.cant_be_late import NoHazard, OneMachine, OnePower, job, market, policy
 
 BUSY_W_AT_METER = 400 * 1.2
@@ -20,7 +20,7 @@ def test_busy_energy_is_that_of_the_work(strategy: str, notice_s: float) -> None
     here, there = market(up, 60.0), market(up[40:] + up[:40], 60.0, zone="us-west-2b")
     both = MarketHistory("two zones", {**here.pools, **there.pools}, 60.0, "test")
     task = job(12.0, 0.1, TASK_H)
-    run = rehearse(
+    run = replay(
         task,
         policy(strategy),
         both,

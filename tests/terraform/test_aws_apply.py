@@ -15,7 +15,7 @@ import pytest
 
 from costopt.domain import events as ev
 from costopt.domain.account import Account
-from costopt.ledger.sqlite import open_ledger
+from costopt.ledger.sqlite import open_sqlite_ledger
 from costopt.spec import load_account
 from costopt_aws.iam import NODE_TRUST, daemon_policy, job_policy, node_policy
 from costopt_aws.launch_scope import LaunchScope
@@ -314,7 +314,7 @@ def of(deployed: Deployment, kind: type[Any]) -> list[Any]:
     path = Path(f"{deployed.folder}/var/lib/costopt/ledger.sqlite")
     if not path.exists():
         return []
-    with open_ledger(path, create=False) as ledger:
+    with open_sqlite_ledger(path, create=False) as ledger:
         return [r.event for r in ledger.events() if isinstance(r.event, kind)]
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from costopt.domain.events import DecisionMade
 from costopt.market.hazard import LearnedHazard
-from costopt.replay.rehearsal import rehearse
-from costopt.session.hazards import UNKNOWN
+from costopt.replay.rehearsal import replay
+from costopt.session.hazards import DEFAULT_HAZARD
 from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, Machines, Powers, always, rules, task
 from tests.market_fixtures import market
 
@@ -18,13 +18,13 @@ from tests.market_fixtures import market
 def test_a_gang_that_is_nearly_done_is_not_given_up(
     tick_s: float, work_s: float, deadline_h: float
 ) -> None:
-    run = rehearse(
+    run = replay(
         task(work_s=work_s, deadline_s=deadline_h * HOUR_S),
         rules("adaptive"),
         market(always(SPOT_A, 4, 2.0), always(SAFE, 4, 8.0)),
         machines=Machines(),
         powers=Powers(),
-        hazards=LearnedHazard(lambda _: UNKNOWN),
+        hazards=LearnedHazard(lambda _: DEFAULT_HAZARD),
         tick_s=tick_s,
     )
     decided = [each.event for each in run.events if isinstance(each.event, DecisionMade)]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from costopt.agent.data_cache import DataCache, DataObject
-from costopt.agent.data_index import INDEX, data_objects
+from costopt.agent.data_index import INDEX, list_data_objects
 from costopt.agent.prefetch import Prefetch
 from costopt.domain.errors import StoreError
 from costopt.store.folder import FileStore
@@ -142,13 +142,13 @@ def test_readers_that_are_killed_at_any_moment_leave_nothing_wrong(tmp_path: Pat
 
 def test_an_index_says_what_there_is_and_else_the_store_does(tmp_path: Path) -> None:
     data = Data(tmp_path)
-    assert data_objects(data.store)[0] == DataObject("part/0")
+    assert list_data_objects(data.store)[0] == DataObject("part/0")
     told = {"objects": [{"key": "part/2", "size_bytes": 100}, {"key": "part/1"}]}
     data.store.put(INDEX, json.dumps(told).encode())
-    assert data_objects(data.store) == (DataObject("part/2", 100), DataObject("part/1"))
+    assert list_data_objects(data.store) == (DataObject("part/2", 100), DataObject("part/1"))
     data.store.put(INDEX, b"[]")
     with pytest.raises(StoreError, match="cannot be read"):
-        data_objects(data.store)
+        list_data_objects(data.store)
 
 
 def test_data_are_fetched_beside_until_the_bound(tmp_path: Path) -> None:

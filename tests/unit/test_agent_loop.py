@@ -20,10 +20,10 @@ from costopt.agent import agent, membership_host, peers, revivals
 from costopt.agent.agent import Agent
 from costopt.agent.gang import Gang
 from costopt.agent.heartbeat import Heartbeat, NodeActivity
-from costopt.agent.launcher import Launcher
-from costopt.agent.mailbox import Mailbox, MembershipPlace
-from costopt.agent.node_log import LogEnd, NodeLog
-from costopt.agent.notices.notice_file import FileNotices
+from costopt.agent.launcher import LaunchMethod
+from costopt.agent.mailbox import Mailbox, MembershipEndpoint
+from costopt.agent.node_log import LogPosition, NodeLog
+from costopt.agent.notices.notice_file import FileNoticeSource
 from costopt.agent.notices.source import NoNotices
 from costopt.agent.settings import AgentSettings
 from costopt.agent.status import SavedCheckpoint, TrainerState, TrainerStatus
@@ -48,7 +48,7 @@ class Node:
         store = FileStore(folder / "store")
         self.mailbox = Mailbox(store, "j")
         fields = {
-            "launcher": Launcher.DIRECT,
+            "launcher": LaunchMethod.DIRECT,
             "heartbeat_s": 0.0,
             "judge_s": 0.1,
             "grace_s": PATIENCE_S,
@@ -57,12 +57,12 @@ class Node:
         self.agent = Agent(
             AgentSettings("j", "n1", self.folder, **fields),  # type: ignore[arg-type]
             store,
-            FileNotices(self.notice),
+            FileNoticeSource(self.notice),
         )
 
     def close(self) -> None:
         if not self.was_served:
-            self.agent.leave()
+            self.agent.request_exit()
             self.agent.run()
 
     def run(self, script: str, generation: int = 1, **gang: object) -> None:
@@ -178,7 +178,7 @@ def shell_around(script: str) -> str:
 def test_its_children_hear_the_signal_too_and_have_time_to_save(node: Node) -> None:
     node.run(shell_around(OWN.replace("saved.write", "time.sleep(0.5); saved.write")))
     node.until((node.workdir / "up").exists)
-    node.mailbox.ask_drain("n1")
+    node.mailbox.request_drain("n1")
     beat = node.ends_as(NodeActivity.STOPPED)
     assert (node.workdir / "own.txt").read_text() == "step 7"
     assert beat.message == "left with -15 on SIGTERM, by its own means"
@@ -192,7 +192,7 @@ def test_children_that_ignore_the_signal_are_killed_when_the_grace_is_over(make:
     node.run(shell_around(script))
     up = node.workdir / "up"
     node.until(lambda: up.exists() and up.read_text() != "")
-    node.mailbox.ask_drain("n1")
+    node.mailbox.request_drain("n1")
     node.ends_as(NodeActivity.STOPPED)
     node.until(lambda: not is_running(int(up.read_text())))
 
@@ -274,7 +274,7 @@ def test_a_notice_carries_its_deadline_and_the_measured_upload(node: Node) -> No
     assert notice.deadline_at - node.notice.stat().st_mtime == pytest.approx(10, abs=0.1)
     assert notice.deadline_at == strikes_at
     assert notice.upload_bytes_per_s == 2_000_000
-    assert notice.leaves_time_for(1_000_000_000, notice.deadline_at - 10) is False
+    assert notice.allows(1_000_000_000, notice.deadline_at - 10) is False
 
 
 def test_a_warning_is_told_at_once_and_stops_nothing(
@@ -282,11 +282,11 @@ def test_a_warning_is_told_at_once_and_stops_nothing(
 ) -> None:
     node.run("import time; time.sleep(1000)")
     node.beat()
-    monkeypatch.setattr(FileNotices, "warning", lambda _: "rebalance recommended")
+    monkeypatch.setattr(FileNoticeSource, "rebalance_warning", lambda _: "rebalance recommended")
     beat = node.beat()
     assert beat.warning == "rebalance recommended"
     assert not beat.notice
-    monkeypatch.setattr(FileNotices, "warning", NoNotices.warning)
+    monkeypatch.setattr(FileNoticeSource, "rebalance_warning", NoNotices.rebalance_warning)
     assert node.beat().state in (NodeActivity.STARTING, NodeActivity.TRAINING)
 
 
@@ -314,7 +314,7 @@ def test_data_that_cannot_be_had_are_told_of(tmp_path: Path, make: Make) -> None
 def test_an_elastic_trainer_that_fails_at_once_is_not_started_for_ever(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(revivals, "WITHIN_S", math.inf)
+    monkeypatch.setattr(revivals, "RESTART_WINDOW_S", math.inf)
     node.run("raise ValueError('no such corpus')", elastic=True)
     beat = node.ends_as(NodeActivity.FAILED)
     assert beat.restarts == 3
@@ -358,7 +358,7 @@ def test_a_node_that_is_through_leaves_the_membership_with_who_serves_it(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = ToldClock(monkeypatch, peers, membership_host)
-    served = MembershipPlace("n2", "127.0.0.1:1")
+    served = MembershipEndpoint("n2", "127.0.0.1:1")
     node.mailbox.post_membership(served)
     command = (sys.executable, "-c", "pass")
     node.mailbox.post_gang(
@@ -367,7 +367,7 @@ def test_a_node_that_is_through_leaves_the_membership_with_who_serves_it(
     beats = count()
 
     def both_beat() -> NodeActivity:
-        clock.now_s += membership_host.SILENT_S / 2
+        clock.now_s += membership_host.HEARTBEAT_TIMEOUT_S / 2
         state = NodeActivity.TRAINING
         node.mailbox.post_heartbeat(Heartbeat("n2", 1, state, at=0.0, beat=next(beats)))
         return node.beat().state
@@ -383,12 +383,12 @@ def test_the_log_is_in_the_store_before_the_end_of_training_is_told(
 ) -> None:
     append = NodeLog.append
 
-    def slow(*given: Any) -> LogEnd:
+    def slow(*given: Any) -> LogPosition:
         time.sleep(0.3)
         return append(*given)
 
     monkeypatch.setattr(NodeLog, "append", slow)
-    monkeypatch.setattr(agent, "LOG_ENDS_S", PATIENCE_S)
+    monkeypatch.setattr(agent, "LOG_FLUSH_TIMEOUT_S", PATIENCE_S)
     node = make(logs_s=3600.0, poll_s=0.01)
     node.run("print('all done')")
     with served(node):
@@ -423,5 +423,5 @@ def served(node: Node) -> Iterator[None]:
     try:
         yield
     finally:
-        node.agent.leave()
+        node.agent.request_exit()
         thread.join()

@@ -16,14 +16,14 @@ from costopt.agent import membership_server
 from costopt.agent.membership import Membership
 from costopt.agent.membership_address import MembershipAddress
 from costopt.agent.membership_letters import (
-    Beat,
-    Formed,
-    Hello,
-    Over,
-    Ready,
-    Standing,
+    GangFormedMessage,
+    GangOverMessage,
+    HeartbeatMessage,
+    JoinMessage,
+    JoinPendingMessage,
+    ReadyMessage,
     ToTrainer,
-    Waiting,
+    TrainerProgress,
     decode,
     encode,
 )
@@ -31,18 +31,18 @@ from costopt.agent.membership_server import MembershipServer
 from costopt.checkpoint.near import handshake
 from costopt.checkpoint.near.frame import receive_frame, send_frame
 from costopt.checkpoint.near.gang_key import GangKey
-from costopt.checkpoint.near.handshake import ask
+from costopt.checkpoint.near.handshake import authenticate
 from costopt.domain.errors import StoreError
 
-NEW = Standing()
+NEW = TrainerProgress()
 PATIENCE_S = 120.0
 
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that hangs up on nobody who only waits for its turn on a busy machine."""
-    monkeypatch.setattr(membership_server, "STALL_S", PATIENCE_S)
-    monkeypatch.setattr(handshake, "LETTER_S", PATIENCE_S)
+    monkeypatch.setattr(membership_server, "SEND_TIMEOUT_S", PATIENCE_S)
+    monkeypatch.setattr(handshake, "HANDSHAKE_TIMEOUT_S", PATIENCE_S)
 
 
 class Table:
@@ -52,24 +52,24 @@ class Table:
         self.now = 100.0
         self.membership = Membership(**options)
 
-    def come(self, *names: str, standing: Standing = NEW, **options: Any) -> None:
+    def come(self, *names: str, standing: TrainerProgress = NEW, **options: Any) -> None:
         for name in names:
             fields = {"most": 8, **options}
-            self.membership.join(Hello(name, f"{name}:1", standing, **fields), self.now)
+            self.membership.join(JoinMessage(name, f"{name}:1", standing, **fields), self.now)
 
     def wait(self, seconds: float, *beating: str) -> None:
         steps = round(seconds / 0.25)
         for _ in range(steps):
             self.now += 0.25
             for name in beating:
-                standing = self.membership.standings().get(name, Standing())
+                standing = self.membership.progress_by_member().get(name, TrainerProgress())
                 self.membership.beat(name, standing, self.now)
             self.membership.advance(self.now)
 
     def ready(self, *names: str, step: int = 0, failed: bool = False) -> None:
-        standing = Standing(self.membership.generation, step)
+        standing = TrainerProgress(self.membership.generation, step)
         for name in names:
-            self.membership.ready(name, Ready(standing, failed), self.now)
+            self.membership.ready(name, ReadyMessage(standing, failed), self.now)
 
     def letters(self) -> dict[str, list[ToTrainer]]:
         self.membership.advance(self.now)
@@ -79,12 +79,12 @@ class Table:
         self.membership.outbox.clear()
         return sent
 
-    def formed(self) -> Formed:
+    def formed(self) -> GangFormedMessage:
         """What all of the gang were told last."""
         letters = [letters[-1] for letters in self.letters().values()]
         assert letters
         assert all(letter == letters[0] for letter in letters)
-        assert isinstance(letters[0], Formed)
+        assert isinstance(letters[0], GangFormedMessage)
         return letters[0]
 
 
@@ -94,7 +94,7 @@ def trained(*names: str, step: int = 5) -> Table:
     table.come(*names, expected=len(names))
     assert table.formed().members == names
     for name in names:
-        table.membership.beat(name, Standing(1, step), table.now)
+        table.membership.beat(name, TrainerProgress(1, step), table.now)
     return table
 
 
@@ -122,10 +122,12 @@ def test_a_first_gang_of_unknown_size_waits_until_no_more_come() -> None:
 def test_who_closes_its_connection_is_gone_at_once() -> None:
     table = trained("a", "b", "c")
     table.membership.leave("b", "its connection closed", table.now)
-    over = Over(1, "b: its connection closed")
+    over = GangOverMessage(1, "b: its connection closed")
     assert table.letters() == {"a": [over], "c": [over]}
     table.ready("a", step=5, failed=True)
-    assert not any(isinstance(x, Formed) for each in table.letters().values() for x in each)
+    assert not any(
+        isinstance(x, GangFormedMessage) for each in table.letters().values() for x in each
+    )
     table.ready("c", step=6, failed=True)
     formed = table.formed()
     assert (formed.generation, formed.members) == (2, ("a", "c"))
@@ -135,14 +137,14 @@ def test_who_closes_its_connection_is_gone_at_once() -> None:
 def test_who_is_silent_is_gone_soon_and_new_when_it_wakes() -> None:
     table = trained("a", "b")
     table.wait(1.5, "a")
-    assert table.letters() == {"a": [Over(1, "b: silent for 1.2 s")]}
+    assert table.letters() == {"a": [GangOverMessage(1, "b: silent for 1.2 s")]}
     table.ready("a", step=9, failed=True)
     assert table.formed().members == ("a",)
-    table.membership.beat("a", Standing(2, 10), table.now)
-    table.come("b", standing=Standing(1, 8), generation=1, gang=("a", "b"))
-    assert table.letters() == {"b": [Over(1, "the others went on without you")]}
-    table.membership.ready("b", Ready(Standing(1, 8), failed=True), table.now)
-    assert table.letters() == {"a": [Waiting("b came")]}
+    table.membership.beat("a", TrainerProgress(2, 10), table.now)
+    table.come("b", standing=TrainerProgress(1, 8), generation=1, gang=("a", "b"))
+    assert table.letters() == {"b": [GangOverMessage(1, "the others went on without you")]}
+    table.membership.ready("b", ReadyMessage(TrainerProgress(1, 8), failed=True), table.now)
+    assert table.letters() == {"a": [JoinPendingMessage("b came")]}
     table.ready("a", step=11)
     formed = table.formed()
     assert formed.members == ("a", "b")
@@ -154,16 +156,19 @@ def test_the_state_of_who_was_left_behind_counts_for_nothing() -> None:
     table.wait(1.5, "a")
     table.ready("a", step=9, failed=True)
     table.letters()
-    table.membership.beat("a", Standing(2, 10), table.now)
+    table.membership.beat("a", TrainerProgress(2, 10), table.now)
     table.membership.leave("a", "killed", table.now)
-    table.come("b", standing=Standing(1, 8), expected=1)
+    table.come("b", standing=TrainerProgress(1, 8), expected=1)
     assert table.formed().source is None
 
 
 def test_a_joiner_waits_for_a_step_to_end() -> None:
     table = trained("a", "b")
     table.come("c")
-    assert table.letters() == {"a": [Waiting("c came")], "b": [Waiting("c came")]}
+    assert table.letters() == {
+        "a": [JoinPendingMessage("c came")],
+        "b": [JoinPendingMessage("c came")],
+    }
     table.ready("a", step=6)
     assert table.letters() == {}
     table.ready("b", step=6)
@@ -213,7 +218,7 @@ def test_who_hangs_is_counted_out() -> None:
 def adopting(*names: str) -> Table:
     """A membership that starts anew, to which some of a gang of two have come back."""
     table = Table()
-    table.come(*names, standing=Standing(7, 40), generation=7, gang=("a", "b"))
+    table.come(*names, standing=TrainerProgress(7, 40), generation=7, gang=("a", "b"))
     assert table.letters() == {}
     return table
 
@@ -223,9 +228,12 @@ def test_a_membership_that_starts_anew_adopts_the_gang_that_runs() -> None:
     assert table.membership.generation == 7
     assert table.membership.gang == ("a", "b")
     table.come("c")
-    assert table.letters() == {"a": [Waiting("c came")], "b": [Waiting("c came")]}
+    assert table.letters() == {
+        "a": [JoinPendingMessage("c came")],
+        "b": [JoinPendingMessage("c came")],
+    }
     table.membership.leave("b", "killed", table.now)
-    table.membership.ready("a", Ready(Standing(7, 41), failed=True), table.now)
+    table.membership.ready("a", ReadyMessage(TrainerProgress(7, 41), failed=True), table.now)
     formed = table.formed()
     assert (formed.generation, formed.members, formed.source) == (8, ("a", "c"), 0)
 
@@ -233,8 +241,8 @@ def test_a_membership_that_starts_anew_adopts_the_gang_that_runs() -> None:
 def test_an_adopted_gang_hears_of_who_waited_before_it_came_back() -> None:
     table = Table()
     table.come("c", expected=2)
-    table.come("a", standing=Standing(7, 40), generation=7, gang=("a",))
-    assert table.letters() == {"a": [Waiting("c came")]}
+    table.come("a", standing=TrainerProgress(7, 40), generation=7, gang=("a",))
+    assert table.letters() == {"a": [JoinPendingMessage("c came")]}
 
 
 def test_an_adopted_gang_is_over_where_a_member_does_not_come_back() -> None:
@@ -242,7 +250,7 @@ def test_an_adopted_gang_is_over_where_a_member_does_not_come_back() -> None:
     table.wait(1.75, "a")
     assert table.letters() == {}
     table.wait(0.25, "a")
-    assert table.letters() == {"a": [Over(7, "b: did not come back")]}
+    assert table.letters() == {"a": [GangOverMessage(7, "b: did not come back")]}
     table.ready("a", step=40, failed=True)
     assert table.formed().members == ("a",)
     table.wait(3.0, "a")
@@ -251,17 +259,17 @@ def test_an_adopted_gang_is_over_where_a_member_does_not_come_back() -> None:
 
 def test_an_adopted_gang_is_over_where_a_member_comes_back_out_of_it() -> None:
     table = adopting("a")
-    table.come("b", standing=Standing(7, 40), generation=7)
-    assert table.letters() == {"a": [Over(7, "it broke at b")]}
+    table.come("b", standing=TrainerProgress(7, 40), generation=7)
+    assert table.letters() == {"a": [GangOverMessage(7, "it broke at b")]}
     table.ready("a", step=40, failed=True)
     assert table.formed().members == ("a", "b")
 
 
 def test_a_gang_whose_state_a_member_has_not_taken_up_yet_is_over_all_the_same() -> None:
     table = Table(generation=3000)
-    table.come("a", standing=Standing(8, 40), generation=8, gang=("a", "b"))
-    table.come("b", standing=Standing(7, 40), generation=8, gang=("a", "b"))
-    over = Over(8, "the others went on without you")
+    table.come("a", standing=TrainerProgress(8, 40), generation=8, gang=("a", "b"))
+    table.come("b", standing=TrainerProgress(7, 40), generation=8, gang=("a", "b"))
+    over = GangOverMessage(8, "the others went on without you")
     assert table.letters() == {"a": [over], "b": [over]}
 
 
@@ -290,18 +298,18 @@ def test_nonsense_is_no_letter(line: bytes) -> None:
 def test_who_says_what_no_letter_holds_ends_no_membership(wrong: dict[str, Any]) -> None:
     server = MembershipServer(Membership(silent_s=PATIENCE_S, settle_s=0.0)).start()
     with knock(server) as link:
-        fields = json.loads(encode(Hello("a", "a:1", Standing(), most=8, expected=1)))
+        fields = json.loads(encode(JoinMessage("a", "a:1", TrainerProgress(), most=8, expected=1)))
         link.sendall(json.dumps({**fields, **wrong}).encode() + b"\n")
         assert link.recv(10) == b""
     with talk(server, "b") as link:
-        assert isinstance(decode(link.makefile("rb").readline()), Formed)
+        assert isinstance(decode(link.makefile("rb").readline()), GangFormedMessage)
     server.close()
 
 
 def test_a_letter_survives_the_way() -> None:
     for letter in (
-        Hello("a", "h:1", Standing(2, 3), conditions=("threads=1",), gang=("a", "b")),
-        Formed(3, ("a", "b"), 0, True, "h:1", (("threads=1",), ())),
+        JoinMessage("a", "h:1", TrainerProgress(2, 3), conditions=("threads=1",), gang=("a", "b")),
+        GangFormedMessage(3, ("a", "b"), 0, True, "h:1", (("threads=1",), ())),
     ):
         assert decode(encode(letter)) == letter
 
@@ -309,7 +317,7 @@ def test_a_letter_survives_the_way() -> None:
 def talk(server: MembershipServer, name: str) -> socket.socket:
     host, port = server.address.split(":")
     link = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
-    link.sendall(encode(Hello(name, f"{name}:1", Standing(), most=8, expected=2)))
+    link.sendall(encode(JoinMessage(name, f"{name}:1", TrainerProgress(), most=8, expected=2)))
     return link
 
 
@@ -318,11 +326,11 @@ def test_the_server_forms_a_gang_and_forgets_who_hangs_up_or_talks_nonsense() ->
     first, second = talk(server, "a"), talk(server, "b")
     for link in (first, second):
         letter = decode(link.makefile("rb").readline())
-        assert isinstance(letter, Formed)
+        assert isinstance(letter, GangFormedMessage)
         assert set(letter.members) == {"a", "b"}
-        link.sendall(encode(Beat(Standing(1, 0))))
+        link.sendall(encode(HeartbeatMessage(TrainerProgress(1, 0))))
     second.sendall(b"nonsense\n")
-    assert isinstance(decode(first.makefile("rb").readline()), Over)
+    assert isinstance(decode(first.makefile("rb").readline()), GangOverMessage)
     assert second.recv(10) == b""
     first.close()
     until = time.monotonic() + PATIENCE_S
@@ -349,18 +357,18 @@ def knock(server: MembershipServer) -> socket.socket:
 
 
 def hello(link: socket.socket) -> None:
-    link.sendall(encode(Hello("stranger", "s:1", Standing(), most=8, expected=1)))
+    link.sendall(encode(JoinMessage("stranger", "s:1", TrainerProgress(), most=8, expected=1)))
 
 
 def test_who_knows_the_secret_joins_and_is_answered_by_who_knows_it(
     guarded: MembershipServer,
 ) -> None:
     with knock(guarded) as link:
-        _, answer = ask(link, KEY, {"op": "join"})
+        _, answer = authenticate(link, KEY, {"op": "join"})
         assert answer == {"ok": True}
         hello(link)
         letter = decode(link.makefile("rb").readline())
-        assert isinstance(letter, Formed)
+        assert isinstance(letter, GangFormedMessage)
         assert guarded.members == ("stranger",)
 
 
@@ -377,7 +385,7 @@ def test_a_stranger_neither_reads_nor_changes_the_membership(
 ) -> None:
     with knock(guarded) as link:
         with pytest.raises(ValueError, match=says):
-            ask(link, key, {"op": "join"})
+            authenticate(link, key, {"op": "join"})
         assert_shut(link)
     assert guarded.members == ()
 
@@ -386,11 +394,11 @@ def test_a_generation_that_is_not_known_yet_is_told_to_come_again(
     guarded: MembershipServer,
 ) -> None:
     with knock(guarded) as link:
-        assert ask(link, GangKey("j", 4, "next"), {"op": "join"})[1] is None
+        assert authenticate(link, GangKey("j", 4, "next"), {"op": "join"})[1] is None
         assert_shut(link)
     guarded.key = GangKey("j", 4, "next")
     with knock(guarded) as link:
-        assert ask(link, GangKey("j", 4, "next"), {"op": "join"})[1] == {"ok": True}
+        assert authenticate(link, GangKey("j", 4, "next"), {"op": "join"})[1] == {"ok": True}
 
 
 def test_who_knows_no_secret_at_all_learns_nothing(guarded: MembershipServer) -> None:
@@ -412,7 +420,7 @@ def drip(link: socket.socket) -> None:
 def test_who_dawdles_over_its_letter_is_hung_up_on(
     guarded: MembershipServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handshake, "LETTER_S", 0.2)
+    monkeypatch.setattr(handshake, "HANDSHAKE_TIMEOUT_S", 0.2)
     with knock(guarded) as link:
         receive_frame(link)
         link.sendall(b"\0\0\1\0")
@@ -424,7 +432,7 @@ def test_an_answer_that_was_overheard_opens_nothing(guarded: MembershipServer) -
     with knock(guarded) as link:
         nonce = str(receive_frame(link)["nonce"])
         fields = {"op": "join", "job": "j", "generation": 3, "nonce": "n"}
-        overheard = KEY.signed(nonce, fields)
+        overheard = KEY.sign(nonce, fields)
         send_frame(link, overheard)
         assert receive_frame(link)["ok"] is True
     with knock(guarded) as link:

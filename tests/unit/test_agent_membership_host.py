@@ -14,10 +14,10 @@ from costopt.agent.heartbeat import Heartbeat, NodeActivity
 from costopt.agent.mailbox import Mailbox
 from costopt.agent.membership_address import MembershipAddress
 from costopt.agent.membership_host import MembershipHost
-from costopt.agent.peers import Peers
+from costopt.agent.peers import PeerMonitor
 from costopt.checkpoint.near import handshake
 from costopt.checkpoint.near.gang_key import GangKey
-from costopt.checkpoint.near.handshake import ask
+from costopt.checkpoint.near.handshake import authenticate
 from costopt.store.folder import FileStore
 from tests.told_clock import ToldClock
 
@@ -28,8 +28,8 @@ PATIENCE_S = 120.0
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> ToldClock:
-    monkeypatch.setattr(membership_server, "STALL_S", PATIENCE_S)
-    monkeypatch.setattr(handshake, "LETTER_S", PATIENCE_S)
+    monkeypatch.setattr(membership_server, "SEND_TIMEOUT_S", PATIENCE_S)
+    monkeypatch.setattr(handshake, "HANDSHAKE_TIMEOUT_S", PATIENCE_S)
     return ToldClock(monkeypatch, peers, membership_host)
 
 
@@ -38,7 +38,7 @@ class Node:
         self.mailbox = Mailbox(FileStore(folder / "store"), "j")
         self.name = name
         self.host = MembershipHost(self.mailbox, name, "127.0.0.1", folder / name, SILENT_S)
-        self.peers = Peers(self.mailbox, others)
+        self.peers = PeerMonitor(self.mailbox, others)
         self.beats = 0
 
     def beat(self) -> None:
@@ -48,9 +48,9 @@ class Node:
 
     def keep_up(self, *members: str, generation: int = 1) -> str:
         self.beat()
-        self.peers.look()
+        self.peers.poll()
         gang = Gang("j", generation, members, ("t.py",), "/", 0.0, elastic=True, secret=SECRET)
-        self.host.keep_up(gang, self.peers)
+        self.host.ensure_running(gang, self.peers)
         if not self.host.file.exists():
             return ""
         told = MembershipAddress.read(self.host.address)
@@ -62,7 +62,7 @@ class Node:
         host, port = MembershipAddress.read(self.host.address).place.split(":")
         with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as link:
             try:
-                return ask(link, GangKey("j", generation, SECRET), {})[1] is not None
+                return authenticate(link, GangKey("j", generation, SECRET), {})[1] is not None
             except ValueError:
                 return False
 

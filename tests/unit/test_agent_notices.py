@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from costopt.agent.notices import aws
-from costopt.agent.notices.aws import ACTION_PATH, REBALANCE_PATH, AwsNotices
-from costopt.agent.notices.gcp import GcpNotices
+from costopt.agent.notices.aws import ACTION_PATH, REBALANCE_PATH, AwsNoticeSource
+from costopt.agent.notices.gcp import GcpNoticeSource
 from costopt.agent.notices.named import notice_source
-from costopt.agent.notices.notice_file import FileNotices
+from costopt.agent.notices.notice_file import FileNoticeSource
 from costopt.agent.notices.source import NoNotices, NoticeSource
 from tests.fake_metadata import FakeMetadata
 
@@ -60,15 +60,15 @@ def until(reached: Callable[[], object]) -> None:
 
 
 def test_aws_without_a_notice_is_no_interruption(metadata: FakeMetadata, started: Start) -> None:
-    source = started(AwsNotices(FAST_S, metadata.url))
+    source = started(AwsNoticeSource(FAST_S, metadata.url))
     until(lambda: metadata.asked.count(ACTION_PATH) > 3)
     assert source.notice() is None
-    assert source.warning() == source.trouble() == ""
+    assert source.rebalance_warning() == source.error() == ""
     assert metadata.tokens_given == 1
 
 
 def test_aws_tells_the_action_and_when(metadata: FakeMetadata, started: Start) -> None:
-    source = started(AwsNotices(FAST_S, metadata.url))
+    source = started(AwsNoticeSource(FAST_S, metadata.url))
     metadata.say(ACTION_PATH, '{"action": "stop", "time": "2026-03-01T12:00:00Z"}')
     until(source.notice)
     notice = source.notice()
@@ -80,7 +80,7 @@ def test_aws_tells_the_action_and_when(metadata: FakeMetadata, started: Start) -
 def test_aws_notice_that_cannot_be_read_is_one(metadata: FakeMetadata, started: Start) -> None:
     metadata.say(ACTION_PATH, "<html>")
     began = time.time()
-    source = started(AwsNotices(FAST_S, metadata.url))
+    source = started(AwsNoticeSource(FAST_S, metadata.url))
     until(source.notice)
     notice = source.notice()
     assert notice is not None
@@ -91,14 +91,14 @@ def test_aws_notice_that_cannot_be_read_is_one(metadata: FakeMetadata, started: 
 
 def test_aws_rebalance_is_a_warning_only(metadata: FakeMetadata, started: Start) -> None:
     metadata.say(REBALANCE_PATH, '{"noticeTime": "2026-03-01T11:00:00Z"}')
-    source = started(AwsNotices(FAST_S, metadata.url))
-    until(source.warning)
-    assert source.warning() == "rebalance recommended 2026-03-01T11:00:00Z"
+    source = started(AwsNoticeSource(FAST_S, metadata.url))
+    until(source.rebalance_warning)
+    assert source.rebalance_warning() == "rebalance recommended 2026-03-01T11:00:00Z"
     assert source.notice() is None
 
 
 def test_aws_token_that_ran_out_is_fetched_anew(metadata: FakeMetadata, started: Start) -> None:
-    source = started(AwsNotices(FAST_S, metadata.url))
+    source = started(AwsNoticeSource(FAST_S, metadata.url))
     until(lambda: metadata.tokens_given)
     metadata.token = "second"
     metadata.say(ACTION_PATH, '{"action": "terminate", "time": "2026-03-01T12:00:00Z"}')
@@ -110,23 +110,23 @@ def test_aws_that_is_down_or_fails_is_trouble_and_no_notice(
     metadata: FakeMetadata, started: Start
 ) -> None:
     metadata.status = 500
-    source = started(AwsNotices(FAST_S, metadata.url))
-    until(source.trouble)
-    assert "answered 500" in source.trouble()
+    source = started(AwsNoticeSource(FAST_S, metadata.url))
+    until(source.error)
+    assert "answered 500" in source.error()
     assert source.notice() is None
     metadata.status = None
-    until(lambda: not source.trouble())
-    gone = started(AwsNotices(FAST_S, "http://127.0.0.1:9"))
-    until(gone.trouble)
+    until(lambda: not source.error())
+    gone = started(AwsNoticeSource(FAST_S, "http://127.0.0.1:9"))
+    until(gone.error)
     assert gone.notice() is None
 
 
 def test_a_notice_outlives_the_service(metadata: FakeMetadata, started: Start) -> None:
     metadata.say(ACTION_PATH, '{"action": "terminate", "time": "2026-03-01T12:00:00Z"}')
-    source = started(AwsNotices(FAST_S, metadata.url))
+    source = started(AwsNoticeSource(FAST_S, metadata.url))
     until(source.notice)
     metadata.status = 500
-    until(source.trouble)
+    until(source.error)
     assert source.notice() is not None
 
 
@@ -134,7 +134,7 @@ def test_a_service_that_hangs_does_not_hold_up_the_agent(
     metadata: FakeMetadata, started: Start
 ) -> None:
     metadata.hang_s = PATIENCE_S
-    source = started(AwsNotices(FAST_S, metadata.url))
+    source = started(AwsNoticeSource(FAST_S, metadata.url))
     until(lambda: metadata.asked)
     began = time.perf_counter()
     for _ in range(100):
@@ -148,7 +148,7 @@ def test_proxies_are_not_asked(
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata.url + "/")
     metadata.say(ACTION_PATH, '{"action": "terminate", "time": "2026-03-01T12:00:00Z"}')
-    source = started(AwsNotices(FAST_S))
+    source = started(AwsNoticeSource(FAST_S))
     until(source.notice)
 
 
@@ -156,10 +156,10 @@ def test_google_is_heard_as_soon_as_it_changes(
     metadata: FakeMetadata, started: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GCE_METADATA_HOST", metadata.url.removeprefix("http://"))
-    source = started(GcpNotices(FAST_S))
+    source = started(GcpNoticeSource(FAST_S))
     until(lambda: sum("wait_for_change" in path for path in metadata.asked) == 2)
     assert source.notice() is None
-    assert source.warning() == ""
+    assert source.rebalance_warning() == ""
     time.sleep(0.1)
     assert len(metadata.asked) == 4, "the server holds the question until the answer changes"
     began = time.time()
@@ -173,7 +173,7 @@ def test_google_is_heard_as_soon_as_it_changes(
 
 
 def test_google_that_asks_again_after_a_silent_poll(metadata: FakeMetadata, started: Start) -> None:
-    source = started(GcpNotices(FAST_S, metadata.url, notice_s=120, long_poll_s=0))
+    source = started(GcpNoticeSource(FAST_S, metadata.url, notice_s=120, long_poll_s=0))
     until(lambda: len(metadata.asked) > 8)
     assert source.notice() is None
     began = time.time()
@@ -188,9 +188,9 @@ def test_google_that_asks_again_after_a_silent_poll(metadata: FakeMetadata, star
 def test_google_maintenance_that_migrates_is_a_warning_and_one_that_ends_a_notice(
     metadata: FakeMetadata, started: Start
 ) -> None:
-    source = started(GcpNotices(FAST_S, metadata.url))
+    source = started(GcpNoticeSource(FAST_S, metadata.url))
     metadata.say("maintenance-event", "MIGRATE_ON_HOST_MAINTENANCE")
-    until(source.warning)
+    until(source.rebalance_warning)
     assert source.notice() is None
     metadata.say("maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE")
     until(source.notice)
@@ -201,14 +201,14 @@ def test_google_maintenance_that_migrates_is_a_warning_and_one_that_ends_a_notic
 
 def test_google_that_fails_is_trouble(metadata: FakeMetadata, started: Start) -> None:
     metadata.status = 503
-    source = started(GcpNotices(FAST_S, metadata.url))
-    until(source.trouble)
+    source = started(GcpNoticeSource(FAST_S, metadata.url))
+    until(source.error)
     assert source.notice() is None
 
 
 def test_a_file_tells_how_long_is_left_by_the_wall(tmp_path: Path) -> None:
     path = tmp_path / "notice.json"
-    source = FileNotices(path)
+    source = FileNoticeSource(path)
     assert source.notice() is None
     told = {"noticed_at": "2026-03-01T12:00:00+00:00", "time": "2026-03-01T12:02:00+00:00"}
     path.write_text(json.dumps(told))
@@ -226,10 +226,10 @@ def test_a_file_tells_how_long_is_left_by_the_wall(tmp_path: Path) -> None:
 
 def test_a_source_is_named_on_the_command_line(tmp_path: Path) -> None:
     named = notice_source(f"file:{tmp_path}/a:b")
-    assert isinstance(named, FileNotices)
+    assert isinstance(named, FileNoticeSource)
     assert named.path == tmp_path / "a:b"
-    assert isinstance(notice_source("aws"), AwsNotices)
-    assert isinstance(notice_source("gcp:120"), GcpNotices)
+    assert isinstance(notice_source("aws"), AwsNoticeSource)
+    assert isinstance(notice_source("gcp:120"), GcpNoticeSource)
     nobody = notice_source("none")
     assert isinstance(nobody, NoNotices)
     assert nobody.notice() is None

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from costopt.agent.gang import Gang, Rendezvous
 from costopt.agent.heartbeat import Heartbeat, NodeActivity
-from costopt.agent.launcher import Launcher, launch_specs
+from costopt.agent.launcher import LaunchMethod, process_specs
 from costopt.agent.mailbox import Mailbox
-from costopt.agent.peers import Peers
+from costopt.agent.peers import PeerMonitor
 from costopt.agent.trainer_env import TrainerEnv
 from costopt.store.folder import FileStore
 
@@ -23,28 +23,28 @@ def beat(mailbox: Mailbox, number: int, state: NodeActivity = NodeActivity.TRAIN
 
 def test_a_peer_that_stops_beating_is_lost(tmp_path: Path) -> None:
     mailbox = Mailbox(FileStore(tmp_path), "j")
-    peers = Peers(mailbox, ("b",))
-    peers.look()
+    peers = PeerMonitor(mailbox, ("b",))
+    peers.poll()
     assert peers.lost(since=time.monotonic()) is None, "never heard: still booting"
     beat(mailbox, 1)
-    peers.look()
+    peers.poll()
     heard_at = time.monotonic()
-    peers.look()
+    peers.poll()
     assert peers.lost(since=heard_at) == "no heartbeat from b"
     beat(mailbox, 2)
-    peers.look()
+    peers.poll()
     assert peers.lost(since=heard_at) is None
     beat(mailbox, 3, NodeActivity.GONE)
-    peers.look()
+    peers.poll()
     assert peers.lost(since=0.0) == "b has left"
 
 
 def test_torchrun_is_told_everything_and_its_workers_are_tied() -> None:
-    (spec,) = launch_specs(
+    (spec,) = process_specs(
         GANG,
         "b",
         Rendezvous(3, "10.0.0.1", 4711),
-        launcher=Launcher.TORCHRUN,
+        launcher=LaunchMethod.TORCHRUN,
         processes=4,
         agent_pid=77,
     )
@@ -62,11 +62,11 @@ def test_torchrun_is_told_everything_and_its_workers_are_tied() -> None:
 
 def test_other_commands_get_the_variables_themselves() -> None:
     gang = Gang("j", 1, ("a",), ("./run.sh",), "/w", formed_at=0.0)
-    (spec,) = launch_specs(
+    (spec,) = process_specs(
         gang,
         "a",
         Rendezvous(1, "h", 1),
-        launcher=Launcher.TORCHRUN,
+        launcher=LaunchMethod.TORCHRUN,
         processes=1,
         agent_pid=1,
     )
@@ -85,11 +85,11 @@ def test_other_commands_get_the_variables_themselves() -> None:
 def test_a_gang_of_one_process_needs_no_torchrun() -> None:
     alone = Gang("j", 1, ("a",), ("python", "t.py"), "/w", formed_at=0.0)
     for processes, under_torchrun in ((1, False), (2, True)):
-        (spec,) = launch_specs(
+        (spec,) = process_specs(
             alone,
             "a",
             Rendezvous(1, "h", 1),
-            launcher=Launcher.TORCHRUN,
+            launcher=LaunchMethod.TORCHRUN,
             processes=processes,
             agent_pid=1,
         )
@@ -99,11 +99,11 @@ def test_a_gang_of_one_process_needs_no_torchrun() -> None:
 
 def test_processes_of_an_elastic_gang_are_started_one_by_one() -> None:
     gang = replace(GANG, elastic=True)
-    specs = launch_specs(
+    specs = process_specs(
         gang,
         "b",
         Rendezvous(3, "h", 1),
-        launcher=Launcher.TORCHRUN,
+        launcher=LaunchMethod.TORCHRUN,
         processes=2,
         agent_pid=1,
     )

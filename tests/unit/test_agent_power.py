@@ -13,7 +13,7 @@ from costopt.agent import power_limit
 from costopt.agent.agent import Agent
 from costopt.agent.gang import Gang
 from costopt.agent.heartbeat import Heartbeat, NodeActivity
-from costopt.agent.launcher import Launcher
+from costopt.agent.launcher import LaunchMethod
 from costopt.agent.mailbox import Mailbox
 from costopt.agent.settings import AgentSettings
 from costopt.store.folder import FileStore
@@ -30,7 +30,9 @@ class Node:
         self.mailbox = Mailbox(store, "j")
         self.folder = folder / "node"
         self.folder.mkdir()
-        settings = AgentSettings("j", "n1", self.folder, launcher=Launcher.DIRECT, heartbeat_s=0)
+        settings = AgentSettings(
+            "j", "n1", self.folder, launcher=LaunchMethod.DIRECT, heartbeat_s=0
+        )
         self.agent = Agent(settings, store)
 
     def until(self, reached: Callable[[], bool]) -> None:
@@ -50,7 +52,7 @@ class Node:
 @pytest.fixture
 def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvidiaSmi:
     fake = FakeNvidiaSmi(tmp_path / "bin")
-    monkeypatch.setattr(power_limit, "ANSWERS_WITHIN_S", PATIENCE_S)
+    monkeypatch.setattr(power_limit, "COMMAND_TIMEOUT_S", PATIENCE_S)
     monkeypatch.setenv("PATH", f"{fake.folder}:/usr/bin:/bin")
     return fake
 

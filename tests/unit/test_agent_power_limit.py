@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from costopt.agent import power_limit
-from costopt.agent.power_limit import BEFORE, PowerLimit
+from costopt.agent.power_limit import SAVED_LIMITS_FILE, PowerLimiter
 from tests.fake_nvidia_smi import FakeNvidiaSmi
 
 PATIENCE_S = 120.0
@@ -22,14 +22,14 @@ PATIENCE_S = 120.0
 @pytest.fixture(autouse=True)
 def _limits_taken_off(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A limit that a test leaves behind is taken off, and its tether with it."""
-    made: list[PowerLimit] = []
-    begin = PowerLimit.__init__
+    made: list[PowerLimiter] = []
+    begin = PowerLimiter.__init__
 
-    def remember(limit: PowerLimit, folder: Path) -> None:
+    def remember(limit: PowerLimiter, folder: Path) -> None:
         begin(limit, folder)
         made.append(limit)
 
-    monkeypatch.setattr(PowerLimit, "__init__", remember)
+    monkeypatch.setattr(PowerLimiter, "__init__", remember)
     yield
     for limit in made:
         limit._untie()
@@ -38,7 +38,7 @@ def _limits_taken_off(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvidiaSmi:
     fake = FakeNvidiaSmi(tmp_path / "bin")
-    monkeypatch.setattr(power_limit, "ANSWERS_WITHIN_S", PATIENCE_S)
+    monkeypatch.setattr(power_limit, "COMMAND_TIMEOUT_S", PATIENCE_S)
     monkeypatch.setenv("PATH", str(fake.folder))
     return fake
 
@@ -46,13 +46,13 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvidiaSmi:
 def test_a_limit_is_set_on_every_gpu_told_and_taken_off(
     tool: FakeNvidiaSmi, tmp_path: Path
 ) -> None:
-    limit = PowerLimit(tmp_path)
-    limit.keep_to(300.0)
+    limit = PowerLimiter(tmp_path)
+    limit.apply(300.0)
     assert tool.limits_w == [300.0, 300.0]
     assert limit.cap_w == 300.0
     assert limit.message == "limited 2 GPUs to 300 W each, before: 400 W"
     assert ["-pm", "1"] in tool.calls
-    limit.take_off()
+    limit.restore()
     assert tool.limits_w == [400.0, 400.0]
     assert limit.message == "the limits are back at 400 W"
     assert limit.cap_w is None
@@ -62,21 +62,21 @@ def test_what_was_there_before_the_first_limit_comes_back(
     tool: FakeNvidiaSmi, tmp_path: Path
 ) -> None:
     tool.become({"0": 400.0, "1": 350.0})
-    limit = PowerLimit(tmp_path)
-    limit.keep_to(300.0)
-    limit.keep_to(250.0)
+    limit = PowerLimiter(tmp_path)
+    limit.apply(300.0)
+    limit.apply(250.0)
     assert tool.limits_w == [250.0, 250.0]
-    limit.keep_to(None)
+    limit.apply(None)
     assert tool.limits_w == [400.0, 350.0]
-    assert not (tmp_path / BEFORE).exists()
+    assert not (tmp_path / SAVED_LIMITS_FILE).exists()
 
 
 def test_an_agent_that_follows_a_killed_one_puts_back_what_that_found(
     tool: FakeNvidiaSmi, tmp_path: Path
 ) -> None:
-    PowerLimit(tmp_path).keep_to(300.0)
-    heir = PowerLimit(tmp_path)
-    heir.keep_to(None)
+    PowerLimiter(tmp_path).apply(300.0)
+    heir = PowerLimiter(tmp_path)
+    heir.apply(None)
     assert tool.limits_w == [400.0, 400.0]
 
 
@@ -86,9 +86,9 @@ def test_an_agent_that_is_killed_leaves_no_limit_behind(
     script = (
         "import pathlib, time\n"
         "from costopt.agent import power_limit\n"
-        f"power_limit.ANSWERS_WITHIN_S = {PATIENCE_S}\n"
-        f"limit = power_limit.PowerLimit(pathlib.Path({str(tmp_path)!r}))\n"
-        "limit.keep_to(300.0)\n"
+        f"power_limit.COMMAND_TIMEOUT_S = {PATIENCE_S}\n"
+        f"limit = power_limit.PowerLimiter(pathlib.Path({str(tmp_path)!r}))\n"
+        "limit.apply(300.0)\n"
         "print(limit.cap_w, flush=True)\n"
         "time.sleep(600)\n"
     )
@@ -102,7 +102,7 @@ def test_an_agent_that_is_killed_leaves_no_limit_behind(
     os.killpg(agent.pid, signal.SIGKILL)
     agent.wait()
     deadline = time.monotonic() + PATIENCE_S
-    while (tmp_path / BEFORE).exists():
+    while (tmp_path / SAVED_LIMITS_FILE).exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
     assert tool.limits_w == [400.0, 400.0]
@@ -112,19 +112,19 @@ def test_without_the_right_it_says_so_and_leaves_all_as_it_was(
     tool: FakeNvidiaSmi, tmp_path: Path
 ) -> None:
     tool.become({"0": 400.0}, root=False)
-    limit = PowerLimit(tmp_path)
-    limit.keep_to(300.0)
+    limit = PowerLimiter(tmp_path)
+    limit.apply(300.0)
     assert limit.cap_w is None
     assert "no limit of 300 W: nvidia-smi ended with 4" in limit.message
     assert "Insufficient Permissions" in limit.message
     told = limit.message
-    limit.take_off()
+    limit.restore()
     assert limit.message == told
 
 
 def test_a_limit_out_of_the_gpus_range_is_told(tool: FakeNvidiaSmi, tmp_path: Path) -> None:
-    limit = PowerLimit(tmp_path)
-    limit.keep_to(50.0)
+    limit = PowerLimiter(tmp_path)
+    limit.apply(50.0)
     assert limit.cap_w is None
     assert "should be between 100.00 W and 400.00 W" in limit.message
     assert tool.limits_w == [400.0, 400.0]
@@ -134,8 +134,8 @@ def test_a_tool_that_ends_well_without_doing_it_is_not_believed(
     tool: FakeNvidiaSmi, tmp_path: Path
 ) -> None:
     tool.become({"0": 400.0}, stuck=True)
-    limit = PowerLimit(tmp_path)
-    limit.keep_to(300.0)
+    limit = PowerLimiter(tmp_path)
+    limit.apply(300.0)
     assert limit.cap_w is None
     assert "the limits are 400 W after nvidia-smi said" in limit.message
     assert "not supported" in limit.message
@@ -143,8 +143,8 @@ def test_a_tool_that_ends_well_without_doing_it_is_not_believed(
 
 def test_a_gpu_without_power_limits_is_told(tool: FakeNvidiaSmi, tmp_path: Path) -> None:
     tool.become({"0": None})
-    limit = PowerLimit(tmp_path)
-    limit.keep_to(300.0)
+    limit = PowerLimiter(tmp_path)
+    limit.apply(300.0)
     assert limit.message == "no limit of 300 W: GPU 0 has no power limit: [N/A]"
 
 
@@ -152,8 +152,8 @@ def test_a_node_that_is_limited_further_already_is_never_raised(
     tool: FakeNvidiaSmi, tmp_path: Path
 ) -> None:
     tool.become({"0": 250.0, "1": 400.0})
-    limit = PowerLimit(tmp_path)
-    limit.keep_to(300.0)
+    limit = PowerLimiter(tmp_path)
+    limit.apply(300.0)
     assert tool.limits_w == [250.0, 400.0]
     assert limit.cap_w is None
     assert limit.message == "no limit of 300 W: this node is limited to 250 W already"
@@ -161,15 +161,15 @@ def test_a_node_that_is_limited_further_already_is_never_raised(
 
 def test_a_node_without_the_tool_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    limit = PowerLimit(tmp_path)
-    limit.keep_to(300.0)
+    limit = PowerLimiter(tmp_path)
+    limit.apply(300.0)
     assert limit.message == "no limit of 300 W: there is no nvidia-smi on this node"
-    limit.take_off()
+    limit.restore()
     assert limit.cap_w is None
 
 
 def test_nothing_is_said_where_nothing_was_asked(tool: FakeNvidiaSmi, tmp_path: Path) -> None:
-    limit = PowerLimit(tmp_path)
-    limit.keep_to(None)
+    limit = PowerLimiter(tmp_path)
+    limit.apply(None)
     assert limit.message == ""
     assert tool.calls == []

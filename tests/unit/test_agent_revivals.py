@@ -12,7 +12,7 @@ import pytest
 
 from costopt.agent import revivals
 from costopt.agent.gang import Gang
-from costopt.agent.revivals import MOST_STANDBYS_LOST, Revivals
+from costopt.agent.revivals import MAX_LOST_STANDBYS, TrainerRestarts
 from costopt.agent.settings import AgentSettings
 
 GANG = Gang("j", 1, ("n",), ("python", "t.py"), "", 0.0, elastic=True)
@@ -33,53 +33,53 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def ready(tmp_path: Path) -> Iterator[Revivals]:
-    ready = Revivals(AgentSettings("j", "n", tmp_path, standby=True))
+def ready(tmp_path: Path) -> Iterator[TrainerRestarts]:
+    ready = TrainerRestarts(AgentSettings("j", "n", tmp_path, standby=True))
     yield ready
     ready.close()
 
 
-def lost(ready: Revivals) -> int:
+def lost(ready: TrainerRestarts) -> int:
     """Kill the one that waits, for good, and let it be noticed."""
     assert ready._standby is not None
     pid = ready._standby._process.pid
     os.kill(pid, signal.SIGKILL)
     ready._standby._process.wait()
-    ready.get_ready(GANG)
+    ready.prepare_standby(GANG)
     return pid
 
 
 def test_each_that_dies_is_replaced_later_than_the_one_before_until_it_is_enough(
-    ready: Revivals, clock: Clock, capfd: pytest.CaptureFixture[str]
+    ready: TrainerRestarts, clock: Clock, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    ready.get_ready(GANG)
+    ready.prepare_standby(GANG)
     pids = set()
     for pause_s in (1.0, 2.0, 4.0, 8.0):
         pids.add(lost(ready))
         clock.now += pause_s - 0.1
-        ready.get_ready(GANG)
+        ready.prepare_standby(GANG)
         assert ready._standby is None
         clock.now += 0.2
-        ready.get_ready(GANG)
+        ready.prepare_standby(GANG)
     pids.add(lost(ready))
     clock.now += 1e6
-    ready.get_ready(GANG)
+    ready.prepare_standby(GANG)
     assert ready._standby is None
-    assert len(pids) == MOST_STANDBYS_LOST
+    assert len(pids) == MAX_LOST_STANDBYS
     said = capfd.readouterr().err.splitlines()
     assert said[0] == "a standby died; the next one comes in 1 s"
     assert said[-1] == "a standby died; no other will be started"
-    assert len(said) == MOST_STANDBYS_LOST
+    assert len(said) == MAX_LOST_STANDBYS
 
 
 def test_one_that_cannot_be_started_is_not_tried_at_each_look(
-    ready: Revivals, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    ready: TrainerRestarts, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(sys, "executable", "/nowhere/python")
-        ready.get_ready(GANG)
-    ready.get_ready(GANG)
+        ready.prepare_standby(GANG)
+    ready.prepare_standby(GANG)
     assert ready._standby is None
     clock.now += 1.1
-    ready.get_ready(GANG)
+    ready.prepare_standby(GANG)
     assert ready._standby is not None

@@ -15,9 +15,9 @@ import costopt.agent.once_written as once_written_module
 import costopt.agent.runtime as runtime_module
 from costopt.agent.heartbeat import CommandFailure, Heartbeat, NodeActivity
 from costopt.agent.mailbox import Mailbox
-from costopt.agent.meter.reading import NodeReading
+from costopt.agent.meter.reading import NodeMeasurement
 from costopt.agent.runtime import MailboxRuntime
-from costopt.agent.status import RefusedCheckpoint, SavedCheckpoint
+from costopt.agent.status import RejectedCheckpoint, SavedCheckpoint
 from costopt.domain.errors import StoreError
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.job import (
@@ -27,7 +27,7 @@ from costopt.domain.job import (
     Phase,
     Resources,
     Throughput,
-    Work,
+    WorkAmount,
     WorkUnit,
 )
 from costopt.domain.market import Pool
@@ -40,7 +40,7 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SPEED = 60.0
 JOB = Job(
     name="j",
-    work=Work(1000, WorkUnit.STEPS),
+    work=WorkAmount(1000, WorkUnit.STEPS),
     start_at=NOW,
     deadline_at=NOW + timedelta(hours=5),
     resources=Resources(),
@@ -76,7 +76,7 @@ class Desk:
         store = FileStore(folder)
         self.mailbox = Mailbox(store, "j")
         self.runtime = MailboxRuntime(store, Still(), speed=SPEED, silent_s=60.0)
-        self.runtime.form(JOB, 1, (node("n1"), node("n2")), 600.0)
+        self.runtime.form_gang(JOB, 1, (node("n1"), node("n2")), 600.0)
 
     def say(self, **changes: object) -> None:
         beat = replace(BEAT, at=self.clock.now_s, **changes)  # type: ignore[arg-type]
@@ -126,15 +126,15 @@ def test_speeds_are_told_in_the_jobs_time(desk: Desk) -> None:
 def test_reports_of_another_generation_are_not_believed(desk: Desk) -> None:
     for node_id in ("n1", "n2"):
         desk.say(node_id=node_id, done_units=300.0, saved_units=200.0)
-    desk.runtime.form(JOB, 2, (node("n1"), node("n2")), 600.0)
+    desk.runtime.form_gang(JOB, 2, (node("n1"), node("n2")), 600.0)
     progress = desk.runtime.progress(JOB, NOW)
     assert progress.state is GangState.STARTING
     assert progress.done_units == 0.0
 
 
 def test_an_older_generation_forms_nothing(desk: Desk) -> None:
-    desk.runtime.form(JOB, 5, (node("n1"),), 600.0)
-    desk.runtime.form(JOB, 4, (node("n2"),), 600.0)
+    desk.runtime.form_gang(JOB, 5, (node("n1"),), 600.0)
+    desk.runtime.form_gang(JOB, 4, (node("n2"),), 600.0)
     gang = desk.mailbox.gang()
     assert gang is not None
     assert (gang.generation, gang.members) == (5, ("n1",))
@@ -166,7 +166,7 @@ def test_finished_needs_all_the_work_saved(desk: Desk) -> None:
 
 
 def fail(desk: Desk, generation: int, saved_units: float) -> GangState:
-    desk.runtime.form(JOB, generation, (node("n1"),), 600.0)
+    desk.runtime.form_gang(JOB, generation, (node("n1"),), 600.0)
     failure = CommandFailure("n1", generation, 1, 0.0, saved_units, "ValueError: x", "/log")
     desk.mailbox.post_failure(failure)
     desk.say(node_id="n1", generation=generation, state=NodeActivity.FAILED)
@@ -199,32 +199,32 @@ def test_checkpoints_and_refusals(desk: Desk) -> None:
     assert [record.units for record in records] == [200.0, 300.0]
     assert records[0].save_s == 30.0
     assert records[0].committed_at == NOW - timedelta(seconds=SPEED)
-    desk.mailbox.post_refused(RefusedCheckpoint("step-300", "/c", "torn"))
+    desk.mailbox.post_rejected_checkpoint(RejectedCheckpoint("step-300", "/c", "torn"))
     assert desk.runtime.progress(JOB, NOW).saved_units == 200.0
-    assert [(r.uri, r.message) for r in desk.runtime.refused(JOB)] == [("/c", "torn")]
+    assert [(r.uri, r.message) for r in desk.runtime.rejected_checkpoints(JOB)] == [("/c", "torn")]
 
 
 def test_a_node_that_was_never_heard_of_is_drained_once_it_is_silent(desk: Desk) -> None:
     desk.runtime.drain(JOB, ["n1", "n2"])
-    assert desk.runtime.drained(JOB) == frozenset()
+    assert desk.runtime.is_drained(JOB) == frozenset()
     desk.clock.now_s += 59
     desk.say(node_id="n1")
-    assert desk.runtime.drained(JOB) == frozenset()
+    assert desk.runtime.is_drained(JOB) == frozenset()
     desk.clock.now_s += 2
-    assert desk.runtime.drained(JOB) == {"n2"}, "n1 has just begun: it may save"
+    assert desk.runtime.is_drained(JOB) == {"n2"}, "n1 has just begun: it may save"
 
 
 def test_drained_means_asked_and_no_trainer_left(desk: Desk) -> None:
     desk.say(node_id="n1")
     desk.say(node_id="n2", state=NodeActivity.STOPPED)
-    assert desk.runtime.drained(JOB) == frozenset()
+    assert desk.runtime.is_drained(JOB) == frozenset()
     desk.runtime.drain(JOB, ["n1", "n2"])
     desk.runtime.drain(JOB, ["n1"])
-    assert desk.runtime.drained(JOB) == {"n2"}
+    assert desk.runtime.is_drained(JOB) == {"n2"}
     desk.say(node_id="n1", state=NodeActivity.STOPPED)
-    assert desk.runtime.drained(JOB) == {"n1", "n2"}
-    desk.runtime.form(JOB, 2, (node("n1"),), 600.0)
-    assert desk.runtime.drained(JOB) == {"n2"}
+    assert desk.runtime.is_drained(JOB) == {"n1", "n2"}
+    desk.runtime.form_gang(JOB, 2, (node("n1"),), 600.0)
+    assert desk.runtime.is_drained(JOB) == {"n2"}
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"null", b'{"schema": 9}', b'{"schema": 1}'])
@@ -262,12 +262,12 @@ def test_a_node_that_writes_nonsense_is_silent_at_the_worst(
 def test_a_gang_awaits_those_before_it_that_may_still_be_saving(desk: Desk) -> None:
     desk.say(node_id="n1")
     desk.say(node_id="n2", state=NodeActivity.STOPPED)
-    desk.runtime.form(JOB, 2, (node("n3"),), 600.0)
+    desk.runtime.form_gang(JOB, 2, (node("n3"),), 600.0)
     desk.say(node_id="n3", generation=2)
-    desk.runtime.form(JOB, 3, (node("n4"),), 600.0)
+    desk.runtime.form_gang(JOB, 3, (node("n4"),), 600.0)
     assert (standing := desk.mailbox.gang())
     assert tuple(standing.former) == ("n3", "n1"), "also who was awaited by those"
-    desk.runtime.form(JOB, 4, (node("n4"), node("n5")), 600.0)
+    desk.runtime.form_gang(JOB, 4, (node("n4"), node("n5")), 600.0)
     assert (standing := desk.mailbox.gang())
     assert tuple(standing.former) == (), "who stays hands over"
 
@@ -276,7 +276,7 @@ def test_a_gang_awaits_nobody_who_is_silent(desk: Desk) -> None:
     desk.say(node_id="n1")
     assert desk.state() is GangState.STARTING
     desk.clock.now_s += 100
-    desk.runtime.form(JOB, 2, (node("n3"),), 600.0)
+    desk.runtime.form_gang(JOB, 2, (node("n3"),), 600.0)
     assert (standing := desk.mailbox.gang())
     assert tuple(standing.former) == ()
 
@@ -284,7 +284,7 @@ def test_a_gang_awaits_nobody_who_is_silent(desk: Desk) -> None:
 @pytest.mark.parametrize("at", [-1e17, 1e17])
 def test_any_instant_that_a_node_says_is_one_of_the_job(desk: Desk, at: float) -> None:
     desk.mailbox.post_checkpoint(SavedCheckpoint("a", 1.0, "/c", at=at))
-    desk.say(node_id="n1", strikes_at=at, meters=NodeReading(since=at, at=at))
+    desk.say(node_id="n1", strikes_at=at, meters=NodeMeasurement(since=at, at=at))
     assert [saved.units for saved in desk.runtime.checkpoints(JOB, 0.0)] == [1.0]
     assert [report.node_id for report in desk.runtime.node_reports(JOB)] == ["n1"]
 
@@ -296,7 +296,7 @@ def test_what_a_node_does_not_know_may_be_written_as_no_number(desk: Desk) -> No
 
 
 def test_a_power_cap_goes_to_the_gang_and_changes_within_its_generation(desk: Desk) -> None:
-    desk.runtime.form(JOB, 2, (node("n1"),), 600.0, PowerCap(300.0, 0.9, 900.0, "test"))
+    desk.runtime.form_gang(JOB, 2, (node("n1"),), 600.0, PowerCap(300.0, 0.9, 900.0, "test"))
     capped = desk.mailbox.gang()
     assert capped is not None
     assert capped.power_cap_w == 300.0
@@ -314,10 +314,10 @@ def test_what_nodes_say_of_their_power_limits_is_told(desk: Desk) -> None:
 def test_signs_of_life_are_remembered_of_so_many_nodes(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime_module, "MOST_NODES", 2)
+    monkeypatch.setattr(runtime_module, "MAX_NODES", 2)
     for generation in range(2, 6):
         members = tuple(node(f"n{generation}-{number}") for number in range(2))
-        desk.runtime.form(JOB, generation, members, 600.0)
+        desk.runtime.form_gang(JOB, generation, members, 600.0)
         for member in members:
             desk.say(node_id=member.node_id, generation=generation)
         assert desk.state() is GangState.TRAINING
@@ -332,7 +332,7 @@ def test_a_cap_for_a_job_without_a_gang_is_nothing(tmp_path: Path) -> None:
 
 def test_what_nodes_measured_is_told_in_the_jobs_time(desk: Desk) -> None:
     now = desk.clock.now_s
-    meters = NodeReading(
+    meters = NodeMeasurement(
         since=now - 100, at=now - 10, energy_wh=2.0, parts=("gpu",), gpus=8, training_s=5.0
     )
     desk.say(
@@ -360,7 +360,7 @@ def test_what_nodes_measured_is_told_in_the_jobs_time(desk: Desk) -> None:
 
 
 def test_an_elastic_gang_trains_on_without_who_is_gone(desk: Desk) -> None:
-    desk.runtime.form(replace(JOB, elastic=True), 2, (node("n1"), node("n2")), 600.0)
+    desk.runtime.form_gang(replace(JOB, elastic=True), 2, (node("n1"), node("n2")), 600.0)
     desk.say(node_id="n1", generation=2, done_units=300.0, saved_units=200.0)
     progress = desk.runtime.progress(JOB, NOW)
     assert progress.state is GangState.TRAINING, "the other one is still to come"
@@ -389,9 +389,9 @@ def test_of_very_many_letters_the_newest_are_read(
     for step in range(1, 6):
         saved = SavedCheckpoint(f"step-{step:09d}.1.0", float(step), "/c", desk.clock.now_s)
         desk.mailbox.post_checkpoint(saved)
-    monkeypatch.setattr(mailbox_module, "MOST_LETTERS", 2)
+    monkeypatch.setattr(mailbox_module, "MAX_MESSAGES", 2)
     assert [c.units for c in desk.runtime.checkpoints(JOB, 0.0)] == [4.0, 5.0]
-    monkeypatch.setattr(mailbox_module, "MOST_KEYS", 4)
+    monkeypatch.setattr(mailbox_module, "MAX_KEYS", 4)
     with pytest.raises(StoreError, match="jobs/j/checkpoints/ holds more than 4 letters"):
         desk.runtime.checkpoints(JOB, 0.0)
 
@@ -409,7 +409,7 @@ def test_thousands_of_letters_are_read_little_by_little_and_once(
         read.append(key)
         return get(store, key, most_bytes)
 
-    monkeypatch.setattr(once_written_module, "AT_ONCE", 3)
+    monkeypatch.setattr(once_written_module, "MAX_BATCH", 3)
     monkeypatch.setattr(FileStore, "get", noted)
     units = [[c.units for c in desk.runtime.checkpoints(JOB, 0.0)] for _ in range(4)]
     assert units == [[5.0, 6.0, 7.0], [2.0, 3.0, 4.0, 5.0, 6.0, 7.0], *[list(range(1, 8))] * 2]

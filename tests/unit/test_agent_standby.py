@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from costopt.agent.launcher import LaunchSpec
-from costopt.agent.standby import Standby
+from costopt.agent.launcher import ProcessSpec
+from costopt.agent.standby import WarmStandby
 
 
-def warm(variables: dict[str, str], modules: str = "fractions,no_such_module") -> Standby:
-    standby = Standby(variables, os.getpid(), modules)
+def warm(variables: dict[str, str], modules: str = "fractions,no_such_module") -> WarmStandby:
+    standby = WarmStandby(variables, os.getpid(), modules)
     deadline = time.monotonic() + 120
     while not standby.is_warm():
         assert time.monotonic() < deadline
@@ -33,8 +33,8 @@ def test_it_runs_the_script_as_python_would(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(SCRIPT)
     (tmp_path / "helper.py").write_text("NAME = 'near'")
     log = tmp_path / "log"
-    spec = LaunchSpec((), (("RANK", "1"),), ("job.py", "--x"))
-    process = warm({}).become(spec, {}, workdir=str(tmp_path), log_path=log)
+    spec = ProcessSpec((), (("RANK", "1"),), ("job.py", "--x"))
+    process = warm({}).activate(spec, {}, workdir=str(tmp_path), log_path=log)
     assert process is not None
     assert process.wait() == 3
     assert log.read_text() == f"__main__ ['job.py', '--x'] 1 {tmp_path} near True\n"
@@ -42,12 +42,12 @@ def test_it_runs_the_script_as_python_would(tmp_path: Path) -> None:
 
 def test_what_is_no_script_and_who_is_not_warm_cannot_be(tmp_path: Path) -> None:
     standby = warm({})
-    assert standby.become(LaunchSpec((), ()), {}, workdir="/", log_path=tmp_path / "l") is None
+    assert standby.activate(ProcessSpec((), ()), {}, workdir="/", log_path=tmp_path / "l") is None
     standby.close()
-    spec = LaunchSpec((), (), ("job.py",))
-    late = Standby({}, os.getpid(), "time")
+    spec = ProcessSpec((), (), ("job.py",))
+    late = WarmStandby({}, os.getpid(), "time")
     late.close()
-    assert late.become(spec, {}, workdir="/", log_path=tmp_path / "l") is None
+    assert late.activate(spec, {}, workdir="/", log_path=tmp_path / "l") is None
 
 
 @pytest.mark.parametrize("ended", [True, False])

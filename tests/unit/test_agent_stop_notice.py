@@ -24,8 +24,8 @@ def test_one_that_cannot_be_read_is_one(tmp_path: Path) -> None:
 
 def test_an_upload_must_end_before_the_node_does() -> None:
     notice = StopNotice("spot", None, deadline_at=1030.0, upload_bytes_per_s=1e9)
-    assert notice.leaves_time_for(20_000_000_000, 1000.0) is True
-    assert notice.leaves_time_for(20_000_000_000, 1000.0, spare_s=12.0) is False
-    assert notice.leaves_time_for(40_000_000_000, 1000.0) is False
-    assert StopNotice("drain").leaves_time_for(1, 0.0) is None
-    assert StopNotice("spot", None, 1030.0).leaves_time_for(1, 0.0) is None
+    assert notice.allows(20_000_000_000, 1000.0) is True
+    assert notice.allows(20_000_000_000, 1000.0, spare_s=12.0) is False
+    assert notice.allows(40_000_000_000, 1000.0) is False
+    assert StopNotice("drain").allows(1, 0.0) is None
+    assert StopNotice("spot", None, 1030.0).allows(1, 0.0) is None

@@ -11,7 +11,7 @@ from costopt.domain.events import NodeBilled, NodeEnded, NodeLaunched
 from costopt.domain.fleet import EndCause, Node, NodeState
 from costopt.domain.market import CapacityType, Pool
 from costopt.ledger.account import JobAccount
-from costopt_aws.billing import bill_of
+from costopt_aws.billing import compute_bill
 from costopt_aws.spot_prices import SpotPrice
 from tests.aws.account import SPOT, TYPE, NewAccount
 
@@ -114,29 +114,29 @@ def test_a_spot_node_pays_the_price_of_each_hour(
     seconds: float, cause: EndCause, micros: int
 ) -> None:
     ended = node(seconds, cause)
-    bill = bill_of(ended, CHANGES)
+    bill = compute_bill(ended, CHANGES)
     assert bill is not None
     # Micro-dollars are rounded down per stretch, and the least charge once more.
     assert charged_micros(ended, bill) == pytest.approx(micros, abs=1)
 
 
 def test_on_demand_pays_its_list_price_and_a_block_nothing_more() -> None:
-    firm = node(5400, pool=SPOT.on(CapacityType.ON_DEMAND), usd=4.0)
-    bill = bill_of(firm, ())
+    firm = node(5400, pool=SPOT.with_capacity_type(CapacityType.ON_DEMAND), usd=4.0)
+    bill = compute_bill(firm, ())
     assert bill is not None
     assert charged_micros(firm, bill) == 6_000_000
-    reserved = node(5400, pool=SPOT.on(CapacityType.RESERVED))
-    bill = bill_of(reserved, ())
+    reserved = node(5400, pool=SPOT.with_capacity_type(CapacityType.RESERVED))
+    bill = compute_bill(reserved, ())
     assert bill is not None
     assert charged_micros(reserved, bill) == 0
 
 
 def test_without_the_price_of_some_hour_there_is_no_bill() -> None:
-    assert bill_of(node(5400), CHANGES[1:]) is None
-    assert bill_of(node(5400), ()) is None
+    assert compute_bill(node(5400), CHANGES[1:]) is None
+    assert compute_bill(node(5400), ()) is None
     unknown = SpotPrice("use1-az6", TYPE, LAUNCH - timedelta(hours=1), None)
-    assert bill_of(node(5400), (unknown,)) is None
-    assert bill_of(node(1800, EndCause.INTERRUPTED), ()) is not None
+    assert compute_bill(node(5400), (unknown,)) is None
+    assert compute_bill(node(1800, EndCause.INTERRUPTED), ()) is not None
 
 
 def test_prices_come_from_the_zone_s_history(account: NewAccount) -> None:
@@ -145,7 +145,7 @@ def test_prices_come_from_the_zone_s_history(account: NewAccount) -> None:
         account.cloud.spot.price(zone, TYPE, change.usd_per_hour or 0.0, change.at)
         account.cloud.spot.price("us-east-1b", TYPE, 77.0, change.at)
     bill = account.provider.bill(node(11_400))
-    assert bill == bill_of(node(11_400), CHANGES)
+    assert bill == compute_bill(node(11_400), CHANGES)
     living = node(11_400)
     assert account.provider.bill(Node(*[getattr(living, f) for f in (
         "node_id", "owner", "job", "pool", "key", "state", "launched_at", "usd_per_hour"

@@ -11,7 +11,7 @@ from costopt.domain.errors import BadRequestError, ProviderError
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.payload import Payload, StoredFile
-from costopt_aws.ami import DEEP_LEARNING, Images
+from costopt_aws.ami import DEEP_LEARNING, ImageResolver
 from costopt_aws.bootstrap import AwsBootstrap, NodeOptions
 from costopt_aws.clients import Clients
 from tests.aws.cloud import Cloud
@@ -45,8 +45,8 @@ def request(region: str = REGION, job: str = "job") -> LaunchRequest:
 
 
 def test_an_image_is_named_by_parameter_or_by_id(clients: Clients, image_id: str) -> None:
-    by_parameter = Images(clients, PARAMETER).image(REGION, NOW)
-    by_id = Images(clients, {REGION: image_id}).image(REGION, NOW)
+    by_parameter = ImageResolver(clients, PARAMETER).image(REGION, NOW)
+    by_id = ImageResolver(clients, {REGION: image_id}).image(REGION, NOW)
     assert by_parameter == by_id
     assert by_id.image_id == image_id
     assert by_id.root_device.startswith("/dev/")
@@ -65,7 +65,7 @@ def test_an_image_that_is_not_there_is_named(
     clients: Clients, named: str | dict[str, str], message: str
 ) -> None:
     with pytest.raises(BadRequestError, match=message) as caught:
-        Images(clients, named).image(REGION, NOW)
+        ImageResolver(clients, named).image(REGION, NOW)
     assert caught.value.hint
 
 

@@ -14,9 +14,9 @@ from click.testing import CliRunner
 from costopt.cli.main import cli
 from costopt.domain.bill import ProviderCharge
 from costopt.domain.errors import ForbiddenError
-from costopt.ledger.sqlite import open_ledger
-from costopt.report.drift import drift
-from costopt.report.run import Run
+from costopt.ledger.sqlite import open_sqlite_ledger
+from costopt.report.drift import ledger_drift
+from costopt.report.run import RunView
 from costopt_aws.clients import Clients
 from costopt_aws.cost_explorer import CostExplorer
 from tests.aws.cloud import Cloud
@@ -76,19 +76,19 @@ def test_a_refusal_names_the_permission(cloud: Cloud, aws_clients: Clients) -> N
 
 
 def test_the_drift_is_told_both_ways() -> None:
-    run = Run.of(sample_events(), finished_at())
+    run = RunView.of(sample_events(), finished_at())
     counted = sum(r.usd_micros for r in run.intervals if r.pool.provider == "aws") / 1e6
     charge = ProviderCharge("aws", run.summary.job, SINCE, UNTIL, counted / 1.1, "test")
-    assert "(+10.0%) more" in drift(charge, run)
+    assert "(+10.0%) more" in ledger_drift(charge, run)
     charge = ProviderCharge("aws", run.summary.job, SINCE, UNTIL, counted / 0.9, "test")
-    assert "(-10.0%) less" in drift(charge, run)
-    assert "billed $" in drift(charge, run)
+    assert "(-10.0%) less" in ledger_drift(charge, run)
+    assert "billed $" in ledger_drift(charge, run)
 
 
 def test_the_report_holds_the_bill(cloud: Cloud, tmp_path: Path) -> None:
     pytest.importorskip("jinja2")
     events = sample_events()
-    with open_ledger(tmp_path / "ledger.sqlite") as ledger:
+    with open_sqlite_ledger(tmp_path / "ledger.sqlite") as ledger:
         ledger.append(*events)
     account = tmp_path / "account.yaml"
     account.write_text("owner: me\nproviders: {aws: {regions: [us-east-1]}}\n")

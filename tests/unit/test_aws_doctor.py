@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from costopt.cli.main import cli
-from costopt.domain.check import AccountDoctor, Check, Verdict
+from costopt.domain.check import AccountChecks, Check, CheckStatus
 from costopt.engine.clock import WallClock
 from costopt_aws import AwsOptions, AwsProvider
 from costopt_aws.ami import DEEP_LEARNING
@@ -36,10 +36,10 @@ class Account:
         self.cloud = cloud
         self.clients = clients
 
-    def doctor(self, **options: object) -> AccountDoctor:
+    def doctor(self, **options: object) -> AccountChecks:
         given = AwsOptions.parse({"regions": [REGION], "image": PARAMETER, **options})
         provider = AwsProvider(WallClock(), given, self.clients)
-        assert isinstance(provider, AccountDoctor)
+        assert isinstance(provider, AccountChecks)
         return provider
 
     def look(self, store: str | None = STORE, **options: object) -> dict[str, Check]:
@@ -64,13 +64,13 @@ def fit(cloud: Cloud, aws_clients: Clients, simulated: Simulated) -> Account:
 
 
 def broken(found: dict[str, Check]) -> list[str]:
-    return [name for name, check in found.items() if check.verdict is Verdict.BROKEN]
+    return [name for name, check in found.items() if check.verdict is CheckStatus.BROKEN]
 
 
 def test_a_fit_account_is_found_well(fit: Account, simulated: Simulated) -> None:
     found = fit.look(queues={REGION: fit.cloud.queue()})
     assert broken(found) == []
-    assert found["permissions"].verdict is Verdict.OK
+    assert found["permissions"].verdict is CheckStatus.OK
     assert "runs in us-east-1, not versioned" in found["store"].detail
     assert "g/vt 96 vcpu" in found[f"quota {REGION}"].detail.lower()
     assert "P4" in (found[f"quota {REGION}"].hint or "")
@@ -92,7 +92,7 @@ def test_what_works_without_a_permission_is_no_fault(fit: Account, simulated: Si
     found = fit.look()
     assert broken(found) == []
     for action in (*(f"permission {each}" for each in DISPENSABLE), f"quota {REGION}"):
-        assert found[action].verdict is Verdict.MISSING
+        assert found[action].verdict is CheckStatus.MISSING
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_the_printed_policy_is_enough_for_what_is_simulated(
     for given in ({}, options, {"image": DEEP_LEARNING}):
         printed: Any = fit.doctor(**given).access_policies("me", STORE)["daemon"]
         simulated.policies = [printed]
-        assert fit.look(STORE, **given)["permissions"].verdict is Verdict.OK
+        assert fit.look(STORE, **given)["permissions"].verdict is CheckStatus.OK
         for statement in printed["Statement"]:
             rest = [each for each in printed["Statement"] if each is not statement]
             simulated.policies = [{**printed, "Statement": rest}]
@@ -145,7 +145,7 @@ def test_with_the_printed_policy_alone_nothing_is_broken(
     found = controller.look(STORE, **options)
     controller.clients.close()
     assert broken(found) == []
-    assert found["permissions"].verdict is Verdict.MISSING
+    assert found["permissions"].verdict is CheckStatus.MISSING
     assert {each.split()[0] for each in held.refused} <= OPTIONAL
 
 
@@ -153,7 +153,7 @@ def test_without_simulation_launches_are_run_dry(fit: Account, simulated: Simula
     simulated.may_simulate = False
     for action in DRY:
         fit.cloud.faults.on("ec2", action, simulated.dry_run)
-    assert fit.look()["permissions"].verdict is Verdict.MISSING
+    assert fit.look()["permissions"].verdict is CheckStatus.MISSING
     simulated.denied = {"ec2:RunInstances"}
     found = fit.look()
     assert broken(found) == [f"permission in {REGION}"]
@@ -195,8 +195,8 @@ def test_a_store_far_from_nodes_and_one_of_versions_are_pointed_out(fit: Account
         Bucket="runs", VersioningConfiguration={"Status": "Enabled"}
     )
     assert "lifecycle" in (fit.look()["store"].hint or "")
-    assert fit.look(None)["store"].verdict is Verdict.MISSING
-    assert fit.look("/a/folder")["store"].verdict is Verdict.BROKEN
+    assert fit.look(None)["store"].verdict is CheckStatus.MISSING
+    assert fit.look("/a/folder")["store"].verdict is CheckStatus.BROKEN
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_whoever_may_not_see_the_lifecycle_rules_is_told_of_them(fit: Account) -
     fit.cloud.client("s3").put_bucket_versioning(Bucket="runs", VersioningConfiguration=versioned)
     fit.cloud.faults.on("s3", "GET", _no_lifecycle)
     found = fit.look()["store"]
-    assert found.verdict is Verdict.OK
+    assert found.verdict is CheckStatus.OK
     assert "may not s3:GetLifecycleConfiguration" in (found.hint or "")
 
 

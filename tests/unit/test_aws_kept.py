@@ -8,7 +8,7 @@ import pytest
 
 from costopt.domain.errors import ProviderError, ThrottledError
 from costopt.domain.fan_out import fan_out
-from costopt.domain.kept import Kept
+from costopt.domain.kept import TtlCache
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -32,13 +32,13 @@ class Source:
 
 
 def test_an_answer_is_asked_for_again_once_it_is_old() -> None:
-    source, kept = Source(), Kept[str, int](60)
+    source, kept = Source(), TtlCache[str, int](60)
     assert [kept.get("a", after(s), source) for s in (0, 59, 60, 61)] == [1, 1, 2, 2]
     assert kept.get("b", after(61), source) == 3
 
 
 def test_an_old_answer_bridges_a_failure_and_then_no_more() -> None:
-    source, kept = Source(), Kept[str, int](60, 600)
+    source, kept = Source(), TtlCache[str, int](60, 600)
     assert kept.get("a", T0, source) == 1
     source.failing = True
     assert kept.get("a", after(599), source) == 1
@@ -47,7 +47,7 @@ def test_an_old_answer_bridges_a_failure_and_then_no_more() -> None:
 
 
 def test_after_a_failure_the_question_rests_for_longer_and_longer() -> None:
-    source, kept = Source(), Kept[str, int](60)
+    source, kept = Source(), TtlCache[str, int](60)
     source.failing = True
     asked = []
     for second in range(0, 4000, 5):

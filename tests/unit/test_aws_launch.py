@@ -12,7 +12,7 @@ import pytest
 from costopt.domain.errors import BadRequestError, NoCapacityError
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.market import CapacityType, Pool
-from costopt_aws.launch_order import LaunchOrder, client_token
+from costopt_aws.launch_order import RunInstancesRequest, client_token
 from costopt_aws.node_setup import NodeSetup
 from tests.aws.account import SPOT, TYPE, NewAccount
 from tests.aws.overlay.call import Call, Forward, Reply
@@ -51,7 +51,9 @@ def test_a_spot_launch_asks_for_all_or_none_without_a_price_limit(account: NewAc
 
 def test_on_demand_is_asked_for_only_by_name(account: NewAccount) -> None:
     asked = _asked(account, "RunInstances")
-    account.provider.launch(account.request(1, "a", SPOT.on(CapacityType.ON_DEMAND)))
+    account.provider.launch(
+        account.request(1, "a", SPOT.with_capacity_type(CapacityType.ON_DEMAND))
+    )
     assert not [name for name in asked[0] if name.startswith("InstanceMarketOptions")]
     with pytest.raises(NoCapacityError):
         account.provider.launch(account.request(4, "b"))
@@ -123,14 +125,16 @@ def test_subnets_and_groups_of_the_setup_are_used() -> None:
 
 
 def test_reserved_capacity_names_its_reservation() -> None:
-    asked = _order(SPOT.on(CapacityType.RESERVED), 1, reservation_id="cr-1").parameters()
+    asked = _order(
+        SPOT.with_capacity_type(CapacityType.RESERVED), 1, reservation_id="cr-1"
+    ).parameters()
     assert asked["InstanceMarketOptions"] == {"MarketType": "capacity-block"}
     target = asked["CapacityReservationSpecification"]["CapacityReservationTarget"]
     assert target == {"CapacityReservationId": "cr-1"}
 
 
 def test_reserved_capacity_that_was_not_booked_is_none(account: NewAccount) -> None:
-    reserved = SPOT.on(CapacityType.RESERVED)
+    reserved = SPOT.with_capacity_type(CapacityType.RESERVED)
     with pytest.raises(NoCapacityError, match="no Capacity Block"):
         account.provider.launch(account.request(1, "a", reserved))
 
@@ -172,8 +176,8 @@ def test_a_zone_may_be_called_by_its_name(account: NewAccount) -> None:
     assert node.usd_per_hour == 0.4
 
 
-def _order(pool: Pool, nodes: int, **given: Any) -> LaunchOrder:
-    return LaunchOrder(
+def _order(pool: Pool, nodes: int, **given: Any) -> RunInstancesRequest:
+    return RunInstancesRequest(
         request=LaunchRequest("me", "job", pool, nodes, "key"),
         setup=SETUP,
         template="costopt-me-job-1",

@@ -10,7 +10,7 @@ from costopt.domain.errors import BadRequestError, ForbiddenError
 from costopt.domain.estimate import Basis
 from costopt.domain.market import CapacityType, Pool
 from costopt_aws.capacity_blocks import CapacityBlocks
-from costopt_aws.instance_types import InstanceTypes, TypeFacts
+from costopt_aws.instance_types import InstanceTypeInfo, InstanceTypes
 from costopt_aws.offerings import Offerings
 from costopt_aws.placement_scores import PlacementScores
 from costopt_aws.quotas import AccountQuotas
@@ -79,7 +79,7 @@ def test_a_booked_block_is_a_dated_reserved_offer_that_costs_no_more(cloud: Clou
     cloud.limits.book("us-west-2a", "p5.48xlarge", 1, begins_at, ends_at)
     clients = shared_clients()
     blocks = CapacityBlocks(clients, Zones(clients))
-    (offer,) = blocks.booked("us-east-1", ["p5.48xlarge"], NOW)
+    (offer,) = blocks.reservations("us-east-1", ["p5.48xlarge"], NOW)
     assert offer.pool == Pool("aws", "us-east-1", "use1-az6", "p5.48xlarge", CapacityType.RESERVED)
     assert offer.price_usd_per_hour is not None
     assert offer.price_usd_per_hour.value == 0
@@ -89,7 +89,7 @@ def test_a_booked_block_is_a_dated_reserved_offer_that_costs_no_more(cloud: Clou
     assert named is not None
     assert named.name == "cr-0b10c"
     assert blocks.of(offer.pool, 4, ends_at - timedelta(minutes=30)) is None
-    assert blocks.booked("us-east-1", ["g6e.xlarge"], NOW) == ()
+    assert blocks.reservations("us-east-1", ["g6e.xlarge"], NOW) == ()
 
 
 def test_of_several_blocks_of_a_pool_the_one_with_room_is_told_and_named(cloud: Cloud) -> None:
@@ -97,7 +97,7 @@ def test_of_several_blocks_of_a_pool_the_one_with_room_is_told_and_named(cloud: 
         return NOW + timedelta(days=days)
 
     def told(days: float) -> tuple[int | None, datetime | None, datetime | None]:
-        (offer,) = CapacityBlocks(clients, Zones(clients)).booked("us-east-1", [p5], at(days))
+        (offer,) = CapacityBlocks(clients, Zones(clients)).reservations("us-east-1", [p5], at(days))
         return offer.nodes_available, offer.from_at, offer.until_at
 
     p5, clients, cleared = "p5.48xlarge", shared_clients(), timedelta(minutes=30)
@@ -139,8 +139,8 @@ def test_types_are_chosen_by_wildcards_and_asked_once_a_day(cloud: Cloud) -> Non
     assert asked == 1
 
 
-def described(name: str, gpu_name: str, performance: str, **card: float) -> TypeFacts:
-    return TypeFacts.read(
+def described(name: str, gpu_name: str, performance: str, **card: float) -> InstanceTypeInfo:
+    return InstanceTypeInfo.read(
         {
             "InstanceType": name,
             "VCpuInfo": {"DefaultVCpus": 8},

@@ -11,7 +11,7 @@ from costopt.domain.estimate import Basis
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.policy import Policy
 from costopt.domain.ports import QuotaSource
-from costopt.domain.price_source import PriceSeries, PriceSource
+from costopt.domain.price_source import PriceSeriesKey, PriceSource
 from costopt.engine.clock import ScaledClock
 from costopt.market.hazard import LearnedHazard
 from costopt.market.screen import screen_offers
@@ -159,7 +159,7 @@ def test_the_bucket_is_the_prior_over_which_hazards_are_learned(cloud: Cloud) ->
     for hour in range(3):
         model.observe(offers, NOW + timedelta(hours=hour), {pool})
     before = model.hazard_per_hour(pool)
-    model.interrupted(pool, NOW + timedelta(hours=2))
+    model.record_interruption(pool, NOW + timedelta(hours=2))
     learned = model.hazard_per_hour(pool)
     assert before is not None
     assert learned is not None
@@ -175,7 +175,7 @@ def test_quotas_and_past_prices_are_told_through_ports(cloud: Cloud) -> None:
     assert isinstance(source, QuotaSource)
     assert len(source.quotas(NOW)) == 7
     series = source.price_series("us-east-1", ["g6e.x*"], NOW)
-    assert series == (PriceSeries("aws", "us-east-1", "g6e.xlarge"),)
+    assert series == (PriceSeriesKey("aws", "us-east-1", "g6e.xlarge"),)
     changes = source.price_changes(series[0], NOW - timedelta(days=90), NOW)
     assert {(c.pool.zone, c.usd_per_hour) for c in changes} == {
         ("use1-az6", 0.8),

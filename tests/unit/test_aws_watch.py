@@ -137,7 +137,9 @@ def test_a_node_that_ec2_forgets_is_remembered_for_two_hours(account: NewAccount
 def test_a_new_node_may_be_missing_from_the_list_for_a_while(account: NewAccount) -> None:
     account.cloud.launches.hide_new(99)
     node_id = _launched(account)
-    assert [node.node_id for node in account.provider.nodes("me") if node.state.alive] == [node_id]
+    assert [node.node_id for node in account.provider.nodes("me") if node.state.is_alive] == [
+        node_id
+    ]
     account.clock.sleep(301)
     (node,) = account.provider.nodes("me")
     assert (node.state, node.end_cause) == (NodeState.ENDED, EndCause.LOST)
@@ -202,11 +204,11 @@ def test_a_silent_region_keeps_its_nodes_and_is_named(account: NewAccount) -> No
     account.cloud.strike(here)
     nodes = {node.node_id: node.state for node in account.provider.nodes("me")}
     assert nodes == {here: NodeState.ENDED, there.node_id: NodeState.RUNNING}
-    assert account.provider.silent_regions() == {"us-west-2"}
-    assert "us-west-2" in account.provider.complaints()["aws us-west-2"]
+    assert account.provider.unreachable_regions() == {"us-west-2"}
+    assert "us-west-2" in account.provider.errors_by_region()["aws us-west-2"]
     restarted = account.connect()
     assert [node.node_id for node in restarted.nodes("me")] == [here]
-    assert restarted.silent_regions() == {"us-west-2"}
+    assert restarted.unreachable_regions() == {"us-west-2"}
     assert account.provider.launch(account.request(1, "c"))
 
 
@@ -241,16 +243,16 @@ def test_a_queue_that_fails_is_told_and_stops_nothing(
     node_id = _launched(account)
     account.cloud.faults.on("sqs", "ReceiveMessage", fault)  # type: ignore[arg-type]
     assert account.provider.notices("me") == ()
-    assert said in account.provider.complaints()["aws us-east-1 notices"]
-    assert not account.provider.silent_regions()
+    assert said in account.provider.errors_by_region()["aws us-east-1 notices"]
+    assert not account.provider.unreachable_regions()
     account.cloud.faults.reset()
     account.cloud.interrupt(node_id)
     assert account.provider.notices("me")
-    assert not account.provider.complaints()
+    assert not account.provider.errors_by_region()
 
 
 def test_on_demand_nodes_have_no_free_hour(account: NewAccount) -> None:
-    on_demand = SPOT.on(CapacityType.ON_DEMAND)
+    on_demand = SPOT.with_capacity_type(CapacityType.ON_DEMAND)
     (node,) = account.provider.launch(account.request(1, "a", on_demand))
     assert node.usd_per_hour == 0.8
     account.cloud.interrupt(node.node_id)

@@ -11,7 +11,7 @@ from costopt.catalog import Catalog, load_catalog
 from costopt.domain.errors import CatalogError
 from costopt.domain.estimate import Basis
 from costopt.domain.market import CapacityType, Offer, Pool
-from costopt.domain.ports import Machines
+from costopt.domain.ports import InstanceCatalog
 
 
 @pytest.fixture
@@ -25,21 +25,21 @@ def offer(catalog: Catalog, text: str) -> Offer | None:
 
 
 def test_machine_answers_for_a_pool(catalog: Catalog) -> None:
-    machines: Machines = catalog
-    machine = machines.machine(Pool.parse("aws/us-west-2/us-west-2b/p4d.24xlarge/spot"))
+    machines: InstanceCatalog = catalog
+    machine = machines.instance_type(Pool.parse("aws/us-west-2/us-west-2b/p4d.24xlarge/spot"))
     assert machine is not None
     assert machine.gpu.model == "A100-SXM4-40GB"
     assert (machine.gpu_count, machine.vcpus, machine.memory_gib) == (8, 96, 1152)
 
 
 def test_machine_of_an_unknown_pool_is_none(catalog: Catalog) -> None:
-    assert catalog.machine(Pool.parse("aws/us-west-2/us-west-2b/p9.huge/spot")) is None
-    assert catalog.machine(Pool.parse("gcp/us-west1/us-west1-a/p4d.24xlarge/spot")) is None
+    assert catalog.instance_type(Pool.parse("aws/us-west-2/us-west-2b/p9.huge/spot")) is None
+    assert catalog.instance_type(Pool.parse("gcp/us-west1/us-west1-a/p4d.24xlarge/spot")) is None
 
 
 def test_recorded_markets_find_their_retired_machines(catalog: Catalog) -> None:
-    k80 = catalog.instance_type("aws", "p2.8xlarge")
-    assert k80.gpu.answers_to("k80")
+    k80 = catalog.get_instance_type("aws", "p2.8xlarge")
+    assert k80.gpu.matches_name("k80")
     assert catalog.terms("aws", "p2.8xlarge") == frozenset()
     assert catalog.list_price_usd_per_hour("aws", "us-east-1", "p2.8xlarge") is not None
     assert not [o for o in catalog.offers() if o.pool.instance_type.startswith("p2.")]
@@ -48,7 +48,7 @@ def test_recorded_markets_find_their_retired_machines(catalog: Catalog) -> None:
 @pytest.mark.parametrize("asked", ["p5.48xlrage", "p5.48xlarg", "p5-48xlarge"])
 def test_a_misspelt_type_names_the_nearest(catalog: Catalog, asked: str) -> None:
     with pytest.raises(CatalogError) as caught:
-        catalog.instance_type("aws", asked)
+        catalog.get_instance_type("aws", asked)
     assert asked in caught.value.message
     assert "p5.48xlarge" in (caught.value.hint or "")
     assert caught.value.exit_code == 2
@@ -56,7 +56,7 @@ def test_a_misspelt_type_names_the_nearest(catalog: Catalog, asked: str) -> None
 
 def test_a_type_of_another_provider_is_refused(catalog: Catalog) -> None:
     with pytest.raises(CatalogError, match=r"gcp has no instance type 'p5\.48xlarge'"):
-        catalog.instance_type("gcp", "p5.48xlarge")
+        catalog.get_instance_type("gcp", "p5.48xlarge")
 
 
 def test_an_unknown_gpu_names_the_nearest(catalog: Catalog) -> None:
@@ -89,7 +89,7 @@ def test_a_known_gpu_that_the_provider_lacks_is_no_error(catalog: Catalog) -> No
 
 
 def test_the_vendor_publishes_no_power_for_trainium(catalog: Catalog) -> None:
-    gpu = catalog.instance_type("aws", "trn1.32xlarge").gpu
+    gpu = catalog.get_instance_type("aws", "trn1.32xlarge").gpu
     assert gpu.tdp_w is None
     assert gpu.idle_w is None
 
@@ -161,7 +161,7 @@ def test_offers_cover_both_providers_and_terms(catalog: Catalog) -> None:
 def test_no_pool_is_offered_twice_and_each_has_a_machine(catalog: Catalog) -> None:
     pools = [o.pool for o in catalog.offers()]
     assert len(pools) == len(set(pools))
-    assert all(catalog.machine(pool) for pool in pools)
+    assert all(catalog.instance_type(pool) for pool in pools)
 
 
 def test_what_is_rented_as_spot_only_has_no_on_demand_offer(catalog: Catalog) -> None:

@@ -15,8 +15,12 @@ import pytest
 import costopt.catalog
 from costopt.catalog import load_catalog
 from costopt.catalog.price import read_list_prices, read_spot_quotes
-from costopt.catalog.table import number, read_table
-from costopt.domain.bucket import InterruptionBucket, hazard_from_bucket, hazard_of_google_spot
+from costopt.catalog.table import parse_number, read_table
+from costopt.domain.bucket import (
+    InterruptionBucket,
+    gcp_spot_hazard_prior,
+    hazard_from_interruption_bucket,
+)
 
 TABLES = (
     "instance_types",
@@ -68,7 +72,7 @@ def test_no_figure_is_zero_or_negative() -> None:
         assert float(row["usd_per_hour"]) > 0, row
     for row in read_table("regions"):
         for column in ("pue", "average_gco2e_per_kwh", "marginal_gco2e_per_kwh"):
-            figure = number(row[column])
+            figure = parse_number(row[column])
             assert figure is None or figure > 0, row
 
 
@@ -103,7 +107,7 @@ def test_every_aws_type_with_a_list_price_has_it_in_both_main_regions() -> None:
 
 
 def test_a_worse_bucket_means_more_hazard() -> None:
-    hazards = [hazard_from_bucket(bucket, SEEN_AT) for bucket in InterruptionBucket]
+    hazards = [hazard_from_interruption_bucket(bucket, SEEN_AT) for bucket in InterruptionBucket]
     for better, worse in pairwise(hazards):
         assert better.value < worse.value
         assert better.low < worse.low
@@ -111,7 +115,7 @@ def test_a_worse_bucket_means_more_hazard() -> None:
 
 
 def test_the_prior_spans_a_day_and_a_month() -> None:
-    hazard = hazard_from_bucket(InterruptionBucket.FROM_5_TO_10_PERCENT, SEEN_AT)
+    hazard = hazard_from_interruption_bucket(InterruptionBucket.FROM_5_TO_10_PERCENT, SEEN_AT)
     assert hazard.low == pytest.approx(0.0513 / 730, rel=1e-3)
     assert hazard.high == pytest.approx(0.1054 / 24, rel=1e-3)
     assert hazard.value == pytest.approx(0.07796 / 132.4, rel=1e-3)
@@ -119,7 +123,7 @@ def test_the_prior_spans_a_day_and_a_month() -> None:
 
 
 def test_the_google_prior_holds_the_published_bounds() -> None:
-    hazard = hazard_of_google_spot(SEEN_AT)
+    hazard = gcp_spot_hazard_prior(SEEN_AT)
     assert hazard.value == pytest.approx(0.10536 / 24, rel=1e-3)
     assert hazard.low < 0.0513 / 24 < hazard.value < 0.1625 / 24 < hazard.high
 
@@ -129,13 +133,13 @@ def test_specifications_are_those_recorded() -> None:
     assert len(facts) == 72
     catalog = load_catalog()
     for fact in facts:
-        machine = catalog.instance_type(fact["provider"], fact["instance_type"])
+        machine = catalog.get_instance_type(fact["provider"], fact["instance_type"])
         assert machine.gpu_count == int(fact["gpu_count"])
         assert machine.vcpus == int(fact["vcpu"])
         assert machine.memory_gib == float(fact["ram_gib"])
         assert machine.network_gbps == float(fact["network_gbps"])
-        assert machine.gpu.tdp_w == number(fact["gpu_tdp_w"])
-        assert machine.gpu.idle_w == number(fact["gpu_idle_w"])
+        assert machine.gpu.tdp_w == parse_number(fact["gpu_tdp_w"])
+        assert machine.gpu.idle_w == parse_number(fact["gpu_idle_w"])
         assert machine.gpu.peak_tflops == float(fact["peak_dense_tflops_each"])
         assert machine.cpu_idle_w_per_vcpu == float(fact["cpu_w_per_vcpu_min"])
         assert machine.cpu_max_w_per_vcpu == float(fact["cpu_w_per_vcpu_max"])
@@ -161,9 +165,9 @@ def test_regions_hold_the_newest_recorded_year() -> None:
         average = fact["grid-carbon-intensity-average-consumption-annual"]
         marginal = fact["grid-carbon-intensity-marginal-consumption-annual"]
         assert region.year == int(fact["year"])
-        assert region.pue == number(fact["power-usage-effectiveness"])
-        assert region.average_gco2e_per_kwh == number(average)
-        assert region.marginal_gco2e_per_kwh == number(marginal)
+        assert region.pue == parse_number(fact["power-usage-effectiveness"])
+        assert region.average_gco2e_per_kwh == parse_number(average)
+        assert region.marginal_gco2e_per_kwh == parse_number(marginal)
         assert region.electricity_maps_zone == (fact["em-zone-id"] or None)
 
 
@@ -178,7 +182,7 @@ def test_aws_spot_quotes_follow_the_recorded_advisor() -> None:
             continue
         saving = float(fact["savings_pct"]) / 100
         assert price.value == pytest.approx(listed.value * (1 - saving), rel=1e-4)
-        hazard = hazard_from_bucket(InterruptionBucket(int(fact["bucket"])), SEEN_AT)
+        hazard = hazard_from_interruption_bucket(InterruptionBucket(int(fact["bucket"])), SEEN_AT)
         assert quotes[key].hazard_per_hour == hazard
         checked += 1
     assert checked > 500
@@ -231,7 +235,7 @@ def test_an_unknown_transfer_price_is_none(origin: str, destination: str) -> Non
 
 def test_every_listed_transfer_costs_something() -> None:
     for row in read_table("transfer_prices"):
-        price = number(row["usd_per_gib"])
+        price = parse_number(row["usd_per_gib"])
         assert price is None or price > 0, row
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from costopt.checkpoint.commit import Committer, Saving
+from costopt.checkpoint.commit import Committer, SaveRequest
 from costopt.checkpoint.history import CheckpointHistory
-from costopt.checkpoint.keep import KeepRule
+from costopt.checkpoint.keep import RetentionPolicy
 from costopt.checkpoint.manifest import Manifest
 from costopt.checkpoint.name import CheckpointName
-from costopt.checkpoint.place import CheckpointPlace
+from costopt.checkpoint.place import CheckpointRepository
 from costopt.domain.errors import CheckpointError
 from costopt.train.checkpointer import Checkpointer
 
@@ -22,8 +22,8 @@ FROZEN = b"f" * 250
 
 
 def committer(folder: Path, last: int = 3, generation: int = 1, **options: object) -> Committer:
-    place = CheckpointPlace.open(str(folder))
-    rule = KeepRule(last)
+    place = CheckpointRepository.open(str(folder))
+    rule = RetentionPolicy(last)
     return Committer(place, generation, rule, chunk_bytes=CHUNK, **options)  # type: ignore[arg-type]
 
 
@@ -34,7 +34,7 @@ def content(step: int) -> dict[str, bytes]:
 
 def commit(by: Committer, step: int, *, as_delta: bool = False) -> str:
     files = {name: memoryview(data) for name, data in content(step).items()}
-    return str(by.commit(Saving(step, 1, 0.0, files, as_delta=as_delta)).name)
+    return str(by.commit(SaveRequest(step, 1, 0.0, files, as_delta=as_delta)).name)
 
 
 def manifest(folder: Path, name: str) -> Manifest:
@@ -42,14 +42,14 @@ def manifest(folder: Path, name: str) -> Manifest:
 
 
 def read(folder: Path, name: str) -> dict[str, bytes]:
-    place, found = CheckpointPlace.open(str(folder)), manifest(folder, name)
+    place, found = CheckpointRepository.open(str(folder)), manifest(folder, name)
     parsed = CheckpointName.parse(name)
     assert parsed is not None
     return {part.name: place.read(parsed, part, found.delta) for part in found.parts}
 
 
 def line(folder: Path) -> list[str]:
-    return [str(name) for name in CheckpointPlace.open(str(folder)).candidates()[0]]
+    return [str(name) for name in CheckpointRepository.open(str(folder)).candidates()[0]]
 
 
 def files(folder: Path, name: str) -> dict[str, int]:
@@ -82,7 +82,7 @@ def test_where_nothing_stayed_the_same_it_is_whole_by_itself(tmp_path: Path) -> 
     by = committer(tmp_path)
     for step in (1, 2):
         data = memoryview(bytes([step]) * 250)
-        by.commit(Saving(step, 1, 0.0, {"a.bin": data}, as_delta=True))
+        by.commit(SaveRequest(step, 1, 0.0, {"a.bin": data}, as_delta=True))
     assert manifest(tmp_path, line(tmp_path)[0]).delta is None
     assert by.place.tags() == {}
 
@@ -151,15 +151,15 @@ def test_a_tagged_delta_keeps_its_base(tmp_path: Path) -> None:
     history.tag(delta, "good")
     for step in (3, 4):
         commit(by, step)
-    assert history.prune(KeepRule(1), apply=True) == ()
+    assert history.prune(RetentionPolicy(1), apply=True) == ()
     assert {base, delta} < set(line(tmp_path))
     with pytest.raises(CheckpointError, match=f"the delta {delta} in .* needs its base"):
         history.untag(f"base-of:{delta}")
     with pytest.raises(CheckpointError, match="is no tag"):
         history.tag(base, f"base-of:{delta}")
     history.untag("good")
-    assert history.prune(KeepRule(1), apply=True) == (delta,)
-    assert history.prune(KeepRule(1), apply=True) == (base,)
+    assert history.prune(RetentionPolicy(1), apply=True) == (delta,)
+    assert history.prune(RetentionPolicy(1), apply=True) == (base,)
 
 
 def test_a_branch_of_a_delta_is_whole_by_itself(tmp_path: Path) -> None:

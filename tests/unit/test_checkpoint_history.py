@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from costopt.checkpoint.commit import Committer, Saving, SupersededError
+from costopt.checkpoint.commit import Committer, SaveRequest, SupersededError
 from costopt.checkpoint.history import CheckpointHistory
-from costopt.checkpoint.keep import KeepRule
+from costopt.checkpoint.keep import RetentionPolicy
 from costopt.checkpoint.name import CheckpointName
-from costopt.checkpoint.place import CheckpointPlace
+from costopt.checkpoint.place import CheckpointRepository
 from costopt.domain.errors import CheckpointError
 from tests.object_stores import served_s3
 
@@ -36,18 +36,18 @@ def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     return f"s3://training/{request.node.originalname}"
 
 
-def committer(uri: str, keep: KeepRule | None = None, **options: object) -> Committer:
+def committer(uri: str, keep: RetentionPolicy | None = None, **options: object) -> Committer:
     return Committer(
-        CheckpointPlace.open(uri),
+        CheckpointRepository.open(uri),
         1,
-        keep or KeepRule(3),
+        keep or RetentionPolicy(3),
         **options,  # type: ignore[arg-type]
     )
 
 
 def commit(by: Committer, step: int, **labels: str) -> str:
     content = memoryview(bytes([step]) * 1000)
-    saving = Saving(step, 1, 0.0, {"state.bin": content}, tuple(labels.items()))
+    saving = SaveRequest(step, 1, 0.0, {"state.bin": content}, tuple(labels.items()))
     return str(by.commit(saving).name)
 
 
@@ -56,11 +56,11 @@ def by_name(uri: str) -> list[Any]:
 
 
 def line(uri: str) -> list[str]:
-    return [str(name) for name in CheckpointPlace.open(uri).candidates()[0]]
+    return [str(name) for name in CheckpointRepository.open(uri).candidates()[0]]
 
 
 def test_the_newest_milestones_and_tagged_are_kept(uri: str) -> None:
-    by = committer(uri, KeepRule(2, every_steps=10))
+    by = committer(uri, RetentionPolicy(2, every_steps=10))
     history = CheckpointHistory.open(uri)
     commit(by, 3)
     history.tag("step-000000003.1.0", "baseline")
@@ -74,7 +74,7 @@ def test_the_newest_milestones_and_tagged_are_kept(uri: str) -> None:
 
 
 def test_the_best_are_kept_by_a_number_in_a_label(uri: str) -> None:
-    by = committer(uri, KeepRule(1, best=2))
+    by = committer(uri, RetentionPolicy(1, best=2))
     for step, loss in enumerate(("0.5", "nan", "0.2", "0.5", "much", "0.7", "-inf"), start=1):
         commit(by, step, loss=loss)
     commit(by, 8)
@@ -82,23 +82,23 @@ def test_the_best_are_kept_by_a_number_in_a_label(uri: str) -> None:
         CheckpointName(1, step, 0) for step in (8, 4, 3)
     ]
     # Who goes on from here knows it as well.
-    commit(Committer(by.place, 2, KeepRule(1, best=1)), 9, loss="0.3")
+    commit(Committer(by.place, 2, RetentionPolicy(1, best=1)), 9, loss="0.3")
     assert [entry.manifest.step for entry in by_name(uri)] == [9, 3]
     history = CheckpointHistory.open(uri)
-    assert history.prune(KeepRule(1, best=1, metric="accuracy"), apply=False) == (
+    assert history.prune(RetentionPolicy(1, best=1, metric="accuracy"), apply=False) == (
         "step-000000003.1.0",
     )
 
 
 def test_a_store_that_does_not_answer_costs_no_best_checkpoint(tmp_path: Path) -> None:
-    by = committer(str(tmp_path), KeepRule(1, best=1))
+    by = committer(str(tmp_path), RetentionPolicy(1, best=1))
     best = commit(by, 1, loss="0.1")
     commit(by, 2, loss="0.4")
     manifest = tmp_path / best / "manifest.json"
     content = manifest.read_bytes()
     manifest.unlink()
     manifest.mkdir()
-    after = Committer(CheckpointPlace.open(str(tmp_path)), 2, KeepRule(1, best=1))
+    after = Committer(CheckpointRepository.open(str(tmp_path)), 2, RetentionPolicy(1, best=1))
     with pytest.raises(CheckpointError):
         commit(after, 3, loss="0.5")
     manifest.rmdir()
@@ -126,7 +126,7 @@ def test_going_back_supersedes_the_trainer_and_loses_nothing(uri: str) -> None:
     assert (head.generation, line(uri)) == (2, [names[0]])
     with pytest.raises(SupersededError, match="generation 2 has taken over"):
         commit(by, 4)
-    later = Committer(by.place, 2, KeepRule(3), parent=names[0])
+    later = Committer(by.place, 2, RetentionPolicy(3), parent=names[0])
     newest = commit(later, 2)
     assert line(uri) == [newest, names[0]]
     assert {e.name: e.tags for e in history.list()}[names[2]] == ("before-rollback-2",)
@@ -162,35 +162,35 @@ def test_a_branch_is_a_place_of_its_own(uri: str) -> None:
 
 
 def test_pruning_says_first_what_it_would_remove(uri: str) -> None:
-    by = committer(uri, KeepRule(9))
+    by = committer(uri, RetentionPolicy(9))
     names = [commit(by, step) for step in range(1, 6)]
     history = CheckpointHistory.open(uri)
     history.tag(names[1], "good")
     history.place.store.put("step-000000002.1.7/state.bin", b"cut short")
     history.place.store.put("step-000000006.1.0/state.bin", b"under way")
-    doomed = history.prune(KeepRule(2), apply=False)
+    doomed = history.prune(RetentionPolicy(2), apply=False)
     assert doomed == (names[2], "step-000000002.1.7", names[0])
     assert len(history.list()) == 7
-    assert history.prune(KeepRule(2), apply=True) == doomed
+    assert history.prune(RetentionPolicy(2), apply=True) == doomed
     assert line(uri) == [names[4], names[3], names[1]]
     assert [entry.name for entry in history.list() if entry.problem is None] == line(uri)
     commit(by, 6)
 
 
 def test_what_a_delta_needs_is_kept_and_listed(uri: str) -> None:
-    by = committer(uri, KeepRule(1))
+    by = committer(uri, RetentionPolicy(1))
     history = CheckpointHistory.open(uri)
     frozen = memoryview(bytes(1000))
     names = []
     for step in (1, 2):
         files = {"frozen.bin": frozen, "state.bin": memoryview(bytes([step]))}
-        names.append(str(by.commit(Saving(step, 1, 0.0, files, as_delta=True)).name))
+        names.append(str(by.commit(SaveRequest(step, 1, 0.0, files, as_delta=True)).name))
     base, delta = names
     assert history.verify(delta) is None
-    assert history.prune(KeepRule(1), apply=True) == ()
+    assert history.prune(RetentionPolicy(1), apply=True) == ()
     assert [entry.tags for entry in history.list()] == [(), (f"base-of:{delta}",)]
     history.rollback(base)
-    later = Committer(by.place, 2, KeepRule(1), parent=base)
+    later = Committer(by.place, 2, RetentionPolicy(1), parent=base)
     for step in (3, 4):
         commit(later, step)
     assert history.verify(delta) is None, "it was the newest, and is tagged"
@@ -219,7 +219,7 @@ def test_tags_are_not_moved_in_silence(uri: str) -> None:
 @pytest.mark.parametrize("last", [0, -1])
 def test_a_rule_keeps_at_least_one(last: int) -> None:
     with pytest.raises(ValueError, match="at least one"):
-        KeepRule(last)
+        RetentionPolicy(last)
 
 
 def test_the_history_needs_no_torch() -> None:

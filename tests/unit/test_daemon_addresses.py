@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from costopt.client.address import parse_address
-from costopt.client.client import Client
-from costopt.client.failure import RefusedError
-from costopt.daemon.intake import admitted, read_submission
+from costopt.client.client import DaemonClient
+from costopt.client.failure import ApiError
+from costopt.daemon.intake import load_submission, parse_submission
 from costopt.domain.account import Account
 from costopt.domain.submission import Submission
 from costopt.domain.tenant import Tenant
@@ -35,8 +35,8 @@ def job(checkpoint: str, data: str = "", tenant: str = "red") -> str:
 
 
 def read(text: str, account: Account = ACCOUNT) -> Submission:
-    submission = read_submission(text, "cheapest", "/srv", "me", 0, T0)
-    return admitted(submission, account).submission
+    submission = parse_submission(text, "cheapest", "/srv", "me", 0, T0)
+    return load_submission(submission, account).submission
 
 
 @pytest.mark.parametrize(
@@ -115,55 +115,55 @@ def test_an_account_without_tenants_parts_nobody() -> None:
 def test_it_is_refused_over_http_whoever_hands_it_in(tmp_path: Path) -> None:
     with shown(tmp_path, fill=False, account=ACCOUNT) as daemon:
         for token in (daemon.token(Scope.SUBMIT, tenant="red"), daemon.token(Scope.ADMIN)):
-            client = Client(parse_address(daemon.url), token)
-            with pytest.raises(RefusedError) as caught:
-                client.tell("POST", "jobs", body={"job": job("s3://data/blue/llm")})
+            client = DaemonClient(parse_address(daemon.url), token)
+            with pytest.raises(ApiError) as caught:
+                client.send("POST", "jobs", body={"job": job("s3://data/blue/llm")})
             assert caught.value.status == 422
             said = "job.yaml:8:19: checkpoint.uri: 's3://data/blue/llm' is in no place"
             assert said in caught.value.message
         body = {"job": job("saves", tenant="bleu"), "anyway": True}
-        with pytest.raises(RefusedError) as caught:
-            client.tell("POST", "jobs", body=body)
+        with pytest.raises(ApiError) as caught:
+            client.send("POST", "jobs", body=body)
         assert caught.value.status == 422
         assert "job.yaml:11:9: tenant: 'bleu' is not a tenant" in caught.value.message
-        taken = client.tell("POST", "jobs", body={"job": job("s3://data/red/llm")})
+        taken = client.send("POST", "jobs", body={"job": job("s3://data/red/llm")})
         assert taken["name"] == "llm"
 
 
 def test_no_token_is_made_for_a_tenant_that_the_account_does_not_name(tmp_path: Path) -> None:
     with shown(tmp_path, fill=False, account=ACCOUNT) as daemon:
-        client = Client(parse_address(daemon.url), daemon.token(Scope.ADMIN))
+        client = DaemonClient(parse_address(daemon.url), daemon.token(Scope.ADMIN))
         body = {"name": "ci", "scopes": ["submit"], "tenant": "bleu"}
-        with pytest.raises(RefusedError, match="'bleu' is not a tenant"):
-            client.tell("POST", "tokens", body=body)
-        assert client.tell("POST", "tokens", body=body | {"tenant": "blue"})["tenant"] == "blue"
+        with pytest.raises(ApiError, match="'bleu' is not a tenant"):
+            client.send("POST", "tokens", body=body)
+        assert client.send("POST", "tokens", body=body | {"tenant": "blue"})["tenant"] == "blue"
 
 
 def test_a_tenants_code_lies_in_a_folder_of_its_own(tmp_path: Path) -> None:
     """Else one tenant's job would bundle another's code and read it on its nodes."""
     with shown(tmp_path, fill=False, account=ACCOUNT) as daemon:
         (tmp_path / "red" / "code").mkdir(parents=True)
-        red = Client(parse_address(daemon.url), daemon.token(Scope.SUBMIT, tenant="red"))
-        poor = Client(parse_address(daemon.url), daemon.token(Scope.SUBMIT, tenant="poor"))
+        red = DaemonClient(parse_address(daemon.url), daemon.token(Scope.SUBMIT, tenant="red"))
+        poor = DaemonClient(parse_address(daemon.url), daemon.token(Scope.SUBMIT, tenant="poor"))
         for named in (tmp_path, tmp_path / "red" / "code", tmp_path / "poor" / ".." / "red"):
             body = {"job": job("saves", tenant="poor"), "workdir": str(named)}
-            with pytest.raises(RefusedError, match="is not in a folder that jobs from") as caught:
-                poor.tell("POST", "jobs", body=body)
+            with pytest.raises(ApiError, match="is not in a folder that jobs from") as caught:
+                poor.send("POST", "jobs", body=body)
             assert caught.value.hint is not None
             assert f"{tmp_path}/poor" in caught.value.hint
-        assert poor.tell("POST", "jobs", body={"job": job("saves", tenant="poor")})["workdir"] == (
+        assert poor.send("POST", "jobs", body={"job": job("saves", tenant="poor")})["workdir"] == (
             f"{tmp_path}/poor"
         )
         body = {"job": job("saves", tenant="red").replace("llm", "own"), "workdir": ""}
-        assert red.tell("POST", "jobs", body=body)["workdir"] == f"{tmp_path}/red"
+        assert red.send("POST", "jobs", body=body)["workdir"] == f"{tmp_path}/red"
 
 
 def test_what_was_taken_before_the_account_named_tenants_gets_no_new_nodes(tmp_path: Path) -> None:
     scene = DaemonScene(tmp_path)
     try:
         text = job("s3://data/blue/llm")
-        submission = read_submission(text, POLICY, str(tmp_path), "me", 0, T0)
-        scene.daemon.service.take(submission)
+        submission = parse_submission(text, POLICY, str(tmp_path), "me", 0, T0)
+        scene.daemon.service.submit(submission)
         scene.account = replace(ACCOUNT, store=None)
         scene.restart()
         scene.go(3)

@@ -14,14 +14,14 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate as validate_document
 
 from costopt.client.address import parse_address
-from costopt.client.client import Client
-from costopt.client.failure import RefusedError
-from costopt.daemon.api import MOST_BODY_BYTES, operations_of
-from costopt.daemon.auth import COOKIE
-from costopt.daemon.operation import Operation, Place
+from costopt.client.client import DaemonClient
+from costopt.client.failure import ApiError
+from costopt.daemon.api import MAX_BODY_BYTES, operations_of
+from costopt.daemon.auth import SESSION_COOKIE
+from costopt.daemon.operation import Operation, ParameterLocation
 from costopt.domain.control import Mode
 from costopt.domain.errors import LedgerError
-from costopt.domain.submission import JobIntent
+from costopt.domain.submission import DesiredState
 from costopt.domain.token import Scope
 from tests.daemon_api import JOB, Served, served
 
@@ -137,7 +137,7 @@ def check(document: Mapping[str, Any], schema: Mapping[str, Any], answer: object
 
 def test_the_schema_check_finds_a_wrong_answer(daemon: Served) -> None:
     document = document_of(daemon)
-    schema = {"$ref": "#/components/schemas/ModeAnswer"}
+    schema = {"$ref": "#/components/schemas/ModeResponse"}
     check(document, schema, {"mode": "observe"})
     with pytest.raises(AssertionError):
         check(document, schema, {"mode": "other"})
@@ -197,7 +197,7 @@ def test_a_token_of_another_tenant_sees_and_changes_nothing_of_a_job(daemon: Ser
         status, answer, _ = request(
             daemon, operation.method, target_of(operation), token=token, body=body_of(operation)
         )
-        named = [p.name for p in operation.parameters if p.place is Place.PATH]
+        named = [p.name for p in operation.parameters if p.place is ParameterLocation.PATH]
         if operation.id == "submitJob":
             assert (status, "of tenant 'default'" in answer["detail"]) == (403, True)
         elif named:
@@ -218,7 +218,7 @@ def test_a_token_of_another_tenant_sees_and_changes_nothing_of_a_job(daemon: Ser
 
 
 def test_a_token_of_the_jobs_own_tenant_steers_it(daemon: Served) -> None:
-    client = Client(parse_address(daemon.url), daemon.token(Scope.SUBMIT, tenant="default"))
+    client = DaemonClient(parse_address(daemon.url), daemon.token(Scope.SUBMIT, tenant="default"))
     assert {row["submission"]["name"] for row in client.get("jobs")["jobs"]} == {"one", "two"}
     assert client.get("jobs", "one")["nodes"][0]["node_id"] == "i-1"
     assert client.get("jobs", "one", "logs")["text"] == "step 1\nstep 2\n"
@@ -226,16 +226,16 @@ def test_a_token_of_the_jobs_own_tenant_steers_it(daemon: Served) -> None:
     assert [node["node_id"] for node in client.get("fleet")["nodes"]] == ["i-1"]
     assert [each["id"] for each in client.get("proposals")["proposals"]] == ["p-1"]
     assert [each["job"] for each in client.get("alerts")["alerts"]] == ["one"]
-    assert client.tell("POST", "jobs", "one", "pause")["intent"] == "paused"
-    assert client.tell("POST", "jobs", body={"job": JOB.format(name="new")})["name"] == "new"
+    assert client.send("POST", "jobs", "one", "pause")["intent"] == "paused"
+    assert client.send("POST", "jobs", body={"job": JOB.format(name="new")})["name"] == "new"
 
 
 def test_a_token_of_a_tenant_is_no_admins(daemon: Served) -> None:
     body = {"name": "boss", "scopes": ["admin"], "tenant": "blue"}
-    with pytest.raises(RefusedError, match="cannot be an admin's") as refusal:
-        daemon.local.tell("POST", "tokens", body=body)
+    with pytest.raises(ApiError, match="cannot be an admin's") as refusal:
+        daemon.local.send("POST", "tokens", body=body)
     assert refusal.value.status == 409
-    made = daemon.local.tell("POST", "tokens", body=body | {"scopes": ["read"]})
+    made = daemon.local.send("POST", "tokens", body=body | {"scopes": ["read"]})
     assert made["tenant"] == "blue"
     (listed,) = daemon.local.get("tokens")["tokens"]
     assert (listed["name"], listed["tenant"]) == ("boss", "blue")
@@ -244,22 +244,28 @@ def test_a_token_of_a_tenant_is_no_admins(daemon: Served) -> None:
 
 def test_a_browsers_cookie_looks_but_changes_nothing(daemon: Served) -> None:
     plain = daemon.token(Scope.ADMIN)
-    badge = daemon.tokens.badge_of(plain)
-    assert request(daemon, "GET", "/v1/mode", headers={"Cookie": f"{COOKIE}={badge}"})[0] == 200
+    badge = daemon.tokens.session_of(plain)
+    assert (
+        request(daemon, "GET", "/v1/mode", headers={"Cookie": f"{SESSION_COOKIE}={badge}"})[0]
+        == 200
+    )
     body = b'{"mode": "enforce"}'
     for known in (badge, plain):
-        cookie = {"Cookie": f"{COOKIE}={known}"}
+        cookie = {"Cookie": f"{SESSION_COOKIE}={known}"}
         assert request(daemon, "PUT", "/v1/mode", headers=cookie, body=body)[0] == 401
     assert request(daemon, "PUT", "/v1/mode", token=badge, body=body)[0] == 401
-    assert request(daemon, "GET", "/v1/mode", headers={"Cookie": f"{COOKIE}={plain}"})[0] == 401
+    assert (
+        request(daemon, "GET", "/v1/mode", headers={"Cookie": f"{SESSION_COOKIE}={plain}"})[0]
+        == 401
+    )
     assert daemon.service.mode() is Mode.OBSERVE
 
 
 def test_a_revoked_token_is_worthless_at_once(daemon: Served) -> None:
     client = daemon.bearer(Scope.READ)
     client.get("mode")
-    daemon.local.tell("DELETE", "tokens", "t0")
-    with pytest.raises(RefusedError) as refusal:
+    daemon.local.send("DELETE", "tokens", "t0")
+    with pytest.raises(ApiError) as refusal:
         client.get("mode")
     assert refusal.value.status == 401
 
@@ -267,7 +273,7 @@ def test_a_revoked_token_is_worthless_at_once(daemon: Served) -> None:
 def test_the_local_socket_is_its_owners_alone_and_needs_no_token(daemon: Served) -> None:
     mode = daemon.socket_path.stat().st_mode
     assert stat.S_IMODE(mode) == 0o600
-    daemon.local.tell("PUT", "mode", body={"mode": "recommend"})
+    daemon.local.send("PUT", "mode", body={"mode": "recommend"})
     assert daemon.service.mode() is Mode.RECOMMEND
     (change,) = daemon.changes()
     assert change.who.startswith("local")
@@ -275,26 +281,26 @@ def test_the_local_socket_is_its_owners_alone_and_needs_no_token(daemon: Served)
 
 def test_a_job_goes_in_and_is_steered(daemon: Served) -> None:
     client = daemon.bearer(Scope.SUBMIT)
-    taken = client.tell("POST", "jobs", body={"job": JOB.format(name="new"), "priority": 3})
+    taken = client.send("POST", "jobs", body={"job": JOB.format(name="new"), "priority": 3})
     assert (taken["name"], taken["priority"], taken["submitted_by"]) == ("new", 3, "t0")
     known = daemon.registry.submission("new")
     assert known is not None
     assert known.workdir == str(daemon.reach.folders[0])
     assert "kind: policy" in known.policy_document
     for verb, intent in (
-        ("pause", JobIntent.PAUSED),
-        ("resume", JobIntent.RUN),
-        ("cancel", JobIntent.CANCELLED),
+        ("pause", DesiredState.PAUSED),
+        ("resume", DesiredState.RUN),
+        ("cancel", DesiredState.CANCELLED),
     ):
-        assert client.tell("POST", "jobs", "new", verb)["intent"] == intent.value
-    with pytest.raises(RefusedError, match="was cancelled") as refusal:
-        client.tell("POST", "jobs", "new", "resume")
+        assert client.send("POST", "jobs", "new", verb)["intent"] == intent.value
+    with pytest.raises(ApiError, match="was cancelled") as refusal:
+        client.send("POST", "jobs", "new", "resume")
     assert (refusal.value.status, refusal.value.exit_code) == (409, 2)
 
 
-def refusal_of(client: Client, body: Mapping[str, object]) -> RefusedError:
-    with pytest.raises(RefusedError) as refusal:
-        client.tell("POST", "jobs", body=body)
+def refusal_of(client: DaemonClient, body: Mapping[str, object]) -> ApiError:
+    with pytest.raises(ApiError) as refusal:
+        client.send("POST", "jobs", body=body)
     return refusal.value
 
 
@@ -342,7 +348,7 @@ def test_a_job_from_elsewhere_stays_in_its_folders(
     refusal = refusal_of(daemon.bearer(Scope.SUBMIT), body)
     assert refusal.status == 422
     assert "is not in a folder that jobs from elsewhere may use" in refusal.message
-    assert daemon.local.tell("POST", "jobs", body=body)["name"] == "new"
+    assert daemon.local.send("POST", "jobs", body=body)["name"] == "new"
 
 
 @pytest.mark.parametrize(
@@ -375,7 +381,7 @@ def test_a_malformed_body_is_refused(standing: Served, body: bytes, said: str) -
 
 def test_an_oversized_body_is_refused(standing: Served) -> None:
     token = standing.token(Scope.SUBMIT)
-    body = json.dumps({"job": "x" * MOST_BODY_BYTES}).encode()
+    body = json.dumps({"job": "x" * MAX_BODY_BYTES}).encode()
     status, answer, _ = request(standing, "POST", "/v1/jobs", token=token, body=body)
     assert (status, answer["detail"]) == (413, "the body is larger than 2 MiB")
     text = {"Content-Type": "text/plain"}
@@ -498,5 +504,7 @@ def test_a_method_that_is_not_there_is_a_405_that_names_those_that_are(daemon: S
 
 def test_every_path_parameter_of_an_operation_is_declared(daemon: Served) -> None:
     for operation in operations(daemon):
-        in_path = {each.name for each in operation.parameters if each.place is Place.PATH}
+        in_path = {
+            each.name for each in operation.parameters if each.place is ParameterLocation.PATH
+        }
         assert in_path == {part[1:-1] for part in operation.path.split("/") if part[:1] == "{"}

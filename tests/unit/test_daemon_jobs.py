@@ -16,7 +16,7 @@ from costopt.domain.errors import SpecError
 from costopt.domain.events import JobFinished, LaunchIntended, NodeLaunched, WorkLost
 from costopt.domain.fleet import LaunchRequest
 from costopt.domain.policy import CarbonSignal
-from costopt.domain.submission import JobIntent
+from costopt.domain.submission import DesiredState
 from costopt.ledger.summary import JobState
 from tests.daemon_fixtures import POLICY, DaemonScene, document
 from tests.engine_fixtures import SPOT_A
@@ -74,7 +74,7 @@ def test_a_paused_job_has_no_nodes_and_goes_on_when_it_is_resumed(scene: DaemonS
     scene.go(10)
     assert scene.living() == []
     assert scene.job().held_because == "paused"
-    assert scene.job().submission.intent is JobIntent.PAUSED
+    assert scene.job().submission.intent is DesiredState.PAUSED
     scene.restart()
     scene.go(10)
     assert scene.living() == []
@@ -94,7 +94,7 @@ def test_a_job_that_has_finished_is_neither_paused_nor_cancelled(scene: DaemonSc
             change("one", "me")
     with pytest.raises(SpecError, match="job 'one' has finished"):
         service.reprioritize("one", 5, "me")
-    assert scene.job().submission.intent is JobIntent.RUN
+    assert scene.job().submission.intent is DesiredState.RUN
 
 
 def test_a_cancelled_job_drains_and_never_runs_again(scene: DaemonScene) -> None:
@@ -161,7 +161,7 @@ def test_what_cannot_be_read_is_refused(
     scene: DaemonScene, text: str, policy: str, said: str
 ) -> None:
     with pytest.raises(SpecError, match=said):
-        scene.daemon.service.take(
+        scene.daemon.service.submit(
             scene.daemon.service.read(text, policy, workdir=str(scene.folder), who="me")
         )
     assert scene.daemon.service.jobs() == ()
@@ -237,7 +237,7 @@ def test_orphans_are_given_back_where_the_daemon_enforces(scene: DaemonScene) ->
     assert scene.daemon.service.fleet().orphans == ()
     assert len(scene.living("one")) == 1
     others = scene.cloud.inner.nodes("others")
-    assert [node.state.alive for node in others] == [True]
+    assert [node.state.is_alive for node in others] == [True]
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_a_job_whose_launch_a_guard_refuses_says_so_for_as_long_as_it_does(
 def test_a_guard_is_on_where_the_account_names_none(scene: DaemonScene) -> None:
     for number in range(4):
         text = document(f"job{number}", nodes=20)
-        scene.daemon.service.take(
+        scene.daemon.service.submit(
             scene.daemon.service.read(text, POLICY, workdir=str(scene.folder), who="me")
         )
     scene.cloud.silent.add("launch")
@@ -293,11 +293,11 @@ def test_a_silent_provider_is_named(scene: DaemonScene) -> None:
     scene.go(5)
     scene.cloud.silent |= {"offers", "nodes", "notices"}
     scene.go(2)
-    assert scene.daemon.service.market().silent == {"aws": "offers: no answer"}
+    assert scene.daemon.service.market().provider_errors == {"aws": "offers: no answer"}
     assert len(scene.job().nodes) == 1, "what was known is still there"
     scene.cloud.silent.clear()
     scene.go(1)
-    assert scene.daemon.service.market().silent == {}
+    assert scene.daemon.service.market().provider_errors == {}
 
 
 def test_figures_of_fleet_and_market(scene: DaemonScene) -> None:

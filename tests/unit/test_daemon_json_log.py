@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from costopt.client.failure import RefusedError
+from costopt.client.failure import ApiError
 from costopt.daemon import event_log
-from costopt.daemon.event_log import EventLog
+from costopt.daemon.event_log import EventLogWriter
 from costopt.daemon.json_log import log_as_json
 from costopt.domain.events import DecisionMade, GuardTripped
 from costopt.domain.token import Scope
@@ -75,7 +75,7 @@ def test_secrets_are_left_out(written: io.StringIO, text: str, secret: str) -> N
 
 def test_events_carry_the_decision_that_they_follow(written: io.StringIO, tmp_path: Path) -> None:
     with served(tmp_path) as daemon:
-        follower = EventLog(daemon.service)
+        follower = EventLogWriter(daemon.service)
         follower.follow()
         follower.follow()
     told = [line for line in lines(written) if line["logger"] == "costopt.events"]
@@ -90,14 +90,14 @@ def test_events_carry_the_decision_that_they_follow(written: io.StringIO, tmp_pa
 def test_the_last_decision_is_remembered_of_jobs_that_something_happens_to(
     monkeypatch: pytest.MonkeyPatch, written: io.StringIO, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(event_log, "MOST_JOBS", 2)
+    monkeypatch.setattr(event_log, "MAX_JOBS", 2)
     with served(tmp_path, fill=False) as daemon:
         for job in ("a", "b", "a", "c", "b", "a"):
             said = GuardTripped(at=T0, job=job, guard="budget", message="spent")
             decided = DecisionMade(at=T0, job=job, decision_id=f"{job}-d1", targets=(), reason="so")
             known = [each.event.job for each in daemon.ledger.events()]
             daemon.ledger.append(said if job in known else decided)
-        EventLog(daemon.service).follow()
+        EventLogWriter(daemon.service).follow()
     told = [line for line in lines(written) if line["logger"] == "costopt.events"]
     decisions = [line.get("decision_id") for line in told]
     assert decisions == ["a-d1", "b-d1", "a-d1", "c-d1", None, "a-d1"]
@@ -108,9 +108,9 @@ def test_what_is_told_over_the_network_is_logged_with_who_and_no_token(
 ) -> None:
     with served(tmp_path) as daemon:
         token = daemon.token(Scope.ADMIN)
-        daemon.bearer(Scope.ADMIN).tell("PUT", "halt", body={"reason": "odd"})
-        made = daemon.local.tell("POST", "tokens", body={"name": "n", "scopes": ["read"]})["token"]
-        with pytest.raises(RefusedError):
+        daemon.bearer(Scope.ADMIN).send("PUT", "halt", body={"reason": "odd"})
+        made = daemon.local.send("POST", "tokens", body={"name": "n", "scopes": ["read"]})["token"]
+        with pytest.raises(ApiError):
             daemon.local.get("jobs", token)
     told = [line for line in lines(written) if line["logger"] == "costopt.daemon.api"]
     assert (told[0]["operation"], told[0]["who"]) == ("halt", "t1")

@@ -9,7 +9,7 @@ from threading import Event, Thread
 import pytest
 
 from costopt.daemon import judge
-from costopt.daemon.judge import Verdict
+from costopt.daemon.judge import AdmissionResult
 from costopt.domain.account import Account, AccountGuards
 from costopt.domain.errors import InfeasibleError, SolverError
 from costopt.domain.plan import Plan
@@ -25,14 +25,14 @@ def scene(tmp_path: Path) -> Iterator[DaemonScene]:
     made.close()
 
 
-def verdict(scene: DaemonScene, hours: float = 4.0, nodes: int = 1) -> Verdict:
+def verdict(scene: DaemonScene, hours: float = 4.0, nodes: int = 1) -> AdmissionResult:
     service, text = scene.daemon.service, document("new", hours=hours, nodes=nodes)
     read = service.read(text, POLICY, workdir=str(scene.folder), who="me", priority=0)
     return service.verdict(read)
 
 
 def test_before_the_first_tick_nothing_is_known(scene: DaemonScene) -> None:
-    assert verdict(scene) == Verdict(None, "no prices are known yet")
+    assert verdict(scene) == AdmissionResult(None, "no prices are known yet")
 
 
 def test_a_job_that_can_end_in_time_is_told_when_and_for_what(scene: DaemonScene) -> None:
@@ -72,7 +72,7 @@ def test_a_solver_that_fails_refuses_nothing(
 
     scene.go(1)
     monkeypatch.setattr(judge, "plan", fail)
-    assert verdict(scene) == Verdict(None, "out of memory")
+    assert verdict(scene) == AdmissionResult(None, "out of memory")
 
 
 def test_ticks_go_on_while_a_job_is_planned(
@@ -87,8 +87,8 @@ def test_ticks_go_on_while_a_job_is_planned(
 
     scene.go(1)
     monkeypatch.setattr(judge, "plan", wait)
-    monkeypatch.setattr(judge, "WAIT_S", 0.01)
-    told: list[Verdict] = []
+    monkeypatch.setattr(judge, "LOCK_TIMEOUT_S", 0.01)
+    told: list[AdmissionResult] = []
     asking = Thread(target=lambda: told.append(verdict(scene)))
     asking.start()
     try:
@@ -96,7 +96,7 @@ def test_ticks_go_on_while_a_job_is_planned(
         scene.submit("one")
         scene.go(5)
         assert len(scene.living("one")) == 1
-        assert verdict(scene) == Verdict(None, "other jobs are being planned")
+        assert verdict(scene) == AdmissionResult(None, "other jobs are being planned")
     finally:
         end.set()
         asking.join(PATIENCE_S)

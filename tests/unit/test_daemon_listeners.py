@@ -14,11 +14,11 @@ import pytest
 
 from costopt.daemon import impatient
 from costopt.daemon import telling as telling_module
-from costopt.daemon.impatient import ImpatientProtocol
-from costopt.daemon.listening import bound
-from costopt.daemon.settings import Settings
+from costopt.daemon.impatient import IdleTimeoutProtocol
+from costopt.daemon.listening import bind_listeners
+from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.socket import bind_tcp, bind_unix
-from costopt.daemon.telling import Voice, telling
+from costopt.daemon.telling import NotificationConfig, run_notifiers
 from costopt.daemon.views import Health
 from costopt.daemon.webhook_file import Webhook
 from costopt.daemon.webhooks import Webhooks
@@ -84,7 +84,7 @@ def test_ipv6_is_a_place_too() -> None:
 def test_events_and_alerts_are_told_while_the_daemon_runs_and_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(telling_module, "ENDS_WITHIN_S", PATIENCE_S)
+    monkeypatch.setattr(telling_module, "STOP_TIMEOUT_S", PATIENCE_S)
     sent, arrived = [], Event()
 
     def send(url: str, body: bytes, headers: dict[str, str]) -> int:
@@ -96,7 +96,7 @@ def test_events_and_alerts_are_told_while_the_daemon_runs_and_once(
     caplog.set_level(logging.INFO, "costopt.events")
     with (
         served(tmp_path, fill=False) as daemon,
-        telling(daemon.service, 1, Voice(hooks, events=True)),
+        run_notifiers(daemon.service, 1, NotificationConfig(hooks, events=True)),
     ):
         daemon.fill()
     assert arrived.is_set()
@@ -116,7 +116,7 @@ def test_a_receiver_that_does_not_answer_delays_no_other(tmp_path: Path) -> None
         return 200
 
     hooks = Webhooks([Webhook("s", "http://slow/"), Webhook("h", "http://h/")], send=send)
-    with served(tmp_path) as daemon, telling(daemon.service, 1, Voice(hooks)):
+    with served(tmp_path) as daemon, run_notifiers(daemon.service, 1, NotificationConfig(hooks)):
         others = arrived.wait(PATIENCE_S)
         ended.set()
     assert others
@@ -133,7 +133,7 @@ def test_a_receiver_that_does_not_answer_delays_no_other(tmp_path: Path) -> None
 def test_a_client_that_never_finishes_a_head_is_let_go(
     tmp_path: Path, sent: bytes, answer: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(impatient, "HEAD_WITHIN_S", SOON_S)
+    monkeypatch.setattr(impatient, "HEADER_TIMEOUT_S", SOON_S)
     with served(tmp_path) as daemon:
         host, _, port = daemon.url.removeprefix("http://").partition(":")
         with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as client:
@@ -147,7 +147,7 @@ def test_a_client_that_never_finishes_a_head_is_let_go(
 def test_a_client_that_never_takes_its_answers_is_let_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(impatient, "READ_WITHIN_S", 0.2)
+    monkeypatch.setattr(impatient, "SEND_TIMEOUT_S", 0.2)
     asks = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 500_000
     with served(tmp_path) as daemon:
         host, _, port = daemon.url.removeprefix("http://").partition(":")
@@ -162,14 +162,14 @@ def test_a_client_that_never_takes_its_answers_is_let_go(
 def test_an_answer_that_takes_long_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked, look = Event(), ImpatientProtocol._close_if_idle_since
+    looked, look = Event(), IdleTimeoutProtocol._close_if_idle_since
 
-    def noted(protocol: ImpatientProtocol, cycle: object) -> None:
+    def noted(protocol: IdleTimeoutProtocol, cycle: object) -> None:
         look(protocol, cycle)
         looked.set()
 
-    monkeypatch.setattr(impatient, "HEAD_WITHIN_S", SOON_S)
-    monkeypatch.setattr(ImpatientProtocol, "_close_if_idle_since", noted)
+    monkeypatch.setattr(impatient, "HEADER_TIMEOUT_S", SOON_S)
+    monkeypatch.setattr(IdleTimeoutProtocol, "_close_if_idle_since", noted)
     with served(tmp_path) as daemon:
         asked = daemon.service.mode
 
@@ -244,8 +244,8 @@ def test_a_request_that_is_worked_on_keeps_its_connection(
 @pytest.mark.parametrize("listen", [None, "127.0.0.1:0", "unix"])
 def test_there_is_a_socket_wherever_the_daemon_listens(tmp_path: Path, listen: str | None) -> None:
     path = tmp_path / ("daemon.sock" if listen != "unix" else "s")
-    settings = Settings(tmp_path, listen=f"unix:{path}" if listen == "unix" else listen)
-    with bound(settings) as listeners:
+    settings = DaemonSettings(tmp_path, listen=f"unix:{path}" if listen == "unix" else listen)
+    with bind_listeners(settings) as listeners:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert listeners.places()[0] == f"unix:{path}"
         assert (listeners.network is None) == (listen != "127.0.0.1:0")

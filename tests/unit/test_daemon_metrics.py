@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from costopt.daemon.http_metrics import HttpMetrics
-from costopt.daemon.metrics import MetricsPage, _Collector
-from costopt.daemon.snapshot import Snapshot
+from costopt.daemon.metrics import MetricsEndpoint, _Collector
+from costopt.daemon.snapshot import TickSnapshot
 from costopt.ledger.account import JobAccount
 from tests.daemon_api import Served, served
 from tests.market_fixtures import T0
@@ -17,14 +17,14 @@ from tests.market_fixtures import T0
 def _publish(daemon: Served, usd: int, *, closed: bool) -> None:
     summary = replace(JobAccount("one").summary(T0), usd_micros=usd * 1_000_000)
     over = frozenset({"one"} if closed else ())
-    daemon.board.publish(Snapshot(T0, summaries={"one": summary}, closed=over), 0.0)
+    daemon.board.publish(TickSnapshot(T0, summaries={"one": summary}, closed=over), 0.0)
 
 
 def test_a_counter_never_falls_not_even_when_its_job_is_closed(tmp_path: Path) -> None:
     shown = []
     with served(tmp_path, fill=False) as daemon:
         daemon.submit("one")
-        page = MetricsPage(daemon.service, HttpMetrics(), None)
+        page = MetricsEndpoint(daemon.service, HttpMetrics(), None)
         for usd, closed in ((5, False), (3, False), (3, True), (3, True)):
             _publish(daemon, usd, closed=closed)
             shown += re.findall(r"^costopt_spend_usd_total\{.*\} (.*)", page.text().decode(), re.M)

@@ -12,21 +12,21 @@ from weakref import ref
 
 import pytest
 
-from costopt.daemon.family import Family
-from costopt.daemon.paced import PACE, Paced
-from costopt.daemon.strategies import Strategies
+from costopt.daemon.family import StrategyGroup
+from costopt.daemon.paced import PACE, TickScheduler
+from costopt.daemon.strategies import StrategyPool
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.job import Progress
-from costopt.domain.policy import StrategyChoice
+from costopt.domain.policy import StrategySpec
 from costopt.domain.ports import Strategy
 from costopt.domain.submission import Submission
 from costopt.domain.view import Decision, Desired, JobView, Target, View
 from costopt.market.hazard import LearnedHazard
 from costopt.strategies import build
-from costopt.strategies.adaptive import Adaptive
-from costopt.strategies.learner import lifetimes_of
-from costopt.strategies.shield import Shielded, slack_s
-from costopt.strategies.steady import Steady
+from costopt.strategies.adaptive import AdaptiveStrategy
+from costopt.strategies.learner import lifetime_model
+from costopt.strategies.shield import ShieldedStrategy, slack_s
+from costopt.strategies.steady import FaultIsolatedStrategy
 from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, rules, task
 from tests.market_fixtures import T0
 from tests.strategy_fixtures import look, offer
@@ -49,9 +49,9 @@ class Slow:
 class _Pace:
     """What is decided of one view after the other."""
 
-    def __init__(self, family: Family, within_s: float, watch: list[float]) -> None:
+    def __init__(self, family: StrategyGroup, within_s: float, watch: list[float]) -> None:
         self._family = family
-        self._paced = Paced(within_s, lambda: watch[0])
+        self._paced = TickScheduler(within_s, lambda: watch[0])
 
     def decide(self, view: View) -> Desired:
         return Desired(tuple(self._paced.decide([(self._family, view)])))
@@ -71,7 +71,7 @@ def _job(name: str, *nodes: Node) -> JobView:
 
 def test_every_job_has_its_turn_and_keeps_what_it_has_until_then() -> None:
     watch, asked = [0.0], list[str]()
-    strategy = _Pace(Family(lambda: Slow(watch, asked)), 2.0, watch)
+    strategy = _Pace(StrategyGroup(lambda: Slow(watch, asked)), 2.0, watch)
     view = _view(*(_job(name) for name in "abcd"), _job("e", _node("e")))
     first = strategy.decide(view)
     assert [d.job for d in first.decisions] == ["a", "b", "c", "d", "e"]
@@ -96,7 +96,7 @@ def _due(name: str, slack_h: float, *nodes: Node) -> JobView:
 
 def test_who_is_near_the_deadline_does_not_wait_behind_those_with_slack() -> None:
     watch, asked = [0.0], list[str]()
-    strategy = _Pace(Family(lambda: Shielded(Slow(watch, asked))), 2.0, watch)
+    strategy = _Pace(StrategyGroup(lambda: ShieldedStrategy(Slow(watch, asked))), 2.0, watch)
     jobs = [_due(f"far{n}", 40.0 + n) for n in range(20)] + [_due("near", 1.0), _due("next", 2.0)]
     strategy.decide(_market(*jobs))
     assert asked == ["near", "next"]
@@ -108,7 +108,7 @@ def test_who_is_near_the_deadline_does_not_wait_behind_those_with_slack() -> Non
 def test_none_is_late_for_having_waited() -> None:
     """Forty jobs, two decisions a tick: all are on the safe side before their slack ends."""
     watch = [0.0]
-    strategy = _Pace(Family(lambda: Shielded(Slow(watch, []))), 2.0, watch)
+    strategy = _Pace(StrategyGroup(lambda: ShieldedStrategy(Slow(watch, []))), 2.0, watch)
     jobs = [_due(f"{n}", 0.1 + 0.05 * (n * 17 % 40)) for n in range(40)]
     slacks = {jv.job.name: slack_s(_market(jv), jv) or 0.0 for jv in jobs}
     moved = set[str]()
@@ -127,14 +127,14 @@ def _of(tenant: str, *names: str) -> tuple[JobView, ...]:
 def test_the_time_of_a_tick_is_dealt_to_all_tenants_whatever_their_policies() -> None:
     """One with forty jobs of two policies, one with two, one with one; three decisions a tick."""
     watch, asked = [0.0], list[str]()
-    paced = Paced(3.0, lambda: watch[0])
+    paced = TickScheduler(3.0, lambda: watch[0])
     groups = (
         _of("big", *(f"big{n}" for n in range(20))),
         _of("big", *(f"more{n}" for n in range(20))),
         _of("small", "one", "two"),
         _of("lone", "lone"),
     )
-    families = [Family(lambda: Slow(watch, asked)) for _ in groups]
+    families = [StrategyGroup(lambda: Slow(watch, asked)) for _ in groups]
 
     def tick(minutes: int) -> list[Decision]:
         views = [_view(*jobs, minutes=minutes) for jobs in groups]
@@ -152,9 +152,9 @@ def test_the_time_of_a_tick_is_dealt_to_all_tenants_whatever_their_policies() ->
 
 def test_a_tenant_that_wants_little_leaves_the_rest_of_the_time_to_others() -> None:
     watch, asked = [0.0], list[str]()
-    paced = Paced(10.0, lambda: watch[0])
+    paced = TickScheduler(10.0, lambda: watch[0])
     many, few = _of("many", *(f"{n}" for n in range(50))), _of("few", "few")
-    families = [Family(lambda: Slow(watch, asked)) for _ in range(2)]
+    families = [StrategyGroup(lambda: Slow(watch, asked)) for _ in range(2)]
     for minutes in range(5):
         views = [_view(*jobs, minutes=minutes) for jobs in (many, few)]
         paced.decide(list(zip(families, views, strict=True)))
@@ -164,8 +164,8 @@ def test_a_tenant_that_wants_little_leaves_the_rest_of_the_time_to_others() -> N
 def test_no_tenant_is_starved_by_others_that_come_new() -> None:
     """Each tick brings a tenant with a job, and there is time for one decision."""
     watch, asked = [0.0], list[str]()
-    paced = Paced(1.0, lambda: watch[0])
-    family = Family(lambda: Slow(watch, asked))
+    paced = TickScheduler(1.0, lambda: watch[0])
+    family = StrategyGroup(lambda: Slow(watch, asked))
     jobs = list(_of("old", "old"))
     for minutes in range(5):
         jobs += _of(f"new{minutes}", f"new{minutes}")
@@ -175,7 +175,7 @@ def test_no_tenant_is_starved_by_others_that_come_new() -> None:
 
 def test_asked_again_at_once_there_is_no_more_time() -> None:
     watch, asked = [0.0], list[str]()
-    strategy = _Pace(Family(lambda: Slow(watch, asked)), 2.0, watch)
+    strategy = _Pace(StrategyGroup(lambda: Slow(watch, asked)), 2.0, watch)
     for _ in range(3):
         strategy.decide(_view(*(_job(name) for name in "abcd")))
     assert len(asked) == 2
@@ -184,13 +184,13 @@ def test_asked_again_at_once_there_is_no_more_time() -> None:
 def test_a_strategy_of_all_jobs_is_asked_as_it_is() -> None:
     watch, asked = [0.0], list[str]()
     joint = Slow(watch, asked)
-    decisions = Paced(0.0, lambda: watch[0]).decide([(joint, _view(_job("a")))])
+    decisions = TickScheduler(0.0, lambda: watch[0]).decide([(joint, _view(_job("a")))])
     assert [d.reason for d in decisions] == ["decided"]
 
 
 def test_who_lost_nodes_goes_first() -> None:
     watch, asked = [0.0], list[str]()
-    strategy = _Pace(Family(lambda: Slow(watch, asked)), 1.0, watch)
+    strategy = _Pace(StrategyGroup(lambda: Slow(watch, asked)), 1.0, watch)
     jobs = [_job(name, _node(name)) for name in "abc"]
     for minutes in range(3):
         strategy.decide(_view(*jobs, minutes=minutes))
@@ -202,23 +202,23 @@ def test_who_lost_nodes_goes_first() -> None:
 
 def test_a_job_without_a_decision_keeps_its_nodes() -> None:
     watch, asked = [0.0], list[str]()
-    strategy = _Pace(Family(lambda: Slow(watch, asked)), 1.0, watch)
+    strategy = _Pace(StrategyGroup(lambda: Slow(watch, asked)), 1.0, watch)
     elsewhere = replace(_node("b"), pool=SPOT_B)
     desired = strategy.decide(_view(_job("a", _node("a")), _job("b", elsewhere)))
     assert desired.decisions[1].targets == (Target(SPOT_B, 1),)
 
 
 def test_jobs_learn_together() -> None:
-    family = Family(lambda: build(StrategyChoice("adaptive")))
+    family = StrategyGroup(lambda: build(StrategySpec("adaptive")))
     family.decide(_view(_job("a"), _job("b")))
-    inner = [lifetimes_of(each) for each in family._of_job.values()]
+    inner = [lifetime_model(each) for each in family._of_job.values()]
     assert len(inner) == 2
     assert all(each is family.lifetimes for each in inner)
 
 
 def test_asked_again_at_once_only_who_was_refused_decides_anew() -> None:
     asked = list[str]()
-    strategy = _Pace(Family(lambda: Slow([0.0], asked)), 60.0, [0.0])
+    strategy = _Pace(StrategyGroup(lambda: Slow([0.0], asked)), 60.0, [0.0])
     view = replace(_view(*(_job(name) for name in "ab")), offers=(offer(SPOT_A, 1.0),))
     strategy.decide(view)
     there = replace(view, jobs=(_job("a", _node("a")), view.jobs[1]))
@@ -232,18 +232,18 @@ def test_asked_again_at_once_only_who_was_refused_decides_anew() -> None:
 
 
 def test_tenants_that_follow_the_same_policy_learn_and_solve_together(tmp_path: Path) -> None:
-    strategies = Strategies(tmp_path, LearnedHazard({}), T0)
+    strategies = StrategyPool(tmp_path, LearnedHazard({}), T0)
     given = [Submission("job", tenant, 0, "", "policy", "/", T0, "me") for tenant in ("a", "b")]
     one, other = (strategies.terms(rules("adaptive"), each, T0).strategy for each in given)
-    assert isinstance(one, Family)
-    assert isinstance(other, Family)
+    assert isinstance(one, StrategyGroup)
+    assert isinstance(other, StrategyGroup)
     assert one is not other
     assert one.lifetimes is other.lifetimes is not None
 
 
 def test_policies_share_what_is_solved_and_not_what_is_learned(tmp_path: Path) -> None:
     """Memory would grow with the number of policies."""
-    strategies = Strategies(tmp_path, LearnedHazard({}), T0)
+    strategies = StrategyPool(tmp_path, LearnedHazard({}), T0)
     given = [Submission("job", "a", 0, "", text, "/", T0, "me") for text in ("one", "other")]
     families = [strategies.terms(rules("adaptive"), each, T0).strategy for each in given]
     one, other = (_adaptive(each) for each in families)
@@ -251,14 +251,14 @@ def test_policies_share_what_is_solved_and_not_what_is_learned(tmp_path: Path) -
     assert one.lifetimes is not other.lifetimes
 
 
-def _adaptive(family: Strategy) -> Adaptive:
+def _adaptive(family: Strategy) -> AdaptiveStrategy:
     """That of a job."""
-    assert isinstance(family, Family)
+    assert isinstance(family, StrategyGroup)
     family.decide(_view(_job("job")))
     strategy = family._of_job["job"]
-    assert isinstance(strategy, Steady)
-    assert isinstance(strategy.inner, Shielded)
-    assert isinstance(strategy.inner.inner, Adaptive)
+    assert isinstance(strategy, FaultIsolatedStrategy)
+    assert isinstance(strategy.inner, ShieldedStrategy)
+    assert isinstance(strategy.inner.inner, AdaptiveStrategy)
     return strategy.inner.inner
 
 
@@ -266,18 +266,18 @@ def _adaptive(family: Strategy) -> Adaptive:
 def test_a_strategy_that_no_job_follows_is_forgotten_but_for_what_it_learned(
     tmp_path: Path, kept: bool
 ) -> None:
-    strategies = Strategies(tmp_path, LearnedHazard({}), T0)
+    strategies = StrategyPool(tmp_path, LearnedHazard({}), T0)
 
     def follow() -> Any:
         given = Submission("job", "a", 0, "", "policy", "/", T0, "me")
         return strategies.terms(rules("adaptive"), given, T0).strategy
 
     strategy = follow()
-    strategy.lifetimes.look(("job", str(SPOT_A), 1), "aws/r", True, T0)
-    gone, learned = ref(strategy), strategy.lifetimes.plain()
+    strategy.lifetimes.observe(("job", str(SPOT_A), 1), "aws/r", True, T0)
+    gone, learned = ref(strategy), strategy.lifetimes.to_json()
     del strategy
     gc.collect()
     assert gone() is None
     if kept:
-        strategies.keep(T0)
-    assert follow().lifetimes.plain() == learned
+        strategies.save(T0)
+    assert follow().lifetimes.to_json() == learned

@@ -15,16 +15,16 @@ from urllib.parse import quote
 
 import pytest
 
-from costopt.daemon.auth import COOKIE
-from costopt.daemon.listening import bound, listening
+from costopt.daemon.auth import SESSION_COOKIE
+from costopt.daemon.listening import bind_listeners, serve_api
 from costopt.daemon.pages import story
-from costopt.daemon.pages.entry import own_path
+from costopt.daemon.pages.entry import safe_redirect_path
 from costopt.daemon.pages.frame import PLACES
-from costopt.daemon.settings import Settings
+from costopt.daemon.settings import DaemonSettings
 from costopt.domain.errors import LedgerError
 from costopt.domain.token import Scope
-from costopt.report.drawing import Drawing
-from costopt.report.run import Run
+from costopt.report.drawing import ResponsiveChart
+from costopt.report.run import RunView
 from costopt.report.timeline import timeline
 from tests.daemon_pages import (
     FINISHED,
@@ -119,7 +119,7 @@ def text_of(daemon: Shown, target: str, cookie: str) -> str:
 
 @pytest.mark.parametrize("path", PAGES)
 def test_without_a_token_every_page_leads_to_the_form_for_one(daemon: Shown, path: str) -> None:
-    for given in ("", f"{COOKIE}=wrong"):
+    for given in ("", f"{SESSION_COOKIE}=wrong"):
         got = get(daemon, path, given)
         assert (got.status, got.headers["Location"]) == (303, f"/login?then={quote(path)}")
         assert not got.text
@@ -244,7 +244,7 @@ def test_a_revoked_token_shows_nothing_and_forgetting_removes_the_cookie(daemon:
     ],
 )
 def test_entering_leads_nowhere_else(path: str, leads_to: str) -> None:
-    assert own_path(path) == leads_to
+    assert safe_redirect_path(path) == leads_to
 
 
 def test_pages_change_nothing(daemon: Shown, cookie: str) -> None:
@@ -397,10 +397,10 @@ def test_guards_tell_mode_limits_and_what_people_said(daemon: Shown, cookie: str
 
 def test_a_running_daemon_serves_its_pages(tmp_path: Path) -> None:
     with shown(tmp_path) as daemon:
-        settings = Settings(tmp_path, listen="127.0.0.1:0")
+        settings = DaemonSettings(tmp_path, listen="127.0.0.1:0")
         with (
-            bound(settings) as listeners,
-            listening(listeners, daemon.service, daemon.tokens, settings) as (local, url),
+            bind_listeners(settings) as listeners,
+            serve_api(listeners, daemon.service, daemon.tokens, settings) as (local, url),
         ):
             assert get(replace(daemon, url=url), "/jobs").status == 303
             connection = http.client.HTTPConnection("localhost")
@@ -444,13 +444,13 @@ def test_a_job_that_no_tick_has_seen_has_a_page(tmp_path: Path) -> None:
 def test_curves_are_drawn_once_per_tick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[str] = []
 
-    def draw(run: Run) -> Drawing:
+    def draw(run: RunView) -> ResponsiveChart:
         drawn.append(run.summary.job)
         return timeline(run)
 
     monkeypatch.setattr("costopt.daemon.pages.story.timeline", draw)
     with shown(tmp_path) as daemon:
-        stories = story.Stories(daemon.service)
+        stories = story.ChartCache(daemon.service)
         threads = [threading.Thread(target=stories.of, args=[RUNNING]) for _ in range(4)]
         for thread in threads:
             thread.start()
@@ -476,7 +476,7 @@ def test_without_what_draws_a_job_is_told_in_tables(
 def test_a_job_of_too_many_events_is_told_without_curves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(story, "MOST_EVENTS", 50)
+    monkeypatch.setattr(story, "MAX_EVENTS", 50)
     with shown(tmp_path) as daemon:
         text = text_of(daemon, f"/jobs/{RUNNING}", daemon.cookie())
     assert "it has over 50 events" in text

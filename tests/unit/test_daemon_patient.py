@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 import pytest
 
 from costopt.daemon import patient as patient_module
-from costopt.daemon.patient import PatientProvider, patient
-from costopt.daemon.price_cache import PriceCache
+from costopt.daemon.patient import TimeoutProvider, with_timeout
+from costopt.daemon.price_cache import OfferCache
 from costopt.domain.bill import NodeBill
 from costopt.domain.errors import LeadershipLostError, NoCapacityError, ProviderUnavailableError
 from costopt.domain.fleet import LaunchRequest, Node
-from costopt.domain.forgetful import Forgetful
-from costopt.domain.partial import PartlySilent
+from costopt.domain.forgetful import TracksEndedNodes
+from costopt.domain.partial import PartialFailures
 from costopt.domain.ports import BillSource
 from costopt.engine.clock import VirtualClock
 from tests.engine_fixtures import SPOT_A, FaultyCloud, always
@@ -44,7 +44,7 @@ class BillingCloud(FaultyCloud):
     def bill(self, node: Node) -> NodeBill | None:
         return None
 
-    def remind(self, nodes: Iterable[Node]) -> None:
+    def restore_known_nodes(self, nodes: Iterable[Node]) -> None:
         self.reminded = tuple(nodes)
 
 
@@ -55,8 +55,8 @@ def cloud() -> Iterator[SlowCloud]:
     made.may_answer.set()
 
 
-def _patient(cloud: FaultyCloud, answer_s: float = 0.1) -> PatientProvider:
-    return patient(cloud, answer_s, lambda: None)
+def _patient(cloud: FaultyCloud, answer_s: float = 0.1) -> TimeoutProvider:
+    return with_timeout(cloud, answer_s, lambda: None)
 
 
 def test_a_late_answer_is_unknown_and_the_launch_is_there_when_asked_again(
@@ -117,7 +117,7 @@ def test_who_may_not_act_asks_for_nothing(cloud: SlowCloud) -> None:
     def lost() -> None:
         raise LeadershipLostError("another daemon leads")
 
-    provider = patient(cloud, PATIENCE_S, lost)
+    provider = with_timeout(cloud, PATIENCE_S, lost)
     for act in (lambda: provider.launch(REQUEST), lambda: provider.terminate("x")):
         with pytest.raises(LeadershipLostError):
             act()
@@ -128,20 +128,20 @@ def test_who_may_not_act_asks_for_nothing(cloud: SlowCloud) -> None:
 
 
 def test_it_can_do_what_the_provider_can(cloud: SlowCloud) -> None:
-    assert not isinstance(_patient(cloud), BillSource | PartlySilent | Forgetful)
+    assert not isinstance(_patient(cloud), BillSource | PartialFailures | TracksEndedNodes)
     billing = BillingCloud(VirtualClock(T0), [always(SPOT_A, 3, 1.0)], 0.0)
     assert isinstance(_patient(billing), BillSource)
-    assert not isinstance(_patient(billing), PartlySilent)
+    assert not isinstance(_patient(billing), PartialFailures)
     forgetful = _patient(billing)
-    assert isinstance(forgetful, Forgetful)
-    forgetful.remind(nodes := billing.launch(REQUEST))
+    assert isinstance(forgetful, TracksEndedNodes)
+    forgetful.restore_known_nodes(nodes := billing.launch(REQUEST))
     assert billing.reminded == nodes != ()
 
 
 def test_prices_that_are_not_told_anew_grow_old(cloud: SlowCloud) -> None:
     clock = VirtualClock(T0)
-    cache = PriceCache(cloud, clock)
-    provider = patient(cloud, PATIENCE_S, lambda: None, cache)
+    cache = OfferCache(cloud, clock)
+    provider = with_timeout(cloud, PATIENCE_S, lambda: None, cache)
     with pytest.raises(ProviderUnavailableError, match="was not asked yet"):
         provider.offers(T0)
     (told,) = cloud.inner.offers(T0)

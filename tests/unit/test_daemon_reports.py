@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from costopt.daemon import report_folder
-from costopt.daemon.report_folder import FIGURES, reports_in, write_report
-from costopt.daemon.reports import REPORTS, Reports
+from costopt.daemon.report_folder import FIGURES, list_reports, write_report
+from costopt.daemon.reports import REPORTS, ReportProcess
 from costopt.domain.errors import StoreError
 from tests.daemon_fixtures import DaemonScene
 
@@ -33,12 +33,12 @@ def test_the_task_writes_figures_and_a_page_for_each_job(scene: DaemonScene) -> 
     (task,) = (task for task in scene.daemon.tasks() if task.name == "report")
     assert (task.interval.every_s, task.kept) == (86_400.0, True)
     task.run()
-    assert reports_in(scene.folder / REPORTS) == [], scene.said
+    assert list_reports(scene.folder / REPORTS) == [], scene.said
     scene.submit("one", "two", hours=0.5)
     scene.go(60)
     task.run()
     assert scene.said == []
-    (report,) = reports_in(scene.folder / REPORTS)
+    (report,) = list_reports(scene.folder / REPORTS)
     told = figures(report)
     assert told["schema"] == "costopt.daemon-report/1"
     assert {job["job"]: job["usd_micros"] for job in told["jobs"]} == {
@@ -53,7 +53,7 @@ def test_a_daemon_that_stands_by_writes_none(scene: DaemonScene) -> None:
     scene.go(5)
     scene.daemon.board.leads = False
     scene.daemon.report()
-    assert reports_in(scene.folder / REPORTS) == []
+    assert list_reports(scene.folder / REPORTS) == []
 
 
 def test_only_jobs_with_news_have_a_page_and_the_oldest_reports_go(scene: DaemonScene) -> None:
@@ -102,7 +102,7 @@ def test_a_fault_is_told_and_a_daemon_that_ends_waits_for_none(scene: DaemonScen
     scene.daemon.report()
     assert len(scene.said) == 1
     assert "no report was made" in scene.said[0]
-    missing = Reports(scene.folder / "none.sqlite", scene.folder, keep=1)
+    missing = ReportProcess(scene.folder / "none.sqlite", scene.folder, keep=1)
     with pytest.raises(StoreError, match=r"none\.sqlite"):
         missing.make(scene.clock.now())
     missing.end()

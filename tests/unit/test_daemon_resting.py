@@ -69,14 +69,14 @@ def test_a_tick_reads_no_submission_that_nobody_changed(
     scene.go(100)
     assert scene.job().summary.state is JobState.FINISHED
     read = list[str]()
-    find = submissions.find
+    find = submissions.find_submission
 
     def noted(connection: Connection, name: str) -> Submission | None:
         read.append(name)
         return find(connection, name)
 
-    monkeypatch.delattr(submissions, "of")
-    monkeypatch.setattr(submissions, "find", noted)
+    monkeypatch.delattr(submissions, "list_submissions")
+    monkeypatch.setattr(submissions, "find_submission", noted)
     scene.submit("three")
     read.clear()
     scene.go(10)

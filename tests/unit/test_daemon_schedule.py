@@ -10,10 +10,10 @@ from threading import Event
 import pytest
 
 import costopt
-from costopt.daemon.board import Board
+from costopt.daemon.board import SharedState
 from costopt.daemon.due_times import DUE_TIMES, open_due_times
-from costopt.daemon.schedule import Task, TaskSchedule
-from costopt.daemon.settings import Interval
+from costopt.daemon.schedule import PeriodicTask, TaskScheduler
+from costopt.daemon.settings import TaskInterval
 from costopt.domain.errors import LedgerError
 from tests.live_run import PATIENCE_S, wait_until
 from tests.market_fixtures import T0
@@ -38,10 +38,13 @@ class Counter:
 
 
 def test_a_slow_task_delays_no_other_and_never_runs_twice_at_a_time() -> None:
-    board, slow, quick = Board(T0), Counter(), Counter()
+    board, slow, quick = SharedState(T0), Counter(), Counter()
     slow.may_end.clear()
-    tasks = [Task("slow", Interval(0.02), slow), Task("quick", Interval(0.02), quick)]
-    schedule = TaskSchedule(tasks, board, None)
+    tasks = [
+        PeriodicTask("slow", TaskInterval(0.02), slow),
+        PeriodicTask("quick", TaskInterval(0.02), quick),
+    ]
+    schedule = TaskScheduler(tasks, board, None)
     schedule.start()
     wait_until(lambda: quick.runs >= 5, "runs beside the slow one")
     assert slow.runs == 1
@@ -55,7 +58,7 @@ def test_a_slow_task_delays_no_other_and_never_runs_twice_at_a_time() -> None:
 def test_a_task_that_is_under_way_is_finished_before_the_end() -> None:
     task = Counter()
     task.may_end.clear()
-    schedule = TaskSchedule([Task("task", Interval(60), task)], Board(T0), None)
+    schedule = TaskScheduler([PeriodicTask("task", TaskInterval(60), task)], SharedState(T0), None)
     schedule.start()
     wait_until(lambda: task.at_once == 1, "a run")
     task.may_end.set()
@@ -64,12 +67,12 @@ def test_a_task_that_is_under_way_is_finished_before_the_end() -> None:
 
 
 def test_a_task_that_fails_runs_again(capsys: pytest.CaptureFixture[str]) -> None:
-    board = Board(T0)
+    board = SharedState(T0)
 
     def fail() -> None:
         raise ValueError("wrong")
 
-    schedule = TaskSchedule([Task("task", Interval(0.02), fail)], board, None)
+    schedule = TaskScheduler([PeriodicTask("task", TaskInterval(0.02), fail)], board, None)
     schedule.start()
     wait_until(lambda: board.task_runs().get(("task", "failed"), 0) >= 2, "two failures")
     schedule.stop()
@@ -80,11 +83,11 @@ def test_what_is_kept_is_not_repeated_by_the_next_daemon(tmp_path: Path) -> None
     kept, other = Counter(), Counter()
     for _ in range(2):
         tasks = [
-            Task("kept", Interval(3600), kept, kept=True),
-            Task("other", Interval(3600), other),
+            PeriodicTask("kept", TaskInterval(3600), kept, kept=True),
+            PeriodicTask("other", TaskInterval(3600), other),
         ]
         with open_due_times(tmp_path / DUE_TIMES) as due_times:
-            schedule = TaskSchedule(tasks, Board(T0), due_times)
+            schedule = TaskScheduler(tasks, SharedState(T0), due_times)
             runs = other.runs
             schedule.start()
             wait_until(lambda before=runs: other.runs > before and kept.runs > 0, "a run")  # type: ignore[misc]
@@ -108,12 +111,12 @@ def test_when_a_task_begins(
     tmp_path: Path, due_in_s: float | None, every_s: float, grace_s: float | None,
     begins_in_s: tuple[float, float],
 ) -> None:  # fmt: skip
-    task = Task("kept", Interval(every_s, grace_s=grace_s), Counter(), kept=True)
+    task = PeriodicTask("kept", TaskInterval(every_s, grace_s=grace_s), Counter(), kept=True)
     with open_due_times(tmp_path / DUE_TIMES) as due_times:
         if due_in_s is not None:
             due_times.set("kept", datetime.now(UTC) + timedelta(seconds=due_in_s))
         before = datetime.now(UTC)
-        begin_at = TaskSchedule([task], Board(T0), due_times)._begin_at(task)
+        begin_at = TaskScheduler([task], SharedState(T0), due_times)._begin_at(task)
         after = datetime.now(UTC)
     earliest, latest = begins_in_s
     tolerance = after - before + timedelta(seconds=1)
@@ -125,8 +128,8 @@ def test_a_task_that_is_killed_is_not_repeated_before_it_is_due_again(tmp_path: 
     task = Counter()
     task.may_end.clear()
     with open_due_times(tmp_path / DUE_TIMES) as due_times:
-        tasks = [Task("kept", Interval(3600), task, kept=True)]
-        schedule = TaskSchedule(tasks, Board(T0), due_times)
+        tasks = [PeriodicTask("kept", TaskInterval(3600), task, kept=True)]
+        schedule = TaskScheduler(tasks, SharedState(T0), due_times)
         schedule.start()
         wait_until(lambda: task.at_once == 1, "a run")
         due_at = due_times.get("kept")
@@ -167,8 +170,8 @@ def test_a_due_time_that_cannot_be_stored_stops_no_task(
                 "CREATE TRIGGER t BEFORE INSERT ON due_times BEGIN SELECT RAISE(ABORT, 'full'); END"
             )
         raw.close()
-        schedule = TaskSchedule(
-            [Task("kept", Interval(0.02), task, kept=True)], Board(T0), due_times
+        schedule = TaskScheduler(
+            [PeriodicTask("kept", TaskInterval(0.02), task, kept=True)], SharedState(T0), due_times
         )
         schedule.start()
         wait_until(lambda: task.runs >= 2, "two runs")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from costopt.daemon.intake import Admitted, admitted
-from costopt.daemon.json_form import json_form
-from costopt.daemon.reader import Reader
+from costopt.daemon.intake import AdmittedJob, load_submission
+from costopt.daemon.json_form import to_json
+from costopt.daemon.reader import TenantReader
 from costopt.domain.account import Account, AccountGuards
 from costopt.domain.errors import SpecError
 from costopt.domain.events import GuardTripped, LaunchIntended
@@ -43,10 +43,10 @@ def hold_to(scene: DaemonScene, *quotas: Quota, **guards: float) -> None:
 
 def told(scene: DaemonScene, tenant: str) -> str:
     """Everything that a tenant reads of its jobs."""
-    reader = Reader(scene.daemon.service, tenant)
+    reader = TenantReader(scene.daemon.service, tenant)
     events = [reader.events(status.submission.name) for status in reader.jobs()]
     held = [status.held_because for status in reader.jobs()]
-    return json.dumps([json_form(events), json_form(reader.alerts()), held])
+    return json.dumps([to_json(events), to_json(reader.alerts()), held])
 
 
 @pytest.mark.parametrize(
@@ -133,12 +133,12 @@ def test_a_job_that_cannot_be_read_any_more_still_counts(
         scene.daemon.service.cancel("one", "me")
     usd = scene.job().summary.usd
 
-    def without_one(submission: Submission) -> Admitted:
+    def without_one(submission: Submission) -> AdmittedJob:
         if submission.name == "one":
             raise SpecError("a file of another version")
-        return admitted(submission)
+        return load_submission(submission)
 
-    monkeypatch.setattr("costopt.daemon.roll.admitted", without_one)
+    monkeypatch.setattr("costopt.daemon.roll.load_submission", without_one)
     hold_to(scene, **{guard: 0.99 * usd})
     scene.submit("two", tenant=OURS)
     scene.go(20)

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from costopt.agent.node_log import LogEnd, NodeLog
-from costopt.daemon.account_site import Payloads, account_site
+from costopt.agent.node_log import LogPosition, NodeLog
+from costopt.daemon.account_site import PayloadsByJob, account_site
 from costopt.daemon.logs import PIECE_BYTES, FolderLogs
-from costopt.daemon.readiness import Readiness
+from costopt.daemon.readiness import PayloadPreparer
 from costopt.domain.account import Account
 from costopt.domain.errors import SpecError, StoreError
 from costopt.domain.job import Job
 from costopt.domain.payload import Payload, StoredFile
-from costopt.session.account_cloud import AccountCloud
+from costopt.session.account_cloud import AccountSite
 from costopt.store.folder import FileStore
 from costopt_aws.bootstrap import NodeOptions
 from tests.engine_fixtures import task
 
 
 def test_an_adapter_sees_what_was_uploaded_after_it_was_connected() -> None:
-    payloads = Payloads()
+    payloads = PayloadsByJob()
     options = NodeOptions.parse({"payloads": payloads})
     file = StoredFile("key", "digest", 1)
     payloads["job"] = Payload("job", "s3://bucket", file, file, ())
@@ -31,13 +31,13 @@ def test_an_adapter_sees_what_was_uploaded_after_it_was_connected() -> None:
 
 def test_an_account_without_a_store_is_refused() -> None:
     with pytest.raises(SpecError, match="names no store"):
-        account_site(AccountCloud(Account()))
+        account_site(AccountSite(Account()))
 
 
 def test_logs_of_an_accounts_nodes_are_read_in_its_store(tmp_path: Path) -> None:
     account = Account(store=str(tmp_path), providers={"aws": {"regions": ["us-east-1"]}})
-    site = account_site(AccountCloud(account))
-    NodeLog(FileStore(tmp_path), "job", "i-1").append(LogEnd(), b"step 1\n", 1, 7)
+    site = account_site(AccountSite(account))
+    NodeLog(FileStore(tmp_path), "job", "i-1").append(LogPosition(), b"step 1\n", 1, 7)
     assert site.logs.read("job", "i-1", 0).text == "step 1\n"
     for provider in site.providers:
         provider.close()
@@ -50,19 +50,19 @@ def test_a_job_is_ready_once_its_files_are_there() -> None:
         if job.name in failing:
             raise StoreError("no room")
 
-    readiness = Readiness(receive)
+    readiness = PayloadPreparer(receive)
     for name in ("one", "two"):
-        readiness.want(task(name=name))
+        readiness.request(task(name=name))
     readiness.prepare()
     assert (readiness.is_ready("one"), readiness.is_ready("two")) == (False, True)
-    assert readiness.trouble("one") == "no room"
+    assert readiness.error("one") == "no room"
     failing.clear()
     readiness.prepare()
     assert not readiness.is_ready("one"), "not before a minute has passed"
-    readiness.want(task(name="one"))
+    readiness.request(task(name="one"))
     readiness.prepare()
     assert readiness.is_ready("one")
-    assert readiness.trouble("one") == ""
+    assert readiness.error("one") == ""
     readiness.forget("one")
     assert not readiness.is_ready("one")
 

@@ -16,8 +16,8 @@ import pytest
 from costopt.daemon.api import operations_of
 from costopt.daemon.operation import Operation
 from costopt.daemon.pages.frame import PLACES
-from costopt.daemon.reach import Reach
-from costopt.daemon.snapshot import Snapshot
+from costopt.daemon.reach import ApiContext
+from costopt.daemon.snapshot import TickSnapshot
 from costopt.daemon.views import FleetNode
 from costopt.domain.account import Account
 from costopt.domain.control import ActionKind, Proposal
@@ -113,7 +113,7 @@ def _publish(daemon: Shown) -> None:
         for tenant, usd in USD_PER_HOUR.items()
     )
     daemon.board.publish(
-        Snapshot(
+        TickSnapshot(
             NOW,
             nodes=nodes,
             nodes_of={node.job: (node,) for node in nodes},
@@ -142,7 +142,7 @@ def ask(
 
 def operations(daemon: Shown) -> tuple[Operation, ...]:
     clock = WallClock()
-    return operations_of(Reach(daemon.service, daemon.tokens, clock, (Path("/srv"),)))
+    return operations_of(ApiContext(daemon.service, daemon.tokens, clock, (Path("/srv"),)))
 
 
 def pages(whose: str) -> list[str]:

@@ -23,9 +23,9 @@ import pytest
 
 from costopt.daemon import webhook_post
 from costopt.daemon.views import Alert
-from costopt.daemon.webhook_file import Form, Webhook, read_webhooks
+from costopt.daemon.webhook_file import Webhook, WebhookFormat, read_webhooks
 from costopt.daemon.webhook_post import post
-from costopt.daemon.webhooks import GIVE_UP_S, LONGEST_PAUSE_S, SIGNATURE, Webhooks
+from costopt.daemon.webhooks import DELIVERY_TTL_S, MAX_BACKOFF_S, SIGNATURE, Webhooks
 from costopt.domain.errors import SpecError
 
 AT = datetime(2026, 5, 1, tzinfo=UTC)
@@ -121,7 +121,7 @@ def test_an_alert_arrives_signed() -> None:
 
 def test_slack_gets_its_text_with_nothing_of_it_taken_for_markup() -> None:
     with receiver() as here:
-        hooks = Webhooks([Webhook("h", here.url, Form.SLACK)])
+        hooks = Webhooks([Webhook("h", here.url, WebhookFormat.SLACK)])
         deliver(hooks, Told(*alerts("<!channel> a & b")))
     ((_, headers, body),) = here.got
     assert json.loads(body) == {"text": "*costopt budget* (one): &lt;!channel&gt; a &amp; b"}
@@ -139,7 +139,7 @@ def test_what_was_not_taken_is_sent_again_in_order(status: int) -> None:
         deliver(hooks, told)
         assert len(here.got) == 1
         for _ in range(3):
-            wall.at_s += LONGEST_PAUSE_S
+            wall.at_s += MAX_BACKOFF_S
             deliver(hooks, told)
     messages = [json.loads(body)["message"] for _, _, body in here.got]
     assert messages == ["first", "first", "first", "second"]
@@ -160,7 +160,7 @@ def test_pauses_grow_up_to_a_limit() -> None:
         wall.at_s += 1
     pauses = [later - sooner for sooner, later in pairwise(tries)]
     assert pauses[0] <= 6
-    assert all(LONGEST_PAUSE_S / 2 <= pause <= LONGEST_PAUSE_S + 1 for pause in pauses[9:])
+    assert all(MAX_BACKOFF_S / 2 <= pause <= MAX_BACKOFF_S + 1 for pause in pauses[9:])
 
 
 def test_an_alert_that_nobody_takes_for_a_day_is_dropped_and_the_next_one_sent(
@@ -175,7 +175,7 @@ def test_an_alert_that_nobody_takes_for_a_day_is_dropped_and_the_next_one_sent(
     hooks = Webhooks([Webhook("h", "http://h/")], send=picky, wall=wall)
     told = Told(*alerts("first", "second"))
     deliver(hooks, told)
-    wall.at_s += GIVE_UP_S
+    wall.at_s += DELIVERY_TTL_S
     with caplog.at_level(logging.ERROR):
         deliver(hooks, told)
     assert got == ["first", "first", "second"]
@@ -195,7 +195,7 @@ def test_a_receiver_that_fails_holds_up_no_other_and_is_not_told_of_in_full(
 
 
 def test_a_receiver_that_drips_its_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook_post, "WITHIN_S", 0.3)
+    monkeypatch.setattr(webhook_post, "DELIVERY_TIMEOUT_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         dripping = Thread(target=_drip, args=[listener])
         dripping.start()
@@ -252,7 +252,7 @@ def test_a_file_names_the_receivers(tmp_path: Path) -> None:
         "  - {url: https://ops.example.com/b}\n"
     )
     slack, first, second = read_webhooks(str(file))
-    assert (slack.name, slack.form, slack.secret) == ("hooks.slack.com", Form.SLACK, None)
+    assert (slack.name, slack.form, slack.secret) == ("hooks.slack.com", WebhookFormat.SLACK, None)
     assert (first.name, first.secret, first.wants("halt"), first.wants("budget")) == (
         "ops.example.com", SECRET, True, False
     )  # fmt: skip

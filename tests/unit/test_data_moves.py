@@ -23,8 +23,8 @@ from costopt.domain.policy import Limits
 from costopt.domain.transfer import Transfer
 from costopt.domain.view import Decision, Desired, JobView, Target, View
 from costopt.ledger.account import JobAccount
-from costopt.replay.rehearsal import Rehearsal, rehearse
-from costopt.strategies.option import options
+from costopt.replay.rehearsal import ReplayResult, replay
+from costopt.strategies.option import gang_options
 from tests.engine_fixtures import (
     HOUR_S,
     SPOT_A,
@@ -81,9 +81,9 @@ def run(
     *histories: PoolHistory,
     priced: bool = True,
     limits: Limits | None = None,
-) -> Rehearsal:
+) -> ReplayResult:
     everywhere = histories or tuple(always(p, 9, 2.0) for p in (SPOT_A, SPOT_B, FAR, FAR_B))
-    return rehearse(
+    return replay(
         job,
         rules("greedy_spot", limits=limits),
         market(*everywhere),
@@ -96,11 +96,11 @@ def run(
     )
 
 
-def of(done: Rehearsal, kind: type[Event]) -> Sequence[Event]:
+def of(done: ReplayResult, kind: type[Event]) -> Sequence[Event]:
     return [each.event for each in done.events if isinstance(each.event, kind)]
 
 
-def moves(done: Rehearsal, why: str) -> list[tuple[str, float, int | None]]:
+def moves(done: ReplayResult, why: str) -> list[tuple[str, float, int | None]]:
     found = (each.event for each in done.events)
     return [
         (e.to_region, e.gib, e.usd_micros)
@@ -201,7 +201,7 @@ def test_a_start_is_as_long_as_strategies_reckon() -> None:
     follow = Follow(Target(FAR, 1))
     run(job, follow)
     view = replace(follow.views[0], jobs=(JobView(job, Progress()),))
-    option = next(o for o in options(view, view.jobs[0]) if o.pool == FAR)
+    option = next(o for o in gang_options(view, view.jobs[0]) if o.pool == FAR)
     took_s = (of(done, TrainingStarted)[0].at - T0).total_seconds()
     # They reckon with a restore too, of the checkpoint and in seconds.
     restore_s = job.checkpoint.restore_s + SAVED_GIB / 0.1

@@ -12,7 +12,7 @@ import pytest
 
 from costopt.daemon.backups import Backups
 from costopt.domain.errors import LedgerError
-from costopt.ledger.sqlite import open_ledger
+from costopt.ledger.sqlite import open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, open_registry
 from costopt.session.live import LEDGER
 
@@ -36,7 +36,7 @@ def modes(folder: Path) -> dict[str, int]:
 
 
 def test_files_their_companions_and_copies_are_private(tmp_path: Path) -> None:
-    with open_ledger(tmp_path / LEDGER), open_registry(tmp_path / REGISTRY):
+    with open_sqlite_ledger(tmp_path / LEDGER), open_registry(tmp_path / REGISTRY):
         Backups(tmp_path, 2).make(NOW)
         made = modes(tmp_path)
     assert {name.rpartition("-")[2] for name in made} >= {"wal", "shm"}
@@ -46,7 +46,7 @@ def test_files_their_companions_and_copies_are_private(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [LEDGER, REGISTRY])
 def test_a_file_that_others_could_read_becomes_private(tmp_path: Path, name: str) -> None:
-    opened = open_ledger if name == LEDGER else open_registry
+    opened = open_sqlite_ledger if name == LEDGER else open_registry
     path = tmp_path / name
     opened(path).close()
     path.chmod(0o644)
@@ -55,7 +55,7 @@ def test_a_file_that_others_could_read_becomes_private(tmp_path: Path, name: str
 
 
 def test_what_is_restored_is_private(tmp_path: Path) -> None:
-    open_ledger(tmp_path / LEDGER).close()
+    open_sqlite_ledger(tmp_path / LEDGER).close()
     Backups(tmp_path, 2).make(NOW)
     (tmp_path / LEDGER).write_bytes(b"damaged" * 1000)
     (tmp_path / LEDGER).chmod(0o644)
@@ -66,5 +66,5 @@ def test_what_is_restored_is_private(tmp_path: Path) -> None:
 
 def test_a_reader_makes_no_file(tmp_path: Path) -> None:
     with pytest.raises(LedgerError):
-        open_ledger(tmp_path / LEDGER, create=False)
+        open_sqlite_ledger(tmp_path / LEDGER, create=False)
     assert modes(tmp_path) == {}

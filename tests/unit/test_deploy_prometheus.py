@@ -15,7 +15,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from costopt.daemon.http_metrics import HttpMetrics
-from costopt.daemon.metrics import MetricsPage
+from costopt.daemon.metrics import MetricsEndpoint
 from tests.daemon_api import Served, served
 from tests.live_run import PATIENCE_S
 
@@ -36,7 +36,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def page(daemon: Served) -> str:
     http = HttpMetrics()
     http.count("listJobs", 200, 0.01)
-    return MetricsPage(daemon.service, http, None).text().decode()
+    return MetricsEndpoint(daemon.service, http, None).text().decode()
 
 
 def names_of(page: str) -> set[str]:
@@ -125,7 +125,7 @@ def test_a_counter_does_not_fall_where_a_bill_corrects_it(
 ) -> None:
     from dataclasses import replace
 
-    page = MetricsPage(daemon.service, HttpMetrics(), None)
+    page = MetricsEndpoint(daemon.service, HttpMetrics(), None)
     seen = daemon.service.metrics_snapshot()
 
     def spent(usd: float) -> str:

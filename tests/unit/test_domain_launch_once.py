@@ -9,7 +9,7 @@ from operator import attrgetter
 
 import pytest
 
-from costopt.domain.backoff import Backoff
+from costopt.domain.backoff import CapacityBackoff
 from costopt.domain.errors import (
     ForbiddenError,
     NoCapacityError,
@@ -17,7 +17,7 @@ from costopt.domain.errors import (
     ProviderUnavailableError,
 )
 from costopt.domain.fleet import LaunchRequest, Node, NodeState
-from costopt.domain.launch_once import LaunchOnce
+from costopt.domain.launch_once import IdempotentLauncher
 from costopt.domain.market import CapacityType, Pool
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -36,8 +36,8 @@ class Cloud:
     asked: int = 0
 
     def once(self) -> Callable[[], tuple[Node, ...]]:
-        backoff = Backoff(kind=str, size=attrgetter("nodes"))
-        once = LaunchOnce(self._find, self._order, self._start, backoff)
+        backoff = CapacityBackoff(kind=str, size=attrgetter("nodes"))
+        once = IdempotentLauncher(self._find, self._order, self._start, backoff)
         return lambda: once.launch(REQUEST, NOW)
 
     def _find(self, request: LaunchRequest, now: datetime) -> tuple[Node, ...]:

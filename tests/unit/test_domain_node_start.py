@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from costopt.domain.node_start import StartError, base_python
+from costopt.domain.node_start import BootError, base_python
 
 OLD, BARE, FULL = "exit 1", 'case "$2" in *torch*) exit 1;; esac', "exit 0"
 
@@ -32,5 +32,5 @@ def test_the_python_that_has_pytorch_is_taken_where_there_is_one(
 
 
 def test_without_a_python_that_is_new_enough_the_node_does_not_start(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="no Python"):
+    with pytest.raises(BootError, match="no Python"):
         base_python(interpreters(tmp_path, OLD))

@@ -14,7 +14,7 @@ from costopt.domain.market import Region
 from costopt.domain.policy import CarbonSignal
 from costopt.energy.carbon_csv import import_carbon_csv
 from costopt.energy.carbon_file import read_carbon, write_carbon
-from costopt.energy.carbon_forecast import CarbonForecasts, carbon_forecasts
+from costopt.energy.carbon_forecast import CarbonForecasts, forecast_carbon
 from costopt.energy.carbon_history import CarbonHistory
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -37,7 +37,7 @@ def history(*values: float | None) -> CarbonHistory:
 
 
 def forecasts(of: CarbonHistory, *regions: Region) -> CarbonForecasts:
-    return carbon_forecasts(of, regions or (region("DE"),), NOW, NOW + 48 * HOUR)
+    return forecast_carbon(of, regions or (region("DE"),), NOW, NOW + 48 * HOUR)
 
 
 def test_a_day_that_repeats_is_forecast_as_it_was() -> None:

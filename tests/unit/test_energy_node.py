@@ -16,9 +16,9 @@ from costopt.domain.estimate import Basis
 from costopt.domain.market import Gpu, InstanceType, Pool
 from costopt.domain.policy import CarbonSignal
 from costopt.domain.ports import PowerModel
-from costopt.energy import Cooling, NodePowerModel, node_w
+from costopt.energy import Cooling, NodePowerModel, node_power_w
 from costopt.energy.measured import mean_absolute_error, measured_nodes
-from costopt.energy.node import GPU_LOAD_CURVE, gpu_load, node_idle_w
+from costopt.energy.node import GPU_LOAD_CURVE, gpu_load, idle_power_w
 
 H100_NODE = InstanceType(
     provider="mlperf",
@@ -46,7 +46,7 @@ def pool(text: str) -> Pool:
 
 
 def busy_w(machine: InstanceType, cooling: Cooling = Cooling.LIQUID) -> float:
-    watts = node_w(machine, cooling, gpu_utilisation=1.0, cpu_utilisation=0.5)
+    watts = node_power_w(machine, cooling, gpu_utilisation=1.0, cpu_utilisation=0.5)
     assert watts is not None
     return watts
 
@@ -90,7 +90,7 @@ def test_within_5_percent_of_the_recorded_single_node_logs() -> None:
 def test_idle_lies_in_the_measured_range(
     machine: InstanceType, low_w: float, high_w: float
 ) -> None:
-    idle_w = node_idle_w(machine, Cooling.LIQUID)
+    idle_w = idle_power_w(machine, Cooling.LIQUID)
     assert idle_w is not None
     assert low_w < idle_w < high_w
 
@@ -104,7 +104,7 @@ def test_the_formula_by_hand() -> None:
 
 def test_a_gpu_without_measured_idle_follows_the_curve() -> None:
     machine = replace(H100_NODE, gpu=replace(H100_NODE.gpu, idle_w=None))
-    idle_w = node_idle_w(machine, Cooling.AIR)
+    idle_w = idle_power_w(machine, Cooling.AIR)
     assert idle_w == pytest.approx(1.14 * (8 * 700 * 0.116 + 128 * 1.04 + 0.392 * 2048))
 
 
@@ -221,8 +221,8 @@ def test_caps_that_raise_the_energy_of_a_node_are_left_out() -> None:
     """Two GPUs in a large host: what the host draws for longer outweighs what the GPU saves."""
 
     class LargeHost(Catalog):
-        def machine(self, pool: Pool) -> InstanceType | None:
-            found = super().machine(pool)
+        def instance_type(self, pool: Pool) -> InstanceType | None:
+            found = super().instance_type(pool)
             return None if found is None else replace(found, gpu_count=2)
 
     where = pool("aws/us-east-1/us-east-1a/p4de.24xlarge/spot")

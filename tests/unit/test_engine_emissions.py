@@ -15,7 +15,7 @@ from costopt.domain.market import Pool
 from costopt.domain.policy import CarbonSignal, Objective
 from costopt.domain.power import NodePower
 from costopt.domain.view import Target
-from costopt.engine.cohort import Terms
+from costopt.engine.cohort import JobTerms
 from costopt.ledger.fold import account_of
 from tests.engine_fixtures import HOUR_S, SPOT_A, Follow, Scene, always, rules, task
 from tests.known import known
@@ -146,7 +146,7 @@ def test_every_job_counts_by_the_signal_of_its_own_policy() -> None:
         rules("greedy_spot"), objective=Objective(carbon_signal=CarbonSignal.MARGINAL)
     )
     other = Follow(Target(SPOT_A, 1))
-    made.engine.add(task(name="other"), Terms(marginal, other))
+    made.engine.add(task(name="other"), JobTerms(marginal, other))
     made.go(2 * HOUR_S)
     (launched,) = made.events(NodeLaunched, "other")
     assert launched.gco2e_per_kwh == 700.0

@@ -23,7 +23,7 @@ from costopt.domain.events import (
 from costopt.domain.job import Job
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.view import Target
-from costopt.engine.loop import run, stop
+from costopt.engine.loop import run_until_done, stop_all
 from costopt.ledger.summary import JobState
 from tests.engine_fixtures import (
     SAFE,
@@ -108,7 +108,7 @@ class _NeverSaves:
     def drain(self, job: Job, node_ids: Iterable[str]) -> None:
         self.asked += node_ids
 
-    def drained(self, job: Job) -> frozenset[str]:
+    def is_drained(self, job: Job) -> frozenset[str]:
         return frozenset()
 
 
@@ -157,7 +157,7 @@ def test_a_node_that_never_trained_is_released_at_once() -> None:
 def test_stop_saves_gives_everything_back_and_ends() -> None:
     scene, _ = _scene(Target(SPOT_A, 1))
     scene.go(1800)
-    stop(scene.engine, "the user asked to")
+    stop_all(scene.engine, "the user asked to")
     summary = scene.summary()
     assert summary.state is JobState.STOPPED
     assert summary.lost_units == 0
@@ -171,14 +171,14 @@ def test_stop_saves_gives_everything_back_and_ends() -> None:
 def test_stop_during_the_start_ends_as_stopped_too() -> None:
     scene, _ = _scene(Target(SPOT_A, 1))
     scene.go(120)
-    stop(scene.engine, "at once")
+    stop_all(scene.engine, "at once")
     assert scene.summary().state is JobState.STOPPED
     assert not scene.living()
 
 
 def test_stop_before_the_first_tick_launches_nothing() -> None:
     scene, _ = _scene(Target(SPOT_A, 1))
-    stop(scene.engine, "changed my mind")
+    stop_all(scene.engine, "changed my mind")
     assert not scene.cloud.requests
     assert scene.summary().state is JobState.STOPPED
 
@@ -186,10 +186,10 @@ def test_stop_before_the_first_tick_launches_nothing() -> None:
 def test_a_stopped_run_goes_on_where_it_was() -> None:
     scene, _ = _scene(Target(SPOT_A, 1))
     scene.go(1800)
-    stop(scene.engine, "pause")
+    stop_all(scene.engine, "pause")
     saved = scene.summary().saved_units
     scene.restart()
-    run(scene.engine)
+    run_until_done(scene.engine)
     assert scene.summary().state is JobState.FINISHED
     assert scene.summary().lost_units == 0
     assert scene.summary().done_units > saved
@@ -203,7 +203,7 @@ def test_stop_waits_until_the_provider_confirms(calls: set[str]) -> None:
     scene.engine.stop("asked to")
     scene.cloud.silent = calls
     for _ in range(10):
-        assert not scene.tick().over
+        assert not scene.tick().is_done
     scene.cloud.silent = set()
     scene.finish(5)
     assert not scene.living()

@@ -8,8 +8,8 @@ import pytest
 
 from costopt.domain.events import DecisionMade
 from costopt.domain.view import Alternative, Decision, Desired, JobView, Target, View
-from costopt.replay.rehearsal import rehearse
-from costopt.strategies.shield import Shielded
+from costopt.replay.rehearsal import replay
+from costopt.strategies.shield import ShieldedStrategy
 from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, Machines, Powers, rules, task
 from tests.market_fixtures import market, pool_history
 from tests.replay.cant_be_late import NoHazard
@@ -36,14 +36,14 @@ def _decisions(*, explain: bool) -> list[DecisionMade]:
         pool_history(SAFE, [(0, 9, 8.0)], 40 * HOUR_S),
         tick_s=600.0,
     )
-    done = rehearse(
+    done = replay(
         task(3 * HOUR_S, 4 * HOUR_S),
         rules("greedy_spot"),
         record,
         machines=Machines(),
         powers=Powers(),
         hazards=NoHazard(),
-        strategy=Shielded(Weighing()),
+        strategy=ShieldedStrategy(Weighing()),
         explain=explain,
     )
     events = (recorded.event for recorded in done.events)

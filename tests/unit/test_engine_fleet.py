@@ -111,7 +111,7 @@ def test_nodes_of_others_are_not_touched() -> None:
     scene.cloud.inner.launch(LaunchRequest("somebody", "job", SPOT_A, 1, "k2"))
     scene.finish()
     living = scene.cloud.inner.nodes("costopt") + scene.cloud.inner.nodes("somebody")
-    assert sorted(n.job for n in living if n.state.alive) == ["job", "stranger"]
+    assert sorted(n.job for n in living if n.state.is_alive) == ["job", "stranger"]
 
 
 def test_a_notice_brings_a_replacement_and_leaves_the_doomed_node_to_save() -> None:
@@ -179,7 +179,7 @@ def test_a_resumed_run_ends_like_one_that_was_never_broken_off() -> None:
     whole.finish()
     for _ in range(5000):
         broken.restart()
-        if broken.tick().over:
+        if broken.tick().is_done:
             break
     once, often = whole.summary(), broken.summary()
     assert often.wh == pytest.approx(once.wh, rel=0.01)

@@ -30,8 +30,8 @@ from tests.engine_fixtures import (
 )
 from tests.market_fixtures import after
 
-FLEX = SPOT_A.on(CapacityType.FLEX_START)
-OTHER_FLEX = SPOT_B.on(CapacityType.FLEX_START)
+FLEX = SPOT_A.with_capacity_type(CapacityType.FLEX_START)
+OTHER_FLEX = SPOT_B.with_capacity_type(CapacityType.FLEX_START)
 ALL = Limits(capacity_types=tuple(CapacityType))
 
 
@@ -112,7 +112,7 @@ def test_where_the_wait_eats_the_slack_on_demand_takes_over_in_time() -> None:
     assert [event.waiting for event in _on_flex(scene)] == [True] * len(_on_flex(scene))
     assert _on_flex(scene)
     assert scene.events(NodeLaunched)[-1].pool == str(SAFE)
-    assert all(not node.state.alive for node in scene.cloud.inner.nodes("costopt"))
+    assert all(not node.state.is_alive for node in scene.cloud.inner.nodes("costopt"))
 
 
 def test_a_node_that_is_no_longer_wanted_is_given_back_while_it_waits() -> None:

@@ -17,9 +17,9 @@ from costopt.domain.events import (
 )
 from costopt.domain.fleet import EndCause
 from costopt.domain.job import Budget
-from costopt.domain.policy import Limits, Rule, Trigger
+from costopt.domain.policy import Limits, Rule, RuleSignal
 from costopt.domain.view import Target
-from costopt.engine.spending import Spending
+from costopt.engine.spending import SpendTracker
 from costopt.ledger.summary import JobState
 from tests.engine_fixtures import (
     BIG_SAFE,
@@ -82,7 +82,7 @@ def test_a_run_that_goes_on_over_budget_launches_nothing() -> None:
 
 
 def test_a_budget_that_a_rule_sets_counts_while_the_rule_holds() -> None:
-    busy = Rule("shared", Trigger.QUEUE_LENGTH, 1, 9, Limits(max_usd=1.0))
+    busy = Rule("shared", RuleSignal.QUEUE_LENGTH, 1, 9, Limits(max_usd=1.0))
     scene = Scene(always(SPOT_A, 4, 2.0), jobs=[task()], policy=rules("greedy_spot", busy))
     scene.finish()
     assert [e.guard for e in scene.events(GuardTripped)] == ["max_usd"]
@@ -107,13 +107,13 @@ def test_what_jobs_of_a_policy_cost_this_month_is_added_up_once_a_tick(
     scene.jobs = [task(name=name) for name in ("one", "two", "three")]
     scene.restart()
     looked: list[str] = []
-    cost = Spending._month_micros
+    cost = SpendTracker._month_micros
 
-    def counted(spending: Spending, job: str, now: datetime) -> int:
+    def counted(spending: SpendTracker, job: str, now: datetime) -> int:
         looked.append(job)
         return cost(spending, job, now)
 
-    monkeypatch.setattr(Spending, "_month_micros", counted)
+    monkeypatch.setattr(SpendTracker, "_month_micros", counted)
     scene.tick()
     assert sorted(looked) == ["one", "three", "two"]
 

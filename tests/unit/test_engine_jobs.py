@@ -20,7 +20,7 @@ from costopt.domain.job import Job
 from costopt.domain.policy import Limits
 from costopt.domain.tenant import Tenant
 from costopt.domain.view import Target
-from costopt.engine.cohort import Terms
+from costopt.engine.cohort import JobTerms
 from costopt.engine.tick import Engine
 from costopt.engine.world import World
 from costopt.ledger.summary import JobState
@@ -52,11 +52,13 @@ def _scene(
     return scene
 
 
-def _terms(wanted: Target, limits: Limits | None = None, priority: int = 0) -> Terms:
-    return Terms(rules("greedy_spot", limits=limits), Follow(wanted), priority)
+def _terms(wanted: Target, limits: Limits | None = None, priority: int = 0) -> JobTerms:
+    return JobTerms(rules("greedy_spot", limits=limits), Follow(wanted), priority)
 
 
-def _add(engine: Engine, name: str, terms: Terms, tenant: str = "default", nodes: int = 1) -> None:
+def _add(
+    engine: Engine, name: str, terms: JobTerms, tenant: str = "default", nodes: int = 1
+) -> None:
     job = task(name=name, nodes=(nodes, nodes), work_s=1000 * HOUR_S, deadline_s=1440 * HOUR_S)
     engine.add(replace(job, tenant=tenant), terms)
 
@@ -150,23 +152,23 @@ def test_a_job_that_stopped_goes_on_from_its_checkpoint() -> None:
 
 def test_what_a_person_stopped_no_guard_lets_go_on() -> None:
     scene = _scene([task(name="first", work_s=100 * HOUR_S, deadline_s=1000 * HOUR_S)])
-    scene.engine.hold_to(Account(guards=AccountGuards(max_usd_per_month=2.0)))
+    scene.engine.set_account(Account(guards=AccountGuards(max_usd_per_month=2.0)))
     scene.go(3 * HOUR_S)
     assert scene.engine.stops.is_by_guard("first")
     scene.engine.stop("paused", "first")
-    scene.engine.hold_to(Account())
+    scene.engine.set_account(Account())
     scene.go(HOUR_S)
     assert scene.living("first") == []
 
 
 def test_a_job_goes_on_when_the_guard_that_stopped_it_lets_it() -> None:
     scene = _scene([task(name="first", work_s=100 * HOUR_S, deadline_s=1000 * HOUR_S)])
-    scene.engine.hold_to(Account(guards=AccountGuards(max_usd_per_month=2.0)))
+    scene.engine.set_account(Account(guards=AccountGuards(max_usd_per_month=2.0)))
     scene.go(3 * HOUR_S)
     assert scene.living("first") == []
     assert [e.guard for e in scene.events(GuardTripped, "first")] == ["account_max_usd_per_month"]
     assert scene.events(WorkLost, "first") == []
-    scene.engine.hold_to(Account(guards=AccountGuards(max_usd_per_month=50.0)))
+    scene.engine.set_account(Account(guards=AccountGuards(max_usd_per_month=50.0)))
     scene.go(HOUR_S)
     assert len(scene.living("first")) == 1
 
@@ -225,13 +227,13 @@ def test_dollars_stop_jobs_also_where_others_that_are_gone_spent_them(
 def test_a_policys_month_counts_no_other_tenants_or_policys_jobs(tenant: str, policy: str) -> None:
     scene = _scene()
     limited = rules("greedy_spot", limits=Limits(max_usd_per_month=3.0))
-    former = Terms(replace(limited, name=policy), Follow(Target(SPOT_A, 1)))
+    former = JobTerms(replace(limited, name=policy), Follow(Target(SPOT_A, 1)))
     _add(scene.engine, "gone", former, tenant)
     scene.go(2 * HOUR_S)
     scene.engine.stop("cancelled", "gone")
     scene.go(HOUR_S)
     scene.engine.remove("gone")
-    _add(scene.engine, "next", Terms(limited, Follow(Target(SPOT_A, 1))), "vision")
+    _add(scene.engine, "next", JobTerms(limited, Follow(Target(SPOT_A, 1))), "vision")
     scene.go(2 * HOUR_S)
     assert scene.events(GuardTripped, "next") == []
     assert len(scene.living("next")) == 1

@@ -16,7 +16,7 @@ STOPPED = RunStopped(at=T0, job="job", reason="told to")
 def test_what_is_written_together_is_folded_at_once_and_appended_at_the_end() -> None:
     ledger = MemoryLedger()
     journal = Journal(ledger, ["job"])
-    with journal.together():
+    with journal.batch():
         journal.write(STOPPED)
         assert journal.accounts["job"].state.value == "stopped"
         assert len(ledger) == 0
@@ -31,7 +31,7 @@ def test_what_was_seen_before_something_went_wrong_is_kept(wrong: BaseException)
     journal = Journal(ledger, ["job"])
 
     def see_and_fail() -> None:
-        with journal.together():
+        with journal.batch():
             journal.write(STOPPED)
             raise wrong
 

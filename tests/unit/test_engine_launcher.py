@@ -19,11 +19,11 @@ from costopt.domain.fleet import Action, Launch, LaunchRequest, Node
 from costopt.domain.policy import Limits
 from costopt.domain.view import Target
 from costopt.engine import launcher
-from costopt.engine.bounds import Bounds
+from costopt.engine.bounds import LaunchLimits
 from costopt.engine.guards import Guards
 from costopt.engine.launcher import Launcher
-from costopt.engine.refusal import Refusal
-from costopt.engine.tally import Tally
+from costopt.engine.refusal import GuardViolation
+from costopt.engine.tally import UsageTally
 from costopt.engine.tick import Engine
 from costopt.ledger.memory import MemoryLedger
 from tests.engine_fixtures import SAFE, SPOT_A, SPOT_B, Follow, Scene, always, rules, task
@@ -46,23 +46,23 @@ class Appends(MemoryLedger):
 class HaltedAfter:
     """A gate that somebody shuts once so many launches were asked for."""
 
-    acts = True
+    is_acting = True
 
     def __init__(self, scene: Scene, most: int | None) -> None:
         self._scene = scene
         self.most = most
 
     def permitted(
-        self, actions: Sequence[Action], bounds: Mapping[str, Bounds], now: datetime
+        self, actions: Sequence[Action], bounds: Mapping[str, LaunchLimits], now: datetime
     ) -> tuple[Action, ...]:
         return tuple(actions)
 
     def settle(self, refused: Mapping[Launch, str], now: datetime) -> None:
         """Nobody was asked."""
 
-    def halt(self) -> Refusal | None:
+    def halt(self) -> GuardViolation | None:
         halted = self.most is not None and len(self._scene.cloud.requests) >= self.most
-        return Refusal("halt", "enough") if halted else None
+        return GuardViolation("halt", "enough") if halted else None
 
 
 def _scene(limits: Limits | None = None) -> Scene:
@@ -210,7 +210,7 @@ def test_what_was_not_sent_in_time_and_is_wanted_no_more_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = _scene()
-    monkeypatch.setattr(Launcher, "is_late", lambda self, _: bool(self._unsent))
+    monkeypatch.setattr(Launcher, "is_overdue", lambda self, _: bool(self._unsent))
     scene.tick()
     assert scene.cloud.requests == []
     scene.engine.stop("not any more", "one")
@@ -235,7 +235,7 @@ def test_what_is_refused_whatever_runs_is_not_reckoned_job_by_job(
     tallied: list[datetime] = []
     tally = Guards.tally
 
-    def counted(guards: Guards, nodes: Sequence[Node], now: datetime) -> Tally:
+    def counted(guards: Guards, nodes: Sequence[Node], now: datetime) -> UsageTally:
         tallied.append(now)
         return tally(guards, nodes, now)
 

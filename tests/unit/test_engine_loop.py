@@ -8,7 +8,7 @@ from datetime import datetime
 import pytest
 
 from costopt.domain.events import JobFinished, JobSubmitted, NodeLaunched
-from costopt.engine.loop import run
+from costopt.engine.loop import run_until_done
 from costopt.engine.tick import TickResult
 from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, Scene, always, task
 from tests.market_fixtures import T0, after
@@ -16,7 +16,7 @@ from tests.market_fixtures import T0, after
 
 def _ticks(scene: Scene) -> list[datetime]:
     times: list[datetime] = []
-    run(scene.engine, lambda result: times.append(result.now))
+    run_until_done(scene.engine, lambda result: times.append(result.now))
     return times
 
 
@@ -38,15 +38,15 @@ def test_a_late_tick_is_not_caught_up_with() -> None:
         if len(times) == 2:
             scene.clock.sleep(150)
 
-    run(scene.engine, slow)
+    run_until_done(scene.engine, slow)
     assert times[:4] == [0, 60, 240, 300]
 
 
 def test_two_jobs_run_side_by_side_and_the_loop_ends_with_the_last() -> None:
     jobs = [task(HOUR_S, name="short"), task(3 * HOUR_S, name="long", deadline_s=5 * HOUR_S)]
     scene = Scene(always(SPOT_A, 1, 2.0), always(SAFE, 9, 8.0), jobs=jobs)
-    result = run(scene.engine)
-    assert result.over
+    result = run_until_done(scene.engine)
+    assert result.is_done
     assert result.nodes == ()
     for job in jobs:
         assert scene.summary(job.name).on_time is True
@@ -58,7 +58,7 @@ def test_two_jobs_run_side_by_side_and_the_loop_ends_with_the_last() -> None:
 def test_a_job_whose_start_lies_ahead_is_waited_for() -> None:
     later = replace(task(HOUR_S), start_at=after(2 * HOUR_S), deadline_at=after(9 * HOUR_S))
     scene = Scene(always(SPOT_A, 1, 2.0), jobs=[later])
-    run(scene.engine)
+    run_until_done(scene.engine)
     (submitted,) = scene.events(JobSubmitted)
     (launched,) = scene.events(NodeLaunched)
     assert submitted.at == launched.launched_at == after(2 * HOUR_S)
@@ -66,8 +66,8 @@ def test_a_job_whose_start_lies_ahead_is_waited_for() -> None:
 
 def test_a_finished_job_is_not_run_again() -> None:
     scene = Scene(always(SPOT_A, 1, 2.0), jobs=[task(HOUR_S)])
-    run(scene.engine)
+    run_until_done(scene.engine)
     scene.restart()
-    assert scene.tick().over
+    assert scene.tick().is_done
     assert len(scene.events(NodeLaunched)) == 1
     assert len(scene.events(JobSubmitted)) == 1

@@ -81,7 +81,7 @@ def metered(**report: object) -> tuple[Scene, Metered]:
         always(SPOT_A, 1, 2.0), jobs=[task(2 * HOUR_S)], strategy=Follow(Target(SPOT_A, 1))
     )
     runtime = Metered(scene.cloud.runtime, scene)
-    machine = scene.engine.world.machines.machine(SPOT_A)
+    machine = scene.engine.world.machines.instance_type(SPOT_A)
     assert machine is not None
     fields = {"parts": ("gpu",), "gpus": machine.gpu_count, **report}
     runtime.report = replace(runtime.report, **fields)  # type: ignore[arg-type]

@@ -88,10 +88,10 @@ def test_a_pool_with_an_unusable_price_gets_no_more_nodes() -> None:
         {"offers"},
         {"nodes"},
         {"notices"},
-        {"firm_s"},
-        {"offers", "nodes", "notices", "firm_s", "launch", "terminate"},
+        {"uninterruptible_s"},
+        {"offers", "nodes", "notices", "uninterruptible_s", "launch", "terminate"},
     ],
-    ids=["offers", "nodes", "notices", "firm_s", "everything"],
+    ids=["offers", "nodes", "notices", "uninterruptible_s", "everything"],
 )
 def test_a_silent_provider_stops_nothing(calls: set[str]) -> None:
     scene = Scene(always(SPOT_A, 4, 2.0), always(SAFE, 4, 8.0), jobs=[task()])
@@ -101,7 +101,7 @@ def test_a_silent_provider_stops_nothing(calls: set[str]) -> None:
     assert scene.pools() == [SPOT_A]
     assert len(scene.events(NodeLaunched)) == 1
     told = scene.events(SignalStale)
-    assert len(told) == (calls != {"firm_s"})
+    assert len(told) == (calls != {"uninterruptible_s"})
     assert all(e.source == "aws" and "no answer" in e.message for e in told)
     scene.cloud.silent = set()
     scene.finish()

@@ -16,7 +16,7 @@ from costopt.domain.market import CapacityType, Pool
 from costopt.domain.quota import Quota
 from costopt.domain.tenant import Tenant
 from costopt.domain.view import Target
-from costopt.replay.rehearsal import rehearse
+from costopt.replay.rehearsal import replay
 from tests.engine_fixtures import (
     BIG_SAFE,
     HOUR_S,
@@ -124,7 +124,7 @@ def test_a_tenant_that_has_spent_its_dollars_saves_and_stops() -> None:
 @pytest.mark.parametrize("strategy", ["greedy_spot", "milp"])
 def test_a_replay_keeps_to_the_account(strategy: str) -> None:
     account = Account(quotas=(Quota("spot", max_nodes=1, capacity_type=CapacityType.SPOT),))
-    done = rehearse(
+    done = replay(
         task(2 * HOUR_S, nodes=(2, 2)),
         rules(strategy),
         market(always(SPOT_A, 4, 2.0), always(SAFE, 4, 8.0)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costopt.engine.sharing import Wish, share
+from costopt.engine.sharing import ResourceRequest, share_capacity
 from costopt.engine.tally import Limit
 
 NODES: Limit = ("q", "nodes")
@@ -21,12 +21,12 @@ def wish(
     *,
     runs: bool = False,
     order: int = 0,
-) -> Wish:
-    return Wish(job, tenant, weight, priority, runs, order, {NODES: nodes})
+) -> ResourceRequest:
+    return ResourceRequest(job, tenant, weight, priority, runs, order, {NODES: nodes})
 
 
-def served(wishes: list[Wish], nodes: float, *overdue: str) -> set[str]:
-    held = share(wishes, {NODES: nodes}, frozenset(overdue))
+def served(wishes: list[ResourceRequest], nodes: float, *overdue: str) -> set[str]:
+    held = share_capacity(wishes, {NODES: nodes}, frozenset(overdue))
     return {w.job for w in wishes} - held.keys()
 
 
@@ -67,18 +67,18 @@ def test_what_a_tenant_does_not_want_others_get() -> None:
 
 
 def test_what_never_fits_is_left_to_the_guards() -> None:
-    held = share([wish("huge", 11), wish("x", 6)], {NODES: 10}, frozenset())
+    held = share_capacity([wish("huge", 11), wish("x", 6)], {NODES: 10}, frozenset())
     assert held == {}
 
 
 def test_the_reason_names_the_quota() -> None:
-    held = share([wish("x", 6), wish("y", 6, order=1)], {NODES: 10}, frozenset())
+    held = share_capacity([wish("x", 6), wish("y", 6, order=1)], {NODES: 10}, frozenset())
     assert "quota q allows 10 nodes to all that share it, and it needs 6" in held["y"]
 
 
 WISHES = st.lists(
     st.builds(
-        Wish,
+        ResourceRequest,
         job=st.uuids().map(str),
         tenant=st.sampled_from("abc"),
         weight=st.just(1.0),
@@ -94,10 +94,10 @@ WISHES = st.lists(
 
 @given(WISHES, st.integers(6, 40), st.integers(48, 200))
 def test_what_is_served_fits_and_nobody_waits_beside_free_room(
-    wishes: list[Wish], nodes: int, gpus: int
+    wishes: list[ResourceRequest], nodes: int, gpus: int
 ) -> None:
     most: dict[Limit, float] = {NODES: nodes, GPUS: gpus}
-    held = share(wishes, most, frozenset())
+    held = share_capacity(wishes, most, frozenset())
     inside = [w for w in wishes if w.job not in held]
     used = {limit: sum(w.load[limit] for w in inside) for limit in most}
     assert all(used[limit] <= most[limit] for limit in most)
@@ -107,12 +107,14 @@ def test_what_is_served_fits_and_nobody_waits_beside_free_room(
 
 @given(WISHES, st.integers(6, 40))
 def test_no_tenant_has_nothing_while_another_has_more_than_it_asks_for(
-    wishes: list[Wish], nodes: int
+    wishes: list[ResourceRequest], nodes: int
 ) -> None:
     """The tenant served least never waits for a job that fits into what another has beyond it."""
     most: dict[Limit, float] = {NODES: nodes}
-    wishes = [Wish(w.job, w.tenant, 1.0, 0, False, w.order, {NODES: 1.0}) for w in wishes]
-    held = share(wishes, most, frozenset())
+    wishes = [
+        ResourceRequest(w.job, w.tenant, 1.0, 0, False, w.order, {NODES: 1.0}) for w in wishes
+    ]
+    held = share_capacity(wishes, most, frozenset())
     has = {t: sum(1 for w in wishes if w.tenant == t and w.job not in held) for t in "abc"}
     for waiting in (w for w in wishes if w.job in held):
         assert has[waiting.tenant] >= max(has.values()) - 1

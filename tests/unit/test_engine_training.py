@@ -64,7 +64,7 @@ class Slower:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def form(
+    def form_gang(
         self,
         job: Job,
         generation: int,
@@ -82,7 +82,7 @@ class Slower:
                 ),
             ),
         )
-        self._inner.form(slow, generation, nodes, checkpoint_interval_s, power_cap)
+        self._inner.form_gang(slow, generation, nodes, checkpoint_interval_s, power_cap)
 
 
 def test_a_run_is_told_from_its_start_to_its_end() -> None:

@@ -22,7 +22,7 @@ from costopt.domain.view import JobView
 from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.planner import plan, prepare
 from costopt.optimize.request import PlanRequest
-from costopt.strategies.option import options
+from costopt.strategies.option import gang_options
 from tests.engine_fixtures import SPOT_A, task
 from tests.optimize_fixtures import (
     NOW,
@@ -119,7 +119,7 @@ def test_ten_thousand_nodes_take_few_more_options_at_a_tick_than_sixteen() -> No
     few, many = (
         look(task(nodes=(1, most)), [seen_offer(SPOT_A, 2.0, None)]) for most in (EVERY_SIZE, MANY)
     )
-    assert len(options(many, many.jobs[0])) < 5 * len(options(few, few.jobs[0]))
+    assert len(gang_options(many, many.jobs[0])) < 5 * len(gang_options(few, few.jobs[0]))
 
 
 def test_the_largest_gangs_of_limits_are_compared() -> None:

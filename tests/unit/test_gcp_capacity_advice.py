@@ -30,7 +30,7 @@ def test_the_likelihood_is_a_wide_prior_of_its_zone(project: NewAccount) -> None
     assert likely.observed_at == project.clock.now()
     assert found[SPOT].hazard_per_hour is None
     assert found[EMPTY].availability is None
-    assert found[SPOT.on(CapacityType.ON_DEMAND)].availability is None
+    assert found[SPOT.with_capacity_type(CapacityType.ON_DEMAND)].availability is None
 
 
 def test_no_likelihood_at_all_is_told_apart_from_none_told(project: NewAccount) -> None:

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from costopt.cli.main import cli
-from costopt.domain.check import AccountDoctor, Check, Verdict
+from costopt.domain.check import AccountChecks, Check, CheckStatus
 from tests.gcp.account import REGION, NewAccount
 from tests.gcp.faults import refuse, unauthorized
 
@@ -20,12 +20,12 @@ NODES = "nodes@project-1.iam.gserviceaccount.com"
 def look(project: NewAccount, store: str | None = STORE, **options: object) -> dict[str, Check]:
     given = {"regions": [REGION], "service_account": NODES, **options}
     provider = project.connect(None, **given)
-    assert isinstance(provider, AccountDoctor)
+    assert isinstance(provider, AccountChecks)
     return {check.name: check for check in provider.checks("me", store)}
 
 
 def broken(found: dict[str, Check]) -> list[str]:
-    return [name for name, check in found.items() if check.verdict is Verdict.BROKEN]
+    return [name for name, check in found.items() if check.verdict is CheckStatus.BROKEN]
 
 
 def test_a_fit_project_is_found_well(project: NewAccount) -> None:
@@ -42,10 +42,10 @@ def test_what_is_missing_is_named_with_its_remedy(project: NewAccount) -> None:
     image = "projects/me/global/images/missing"
     found = look(project, "s3://runs/a", image=image, service_account=None)
     assert broken(found) == [f"quota {REGION}", "image", "store"]
-    assert found["node account"].verdict is Verdict.MISSING
+    assert found["node account"].verdict is CheckStatus.MISSING
     assert "gs://" in str(found["store"].hint)
     assert "gcloud compute images list" in str(found["image"].hint)
-    assert look(project, None)["store"].verdict is Verdict.MISSING
+    assert look(project, None)["store"].verdict is CheckStatus.MISSING
 
 
 def test_a_region_that_is_wrong_or_refuses_does_not_hide_the_others(project: NewAccount) -> None:
@@ -70,7 +70,7 @@ def test_without_credentials_nothing_more_is_asked(
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "nothing.json"))
     provider = project.connect(Clients(None), regions=[REGION])
     (found,) = provider.checks("me", STORE)
-    assert found.verdict is Verdict.BROKEN
+    assert found.verdict is CheckStatus.BROKEN
     assert "credentials" in found.detail
     assert "gcloud auth" in str(found.hint)
 
@@ -78,7 +78,7 @@ def test_without_credentials_nothing_more_is_asked(
 def test_each_missing_permission_is_named_with_a_role_that_has_it(project: NewAccount) -> None:
     found = look(project)
     for where in ("permissions", f"permissions on {NODES}", "permissions on runs"):
-        assert found[where].verdict is Verdict.OK
+        assert found[where].verdict is CheckStatus.OK
     roles = {
         "compute.instances.create": "roles/compute.instanceAdmin.v1",
         "compute.advice.capacityHistory": "roles/compute.viewer",
@@ -119,16 +119,16 @@ def test_permissions_that_cannot_be_tested_are_no_fault(project: NewAccount) -> 
     found = look(project)
     assert not broken(found)
     for name in ("APIs", "permissions", f"permissions on {NODES}", "permissions on runs"):
-        assert found[name].verdict is Verdict.MISSING
+        assert found[name].verdict is CheckStatus.MISSING
 
 
 def test_apis_that_are_off_are_named_and_only_some_are_needed(project: NewAccount) -> None:
-    assert look(project)["APIs"].verdict is Verdict.OK
+    assert look(project)["APIs"].verdict is CheckStatus.OK
     needed, useful = "storage.googleapis.com", "cloudbilling.googleapis.com"
     project.cloud.access.disabled = {needed, useful}
     found = look(project)
     assert broken(found) == [f"API {needed}"]
-    assert found[f"API {useful}"].verdict is Verdict.MISSING
+    assert found[f"API {useful}"].verdict is CheckStatus.MISSING
     assert "dated" in found[f"API {useful}"].detail
     assert str(found[f"API {useful}"].hint) == f"`gcloud services enable {useful}`"
 
@@ -136,7 +136,7 @@ def test_apis_that_are_off_are_named_and_only_some_are_needed(project: NewAccoun
 def test_the_bucket_is_looked_at(project: NewAccount) -> None:
     found = look(project)["store"]
     assert (found.verdict, found.detail, found.hint) == (
-        Verdict.OK,
+        CheckStatus.OK,
         "runs in us-central1, not versioned",
         None,
     )
@@ -151,10 +151,10 @@ def test_the_bucket_is_looked_at(project: NewAccount) -> None:
     for advice in ("in eu: what they save crosses", "lifecycle", "7 days", "uniform access"):
         assert advice in str(found.hint)
     absent = look(project, "gs://nothing/a")["store"]
-    assert absent.verdict is Verdict.BROKEN
+    assert absent.verdict is CheckStatus.BROKEN
     assert "nothing" in absent.detail
     project.cloud.faults.on("buckets.get", unauthorized)
-    assert look(project)["store"].verdict is Verdict.MISSING
+    assert look(project)["store"].verdict is CheckStatus.MISSING
 
 
 @pytest.mark.parametrize(

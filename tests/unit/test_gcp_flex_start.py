@@ -12,7 +12,7 @@ from costopt.domain.market import CapacityType, Offer
 from tests.gcp.account import ELSEWHERE, REGION, SPOT, NewAccount
 from tests.gcp.faults import drop_after
 
-FLEX = SPOT.on(CapacityType.FLEX_START)
+FLEX = SPOT.with_capacity_type(CapacityType.FLEX_START)
 HOURS_2 = timedelta(hours=2)
 
 
@@ -37,7 +37,7 @@ def test_its_price_is_that_of_its_own_skus(priced: NewAccount) -> None:
     assert offer.hazard_per_hour.value == 0
     assert (offer.nodes_available, offer.wait_s) == (1, 7200)
     on_demand = priced.provider.market.price_now(
-        SPOT.on(CapacityType.ON_DEMAND), priced.clock.now()
+        SPOT.with_capacity_type(CapacityType.ON_DEMAND), priced.clock.now()
     )
     assert on_demand == pytest.approx(1.72)
 
@@ -106,7 +106,7 @@ def test_a_request_that_expires_is_told_as_a_node_that_never_ran(
     assert priced.provider.nodes("me")[0].state is NodeState.WAITING
     if anew:
         priced.provider = priced.connect()
-        priced.provider.remind([node])
+        priced.provider.restore_known_nodes([node])
     priced.clock.sleep(61)
     (ended,) = priced.provider.nodes("me")
     assert (ended.state, ended.end_cause) == (NodeState.ENDED, EndCause.NO_CAPACITY)
@@ -124,7 +124,7 @@ def test_one_that_is_given_back_while_it_waits_is_deleted(priced: NewAccount) ->
     priced.provider.terminate(node.node_id)
     assert not priced.cloud.instances.alive()
     priced.clock.sleep(3600)
-    assert not priced.provider.nodes("me")[0].state.alive
+    assert not priced.provider.nodes("me")[0].state.is_alive
     assert not priced.cloud.instances.alive()
 
 
@@ -145,5 +145,7 @@ def test_a_gang_is_not_launched_at_once(priced: NewAccount) -> None:
 
 def test_other_regions_have_no_price_of_it(priced: NewAccount) -> None:
     offers = priced.provider.offers(priced.clock.now())
-    (elsewhere,) = (o for o in offers if o.pool == ELSEWHERE.on(CapacityType.FLEX_START))
+    (elsewhere,) = (
+        o for o in offers if o.pool == ELSEWHERE.with_capacity_type(CapacityType.FLEX_START)
+    )
     assert elsewhere.price_usd_per_hour is None

@@ -10,11 +10,11 @@ import pytest
 from costopt.domain.errors import BadRequestError, ForbiddenError, ProviderError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import CapacityType, Offer, Pool
-from costopt.domain.price_source import PriceSeries
-from costopt_gcp.capacity_history import PreemptionDay
+from costopt.domain.price_source import PriceSeriesKey
+from costopt_gcp.capacity_history import DailyPreemptions
 from costopt_gcp.hazard import hazard_from_shares
 from costopt_gcp.quotas import read_quotas
-from costopt_gcp.shape import Shape
+from costopt_gcp.shape import MachineShape
 from tests.gcp.account import ELSEWHERE, EMPTY, OTHER_REGION, REGION, SPOT, TYPE, NewAccount
 from tests.gcp.faults import fail, unauthorized
 from tests.optimize_fixtures import machine
@@ -25,9 +25,9 @@ def offers(project: NewAccount, **options: object) -> dict[Pool, Offer]:
     return {offer.pool: offer for offer in provider.offers(project.clock.now())}
 
 
-def days(project: NewAccount, *shares: float) -> list[PreemptionDay]:
+def days(project: NewAccount, *shares: float) -> list[DailyPreemptions]:
     now = project.clock.now()
-    return [PreemptionDay(now + timedelta(days=i), share) for i, share in enumerate(shares)]
+    return [DailyPreemptions(now + timedelta(days=i), share) for i, share in enumerate(shares)]
 
 
 def test_spot_prices_are_measured_and_on_demand_ones_listed(project: NewAccount) -> None:
@@ -37,7 +37,7 @@ def test_spot_prices_are_measured_and_on_demand_ones_listed(project: NewAccount)
     assert spot.value == pytest.approx(0.25)
     assert spot.basis is Basis.MEASURED
     assert spot.age_s(project.clock.now()) == 0
-    listed = found[SPOT.on(CapacityType.ON_DEMAND)].price_usd_per_hour
+    listed = found[SPOT.with_capacity_type(CapacityType.ON_DEMAND)].price_usd_per_hour
     assert listed is not None
     assert (listed.value, listed.basis) == (0.8, Basis.LISTED)
 
@@ -175,7 +175,7 @@ def test_past_prices_come_as_changes_of_every_zone(project: NewAccount) -> None:
         project.cloud.price("us-central1", "a2-highgpu-1g", usd, now - timedelta(hours=hours))
     provider = project.connect(instance_types=[])
     series = provider.price_series(REGION, ["a2-*"], now)
-    assert series == (PriceSeries("gcp", REGION, "a2-highgpu-1g"),)
+    assert series == (PriceSeriesKey("gcp", REGION, "a2-highgpu-1g"),)
     told = provider.price_changes(series[0], now - timedelta(hours=20), now)
     assert {change.pool.zone for change in told} == {"us-central1-a", "us-central1-b"}
     here = [(c.at, c.usd_per_hour) for c in told if c.pool.zone == "us-central1-a"]
@@ -191,19 +191,19 @@ def test_a_missing_permission_is_named(project: NewAccount) -> None:
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
-        ("a3-highgpu-8g", Shape("a3-highgpu-8g")),
-        ("n1-standard-8+1xT4", Shape("n1-standard-8", "nvidia-tesla-t4", 1)),
-        ("n1-standard-96+8xV100", Shape("n1-standard-96", "nvidia-tesla-v100", 8)),
+        ("a3-highgpu-8g", MachineShape("a3-highgpu-8g")),
+        ("n1-standard-8+1xT4", MachineShape("n1-standard-8", "nvidia-tesla-t4", 1)),
+        ("n1-standard-96+8xV100", MachineShape("n1-standard-96", "nvidia-tesla-v100", 8)),
     ],
 )
-def test_an_instance_type_s_name_says_what_is_asked_for(name: str, shape: Shape) -> None:
-    assert Shape.parse(name) == shape
+def test_an_instance_type_s_name_says_what_is_asked_for(name: str, shape: MachineShape) -> None:
+    assert MachineShape.parse(name) == shape
 
 
 @pytest.mark.parametrize("name", ["p5.48xlarge", "n1-standard-8+1xH100", "", "A3"])
 def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(BadRequestError, match="no machine type"):
-        Shape.parse(name)
+        MachineShape.parse(name)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def test_the_nodes_of_a_gang_share_a_policy_of_their_job(project: NewAccount) ->
     ((region, name), policy) = next(iter(project.cloud.placement.all.items()))
     assert ([name], region) == (first, REGION)
     assert policy["groupPlacementPolicy"] == {"collocation": "COLLOCATED"}
-    assert not project.provider.complaints()
+    assert not project.provider.errors_by_region()
 
 
 def test_a_policy_that_is_there_is_used_again(project: NewAccount) -> None:
@@ -53,11 +53,11 @@ def test_a_gang_that_cannot_be_placed_compactly_is_launched_apart_and_told_of(
     nodes = project.provider.launch(project.request(2))
     assert project.cloud.instances.alive() == [node.node_id for node in nodes]
     assert policies(project) == [[], []]
-    assert "cannot place them compactly" in project.provider.complaints()[TOLD]
+    assert "cannot place them compactly" in project.provider.errors_by_region()[TOLD]
     project.cloud.instances.compact = True
     project.cloud.instances.rooms.clear()
     project.provider.launch(project.request(2, "job-0002"))
-    assert TOLD not in project.provider.complaints()
+    assert TOLD not in project.provider.errors_by_region()
 
 
 def test_a_required_place_is_waited_for(project: NewAccount) -> None:
@@ -79,11 +79,11 @@ def test_a_policy_that_may_not_be_made_is_required_or_told_of(project: NewAccoun
         project.connect(compact_placement="required").launch(project.request(2))
     assert not project.cloud.instances.alive()
     project.provider.launch(project.request(2))
-    assert "compute.resourcePolicies.create" in project.provider.complaints()[TOLD]
+    assert "compute.resourcePolicies.create" in project.provider.errors_by_region()[TOLD]
     off = project.connect(compact_placement="off")
     off.terminate(project.cloud.instances.alive()[0])
     off.launch(project.request(1, "job-0002"))
-    assert not off.complaints()
+    assert not off.errors_by_region()
 
 
 @pytest.mark.parametrize("call", ["instances.bulkInsert", "zoneOperations.wait"])
@@ -103,19 +103,19 @@ def test_answers_lost_while_apart_double_nothing(project: NewAccount, call: str,
 def test_policies_of_the_owner_are_left_until_their_job_is_over(project: NewAccount) -> None:
     nodes = project.provider.launch(project.request(2))
     project.cloud.placement.all[REGION, "another"] = {"name": "another", "description": "mine"}
-    (left,) = project.provider.leftovers("me")
+    (left,) = project.provider.orphaned_resources("me")
     assert (left.kind, left.place, left.job) == ("placement policy", f"gcp/{REGION}", "job")
     assert left.serves_job
     assert left.usd_per_hour == 0
-    assert not project.provider.leftovers("you")
+    assert not project.provider.orphaned_resources("you")
     with pytest.raises(BadRequestError, match="already being used"):
-        project.provider.remove(left)
+        project.provider.delete_resource(left)
     for node in nodes:
         project.provider.terminate(node.node_id)
     project.clock.sleep(60)
     for _ in range(2):
-        project.provider.remove(left)
-    assert not project.provider.leftovers("me")
+        project.provider.delete_resource(left)
+    assert not project.provider.orphaned_resources("me")
     assert list(project.cloud.placement.all) == [(REGION, "another")]
 
 

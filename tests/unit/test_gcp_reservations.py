@@ -11,7 +11,7 @@ from costopt.domain.market import CapacityType, Offer, Pool
 from tests.gcp.account import EMPTY, SPOT, TYPE, NewAccount
 from tests.gcp.faults import unauthorized
 
-RESERVED = SPOT.on(CapacityType.RESERVED)
+RESERVED = SPOT.with_capacity_type(CapacityType.RESERVED)
 
 
 def reserved(project: NewAccount, **options: object) -> dict[Pool, Offer]:
@@ -53,7 +53,7 @@ def test_a_launch_names_its_reservation_and_takes_of_it(project: NewAccount) -> 
         project.provider.launch(project.request(2, "b", RESERVED))
     project.provider.terminate(nodes[0].node_id)
     project.clock.sleep(3600)
-    (ended,) = (node for node in project.provider.nodes("me") if not node.state.alive)
+    (ended,) = (node for node in project.provider.nodes("me") if not node.state.is_alive)
     bill = project.provider.bill(ended)
     assert bill is not None
     assert [usd for _, usd in bill.prices] == [0.0]

@@ -12,16 +12,16 @@ from costopt.domain.errors import ForbiddenError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import CapacityType
 from costopt_gcp.clients import Clients
-from costopt_gcp.machine_types import TypeFacts
-from costopt_gcp.prices import Prices
-from costopt_gcp.shape import Shape
+from costopt_gcp.machine_types import MachineTypeInfo
+from costopt_gcp.prices import GcePrices
+from costopt_gcp.shape import MachineShape
 from costopt_gcp.sku_prices import node_usd_per_hour
-from costopt_gcp.skus import Skus, part_of, read_skus
+from costopt_gcp.skus import SkuCatalog, part_of, read_skus
 from tests.gcp.account import ELSEWHERE, REGION, SPOT, NewAccount
 from tests.gcp.answer import Reply
 from tests.gcp.faults import fail, refuse, unauthorized
 
-ON_DEMAND = SPOT.on(CapacityType.ON_DEMAND)
+ON_DEMAND = SPOT.with_capacity_type(CapacityType.ON_DEMAND)
 """0.02 × 4 vCPUs + 0.005 × 16 GiB + 1.56 for the L4; spot costs a quarter."""
 G2_USD_PER_HOUR = 1.72
 B200 = "A4 Nvidia B200 (1 gpu slice)"
@@ -39,7 +39,7 @@ def test_on_demand_costs_the_sum_of_its_parts_as_of_now(project: NewAccount) -> 
     assert found.value == pytest.approx(G2_USD_PER_HOUR)
     assert (found.basis, found.source) == (Basis.LISTED, "Cloud Billing SKUs")
     assert found.observed_at == project.clock.now()
-    elsewhere = price(project, ELSEWHERE.on(CapacityType.ON_DEMAND))
+    elsewhere = price(project, ELSEWHERE.with_capacity_type(CapacityType.ON_DEMAND))
     assert elsewhere is not None
     assert elsewhere.source == "a list", "where no SKU is listed the catalogue counts"
 
@@ -97,7 +97,7 @@ def test_the_list_is_asked_for_once_a_day_and_used_for_a_week(project: NewAccoun
 
 
 def test_an_api_that_is_not_enabled_is_named(project: NewAccount) -> None:
-    skus = Skus(project.clients())
+    skus = SkuCatalog(project.clients())
     project.cloud.faults.on("skus.list", unauthorized)
     with pytest.raises(ForbiddenError, match=r"cloudbilling\.services\.skus\.list"):
         skus.prices(project.clock.now())
@@ -156,8 +156,8 @@ def test_only_one_price_in_dollars_counts(project: NewAccount) -> None:
 
 def test_b200_is_priced_by_its_part_of_the_whole_machine() -> None:
     prices = {(B200.lower(), CapacityType.SPOT, REGION): 4.95}
-    a4 = TypeFacts("a4-highgpu-8g", 224, 3968, "nvidia-b200", 8, ssd_partitions=32)
-    shape = Shape.parse(a4.name)
+    a4 = MachineTypeInfo("a4-highgpu-8g", 224, 3968, "nvidia-b200", 8, ssd_partitions=32)
+    shape = MachineShape.parse(a4.name)
     assert node_usd_per_hour(prices, REGION, shape, a4, CapacityType.SPOT) == (39.6, "")
 
 
@@ -165,7 +165,7 @@ def test_b200_is_priced_by_its_part_of_the_whole_machine() -> None:
 def test_what_google_rents_on_other_terms_alone_has_no_price_on_demand(name: str) -> None:
     listed = Estimate.exact(9.0, Basis.LISTED, "a list")
     skus: Any = SimpleNamespace(node=lambda *_: (listed, ""))
-    prices = Prices(cast("Clients", None), skus, None, None)
+    prices = GcePrices(cast("Clients", None), skus, None, None)
     now = datetime(2026, 1, 1, tzinfo=UTC)
     price, why_not = prices.on_demand(REGION, name, now)
     assert price is None
@@ -185,11 +185,11 @@ def test_attached_gpus_and_bundled_disks_are_charged_for() -> None:
         "ssd backed local storage": 0.04,
     }
     prices = {(part, terms, REGION): usd for part, usd in listed.items()}
-    n1 = TypeFacts("n1-standard-8", 8, 30, None, 0)
-    shape = Shape.parse("n1-standard-8+2xT4")
+    n1 = MachineTypeInfo("n1-standard-8", 8, 30, None, 0)
+    shape = MachineShape.parse("n1-standard-8+2xT4")
     assert node_usd_per_hour(prices, REGION, shape, n1, terms)[0] == pytest.approx(
         0.08 + 0.03 + 0.2
     )
-    a2 = TypeFacts("a2-ultragpu-1g", 12, 170, "nvidia-a100-80gb", 1, ssd_partitions=1)
-    whole = node_usd_per_hour(prices, REGION, Shape.parse("a2-ultragpu-1g"), a2, terms)[0]
+    a2 = MachineTypeInfo("a2-ultragpu-1g", 12, 170, "nvidia-a100-80gb", 1, ssd_partitions=1)
+    whole = node_usd_per_hour(prices, REGION, MachineShape.parse("a2-ultragpu-1g"), a2, terms)[0]
     assert whole == pytest.approx(0.12 + 0.17 + 1.0 + 375 * 0.04 / 730)

@@ -8,7 +8,7 @@ import pytest
 
 from costopt.domain.errors import BadRequestError
 from costopt.domain.fleet import EndCause, NodeState
-from costopt.domain.leftover import Leftover
+from costopt.domain.leftover import OrphanedResource
 from costopt.domain.market import CapacityType
 from costopt_gcp.labels import label
 from tests.gcp.account import ELSEWHERE, REGION, SPOT, TYPE, NewAccount
@@ -76,7 +76,7 @@ def test_whoever_is_reminded_of_an_ended_node_knows_better(project: NewAccount) 
     project.provider.terminate(name)
     project.clock.sleep(60)
     ended = project.provider.nodes("me")
-    project.provider.remind(living)
+    project.provider.restore_known_nodes(living)
     assert project.provider.nodes("me") == ended
 
 
@@ -84,7 +84,7 @@ def test_a_node_that_vanished_without_a_word_has_failed(project: NewAccount) -> 
     _launched(project)
     project.cloud.instances.all.clear()
     (node,) = project.provider.nodes("me")
-    assert node.state.alive, "a new one may not be listed yet"
+    assert node.state.is_alive, "a new one may not be listed yet"
     project.clock.sleep(301)
     (node,) = project.provider.nodes("me")
     assert node.end_cause is EndCause.LOST
@@ -115,11 +115,11 @@ def test_a_zone_that_is_not_reachable_keeps_its_nodes_and_is_named(project: NewA
     assert len(project.provider.nodes("me")) == 2
     project.cloud.instances.unreachable.add(SPOT.zone)
     project.clock.sleep(1000)
-    alive = {node.node_id for node in project.provider.nodes("me") if node.state.alive}
+    alive = {node.node_id for node in project.provider.nodes("me") if node.state.is_alive}
     assert here in alive
     assert len(alive) == 2
-    assert project.provider.silent_regions() == {REGION}
-    assert f"gcp {REGION}" in project.provider.complaints()
+    assert project.provider.unreachable_regions() == {REGION}
+    assert f"gcp {REGION}" in project.provider.errors_by_region()
 
 
 def test_operations_that_cannot_be_read_are_told(project: NewAccount) -> None:
@@ -127,7 +127,7 @@ def test_operations_that_cannot_be_read_are_told(project: NewAccount) -> None:
     project.provider.nodes("me")
     project.cloud.faults.on("zoneOperations.list", fail)
     assert not project.provider.notices("me")
-    assert f"gcp {SPOT.zone} notices" in project.provider.complaints()
+    assert f"gcp {SPOT.zone} notices" in project.provider.errors_by_region()
 
 
 def test_a_node_that_switched_itself_off_is_over_and_left_to_be_cleaned(
@@ -137,16 +137,16 @@ def test_a_node_that_switched_itself_off_is_over_and_left_to_be_cleaned(
     project.cloud.instances.named(name)["status"] = "TERMINATED"
     (node,) = project.provider.nodes("me")
     assert (node.state, node.end_cause) == (NodeState.ENDED, EndCause.FAILED)
-    (left,) = project.provider.leftovers("me")
+    (left,) = project.provider.orphaned_resources("me")
     assert (left.kind, left.name, left.place, left.job) == (
         "stopped instance",
         name,
         f"gcp/{SPOT.zone}",
         "job",
     )
-    project.provider.remove(left)
-    project.provider.remove(left)
-    assert not project.provider.leftovers("me")
+    project.provider.delete_resource(left)
+    project.provider.delete_resource(left)
+    assert not project.provider.orphaned_resources("me")
 
 
 def test_disks_and_templates_of_the_owner_are_found_and_removed(project: NewAccount) -> None:
@@ -156,18 +156,18 @@ def test_disks_and_templates_of_the_owner_are_found_and_removed(project: NewAcco
     project.cloud.things.leave_disk("asia-east1-a", "disk-3", mine, now)
     project.cloud.things.leave_template("template-1", mine, now)
     project.cloud.things.leave_template("template-2", {}, now)
-    found = project.provider.leftovers("me")
+    found = project.provider.orphaned_resources("me")
     assert [(left.kind, left.name, left.job, left.serves_job) for left in found] == [
         ("disk", "disk-1", "old", False),
         ("instance template", "template-1", "old", True),
     ]
     for left in (*found, *found):
-        project.provider.remove(left)
-    assert not project.provider.leftovers("me")
+        project.provider.delete_resource(left)
+    assert not project.provider.orphaned_resources("me")
     assert len(project.cloud.things.disks) == 2
     with pytest.raises(BadRequestError, match="bucket"):
-        project.provider.remove(
-            Leftover("bucket", "b", "gcp/global", "job", None, None, serves_job=False)
+        project.provider.delete_resource(
+            OrphanedResource("bucket", "b", "gcp/global", "job", None, None, serves_job=False)
         )
 
 
@@ -176,7 +176,7 @@ def test_a_disk_that_an_instance_uses_is_no_leftover(project: NewAccount) -> Non
         SPOT.zone, "disk-1", {"costopt-owner": "me"}, project.clock.now()
     )
     project.cloud.things.disks[SPOT.zone, "disk-1"]["users"] = ["https://…/instances/x"]
-    assert not project.provider.leftovers("me")
+    assert not project.provider.orphaned_resources("me")
 
 
 def test_a_spot_node_pays_by_the_second_at_the_prices_in_force(project: NewAccount) -> None:
@@ -205,7 +205,7 @@ def test_a_node_that_is_taken_in_its_first_minute_is_free(project: NewAccount) -
 
 
 def test_on_demand_pays_the_list_price_and_the_living_nothing_yet(project: NewAccount) -> None:
-    pool = SPOT.on(CapacityType.ON_DEMAND)
+    pool = SPOT.with_capacity_type(CapacityType.ON_DEMAND)
     (node,) = project.provider.launch(project.request(1, "a", pool))
     assert project.provider.bill(node) is None
     project.clock.sleep(100)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from costopt.domain.interval import checkpoint_interval_s, chosen_interval
+from costopt.domain.interval import checkpoint_interval_s, explained_interval
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from costopt.domain.interval import checkpoint_interval_s, chosen_interval
 def test_the_reason_names_what_bound_it(
     given: dict[str, float], interval_s: float, said: str
 ) -> None:
-    chosen = chosen_interval(**given)
+    chosen = explained_interval(**given)
     assert chosen.interval_s == pytest.approx(interval_s, rel=1e-3)
     assert said in chosen.reason
     assert checkpoint_interval_s(**given) == chosen.interval_s

@@ -15,11 +15,11 @@ from costopt.domain.errors import LedgerError
 from costopt.domain.events import Event, ProgressReported, RunStopped
 from costopt.ledger import frozen, snapshot
 from costopt.ledger.account import JobAccount
-from costopt.ledger.frozen import code_digest, freeze, thaw
-from costopt.ledger.kept_folds import Fold
+from costopt.ledger.frozen import deserialize_fold, fold_code_digest, serialize_fold
+from costopt.ledger.kept_folds import CachedFold
 from costopt.ledger.record import JobRecord
-from costopt.ledger.snapshot import ACCOUNT, SUMMARY, folded, keep_snapshots, summaries
-from costopt.ledger.stored import StoredLedger, open_stored_ledger
+from costopt.ledger.snapshot import ACCOUNT, SUMMARY, require_fold, save_folds, summaries
+from costopt.ledger.stored import DurableLedger, open_ledger
 from tests.sample_run import sample_events
 
 LATER = timedelta(days=300)
@@ -46,10 +46,10 @@ def later(job: str, last_at: datetime) -> datetime:
 @pytest.fixture(
     params=["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))]
 )
-def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoredLedger]:
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DurableLedger]:
     on_file = request.param == "sqlite"
     place = tmp_path / "ledger.sqlite" if on_file else request.getfixturevalue("postgres_url")
-    with open_stored_ledger(place) as opened:
+    with open_ledger(place) as opened:
         yield opened
 
 
@@ -57,7 +57,9 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoredLed
 def test_a_frozen_account_goes_on_as_if_nothing_had_happened(cut: int) -> None:
     events = sample_events("a")
     whole = account("a", events)
-    anew, record_anew = thaw(freeze(account("a", events[:cut]), record("a", events[:cut])))
+    anew, record_anew = deserialize_fold(
+        serialize_fold(account("a", events[:cut]), record("a", events[:cut]))
+    )
     for event in events[cut:]:
         anew.apply(event)
         record_anew.apply(event)
@@ -66,53 +68,53 @@ def test_a_frozen_account_goes_on_as_if_nothing_had_happened(cut: int) -> None:
     assert anew.intervals(now) == whole.intervals(now)
     assert anew.curves(now) == whole.curves(now)
     assert record_anew == record("a", events)
-    assert freeze(anew, record_anew) == freeze(whole, record("a", events))
+    assert serialize_fold(anew, record_anew) == serialize_fold(whole, record("a", events))
 
 
-def test_summaries_are_the_same_with_and_without_snapshots(ledger: StoredLedger) -> None:
+def test_summaries_are_the_same_with_and_without_snapshots(ledger: DurableLedger) -> None:
     events = sample_events("a")
     for job, upto in (("done", None), ("running", 60), ("waiting", 3)):
         ledger.append(*(replace(event, job=job) for event in events[:upto]))
     for now_of in (lambda _, at: at, later):
         before = list(summaries(ledger, now_of))
-        keep_snapshots(ledger)
+        save_folds(ledger)
         assert list(summaries(ledger, now_of)) == before
         assert [summary.job for summary in before] == ["done", "running", "waiting"]
 
 
 def test_what_is_kept_is_not_read_again(
-    ledger: StoredLedger, monkeypatch: pytest.MonkeyPatch
+    ledger: DurableLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger.append(*sample_events("a"))
-    assert folded(ledger, "a").fresh == len(sample_events())
-    assert keep_snapshots(ledger) == 1
-    assert folded(ledger, "a").fresh == 0
-    assert keep_snapshots(ledger) == 0
+    assert require_fold(ledger, "a").fresh == len(sample_events())
+    assert save_folds(ledger) == 1
+    assert require_fold(ledger, "a").fresh == 0
+    assert save_folds(ledger) == 0
     ledger.append(RunStopped(at=sample_events()[-1].at, job="a", reason="r"))
-    assert folded(ledger, "a").fresh == 1
-    monkeypatch.setattr(snapshot, "folded", no_fold)
+    assert require_fold(ledger, "a").fresh == 1
+    monkeypatch.setattr(snapshot, "require_fold", no_fold)
     with pytest.raises(AssertionError):
         list(summaries(ledger, later))
 
 
-def no_fold(ledger: StoredLedger, job: str) -> None:
+def no_fold(ledger: DurableLedger, job: str) -> None:
     raise AssertionError("the events were read")
 
 
-def test_a_running_job_is_kept_once_it_has_grown(ledger: StoredLedger) -> None:
+def test_a_running_job_is_kept_once_it_has_grown(ledger: DurableLedger) -> None:
     events = sample_events("a")[:60]
     ledger.append(*events)
-    assert keep_snapshots(ledger) == 0
+    assert save_folds(ledger) == 0
     at = events[-1].at
     ledger.append(
         *(
             ProgressReported(at=at + timedelta(seconds=n), job="a", done_units=n, saved_units=0.0,
                              units_per_s=1.0)
-            for n in range(snapshot.LEAST_EVENTS)
+            for n in range(snapshot.MIN_EVENTS)
         )
     )  # fmt: skip
-    assert keep_snapshots(ledger) == 1
-    assert folded(ledger, "a").fresh == 0
+    assert save_folds(ledger) == 1
+    assert require_fold(ledger, "a").fresh == 0
     assert SUMMARY not in ledger.folds(SUMMARY)
 
 
@@ -126,23 +128,25 @@ def test_a_running_job_is_kept_once_it_has_grown(ledger: StoredLedger) -> None:
     ],
 )
 def test_a_snapshot_of_other_code_or_none_is_folded_anew(
-    ledger: StoredLedger, harm: Callable[[Fold], Fold]
+    ledger: DurableLedger, harm: Callable[[CachedFold], CachedFold]
 ) -> None:
     ledger.append(*sample_events("a"))
-    whole = folded(ledger, "a")
-    keep_snapshots(ledger)
+    whole = require_fold(ledger, "a")
+    save_folds(ledger)
     fold = ledger.folds(ACCOUNT)["a"]
-    ledger.keep_folds(ACCOUNT, {"a": harm(replace(fold, seq=fold.seq + 1))})
-    known = folded(ledger, "a")
+    ledger.save_folds(ACCOUNT, {"a": harm(replace(fold, seq=fold.seq + 1))})
+    known = require_fold(ledger, "a")
     assert known.fresh == len(sample_events())
-    assert freeze(known.account, known.record) == freeze(whole.account, whole.record)
+    assert serialize_fold(known.account, known.record) == serialize_fold(
+        whole.account, whole.record
+    )
 
 
-def test_an_older_snapshot_never_replaces_a_newer(ledger: StoredLedger) -> None:
-    code = code_digest()
-    ledger.keep_folds(ACCOUNT, {"a": Fold(7, code, b"new")})
-    ledger.keep_folds(ACCOUNT, {"a": Fold(6, code, b"old")})
-    assert ledger.folds(ACCOUNT, "a") == {"a": Fold(7, code, b"new")}
+def test_an_older_snapshot_never_replaces_a_newer(ledger: DurableLedger) -> None:
+    code = fold_code_digest()
+    ledger.save_folds(ACCOUNT, {"a": CachedFold(7, code, b"new")})
+    ledger.save_folds(ACCOUNT, {"a": CachedFold(6, code, b"old")})
+    assert ledger.folds(ACCOUNT, "a") == {"a": CachedFold(7, code, b"new")}
     assert ledger.folds(ACCOUNT, "b") == {}
 
 
@@ -153,27 +157,27 @@ def test_the_code_s_digest_is_of_modules_alone(
     folds = tmp_path / "part" / "folds.py"
     folds.parent.mkdir()
     folds.write_text("1")
-    code = code_digest.__wrapped__()
+    code = fold_code_digest.__wrapped__()
     kept = tmp_path / "part" / "__pycache__"
     kept.mkdir()
     (kept / "folds.py").write_text("2")
-    assert code_digest.__wrapped__() == code
+    assert fold_code_digest.__wrapped__() == code
     folds.write_text("2")
-    assert code_digest.__wrapped__() != code
+    assert fold_code_digest.__wrapped__() != code
 
 
 def test_only_accounts_and_records_are_thawed() -> None:
     events = sample_events("a")
-    forged = json.loads(freeze(account("a", events), record("a", events)))
+    forged = json.loads(serialize_fold(account("a", events), record("a", events)))
     forged[1][0][1] = 12345
     with pytest.raises(LedgerError, match="cannot be read"):
-        thaw(json.dumps(forged))
+        deserialize_fold(json.dumps(forged))
     with pytest.raises(LedgerError, match="is none"):
-        thaw('["u",[["t",0],["t",0]]]')
+        deserialize_fold('["u",[["t",0],["t",0]]]')
 
 
-def test_a_job_without_events_is_no_job(ledger: StoredLedger) -> None:
+def test_a_job_without_events_is_no_job(ledger: DurableLedger) -> None:
     with pytest.raises(LedgerError, match="nothing of job 'a'") as caught:
-        folded(ledger, "a")
+        require_fold(ledger, "a")
     assert caught.value.hint
     assert list(summaries(ledger, lambda job, at: datetime(2026, 1, 1, tzinfo=UTC))) == []

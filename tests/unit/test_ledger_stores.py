@@ -15,9 +15,9 @@ from costopt.domain.errors import LedgerError
 from costopt.domain.events import Event, JobFinished, RunStopped
 from costopt.domain.ports import Ledger
 from costopt.ledger.memory import MemoryLedger
-from costopt.ledger.migrations import MIGRATIONS
-from costopt.ledger.sqlite import PAGE_EVENTS, SqliteLedger, open_ledger
-from costopt.ledger.stored import open_stored_ledger
+from costopt.ledger.migrations import SQLITE_MIGRATIONS
+from costopt.ledger.sqlite import PAGE_EVENTS, SqlLedger, open_sqlite_ledger
+from costopt.ledger.stored import open_ledger
 from tests.sample_run import sample_events
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -35,7 +35,7 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
     if request.param == "memory":
         yield MemoryLedger()
         return
-    with open_stored_ledger(place_of(request, tmp_path)) as opened:
+    with open_ledger(place_of(request, tmp_path)) as opened:
         yield opened
 
 
@@ -74,14 +74,14 @@ def test_an_empty_append_is_no_event(ledger: Ledger) -> None:
 
 
 def test_a_ledger_outlives_its_connection(place: str) -> None:
-    with open_stored_ledger(place) as ledger:
+    with open_ledger(place) as ledger:
         ledger.append(*sample_events())
-    with open_stored_ledger(place, create=False) as ledger:
+    with open_ledger(place, create=False) as ledger:
         assert tuple(r.event for r in ledger.events()) == sample_events()
 
 
 def test_a_page_boundary_loses_nothing(place: str) -> None:
-    with open_stored_ledger(place) as ledger:
+    with open_ledger(place) as ledger:
         ledger.append(*(stopped("a", str(n)) for n in range(2 * PAGE_EVENTS + 1)))
         recorded = list(ledger.events("a"))
         assert [r.seq for r in recorded] == list(range(1, 2 * PAGE_EVENTS + 2))
@@ -89,7 +89,7 @@ def test_a_page_boundary_loses_nothing(place: str) -> None:
 
 
 def test_jobs_are_named_in_the_order_of_their_first_event(place: str) -> None:
-    with open_stored_ledger(place) as ledger:
+    with open_ledger(place) as ledger:
         assert ledger.jobs() == ()
         ledger.append(*(stopped(job) for job in ("z", "B", "a", "ü", "z", "b", "a")))
         assert ledger.jobs() == ("z", "B", "a", "ü", "b")
@@ -97,7 +97,7 @@ def test_jobs_are_named_in_the_order_of_their_first_event(place: str) -> None:
 
 @pytest.mark.xdist_group("postgres")
 def test_a_name_that_postgresql_cannot_keep_is_refused(postgres_url: str) -> None:
-    with open_stored_ledger(postgres_url) as ledger:
+    with open_ledger(postgres_url) as ledger:
         with pytest.raises(LedgerError, match="cannot be kept") as caught:
             ledger.append(stopped("a"), stopped("\0"))
         assert caught.value.hint
@@ -105,7 +105,7 @@ def test_a_name_that_postgresql_cannot_keep_is_refused(postgres_url: str) -> Non
 
 
 def test_a_name_that_is_no_text_is_refused_and_nothing_is_left(place: str) -> None:
-    with open_stored_ledger(place) as ledger:
+    with open_ledger(place) as ledger:
         with pytest.raises(LedgerError, match="no valid text") as caught:
             ledger.append(stopped("a"), stopped("\ud800"))
         assert caught.value.hint
@@ -122,7 +122,7 @@ def test_a_name_that_is_no_text_is_refused_and_nothing_is_left(place: str) -> No
 )
 def test_the_file_itself_refuses_change(tmp_path: Path, statement: str) -> None:
     path = tmp_path / "ledger.db"
-    with open_ledger(path) as ledger:
+    with open_sqlite_ledger(path) as ledger:
         ledger.append(stopped("a"))
     with closing(sqlite3.connect(path)) as raw:
         with pytest.raises(sqlite3.IntegrityError, match="append-only"):
@@ -133,7 +133,7 @@ def test_the_file_itself_refuses_change(tmp_path: Path, statement: str) -> None:
 
 def test_a_batch_that_cannot_be_recorded_leaves_nothing(place: str) -> None:
     naive = RunStopped(at=AT.replace(tzinfo=None), job="a", reason="r")
-    with open_stored_ledger(place) as ledger:
+    with open_ledger(place) as ledger:
         with pytest.raises(LedgerError, match="has no zone"):
             ledger.append(stopped("a"), naive)
         assert list(ledger.events()) == []
@@ -142,16 +142,16 @@ def test_a_batch_that_cannot_be_recorded_leaves_nothing(place: str) -> None:
 def test_readers_read_while_a_writer_writes(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     writer = sqlite3.connect(path)
-    with open_ledger(path) as ledger:
+    with open_sqlite_ledger(path) as ledger:
         ledger.append(stopped("a"))
         writer.execute("BEGIN IMMEDIATE")
-        with open_ledger(path, create=False) as reader:
+        with open_sqlite_ledger(path, create=False) as reader:
             assert len(list(reader.events())) == 1
     writer.close()
 
 
 def test_two_threads_share_a_ledger(place: str) -> None:
-    with open_stored_ledger(place) as ledger:
+    with open_ledger(place) as ledger:
 
         def write() -> None:
             for _ in range(20):
@@ -166,7 +166,7 @@ def test_two_threads_share_a_ledger(place: str) -> None:
 
 
 def test_one_controller_per_job(place: str) -> None:
-    with open_stored_ledger(place) as first, open_stored_ledger(place) as second:
+    with open_ledger(place) as first, open_ledger(place) as second:
         with first.exclusive("a/../b"):
             with pytest.raises(LedgerError, match=r"has a controller \((process|session) \d+"):
                 second.exclusive("a/../b").__enter__()
@@ -179,13 +179,13 @@ def test_one_controller_per_job(place: str) -> None:
 def test_opening_takes_only_the_missing_steps(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     for _ in range(2):
-        open_ledger(path).close()
+        open_sqlite_ledger(path).close()
     with closing(sqlite3.connect(path)) as raw:
-        assert raw.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+        assert raw.execute("PRAGMA user_version").fetchone() == (len(SQLITE_MIGRATIONS),)
 
 
 def test_closing_twice_is_no_error_and_a_closed_ledger_says_so(tmp_path: Path) -> None:
-    ledger = SqliteLedger(tmp_path / "ledger.db")
+    ledger = SqlLedger(tmp_path / "ledger.db")
     ledger.close()
     ledger.close()
     with pytest.raises(LedgerError, match="closed"):

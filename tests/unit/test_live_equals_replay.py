@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from costopt.catalog import load_catalog
-from costopt.daemon.intake import admitted
-from costopt.daemon.settings import Settings as DaemonSettings
+from costopt.daemon.intake import load_submission
+from costopt.daemon.settings import DaemonSettings
 from costopt.domain.events import InterruptionNoticed, JobFinished, ModeChanged, SignalStale
 from costopt.domain.ports import RecordedEvent
 from costopt.domain.view import Decision, Desired, Target, View
 from costopt.energy import NodePowerModel
-from costopt.engine.settings import DEFAULT_COOLDOWN_S, Settings
+from costopt.engine.settings import DEFAULT_COOLDOWN_S, EngineSettings
 from costopt.market.hazard import LearnedHazard
-from costopt.replay.rehearsal import rehearse
-from costopt.replay.trial import Bench
+from costopt.replay.rehearsal import replay
+from costopt.replay.trial import BacktestConfig
 from costopt.session.live import LiveOptions
 from costopt.strategies import STRATEGIES
 from tests.daemon_fixtures import POLICY, DaemonScene, document
@@ -62,15 +62,15 @@ def test_a_replay_s_ledger_is_the_live_one_event_by_event(
     scene = DaemonScene(tmp_path, histories=HOLDING)
     try:
         service = scene.daemon.service
-        submission = service.take(service.read(text, policy, workdir=str(tmp_path), who="me"))
+        submission = service.submit(service.read(text, policy, workdir=str(tmp_path), who="me"))
         scene.daemon.tick()
         scene.daemon.readiness.prepare()
         scene.go(8 * 60)
         live = list(scene.ledger.events("one"))
     finally:
         scene.close()
-    known, catalog = admitted(submission), load_catalog()
-    replayed = rehearse(
+    known, catalog = load_submission(submission), load_catalog()
+    replayed = replay(
         known.job,
         known.policy,
         market(*HOLDING),
@@ -102,10 +102,10 @@ def _comparable(recorded: Iterable[RecordedEvent]) -> list[tuple[str, dict[str, 
 
 def test_the_defaults_of_all_assemblies_are_the_engine_s() -> None:
     cooldowns = {
-        Settings().cooldown_s,
+        EngineSettings().cooldown_s,
         LiveOptions(Path()).cooldown_s,
         DaemonSettings(Path()).cooldown_s,
-        signature(rehearse).parameters["cooldown_s"].default,
-        Bench.__dataclass_fields__["cooldown_s"].default,
+        signature(replay).parameters["cooldown_s"].default,
+        BacktestConfig.__dataclass_fields__["cooldown_s"].default,
     }
     assert cooldowns == {DEFAULT_COOLDOWN_S}

@@ -12,8 +12,8 @@ import pytest
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.series import Series
-from costopt.market.forecast import price_forecasts
-from costopt.market.runs import states_of
+from costopt.market.forecast import forecast_prices
+from costopt.market.runs import compress_samples
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAYS = 20
@@ -41,14 +41,14 @@ def random_walk(seed: int) -> Price:
 def market(price: Price, pool: Pool = SPOT, until: datetime | None = None) -> MarketHistory:
     ends_at = until or START + timedelta(days=DAYS)
     hours = int((ends_at - START) / timedelta(hours=1))
-    states = states_of(
+    states = compress_samples(
         MarketState(START + timedelta(hours=hour), 1, price(hour)) for hour in range(hours)
     )
     return MarketHistory("m", {pool: PoolHistory(pool, states, ends_at)}, None, "made up")
 
 
 def forecast(history: MarketHistory, pool: Pool = SPOT) -> Series | None:
-    return price_forecasts(history, [pool], NOW, HORIZON).get(pool)
+    return forecast_prices(history, [pool], NOW, HORIZON).get(pool)
 
 
 def test_a_drift_that_goes_on_is_forecast_and_beats_persistence() -> None:
@@ -109,7 +109,7 @@ def test_a_record_that_has_ended_is_not_forecast() -> None:
 def test_too_short_a_past_is_not_forecast() -> None:
     history = market(waves)
     soon = START + timedelta(hours=60)
-    assert price_forecasts(history, [SPOT], soon, soon + timedelta(hours=24)) == {}
+    assert forecast_prices(history, [SPOT], soon, soon + timedelta(hours=24)) == {}
 
 
 def test_gaps_in_the_past_are_passed_over() -> None:
@@ -119,6 +119,6 @@ def test_gaps_in_the_past_are_passed_over() -> None:
 
 
 def test_on_demand_and_unrecorded_pools_are_left_out() -> None:
-    on_demand = SPOT.on(CapacityType.ON_DEMAND)
+    on_demand = SPOT.with_capacity_type(CapacityType.ON_DEMAND)
     assert forecast(market(waves, on_demand), on_demand) is None
     assert forecast(market(waves), on_demand) is None

@@ -65,7 +65,7 @@ def test_a_known_figure_is_not_learned_over() -> None:
     model = LearnedHazard(lambda _: figure)
     model.observe([offer(1)], T0)
     model.observe([offer(0)], after(60))
-    model.interrupted(SPOT, after(60))
+    model.record_interruption(SPOT, after(60))
     assert model.hazard_per_hour(SPOT) is figure
 
 
@@ -89,8 +89,8 @@ def test_time_up_and_losses_move_the_estimate() -> None:
 def test_our_own_loss_and_the_pool_going_down_are_one_interruption() -> None:
     model = LearnedHazard({})
     model.observe([offer(0)], T0, running=[SPOT])
-    model.interrupted(SPOT, after(195))
-    model.interrupted(SPOT, after(195))
+    model.record_interruption(SPOT, after(195))
+    model.record_interruption(SPOT, after(195))
     model.observe([offer(0)], after(195))
     assert known(model).source.startswith("1 interruptions in ")
     assert known(model) is known(model)
@@ -180,7 +180,7 @@ def test_a_prior_that_offers_tell_is_learned_over() -> None:
     calm = known(model)
     assert calm.value < 0.002
     assert calm.source == "0 interruptions in 10.0 h, told by the provider"
-    model.interrupted(SPOT, after(11 * 3600))
+    model.record_interruption(SPOT, after(11 * 3600))
     assert known(model).value > 3 * calm.value
 
 

@@ -15,7 +15,7 @@ from costopt.domain.errors import MarketError
 from costopt.domain.history import MarketHistory
 from costopt.domain.market import CapacityType, Pool
 from costopt.market.merge import merge_histories
-from costopt.market.place import TraceName, instance_type_of, region_of
+from costopt.market.place import TraceFileName, instance_type_of, region_of_zone
 from costopt.market.runs import UNLIMITED_NODES
 from costopt.market.spot_traces import import_spot_trace
 from costopt.market.wide_csv import import_wide_csv
@@ -46,14 +46,16 @@ def states(history: MarketHistory, pool: Pool) -> list[tuple[float, int | None, 
 def test_a_trace_gives_spot_and_on_demand_in_the_place_its_name_says(tmp_path: Path) -> None:
     path = trace(tmp_path, {"metadata": {"gap_seconds": 195}, "data": [1, 1, 0, None, 3]})
     history = imported(path)
-    assert set(history.pools) == {SPOT, SPOT.on(CapacityType.ON_DEMAND)}
+    assert set(history.pools) == {SPOT, SPOT.with_capacity_type(CapacityType.ON_DEMAND)}
     assert states(history, SPOT) == [
         (0, 1, 0.97),
         (390, 0, 0.97),
         (585, None, None),
         (780, 3, 0.97),
     ]
-    assert states(history, SPOT.on(CapacityType.ON_DEMAND)) == [(0, UNLIMITED_NODES, 3.06)]
+    assert states(history, SPOT.with_capacity_type(CapacityType.ON_DEMAND)) == [
+        (0, UNLIMITED_NODES, 3.06)
+    ]
     assert history.tick_s == 195.0
     assert history.starts_at == datetime(2023, 2, 15, tzinfo=UTC)
     assert history.ends_at == history.starts_at + timedelta(seconds=5 * 195)
@@ -107,10 +109,10 @@ def test_impossible_prices_and_unknown_types_are_refused(tmp_path: Path) -> None
 
 
 def test_places() -> None:
-    assert TraceName.parse("trace.json") is None
-    assert TraceName.parse(NAME.replace("02-15", "13-45")) is None
-    assert region_of("gcp", "us-central1-a") == "us-central1"
-    assert region_of("aws", "us-east-1a") == "us-east-1"
+    assert TraceFileName.parse("trace.json") is None
+    assert TraceFileName.parse(NAME.replace("02-15", "13-45")) is None
+    assert region_of_zone("gcp", "us-central1-a") == "us-central1"
+    assert region_of_zone("aws", "us-east-1a") == "us-east-1"
     assert instance_type_of("aws", "k80", 8) == "p2.8xlarge"
     assert instance_type_of("gcp", "v100", 1) is None
 
@@ -140,7 +142,10 @@ def test_a_wide_table_keeps_its_gaps(tmp_path: Path, name: str) -> None:
         (300, 1, 1.6),
     ]
     assert (history.tick_s, history.starts_at, history.ends_at) == (60.0, T0, after(360))
-    assert history.pools[SPOT.on(CapacityType.ON_DEMAND)].states[0].price_usd_per_hour == 3.06
+    assert (
+        history.pools[SPOT.with_capacity_type(CapacityType.ON_DEMAND)].states[0].price_usd_per_hour
+        == 3.06
+    )
 
 
 def test_a_wide_table_off_its_grid_is_event_data(tmp_path: Path) -> None:

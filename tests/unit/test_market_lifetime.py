@@ -8,21 +8,21 @@ from datetime import timedelta
 
 import pytest
 
-from costopt.market.lifetime import PRIOR_ENDINGS, Lifetimes, Rates, recorded_rates
+from costopt.market.lifetime import PRIOR_ENDINGS, AgeRates, LifetimeModel, prior_rates
 from tests.market_fixtures import T0
 
-PRIOR = Rates((0.0, 1.0), (2.0, 0.5), (1.0, 0.2))
+PRIOR = AgeRates((0.0, 1.0), (2.0, 0.5), (1.0, 0.2))
 TICK_H = 0.1
 
 
-def _watch(lifetimes: Lifetimes, ups: str, key: Hashable = "a", region: str = "r") -> None:
+def _watch(lifetimes: LifetimeModel, ups: str, key: Hashable = "a", region: str = "r") -> None:
     """One look per tick; "1" is capacity."""
     for tick, up in enumerate(ups):
-        lifetimes.look(key, region, up == "1", T0 + timedelta(hours=TICK_H * tick))
+        lifetimes.observe(key, region, up == "1", T0 + timedelta(hours=TICK_H * tick))
 
 
 def test_the_recorded_rates_fall_with_age() -> None:
-    rates = recorded_rates()
+    rates = prior_rates()
     assert rates.from_h[0] == 0.0
     for per_hour in (rates.up_per_hour, rates.down_per_hour):
         assert len(per_hour) == len(rates.from_h)
@@ -30,7 +30,7 @@ def test_the_recorded_rates_fall_with_age() -> None:
 
 
 def test_what_was_never_seen_has_the_priors_rates() -> None:
-    assert Lifetimes(PRIOR).rates("a") == PRIOR
+    assert LifetimeModel(PRIOR).rates("a") == PRIOR
 
 
 @pytest.mark.parametrize(("age_h", "of_age"), [(0.0, 0), (0.99, 0), (1.0, 1), (50.0, 1)])
@@ -40,7 +40,7 @@ def test_classes_begin_at_their_ages(age_h: float, of_age: int) -> None:
 
 def test_an_ending_counts_at_the_age_at_which_it_came() -> None:
     """Of a period whose beginning nobody saw the age is assumed to be an hour."""
-    lifetimes = Lifetimes(PRIOR, memory_h=1e9)
+    lifetimes = LifetimeModel(PRIOR, memory_h=1e9)
     _watch(lifetimes, "0" + "1" * 5 + "0")
     rates = lifetimes.rates("a")
     assert rates.up_per_hour[0] == pytest.approx(
@@ -54,7 +54,7 @@ def test_an_ending_counts_at_the_age_at_which_it_came() -> None:
 
 
 def test_age_is_counted_from_the_change() -> None:
-    lifetimes = Lifetimes(PRIOR)
+    lifetimes = LifetimeModel(PRIOR)
     _watch(lifetimes, "00")
     assert lifetimes.age_h("a") == pytest.approx(1.0 + TICK_H)
     _watch(lifetimes, "00" + "1" * 4)
@@ -62,23 +62,23 @@ def test_age_is_counted_from_the_change() -> None:
 
 
 def test_a_gap_makes_the_age_unknown() -> None:
-    lifetimes = Lifetimes(PRIOR)
+    lifetimes = LifetimeModel(PRIOR)
     _watch(lifetimes, "01")
-    lifetimes.look("a", "r", up=True, now=T0 + timedelta(hours=30))
+    lifetimes.observe("a", "r", up=True, now=T0 + timedelta(hours=30))
     assert lifetimes.age_h("a") == 1.0
 
 
 def test_a_second_look_at_one_instant_counts_once() -> None:
-    once, twice = Lifetimes(PRIOR), Lifetimes(PRIOR)
+    once, twice = LifetimeModel(PRIOR), LifetimeModel(PRIOR)
     _watch(once, "011")
     _watch(twice, "011")
-    twice.look("a", "r", up=False, now=T0 + timedelta(hours=2 * TICK_H))
+    twice.observe("a", "r", up=False, now=T0 + timedelta(hours=2 * TICK_H))
     assert once.rates("a") == twice.rates("a")
 
 
 def test_zones_of_a_region_learn_from_each_other() -> None:
     flicker = "01" * 200
-    lifetimes = Lifetimes(PRIOR)
+    lifetimes = LifetimeModel(PRIOR)
     _watch(lifetimes, flicker, "a", "r")
     _watch(lifetimes, "1" * 3, "b", "r")
     _watch(lifetimes, "1" * 3, "c", "elsewhere")
@@ -90,7 +90,7 @@ def test_zones_of_a_region_learn_from_each_other() -> None:
 
 def test_of_gangs_of_several_sizes_each_other_pool_counts_once() -> None:
     flicker = "01" * 60
-    alone, many = Lifetimes(PRIOR), Lifetimes(PRIOR)
+    alone, many = LifetimeModel(PRIOR), LifetimeModel(PRIOR)
     for lifetimes, sizes in ((alone, (2,)), (many, (1, 2, 3, 4))):
         for nodes in sizes:
             _watch(lifetimes, flicker, ("job", "near", nodes))
@@ -101,29 +101,29 @@ def test_of_gangs_of_several_sizes_each_other_pool_counts_once() -> None:
 
 def test_what_was_seen_fades() -> None:
     flicker, calm = "01" * 200, "0" + "1" * 2000
-    lasting, fading = Lifetimes(PRIOR, memory_h=1e9), Lifetimes(PRIOR, memory_h=10.0)
+    lasting, fading = LifetimeModel(PRIOR, memory_h=1e9), LifetimeModel(PRIOR, memory_h=10.0)
     for lifetimes in (lasting, fading):
         _watch(lifetimes, flicker + calm)
     assert fading.rates("a").up_per_hour[0] < 0.6 * lasting.rates("a").up_per_hour[0]
 
 
 def test_rates_differ_by_a_factor() -> None:
-    other = Rates(PRIOR.from_h, (2.0, 0.5), (1.0, 0.25))
+    other = AgeRates(PRIOR.from_h, (2.0, 0.5), (1.0, 0.25))
     assert PRIOR.differs(other, 1.2)
     assert not PRIOR.differs(other, 1.3)
 
 
 def test_what_was_seen_is_known_again_to_the_last_digit() -> None:
-    lifetimes = Lifetimes(PRIOR)
+    lifetimes = LifetimeModel(PRIOR)
     for at, up in enumerate([True, True, False, True, False, False]):
         now = T0 + timedelta(hours=0.3 * at)
-        lifetimes.look(("job", "pool", 1), "aws/here", up, now)
-        lifetimes.look(("job", "other", 2), "aws/here", not up, now)
-    again = Lifetimes(PRIOR)
-    again.recall(json.loads(json.dumps(lifetimes.plain())))
+        lifetimes.observe(("job", "pool", 1), "aws/here", up, now)
+        lifetimes.observe(("job", "other", 2), "aws/here", not up, now)
+    again = LifetimeModel(PRIOR)
+    again.from_json(json.loads(json.dumps(lifetimes.to_json())))
     assert again == lifetimes
     for each in (again, lifetimes):
-        each.look(("job", "pool", 1), "aws/here", True, T0 + timedelta(hours=2))
+        each.observe(("job", "pool", 1), "aws/here", True, T0 + timedelta(hours=2))
     assert again == lifetimes
 
 
@@ -139,36 +139,36 @@ def test_what_was_seen_is_known_again_to_the_last_digit() -> None:
     ],
 )
 def test_other_data_is_refused_and_nothing_of_it_recalled(name: str, value: object) -> None:
-    lifetimes = Lifetimes(PRIOR)
-    lifetimes.look(("job", "pool", 1), "aws/here", True, T0)
-    lifetimes.look(("job", "other", 1), "aws/here", True, T0)
-    plain = lifetimes.plain()
+    lifetimes = LifetimeModel(PRIOR)
+    lifetimes.observe(("job", "pool", 1), "aws/here", True, T0)
+    lifetimes.observe(("job", "other", 1), "aws/here", True, T0)
+    plain = lifetimes.to_json()
     plain[1][1][name] = value
-    again = Lifetimes(PRIOR)
+    again = LifetimeModel(PRIOR)
     with pytest.raises((ValueError, KeyError, TypeError)):
-        again.recall(plain)
-    assert again == Lifetimes(PRIOR)
+        again.from_json(plain)
+    assert again == LifetimeModel(PRIOR)
 
 
 def test_a_pool_that_many_jobs_watch_counts_once() -> None:
-    alone, many = Lifetimes(PRIOR), Lifetimes(PRIOR)
+    alone, many = LifetimeModel(PRIOR), LifetimeModel(PRIOR)
     _watch(alone, "1100110" * 10, ("one", "there", 1))
     for job in ("one", "two", "three"):
         _watch(many, "1100110" * 10, (job, "there", 1))
     for lifetimes in (alone, many):
-        lifetimes.look(("me", "here", 1), "r", True, T0)
+        lifetimes.observe(("me", "here", 1), "r", True, T0)
     assert many.rates(("me", "here", 1)) == alone.rates(("me", "here", 1)) != PRIOR
 
 
 def test_what_nobody_watches_any_more_is_forgotten_but_for_what_others_begin_from() -> None:
-    all_kept, lifetimes = Lifetimes(PRIOR), Lifetimes(PRIOR)
+    all_kept, lifetimes = LifetimeModel(PRIOR), LifetimeModel(PRIOR)
     for each in (all_kept, lifetimes):
         _watch(each, "1100110", ("short", "there", 1))
         _watch(each, "1100110" * 10, ("long", "there", 1))
     lifetimes.forget(T0 + timedelta(hours=lifetimes.memory_h))
     assert lifetimes == all_kept
     lifetimes.forget(T0 + timedelta(hours=lifetimes.memory_h + 7))
-    assert [key for key, _ in lifetimes.plain()] == [("long", "there", 1)]
+    assert [key for key, _ in lifetimes.to_json()] == [("long", "there", 1)]
     for each in (all_kept, lifetimes):
-        each.look(("me", "here", 1), "r", True, T0)
+        each.observe(("me", "here", 1), "r", True, T0)
     assert lifetimes.rates(("me", "here", 1)) == all_kept.rates(("me", "here", 1)) != PRIOR

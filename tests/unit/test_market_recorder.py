@@ -15,9 +15,9 @@ from costopt.domain.errors import ForbiddenError, MarketError, ProviderUnavailab
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.history import MarketState
 from costopt.domain.market import CapacityType, Pool
-from costopt.domain.price_source import PriceChange, PriceSeries
+from costopt.domain.price_source import PriceChange, PriceSeriesKey
 from costopt.market.history_file import read_history
-from costopt.market.recorder import Recording, extended, parts_folder, record_prices
+from costopt.market.recorder import RecordingResult, extend_history, parts_folder, record_prices
 from costopt.market.runs import UNLIMITED_NODES
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -34,7 +34,7 @@ class Told:
 
     def __init__(self) -> None:
         self.changes: dict[Pool, list[tuple[datetime, float | None]]] = {}
-        self.asked: list[tuple[PriceSeries, datetime]] = []
+        self.asked: list[tuple[PriceSeriesKey, datetime]] = []
         self.listed: float | None = 9.0
         self.failing: dict[str, Exception] = {}
 
@@ -43,12 +43,12 @@ class Told:
 
     def price_series(
         self, region: str, instance_types: Collection[str], now: datetime
-    ) -> tuple[PriceSeries, ...]:
+    ) -> tuple[PriceSeriesKey, ...]:
         kinds = {(p.region, p.instance_type) for p in self.changes}
-        return tuple(PriceSeries("aws", *kind) for kind in sorted(kinds))
+        return tuple(PriceSeriesKey("aws", *kind) for kind in sorted(kinds))
 
     def price_changes(
-        self, series: PriceSeries, since: datetime, until: datetime
+        self, series: PriceSeriesKey, since: datetime, until: datetime
     ) -> tuple[PriceChange, ...]:
         self.asked.append((series, since))
         if series.instance_type in self.failing:
@@ -62,13 +62,13 @@ class Told:
             told += [PriceChange(pool, when, usd) for when, usd in ordered[first:] if when < until]
         return tuple(told)
 
-    def list_price(self, series: PriceSeries, now: datetime) -> Estimate | None:
+    def list_price(self, series: PriceSeriesKey, now: datetime) -> Estimate | None:
         if self.listed is None:
             return None
         return Estimate.exact(self.listed, Basis.LISTED, "the list", now)
 
 
-def record(source: Told, out: Path, now: datetime, span: timedelta = WEEK) -> Recording:
+def record(source: Told, out: Path, now: datetime, span: timedelta = WEEK) -> RecordingResult:
     return record_prices(source, source.price_series("r", (), now), out, now, span)
 
 
@@ -102,7 +102,7 @@ def test_on_demand_comes_along_at_todays_list_price(out: Path) -> None:
     record(source, out, at(24))
     source.listed = None
     record(source, out, at(48))
-    recorded = read_history(out).pools[POOL.on(CapacityType.ON_DEMAND)]
+    recorded = read_history(out).pools[POOL.with_capacity_type(CapacityType.ON_DEMAND)]
     assert recorded.states == (
         MarketState(at(-168), UNLIMITED_NODES, 9.0),
         MarketState(at(0), UNLIMITED_NODES, 8.0),
@@ -215,10 +215,12 @@ def test_many_runs_record_what_one_would(
     for hours, usd in changes:
         source.price(hours, usd)
     source.changes[POOL] = list(dict(source.changes[POOL]).items())
-    series = PriceSeries("aws", "r", "g.x")
-    at_once = extended(None, POOL, source.price_changes(series, at(0), at(100)), at(0), at(100))
+    series = PriceSeriesKey("aws", "r", "g.x")
+    at_once = extend_history(
+        None, POOL, source.price_changes(series, at(0), at(100)), at(0), at(100)
+    )
     known, since = None, at(0)
     for stop in [*sorted(stops), 100]:
         told = source.price_changes(series, since, at(stop))
-        known, since = extended(known, POOL, told, since, at(stop)), at(stop)
+        known, since = extend_history(known, POOL, told, since, at(stop)), at(stop)
     assert known == at_once

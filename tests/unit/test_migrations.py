@@ -13,18 +13,18 @@ from threading import Thread
 import pytest
 from sqlalchemy import text
 
-from costopt.database.steps import Step, Steps
+from costopt.database.steps import Migration, Migrations
 from costopt.domain.control import Mode
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import RunStopped
-from costopt.domain.submission import JobIntent, Submission
+from costopt.domain.submission import DesiredState, Submission
 from costopt.domain.token import Scope
 from costopt.ledger import migrations, postgres_migrations
 from costopt.ledger.codec import encode
 from costopt.ledger.migrations import APPLICATION_ID
 from costopt.ledger.postgres import PostgresLedger
-from costopt.ledger.snapshot import folded, keep_snapshots, summaries
-from costopt.ledger.sqlite import open_ledger
+from costopt.ledger.snapshot import require_fold, save_folds, summaries
+from costopt.ledger.sqlite import open_sqlite_ledger
 from costopt.registry import migrations as registry_migrations
 from costopt.registry import registry as registry_module
 from costopt.registry.registry import open_registry
@@ -40,10 +40,13 @@ EVENT = RunStopped(at=AT, job="a", reason="before")
 INDEX_STEP = "4d97451f71909233"
 RELEASED = {
     "ledger in SQLite": (
-        migrations.MIGRATIONS,
+        migrations.SQLITE_MIGRATIONS,
         ["d1edcabebbd09785", "ae544ca6a208846c", INDEX_STEP],
     ),
-    "ledger on PostgreSQL": (postgres_migrations.MIGRATIONS, ["0845eab853b16ce3", INDEX_STEP]),
+    "ledger on PostgreSQL": (
+        postgres_migrations.POSTGRES_MIGRATIONS,
+        ["0845eab853b16ce3", INDEX_STEP],
+    ),
     "registry": (
         registry_migrations.MIGRATIONS,
         ["3cbb9830eefb197b", "17223e40c07b4a6f", "93e128239eddf3d1"],
@@ -67,7 +70,7 @@ def test_a_released_step_never_changes(part: str) -> None:
 def sqlite_ledger_of(path: Path, version: int) -> None:
     """A ledger with one event, as the costopt of that version left it."""
     with closing(sqlite3.connect(path, isolation_level=None)) as raw:
-        for step in migrations.MIGRATIONS[:version]:
+        for step in migrations.SQLITE_MIGRATIONS[:version]:
             for statement in step:
                 raw.execute(statement)
         raw.execute(
@@ -79,18 +82,18 @@ def sqlite_ledger_of(path: Path, version: int) -> None:
         raw.execute("PRAGMA journal_mode = WAL")
 
 
-@pytest.mark.parametrize("version", range(1, len(migrations.MIGRATIONS) + 1))
+@pytest.mark.parametrize("version", range(1, len(migrations.SQLITE_MIGRATIONS) + 1))
 def test_a_ledger_file_of_any_version_goes_on(tmp_path: Path, version: int) -> None:
     path = tmp_path / "ledger.sqlite"
     sqlite_ledger_of(path, version)
-    with open_ledger(path) as ledger:
+    with open_sqlite_ledger(path) as ledger:
         assert [r.event for r in ledger.events()] == [EVENT]
-        assert ledger.leadership("a daemon", 15.0).take()
+        assert ledger.leadership("a daemon", 15.0).acquire()
         ledger.append(EVENT)
-        keep_snapshots(ledger)
-        assert folded(ledger, "a").fresh == 0
+        save_folds(ledger)
+        assert require_fold(ledger, "a").fresh == 0
     with closing(sqlite3.connect(path)) as raw:
-        assert raw.execute("PRAGMA user_version").fetchone() == (len(migrations.MIGRATIONS),)
+        assert raw.execute("PRAGMA user_version").fetchone() == (len(migrations.SQLITE_MIGRATIONS),)
         with pytest.raises(sqlite3.IntegrityError, match="append-only"):
             raw.execute("DELETE FROM events")
 
@@ -108,21 +111,21 @@ def test_an_older_ledger_that_may_only_be_read_is_read(
         return connection
 
     monkeypatch.setattr(sqlite3, "connect", read_only)
-    with open_ledger(path, create=False) as ledger:
+    with open_sqlite_ledger(path, create=False) as ledger:
         assert [r.event for r in ledger.events()] == [EVENT]
-        assert folded(ledger, "a").fresh == 1
+        assert require_fold(ledger, "a").fresh == 1
         assert len(list(summaries(ledger, lambda _, at: at))) == 1
         with pytest.raises(LedgerError, match="read-only"):
             ledger.append(EVENT)
 
 
 @pytest.mark.xdist_group("postgres")
-@pytest.mark.parametrize("version", range(1, len(postgres_migrations.MIGRATIONS) + 1))
+@pytest.mark.parametrize("version", range(1, len(postgres_migrations.POSTGRES_MIGRATIONS) + 1))
 def test_a_ledger_on_postgresql_of_any_version_goes_on(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     with monkeypatch.context() as older:
-        steps = Steps("ledger", postgres_migrations.MIGRATIONS[:version])
+        steps = Migrations("ledger", postgres_migrations.POSTGRES_MIGRATIONS[:version])
         older.setattr("costopt.ledger.postgres.STEPS", steps)
         with PostgresLedger(postgres_url) as ledger:
             ledger.append(EVENT)
@@ -146,12 +149,12 @@ def test_a_registry_of_any_version_goes_on(
     place: str, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     with monkeypatch.context() as older:
-        steps = Steps("registry", registry_migrations.MIGRATIONS[:version])
+        steps = Migrations("registry", registry_migrations.MIGRATIONS[:version])
         older.setattr(registry_module, "STEPS", steps)
         with open_registry(place) as registry:
             registry.submit(Submission("a", "t", 0, "job", "policy", "/", AT, "ann"))
             registry.set_mode(Mode.ENFORCE, "ann", AT)
-            with registry._database.writing() as connection:
+            with registry._database.write_transaction() as connection:
                 connection.execute(text(TOKEN_OF_VERSION_1))
     with open_registry(place) as registry:
         assert registry.mode() is Mode.ENFORCE
@@ -160,15 +163,20 @@ def test_a_registry_of_any_version_goes_on(
             ("new", "blue"),
             ("old", None),
         ]
-        assert registry.set_intent("a", JobIntent.PAUSED, "ann", AT).intent is JobIntent.PAUSED
+        assert (
+            registry.set_intent("a", DesiredState.PAUSED, "ann", AT).intent is DesiredState.PAUSED
+        )
 
 
 def test_a_registry_of_a_newer_costopt_is_refused(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    newer: tuple[Step, ...] = (*registry_migrations.MIGRATIONS, ("CREATE TABLE news (id INTEGER)",))
+    newer: tuple[Migration, ...] = (
+        *registry_migrations.MIGRATIONS,
+        ("CREATE TABLE news (id INTEGER)",),
+    )
     with monkeypatch.context() as later:
-        later.setattr(registry_module, "STEPS", Steps("registry", newer))
+        later.setattr(registry_module, "STEPS", Migrations("registry", newer))
         open_registry(place).close()
     with pytest.raises(
         LedgerError, match="the registry has version 4, this costopt knows 3"
@@ -181,7 +189,7 @@ def test_a_step_that_fails_leaves_nothing_half(place: str, monkeypatch: pytest.M
     broken = ("CREATE TABLE news (id INTEGER)", "CREATE TABLE modes (id INTEGER)")
     open_registry(place).close()
     with monkeypatch.context() as later:
-        steps = Steps("registry", (*registry_migrations.MIGRATIONS, broken))
+        steps = Migrations("registry", (*registry_migrations.MIGRATIONS, broken))
         later.setattr(registry_module, "STEPS", steps)
         for _ in range(2):
             with pytest.raises(LedgerError, match="modes"):
@@ -210,5 +218,5 @@ def test_two_that_migrate_at_once_do_not_disturb_each_other(
         thread.join()
     assert failures == []
     database = postgres_url.partition("@/")[2].partition("?")[0]
-    steps = str(len(postgres_migrations.MIGRATIONS))
+    steps = str(len(postgres_migrations.POSTGRES_MIGRATIONS))
     assert postgres.sql("SELECT count(*) FROM ledger_version", database) == steps

@@ -7,7 +7,7 @@ import socket
 import threading
 from typing import Any
 
-from costopt.checkpoint.near.acceptor import Acceptor
+from costopt.checkpoint.near.acceptor import ConnectionServer
 from tests.live_run import wait_until
 
 
@@ -30,7 +30,7 @@ def test_one_that_cannot_be_accepted_keeps_nobody_else_out() -> None:
     listener.bind(("127.0.0.1", 0))
     listener.listen()
     attended: list[bytes] = []
-    acceptor = Acceptor(
+    acceptor = ConnectionServer(
         listener, lambda link: attended.append(link.recv(9)), name="door", stall_s=120.0
     )
     address = listener.getsockname()

@@ -8,7 +8,7 @@ import pytest
 
 from costopt.checkpoint.head import Head
 from costopt.checkpoint.manifest import Manifest
-from costopt.checkpoint.near.snapshot import Snapshot, refusal
+from costopt.checkpoint.near.snapshot import Snapshot, mismatch_reason
 from tests.snapshots import held
 
 NEWEST = "step-000000010.3.0"
@@ -27,15 +27,15 @@ def taken(step: int, at: float, **fields: object) -> Snapshot:
 
 
 def test_what_goes_on_from_the_newest_in_the_store_may_be_taken_up() -> None:
-    assert refusal(taken(14, 1010), HEAD, in_store()) is None
+    assert mismatch_reason(taken(14, 1010), HEAD, in_store()) is None
 
 
 def test_what_was_taken_while_the_newest_was_on_its_way_may_be_taken_up() -> None:
-    assert refusal(taken(14, 995, parent="step-000000005.3.0"), HEAD, in_store()) is None
+    assert mismatch_reason(taken(14, 995, parent="step-000000005.3.0"), HEAD, in_store()) is None
 
 
 def test_what_holds_the_same_bytes_as_the_newest_may_be_taken_up_whoever_took_it() -> None:
-    assert refusal(taken(10, 990, writer="other", generation=2), HEAD, in_store()) is None
+    assert mismatch_reason(taken(10, 990, writer="other", generation=2), HEAD, in_store()) is None
 
 
 @pytest.mark.parametrize(
@@ -48,27 +48,27 @@ def test_what_holds_the_same_bytes_as_the_newest_may_be_taken_up_whoever_took_it
     ],
 )
 def test_what_is_older_or_of_a_superseded_process_is_refused(snapshot: Snapshot, says: str) -> None:
-    assert says in str(refusal(snapshot, HEAD, in_store()))
+    assert says in str(mismatch_reason(snapshot, HEAD, in_store()))
 
 
 def test_a_later_generation_that_had_no_time_to_take_the_place_counts() -> None:
-    assert refusal(taken(14, 1010, writer="other", generation=4), HEAD, in_store()) is None
+    assert mismatch_reason(taken(14, 1010, writer="other", generation=4), HEAD, in_store()) is None
 
 
 def test_after_a_rollback_nothing_of_before_is_taken_up() -> None:
     rolled_back = Head(4, "operator", ("step-000000005.3.0",), at=0.0)
     old = replace(in_store(5), name="step-000000005.3.0")
-    assert "generation 4 has taken over" in str(refusal(taken(14, 1010), rolled_back, old))
+    assert "generation 4 has taken over" in str(mismatch_reason(taken(14, 1010), rolled_back, old))
 
 
 def test_without_a_head_nothing_is_taken_up() -> None:
-    assert "no HEAD" in str(refusal(taken(14, 1010), None, None))
+    assert "no HEAD" in str(mismatch_reason(taken(14, 1010), None, None))
 
 
 def test_a_first_snapshot_counts_before_anything_is_in_the_store() -> None:
     empty = Head(3, "w", (), at=0.0)
-    assert refusal(taken(2, 10, parent=None), empty, None) is None
-    assert "newer" in str(refusal(taken(2, 10), empty, None))
+    assert mismatch_reason(taken(2, 10, parent=None), empty, None) is None
+    assert "newer" in str(mismatch_reason(taken(2, 10), empty, None))
 
 
 def test_it_comes_through_letters_as_it_was() -> None:

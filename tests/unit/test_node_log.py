@@ -10,7 +10,7 @@ import pytest
 
 from costopt.agent import log_upload, node_log
 from costopt.agent.log_upload import LogUpload
-from costopt.agent.node_log import MOST_PIECE_BYTES, NodeLog
+from costopt.agent.node_log import MAX_SEGMENT_BYTES, NodeLog
 from costopt.daemon import logs
 from costopt.daemon.logs import StoreLogs
 from costopt.domain.errors import StoreError
@@ -167,7 +167,7 @@ def test_half_a_character_at_the_end_of_a_piece_is_whole_in_the_log(node: Node) 
 
 
 def test_a_flood_is_cut_and_says_so(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_upload, "MOST_PIECE_BYTES", log_upload.NOTE_BYTES + 25)
+    monkeypatch.setattr(log_upload, "MAX_SEGMENT_BYTES", log_upload.MARKER_BYTES + 25)
     node.kept("first\n")
     node.kept("".join(f"line {number}\n" for number in range(100)))
     node.kept("last\n")
@@ -178,12 +178,12 @@ def test_a_flood_is_cut_and_says_so(node: Node, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_log_that_is_full_keeps_only_its_end(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_upload, "MOST_BYTES", 10)
+    monkeypatch.setattr(log_upload, "MAX_BYTES", 10)
     monkeypatch.setattr(log_upload, "TAIL_BYTES", 14)
     node.kept("0123456789\n")
     node.print("".join(f"line {number}\n" for number in range(10)))
     node.upload._try_to_send(last=False)
-    full = "0123456789\n" + log_upload.FULL
+    full = "0123456789\n" + log_upload.TRUNCATION_MARKER
     assert node.told() == full
     node.upload.flush(PATIENCE_S)
     assert node.told() == f"{full}\n[costopt: 63 bytes are left out here]\nline 9\n"
@@ -240,7 +240,7 @@ def test_many_small_pieces_are_read_part_by_part(
 ) -> None:
     store = failing.store
     assert isinstance(store, Failing)
-    monkeypatch.setattr(node_log, "MOST_PIECES", 3)
+    monkeypatch.setattr(node_log, "MAX_SEGMENTS", 3)
     for number in range(8):
         failing.kept(f"{number}\n")
     store.read.clear()
@@ -251,7 +251,7 @@ def test_many_small_pieces_are_read_part_by_part(
 
 
 def test_a_flood_without_lines_keeps_its_end(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_upload, "MOST_PIECE_BYTES", log_upload.NOTE_BYTES + 10_000)
+    monkeypatch.setattr(log_upload, "MAX_SEGMENT_BYTES", log_upload.MARKER_BYTES + 10_000)
     node.kept("\r".join(f"{number:9d}" for number in range(2000)) + "\n")
     note, _, end = node.told().lstrip().partition("\n")
     assert note == "[costopt: 10,000 bytes are left out here]"
@@ -283,6 +283,6 @@ def test_it_is_sent_by_itself_after_a_while(tmp_path: Path) -> None:
 def test_a_piece_that_no_agent_writes_is_not_read(node: Node) -> None:
     node.kept("begins\n")
     name = f"jobs/job/logs/{NODE}/{7:015d}.{1:06d}.{9:015d}"
-    node.store.put(name, bytes(MOST_PIECE_BYTES + 1))
+    node.store.put(name, bytes(MAX_SEGMENT_BYTES + 1))
     with pytest.raises(StoreError, match=rf"logs/{NODE}/.* has 1,048,577 bytes or more"):
         node.told()

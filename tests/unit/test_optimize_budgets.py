@@ -12,7 +12,7 @@ import pytest
 from costopt.domain.job import Budget, Job, Progress, Resources
 from costopt.domain.market import CapacityType, Offer
 from costopt.domain.plan import Plan, PlanStatus
-from costopt.domain.policy import Aim, Objective, Policy, Risk
+from costopt.domain.policy import Objective, ObjectiveTerm, Policy, Risk
 from costopt.domain.view import JobView
 from costopt.optimize.frontier import frontier
 from costopt.optimize.planner import plan
@@ -21,7 +21,7 @@ from tests.known import known
 from tests.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
 
 
-def request(offers: Sequence[Offer], what: Job, *then: Aim) -> PlanRequest:
+def request(offers: Sequence[Offer], what: Job, *then: ObjectiveTerm) -> PlanRequest:
     """Pools draw between 2 and 6 kW a node, those that cost more the less."""
     prices = [o.price_usd_per_hour.value for o in offers if o.price_usd_per_hour]
     watts = np.interp(prices, [1.0, 5.0], [6000.0, 2000.0]).tolist()
@@ -52,9 +52,13 @@ def figures(made: Plan) -> tuple[float, float]:
     return forecast.usd_p50, known(forecast.kwh)
 
 
-@pytest.mark.parametrize("then", [(), (Aim.FINISH,), (Aim.USD, Aim.KWH)])
+@pytest.mark.parametrize(
+    "then", [(), (ObjectiveTerm.FINISH,), (ObjectiveTerm.USD, ObjectiveTerm.KWH)]
+)
 @pytest.mark.parametrize("seed", range(6))
-def test_a_plan_is_expected_to_keep_the_job_s_budget(seed: int, then: tuple[Aim, ...]) -> None:
+def test_a_plan_is_expected_to_keep_the_job_s_budget(
+    seed: int, then: tuple[ObjectiveTerm, ...]
+) -> None:
     """Budgets just below what the cheapest plan comes to, and far enough for others to fit."""
     usd, kwh = figures(plan(request(market(seed), shaky_job()), explain=False))
     for budget in (Budget(max_kwh=0.97 * kwh), Budget(max_usd=0.999 * usd), Budget(max_usd=usd)):

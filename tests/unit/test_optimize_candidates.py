@@ -15,13 +15,13 @@ from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Limits, Policy, Risk
 from costopt.domain.series import Series
 from costopt.domain.view import JobView
-from costopt.optimize.alone import alone_segments
+from costopt.optimize.alone import single_configuration_segments
 from costopt.optimize.planner import plan, prepare
-from costopt.optimize.prune import alone_held_h, usable_h
+from costopt.optimize.prune import single_held_h, usable_h
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.risk import forecast_segments, with_margin
-from costopt.optimize.solve import Settings
-from costopt.optimize.surety import SURE_ENOUGH, WORTHWHILE, solve_best
+from costopt.optimize.risk import forecast_segments, with_time_margin
+from costopt.optimize.solve import SolverSettings
+from costopt.optimize.surety import MIN_IMPROVEMENT, PROBABILITY_TOLERANCE, solve_chance_constrained
 from tests.optimize_fixtures import NOW, job, machines_of, offer, pool, power
 
 ON_DEMAND = CapacityType.ON_DEMAND
@@ -57,16 +57,16 @@ def test_a_plan_costs_no_more_than_one_configuration_would(seed: int) -> None:
     wanted = request(*shaky_market(seed))
     parts, _ = prepare(wanted)
     (part,) = parts
-    best = solve_best(wanted, parts, Settings(10.0, 0.005))
+    best = solve_chance_constrained(wanted, parts, SolverSettings(10.0, 0.005))
     planned = best.judged[0].score_usd
-    table, demand = with_margin(part.table, 0.0), part.demand
-    in_time = np.flatnonzero(alone_held_h(table, demand) <= usable_h(table, demand))
+    table, demand = with_time_margin(part.table, 0.0), part.demand
+    in_time = np.flatnonzero(single_held_h(table, demand) <= usable_h(table, demand))
     for row in in_time.tolist():
-        segments = alone_segments(replace(part, table=table), row)
+        segments = single_configuration_segments(replace(part, table=table), row)
         forecast, samples = forecast_segments(part.table, segments, demand, NOW)
-        if forecast.on_time.value >= wanted.policy.risk.on_time - SURE_ENOUGH:
-            assert planned <= float(samples.usd.mean()) * (1 + 2 * WORTHWHILE), part.table.label(
-                row
+        if forecast.on_time.value >= wanted.policy.risk.on_time - PROBABILITY_TOLERANCE:
+            assert planned <= float(samples.usd.mean()) * (1 + 2 * MIN_IMPROVEMENT), (
+                part.table.label(row)
             )
 
 

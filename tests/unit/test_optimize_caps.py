@@ -17,8 +17,8 @@ from costopt.domain.policy import Limits, Policy
 from costopt.domain.power import NodePower, PowerCap
 from costopt.domain.view import JobView
 from costopt.optimize.configuration import ConfigurationTable
-from costopt.optimize.demand import demand_of
-from costopt.optimize.enumerate import Enumeration
+from costopt.optimize.demand import remaining_demand
+from costopt.optimize.enumerate import TableEnumerator
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota
 from costopt.optimize.shared import shared_limits
@@ -40,9 +40,9 @@ def table(
     quotas: tuple[Quota, ...] = (),
 ) -> ConfigurationTable:
     asked = request(offers, limits, powers, nodes, quotas)
-    demand = demand_of(asked.jobs[0], NOW, 0.0)
+    demand = remaining_demand(asked.jobs[0], NOW, 0.0)
     assert demand is not None
-    return Enumeration(asked).table(demand)[0]
+    return TableEnumerator(asked).table(demand)[0]
 
 
 def request(
@@ -161,7 +161,7 @@ def test_jobs_share_the_kilowatts_of_the_policy_and_of_a_site() -> None:
     limits = Limits(power_caps=True, max_kw=20.0)
     asked = request(offers, limits, quotas=(site,))
     found = table(offers, limits, quotas=(site,))
-    demand = demand_of(asked.jobs[0], NOW, 0.0)
+    demand = remaining_demand(asked.jobs[0], NOW, 0.0)
     assert demand is not None
     everywhere, at_site = (limit for limit in shared_limits(asked) if limit.kind == "kw")
     assert (everywhere.name, everywhere.most) == ("max_kw", 20.0)
@@ -204,8 +204,8 @@ def test_what_a_capped_gang_was_measured_to_do_is_not_slowed_twice() -> None:
     running = JobView(
         asked.jobs[0].job, Progress(measured_units_per_s=0.76), (node,), capped_speed=0.95
     )
-    demand = demand_of(running, NOW, 0.0)
+    demand = remaining_demand(running, NOW, 0.0)
     assert demand is not None
-    found, _ = Enumeration(asked).table(demand)
+    found, _ = TableEnumerator(asked).table(demand)
     speeds = dict(zip(np.nan_to_num(found.cap_w).tolist(), found.speed.tolist(), strict=True))
     assert speeds == pytest.approx({0.0: 0.8, 300.0: 0.76, 200.0: 0.64})

@@ -13,9 +13,9 @@ from costopt.domain.policy import Policy
 from costopt.domain.transfer import GIGABITS_PER_GIB, Transfer
 from costopt.domain.view import JobView
 from costopt.optimize.configuration import ConfigurationTable
-from costopt.optimize.demand import demand_of
-from costopt.optimize.enumerate import Enumeration
-from costopt.optimize.fetch import fetch_to
+from costopt.optimize.demand import remaining_demand
+from costopt.optimize.enumerate import TableEnumerator
+from costopt.optimize.fetch import transfer_costs
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
 from tests.optimize_fixtures import NOW, job, machine, machines_of, offer, pool, power
@@ -57,9 +57,9 @@ def request_of(
 
 
 def table_of(request: PlanRequest) -> ConfigurationTable:
-    demand = demand_of(request.jobs[0], NOW, 0.0)
+    demand = remaining_demand(request.jobs[0], NOW, 0.0)
     assert demand is not None
-    return Enumeration(request).table(demand)[0]
+    return TableEnumerator(request).table(demand)[0]
 
 
 def row_of(table: ConfigurationTable, where: Pool) -> int:
@@ -90,13 +90,15 @@ def test_data_of_another_region_cost_dollars_and_time_at_each_start() -> None:
 
 def test_the_slower_of_both_ends_sets_the_time() -> None:
     slow = {("aws/r1", "aws/r2"): Transfer(0.05, 10.0, "made up")}
-    found = fetch_to(THERE, machine(), with_data(100.0), slow)
+    found = transfer_costs(THERE, machine(), with_data(100.0), slow)
     assert found is not None
     assert found.hours == pytest.approx(100 * GIGABITS_PER_GIB / 10 / 3600)
 
 
 def test_no_time_is_counted_where_no_speed_is_known() -> None:
-    found = fetch_to(THERE, replace(machine(), network_gbps=None), with_data(100.0), BOTH_WAYS)
+    found = transfer_costs(
+        THERE, replace(machine(), network_gbps=None), with_data(100.0), BOTH_WAYS
+    )
     assert found is not None
     assert found.hours == 0
     assert found.usd == pytest.approx(5.0)

@@ -17,8 +17,8 @@ from costopt.domain.power import NodePower, PowerCap
 from costopt.domain.series import Series
 from costopt.domain.tenant import Tenant
 from costopt.domain.view import JobView
-from costopt.optimize.fleet.generation import Generation
-from costopt.optimize.fleet.warm import Warm
+from costopt.optimize.fleet.generation import ColumnGeneration
+from costopt.optimize.fleet.warm import WarmStart
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota
 from tests.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
@@ -168,10 +168,10 @@ def test_a_plan_made_again_keeps_what_still_holds(monkeypatch: pytest.MonkeyPatc
     prices = {CHEAP: [2.0, 1.0, 3.0, 1.0, 2.0, 1.0] * 2, DEAR: [4.0] * 12}
     jobs = tuple(job(3.0, deadline_h=10.0, name=f"j{i}") for i in range(7))
     wanted = request(jobs, prices=prices, quotas=(Quota("all", max_nodes=4),))
-    warm = Warm()
+    warm = WarmStart()
     first = plan(wanted, time_limit_s=UNHURRIED_S, explain=False, warm=warm)
     assert warm.gap is not None
-    monkeypatch.delattr(Generation, "run")
+    monkeypatch.delattr(ColumnGeneration, "run")
     again = plan(wanted, time_limit_s=UNHURRIED_S, explain=False, warm=warm)
     assert again.allocations == first.allocations
     with pytest.raises(AttributeError, match="run"):

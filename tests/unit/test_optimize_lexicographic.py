@@ -12,25 +12,25 @@ import pytest
 from costopt.domain.job import Job, Progress, Resources
 from costopt.domain.market import CapacityType
 from costopt.domain.plan import Plan
-from costopt.domain.policy import Aim, Objective, Policy, Risk
+from costopt.domain.policy import Objective, ObjectiveTerm, Policy, Risk
 from costopt.domain.power import NodePower
 from costopt.domain.series import Series
 from costopt.domain.view import JobView
-from costopt.optimize.alone import alone_segments
+from costopt.optimize.alone import single_configuration_segments
 from costopt.optimize.lexicographic import Figures
 from costopt.optimize.planner import plan, prepare
-from costopt.optimize.prune import alone_held_h, usable_h
+from costopt.optimize.prune import single_held_h, usable_h
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.risk import forecast_segments, with_margin
-from costopt.optimize.solve import Settings
-from costopt.optimize.surety import SURE_ENOUGH, solve_best
+from costopt.optimize.risk import forecast_segments, with_time_margin
+from costopt.optimize.solve import SolverSettings
+from costopt.optimize.surety import PROBABILITY_TOLERANCE, solve_chance_constrained
 from tests.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
 
 HUNGRY, FRUGAL, CLEAN = pool("a"), pool("b"), pool("c", region="r2")
 SMALL_SLIP = 1e-4
 
 
-def request(*then: Aim, tolerance: float = 0.01, what: Job | None = None) -> PlanRequest:
+def request(*then: ObjectiveTerm, tolerance: float = 0.01, what: Job | None = None) -> PlanRequest:
     """The hungry pool is the cheapest by half a percent; the clean one costs a little more."""
     offers = (offer(HUNGRY, 2.0), offer(FRUGAL, 2.01), offer(CLEAN, 2.015))
     powers: dict[object, NodePower] = {
@@ -54,21 +54,24 @@ def test_without_further_aims_the_cheapest_is_taken() -> None:
 
 
 def test_energy_is_saved_where_it_costs_less_than_the_tolerance() -> None:
-    made = plan(request(Aim.KWH))
+    made = plan(request(ObjectiveTerm.KWH))
     assert pools(made) == {FRUGAL}
     assert made.gap is not None
     assert made.gap <= 0.01 + SMALL_SLIP
 
 
 def test_energy_that_costs_more_than_the_tolerance_is_not_saved() -> None:
-    made, plain = plan(request(Aim.KWH, tolerance=1e-3)), plan(request())
+    made, plain = plan(request(ObjectiveTerm.KWH, tolerance=1e-3)), plan(request())
     assert made.objective_usd is not None
     assert plain.objective_usd is not None
     assert made.objective_usd <= plain.objective_usd * (1 + 1e-3 + SMALL_SLIP)
 
 
-@pytest.mark.parametrize(("then", "chosen"), [((Aim.CO2E,), CLEAN), ((Aim.KWH, Aim.CO2E), FRUGAL)])
-def test_aims_count_in_their_order(then: tuple[Aim, ...], chosen: object) -> None:
+@pytest.mark.parametrize(
+    ("then", "chosen"),
+    [((ObjectiveTerm.CO2E,), CLEAN), ((ObjectiveTerm.KWH, ObjectiveTerm.CO2E), FRUGAL)],
+)
+def test_aims_count_in_their_order(then: tuple[ObjectiveTerm, ...], chosen: object) -> None:
     assert pools(plan(request(*then))) == {chosen}
 
 
@@ -76,7 +79,7 @@ def test_an_earlier_finish_is_bought_for_less_than_the_tolerance() -> None:
     """Two nodes cost a fifth of a percent more than one."""
     what = job(20, deadline_h=60, resources=Resources(max_nodes=2), efficiency=0.998,
                startup_s=0.0, restore_s=0.0)  # fmt: skip
-    plain, made = plan(request(what=what)), plan(request(Aim.FINISH, what=what))
+    plain, made = plan(request(what=what)), plan(request(ObjectiveTerm.FINISH, what=what))
     assert finish_of(plain) > NOW + timedelta(hours=20)
     assert finish_of(made) < NOW + timedelta(hours=11)
 
@@ -89,7 +92,7 @@ def finish_of(made: Plan) -> datetime:
 
 def test_aims_hold_where_prices_move() -> None:
     at = (NOW, NOW + timedelta(hours=10))
-    wanted = request(Aim.KWH, tolerance=0.02)
+    wanted = request(ObjectiveTerm.KWH, tolerance=0.02)
     series = {
         o.pool: Series(at, (p, p * 0.9), "made up")
         for o in wanted.offers
@@ -99,7 +102,7 @@ def test_aims_hold_where_prices_move() -> None:
     assert pools(plan(moving, explain=False)) == {FRUGAL}
 
 
-def shaky(seed: int, *then: Aim, tolerance: float = 0.3) -> PlanRequest:
+def shaky(seed: int, *then: ObjectiveTerm, tolerance: float = 0.3) -> PlanRequest:
     """Spot pools of all hazards and draws beside a safe one, and a deadline that may be tight."""
     rng = np.random.default_rng(seed)
     offers = [
@@ -121,7 +124,7 @@ def shaky(seed: int, *then: Aim, tolerance: float = 0.3) -> PlanRequest:
 
 def best_of(wanted: PlanRequest) -> Figures:
     parts, _ = prepare(wanted)
-    (judged,) = solve_best(wanted, parts, Settings(UNHURRIED_S, 0.005)).judged
+    (judged,) = solve_chance_constrained(wanted, parts, SolverSettings(UNHURRIED_S, 0.005)).judged
     assert judged.late_h == 0
     return judged.figures
 
@@ -129,22 +132,22 @@ def best_of(wanted: PlanRequest) -> Figures:
 def single_figures(wanted: PlanRequest) -> Iterator[Figures]:
     """Of every configuration that does the whole job and is sure enough, as simulated."""
     (part,), _ = prepare(wanted)
-    bold = replace(part, table=with_margin(part.table, 0.0))
-    fits = alone_held_h(bold.table, part.demand) <= usable_h(bold.table, part.demand)
+    bold = replace(part, table=with_time_margin(part.table, 0.0))
+    fits = single_held_h(bold.table, part.demand) <= usable_h(bold.table, part.demand)
     for row in np.flatnonzero(fits).tolist():
         forecast, samples = forecast_segments(
-            part.table, alone_segments(bold, row), part.demand, NOW
+            part.table, single_configuration_segments(bold, row), part.demand, NOW
         )
-        if forecast.on_time.value >= wanted.policy.risk.on_time - SURE_ENOUGH:
+        if forecast.on_time.value >= wanted.policy.risk.on_time - PROBABILITY_TOLERANCE:
             usd, kwh = float(samples.usd.mean()), float(samples.kwh.mean())
             yield Figures(
                 usd, usd, kwh, float(samples.gco2e.mean()), float(samples.finish_h.mean())
             )
 
 
-@pytest.mark.parametrize("aim", [Aim.KWH, Aim.CO2E, Aim.FINISH])
+@pytest.mark.parametrize("aim", [ObjectiveTerm.KWH, ObjectiveTerm.CO2E, ObjectiveTerm.FINISH])
 @pytest.mark.parametrize("seed", [3, 6, 24, 37, 45])
-def test_aims_hold_in_simulation_where_on_demand_is_allowed(seed: int, aim: Aim) -> None:
+def test_aims_hold_in_simulation_where_on_demand_is_allowed(seed: int, aim: ObjectiveTerm) -> None:
     """Within the tolerance no configuration alone would be better in the aim."""
     plain, made = best_of(shaky(seed)), best_of(shaky(seed, aim))
     most = plain.objective_usd * 1.3
@@ -155,7 +158,7 @@ def test_aims_hold_in_simulation_where_on_demand_is_allowed(seed: int, aim: Aim)
 
 
 def test_energy_is_saved_where_on_demand_is_allowed() -> None:
-    wanted = request(Aim.KWH)
+    wanted = request(ObjectiveTerm.KWH)
     safe = pool("z", kind=CapacityType.ON_DEMAND)
     offers = (*wanted.offers, offer(safe, 8.0))
     wanted = replace(

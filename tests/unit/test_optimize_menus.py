@@ -11,31 +11,31 @@ import pytest
 from benchmarks.fleet_instance import instance
 from costopt.domain.series import Series
 from costopt.optimize.fleet import menus as fleet_menus
-from costopt.optimize.fleet.capacity import Capacity
-from costopt.optimize.fleet.menu import Menu
+from costopt.optimize.fleet.capacity import SharedCapacity
+from costopt.optimize.fleet.menu import JobMenu
 from costopt.optimize.fleet.menus import Menus
-from costopt.optimize.fleet.path import best_path
-from costopt.optimize.fleet.prices import Prices
-from costopt.optimize.fleet.response import unit_floor
-from costopt.optimize.fleet.solve import fleet_slots
-from costopt.optimize.job_part import JobPart
+from costopt.optimize.fleet.path import solve_pricing
+from costopt.optimize.fleet.prices import PricingDuals
+from costopt.optimize.fleet.response import min_unit_cost
+from costopt.optimize.fleet.solve import planning_slots
+from costopt.optimize.job_part import PlannedJob
 from costopt.optimize.planner import prepare
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.shared import shared_limits
-from costopt.optimize.tariff import Outlook
+from costopt.optimize.tariff import ForecastTable
 
 
 @pytest.fixture(autouse=True)
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables of these tests count as too large to be menus as they are."""
-    monkeypatch.setattr(fleet_menus, "WHOLE", 0)
+    monkeypatch.setattr(fleet_menus, "MAX_FULL_CELLS", 0)
 
 
-def menus_of(request: PlanRequest) -> tuple[Menus, Capacity, list[JobPart]]:
+def menus_of(request: PlanRequest) -> tuple[Menus, SharedCapacity, list[PlannedJob]]:
     parts, _ = prepare(request)
-    slots = fleet_slots(request, [part.demand for part in parts])
-    capacity = Capacity(request, slots, shared_limits(request))
-    return Menus(request, parts, Outlook.of(request, slots), capacity), capacity, parts
+    slots = planning_slots(request, [part.demand for part in parts])
+    capacity = SharedCapacity(request, slots, shared_limits(request))
+    return Menus(request, parts, ForecastTable.of(request, slots), capacity), capacity, parts
 
 
 def test_no_path_is_lost_with_rows_that_are_worth_nothing() -> None:
@@ -43,16 +43,17 @@ def test_no_path_is_lost_with_rows_that_are_worth_nothing() -> None:
     rng = np.random.default_rng(1)
     scale = rng.uniform(0, 3, capacity.active.shape) * (rng.random(capacity.active.shape) < 0.3)
     for job, part in enumerate(parts):
-        floor = unit_floor(menus[job])
+        floor = min_unit_cost(menus[job])
         assert floor is not None
         menus.extend(job, np.arange(len(part.table)))
-        whole: Menu = menus[job]
+        whole: JobMenu = menus[job]
         for times in (1.05, 1.5, 4.0):
             node_prices = capacity.node_prices(scale, part.demand.job.tenant)
-            worth = menus.all_worth(job, floor * times, node_prices)
+            worth = menus.keep_all(job, floor * times, node_prices)
             values = [
-                best_path(
-                    menu, Prices(floor * times, capacity.shared_prices(menu, node_prices, scale))
+                solve_pricing(
+                    menu,
+                    PricingDuals(floor * times, capacity.shared_prices(menu, node_prices, scale)),
                 ).value
                 for menu in (worth, whole)
             ]

@@ -19,8 +19,8 @@ from costopt.domain.job import (
     Progress,
     Resources,
     Throughput,
-    ThroughputPoint,
-    Work,
+    ThroughputSample,
+    WorkAmount,
     WorkUnit,
 )
 from costopt.domain.market import CapacityType, Offer
@@ -28,15 +28,15 @@ from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Limits, Objective, Policy, Risk
 from costopt.domain.series import Series
 from costopt.domain.view import JobView
-from costopt.optimize.fleet.solve import fleet_slots
-from costopt.optimize.job_part import JobPart
-from costopt.optimize.layout import Segment, lay_out, verify
+from costopt.optimize.fleet.solve import planning_slots
+from costopt.optimize.job_part import PlannedJob
+from costopt.optimize.layout import Segment, schedule_uses, verify
 from costopt.optimize.model import PlanModel
 from costopt.optimize.planner import plan, prepare
-from costopt.optimize.prune import options_of
+from costopt.optimize.prune import stage_configurations
 from costopt.optimize.request import PlanRequest
-from costopt.optimize.solve import Settings
-from costopt.optimize.tariff import Outlook, Tariff
+from costopt.optimize.solve import SolverSettings
+from costopt.optimize.tariff import ForecastTable, SlotCosts
 from tests.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
 
 HEADLINE = (
@@ -77,16 +77,16 @@ def market() -> list[Offer]:
     return [*spot, offer(pool("z", kind=CapacityType.ON_DEMAND), 5.0)]
 
 
-def solved_over_slots(wanted: PlanRequest) -> tuple[JobPart, tuple[Segment, ...]]:
+def solved_over_slots(wanted: PlanRequest) -> tuple[PlannedJob, tuple[Segment, ...]]:
     """The job by the mixed-integer program of whole slots, as its plan is polished."""
     (bare,), _ = prepare(wanted)
-    part = replace(bare, options=options_of(bare.table, bare.demand))
-    slots = fleet_slots(wanted, [part.demand])
+    part = replace(bare, options=stage_configurations(bare.table, bare.demand))
+    slots = planning_slots(wanted, [part.demand])
     model = PlanModel(wanted, [part], slots, exclusive=True)
     solution = model.solve(time_limit_s=UNHURRIED_S, gap=0.0)
     (uses,) = model.uses(solution)
-    tariff = Tariff.of(Outlook.of(wanted, slots), part.table, wanted.policy.objective)
-    return part, lay_out(part, tariff, uses, slots, exclusive=True)
+    tariff = SlotCosts.of(ForecastTable.of(wanted, slots), part.table, wanted.policy.objective)
+    return part, schedule_uses(part, tariff, uses, slots, exclusive=True)
 
 
 @pytest.mark.parametrize("usd", [1.0, 0.0, -1.0])
@@ -161,8 +161,8 @@ def test_phases_that_no_offer_can_run_are_reported_without_a_warning() -> None:
     policy = Policy("p", risk=Risk(0.9, 0.0), limits=Limits(max_zone_share=0.75))
     what = replace(
         phased(*HEADLINE),
-        work=Work(8e9, WorkUnit.TOKENS),
-        throughput=Throughput((ThroughputPoint("A100", 8, 1e5),)),
+        work=WorkAmount(8e9, WorkUnit.TOKENS),
+        throughput=Throughput((ThroughputSample("A100", 8, 1e5),)),
     )
     wanted = request(what, market()[:1], policy=policy, moving=True)
     with warnings.catch_warnings():
@@ -172,8 +172,8 @@ def test_phases_that_no_offer_can_run_are_reported_without_a_warning() -> None:
 
 
 def test_what_one_plan_takes_is_not_there_for_the_next() -> None:
-    settings = Settings(10.0, 0.005, began_s=time.perf_counter() - 9.0)
+    settings = SolverSettings(10.0, 0.005, began_s=time.perf_counter() - 9.0)
     half = settings.within(0.5)
     assert half.time_limit_s <= 0.5
     assert half.left_s() <= half.time_limit_s
-    assert Settings(10.0, 0.005, began_s=time.perf_counter() - 11.0).left_s() == 0
+    assert SolverSettings(10.0, 0.005, began_s=time.perf_counter() - 11.0).left_s() == 0

@@ -8,17 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from costopt.domain.job import Job, Phase, Progress, Resources, Throughput, ThroughputPoint
+from costopt.domain.job import Job, Phase, Progress, Resources, Throughput, ThroughputSample
 from costopt.domain.market import CapacityType
 from costopt.domain.plan import Candidate
 from costopt.domain.policy import Policy, Risk
 from costopt.domain.view import JobView
-from costopt.optimize.candidates import Made, candidates_of
+from costopt.optimize.candidates import ReferencePlan, judge_candidates
 from costopt.optimize.configuration import ConfigurationTable
-from costopt.optimize.demand import Demand, demand_of
-from costopt.optimize.enumerate import Enumeration
-from costopt.optimize.job_part import JobPart
-from costopt.optimize.prune import alone_held_h, alone_units, options_of
+from costopt.optimize.demand import Demand, remaining_demand
+from costopt.optimize.enumerate import TableEnumerator
+from costopt.optimize.job_part import PlannedJob
+from costopt.optimize.prune import single_held_h, single_work_units, stage_configurations
 from costopt.optimize.rates import base_units
 from costopt.optimize.request import PlanRequest
 from tests.optimize_fixtures import NOW, job, machine, offer, pool, power
@@ -27,7 +27,7 @@ A100, H100 = pool("a", name="a100"), pool("b", name="h100")
 
 
 def points(**by_model: float) -> Throughput:
-    return Throughput(tuple(ThroughputPoint(model, 8, speed) for model, speed in by_model.items()))
+    return Throughput(tuple(ThroughputSample(model, 8, speed) for model, speed in by_model.items()))
 
 
 SLOW_START = (
@@ -45,7 +45,7 @@ def job_of(*phases: Phase, **by_model: float) -> Job:
 
 def demand_at(one: Job, done_units: float = 0.0) -> Demand:
     progress = Progress(done_units=done_units, saved_units=done_units)
-    found = demand_of(JobView(one, progress), NOW, 0.0)
+    found = remaining_demand(JobView(one, progress), NOW, 0.0)
     assert found is not None
     return found
 
@@ -68,16 +68,16 @@ def request_of(one: Job) -> PlanRequest:
 
 
 def table_of(one: Job) -> tuple[ConfigurationTable, dict[str, int]]:
-    table, _ = Enumeration(request_of(one)).table(demand_at(one))
+    table, _ = TableEnumerator(request_of(one)).table(demand_at(one))
     rows = {table.parts(row)[0][0].instance_type: row for row in reversed(range(len(table)))}
     return table, rows
 
 
 def candidates(one: Job) -> dict[str, Candidate]:
     request, demand = request_of(one), demand_at(one)
-    table, _ = Enumeration(request).table(demand)
-    part = JobPart(demand, table, [])
-    found = candidates_of(request, part, Made(part, (), 0.0, None))
+    table, _ = TableEnumerator(request).table(demand)
+    part = PlannedJob(demand, table, [])
+    found = judge_candidates(request, part, ReferencePlan(part, (), 0.0, None))
     return {c.pool.instance_type: c for c in found}
 
 
@@ -130,7 +130,7 @@ def test_the_whole_job_takes_the_sum_of_its_stages() -> None:
     one = job_of(*SLOW_START)
     table, rows = table_of(one)
     demand = demand_at(one)
-    hours = alone_units(table, demand) / table.speed / 3600
+    hours = single_work_units(table, demand) / table.speed / 3600
     assert hours[rows["a100"]] == pytest.approx(9000 / 0.5 / 3600 + 27000 / 3600)
     assert hours[rows["h100"]] == pytest.approx(9000 / 1.0 / 3600 + 27000 / 3 / 3600)
     assert candidates(one)["h100"].units_per_s == pytest.approx(1.0)
@@ -141,9 +141,9 @@ def test_a_phase_that_knows_nothing_of_a_machine_cannot_run_there() -> None:
     table, rows = table_of(one)
     demand = demand_at(one)
     assert table.pace[:, rows["a100"]].tolist() == [0.0, 1.0]
-    assert alone_held_h(table, demand)[rows["a100"]] == math.inf
-    assert {(o.stage, o.row) for o in options_of(table, demand)} >= {(1, rows["a100"])}
-    assert (0, rows["a100"]) not in {(o.stage, o.row) for o in options_of(table, demand)}
+    assert single_held_h(table, demand)[rows["a100"]] == math.inf
+    assert {(o.stage, o.row) for o in stage_configurations(table, demand)} >= {(1, rows["a100"])}
+    assert (0, rows["a100"]) not in {(o.stage, o.row) for o in stage_configurations(table, demand)}
 
 
 def test_a_candidate_that_cannot_do_a_phase_says_so() -> None:
@@ -161,7 +161,7 @@ def test_a_candidate_that_cannot_do_a_phase_says_so() -> None:
 def test_a_machine_that_no_stage_knows_is_out() -> None:
     phases = [Phase(n, 0.5, 1, 1, throughput=points(H100=s)) for n, s in (("a", 3.0), ("b", 2.0))]
     request = request_of(job_of(*phases))
-    table, rejections = Enumeration(request).table(demand_at(request.jobs[0].job))
+    table, rejections = TableEnumerator(request).table(demand_at(request.jobs[0].job))
     assert {o.instance_type for row in range(len(table)) for o, _ in table.parts(row)} == {"h100"}
     assert {r.code for r in rejections} == {"throughput_unknown"}
 
@@ -170,7 +170,7 @@ def test_a_machine_that_only_a_phase_that_is_over_knows_is_out() -> None:
     one = job_of(
         Phase("a", 0.5, 1, 1, throughput=points(H100=3.0)), Phase("b", 0.5, 1, 1), A100=1.0
     )
-    table, rejections = Enumeration(request_of(one)).table(demand_at(one, 18000.0))
+    table, rejections = TableEnumerator(request_of(one)).table(demand_at(one, 18000.0))
     assert {o.instance_type for row in range(len(table)) for o, _ in table.parts(row)} == {"a100"}
     assert [(r.pool, r.code) for r in rejections] == [(H100, "throughput_unknown")]
 
@@ -186,7 +186,7 @@ def test_a_measured_gang_is_as_fast_in_its_phase_as_its_nodes_report() -> None:
     one = job_of(*SLOW_START)
     request = request_of(one)
     demand = replace(demand_at(one), running={A100: 1}, measured_units_per_s=0.4)
-    table, _ = Enumeration(request).table(demand)
+    table, _ = TableEnumerator(request).table(demand)
     (row,) = np.flatnonzero(table.running)
     assert table.speed[row] * table.pace[0, row] == pytest.approx(0.4)
     assert table.speed[row] * table.pace[1, row] == pytest.approx(0.8)

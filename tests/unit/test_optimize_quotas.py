@@ -12,8 +12,8 @@ from costopt.domain.policy import Limits, Policy
 from costopt.domain.tenant import Tenant
 from costopt.domain.view import JobView
 from costopt.optimize.configuration import ConfigurationTable
-from costopt.optimize.demand import Demand, demand_of
-from costopt.optimize.enumerate import Enumeration
+from costopt.optimize.demand import Demand, remaining_demand
+from costopt.optimize.enumerate import TableEnumerator
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota
 from costopt.optimize.shared import SharedLimit, TotalLimit, shared_limits, total_limits
@@ -43,9 +43,9 @@ def request_of(
 
 
 def table_of(request: PlanRequest, tenant: str = "blue") -> tuple[ConfigurationTable, Demand]:
-    demand = demand_of(JobView(job_of(tenant), Progress()), NOW, 0.0)
+    demand = remaining_demand(JobView(job_of(tenant), Progress()), NOW, 0.0)
     assert demand is not None
-    return Enumeration(request).table(demand)[0], demand
+    return TableEnumerator(request).table(demand)[0], demand
 
 
 def sizes(request: PlanRequest, tenant: str = "blue") -> dict[str, int]:

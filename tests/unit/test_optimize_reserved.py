@@ -15,8 +15,8 @@ from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Limits, Policy
 from costopt.domain.view import JobView
 from costopt.optimize.configuration import ConfigurationTable
-from costopt.optimize.demand import demand_of
-from costopt.optimize.enumerate import Enumeration
+from costopt.optimize.demand import remaining_demand
+from costopt.optimize.enumerate import TableEnumerator
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.shared import room_nodes, shared_limits
@@ -50,9 +50,9 @@ def request_of(
 
 
 def table_of(request: PlanRequest) -> ConfigurationTable:
-    demand = demand_of(request.jobs[0], NOW, 0.0)
+    demand = remaining_demand(request.jobs[0], NOW, 0.0)
     assert demand is not None
-    return Enumeration(request).table(demand)[0]
+    return TableEnumerator(request).table(demand)[0]
 
 
 def test_a_reservation_comes_first_because_it_is_free() -> None:
@@ -114,10 +114,10 @@ def test_nodes_that_other_jobs_hold_come_free_again() -> None:
     (limit,) = [one for one in shared_limits(request) if one.pool == RESERVED]
     assert (limit.most, limit.near) == (1, False)
     for view in jobs:
-        demand = demand_of(view, NOW, 0.0)
+        demand = remaining_demand(view, NOW, 0.0)
         assert demand is not None
         assert room_nodes(request.offers[0], request, demand) == 1
-        table, _ = Enumeration(request).table(demand)
+        table, _ = TableEnumerator(request).table(demand)
         loads = {
             table.parts(row)[0][0]: limit.load(request, demand, table, row)
             for row in range(len(table))

@@ -16,7 +16,7 @@ from costopt.domain.market import CapacityType, Offer
 from costopt.domain.policy import Limits, Policy, Risk
 from costopt.domain.view import JobView
 from costopt.optimize import samples, surety
-from costopt.optimize.alone import alone_segments
+from costopt.optimize.alone import single_configuration_segments
 from costopt.optimize.planner import plan, prepare
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.risk import forecast_rows, forecast_segments
@@ -98,7 +98,7 @@ def test_a_fallback_is_cheaper_than_a_margin_bought_in_advance() -> None:
     safe = offer(pool("b", kind=CapacityType.ON_DEMAND), 6.0)
     what = job(20, deadline_h=23)
     wanted = request([shaky, safe], what, Policy("p", risk=Risk(0.95, 0.0)))
-    with patch.object(surety, "MARGINS", ()):
+    with patch.object(surety, "MARGIN_SHARES", ()):
         held = plan(wanted, explain=False)
     made = plan(wanted, explain=False)
     assert safe.pool in {a.pool for a in held.allocations}
@@ -113,7 +113,7 @@ def test_a_plan_that_differs_by_a_hair_has_the_same_figures(hazard: float) -> No
     spot = [offer(pool(zone), 1.0, hazard=hazard, hazard_high=2 * hazard) for zone in "ab"]
     policy = Policy("p", limits=Limits(capacity_types=(CapacityType.SPOT,)))
     ((part,), _) = prepare(request(spot, job(20, deadline_h=96), policy))
-    (whole,) = alone_segments(part, 0)
+    (whole,) = single_configuration_segments(part, 0)
     halves = [replace(whole, hours=whole.hours / 2) for _ in range(2)]
     for plan_made in ([whole], halves):
         kwh = [

@@ -7,14 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from costopt.optimize.samples import EXACT_MEAN, draw, gamma_quantile, poisson_quantile
+from costopt.optimize.samples import EXACT_MEAN, draw_randoms, gamma_quantile, poisson_quantile
 
 SAMPLES = 4000
 
 
 @pytest.mark.parametrize("mean", [0.0, 1e-3, 0.4, 3.0, 40.0, EXACT_MEAN, 200.0, 1e6])
 def test_counts_have_the_mean_and_the_variance_of_a_poisson_distribution(mean: float) -> None:
-    counts = poisson_quantile(np.full(SAMPLES, mean), draw(SAMPLES).events[0])
+    counts = poisson_quantile(np.full(SAMPLES, mean), draw_randoms(SAMPLES).events[0])
     assert (counts >= 0).all()
     assert (counts == np.rint(counts)).all()
     assert float(counts.mean()) == pytest.approx(mean, rel=0.01, abs=0.3 / SAMPLES)
@@ -28,7 +28,7 @@ def test_counts_are_exact_quantiles_where_they_are_few() -> None:
 
 
 def test_more_hazard_is_never_fewer_interruptions_in_the_same_run() -> None:
-    chances = draw(SAMPLES).events
+    chances = draw_randoms(SAMPLES).events
     means = np.geomspace(1e-3, 2 * EXACT_MEAN, 60)[:, None]
     counts = poisson_quantile(means, chances)
     assert (np.diff(counts, axis=0) >= 0).all()
@@ -36,14 +36,14 @@ def test_more_hazard_is_never_fewer_interruptions_in_the_same_run() -> None:
 
 @pytest.mark.parametrize("shape", [1.0, 2.0, 30.0])
 def test_waits_have_the_mean_and_the_variance_of_a_gamma_distribution(shape: float) -> None:
-    waits = gamma_quantile(np.full(SAMPLES, shape), draw(SAMPLES).waits[0])
+    waits = gamma_quantile(np.full(SAMPLES, shape), draw_randoms(SAMPLES).waits[0])
     assert float(waits.mean()) == pytest.approx(shape, rel=0.01)
     assert float(waits.var()) == pytest.approx(shape, rel=0.1)
     assert gamma_quantile(np.zeros(1), np.array([2.0])).tolist() == [0.0]
 
 
 def test_runs_have_draws_of_their_own_that_stay_the_same() -> None:
-    three, one = draw(SAMPLES, range(3)), draw(SAMPLES, [1])
+    three, one = draw_randoms(SAMPLES, range(3)), draw_randoms(SAMPLES, [1])
     assert three.events.shape == (3, SAMPLES)
     assert (three.events[1] == one.events[0]).all()
     assert (three.events[0] != three.events[1]).any()

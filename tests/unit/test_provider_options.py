@@ -16,7 +16,7 @@ from costopt.cli.main import cli
 from costopt.domain.errors import BadRequestError
 from costopt.engine.clock import WallClock
 from costopt.provider.options import OptionModel
-from costopt.replay.connect import connect
+from costopt.replay.connect import connect_provider
 from costopt.spec import load_account
 from costopt.spec.problem import SpecFileError
 
@@ -108,6 +108,6 @@ def test_whatever_the_options_hold_they_are_refused_by_name_or_taken(
     options.setdefault("regions", [REGIONS.get(name, "")])
     refused = model.problems(options)
     try:
-        connect(name, WallClock(), options).close()
+        connect_provider(name, WallClock(), options).close()
     except BadRequestError:
         assert refused

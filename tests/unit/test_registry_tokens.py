@@ -45,14 +45,14 @@ def test_a_token_is_known_by_its_plain_text_alone(registry: SqlRegistry) -> None
 def test_a_browsers_badge_is_known_and_is_no_token(registry: SqlRegistry) -> None:
     tokens = registry.tokens
     plain = tokens.add("ci", [Scope.ADMIN], "ann", AT)
-    badge = tokens.badge_of(plain)
-    assert tokens.token_of_badge(badge) == tokens.token_of(plain)
+    badge = tokens.session_of(plain)
+    assert tokens.token_of_session(badge) == tokens.token_of(plain)
     assert tokens.token_of(badge) is None
-    assert tokens.token_of_badge(plain) is None
-    assert tokens.token_of_badge(tokens.badge_of("costopt_0_0")) is None
-    assert [tokens.token_of_badge(text) for text in ("", "costopt__", badge[:-1])] == [None] * 3
+    assert tokens.token_of_session(plain) is None
+    assert tokens.token_of_session(tokens.session_of("costopt_0_0")) is None
+    assert [tokens.token_of_session(text) for text in ("", "costopt__", badge[:-1])] == [None] * 3
     tokens.revoke("ci", "ann", AT)
-    assert tokens.token_of_badge(badge) is None
+    assert tokens.token_of_session(badge) is None
 
 
 def test_a_token_is_bound_to_a_tenant_and_then_no_admins(registry: SqlRegistry) -> None:

@@ -18,18 +18,18 @@ from costopt.replay.backtest import (
     BASELINES,
     OPTIMUM,
     backtest,
-    optimum,
-    oracle,
-    shift,
+    hindsight_policy,
+    oracle_policy,
+    shift_job,
     window_starts,
     windows,
     with_baselines,
 )
-from costopt.replay.coverage import coverage
-from costopt.replay.process_pool import in_processes
+from costopt.replay.coverage import record_coverage
+from costopt.replay.process_pool import run_in_processes
 from costopt.replay.rehearsal import DEFAULT_TICK_S
 from costopt.replay.score import Score
-from costopt.replay.trial import Bench, Trial, Window
+from costopt.replay.trial import BacktestConfig, Trial, Window
 from costopt.spec import load_policy
 from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, Machines, Powers, rules, task
 from tests.market_fixtures import T0, after, market, pool_history
@@ -54,20 +54,20 @@ STARTUP_S = (JOB.startup_s,)
 
 def _starts(job: Job, record: MarketHistory, count: int) -> tuple[datetime, ...]:
     span = job.deadline_at - job.start_at
-    return window_starts(job, record, count, coverage(record, record.pools, span))
+    return window_starts(job, record, count, record_coverage(record, record.pools, span))
 
 
 def _powers() -> Powers:
     return Powers()
 
 
-def bench_on(record: MarketHistory) -> Bench:
-    return Bench({record.name: record}, Machines(), _powers, NoHazard)
+def bench_on(record: MarketHistory) -> BacktestConfig:
+    return BacktestConfig({record.name: record}, Machines(), _powers, NoHazard)
 
 
 def every_trial(record: MarketHistory, count: int) -> list[Trial]:
     first = rules("on_demand")
-    policies = (*with_baselines((), first), oracle(first), optimum(first))
+    policies = (*with_baselines((), first), oracle_policy(first), hindsight_policy(first))
     starts = _starts(JOB, record, count)
     return [
         Trial(window, policy)
@@ -142,22 +142,22 @@ def test_one_score_per_window_and_policy_and_none_below_the_optimum() -> None:
 def test_two_processes_score_as_one_does() -> None:
     record = recorded()
     trials = every_trial(record, 2)
-    assert told(in_processes(bench_on(record), trials, 2)) == told(
+    assert told(run_in_processes(bench_on(record), trials, 2)) == told(
         run_here(bench_on(record), trials)
     )
 
 
 def test_what_goes_wrong_in_a_process_is_told_with_its_hint() -> None:
     record = recorded()
-    too_late = Window(record.name, shift(JOB, after(39 * HOUR_S)))
+    too_late = Window(record.name, shift_job(JOB, after(39 * HOUR_S)))
     trials = [Trial(too_late, rules("on_demand")), Trial(too_late, rules("greedy_spot"))]
     with pytest.raises(MarketError, match="is recorded from") as caught:
-        list(in_processes(bench_on(record), trials, 2))
+        list(run_in_processes(bench_on(record), trials, 2))
     assert caught.value.hint
 
 
-def run_here(bench: Bench, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Score]]:
-    return in_processes(bench, trials, 1)
+def run_here(bench: BacktestConfig, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Score]]:
+    return run_in_processes(bench, trials, 1)
 
 
 def test_every_start_is_tried_with_every_start_up_time() -> None:
@@ -179,7 +179,7 @@ def test_windows_keep_clear_of_gaps() -> None:
         tick_s=600.0,
     )
     span = timedelta(hours=8)
-    covered = coverage(record, record.pools, span)
+    covered = record_coverage(record, record.pools, span)
     assert covered.starts == (
         (after(0), after(2 * HOUR_S)),
         (after(12 * HOUR_S), after(22 * HOUR_S)),
@@ -194,7 +194,7 @@ def test_windows_keep_clear_of_gaps() -> None:
         assert (time - T0) % timedelta(seconds=600) == timedelta(0)
     assert times[0] == T0
     assert times[-1] == after(32 * HOUR_S)
-    anywhere = coverage(record, record.pools, span, over_gaps=True)
+    anywhere = record_coverage(record, record.pools, span, over_gaps=True)
     assert anywhere.starts == ((T0, after(32 * HOUR_S)),)
 
 
@@ -226,7 +226,7 @@ def test_a_pool_that_was_never_observed_does_not_count_as_a_gap() -> None:
         pool_history(SAFE, [(0, 9, 8.0)], 40 * HOUR_S),
         tick_s=600.0,
     )
-    covered = coverage(record, record.pools, timedelta(hours=8))
+    covered = record_coverage(record, record.pools, timedelta(hours=8))
     assert covered.unobserved == (SPOT_A,)
     assert covered.gap_s == 0
     assert covered.usable_share == 1
@@ -244,6 +244,6 @@ def test_a_record_full_of_gaps_is_refused_with_a_way_out() -> None:
 
 
 def test_a_shifted_job_keeps_its_span() -> None:
-    moved = shift(JOB, after(3 * HOUR_S))
+    moved = shift_job(JOB, after(3 * HOUR_S))
     assert moved.start_at == after(3 * HOUR_S)
     assert moved.deadline_at - moved.start_at == JOB.deadline_at - JOB.start_at

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from costopt.replay import edition as module
-from costopt.replay.edition import edition
+from costopt.replay.edition import code_digest
 
 
 def test_it_changes_with_code_and_data_that_a_replay_uses(
@@ -20,18 +20,18 @@ def test_it_changes_with_code_and_data_that_a_replay_uses(
     (package / "engine" / "tick.py").write_text("1")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(module, "PACKAGES", ("some_package", "one_that_is_not_installed"))
-    first = edition()
+    first = code_digest()
     (package / "cli" / "main.py").write_text("1")
     (package / "engine" / "__pycache__" / "tick.pyc").write_text("1")
-    assert edition() == first
+    assert code_digest() == first
     (package / "engine" / "tick.py").write_text("2")
-    second = edition()
+    second = code_digest()
     assert second != first
     (package / "prices.csv").write_text("1")
-    assert edition() not in (first, second)
+    assert code_digest() not in (first, second)
 
 
 def test_it_covers_the_engine_and_the_simulator() -> None:
     names = {folder.name for folder in module._folders()}
     assert names == {"costopt", "costopt_sim"}
-    assert edition() == edition()
+    assert code_digest() == code_digest()

@@ -16,8 +16,8 @@ from costopt.domain.view import Desired, View
 from costopt.energy.carbon_history import CarbonHistory
 from costopt.energy.carbon_record import RecordedCarbon
 from costopt.replay.forecasts import RecordedForecasts
-from costopt.replay.rehearsal import Rehearsal, rehearse
-from costopt.strategies.greedy_spot import GreedySpot
+from costopt.replay.rehearsal import ReplayResult, replay
+from costopt.strategies.greedy_spot import GreedySpotStrategy
 from tests.engine_fixtures import (
     HOUR_S,
     SAFE,
@@ -159,7 +159,7 @@ class Told:
         return {region: Series((now,), (77.0,), "told") for region in regions}
 
 
-class Watching(GreedySpot):
+class Watching(GreedySpotStrategy):
     """Keeps what it saw."""
 
     def __init__(self) -> None:
@@ -174,8 +174,8 @@ class Watching(GreedySpot):
 FALLING = changing(SAFE, (0, 4, 8.0), (6 * HOUR_S, 4, 2.0))
 
 
-def _rehearse(forecasts: Told | None, strategy: Watching | None = None) -> Rehearsal:
-    return rehearse(
+def _rehearse(forecasts: Told | None, strategy: Watching | None = None) -> ReplayResult:
+    return replay(
         task(2 * HOUR_S, 20 * HOUR_S),
         rules("milp"),
         market(FALLING),

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costopt.domain.history import MarketHistory
-from costopt.domain.job import Job, Phase, Resources, Throughput, ThroughputPoint
+from costopt.domain.job import Job, Phase, Resources, Throughput, ThroughputSample
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.policy import Limits
 from costopt.replay import progress_path
-from costopt.replay.hindsight import hindsight, hindsight_usd
-from costopt.replay.rehearsal import rehearse
+from costopt.replay.hindsight import hindsight_optimum, hindsight_usd
+from costopt.replay.rehearsal import replay
 from tests.engine_fixtures import BIG_SAFE, SAFE, SPOT_A, Machines, Powers, rules, task
 from tests.market_fixtures import market, pool_history
 from tests.replay.cant_be_late import NoHazard
@@ -88,7 +88,7 @@ def _check(
 ) -> None:
     span_s = (job.deadline_at - job.start_at).total_seconds()
     history = _market(dict(zip(pools, lanes, strict=False)))
-    best = hindsight(job, POLICY, history, Machines(), with_moments=True)
+    best = hindsight_optimum(job, POLICY, history, Machines(), with_moments=True)
     expected = _by_trying(lanes, job, span_s, speeds)
     if best is None:
         assert not math.isfinite(expected)
@@ -141,7 +141,7 @@ def test_two_pools(
 
 
 def _speed(job: Job, pool: Pool) -> float:
-    machine = Machines().machine(pool)
+    machine = Machines().instance_type(pool)
     assert machine is not None
     speed = job.gang_units_per_s(machine, 1)
     assert speed is not None
@@ -154,8 +154,8 @@ def test_where_progress_must_be_rounded_the_bounds_hold_the_optimum(
     lane: list[float | None] = [1.0, 5.0, None, 2.0, 2.0, 1.0, 5.0, 1.0]
     job = _job(1500.0, 70.0 * math.sqrt(2), 4800.0)
     expected = _by_trying([lane], job, 4800.0)
-    monkeypatch.setattr(progress_path, "MOST_LEVELS", 40)
-    best = hindsight(job, POLICY, _market({SPOT_A: lane}), Machines())
+    monkeypatch.setattr(progress_path, "MAX_LEVELS", 40)
+    best = hindsight_optimum(job, POLICY, _market({SPOT_A: lane}), Machines())
     assert best is not None
     assert best.low_usd <= expected <= best.usd
     assert best.usd == pytest.approx(expected, rel=0.4)
@@ -175,7 +175,7 @@ def test_no_strategy_pays_less_on_a_market_that_comes_and_goes() -> None:
     best = hindsight_usd(job, POLICY, history, Machines())
     assert best is not None
     for name in ("on_demand", "greedy_spot", "uniform_progress"):
-        paid = rehearse(
+        paid = replay(
             job, rules(name), history, machines=Machines(), powers=Powers(), hazards=NoHazard()
         )
         assert paid.summary.usd >= best - 1e-6
@@ -188,7 +188,7 @@ def _plain() -> tuple[Job, MarketHistory]:
 def test_it_is_not_defined_where_pools_differ_from_phase_to_phase() -> None:
     job, _ = _plain()
     history = _market({SAFE: [8.0] * 20, BIG_SAFE: [30.0] * 20})
-    slow = Throughput(points=(ThroughputPoint("V100", 1, 1.0), ThroughputPoint("V100", 4, 1.1)))
+    slow = Throughput(points=(ThroughputSample("V100", 1, 1.0), ThroughputSample("V100", 4, 1.1)))
     two = (Phase("a", 0.5, 1, 1), Phase("b", 0.5, 1, 1, throughput=slow))
     assert hindsight_usd(job, POLICY, history, Machines()) is not None
     assert hindsight_usd(replace(job, phases=two), POLICY, history, Machines()) is None

@@ -11,8 +11,8 @@ from costopt.domain.market import Pool
 from costopt.domain.ports import Strategy
 from costopt.replay.hindsight import hindsight_usd
 from costopt.replay.lifetime_oracle import LifetimeOracle
-from costopt.replay.rehearsal import Rehearsal, rehearse
-from costopt.strategies.shield import Shielded
+from costopt.replay.rehearsal import ReplayResult, replay
+from costopt.strategies.shield import ShieldedStrategy
 from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
 from tests.market_fixtures import market, pool_history
 from tests.replay.cant_be_late import NoHazard, OneMachine, OnePower, job, policy
@@ -77,8 +77,8 @@ def test_behind_the_uniform_pace_it_goes_on_demand() -> None:
     assert _choice(_record(a=HOUR_S), SAFE, now_s=HOUR_S) == str(SAFE)
 
 
-def _run(strategy: Strategy | None, task_: Job, history: MarketHistory, name: str) -> Rehearsal:
-    return rehearse(
+def _run(strategy: Strategy | None, task_: Job, history: MarketHistory, name: str) -> ReplayResult:
+    return replay(
         task_,
         policy(name),
         history,
@@ -97,7 +97,7 @@ def test_it_pays_less_than_uniform_progress_and_no_less_than_the_optimum() -> No
         task_ = job(30.0, 0.3, 20.0, start_s=start * 600.0)
         best = hindsight_usd(task_, policy("greedy_spot"), history, OneMachine())
         assert best is not None
-        told = _run(Shielded(LifetimeOracle(history)), task_, history, "greedy_spot")
+        told = _run(ShieldedStrategy(LifetimeOracle(history)), task_, history, "greedy_spot")
         uniform = _run(None, task_, history, "uniform_progress")
         assert told.summary.on_time
         assert told.summary.usd >= best - 1e-4

@@ -8,16 +8,16 @@ from statistics import fmean
 
 import pytest
 
-from costopt.replay.backtest import OPTIMUM, optimum
+from costopt.replay.backtest import OPTIMUM, hindsight_policy
 from costopt.replay.bootstrap import mean_interval, ratio_interval
-from costopt.replay.ranking import Standing, standings
+from costopt.replay.ranking import PolicySummary, summarize_policies
 from costopt.replay.score import Score
 from costopt.replay.trial import Trial, Window
 from tests.engine_fixtures import HOUR_S, rules, task
 from tests.market_fixtures import after
 
 FIRST = rules("on_demand")
-BEST = optimum(FIRST)
+BEST = hindsight_policy(FIRST)
 NAMED = replace(FIRST, name="tried")
 
 
@@ -29,11 +29,11 @@ def _score(usd: float, *, on_time: bool = True, finish_s: float | None = 1.0) ->
     return Score(usd=usd, kwh=1.0, finish_s=finish_s, on_time=on_time, interruptions=1)
 
 
-def _rank(dollars: list[float], best: list[float], **more: object) -> dict[str, Standing]:
+def _rank(dollars: list[float], best: list[float], **more: object) -> dict[str, PolicySummary]:
     pairs = [(Trial(_window(h), NAMED), _score(usd)) for h, usd in enumerate(dollars)]
     pairs += [(Trial(_window(h), BEST), Score(usd=usd, on_time=True)) for h, usd in enumerate(best)]
     random.Random(3).shuffle(pairs)
-    found = standings(pairs, ["tried", OPTIMUM], lambda _: "all", 0)
+    found = summarize_policies(pairs, ["tried", OPTIMUM], lambda _: "all", 0)
     return {standing.policy: standing for standing in found}
 
 
@@ -52,9 +52,9 @@ def test_it_does_not_depend_on_the_order_in_which_scores_come() -> None:
     dollars, best = [float(n % 7 + 1) for n in range(30)], [1.0] * 30
     pairs = [(Trial(_window(h), NAMED), _score(usd)) for h, usd in enumerate(dollars)]
     pairs += [(Trial(_window(h), BEST), Score(usd=b, on_time=True)) for h, b in enumerate(best)]
-    forth = standings(pairs, ["tried"], lambda _: "all", 5)
-    assert forth == standings(pairs[::-1], ["tried"], lambda _: "all", 5)
-    assert forth != standings(pairs, ["tried"], lambda _: "all", 6)
+    forth = summarize_policies(pairs, ["tried"], lambda _: "all", 5)
+    assert forth == summarize_policies(pairs[::-1], ["tried"], lambda _: "all", 5)
+    assert forth != summarize_policies(pairs, ["tried"], lambda _: "all", 6)
 
 
 def test_no_ratio_where_a_run_was_not_finished_or_the_optimum_is_not_defined() -> None:
@@ -63,18 +63,18 @@ def test_no_ratio_where_a_run_was_not_finished_or_the_optimum_is_not_defined() -
         (Trial(_window(1), NAMED), _score(2.0, on_time=False, finish_s=None)),
         *((Trial(_window(h), BEST), Score(usd=1.0, on_time=True)) for h in range(2)),
     ]
-    (tried,) = standings(pairs, ["tried"], lambda _: "all", 0)
+    (tried,) = summarize_policies(pairs, ["tried"], lambda _: "all", 0)
     assert tried.hindsight_ratio is None
     assert tried.misses == 1
     pairs[-1] = (Trial(_window(1), BEST), Score(usd=None))
-    ranked = standings(pairs, ["tried", OPTIMUM], lambda _: "all", 0)
+    ranked = summarize_policies(pairs, ["tried", OPTIMUM], lambda _: "all", 0)
     assert [standing.policy for standing in ranked] == ["tried"]
 
 
 def test_groups_are_ranked_on_their_own() -> None:
     pairs = [(Trial(_window(h, m), NAMED), _score(usd)) for m, usd in (("x", 1.0), ("y", 3.0))
              for h in range(2)]  # fmt: skip
-    found = standings(pairs, ["tried"], lambda window: window.market, 0)
+    found = summarize_policies(pairs, ["tried"], lambda window: window.market, 0)
     assert [(s.group, s.mean_usd, s.runs) for s in found] == [("x", 1.0, 2), ("y", 3.0, 2)]
 
 

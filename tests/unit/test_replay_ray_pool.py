@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from costopt.domain.errors import CostoptError, MarketError, MissingExtraError
-from costopt.replay.backtest import shift
-from costopt.replay.ray_pool import LOCAL, on_ray, require_ray
+from costopt.replay.backtest import shift_job
+from costopt.replay.ray_pool import LOCAL, require_ray, run_on_ray
 from costopt.replay.trial import Trial, Window
 from tests.engine_fixtures import HOUR_S, rules
 from tests.market_fixtures import after
@@ -38,16 +38,16 @@ def test_ray_scores_as_this_process_does() -> None:
     record = recorded()
     trials = every_trial(record, 2)
     bench = bench_on(record)
-    assert told(on_ray(bench, trials, LOCAL, 2)) == told(run_here(bench, trials))
+    assert told(run_on_ray(bench, trials, LOCAL, 2)) == told(run_here(bench, trials))
 
 
 @on_a_real_one
 def test_what_goes_wrong_on_ray_is_told_with_its_hint() -> None:
     pytest.importorskip("ray")
     record = recorded()
-    too_late = Trial(Window(record.name, shift(JOB, after(39 * HOUR_S))), rules("on_demand"))
+    too_late = Trial(Window(record.name, shift_job(JOB, after(39 * HOUR_S))), rules("on_demand"))
     with pytest.raises(MarketError, match="is recorded from") as caught:
-        list(on_ray(bench_on(record), [too_late], LOCAL, 1))
+        list(run_on_ray(bench_on(record), [too_late], LOCAL, 1))
     assert caught.value.hint
 
 
@@ -55,4 +55,4 @@ def test_what_goes_wrong_on_ray_is_told_with_its_hint() -> None:
 def test_a_cluster_that_does_not_answer_is_named() -> None:
     pytest.importorskip("ray")
     with pytest.raises(CostoptError, match=r"no Ray cluster answers at 127\.0\.0\.1:1"):
-        list(on_ray(bench_on(recorded()), [], "127.0.0.1:1"))
+        list(run_on_ray(bench_on(recorded()), [], "127.0.0.1:1"))

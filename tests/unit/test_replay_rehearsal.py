@@ -13,8 +13,8 @@ from costopt.domain.job import Job
 from costopt.domain.policy import Limits, Policy
 from costopt.engine.clock import VirtualClock
 from costopt.ledger.summary import JobState
-from costopt.replay.connect import connect
-from costopt.replay.rehearsal import Rehearsal, check_coverage, rehearse
+from costopt.replay.connect import connect_provider
+from costopt.replay.rehearsal import ReplayResult, check_coverage, replay
 from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, Follow, Machines, Powers, rules, task
 from tests.market_fixtures import T0, market, pool_history
 from tests.replay.cant_be_late import NoHazard
@@ -29,8 +29,8 @@ def _market(hours: float = 40, tick_s: float | None = None) -> MarketHistory:
     )
 
 
-def _run(job: Job, policy: Policy | None = None, **options: object) -> Rehearsal:
-    return rehearse(
+def _run(job: Job, policy: Policy | None = None, **options: object) -> ReplayResult:
+    return replay(
         job,
         policy or rules("greedy_spot"),
         options.pop("history", _market()),  # type: ignore[arg-type]
@@ -95,6 +95,6 @@ def test_a_job_that_a_guard_stopped_is_reported_as_such() -> None:
 
 def test_an_adapter_that_is_not_installed_names_those_that_are() -> None:
     with pytest.raises(ProviderError, match="'azure'") as caught:
-        connect("azure", VirtualClock(T0), {})
+        connect_provider("azure", VirtualClock(T0), {})
     assert "aws, gcp, sim" in caught.value.message
     assert "pip install" not in (caught.value.hint or "")

@@ -13,9 +13,9 @@ from costopt.domain.account import Account
 from costopt.domain.errors import StoreError
 from costopt.domain.quota import Quota
 from costopt.replay.backtest import backtest
-from costopt.replay.results_file import HEADER, results_file
+from costopt.replay.results_file import HEADER, open_results_file
 from costopt.replay.score import Score
-from costopt.replay.trial import Bench, Keys, Trial, Window
+from costopt.replay.trial import BacktestConfig, Trial, TrialKeys, Window
 from tests.engine_fixtures import Machines, Powers, rules, task
 from tests.market_fixtures import after
 from tests.replay.cant_be_late import NoHazard, market
@@ -28,7 +28,7 @@ SCORES = {
 
 
 def _write(path: Path) -> bytes:
-    with results_file(path) as file:
+    with open_results_file(path) as file:
         for key, score in SCORES.items():
             file.add(key, score)
     return path.read_bytes()
@@ -36,7 +36,7 @@ def _write(path: Path) -> bytes:
 
 def test_scores_come_back_as_they_were(tmp_path: Path) -> None:
     _write(tmp_path / "r")
-    with results_file(tmp_path / "r") as file:
+    with open_results_file(tmp_path / "r") as file:
         assert file.known == SCORES
         assert file.dropped == 0
 
@@ -47,10 +47,10 @@ def test_cut_off_anywhere_the_whole_lines_are_kept_and_the_file_goes_on(tmp_path
         path = tmp_path / "cut"
         path.write_bytes(data[:length])
         whole = max(0, data[:length].count(b"\n") - 1)
-        with results_file(path) as file:
+        with open_results_file(path) as file:
             assert list(file.known) == list(SCORES)[:whole]
             file.add("z", SCORES["a"])
-        with results_file(path) as file:
+        with open_results_file(path) as file:
             assert list(file.known) == [*list(SCORES)[:whole], "z"]
             assert file.dropped == 0
 
@@ -66,7 +66,7 @@ def test_an_altered_line_is_dropped(tmp_path: Path) -> None:
         data = bytearray(whole)
         data[place] = ord("7") if whole[place] != ord("7") else ord("8")
         path.write_bytes(bytes(data))
-        with results_file(path) as file:
+        with open_results_file(path) as file:
             assert file.dropped + len(file.known) == len(SCORES)
             assert all(SCORES[key] == score for key, score in file.known.items())
             altered += file.dropped
@@ -76,22 +76,25 @@ def test_an_altered_line_is_dropped(tmp_path: Path) -> None:
 def test_a_file_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text("name: train\n")
-    with pytest.raises(StoreError, match="is no results file"), results_file(path):
+    with pytest.raises(StoreError, match="is no results file"), open_results_file(path):
         pass
     assert path.read_text() == "name: train\n"
 
 
 def test_one_backtest_at_a_time_writes_to_a_file(tmp_path: Path) -> None:
     with (
-        results_file(tmp_path / "r"),
+        open_results_file(tmp_path / "r"),
         pytest.raises(StoreError, match="another backtest writes"),
-        results_file(tmp_path / "r"),
+        open_results_file(tmp_path / "r"),
     ):
         pass
 
 
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot write results"), results_file(tmp_path / "no/r"):
+    with (
+        pytest.raises(StoreError, match="cannot write results"),
+        open_results_file(tmp_path / "no/r"),
+    ):
         pass
 
 
@@ -102,7 +105,9 @@ class Counting:
         self.ran: list[Trial] = []
         self.give_up_after = give_up_after
 
-    def __call__(self, bench: Bench, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Score]]:
+    def __call__(
+        self, bench: BacktestConfig, trials: Sequence[Trial]
+    ) -> Iterator[tuple[Trial, Score]]:
         for trial in trials:
             if len(self.ran) == self.give_up_after:
                 raise KeyboardInterrupt
@@ -111,7 +116,7 @@ class Counting:
 
 
 RECORD = market([1] * 400, 600.0)
-BENCH = Bench({RECORD.name: RECORD}, Machines(), Powers, NoHazard)
+BENCH = BacktestConfig({RECORD.name: RECORD}, Machines(), Powers, NoHazard)
 TRIALS = [
     Trial(Window(RECORD.name, replace(task(), start_at=after(0), startup_s=60.0 * n)), policy)
     for n in range(3)
@@ -120,11 +125,11 @@ TRIALS = [
 
 
 def test_what_was_interrupted_goes_on_with_what_is_missing(tmp_path: Path) -> None:
-    path, keys = tmp_path / "r", Keys(BENCH, "edition")
+    path, keys = tmp_path / "r", TrialKeys(BENCH, "edition")
     first, second = Counting(give_up_after=4), Counting()
-    with results_file(path) as file, pytest.raises(KeyboardInterrupt):
+    with open_results_file(path) as file, pytest.raises(KeyboardInterrupt):
         list(backtest(BENCH, TRIALS, first, file, keys))
-    with results_file(path) as file:
+    with open_results_file(path) as file:
         scores = list(backtest(BENCH, TRIALS, second, file, keys))
     assert first.ran == TRIALS[:4]
     assert second.ran == TRIALS[4:]
@@ -134,20 +139,20 @@ def test_what_was_interrupted_goes_on_with_what_is_missing(tmp_path: Path) -> No
 
 def test_a_key_changes_with_all_that_decides_a_score() -> None:
     trial = TRIALS[0]
-    other_market = Bench(
+    other_market = BacktestConfig(
         {RECORD.name: market([1] * 399, 600.0)}, Machines(), BENCH.powers, NoHazard
     )
     keys = {
-        Keys(BENCH, "edition").of(trial),
-        Keys(BENCH, "another").of(trial),
-        Keys(other_market, "edition").of(trial),
-        Keys(replace(BENCH, notice_s=1.0), "edition").of(trial),
-        Keys(replace(BENCH, tick_s=60.0), "edition").of(trial),
-        Keys(replace(BENCH, account=Account((Quota("q", max_nodes=1),))), "edition").of(trial),
-        *(Keys(BENCH, "edition").of(each) for each in TRIALS[1:]),
+        TrialKeys(BENCH, "edition").of(trial),
+        TrialKeys(BENCH, "another").of(trial),
+        TrialKeys(other_market, "edition").of(trial),
+        TrialKeys(replace(BENCH, notice_s=1.0), "edition").of(trial),
+        TrialKeys(replace(BENCH, tick_s=60.0), "edition").of(trial),
+        TrialKeys(replace(BENCH, account=Account((Quota("q", max_nodes=1),))), "edition").of(trial),
+        *(TrialKeys(BENCH, "edition").of(each) for each in TRIALS[1:]),
     }
     assert len(keys) == 6 + len(TRIALS) - 1
-    assert Keys(BENCH, "edition").of(trial) == Keys(BENCH, "edition").of(TRIALS[0])
+    assert TrialKeys(BENCH, "edition").of(trial) == TrialKeys(BENCH, "edition").of(TRIALS[0])
 
 
 def test_each_line_is_json(tmp_path: Path) -> None:

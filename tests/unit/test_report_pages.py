@@ -17,9 +17,9 @@ from costopt.domain.events import Event, JobFailed, JobSubmitted, NodeLaunched
 from costopt.report import extra
 from costopt.report.backtest_curve import curve_of_run
 from costopt.report.backtest_table import BacktestRow
-from costopt.report.drawing import COLOURS, paint
+from costopt.report.drawing import COLOURS, css_color
 from costopt.report.html import write_backtest_report, write_run_report
-from costopt.report.run import Run
+from costopt.report.run import RunView
 from tests.sample_run import DEADLINE_AT, SPOT_A, START_AT, finished_at, sample_events
 from tests.unit.test_report_tables import ROW
 
@@ -71,7 +71,7 @@ def run_page(
 
 
 def backtest_page(folder: Path, rows: tuple[BacktestRow, ...]) -> tuple[str, Page]:
-    curves = {row.strategy: curve_of_run(Run.of(sample_events(), NOW)) for row in rows}
+    curves = {row.strategy: curve_of_run(RunView.of(sample_events(), NOW)) for row in rows}
     path = write_backtest_report(rows, curves, folder / "b.html", now=NOW, title="Backtest")
     text = path.read_text(encoding="utf-8")
     return text, Page(text)
@@ -88,7 +88,7 @@ def assert_stands_alone(text: str, page: Page) -> None:
     named = set(page.values("id"))
     assert {value[1:] for value in page.values("xlink:href")} <= named
     assert set(re.findall(r"url\(#([^)]*)\)", text)) <= named
-    assert not [colour for colour in COLOURS if paint(colour) in text]
+    assert not [colour for colour in COLOURS if css_color(colour) in text]
     assert "<title>" in text
     assert "viewport" in page.values("name")
 

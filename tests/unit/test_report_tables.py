@@ -10,8 +10,8 @@ import pytest
 from costopt.domain.events import EVENT_TYPES, Event, JobFailed, JobSubmitted
 from costopt.ledger.account import JobAccount
 from costopt.report import event_row, figure
-from costopt.report.backtest_table import COLUMNS, BacktestRow, backtest_table
-from costopt.report.summary import run_table, verdict
+from costopt.report.backtest_table import REPORT_COLUMNS, BacktestRow, backtest_table
+from costopt.report.summary import deadline_sentence, run_table
 from tests.sample_run import DEADLINE_AT, finished_at, sample_events
 
 ROW = BacktestRow(
@@ -41,32 +41,32 @@ def folded(events: tuple[Event, ...]) -> JobAccount:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (figure.usd(353_041_996), "$353.04"),
-        (figure.usd(1_234_567_890_000), "$1,234,567.89"),
-        (figure.usd(12_345), "$0.0123"),
-        (figure.usd(0), "$0.00"),
-        (figure.usd(-2_500_000), "-$2.50"),
-        (figure.usd(None), "unknown"),
-        (figure.energy(81_239), "81.2 kWh"),
-        (figure.energy(812), "812 Wh"),
-        (figure.energy(0.012), "0.012 Wh"),
-        (figure.energy(None), "unknown"),
-        (figure.carbon(33_633), "33.6 kg"),
-        (figure.carbon(7), "7 g"),
-        (figure.duration(45), "45 s"),
-        (figure.duration(90), "2 min"),
-        (figure.duration(3600), "1 h"),
-        (figure.duration(19_860), "5 h 31 min"),
-        (figure.duration(86400 * 3 + 3600), "3 d 1 h"),
-        (figure.duration(86400 * 3 + 60), "3 d"),
-        (figure.duration(-1740), "29 min"),
-        (figure.share(0.3077), "31 %"),
-        (figure.units(2400.0, "steps"), "2,400 steps"),
-        (figure.units(0.25, "steps"), "0.25 steps"),
-        (figure.against(0.32), "32 % below"),
-        (figure.against(-0.1), "10 % above"),
-        (figure.against(0.001), "equal to"),
-        (figure.against(None), "unknown"),
+        (figure.usd_micros_text(353_041_996), "$353.04"),
+        (figure.usd_micros_text(1_234_567_890_000), "$1,234,567.89"),
+        (figure.usd_micros_text(12_345), "$0.0123"),
+        (figure.usd_micros_text(0), "$0.00"),
+        (figure.usd_micros_text(-2_500_000), "-$2.50"),
+        (figure.usd_micros_text(None), "unknown"),
+        (figure.energy_text(81_239), "81.2 kWh"),
+        (figure.energy_text(812), "812 Wh"),
+        (figure.energy_text(0.012), "0.012 Wh"),
+        (figure.energy_text(None), "unknown"),
+        (figure.gco2e_text(33_633), "33.6 kg"),
+        (figure.gco2e_text(7), "7 g"),
+        (figure.long_duration_text(45), "45 s"),
+        (figure.long_duration_text(90), "2 min"),
+        (figure.long_duration_text(3600), "1 h"),
+        (figure.long_duration_text(19_860), "5 h 31 min"),
+        (figure.long_duration_text(86400 * 3 + 3600), "3 d 1 h"),
+        (figure.long_duration_text(86400 * 3 + 60), "3 d"),
+        (figure.long_duration_text(-1740), "29 min"),
+        (figure.whole_percent_text(0.3077), "31 %"),
+        (figure.work_text(2400.0, "steps"), "2,400 steps"),
+        (figure.work_text(0.25, "steps"), "0.25 steps"),
+        (figure.relative_to_baseline(0.32), "32 % below"),
+        (figure.relative_to_baseline(-0.1), "10 % above"),
+        (figure.relative_to_baseline(0.001), "equal to"),
+        (figure.relative_to_baseline(None), "unknown"),
     ],
 )
 def test_figures_read_well(text: str, expected: str) -> None:
@@ -91,21 +91,21 @@ def test_the_run_table_names_value_and_basis_of_every_figure() -> None:
 def test_the_verdict_tells_late_from_failed_from_running() -> None:
     events = sample_events()
     running = folded(events[:20])
-    assert "left until its deadline" in verdict(running.summary(events[19].at))
+    assert "left until its deadline" in deadline_sentence(running.summary(events[19].at))
     past = DEADLINE_AT + timedelta(hours=1)
-    assert verdict(running.summary(past)) == "unfinished, 1 h past its deadline"
+    assert deadline_sentence(running.summary(past)) == "unfinished, 1 h past its deadline"
     failed = JobFailed(at=events[19].at, job=events[0].job, message="exit 1")
-    assert "failed" in verdict(folded((*events[:20], failed)).summary(past))
+    assert "failed" in deadline_sentence(folded((*events[:20], failed)).summary(past))
     (submitted,) = (e for e in events if isinstance(e, JobSubmitted))
     early = replace(submitted, deadline_at=finished_at() - timedelta(minutes=5))
     late = folded((early, *events[1:]))
-    assert verdict(late.summary(past)) == "finished 5 min after its deadline"
-    assert verdict(JobAccount("j").summary(past)) == "not submitted yet"
+    assert deadline_sentence(late.summary(past)) == "finished 5 min after its deadline"
+    assert deadline_sentence(JobAccount("j").summary(past)) == "not submitted yet"
 
 
 def test_every_kind_of_event_has_words() -> None:
     assert set(event_row._WORDS) == set(EVENT_TYPES)
-    rows = [event_row.event_row(event) for event in sample_events()]
+    rows = [event_row.describe_event(event) for event in sample_events()]
     assert ("Work lost", "1,680 units: i-0a2 interrupted") in [(r.what, r.detail) for r in rows]
     assert all(row.what and row.detail for row in rows)
 
@@ -129,8 +129,8 @@ def test_a_backtest_row_fills_every_column() -> None:
             "30",
         ),
     )
-    assert len(table.columns) == len(COLUMNS)
+    assert len(table.columns) == len(REPORT_COLUMNS)
 
 
 def test_an_instant_is_told_in_utc() -> None:
-    assert figure.instant(datetime(2026, 1, 1, tzinfo=UTC)) == "2026-01-01 00:00:00"
+    assert figure.time_text(datetime(2026, 1, 1, tzinfo=UTC)) == "2026-01-01 00:00:00"

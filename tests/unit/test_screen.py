@@ -119,7 +119,7 @@ def test_an_impossible_speed_excludes(speed: float) -> None:
 
 def test_machines_may_be_a_catalogue() -> None:
     class Catalogue:
-        def machine(self, pool: Pool) -> InstanceType | None:
+        def instance_type(self, pool: Pool) -> InstanceType | None:
             return machine() if pool.zone == "r1a" else None
 
     known, unknown = offer(pool("a"), 3.0), offer(pool("b"), 3.0)

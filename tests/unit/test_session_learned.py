@@ -10,9 +10,9 @@ import pytest
 
 from costopt.domain.market import Offer
 from costopt.market.hazard import LearnedHazard
-from costopt.market.lifetime import Lifetimes
-from costopt.session.hazards import UNKNOWN
-from costopt.session.learned import Learned
+from costopt.market.lifetime import LifetimeModel
+from costopt.session.hazards import DEFAULT_HAZARD
+from costopt.session.learned import LearnedState
 from tests.engine_fixtures import SPOT_A
 from tests.market_fixtures import T0
 
@@ -24,38 +24,38 @@ class Controller:
     """What of a controller learns."""
 
     def __init__(self, folder: Path) -> None:
-        self.lifetimes = Lifetimes()
-        self.hazards = LearnedHazard(lambda _: UNKNOWN)
-        self.learned = Learned(folder / "learned.json", self.lifetimes, self.hazards)
+        self.lifetimes = LifetimeModel()
+        self.hazards = LearnedHazard(lambda _: DEFAULT_HAZARD)
+        self.learned = LearnedState(folder / "learned.json", self.lifetimes, self.hazards)
 
     def watch(self) -> None:
         for tick in range(30):
             now, up = T0 + timedelta(minutes=10 * tick), tick % 7 < 4
-            self.lifetimes.look(KEY, "aws/us-east-1", up, now)
+            self.lifetimes.observe(KEY, "aws/us-east-1", up, now)
             self.hazards.observe([Offer(SPOT_A, None, None, int(up))], now)
 
     def knows(self) -> object:
         hazard, share = self.hazards.hazard_per_hour(SPOT_A), self.hazards.availability(SPOT_A)
-        return self.lifetimes, self.hazards.plain(), hazard, share
+        return self.lifetimes, self.hazards.to_json(), hazard, share
 
 
 def test_the_next_controller_knows_the_same(tmp_path: Path) -> None:
     first = Controller(tmp_path)
     first.watch()
-    assert first.learned.keep(NOW) is None
+    assert first.learned.save(NOW) is None
     second = Controller(tmp_path)
     assert second.knows() != first.knows()
-    assert second.learned.recall(NOW) is None
+    assert second.learned.load(NOW) is None
     assert second.knows() == first.knows()
 
 
 def test_a_run_that_begins_anew_knows_nothing(tmp_path: Path) -> None:
     first = Controller(tmp_path)
     first.watch()
-    first.learned.keep(NOW)
+    first.learned.save(NOW)
     second = Controller(tmp_path)
     assert second.learned.forget() is None
-    assert second.learned.recall(NOW) is None
+    assert second.learned.load(NOW) is None
     assert second.knows() == Controller(tmp_path).knows()
 
 
@@ -83,37 +83,37 @@ def test_a_damaged_file_is_told_once_and_lifetimes_begin_at_the_prior(
 ) -> None:
     first = Controller(tmp_path)
     first.watch()
-    first.learned.keep(NOW)
+    first.learned.save(NOW)
     path = tmp_path / "learned.json"
     assert callable(spoil)
     damaged = spoil(path.read_bytes())
     assert damaged != path.read_bytes()
     path.write_bytes(damaged)
     second = Controller(tmp_path)
-    told = second.learned.recall(NOW)
+    told = second.learned.load(NOW)
     assert told is not None
     assert str(path) in told
     assert "anew" in told
     assert second.knows() == Controller(tmp_path).knows()
-    assert second.learned.keep(NOW) is None
-    assert Controller(tmp_path).learned.recall(NOW) is None
+    assert second.learned.save(NOW) is None
+    assert Controller(tmp_path).learned.load(NOW) is None
 
 
 def test_what_is_of_a_later_time_is_not_believed(tmp_path: Path) -> None:
     first = Controller(tmp_path)
     first.watch()
-    first.learned.keep(NOW)
-    told = Controller(tmp_path).learned.recall(T0)
+    first.learned.save(NOW)
+    told = Controller(tmp_path).learned.load(T0)
     assert told is not None
     assert "later time" in told
 
 
 def test_a_file_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
     controller = Controller(tmp_path / "missing")
-    told = [controller.learned.keep(NOW + timedelta(minutes=tick)) for tick in range(3)]
+    told = [controller.learned.save(NOW + timedelta(minutes=tick)) for tick in range(3)]
     assert told[0] is not None
     assert "cannot be written" in told[0]
     assert told[1:] == [None, None]
     (tmp_path / "missing").mkdir()
-    assert controller.learned.keep(NOW) is None
-    assert Controller(tmp_path / "missing").learned.recall(NOW) is None
+    assert controller.learned.save(NOW) is None
+    assert Controller(tmp_path / "missing").learned.load(NOW) is None

@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-from costopt.checkpoint.revision import origin
+from costopt.checkpoint.revision import detect_origin
 from costopt.domain.policy import Policy
 from costopt.session.provenance import with_provenance
 from tests.market_fixtures import training_job
@@ -23,14 +23,14 @@ def test_a_checkpoint_can_tell_commit_and_policy(tmp_path: Path) -> None:
         ["git", "rev-parse", "HEAD"], cwd=tmp_path, check=True, capture_output=True, text=True
     ).stdout.strip()
     job = replace(training_job(), workdir=str(tmp_path))
-    told = origin("2", dict(with_provenance(job, Policy("thrifty")).env))
+    told = detect_origin("2", dict(with_provenance(job, Policy("thrifty")).env))
     assert (told.code_revision, told.policy) == (commit, "thrifty")
 
 
 def test_what_the_job_says_stays(tmp_path: Path) -> None:
     env = (("COSTOPT_CODE_REVISION", "v7"), ("COSTOPT_DATA_REVISION", "d1"))
     job = replace(training_job(), workdir=str(tmp_path), env=env)
-    told = origin("2", dict(with_provenance(job, Policy("thrifty")).env))
+    told = detect_origin("2", dict(with_provenance(job, Policy("thrifty")).env))
     assert (told.code_revision, told.data_revision) == ("v7", "d1")
 
 

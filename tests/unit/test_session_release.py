@@ -6,7 +6,7 @@ import pytest
 
 from costopt.domain.errors import ThrottledError
 from costopt.domain.view import Target
-from costopt.session.release import release_all
+from costopt.session.release import release_all_nodes
 from tests.engine_fixtures import SPOT_A, Follow, Scene, always, task
 
 
@@ -20,7 +20,7 @@ def _scene() -> Scene:
 
 def _release(scene: Scene) -> tuple[str, ...]:
     record = scene.engine.journal.records["job"]
-    return release_all([scene.cloud], "costopt", "job", record)
+    return release_all_nodes([scene.cloud], "costopt", "job", record)
 
 
 def test_all_nodes_are_given_back() -> None:

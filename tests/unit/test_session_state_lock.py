@@ -12,20 +12,20 @@ from pathlib import Path
 import pytest
 
 from costopt.domain.errors import LedgerError
-from costopt.session.state_lock import used_by_daemon, used_by_run
+from costopt.session.state_lock import daemon_lock, run_lock
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from costopt.session.state_lock import used_by_run
-with used_by_run(Path(sys.argv[1])):
+from costopt.session.state_lock import run_lock
+with run_lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
 """
 
 
 def test_several_of_a_kind_share_a_directory(tmp_path: Path) -> None:
-    for use in (used_by_run, used_by_daemon):
+    for use in (run_lock, daemon_lock):
         with ExitStack() as held:
             for _ in range(3):
                 held.enter_context(use(tmp_path))
@@ -33,8 +33,8 @@ def test_several_of_a_kind_share_a_directory(tmp_path: Path) -> None:
 
 def test_the_other_kind_is_refused_until_the_last_has_ended(tmp_path: Path) -> None:
     for mine, other, hint in (
-        (used_by_run, used_by_daemon, "costopt submit"),
-        (used_by_daemon, used_by_run, "costopt status"),
+        (run_lock, daemon_lock, "costopt submit"),
+        (daemon_lock, run_lock, "costopt status"),
     ):
         with other(tmp_path):
             with other(tmp_path), pytest.raises(LedgerError) as refused, mine(tmp_path):
@@ -54,16 +54,16 @@ def test_a_run_that_was_killed_holds_nothing(tmp_path: Path) -> None:
     try:
         assert run.stdout is not None
         assert run.stdout.readline() == b"held\n"
-        with pytest.raises(LedgerError), used_by_daemon(tmp_path):
+        with pytest.raises(LedgerError), daemon_lock(tmp_path):
             pass
     finally:
         run.send_signal(signal.SIGKILL)
         run.communicate(timeout=30)
-    with used_by_daemon(tmp_path):
+    with daemon_lock(tmp_path):
         pass
 
 
 def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "runs.lock").mkdir()
-    with pytest.raises(LedgerError, match=r"cannot lock .*runs\.lock"), used_by_run(tmp_path):
+    with pytest.raises(LedgerError, match=r"cannot lock .*runs\.lock"), run_lock(tmp_path):
         pass

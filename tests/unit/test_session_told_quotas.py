@@ -9,7 +9,7 @@ from typing import cast
 from costopt.domain.errors import ForbiddenError
 from costopt.domain.ports import Provider
 from costopt.domain.quota import Quota
-from costopt.session.told_quotas import told_quotas
+from costopt.session.told_quotas import provider_quotas
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -32,6 +32,8 @@ def providers(*those: object) -> Sequence[Provider]:
 
 def test_quotas_of_all_that_tell_are_joined_and_failures_told() -> None:
     a, b, error = Quota("a"), Quota("b"), ForbiddenError("may not look")
-    told, failures = told_quotas(providers(Tells(a), object(), Tells(error=error), Tells(b)), NOW)
+    told, failures = provider_quotas(
+        providers(Tells(a), object(), Tells(error=error), Tells(b)), NOW
+    )
     assert told == (a, b)
     assert failures == (error,)

@@ -100,10 +100,10 @@ def test_a_released_node_makes_room_for_the_announced_one_no_more() -> None:
 def test_firm_time_runs_to_the_next_grid_point() -> None:
     history = pool_history(SPOT, [(0, 1, 1.0)], 9000)
     grid, events = Sim(market(history, tick_s=195.0)), Sim(market(history))
-    assert grid.provider.firm_s(T0) == 195.0
-    assert grid.provider.firm_s(after(200)) == 190.0
-    assert grid.provider.firm_s(after(390)) == 195.0
-    assert events.provider.firm_s(after(200)) == 0.0
+    assert grid.provider.uninterruptible_s(T0) == 195.0
+    assert grid.provider.uninterruptible_s(after(200)) == 190.0
+    assert grid.provider.uninterruptible_s(after(390)) == 195.0
+    assert events.provider.uninterruptible_s(after(200)) == 0.0
 
 
 def test_offers_are_the_same_object_while_nothing_changed() -> None:
@@ -182,7 +182,7 @@ def test_a_host_that_cannot_start_all_nodes_starts_none() -> None:
 
 @pytest.mark.parametrize("refuse", ["", "sim-0002"])
 def test_a_host_starts_what_has_waited_all_or_none(refuse: str) -> None:
-    host, flex = _Host(refuse), SPOT.on(CapacityType.FLEX_START)
+    host, flex = _Host(refuse), SPOT.with_capacity_type(CapacityType.FLEX_START)
     fleet = SimFleet(market(pool_history(flex, [(0, 0, 1.0), (1000, 2, 1.0)], 9000)), 120, host)
     fleet.launch(LaunchRequest("me", "job", flex, 2, "k"), T0)
     fleet.advance(after(2000))

@@ -9,7 +9,7 @@ from costopt.domain.fleet import EndCause, Node, NodeState
 from costopt.domain.market import CapacityType
 from tests.market_fixtures import SPOT, Sim, after, market, pool_history
 
-FLEX = SPOT.on(CapacityType.FLEX_START)
+FLEX = SPOT.with_capacity_type(CapacityType.FLEX_START)
 HOUR_S, DAY_S = 3600.0, 86400.0
 
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from costopt.domain.errors import BadRequestError
-from costopt.domain.job import Job, Phase, Throughput, ThroughputPoint
-from costopt_sim.gang import Gang
+from costopt.domain.job import Job, Phase, Throughput, ThroughputSample
+from costopt_sim.gang import SimulatedGang
 from costopt_sim.speeds import speeds_of
 from tests.optimize_fixtures import job, machine
 
@@ -18,16 +18,16 @@ A100, H100 = machine("A100-SXM4-40GB"), machine("H100")
 
 
 def points(**by_model: float) -> Throughput:
-    return Throughput(tuple(ThroughputPoint(model, 8, speed) for model, speed in by_model.items()))
+    return Throughput(tuple(ThroughputSample(model, 8, speed) for model, speed in by_model.items()))
 
 
 def job_of(*phases: Phase) -> Job:
     return replace(job(1.0), phases=phases)
 
 
-def gang(*paces: tuple[float, float], base_units: float = 0.0) -> Gang:
+def gang(*paces: tuple[float, float], base_units: float = 0.0) -> SimulatedGang:
     """100 s of work at 10 units/s, saved every 20 s for 5 s."""
-    return Gang(1, ("n",), AT, base_units, 1000.0, 10.0, 20.0, 5.0, paces=paces)
+    return SimulatedGang(1, ("n",), AT, base_units, 1000.0, 10.0, 20.0, 5.0, paces=paces)
 
 
 def after(seconds: float) -> datetime:

@@ -47,12 +47,12 @@ def at(sim: Sim, job: Job, seconds: float) -> Progress:
 def test_a_job_never_heard_of_has_done_nothing() -> None:
     sim = world()
     assert at(sim, training_job(), 5) == Progress()
-    assert sim.provider.runtime.drained(training_job()) == frozenset()
+    assert sim.provider.runtime.is_drained(training_job()) == frozenset()
 
 
 def test_startup_then_work_with_blocking_saves_then_the_final_save() -> None:
     sim, job = world(), training_job(1000.0)
-    sim.provider.runtime.form(job, 1, sim.launch(), 400.0)
+    sim.provider.runtime.form_gang(job, 1, sim.launch(), 400.0)
     starting = at(sim, job, 50)
     assert (starting.state, starting.starting_until) == (GangState.STARTING, after(100))
     training = at(sim, job, 300)
@@ -81,7 +81,7 @@ def test_startup_then_work_with_blocking_saves_then_the_final_save() -> None:
 
 def test_a_notice_long_enough_loses_nothing() -> None:
     sim, job = world(drop_s=500), training_job(1000.0)
-    sim.provider.runtime.form(job, 1, sim.launch(), 1e4)
+    sim.provider.runtime.form_gang(job, 1, sim.launch(), 1e4)
     assert at(sim, job, 495).state is GangState.STOPPING
     idle = at(sim, job, 600)
     assert (idle.state, idle.done_units, idle.saved_units) == (GangState.IDLE, 390.0, 390.0)
@@ -90,7 +90,7 @@ def test_a_notice_long_enough_loses_nothing() -> None:
 
 def test_a_notice_too_short_loses_what_is_not_saved() -> None:
     sim, job = world(drop_s=500, notice_s=9.0), training_job(1000.0)
-    sim.provider.runtime.form(job, 1, sim.launch(), 200.0)
+    sim.provider.runtime.form_gang(job, 1, sim.launch(), 200.0)
     assert at(sim, job, 499).done_units == 389.0
     assert at(sim, job, 500).state is GangState.IDLE
     idle = at(sim, job, 600)
@@ -101,7 +101,7 @@ def test_a_notice_too_short_loses_what_is_not_saved() -> None:
 def test_a_released_member_breaks_the_gang_without_notice() -> None:
     sim, job = world(), training_job(1000.0)
     first, _ = sim.launch(2)
-    sim.provider.runtime.form(job, 1, sim.provider.nodes("me"), 1e4)
+    sim.provider.runtime.form_gang(job, 1, sim.provider.nodes("me"), 1e4)
     sim.go(300)
     sim.provider.terminate(first.node_id)
     broken = at(sim, job, 301)
@@ -112,9 +112,9 @@ def test_a_released_member_breaks_the_gang_without_notice() -> None:
 def test_a_reformed_gang_restores_and_goes_on_from_what_is_saved() -> None:
     sim, job = world(drop_s=500), training_job(1000.0)
     runtime = sim.provider.runtime
-    runtime.form(job, 1, sim.launch(), 1e4)
+    runtime.form_gang(job, 1, sim.launch(), 1e4)
     sim.go(600)
-    runtime.form(job, 2, sim.launch(1, ELSEWHERE, "k2"), 1e4)
+    runtime.form_gang(job, 2, sim.launch(1, ELSEWHERE, "k2"), 1e4)
     assert at(sim, job, 610).starting_until == after(600 + 100 + 50)
     assert at(sim, job, 760).done_units == 400.0
     assert at(sim, job, 760).generation == 2
@@ -123,21 +123,21 @@ def test_a_reformed_gang_restores_and_goes_on_from_what_is_saved() -> None:
 def test_forming_again_changes_nothing() -> None:
     sim, job = world(), training_job(1000.0)
     nodes = sim.launch()
-    sim.provider.runtime.form(job, 3, nodes, 1e4)
+    sim.provider.runtime.form_gang(job, 3, nodes, 1e4)
     before = at(sim, job, 300)
-    sim.provider.runtime.form(job, 3, nodes, 1e4)
-    sim.provider.runtime.form(job, 2, nodes, 1e4)
+    sim.provider.runtime.form_gang(job, 3, nodes, 1e4)
+    sim.provider.runtime.form_gang(job, 2, nodes, 1e4)
     assert at(sim, job, 300) == before
 
 
 def test_regrouping_a_gang_that_trains_saves_first() -> None:
     sim, job = world(), training_job(1000.0)
     (node,) = sim.launch()
-    sim.provider.runtime.form(job, 1, (node,), 1e4)
+    sim.provider.runtime.form_gang(job, 1, (node,), 1e4)
     sim.go(300)
     extra = sim.launch(1, ON_DEMAND, "k2")
     sim.go(450)
-    sim.provider.runtime.form(job, 2, (node, *extra), 1e4)
+    sim.provider.runtime.form_gang(job, 2, (node, *extra), 1e4)
     assert at(sim, job, 451).starting_until == after(450 + 10 + 50)
     assert at(sim, job, 520).done_units == 350.0 + 2 * 10.0
 
@@ -146,27 +146,27 @@ def test_a_drain_stops_saves_and_then_lets_go() -> None:
     sim, job = world(), training_job(1000.0)
     runtime = sim.provider.runtime
     first, second = sim.launch(2)
-    runtime.form(job, 1, (first, second), 1e4)
+    runtime.form_gang(job, 1, (first, second), 1e4)
     sim.go(300)
     runtime.drain(job, [first.node_id, "a node that never trained"])
-    assert runtime.drained(job) == {"a node that never trained"}
+    assert runtime.is_drained(job) == {"a node that never trained"}
     assert at(sim, job, 305).state is GangState.STOPPING
     sim.go(310)
-    assert first.node_id in runtime.drained(job)
+    assert first.node_id in runtime.is_drained(job)
     idle = at(sim, job, 400)
     assert (idle.state, idle.saved_units) == (GangState.IDLE, 400.0)
-    runtime.form(job, 2, (first,), 1e4)
-    assert first.node_id not in runtime.drained(job)
+    runtime.form_gang(job, 2, (first,), 1e4)
+    assert first.node_id not in runtime.is_drained(job)
 
 
 def test_a_drain_that_has_nothing_to_save_is_done_at_once() -> None:
     sim, job = world(), training_job(1000.0, save_s=0.0)
     runtime = sim.provider.runtime
     (node,) = sim.launch()
-    runtime.form(job, 1, (node,), 1e4)
+    runtime.form_gang(job, 1, (node,), 1e4)
     sim.go(300)
     runtime.drain(job, [node.node_id])
-    assert runtime.drained(job) == {node.node_id}
+    assert runtime.is_drained(job) == {node.node_id}
     assert at(sim, job, 300).saved_units == 200.0
 
 
@@ -179,7 +179,7 @@ def test_a_second_loss_during_the_save_loses_the_work() -> None:
     )
     job = training_job(1000.0, save_s=100.0)
     nodes = (*sim.launch(), *sim.launch(1, ON_DEMAND, "k2"))
-    sim.provider.runtime.form(job, 1, nodes, 1e4)
+    sim.provider.runtime.form_gang(job, 1, nodes, 1e4)
     sim.go(450)
     sim.provider.terminate("sim-0002")
     assert at(sim, job, 500).saved_units == 0.0
@@ -188,11 +188,11 @@ def test_a_second_loss_during_the_save_loses_the_work() -> None:
 
 def test_the_work_never_exceeds_its_amount_and_survives_its_nodes() -> None:
     sim, job = world(drop_s=1150), training_job(1000.0)
-    sim.provider.runtime.form(job, 1, sim.launch(), 1e4)
+    sim.provider.runtime.form_gang(job, 1, sim.launch(), 1e4)
     for seconds in (1100, 1200, 5000):
         assert at(sim, job, seconds).done_units == 1000.0
     assert at(sim, job, 6000).state is GangState.FINISHED
-    sim.provider.runtime.form(job, 2, sim.launch(1, ELSEWHERE, "k2"), 1e4)
+    sim.provider.runtime.form_gang(job, 2, sim.launch(1, ELSEWHERE, "k2"), 1e4)
     assert at(sim, job, 6001).state is GangState.FINISHED
 
 
@@ -200,13 +200,13 @@ def test_gangs_that_cannot_train_are_refused() -> None:
     sim, job = world(), training_job()
     nodes = sim.launch()
     with pytest.raises(BadRequestError):
-        sim.provider.runtime.form(job, 1, (), 100.0)
+        sim.provider.runtime.form_gang(job, 1, (), 100.0)
     with pytest.raises(BadRequestError):
-        sim.provider.runtime.form(job, 1, nodes, 0.0)
+        sim.provider.runtime.form_gang(job, 1, nodes, 0.0)
     strange = Pool("aws", "us-east-1", "us-east-1a", "x9.large", SPOT.capacity_type)
     sim = Sim(market(pool_history(strange, [(0, 1, 1.0)], 9e3)))
     with pytest.raises(CatalogError, match=r"x9\.large"):
-        sim.provider.runtime.form(job, 1, sim.launch(1, strange), 100.0)
+        sim.provider.runtime.form_gang(job, 1, sim.launch(1, strange), 100.0)
 
 
 HOUR_S = 3600.0
@@ -247,14 +247,14 @@ def _replayed_steps(
     done: list[float] = []
     for tick, mode in enumerate(modes):
         done.append(runtime.progress(job, sim.clock.now()).done_units)
-        alive = [node for node in provider.nodes("me") if node.state.alive]
+        alive = [node for node in provider.nodes("me") if node.state.is_alive]
         if [node.pool.capacity_type.value for node in alive] != ([mode] if mode else []):
             runtime.drain(job, [node.node_id for node in alive])
-            assert {node.node_id for node in alive} <= runtime.drained(job)
+            assert {node.node_id for node in alive} <= runtime.is_drained(job)
             for node in alive:
                 provider.terminate(node.node_id)
             if mode:
-                runtime.form(job, tick + 1, sim.launch(1, pools[mode], f"k{tick}"), 1800.0)
+                runtime.form_gang(job, tick + 1, sim.launch(1, pools[mode], f"k{tick}"), 1800.0)
         sim.clock.sleep(gap_s)
     return done
 
@@ -285,7 +285,7 @@ def test_a_changed_cap_changes_the_speed_and_saves_nothing_by_itself() -> None:
     sim, job = world(), training_job(1000.0)
     (node,) = sim.launch()
     runtime = sim.provider.runtime
-    runtime.form(job, 1, (node,), 400.0)
+    runtime.form_gang(job, 1, (node,), 400.0)
     assert at(sim, job, 300).done_units == 200.0
     assert runtime.power_limits(job) == ()
     runtime.cap_power(job, HALF)
@@ -301,7 +301,7 @@ def test_a_changed_cap_changes_the_speed_and_saves_nothing_by_itself() -> None:
 
 def test_a_node_lost_after_a_changed_cap_costs_what_was_unsaved_before_it_too() -> None:
     sim, job = world(400.0, notice_s=0.0), training_job(1000.0)
-    sim.provider.runtime.form(job, 1, sim.launch(), 1000.0)
+    sim.provider.runtime.form_gang(job, 1, sim.launch(), 1000.0)
     assert at(sim, job, 300).done_units == 200.0
     sim.provider.runtime.cap_power(job, HALF)
     lost = at(sim, job, 500)
@@ -310,7 +310,7 @@ def test_a_node_lost_after_a_changed_cap_costs_what_was_unsaved_before_it_too() 
 
 def test_a_cap_before_training_begins_does_not_begin_it() -> None:
     sim, job = world(), training_job(1000.0)
-    sim.provider.runtime.form(job, 1, sim.launch(), 1e4)
+    sim.provider.runtime.form_gang(job, 1, sim.launch(), 1e4)
     sim.go(50)
     sim.provider.runtime.cap_power(job, HALF)
     assert at(sim, job, 100).done_units == 0.0

@@ -8,7 +8,7 @@ from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.job import GangState, Progress
 from costopt.domain.market import Offer, Pool
 from costopt.domain.view import Target, View
-from costopt.strategies.milp import Milp
+from costopt.strategies.milp import MilpStrategy
 from tests.engine_fixtures import HOUR_S, SPOT_A, SPOT_B, SomeHazard, task
 from tests.market_fixtures import after
 from tests.strategy_fixtures import look, nodes_in, offer, only
@@ -40,13 +40,13 @@ def slow(view: View, done_units: float) -> View:
 def test_it_is_not_moved_to_where_it_was_not_measured() -> None:
     offers = [spot(SPOT_A, 2.0), spot(SPOT_B, 4.0)]
     view = slow(look(JOB, offers, nodes=nodes_in(SPOT_A)), 0.1 * JOB.work.amount)
-    assert only(Milp().decide(view)).targets == (Target(SPOT_A, 1),)
+    assert only(MilpStrategy().decide(view)).targets == (Target(SPOT_A, 1),)
 
 
 def test_it_keeps_its_nodes_when_its_plan_is_over() -> None:
     """The plan was made before the slowness was known, so it ends long before the work."""
     offers = [spot(SPOT_A, 2.0)]
-    strategy = Milp(replan_s=48 * HOUR_S)
+    strategy = MilpStrategy(replan_s=48 * HOUR_S)
     view = look(JOB, offers, nodes=nodes_in(SPOT_A))
     strategy.decide(view)
     late = replace(slow(view, 0.5 * JOB.work.amount), now=after(4 * HOUR_S))

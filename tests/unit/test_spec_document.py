@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from costopt.spec.document import MOST_BYTES, parse_document, read_document
+from costopt.spec.document import MAX_BYTES, parse_document, read_document
 from costopt.spec.problem import SpecFileError
 
 
@@ -59,7 +59,7 @@ def test_values_and_keys_know_their_places(tmp_path: Path) -> None:
         (b"a: *nothing", "found undefined alias"),
         (b"a: " + b"[" * 100 + b"]" * 100, "nested deeper than"),
         (b"a: " + b"[" * 20_000, "nested deeper than"),
-        (b"a: " + b"x" * MOST_BYTES, "is larger than 256 KiB"),
+        (b"a: " + b"x" * MAX_BYTES, "is larger than 256 KiB"),
     ],
 )
 def test_what_is_no_document_is_refused(tmp_path: Path, data: bytes, said: str) -> None:

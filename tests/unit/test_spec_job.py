@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from costopt.domain.job import Budget, Job, Phase, ThroughputPoint, WorkUnit
+from costopt.domain.job import Budget, Job, Phase, ThroughputSample, WorkUnit
 from costopt.spec import SpecFileError, job_schema, load_job
 
 NOW = datetime(2026, 5, 1, 8, tzinfo=UTC)
@@ -47,7 +47,7 @@ def test_the_smallest_job_has_the_stated_defaults(tmp_path: Path) -> None:
     assert (job.work.amount, job.work.unit) == (400, WorkUnit.STEPS)
     assert (job.start_at, job.deadline_at) == (NOW, NOW + timedelta(hours=72))
     assert job.phases == (Phase("all", 1.0, 1, 1),)
-    assert job.throughput.points == (ThroughputPoint("T4", 2, 9.5),)
+    assert job.throughput.points == (ThroughputSample("T4", 2, 9.5),)
     assert job.checkpoint.uri == str(tmp_path / "checkpoints")
     assert job.checkpoint.interval_s is None
     assert job.workdir == str(tmp_path)
@@ -88,7 +88,7 @@ startup: 3m
     assert job.start_at == datetime(2026, 5, 2, 8, tzinfo=UTC)
     assert job.deadline_at == datetime(2026, 5, 4, 8, tzinfo=UTC)
     assert job.phases == (Phase("warm", 0.1, 1, 2, True), Phase("main", 0.9, 2, 4, False))
-    assert job.throughput.points == (ThroughputPoint("H100", 16, 1e6),)
+    assert job.throughput.points == (ThroughputSample("H100", 16, 1e6),)
     assert job.checkpoint.uri == "s3://bucket/big"
     assert (job.checkpoint.save_s, job.checkpoint.interval_s) == (20, 600)
     assert job.budget == Budget(5000, 900, 800, 40)
@@ -233,7 +233,7 @@ def test_a_phase_has_its_own_speed_and_evaluations(tmp_path: Path) -> None:
     )
     first, second = job.phases
     assert first.throughput is not None
-    assert first.throughput.points == (ThroughputPoint("T4", 2, 4.0),)
+    assert first.throughput.points == (ThroughputSample("T4", 2, 4.0),)
     assert (first.evaluate_every, first.evaluation_s) == (50.0, 120.0)
     assert (second.throughput, second.evaluate_every) == (None, None)
 

@@ -9,8 +9,8 @@ import pytest
 
 from costopt.domain.errors import SpecError
 from costopt.domain.market import CapacityType
-from costopt.domain.policy import Aim, Limits, Objective, Policy, StrategyChoice
-from costopt.spec import SpecFileError, detect_kind, load_policy, policy_schema, shipped_policies
+from costopt.domain.policy import Limits, Objective, ObjectiveTerm, Policy, StrategySpec
+from costopt.spec import SpecFileError, bundled_policies, detect_kind, load_policy, policy_schema
 from costopt.spec.document import read_document
 
 
@@ -22,10 +22,10 @@ def load(tmp_path: Path, text: str) -> Policy:
 
 def test_five_policies_are_shipped() -> None:
     names = ("cheapest", "balanced", "greenest", "deadline-first", "on-demand")
-    assert shipped_policies() == names
+    assert bundled_policies() == names
 
 
-@pytest.mark.parametrize("name", shipped_policies())
+@pytest.mark.parametrize("name", bundled_policies())
 def test_a_shipped_policy_loads_under_its_name(name: str) -> None:
     policy = load_policy(name)
     assert policy.name == name
@@ -47,7 +47,7 @@ def test_a_strategy_may_have_parameters(tmp_path: Path) -> None:
     policy = load(
         tmp_path, "name: x\nstrategy: {name: milp, parameters: {a: 1, b: 0.5, c: true, d: e}}\n"
     )
-    assert policy.strategy == StrategyChoice("milp", {"a": 1, "b": 0.5, "c": True, "d": "e"})
+    assert policy.strategy == StrategySpec("milp", {"a": 1, "b": 0.5, "c": True, "d": "e"})
 
 
 def test_a_rule_replaces_only_the_limits_that_it_names(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ rules:
     )
     assert policy.limits == Limits(max_usd=100, max_nodes=8, max_price_age_s=600)
     assert policy.rules[0].then == Limits(max_usd=100, max_nodes=2, max_price_age_s=600)
-    assert policy.rules[0].holds(23)
+    assert policy.rules[0].is_active(23)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_the_schema_knows_kilowatts_and_power_caps() -> None:
 def test_further_aims_are_read_in_their_order(tmp_path: Path) -> None:
     lines = "name: x\nobjective: {then: [kwh, finish], tolerance: 0.02}\n"
     objective = load(tmp_path, lines).objective
-    assert objective.then == (Aim.KWH, Aim.FINISH)
+    assert objective.then == (ObjectiveTerm.KWH, ObjectiveTerm.FINISH)
     assert objective.tolerance == 0.02
     plain = load(tmp_path, "name: x\n").objective
     assert (plain.then, plain.tolerance) == ((), Objective().tolerance)

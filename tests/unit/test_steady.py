@@ -8,7 +8,7 @@ import pytest
 
 from costopt.domain.job import Progress
 from costopt.domain.view import Decision, Desired, JobView, Target, View
-from costopt.strategies.steady import FAILED, Steady
+from costopt.strategies.steady import FAILED, FaultIsolatedStrategy
 from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
 from tests.strategy_fixtures import look, nodes_in, offer
 
@@ -43,7 +43,7 @@ def _failed(desired: Desired) -> str:
 
 def test_it_fails_for_the_job_whose_fault_it_is() -> None:
     bad, asked = {"c"}, list[str]()
-    strategy = Steady(lambda: Moody(bad, asked))
+    strategy = FaultIsolatedStrategy(lambda: Moody(bad, asked))
     first = strategy.decide(_view("abcde"))
     assert [d.job for d in first.decisions] == list("abcde")
     assert _failed(first) == "c"
@@ -62,14 +62,14 @@ def test_it_fails_for_the_job_whose_fault_it_is() -> None:
 
 
 def test_one_that_fails_for_all_is_told_of_all() -> None:
-    strategy = Steady(lambda: Moody(set("ab"), []))
+    strategy = FaultIsolatedStrategy(lambda: Moody(set("ab"), []))
     assert _failed(strategy.decide(_view("ab"))) == "ab"
     assert _failed(strategy.decide(_view("a"))) == "a"
 
 
 @pytest.mark.parametrize("names", ["a", "ab"])
 def test_the_shield_acts_where_the_strategy_fails(names: str) -> None:
-    strategy = Steady(lambda: Moody(set(names), []))
+    strategy = FaultIsolatedStrategy(lambda: Moody(set(names), []))
     decisions = strategy.decide(_view(names, deadline_s=4.1 * HOUR_S)).decisions
     assert [d.targets for d in decisions] == [(Target(SAFE, 1),)] * len(names)
     assert all("the deadline binds" in d.reason for d in decisions)
@@ -84,7 +84,7 @@ class Forgetful:
 
 
 def test_a_job_that_is_left_out_keeps_its_nodes() -> None:
-    desired = Steady(Forgetful).decide(_view("ab"))
+    desired = FaultIsolatedStrategy(Forgetful).decide(_view("ab"))
     assert [d.job for d in desired.decisions] == ["a", "b"]
     nobody = Desired(())
 
@@ -92,5 +92,5 @@ def test_a_job_that_is_left_out_keeps_its_nodes() -> None:
         def decide(self, view: View) -> Desired:
             return nobody
 
-    (kept,) = Steady(Silent).decide(_view("a")).decisions
+    (kept,) = FaultIsolatedStrategy(Silent).decide(_view("a")).decisions
     assert (kept.targets, kept.rule) == ((Target(SPOT_B, 1),), FAILED)

@@ -12,7 +12,7 @@ import pytest
 
 from costopt.domain.errors import MissingExtraError, StoreError
 from costopt.store import open_store
-from costopt.store.address import StoreAddress, checked_endpoint
+from costopt.store.address import StoreAddress, validate_endpoint
 from costopt.store.folder import FileStore
 from tests.object_stores import served_s3
 
@@ -64,7 +64,7 @@ def test_what_is_no_address_is_refused(uri: str, message: str) -> None:
     "endpoint", ["http://127.0.0.1:9000", "http://[::1]:9000", "http://localhost:9000/"]
 )
 def test_plain_http_is_for_this_machine(endpoint: str) -> None:
-    assert checked_endpoint(endpoint) == endpoint.rstrip("/")
+    assert validate_endpoint(endpoint) == endpoint.rstrip("/")
 
 
 def test_a_path_opens_a_folder(tmp_path: Path) -> None:

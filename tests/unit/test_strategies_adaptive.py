@@ -9,11 +9,11 @@ import pytest
 
 from costopt.domain.fleet import Node
 from costopt.domain.market import Offer
-from costopt.domain.policy import StrategyChoice
+from costopt.domain.policy import StrategySpec
 from costopt.domain.view import Decision, Target
 from costopt.strategies import build
-from costopt.strategies.adaptive import Adaptive
-from costopt.strategies.learner import learn_with
+from costopt.strategies.adaptive import AdaptiveStrategy
+from costopt.strategies.learner import share_lifetimes
 from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
 from tests.market_fixtures import after
 from tests.strategy_fixtures import look, nodes_in, offer, only
@@ -30,7 +30,7 @@ def _decide(
     now_h: float = 0,
     done_h: float = 0.0,
     nodes: tuple[Node, ...] = (),
-    strategy: Adaptive | None = None,
+    strategy: AdaptiveStrategy | None = None,
 ) -> Decision:
     """4 h of work."""
     view = look(
@@ -40,7 +40,7 @@ def _decide(
         done=done_h * HOUR_S,
         nodes=nodes,
     )
-    return only((strategy or Adaptive()).decide(view))
+    return only((strategy or AdaptiveStrategy()).decide(view))
 
 
 def test_spot_that_is_to_be_had_is_taken() -> None:
@@ -66,10 +66,10 @@ def test_an_on_demand_gang_is_kept_while_spot_is_young() -> None:
     """Spot that has just come is likely to go; spot that has lasted is worth a launch."""
     chosen = []
     for age_h in (0.0, 9.0):
-        strategy = Adaptive()
+        strategy = AdaptiveStrategy()
         for minutes in range(0, int(60 * age_h) + 5, 5):
             up = minutes > 0
-            strategy.lifetimes.look(
+            strategy.lifetimes.observe(
                 ("job", str(SPOT_A), 1), "aws/us-east-1", up, after(0) + timedelta(minutes=minutes)
             )
         view_h = (int(60 * age_h) + 5) / 60
@@ -105,11 +105,11 @@ def test_a_running_gang_moves_only_for_much_money(
 def test_a_cheap_pool_that_stays_away_is_not_waited_for(
     down_for_h: float, expected: tuple[Target, ...]
 ) -> None:
-    strategy = Adaptive()
+    strategy = AdaptiveStrategy()
     for minutes in range(int(60 * down_for_h)):
         for pool, up in ((SPOT_A, False), (SPOT_B, True)):
             now = after(0) + timedelta(minutes=minutes)
-            strategy.lifetimes.look(("job", str(pool), 1), "aws/us-east-1", up, now)
+            strategy.lifetimes.observe(("job", str(pool), 1), "aws/us-east-1", up, now)
     decision = _decide(
         [offer(SPOT_A, 0.5, 0), offer(SPOT_B, 2.0)],
         now_h=down_for_h,
@@ -121,7 +121,7 @@ def test_a_cheap_pool_that_stays_away_is_not_waited_for(
 
 def test_without_safe_capacity_spot_is_taken() -> None:
     view = look(task(deadline_s=16 * HOUR_S), [offer(SPOT_A, 2.0)])
-    assert only(Adaptive().decide(view)).targets == ON_A
+    assert only(AdaptiveStrategy().decide(view)).targets == ON_A
 
 
 def test_what_is_done_ends_on_what_runs() -> None:
@@ -129,7 +129,7 @@ def test_what_is_done_ends_on_what_runs() -> None:
 
 
 def test_the_program_is_solved_once_while_nothing_moves() -> None:
-    strategy = Adaptive()
+    strategy = AdaptiveStrategy()
     programs = set()
     for tick in range(10):
         _decide([offer(SPOT_A, 2.0)], now_h=tick / 12, strategy=strategy)
@@ -140,10 +140,10 @@ def test_the_program_is_solved_once_while_nothing_moves() -> None:
 
 
 def test_jobs_that_are_alike_share_a_program() -> None:
-    first, alike, dearer = Adaptive(), Adaptive(), Adaptive()
+    first, alike, dearer = AdaptiveStrategy(), AdaptiveStrategy(), AdaptiveStrategy()
     _decide([offer(SPOT_A, 2.0)], done_h=1.0, strategy=first)
     for other, usd_per_hour in ((alike, 2.0), (dearer, 3.0)):
-        learn_with(other, first)
+        share_lifetimes(other, first)
         _decide([offer(SPOT_A, usd_per_hour)], strategy=other)
     program = first._programs["job"]
     assert alike._programs["job"] is program, "with less time to spare"
@@ -176,7 +176,7 @@ def _grows(deadline_h: float, nodes: tuple[Node, ...] = ()) -> Decision:
         [offer(SPOT_A, 2.0), SAFE_OFFER],
         nodes=nodes,
     )
-    return only(Adaptive().decide(view))
+    return only(AdaptiveStrategy().decide(view))
 
 
 @pytest.mark.parametrize(("deadline_h", "nodes"), [(16, 1), (4, 2)])
@@ -204,7 +204,7 @@ def test_the_present_gang_is_weighed_though_better_pools_fill_the_list() -> None
     decision = _decide(
         [offer(SPOT_A, 2.0), offer(SPOT_B, 1.99)],
         nodes=nodes_in(SPOT_A),
-        strategy=Adaptive(pools=1),
+        strategy=AdaptiveStrategy(pools=1),
     )
     assert decision.targets == ON_A
 
@@ -213,12 +213,12 @@ def test_a_phase_that_may_not_pause_does_not_wait() -> None:
     job = task(deadline_s=30 * HOUR_S)
     job = replace(job, phases=(replace(job.phases[0], may_pause=False),))
     view = look(job, [offer(SPOT_A, 2.0, 0), SAFE_OFFER], done=HOUR_S, nodes=nodes_in(SAFE))
-    assert only(Adaptive().decide(view)).targets == ON_SAFE
+    assert only(AdaptiveStrategy().decide(view)).targets == ON_SAFE
 
 
 @pytest.mark.parametrize("parameters", [{"pools": 0}, {"memory_h": 0}, {"step_s": 0}])
 def test_the_smallest_parameters_decide_too(parameters: dict[str, int]) -> None:
-    strategy = build(StrategyChoice("adaptive", parameters))
+    strategy = build(StrategySpec("adaptive", parameters))
     for tick in range(3):
         view = look(task(), [offer(SPOT_A, 2.0), SAFE_OFFER], now_s=300.0 * tick)
         assert only(strategy.decide(view)).targets == ON_A

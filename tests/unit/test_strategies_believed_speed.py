@@ -9,9 +9,9 @@ import pytest
 from costopt.domain.fleet import Node
 from costopt.domain.market import Pool
 from costopt.domain.view import Target, View
-from costopt.strategies.adaptive import Adaptive
-from costopt.strategies.believed_speed import BelievedSpeed
-from costopt.strategies.shield import Shielded
+from costopt.strategies.adaptive import AdaptiveStrategy
+from costopt.strategies.believed_speed import SmoothedSpeed
+from costopt.strategies.shield import ShieldedStrategy
 from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, task
 from tests.market_fixtures import after
 from tests.strategy_fixtures import TICK_S, look, nodes_in, offer, only
@@ -33,9 +33,9 @@ def _view(speed_factor: float, *, tick: int = 0, done_h: float = 1.0, on: Pool =
     )
 
 
-def _targets(strategy: Adaptive, factors: Sequence[float]) -> list[tuple[Target, ...]]:
+def _targets(strategy: AdaptiveStrategy, factors: Sequence[float]) -> list[tuple[Target, ...]]:
     """What is decided tick by tick on a gang that goes on with its work at these speeds."""
-    chosen, done_h, shielded = [], 1.0, Shielded(strategy)
+    chosen, done_h, shielded = [], 1.0, ShieldedStrategy(strategy)
     for tick, factor in enumerate(factors):
         view = _view(factor, tick=tick, done_h=done_h)
         chosen.append(only(shielded.decide(view)).targets)
@@ -43,9 +43,9 @@ def _targets(strategy: Adaptive, factors: Sequence[float]) -> list[tuple[Target,
     return chosen
 
 
-def _measured_for_an_hour(on: Pool = SPOT_A) -> Adaptive:
+def _measured_for_an_hour(on: Pool = SPOT_A) -> AdaptiveStrategy:
     """A strategy that has seen the job at 0.999 of its predicted speed for an hour."""
-    strategy = Adaptive()
+    strategy = AdaptiveStrategy()
     for tick in range(-12, 0):
         strategy.decide(_view(0.999, tick=tick, on=on))
     return strategy
@@ -53,8 +53,8 @@ def _measured_for_an_hour(on: Pool = SPOT_A) -> Adaptive:
 
 def test_at_that_speed_it_would_leave_spot() -> None:
     """So that the tests below test something."""
-    assert only(Adaptive().decide(_view(SLOW))).targets == ON_SAFE
-    assert only(Adaptive().decide(_view(0.999))).targets == ON_A
+    assert only(AdaptiveStrategy().decide(_view(SLOW))).targets == ON_SAFE
+    assert only(AdaptiveStrategy().decide(_view(0.999))).targets == ON_A
 
 
 @pytest.mark.parametrize("ticks", [1, 2])
@@ -70,7 +70,7 @@ def test_a_speed_that_stays_low_is_believed() -> None:
 
 
 def test_the_shield_believes_a_dip_that_endangers_the_deadline_at_once() -> None:
-    shielded = Shielded(_measured_for_an_hour())
+    shielded = ShieldedStrategy(_measured_for_an_hour())
     assert only(shielded.decide(_view(0.7))).targets == ON_SAFE
 
 
@@ -83,18 +83,18 @@ def test_on_demand_is_not_left_right_after_a_dip() -> None:
 
 
 def test_the_first_report_counts_in_full_and_later_ones_by_their_time() -> None:
-    speed = BelievedSpeed()
+    speed = SmoothedSpeed()
     view = _view(1.0)
-    speed.look(view.jobs[0], view.now)
+    speed.update(view.jobs[0], view.now)
     assert speed.mean == 1.0
     for second, factor in ((0, 0.6), (HOUR_S, 0.6), (HOUR_S + 600, 0.9)):
-        speed.look(_view(factor).jobs[0], after(second))
+        speed.update(_view(factor).jobs[0], after(second))
     assert 0.6 < speed.mean < 0.66
     assert speed.cautious <= speed.mean
 
 
 def test_a_second_look_at_one_instant_counts_once() -> None:
-    speed = BelievedSpeed()
+    speed = SmoothedSpeed()
     for factor in (0.6, 0.9):
-        speed.look(_view(factor).jobs[0], after(0))
+        speed.update(_view(factor).jobs[0], after(0))
     assert speed.mean == 0.6

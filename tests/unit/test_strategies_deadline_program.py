@@ -8,20 +8,20 @@ from functools import cache
 
 import pytest
 
-from costopt.market.lifetime import Rates
-from costopt.strategies.deadline_program import Program
-from costopt.strategies.deadline_terms import Lane, Stage, Terms
+from costopt.market.lifetime import AgeRates
+from costopt.strategies.deadline_program import ValueFunction
+from costopt.strategies.deadline_terms import DeadlineProblem, ProgramStage, SpotOption
 
 STEP_H = 0.5
 SPOT, SAFE = 1.0, 3.0
 
 
-def _memoryless(up_per_hour: float, down_per_hour: float) -> Rates:
-    return Rates((0.0,), (up_per_hour,), (down_per_hour,))
+def _memoryless(up_per_hour: float, down_per_hour: float) -> AgeRates:
+    return AgeRates((0.0,), (up_per_hour,), (down_per_hour,))
 
 
 RATES = _memoryless(0.6, 0.9)
-TERMS = Terms(STEP_H, (Lane(SPOT, 1.0, 1.0, RATES),), SAFE, guard=1.0)
+TERMS = DeadlineProblem(STEP_H, (SpotOption(SPOT, 1.0, 1.0, RATES),), SAFE, guard=1.0)
 
 
 class Uniform:
@@ -66,8 +66,8 @@ VARIED = replace(
     lanes=(replace(TERMS.lanes[0], tariff=SPOT_TARIFF),),
     safe_tariff=SAFE_TARIFF,
     stages=(
-        Stage(math.inf, 4.0, (SPOT,), (1.0,), SAFE),
-        Stage(4.0, 0.0, (1.5 * SPOT,), (2.0,), 1.5 * SAFE, may_wait=False),
+        ProgramStage(math.inf, 4.0, (SPOT,), (1.0,), SAFE),
+        ProgramStage(4.0, 0.0, (1.5 * SPOT,), (2.0,), 1.5 * SAFE, may_wait=False),
     ),
 )
 
@@ -132,9 +132,9 @@ class ByHand:
 
 @pytest.mark.parametrize(("terms", "work"), [(TERMS, Uniform()), (VARIED, Varied())])
 @pytest.mark.parametrize("n", [1, 5, 12, 20])
-def test_values_are_those_of_the_recursion(n: int, terms: Terms, work: Uniform) -> None:
+def test_values_are_those_of_the_recursion(n: int, terms: DeadlineProblem, work: Uniform) -> None:
     by_hand = ByHand(start=1, guard=1, work=work)
-    program = Program(terms, 20, 45, keep=21)
+    program = ValueFunction(terms, 20, 45, keep=21)
     for u in range(n + 1):
         assert program.on_spot(n, u, 0, 0) == pytest.approx(by_hand.spot(n, u), rel=1e-5)
         for up, lane in ((True, 0), (False, None)):
@@ -143,22 +143,22 @@ def test_values_are_those_of_the_recursion(n: int, terms: Terms, work: Uniform) 
 
 
 def test_without_spare_time_the_rest_is_done_on_the_safe_gang() -> None:
-    program = Program(TERMS, 20, 10)
+    program = ValueFunction(TERMS, 20, 10)
     assert program.waiting(20, 0, lane=None, of_age=0) == pytest.approx(20 * SAFE)
     assert program.on_safe(20, 0, lane=None, of_age=0) == pytest.approx(20 * SAFE)
 
 
 def test_more_time_never_costs_more() -> None:
-    program = Program(TERMS, 30, 20)
+    program = ValueFunction(TERMS, 30, 20)
     costs = [program.waiting(30, u / 4, lane=None, of_age=0) for u in range(60)]
     assert costs == sorted(costs, reverse=True)
     assert costs[0] > costs[-1] + 10
 
 
 def test_another_pool_is_worth_something() -> None:
-    alone = Program(TERMS, 30, 10)
+    alone = ValueFunction(TERMS, 30, 10)
     lane = replace(TERMS.lanes[0], share=0.5)
-    beside = Program(replace(TERMS, lanes=(lane, lane)), 30, 10)
+    beside = ValueFunction(replace(TERMS, lanes=(lane, lane)), 30, 10)
     assert beside.on_spot(30, 5, 0, 0) < alone.on_spot(30, 5, 0, 0)
     assert beside.waiting(30, 5, None, 0) < alone.waiting(30, 5, None, 0)
 
@@ -167,17 +167,17 @@ def test_a_dear_pool_that_is_up_is_not_taken_for_a_cheap_one() -> None:
     """Who waits beside a dear pool can launch the dear one, and the cheap one once it is back."""
     cheap = replace(TERMS.lanes[0], share=0.5)
     dear = replace(cheap, cost=2.5)
-    program = Program(replace(TERMS, lanes=(cheap, dear)), 30, 10)
+    program = ValueFunction(replace(TERMS, lanes=(cheap, dear)), 30, 10)
     waits = [program.waiting(30, 5, lane, 0) for lane in (0, 1, None)]
     assert waits == sorted(waits)
     assert waits[1] - waits[0] > 1.0
 
 
 def test_all_that_may_happen_sums_to_one() -> None:
-    rates = Rates((0.0, 1.0, 3.0), (1.0, 0.5, 0.1), (2.0, 0.5, 0.1))
-    lanes = tuple(Lane(cost, 1.0, 1.0, rates, share) for cost, share in ((1, 0.4), (2, 0.9)))
-    terms = Terms(STEP_H, lanes, SAFE, 1.0, hop_class=1)
-    program = Program(replace(terms, safe_cost=1.0), 8, 4)
+    rates = AgeRates((0.0, 1.0, 3.0), (1.0, 0.5, 0.1), (2.0, 0.5, 0.1))
+    lanes = tuple(SpotOption(cost, 1.0, 1.0, rates, share) for cost, share in ((1, 0.4), (2, 0.9)))
+    terms = DeadlineProblem(STEP_H, lanes, SAFE, 1.0, hop_class=1)
+    program = ValueFunction(replace(terms, safe_cost=1.0), 8, 4)
     for lane in (0, 1, None):
         for of_age in range(3):
             assert program.on_safe(8, 0, lane, of_age) == pytest.approx(8.0)
@@ -186,10 +186,10 @@ def test_all_that_may_happen_sums_to_one() -> None:
 def test_gangs_of_one_pool_are_lost_together() -> None:
     """Another pool can take over; a larger gang of the same pool cannot."""
     lane = replace(TERMS.lanes[0], share=0.9)
-    apart = Program(replace(TERMS, lanes=(lane, lane)), 30, 10)
+    apart = ValueFunction(replace(TERMS, lanes=(lane, lane)), 30, 10)
     pair = tuple(replace(lane, place="pool") for _ in range(2))
-    together = Program(replace(TERMS, lanes=pair), 30, 10)
-    alone = Program(TERMS, 30, 10)
+    together = ValueFunction(replace(TERMS, lanes=pair), 30, 10)
+    alone = ValueFunction(TERMS, 30, 10)
     assert together.on_spot(30, 5, 0, 0) == pytest.approx(alone.on_spot(30, 5, 0, 0))
     assert together.waiting(30, 5, 1, 0) == pytest.approx(alone.waiting(30, 5, 0, 0))
     assert apart.on_spot(30, 5, 0, 0) < together.on_spot(30, 5, 0, 0)
@@ -198,26 +198,28 @@ def test_gangs_of_one_pool_are_lost_together() -> None:
 def test_a_larger_gang_of_the_pool_that_comes_back_can_be_launched() -> None:
     slow = replace(TERMS.lanes[0], place="pool")
     fast = replace(slow, cost=2.1, speed=2.0)
-    with_both = Program(replace(TERMS, lanes=(slow, fast)), 30, 10)
-    alone = Program(TERMS, 30, 10)
+    with_both = ValueFunction(replace(TERMS, lanes=(slow, fast)), 30, 10)
+    alone = ValueFunction(TERMS, 30, 10)
     assert with_both.waiting(30, 3, None, 0) < alone.waiting(30, 3, None, 0)
 
 
 def test_a_faster_gang_makes_time() -> None:
-    fast = Terms(STEP_H, (Lane(SPOT, 2.0, 1.0, RATES),), SAFE, guard=1.0)
-    assert Program(fast, 30, 10).on_spot(30, 5, 0, 0) < Program(TERMS, 30, 10).on_spot(30, 5, 0, 0)
+    fast = DeadlineProblem(STEP_H, (SpotOption(SPOT, 2.0, 1.0, RATES),), SAFE, guard=1.0)
+    assert ValueFunction(fast, 30, 10).on_spot(30, 5, 0, 0) < ValueFunction(TERMS, 30, 10).on_spot(
+        30, 5, 0, 0
+    )
 
 
 def test_only_the_last_steps_are_kept() -> None:
-    program = Program(TERMS, 100, 10, keep=8)
-    assert [program.covers(n) for n in (92, 93, 100, 101)] == [False, True, True, False]
-    whole = Program(TERMS, 100, 10, keep=101)
+    program = ValueFunction(TERMS, 100, 10, keep=8)
+    assert [program.contains(n) for n in (92, 93, 100, 101)] == [False, True, True, False]
+    whole = ValueFunction(TERMS, 100, 10, keep=101)
     assert program.waiting(95, 4.5, 0, 0) == whole.waiting(95, 4.5, 0, 0)
 
 
 def test_between_whole_steps_the_work_that_is_left_counts() -> None:
     """A quarter of a step of work has its price, wherever in a step it falls."""
-    program = Program(TERMS, 12, 10)
+    program = ValueFunction(TERMS, 12, 10)
     for steps in (5.0, 5.25, 5.5, 5.75):
         whole = program.on_safe(steps, steps - 1.0, None, 0)
         assert 0.2 * whole < program.on_safe(steps, steps - 0.25, None, 0) < 0.4 * whole

@@ -11,13 +11,13 @@ from costopt.domain.fleet import Node, NodeState
 from costopt.domain.market import CapacityType, Offer
 from costopt.domain.view import Target, View
 from costopt.strategies import build
-from costopt.strategies.option import options, safe
-from costopt.strategies.shield import Shielded
+from costopt.strategies.option import gang_options, uninterruptible_options
+from costopt.strategies.shield import ShieldedStrategy
 from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, rules, task
 from tests.market_fixtures import after
 from tests.strategy_fixtures import TICK_S, Wants, look, nodes_in, offer, only
 
-FLEX = SPOT_A.on(CapacityType.FLEX_START)
+FLEX = SPOT_A.with_capacity_type(CapacityType.FLEX_START)
 WAIT_S = 2 * HOUR_S
 NEEDED_S = 150 + 4 * HOUR_S * (1 + 10 / 1800) + 10
 """Start, 4 h of work with their saves, and the last save."""
@@ -39,28 +39,34 @@ def _with_waiting(view: View, since_s: float) -> View:
 
 def test_no_deadline_rests_on_it_before_it_runs() -> None:
     view = look(task(deadline_s=40 * HOUR_S), [_flex(), SAFE_OFFER])
-    assert [option.pool for option in safe(options(view, view.jobs[0]))] == [SAFE]
+    assert [
+        option.pool for option in uninterruptible_options(gang_options(view, view.jobs[0]))
+    ] == [SAFE]
     waits = _with_waiting(view, -600)
-    assert [option.pool for option in safe(options(waits, waits.jobs[0]))] == [SAFE]
-    decision = only(Shielded(Wants(Target(FLEX, 1))).decide(view))
+    assert [
+        option.pool for option in uninterruptible_options(gang_options(waits, waits.jobs[0]))
+    ] == [SAFE]
+    decision = only(ShieldedStrategy(Wants(Target(FLEX, 1))).decide(view))
     assert decision.slack_s == pytest.approx(40 * HOUR_S - NEEDED_S)
 
 
 def test_one_that_runs_until_the_deadline_is_as_safe_as_on_demand() -> None:
     view = look(task(deadline_s=NEEDED_S - 100), [_flex(), SAFE_OFFER], nodes=nodes_in(FLEX))
-    decision = only(Shielded(Wants(Target(FLEX, 1))).decide(view))
+    decision = only(ShieldedStrategy(Wants(Target(FLEX, 1))).decide(view))
     assert (decision.targets, decision.rule) == ((Target(FLEX, 1),), None)
     ends = _flex(until_at=after(NEEDED_S - 200))
     short = look(task(deadline_s=NEEDED_S - 100), [ends, SAFE_OFFER], nodes=nodes_in(FLEX))
-    assert only(Shielded(Wants(Target(FLEX, 1))).decide(short)).targets == (Target(SAFE, 1),)
+    assert only(ShieldedStrategy(Wants(Target(FLEX, 1))).decide(short)).targets == (
+        Target(SAFE, 1),
+    )
 
 
 def test_one_that_runs_is_left_only_for_what_is_sure_to_come() -> None:
     """To come back to it one would have to wait again."""
     alone = look(task(deadline_s=40 * HOUR_S), [_flex()], nodes=nodes_in(FLEX))
-    assert only(Shielded(Wants()).decide(alone)).targets == (Target(FLEX, 1),)
+    assert only(ShieldedStrategy(Wants()).decide(alone)).targets == (Target(FLEX, 1),)
     beside = look(task(deadline_s=40 * HOUR_S), [_flex(), SAFE_OFFER], nodes=nodes_in(FLEX))
-    assert only(Shielded(Wants()).decide(beside)).targets == ()
+    assert only(ShieldedStrategy(Wants()).decide(beside)).targets == ()
 
 
 @pytest.mark.parametrize("waited_s", [0.0, WAIT_S - 60])
@@ -70,7 +76,7 @@ def test_on_demand_takes_over_at_the_latest_safe_moment_also_while_it_waits(
 ) -> None:
     view = look(task(deadline_s=NEEDED_S + spare_s), [_flex(), SAFE_OFFER])
     waits = _with_waiting(view, -waited_s)
-    decision = only(Shielded(Wants(Target(FLEX, 1))).decide(waits))
+    decision = only(ShieldedStrategy(Wants(Target(FLEX, 1))).decide(waits))
     expected = (Target(FLEX, 1),) if stands else (Target(SAFE, 1),)
     assert decision.targets == expected
 
@@ -79,7 +85,7 @@ def test_a_tick_of_waiting_adds_nothing_even_where_a_tick_on_spot_would() -> Non
     """On a grid with free saves; the wait could be over at once."""
     job = replace(task(deadline_s=4 * HOUR_S + 10, save_s=0), startup_s=0)
     job = replace(job, checkpoint=replace(job.checkpoint, restore_s=0))
-    wants = Shielded(Wants(Target(FLEX, 1)))
+    wants = ShieldedStrategy(Wants(Target(FLEX, 1)))
     view = look(job, [_flex(wait_s=1.0), SAFE_OFFER], firm_s=TICK_S)
     assert only(wants.decide(view)).rule == "shield"
 
@@ -93,11 +99,11 @@ def test_while_a_launch_waits_no_other_is_weighed_against_it() -> None:
     assert only(strategy.decide(view)).targets == (Target(elsewhere, 1),)
     waits = _with_waiting(replace(view, now=view.now + timedelta(seconds=1)), 0.0)
     assert only(strategy.decide(waits)).targets == (Target(FLEX, 1),)
-    assert {option.pool for option in options(waits, waits.jobs[0])} == {FLEX, SAFE}
+    assert {option.pool for option in gang_options(waits, waits.jobs[0])} == {FLEX, SAFE}
     rests = replace(waits, offers=(replace(_flex(), nodes_available=0), SAFE_OFFER))
     assert only(strategy.decide(rests)).targets == (Target(FLEX, 1),), "its place is kept"
     runs = replace(waits, jobs=(replace(waits.jobs[0], nodes=nodes_in(elsewhere)),))
-    assert {option.pool for option in options(runs, runs.jobs[0])} == {FLEX, SAFE, elsewhere}
+    assert {option.pool for option in gang_options(runs, runs.jobs[0])} == {FLEX, SAFE, elsewhere}
 
 
 def test_what_is_behind_a_launch_is_not_waited_for_again() -> None:

@@ -14,10 +14,10 @@ from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import Offer, Pool
 from costopt.domain.plan import Plan
 from costopt.domain.view import Target, View
-from costopt.optimize.fleet.warm import Warm
+from costopt.optimize.fleet.warm import WarmStart
 from costopt.optimize.request import PlanRequest
-from costopt.replay.rehearsal import rehearse
-from costopt.strategies.milp import Milp
+from costopt.replay.rehearsal import replay
+from costopt.strategies.milp import MilpStrategy
 from tests.engine_fixtures import (
     HOUR_S,
     SAFE,
@@ -52,7 +52,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[PlanRequest]:
     real = costopt.optimize.planner.plan
 
     def watched(
-        request: PlanRequest, *, time_limit_s: float, gap: float, explain: bool, warm: Warm
+        request: PlanRequest, *, time_limit_s: float, gap: float, explain: bool, warm: WarmStart
     ) -> Plan:
         asked.append(request)
         return real(request, time_limit_s=time_limit_s, gap=gap, explain=explain, warm=warm)
@@ -66,13 +66,13 @@ def _at(view: View, seconds: float) -> View:
 
 
 def test_it_follows_its_plan() -> None:
-    decision = only(Milp().decide(look(JOB, OFFERS)))
+    decision = only(MilpStrategy().decide(look(JOB, OFFERS)))
     assert decision.targets == (Target(SPOT_A, 1),)
     assert "planned at" in decision.reason
 
 
 def test_a_plan_stands_until_it_is_old(plans: list[PlanRequest]) -> None:
-    strategy = Milp(replan_s=1800)
+    strategy = MilpStrategy(replan_s=1800)
     view = look(JOB, OFFERS, nodes=nodes_in(SPOT_A))
     for seconds in range(0, 1800, 300):
         strategy.decide(_at(view, seconds))
@@ -90,7 +90,7 @@ def test_a_plan_is_made_anew_when_its_ground_moves(plans: list[PlanRequest]) -> 
         look(JOB, [_offer(SPOT_A, 2.0, 0), *OFFERS[1:]], **running),  # type: ignore[arg-type]
         look(JOB, [_offer(SPOT_A, 2.5), *OFFERS[1:]], **running),  # type: ignore[arg-type]
     ]
-    strategy = Milp()
+    strategy = MilpStrategy()
     for number, view in enumerate(grounds, 1):
         for seconds in (0, 60, 120):
             strategy.decide(_at(view, seconds))
@@ -98,27 +98,27 @@ def test_a_plan_is_made_anew_when_its_ground_moves(plans: list[PlanRequest]) -> 
 
 
 def test_where_no_plan_is_possible_it_says_why() -> None:
-    decision = only(Milp().decide(look(JOB, [])))
+    decision = only(MilpStrategy().decide(look(JOB, [])))
     assert decision.targets == ()
     assert decision.reason.startswith("no plan, ")
     assert "there are no offers" in decision.reason
 
 
 def test_without_a_plan_what_runs_is_kept() -> None:
-    decision = only(Milp().decide(look(JOB, [], nodes=nodes_in(SPOT_A))))
+    decision = only(MilpStrategy().decide(look(JOB, [], nodes=nodes_in(SPOT_A))))
     assert decision.targets == (Target(SPOT_A, 1),)
 
 
 def test_the_nodes_of_a_last_save_are_kept() -> None:
     view = look(JOB, OFFERS, done=JOB.work.amount, saved=0.0, nodes=nodes_in(SPOT_A))
-    assert only(Milp().decide(view)).targets == (Target(SPOT_A, 1),)
+    assert only(MilpStrategy().decide(view)).targets == (Target(SPOT_A, 1),)
 
 
 def test_a_command_that_lost_its_nodes_after_its_last_save_is_ended_at_once() -> None:
     view = look(JOB, OFFERS, done=JOB.work.amount)
-    assert only(Milp().decide(view)).targets == (Target(SPOT_A, 1),)
+    assert only(MilpStrategy().decide(view)).targets == (Target(SPOT_A, 1),)
     gone = look(JOB, [_offer(SPOT_A, 2.0, 0), *OFFERS[1:]], done=JOB.work.amount)
-    assert only(Milp().decide(gone)).targets != ()
+    assert only(MilpStrategy().decide(gone)).targets != ()
 
 
 def test_a_failing_optimizer_does_not_stop_the_gang(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,12 +126,12 @@ def test_a_failing_optimizer_does_not_stop_the_gang(monkeypatch: pytest.MonkeyPa
         raise SolverError("no")
 
     monkeypatch.setattr("costopt.optimize.planner.plan", fail)
-    decision = only(Milp().decide(look(JOB, OFFERS, nodes=nodes_in(SPOT_A))))
+    decision = only(MilpStrategy().decide(look(JOB, OFFERS, nodes=nodes_in(SPOT_A))))
     assert decision.targets == (Target(SPOT_A, 1),)
 
 
 def test_a_small_move_of_a_price_is_no_reason_to_plan_anew(plans: list[PlanRequest]) -> None:
-    strategy = Milp()
+    strategy = MilpStrategy()
     for price, expected in ((2.0, 1), (2.001, 1), (2.2, 2)):
         view = look(JOB, [_offer(SPOT_A, price), *OFFERS[1:]], nodes=nodes_in(SPOT_A))
         strategy.decide(view)
@@ -148,7 +148,7 @@ def test_it_is_in_time_behind_the_shield(runs: list[tuple[bool, int]], slack_h: 
     deadline_h = 3.0 + 0.1 + slack_h
     up = (trace * 60)[: int(3.2 * deadline_h * 6)] or [0]
     up += [0] * (int(3.2 * deadline_h * 6) - len(up))
-    run = rehearse(
+    run = replay(
         job(deadline_h, 0.1, 3.0),
         rules("milp"),
         market(up, 600.0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from costopt.domain.events import NodeLaunched
 from costopt.domain.view import Target
-from costopt.strategies.on_demand import OnDemand
+from costopt.strategies.on_demand import OnDemandStrategy
 from tests.engine_fixtures import (
     BIG_SAFE,
     HOUR_S,
@@ -22,18 +22,18 @@ OFFERS = [offer(SPOT_A, 2.0), offer(SAFE, 8.0), offer(BIG_SAFE, 40.0)]
 
 
 def test_the_cheapest_in_time() -> None:
-    assert only(OnDemand().decide(look(task(), OFFERS))).targets == (Target(SAFE, 1),)
+    assert only(OnDemandStrategy().decide(look(task(), OFFERS))).targets == (Target(SAFE, 1),)
     tight = look(task(deadline_s=2 * HOUR_S), OFFERS)
-    assert only(OnDemand().decide(tight)).targets == (Target(BIG_SAFE, 1),)
+    assert only(OnDemandStrategy().decide(tight)).targets == (Target(BIG_SAFE, 1),)
 
 
 def test_what_runs_is_kept() -> None:
     view = look(task(), OFFERS, nodes=nodes_in(BIG_SAFE))
-    assert only(OnDemand().decide(view)).targets == (Target(BIG_SAFE, 1),)
+    assert only(OnDemandStrategy().decide(view)).targets == (Target(BIG_SAFE, 1),)
 
 
 def test_without_an_offer_it_says_so() -> None:
-    decision = only(OnDemand().decide(look(task(), OFFERS[:1])))
+    decision = only(OnDemandStrategy().decide(look(task(), OFFERS[:1])))
     assert decision.targets == ()
     assert "no on-demand offer" in decision.reason
 

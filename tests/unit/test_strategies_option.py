@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from costopt.domain.job import Phase, Resources, Throughput, ThroughputPoint
+from costopt.domain.job import Phase, Resources, Throughput, ThroughputSample
 from costopt.domain.policy import Objective
-from costopt.strategies.option import options, safe, spot
+from costopt.strategies.option import gang_options, spot_options, uninterruptible_options
 from tests.engine_fixtures import BIG_SAFE, HOUR_S, SAFE, SPOT_A, SPOT_B, task
 from tests.strategy_fixtures import look, nodes_in, offer
 
@@ -16,22 +16,22 @@ from tests.strategy_fixtures import look, nodes_in, offer
 def test_every_size_of_every_offer_that_job_and_phase_allow() -> None:
     job = replace(task(nodes=(1, 4)), phases=(Phase("a", 0.5, 2, 3), Phase("b", 0.5, 1, 4)))
     view = look(job, [offer(SPOT_A, 2.0), offer(SAFE, 8.0)])
-    found = [(o.pool, o.nodes) for o in options(view, view.jobs[0])]
+    found = [(o.pool, o.nodes) for o in gang_options(view, view.jobs[0])]
     assert found == [(SPOT_A, 2), (SPOT_A, 3), (SAFE, 2), (SAFE, 3)]
     later = look(job, [offer(SPOT_A, 2.0)], done=2 * HOUR_S)
-    assert [o.nodes for o in options(later, later.jobs[0])] == [1, 2, 3, 4]
+    assert [o.nodes for o in gang_options(later, later.jobs[0])] == [1, 2, 3, 4]
 
 
 def test_an_unknown_price_machine_or_speed_is_no_option() -> None:
     other = replace(SPOT_B, instance_type="mystery")
     view = look(task(), [offer(SPOT_A, None), offer(other, 1.0)])
-    assert options(view, view.jobs[0]) == ()
-    unknown = replace(task(), throughput=Throughput((ThroughputPoint("H100", 1, 1.0),)))
+    assert gang_options(view, view.jobs[0]) == ()
+    unknown = replace(task(), throughput=Throughput((ThroughputSample("H100", 1, 1.0),)))
     view = look(unknown, [offer(SPOT_A, 1.0)])
-    assert options(view, view.jobs[0]) == ()
+    assert gang_options(view, view.jobs[0]) == ()
     wrong_gpu = replace(task(), resources=Resources(gpu_models=("H100",)))
     view = look(wrong_gpu, [offer(SPOT_A, 1.0)])
-    assert options(view, view.jobs[0]) == ()
+    assert gang_options(view, view.jobs[0]) == ()
 
 
 @pytest.mark.parametrize(
@@ -42,47 +42,56 @@ def test_room_is_needed_only_for_the_nodes_that_are_missing(
     available: int | None, have: int, free: bool
 ) -> None:
     view = look(task(nodes=(2, 2)), [offer(SPOT_A, 2.0, available)], nodes=nodes_in(SPOT_A, have))
-    (option,) = options(view, view.jobs[0])
+    (option,) = gang_options(view, view.jobs[0])
     assert option.free is free
     assert option.running is (have == 2)
-    assert spot([option]) == ([option] if free else [])
+    assert spot_options([option]) == ([option] if free else [])
 
 
 def test_the_cheapest_work_comes_first_and_not_the_cheapest_hour() -> None:
     view = look(task(), [offer(SAFE, 8.0), offer(BIG_SAFE, 20.0)])
-    assert [o.pool for o in safe(options(view, view.jobs[0]))] == [BIG_SAFE, SAFE]
+    assert [o.pool for o in uninterruptible_options(gang_options(view, view.jobs[0]))] == [
+        BIG_SAFE,
+        SAFE,
+    ]
 
 
 def test_energy_and_carbon_count_as_the_objective_says() -> None:
     """A gang of 4 V100s in one node draws 1 kW as one of them does."""
     dear_power = Objective(usd=1.0, usd_per_kwh=100.0)
     view = look(task(), [offer(SAFE, 8.0), offer(BIG_SAFE, 40.0)], objective=dear_power)
-    assert [o.pool for o in safe(options(view, view.jobs[0]))] == [BIG_SAFE, SAFE]
+    assert [o.pool for o in uninterruptible_options(gang_options(view, view.jobs[0]))] == [
+        BIG_SAFE,
+        SAFE,
+    ]
     view = look(task(), [offer(SAFE, 8.0), offer(BIG_SAFE, 40.0)])
-    assert [o.pool for o in safe(options(view, view.jobs[0]))] == [SAFE, BIG_SAFE]
+    assert [o.pool for o in uninterruptible_options(gang_options(view, view.jobs[0]))] == [
+        SAFE,
+        BIG_SAFE,
+    ]
 
 
 def test_an_estimated_speed_counts_at_its_lower_end_until_it_is_measured() -> None:
     job = task(nodes=(2, 2))
     view = look(job, [offer(SPOT_A, 2.0)])
-    (guessed,) = options(view, view.jobs[0])
+    (guessed,) = gang_options(view, view.jobs[0])
     measured = look(job, [offer(SPOT_A, 2.0)], speed_factor=0.5)
-    (known,) = options(measured, measured.jobs[0])
+    (known,) = gang_options(measured, measured.jobs[0])
     assert guessed.units_per_s == pytest.approx(2.0 * 0.9)
     assert known.units_per_s == pytest.approx(2.0 * 0.5)
 
 
 def test_the_work_left_is_told_phase_by_phase() -> None:
     phases = (Phase("a", 0.25, 1, 1), Phase("b", 0.5, 3, 4), Phase("c", 0.25, 2, 2))
-    points = tuple(ThroughputPoint("V100", n, float(n)) for n in range(1, 5))
+    points = tuple(ThroughputSample("V100", n, float(n)) for n in range(1, 5))
     job = replace(task(nodes=(1, 4)), phases=phases, throughput=Throughput(points))
     view = look(job, [offer(SAFE, 8.0)])
-    (first,) = options(view, view.jobs[0])
+    (first,) = gang_options(view, view.jobs[0])
     assert list(first.work_left(0.0)) == [(1, 3600.0), (3, 2400.0), (2, 1800.0)]
     assert list(first.work_left(3.5 * HOUR_S)) == [(2, 900.0)]
     assert list(first.work_left(4 * HOUR_S)) == []
     wide = look(job, [offer(SAFE, 8.0)], done=2 * HOUR_S)
-    assert [next(iter(o.work_left(2 * HOUR_S))) for o in options(wide, wide.jobs[0])] == [
+    assert [next(iter(o.work_left(2 * HOUR_S))) for o in gang_options(wide, wide.jobs[0])] == [
         (3, 1200.0),
         (4, 900.0),
     ]

@@ -9,17 +9,17 @@ from datetime import datetime, timedelta
 import pytest
 
 from costopt.domain.account import Account
-from costopt.domain.job import DataLocation, Job, Phase, Throughput, ThroughputPoint
+from costopt.domain.job import DataLocation, Job, Phase, Throughput, ThroughputSample
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.quota import Quota
 from costopt.domain.tenant import Tenant
-from costopt.domain.transfer import Transfer, transfers_of
+from costopt.domain.transfer import Transfer, transfer_table
 from costopt.domain.view import Target
 from costopt.engine.tick import Engine
 from costopt.optimize.request import PlanRequest
-from costopt.strategies.adaptive import Adaptive
-from costopt.strategies.milp import Milp
-from costopt.strategies.option import Option, options, safe
+from costopt.strategies.adaptive import AdaptiveStrategy
+from costopt.strategies.milp import MilpStrategy
+from costopt.strategies.option import GangOption, gang_options, uninterruptible_options
 from costopt.strategies.reserve import seconds_to_finish
 from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, Follow, Scene, always, task
 from tests.market_fixtures import after
@@ -27,7 +27,7 @@ from tests.strategy_fixtures import look, nodes_in, offer, only
 
 ELSEWHERE = "gcp/us-central1"
 WAY = Transfer(0.12, 8.589934592, "made up")
-RESERVED = SAFE.on(CapacityType.RESERVED)
+RESERVED = SAFE.with_capacity_type(CapacityType.RESERVED)
 FAR = Pool("gcp", "us-central1", "us-central1-a", SPOT_A.instance_type, CapacityType.SPOT)
 
 
@@ -35,9 +35,9 @@ def with_data(size_gib: float = 600.0) -> Job:
     return replace(task(), data=DataLocation("gs://data", size_gib, ELSEWHERE))
 
 
-def option_of(job: Job, transfers: Mapping[tuple[str, str], Transfer]) -> Option | None:
+def option_of(job: Job, transfers: Mapping[tuple[str, str], Transfer]) -> GangOption | None:
     view = replace(look(job, [offer(SAFE, 8.0)]), transfers=transfers)
-    return next(iter(options(view, view.jobs[0])), None)
+    return next(iter(gang_options(view, view.jobs[0])), None)
 
 
 def test_a_start_fetches_the_data_and_the_shield_waits_for_them() -> None:
@@ -61,7 +61,7 @@ def test_dollars_for_moving_data_count_where_a_strategy_weighs_pools(
     offers = [offer(SPOT_A, 2.0), offer(FAR, 1.5), offer(SAFE, 8.0)]
     ways = {("aws/us-east-1", ELSEWHERE): replace(WAY, gbps=None)}
     view = replace(look(job, offers), transfers=ways)
-    assert only(Adaptive().decide(view)).targets == (Target(chosen, 1),)
+    assert only(AdaptiveStrategy().decide(view)).targets == (Target(chosen, 1),)
 
 
 def test_where_the_gang_runs_the_data_are() -> None:
@@ -69,7 +69,7 @@ def test_where_the_gang_runs_the_data_are() -> None:
     job = replace(task(deadline_s=16 * HOUR_S), data=data)
     ways = {("aws/us-east-1", ELSEWHERE): WAY}
     view = replace(look(job, [offer(FAR, 1.5)], nodes=nodes_in(FAR)), transfers=ways)
-    (option,) = options(view, view.jobs[0])
+    (option,) = gang_options(view, view.jobs[0])
     assert option.score_usd_per_hour == pytest.approx(1.5)
 
 
@@ -90,18 +90,18 @@ def test_a_dated_offer_is_an_option_in_its_time_and_safe_to_the_deadline(
 
     dated = replace(offer(RESERVED, 0.0), from_at=at(from_h), until_at=at(until_h))
     view = look(task(deadline_s=40 * HOUR_S), [dated])
-    found = options(view, view.jobs[0])
+    found = gang_options(view, view.jobs[0])
     assert bool(found) is usable
-    assert bool(safe(found)) is lasting
+    assert bool(uninterruptible_options(found)) is lasting
 
 
 def test_each_phase_has_its_own_speed() -> None:
-    slow = Throughput((ThroughputPoint("V100", 1, 0.5),))
+    slow = Throughput((ThroughputSample("V100", 1, 0.5),))
     phases = (Phase("slow", 0.5, 1, 1, throughput=slow),
               Phase("paused", 0.5, 1, 1, evaluate_every=100.0, evaluation_s=100.0))  # fmt: skip
     job = replace(task(4 * HOUR_S), phases=phases)
     view = look(job, [offer(SAFE, 8.0)])
-    (option,) = options(view, view.jobs[0])
+    (option,) = gang_options(view, view.jobs[0])
     assert option.units_per_s == 0.5
     assert [stretch.units_per_s for stretch in option.stretches] == [0.5, 0.5]
     assert sum(s for _, s in option.work_left(0.0)) == pytest.approx(8 * HOUR_S)
@@ -117,7 +117,7 @@ def test_a_plan_knows_the_transfers_and_the_account(monkeypatch: pytest.MonkeyPa
     account = Account((Quota("q", max_gpus=8),), {"blue": Tenant("blue", 2.0)})
     ways = {(ELSEWHERE, "aws/us-east-1"): WAY}
     view = replace(look(with_data(), [offer(SAFE, 8.0)]), transfers=ways, account=account)
-    Milp().decide(view)
+    MilpStrategy().decide(view)
     (request,) = asked
     assert (request.quotas, request.tenants) == (account.quotas, account.tenants)
     assert request.transfers == ways
@@ -137,19 +137,19 @@ def test_the_engine_tells_of_the_transfers_and_the_account() -> None:
 
 def test_transfers_are_looked_up_both_ways_and_only_for_what_lies_somewhere() -> None:
     job = with_data()
-    known = transfers_of([job], [SPOT_A, SAFE], lambda *_: WAY)
+    known = transfer_table([job], [SPOT_A, SAFE], lambda *_: WAY)
     assert set(known) == {(ELSEWHERE, "aws/us-east-1"), ("aws/us-east-1", ELSEWHERE)}
-    assert transfers_of([task()], [SPOT_A], lambda *_: WAY) == {}
-    assert transfers_of([job], [SPOT_A], lambda *_: None) == {}
+    assert transfer_table([task()], [SPOT_A], lambda *_: WAY) == {}
+    assert transfer_table([job], [SPOT_A], lambda *_: None) == {}
 
 
 def test_a_replayed_job_is_as_slow_as_its_phases_and_no_slower_than_predicted() -> None:
-    slow = Throughput((ThroughputPoint("V100", 1, 0.5),))
+    slow = Throughput((ThroughputSample("V100", 1, 0.5),))
     phases = (Phase("slow", 0.5, 1, 1, throughput=slow), Phase("main", 0.5, 1, 1))
     job = replace(task(HOUR_S), phases=phases)
     scene = Scene(always(SPOT_A, 1, 2.0), jobs=[job])
     factors: set[float] = set()
-    while not (result := scene.tick()).over:
+    while not (result := scene.tick()).is_done:
         factors.add(scene.engine.training.speed_factor["job"])
     assert factors == {1.0}
     saves_s = 2 * 10.0 + 10.0

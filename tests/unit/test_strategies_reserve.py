@@ -6,17 +6,22 @@ from dataclasses import replace
 
 import pytest
 
-from costopt.domain.job import Phase, Throughput, ThroughputPoint
+from costopt.domain.job import Phase, Throughput, ThroughputSample
 from costopt.domain.view import Target
-from costopt.strategies.option import Option, options
-from costopt.strategies.reserve import is_running, seconds_left, seconds_to_finish, start_left_s
+from costopt.strategies.option import GangOption, gang_options
+from costopt.strategies.reserve import (
+    is_running,
+    remaining_startup_s,
+    seconds_left,
+    seconds_to_finish,
+)
 from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, task
 from tests.strategy_fixtures import look, nodes_in, offer
 
 
-def _option() -> Option:
+def _option() -> GangOption:
     view = look(task(), [offer(SAFE, 8.0)])
-    (option,) = options(view, view.jobs[0])
+    (option,) = gang_options(view, view.jobs[0])
     return option
 
 
@@ -46,10 +51,10 @@ def test_it_is_no_less_than_what_the_simulator_takes() -> None:
 
 def test_a_phase_of_another_size_costs_another_start() -> None:
     phases = (Phase("narrow", 0.5, 1, 1), Phase("wide", 0.5, 2, 2))
-    points = (ThroughputPoint("V100", 1, 1.0), ThroughputPoint("V100", 2, 2.0))
+    points = (ThroughputSample("V100", 1, 1.0), ThroughputSample("V100", 2, 2.0))
     job = replace(task(nodes=(1, 2), save_s=0), phases=phases, throughput=Throughput(points))
     view = look(job, [offer(SAFE, 8.0)])
-    (option,) = options(view, view.jobs[0])
+    (option,) = gang_options(view, view.jobs[0])
     assert seconds_to_finish(option, job, 4 * HOUR_S) == 150 + 2 * HOUR_S + 150 + HOUR_S
     assert seconds_to_finish(option, job, 2 * HOUR_S) == 150 + HOUR_S
 
@@ -72,4 +77,4 @@ def test_a_gang_runs_only_if_it_is_exactly_there() -> None:
 @pytest.mark.parametrize(("starts_in_s", "left_s"), [(None, 0.0), (30.0, 30.0), (-30.0, 0.0)])
 def test_what_is_left_of_the_start(starts_in_s: float | None, left_s: float) -> None:
     view = look(task(), [], starts_in_s=starts_in_s)
-    assert start_left_s(view, view.jobs[0]) == left_s
+    assert remaining_startup_s(view, view.jobs[0]) == left_s

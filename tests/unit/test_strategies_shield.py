@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from costopt.domain.job import Phase, Throughput, ThroughputPoint
+from costopt.domain.job import Phase, Throughput, ThroughputSample
 from costopt.domain.market import Pool
 from costopt.domain.power import PowerCap
 from costopt.domain.view import Target, View
-from costopt.strategies.shield import Shielded, may_pause
+from costopt.strategies.shield import ShieldedStrategy, may_pause
 from costopt.strategies.shield import slack_s as slack_of
 from tests.engine_fixtures import (
     BIG_SAFE,
@@ -36,7 +36,7 @@ BIG_NEEDED_S = 150 + 4 * HOUR_S / 3.2 * (1 + 10 / 1800) + 10
 
 
 def _decide(view: View, *targets: Target) -> tuple[tuple[Target, ...], str | None]:
-    decision = only(Shielded(Wants(*targets)).decide(view))
+    decision = only(ShieldedStrategy(Wants(*targets)).decide(view))
     return decision.targets, decision.rule
 
 
@@ -57,7 +57,7 @@ def test_the_reserve_is_held_back() -> None:
 
 def test_the_slack_is_told_with_every_decision() -> None:
     view = look(task(deadline_s=NEEDED_S + 5000), [SPOT_OFFER, SAFE_OFFER])
-    decision = only(Shielded(Wants()).decide(view))
+    decision = only(ShieldedStrategy(Wants()).decide(view))
     assert decision.slack_s == pytest.approx(5000)
     assert slack_of(view, view.jobs[0]) == pytest.approx(5000)
 
@@ -174,7 +174,7 @@ def test_what_survives_the_tick_counts_where_a_save_takes_no_time() -> None:
     slow_save = replace(job, checkpoint=replace(job.checkpoint, save_s=0.01))
     saving = replace(firm, jobs=(replace(firm.jobs[0], job=slow_save),))
     assert _decide(saving, Target(SPOT_A, 1))[1] == "shield"
-    loose = replace(firm, firm_s=TICK_S - 1)
+    loose = replace(firm, uninterruptible_s=TICK_S - 1)
     assert _decide(loose, Target(SPOT_A, 1))[1] == "shield"
 
 
@@ -197,7 +197,7 @@ def test_a_first_phase_that_may_not_pause_may_be_begun_late() -> None:
 
 
 def _narrowing() -> tuple[tuple[Phase, ...], Throughput]:
-    points = tuple(ThroughputPoint("V100", n, float(n)) for n in (1, 4))
+    points = tuple(ThroughputSample("V100", n, float(n)) for n in (1, 4))
     return (Phase("wide", 0.5, 4, 4), Phase("narrow", 0.5, 1, 1)), Throughput(points)
 
 
@@ -211,7 +211,7 @@ def test_a_slow_phase_to_come_is_reckoned_with(slack_s: float) -> None:
         changing(SPOT_A, (0, 0, 2.0)),
         always(SAFE, 9, 8.0),
         jobs=[job],
-        strategy=Shielded(Follow()),
+        strategy=ShieldedStrategy(Follow()),
         policy=rules("greedy_spot"),
     )
     scene.finish()
@@ -228,7 +228,7 @@ def test_two_jobs_are_each_in_time(inner: Follow) -> None:
         changing(SPOT_B, (0, 1, 2.0), (1800, 0, 2.0), (3600, 1, 2.0), (3700, 0, 2.0)),
         always(SAFE, 9, 8.0),
         jobs=jobs,
-        strategy=Shielded(inner),
+        strategy=ShieldedStrategy(inner),
     )
     scene.finish()
     assert scene.summary("one").on_time is True

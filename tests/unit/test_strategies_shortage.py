@@ -7,7 +7,7 @@ import pytest
 from costopt.domain.fleet import Node
 from costopt.domain.market import Offer
 from costopt.domain.view import Decision, Target
-from costopt.strategies.adaptive import Adaptive
+from costopt.strategies.adaptive import AdaptiveStrategy
 from tests.engine_fixtures import (
     HOUR_S,
     SAFE,
@@ -21,7 +21,7 @@ from tests.engine_fixtures import (
 )
 from tests.strategy_fixtures import look, nodes_in, offer, only
 
-SAFE_B = SPOT_B.on(SAFE.capacity_type)
+SAFE_B = SPOT_B.with_capacity_type(SAFE.capacity_type)
 
 
 def _decide(
@@ -29,7 +29,7 @@ def _decide(
 ) -> Decision:
     """4 h of work for one node, so 4 / n on a gang of n that the job asks for."""
     job = task(nodes * 4 * HOUR_S, deadline_s=deadline_h * HOUR_S, nodes=(nodes, nodes))
-    return only(Adaptive().decide(look(job, offers, nodes=on, done=0.0)))
+    return only(AdaptiveStrategy().decide(look(job, offers, nodes=on, done=0.0)))
 
 
 def test_on_demand_is_taken_elsewhere_where_the_first_pool_has_none() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from costopt.domain.fleet import Node
 from costopt.domain.view import Target
-from costopt.strategies.uniform_progress import UniformProgress
+from costopt.strategies.uniform_progress import UniformProgressStrategy
 from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, task
 from tests.strategy_fixtures import look, nodes_in, offer, only
 
@@ -27,7 +27,7 @@ def _decide(
         done=done_s,
         nodes=nodes,
     )
-    return only(UniformProgress(hysteresis).decide(view)).targets
+    return only(UniformProgressStrategy(hysteresis).decide(view)).targets
 
 
 @pytest.mark.parametrize(
@@ -65,4 +65,4 @@ def test_on_demand_is_left_for_spot_by_the_pace_of_two_overheads(
 def test_without_on_demand_it_takes_spot_or_waits() -> None:
     for spot, expected in [(SPOT, ON_SPOT), (NO_SPOT, WAIT)]:
         view = look(task(), [spot], now_s=30 * HOUR_S)
-        assert only(UniformProgress().decide(view)).targets == expected
+        assert only(UniformProgressStrategy().decide(view)).targets == expected

@@ -9,13 +9,13 @@ from datetime import timedelta
 import pytest
 
 from costopt.domain.fleet import Node
-from costopt.domain.job import Job, Phase, Throughput, ThroughputPoint
+from costopt.domain.job import Job, Phase, Throughput, ThroughputSample
 from costopt.domain.market import Pool
 from costopt.domain.policy import Objective
 from costopt.domain.series import Series
 from costopt.domain.view import Decision, Target, View
-from costopt.strategies.adaptive import Adaptive
-from costopt.strategies.shield import Shielded
+from costopt.strategies.adaptive import AdaptiveStrategy
+from costopt.strategies.shield import ShieldedStrategy
 from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
 from tests.market_fixtures import T0
 from tests.strategy_fixtures import look, nodes_in, offer, only
@@ -51,7 +51,7 @@ def _decide(
         objective=objective,
     )
     view = replace(view, carbon_forecasts=carbon or {}, price_forecasts=prices or {})
-    return only(Shielded(Adaptive()).decide(view))
+    return only(ShieldedStrategy(AdaptiveStrategy()).decide(view))
 
 
 @pytest.mark.parametrize("spot", [(SPOT_A,), (SPOT_A, SPOT_B), ()])
@@ -89,7 +89,7 @@ def test_a_forecast_without_an_end_to_it_does_not_unsettle() -> None:
 
 
 def test_the_program_is_solved_once_while_forecasts_stay() -> None:
-    strategy = Adaptive()
+    strategy = AdaptiveStrategy()
     programs = set()
     for tick in range(12):
         view = look(
@@ -105,7 +105,7 @@ def test_the_program_is_solved_once_while_forecasts_stay() -> None:
 
 def _phased(*, may_pause: bool = True, second_speed: float = 0.25) -> Job:
     """2 h of work at full speed, then as much again; 24 h in all."""
-    slow = Throughput((ThroughputPoint("V100", 1, second_speed),))
+    slow = Throughput((ThroughputSample("V100", 1, second_speed),))
     return replace(
         task(deadline_s=24 * HOUR_S),
         phases=(
@@ -131,7 +131,7 @@ def test_the_work_left_is_measured_phase_by_phase(
 ) -> None:
     """13 h before the deadline 4 h of work are left, or 10 h."""
     view = _phase_view(_phased(second_speed=second_speed), now_h=13.2, done_h=0.0)
-    assert only(Adaptive().decide(view)).targets == expected
+    assert only(AdaptiveStrategy().decide(view)).targets == expected
 
 
 def test_a_phase_that_may_not_pause_makes_capacity_that_goes_dearer() -> None:
@@ -140,7 +140,7 @@ def test_a_phase_that_may_not_pause_makes_capacity_that_goes_dearer() -> None:
     for may_pause in (True, False):
         job = _phased(may_pause=may_pause, second_speed=1.0)
         view = look(job, [offer(SPOT_A, 2.0), offer(SAFE, 8.0)], done=2.1 * HOUR_S)
-        decision = only(Adaptive().decide(view))
+        decision = only(AdaptiveStrategy().decide(view))
         (told,) = [each for each in decision.alternatives if str(SPOT_A) in each.choice]
         assert told.value_usd is not None
         values.append(told.value_usd)
@@ -149,7 +149,7 @@ def test_a_phase_that_may_not_pause_makes_capacity_that_goes_dearer() -> None:
 
 def test_each_phase_costs_what_its_gang_does() -> None:
     """A second phase on four nodes costs four times as much an hour."""
-    points = tuple(ThroughputPoint("V100", n, 1.0) for n in (1, 4))
+    points = tuple(ThroughputSample("V100", n, 1.0) for n in (1, 4))
     values = []
     for nodes in (1, 4):
         job = replace(
@@ -160,7 +160,7 @@ def test_each_phase_costs_what_its_gang_does() -> None:
         view = look(job, [offer(SPOT_A, 2.0), offer(SAFE, 8.0)])
         (told,) = [
             each
-            for each in only(Adaptive().decide(view)).alternatives
+            for each in only(AdaptiveStrategy().decide(view)).alternatives
             if str(SPOT_A) in each.choice
         ]
         assert told.value_usd is not None
@@ -171,11 +171,11 @@ def test_each_phase_costs_what_its_gang_does() -> None:
 def _elastic(deadline_h: float, available: int, *, nodes: tuple[Node, ...] = ()) -> Decision:
     """8 h on one node; each doubling of the nodes keeps 90 % of its ideal gain."""
     points = tuple(
-        ThroughputPoint("V100", n, 0.5 * (1.8 ** (n.bit_length() - 1))) for n in (1, 2, 4)
+        ThroughputSample("V100", n, 0.5 * (1.8 ** (n.bit_length() - 1))) for n in (1, 2, 4)
     )
     job = replace(task(deadline_s=deadline_h * HOUR_S, nodes=(1, 4)), throughput=Throughput(points))
     view = look(job, [offer(SPOT_A, 2.0, available), offer(SAFE, 8.0)], nodes=nodes)
-    return only(Adaptive().decide(view))
+    return only(AdaptiveStrategy().decide(view))
 
 
 def test_several_sizes_are_weighed_and_no_more_than_a_few() -> None:

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from costopt.agent.status import TrainerState, TrainerStatus
 from costopt.domain.errors import CheckpointError, CostoptError
-from costopt.train import Stopped, TrainingLoop, attach
-from costopt.train.cadence import Cadence
+from costopt.train import TrainingExit, TrainingLoop, attach
+from costopt.train.cadence import SaveInterval
 
 STEPS = 12
 
@@ -50,7 +50,7 @@ class Run:
             self.compute()
             self.loop.apply()
             if step + 1 == until:
-                self.loop._saving.save_for_certain(until)
+                self.loop._saving.save_or_raise(until)
                 return
 
     def compute(self) -> None:
@@ -103,7 +103,7 @@ def test_a_notice_saves_and_stops(
     next(steps)
     run.compute()
     notice.write_text("{}")
-    with pytest.raises(Stopped) as stopped:
+    with pytest.raises(TrainingExit) as stopped:
         run.loop.apply()
     assert stopped.value.code == 0
     told = TrainerStatus.read(status)
@@ -120,7 +120,7 @@ def test_sigterm_stops_a_run_without_an_agent(tmp_path: Path) -> None:
     next(run.loop.steps(STEPS))
     run.compute()
     signal.raise_signal(signal.SIGTERM)
-    with pytest.raises(Stopped) as stopped:
+    with pytest.raises(TrainingExit) as stopped:
         run.loop.apply()
     assert stopped.value.code == 143
 
@@ -156,7 +156,7 @@ def test_another_model_is_refused_with_a_hint(tmp_path: Path) -> None:
 
 
 def test_the_interval_follows_the_measured_save_time() -> None:
-    cadence = Cadence(interval_s=600, hazard_per_hour=0.5, speed=100)
+    cadence = SaveInterval(interval_s=600, hazard_per_hour=0.5, speed=100)
     assert not cadence.is_due()
     cadence.saved(0.02)
     assert cadence.interval_s == pytest.approx((2 * 7200 * 2.0) ** 0.5)

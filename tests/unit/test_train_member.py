@@ -6,8 +6,14 @@ import socket
 import threading
 from typing import Any
 
-from costopt.agent.membership_letters import Formed, Ready, Standing, decode, encode
-from costopt.train.member import Member
+from costopt.agent.membership_letters import (
+    GangFormedMessage,
+    ReadyMessage,
+    TrainerProgress,
+    decode,
+    encode,
+)
+from costopt.train.member import MembershipClient
 
 
 class Line:
@@ -20,7 +26,7 @@ class Line:
     def read(self) -> Any:
         return decode(self._letters.readline())
 
-    def write(self, formed: Formed) -> None:
+    def write(self, formed: GangFormedMessage) -> None:
         self._link.sendall(encode(formed))
 
     def close(self) -> None:
@@ -31,27 +37,27 @@ class Line:
 def test_a_line_that_breaks_before_a_gang_is_taken_up_is_no_return_to_the_last_one() -> None:
     with socket.create_server(("127.0.0.1", 0)) as door:
         place = f"127.0.0.1:{door.getsockname()[1]}"
-        member = Member(place, store_at=lambda host: f"{host}:1", most=2)
+        member = MembershipClient(place, store_at=lambda host: f"{host}:1", most=2)
         line = Line(door)
         assert line.read().ready
-        line.write(Formed(8, (member.name, "b"), 0, False, place))
+        line.write(GangFormedMessage(8, (member.name, "b"), 0, False, place))
         line.close()
         assert member.next_gang(failed=False).generation == 8
 
         line = Line(door)
         hello = line.read()
         assert (hello.generation, hello.gang) == (8, (member.name, "b"))
-        assert hello.standing == Standing()
+        assert hello.standing == TrainerProgress()
         waiting = threading.Thread(target=lambda: member.next_gang(failed=True), daemon=True)
         waiting.start()
-        while not isinstance(line.read(), Ready):
+        while not isinstance(line.read(), ReadyMessage):
             continue
         line.close()
 
         line = Line(door)
         hello = line.read()
         assert (hello.generation, hello.ready) == (8, True)
-        line.write(Formed(9, (member.name,), None, False, place))
+        line.write(GangFormedMessage(9, (member.name,), None, False, place))
         waiting.join()
         member.leave()
         line.close()

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from costopt.train.pace import LEAST_STEPS, WARM_STEPS, WINDOW_S, Pace
+from costopt.train.pace import MIN_STEPS, WARM_STEPS, WINDOW_S, StepRate
 
 
-def paced(*lengths_s: float) -> Pace:
-    pace, now = Pace(), 100.0
+def paced(*lengths_s: float) -> StepRate:
+    pace, now = StepRate(), 100.0
     for length_s in lengths_s:
         now += length_s
-        pace.stepped(now)
+        pace.record_step(now)
     return pace
 
 
 def test_the_first_steps_of_a_process_tell_nothing_of_its_pace() -> None:
     warm = [7.0] * WARM_STEPS
-    assert paced(*warm, *[0.5] * (LEAST_STEPS - 1)).step_s is None
-    assert paced(*warm, *[0.5] * LEAST_STEPS).step_s == pytest.approx(0.5)
+    assert paced(*warm, *[0.5] * (MIN_STEPS - 1)).step_s is None
+    assert paced(*warm, *[0.5] * MIN_STEPS).step_s == pytest.approx(0.5)
 
 
 def test_steps_that_take_longer_than_the_window_have_a_pace() -> None:
     slow_s = 3 * WINDOW_S
-    assert paced(*[slow_s] * (WARM_STEPS + LEAST_STEPS)).step_s == pytest.approx(slow_s)
-    later = paced(*[slow_s] * 20, *[2 * slow_s] * LEAST_STEPS)
+    assert paced(*[slow_s] * (WARM_STEPS + MIN_STEPS)).step_s == pytest.approx(slow_s)
+    later = paced(*[slow_s] * 20, *[2 * slow_s] * MIN_STEPS)
     assert later.step_s == pytest.approx(2 * slow_s)
 
 
@@ -33,9 +33,9 @@ def test_what_was_long_ago_is_forgotten() -> None:
 
 
 def test_the_pause_between_two_gangs_is_no_step() -> None:
-    pace = paced(*[0.5] * (WARM_STEPS + LEAST_STEPS))
-    pace.broke_off()
+    pace = paced(*[0.5] * (WARM_STEPS + MIN_STEPS))
+    pace.reset()
     assert pace.step_s is None
-    for now in range(1000, 1001 + LEAST_STEPS):
-        pace.stepped(float(now))
+    for now in range(1000, 1001 + MIN_STEPS):
+        pace.record_step(float(now))
     assert pace.step_s == pytest.approx(1.0)

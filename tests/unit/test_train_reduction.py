@@ -6,18 +6,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from costopt.train.close_reduction import CloseReduction
-from costopt.train.group import Group, PeerLostError
-from costopt.train.layout import Layout
+from costopt.train.close_reduction import AllReduceReduction
+from costopt.train.group import PeerLostError, RankGroup
+from costopt.train.layout import GradientLayout
 from costopt.train.samples import FunctionSamples
-from costopt.train.shard_work import ShardWork
+from costopt.train.shard_work import ShardWorker
 from costopt.train.tree_reduction import TreeReduction
-from costopt.train.vote import Vote
+from costopt.train.vote import StepVote
 
 SHARDS = 5
 
 
-class Fenced(Group):
+class Fenced(RankGroup):
     """A single process whose fence is closed as often as it is told."""
 
     closed = 0
@@ -32,18 +32,18 @@ def shard(step: int, number: int) -> Tensor:
     return torch.randn(3, 4, generator=torch.Generator().manual_seed(step * 100 + number))
 
 
-def work(kind: type[TreeReduction | CloseReduction]) -> tuple[Fenced, nn.Module, ShardWork]:
+def work(kind: type[TreeReduction | AllReduceReduction]) -> tuple[Fenced, nn.Module, ShardWorker]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.3))
-    group, layout = Fenced(), Layout(model)
+    group, layout = Fenced(), GradientLayout(model)
     return (
         group,
         model,
-        ShardWork(FunctionSamples(shard), layout, kind(group, layout, SHARDS), seed=1),
+        ShardWorker(FunctionSamples(shard), layout, kind(group, layout, SHARDS), seed=1),
     )
 
 
-def compute(model: nn.Module, shards: ShardWork, step: int, most: int = SHARDS) -> None:
+def compute(model: nn.Module, shards: ShardWorker, step: int, most: int = SHARDS) -> None:
     for number, batch in enumerate(shards.batches(step, step)):
         if number == most:
             return
@@ -57,35 +57,35 @@ def outcome(model: nn.Module) -> Tensor:
     return torch.cat([*(gradient.flatten() for gradient in gradients), *buffers])
 
 
-@pytest.mark.parametrize("kind", [TreeReduction, CloseReduction])
+@pytest.mark.parametrize("kind", [TreeReduction, AllReduceReduction])
 def test_what_was_not_used_does_not_count(
-    kind: type[TreeReduction | CloseReduction],
+    kind: type[TreeReduction | AllReduceReduction],
 ) -> None:
     _, plain, undisturbed = work(kind)
     compute(plain, undisturbed, 0)
-    undisturbed.reduce(Vote())
+    undisturbed.reduce(StepVote())
     group, model, shards = work(kind)
     group.closed = 1
     compute(model, shards, 0)
     with pytest.raises(PeerLostError):
-        shards.reduce(Vote())
+        shards.reduce(StepVote())
     shards.salvage()
     compute(model, shards, 0, most=3)
     shards.salvage()
     compute(model, shards, 0)
-    shards.reduce(Vote())
+    shards.reduce(StepVote())
     assert torch.equal(outcome(model), outcome(plain))
 
 
 def test_gradients_from_before_do_not_count() -> None:
     _, plain, undisturbed = work(TreeReduction)
     compute(plain, undisturbed, 0)
-    undisturbed.reduce(Vote())
+    undisturbed.reduce(StepVote())
     _, model, shards = work(TreeReduction)
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     compute(model, shards, 0)
-    shards.reduce(Vote())
+    shards.reduce(StepVote())
     assert torch.equal(outcome(model), outcome(plain))
 
 
@@ -93,7 +93,7 @@ def test_the_mean_is_that_of_the_whole_batch() -> None:
     _, model, shards = work(TreeReduction)
     model.eval()
     compute(model, shards, 0)
-    shards.reduce(Vote())
+    shards.reduce(StepVote())
     found = outcome(model)
     model.zero_grad()
     (sum(model(shard(0, number)).square().sum() for number in range(SHARDS)) / SHARDS).backward()
@@ -103,14 +103,14 @@ def test_the_mean_is_that_of_the_whole_batch() -> None:
 @pytest.mark.parametrize("silent", [0, 1, 4])
 def test_a_shard_without_any_gradient_counts_as_zeros(silent: int) -> None:
     group, model = Fenced(), nn.Linear(4, 4)
-    layout = Layout(model)
+    layout = GradientLayout(model)
     reduction = TreeReduction(group, layout, SHARDS)
-    shards = ShardWork(FunctionSamples(shard), layout, reduction, seed=1)
+    shards = ShardWorker(FunctionSamples(shard), layout, reduction, seed=1)
     for number, batch in enumerate(shards.batches(0, 0)):
         with shards.compute(batch):
             if number != silent:
                 model(batch).sum().backward()
-    shards.reduce(Vote())
+    shards.reduce(StepVote())
     assert model.bias.grad is not None
     assert torch.equal(model.bias.grad, torch.full((4,), 3.0 * (SHARDS - 1) / SHARDS))
 
@@ -122,5 +122,5 @@ def test_votes_and_losses_are_read_back() -> None:
             model(batch).sum().backward()
             if number % 2:
                 shards.observe(float(number))
-    decision = shards.reduce(Vote(stop=True, part=True))
+    decision = shards.reduce(StepVote(stop=True, part=True))
     assert (decision.stops, decision.save, decision.part, decision.loss) == (1, False, True, 2.0)

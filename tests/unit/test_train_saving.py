@@ -15,18 +15,18 @@ import torch
 
 from costopt.agent.status import TrainerStatus
 from costopt.agent.stop_notice import StopNotice
-from costopt.checkpoint.near.desk import Desk
+from costopt.checkpoint.near.desk import SnapshotSocketServer
 from costopt.checkpoint.near.gang_key import GangKey
-from costopt.checkpoint.near.memory import SnapshotMemory
-from costopt.checkpoint.near.near_tiers import Circle, NearTiers
-from costopt.checkpoint.near.peer import Peer
+from costopt.checkpoint.near.memory import MemoryTier
+from costopt.checkpoint.near.near_tiers import ReplicaGroup, ReplicaManager
+from costopt.checkpoint.near.peer import PeerClient
 from costopt.checkpoint.near.peer_server import PeerServer
 from costopt.domain.errors import CheckpointError
-from costopt.train.cadence import Cadence
+from costopt.train.cadence import SaveInterval
 from costopt.train.checkpointer import Checkpointer
-from costopt.train.group import Group, PeerLostError
+from costopt.train.group import PeerLostError, RankGroup
 from costopt.train.reporter import Reporter
-from costopt.train.saving import Saving
+from costopt.train.saving import CheckpointManager
 from tests.snapshots import be_patient_with_peers
 
 
@@ -35,18 +35,20 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     be_patient_with_peers(monkeypatch)
 
 
-def saving(folder: Path, status: Path, weights: torch.Tensor, **options: Any) -> Saving:
-    return Saving(
+def saving(folder: Path, status: Path, weights: torch.Tensor, **options: Any) -> CheckpointManager:
+    return CheckpointManager(
         Checkpointer(folder),
-        Cadence(interval_s=1e-9),
+        SaveInterval(interval_s=1e-9),
         Reporter(status, 0),
-        Group(),
+        RankGroup(),
         lambda: {"weights": weights},
         **options,
     )
 
 
-def hear(saves: Saving, status: Path, so_long_as: Callable[[TrainerStatus], bool]) -> TrainerStatus:
+def hear(
+    saves: CheckpointManager, status: Path, so_long_as: Callable[[TrainerStatus], bool]
+) -> TrainerStatus:
     end = time.monotonic() + 120
     while time.monotonic() < end:
         saves.is_due()
@@ -57,7 +59,7 @@ def hear(saves: Saving, status: Path, so_long_as: Callable[[TrainerStatus], bool
     raise AssertionError("nothing was told")
 
 
-class Asleep(Group):
+class Asleep(RankGroup):
     """The second of two, who stood still after the first had said what to restore."""
 
     size, rank = 2, 1
@@ -74,12 +76,12 @@ class Asleep(Group):
 
 def test_who_finds_what_it_should_restore_removed_was_asleep(tmp_path: Path) -> None:
     checkpointer, reporter = Checkpointer(tmp_path), Reporter(tmp_path / "status.json", 0)
-    saves = Saving(checkpointer, Cadence(), reporter, Asleep(), dict)
+    saves = CheckpointManager(checkpointer, SaveInterval(), reporter, Asleep(), dict)
     with pytest.raises(PeerLostError, match="asleep"):
         saves.restore()
 
 
-def stopped_writer(saves: Saving) -> int:
+def stopped_writer(saves: CheckpointManager) -> int:
     """The process that writes for it, which stands still from here on."""
     assert saves._checkpointer is not None
     saves._checkpointer.claim()
@@ -111,7 +113,7 @@ def test_a_save_that_is_due_waits_for_the_one_in_flight_and_says_so(
     saves.save(2)
     os.kill(writer, signal.SIGCONT)
     assert capsys.readouterr().err.count("still being written") == 1
-    saves.save_for_certain(3)
+    saves.save_or_raise(3)
     restored = Checkpointer(tmp_path / "c").restore()
     assert restored is not None
     assert (restored.manifest.step, restored.manifest.parent) == (3, "step-000000001.0.0")
@@ -134,7 +136,7 @@ def test_the_third_failure_in_a_row_is_raised(
 
 
 def test_the_interval_grows_to_what_a_save_takes_to_be_durable() -> None:
-    cadence = Cadence(interval_s=600, hazard_per_hour=0.5, speed=100)
+    cadence = SaveInterval(interval_s=600, hazard_per_hour=0.5, speed=100)
     cadence.saved(0.0, 9.0)
     assert cadence.interval_s == pytest.approx(900)
     assert not cadence.is_due()
@@ -151,26 +153,26 @@ class Notice:
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    memory = SnapshotMemory(1 << 30)
+def desk() -> Iterator[SnapshotSocketServer]:
+    memory = MemoryTier(1 << 30)
     server, key = PeerServer(memory), GangKey("j", 1, "secret")
     server.key = key
-    circle = Circle(key, (Peer("n2", server.address, "b"),))
-    made = Desk(NearTiers(SnapshotMemory(1 << 30), circle=circle))
+    circle = ReplicaGroup(key, (PeerClient("n2", server.address, "b"),))
+    made = SnapshotSocketServer(ReplicaManager(MemoryTier(1 << 30), circle=circle))
     yield made
     made.close()
     server.close()
 
 
 def near_saving(
-    folder: Path, desk: Desk, notice: Notice, speed: float = 1.0
-) -> tuple[Saving, Checkpointer]:
+    folder: Path, desk: SnapshotSocketServer, notice: Notice, speed: float = 1.0
+) -> tuple[CheckpointManager, Checkpointer]:
     checkpointer = Checkpointer(folder / "c", near=desk.address)
-    saves = Saving(
+    saves = CheckpointManager(
         checkpointer,
-        Cadence(interval_s=1e9, speed=speed),
+        SaveInterval(interval_s=1e9, speed=speed),
         Reporter(folder / "status.json", 0),
-        Group(),
+        RankGroup(),
         lambda: {"weights": torch.ones(1_000_000)},
         notice=notice,
     )
@@ -178,7 +180,7 @@ def near_saving(
 
 
 def test_where_the_upload_does_not_fit_in_the_notice_a_peer_is_told_of(
-    tmp_path: Path, desk: Desk, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, desk: SnapshotSocketServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saves, checkpointer = near_saving(tmp_path, desk, Notice(left_s=5.0))
     checkpointer.claim()
@@ -198,7 +200,7 @@ def test_what_the_store_has_already_is_not_sent_again_on_a_notice_too_short_for_
 ) -> None:
     weights = torch.ones(1_000_000)
     saves = saving(tmp_path / "c", tmp_path / "status.json", weights, notice=Notice(5.0))
-    saves.save_for_certain(1)
+    saves.save_or_raise(1)
     saves.save_on_notice(2)
     told = TrainerStatus.read(tmp_path / "status.json")
     assert told is not None
@@ -215,7 +217,7 @@ def test_what_the_store_has_already_is_not_sent_again_on_a_notice_too_short_for_
     ("notice", "speed"), [(Notice(60.0), 1.0), (Notice(5.0, None), 1.0), (Notice(5.0), 300.0)]
 )
 def test_where_it_fits_or_nobody_knows_the_store_is_waited_for(
-    tmp_path: Path, desk: Desk, notice: Notice, speed: float
+    tmp_path: Path, desk: SnapshotSocketServer, notice: Notice, speed: float
 ) -> None:
     """What is held back besides is shorter where the notice was, on a simulated node."""
     saves, checkpointer = near_saving(tmp_path, desk, notice, speed)
@@ -227,7 +229,7 @@ def test_where_it_fits_or_nobody_knows_the_store_is_waited_for(
 
 
 def test_what_comes_from_a_near_tier_is_done_but_not_saved_and_saved_at_once(
-    tmp_path: Path, desk: Desk
+    tmp_path: Path, desk: SnapshotSocketServer
 ) -> None:
     saves, checkpointer = near_saving(tmp_path, desk, Notice(60.0))
     checkpointer.save(1, {"step": 1})
@@ -239,7 +241,7 @@ def test_what_comes_from_a_near_tier_is_done_but_not_saved_and_saved_at_once(
     restored = saves.restore()
     assert restored is not None
     assert (restored.manifest.step, saves.has_saved(2)) == (2, False)
-    saves.tell_restored(2, "exact")
+    saves.report_restored(2, "exact")
     told = TrainerStatus.read(tmp_path / "status.json")
     assert told is not None
     assert (told.done_units, told.saved_units, told.checkpoints) == (2.0, 1.0, ())
@@ -254,12 +256,12 @@ def test_what_comes_from_a_near_tier_is_done_but_not_saved_and_saved_at_once(
 
 
 def test_a_tier_that_fails_is_told_once_and_training_goes_on(
-    tmp_path: Path, desk: Desk, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, desk: SnapshotSocketServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     desk.close()
     saves, checkpointer = near_saving(tmp_path, desk, Notice(60.0))
     for step in (1, 2):
-        saves.save_for_certain(step)
+        saves.save_or_raise(step)
     told = TrainerStatus.read(tmp_path / "status.json")
     assert told is not None
     assert (told.saved_units, "no copy in the memory tier" in told.message) == (2.0, True)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from costopt.checkpoint.history import CheckpointHistory
 from costopt.domain.errors import CostoptError
-from costopt.train import Rollback, TrainingLoop, attach
+from costopt.train import RollbackPolicy, TrainingLoop, attach
 from tests.reserved_port import reserved_port
 from tests.train_gang import STEPS, Nursery, result
 
@@ -74,7 +74,7 @@ def test_a_run_that_is_cut_short_resumes_exactly(tmp_path: Path) -> None:
     whole.train()
     first = Run(checkpoint=tmp_path)
     first.train(until=5)
-    first.loop._saving.save_for_certain(first.loop.step)
+    first.loop._saving.save_or_raise(first.loop.step)
     del first
     torch.manual_seed(99)
     second = Run(checkpoint=tmp_path)
@@ -124,9 +124,9 @@ def test_a_loss_gone_wrong_goes_back_and_takes_other_data(
         asked.append(step)
         return shard(step, number)
 
-    run = Run(data, checkpoint=tmp_path, rollback=Rollback(limit=2))
+    run = Run(data, checkpoint=tmp_path, rollback=RollbackPolicy(limit=2))
     run.train(until=3)
-    run.loop._saving.save_for_certain(run.loop.step)
+    run.loop._saving.save_or_raise(run.loop.step)
     for step in run.loop.steps(TOTAL):
         run.poison = {6} if run.loop._state.rollbacks == 0 else set()
         for batch in run.loop.microbatches():
@@ -143,9 +143,9 @@ def test_a_loss_gone_wrong_goes_back_and_takes_other_data(
 
 
 def test_rollbacks_are_bounded(tmp_path: Path) -> None:
-    run = Run(checkpoint=tmp_path, rollback=Rollback(limit=2))
+    run = Run(checkpoint=tmp_path, rollback=RollbackPolicy(limit=2))
     run.train(until=2)
-    run.loop._saving.save_for_certain(run.loop.step)
+    run.loop._saving.save_or_raise(run.loop.step)
     run.poison = {4}
     with pytest.raises(CostoptError, match="the loss is nan, after 2 rollbacks of at most 2"):
         run.train()
@@ -153,7 +153,7 @@ def test_rollbacks_are_bounded(tmp_path: Path) -> None:
 
 
 def test_without_a_checkpoint_there_is_nothing_to_go_back_to() -> None:
-    run = Run(rollback=Rollback())
+    run = Run(rollback=RollbackPolicy())
     run.poison = {1}
     with pytest.raises(CostoptError, match="after 0 rollbacks"):
         run.train()

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costopt.domain.errors import CostoptError
-from costopt.train.conditions import Guarantee, changes, conditions
-from costopt.train.loss_watch import LossWatch, Rollback
-from costopt.train.samples import DatasetSamples, FunctionSamples, samples_of, seed_generators
-from costopt.train.shards import Node, PartialSums, Tree, nodes_of, owned
+from costopt.train.conditions import ExactnessGuarantee, changed_conditions, runtime_conditions
+from costopt.train.loss_watch import LossMonitor, RollbackPolicy
+from costopt.train.samples import DatasetSamples, FunctionSamples, batch_source, seed_generators
+from costopt.train.shards import PartialSums, ReductionTree, TreeNode, covering_nodes, owned_shards
 
 
-def bracketed(tree: Tree, parts: dict[Node, str]) -> str:
+def bracketed(tree: ReductionTree, parts: dict[TreeNode, str]) -> str:
     sums: PartialSums[str] = PartialSums(tree, lambda left, right: f"({left}+{right})")
     for node, part in parts.items():
         sums.add(node, part)
@@ -26,7 +26,7 @@ def bracketed(tree: Tree, parts: dict[Node, str]) -> str:
 
 
 def whole(shards: int) -> str:
-    return bracketed(Tree(shards), {Node(0, i): str(i) for i in range(shards)})
+    return bracketed(ReductionTree(shards), {TreeNode(0, i): str(i) for i in range(shards)})
 
 
 def test_neighbours_are_added_first() -> None:
@@ -37,15 +37,15 @@ def test_neighbours_are_added_first() -> None:
 
 @given(shards=st.integers(1, 40), size=st.integers(1, 45), draw=st.randoms())
 def test_every_division_adds_in_the_same_order(shards: int, size: int, draw: random.Random) -> None:
-    tree = Tree(shards)
-    met: dict[Node, str] = {}
+    tree = ReductionTree(shards)
+    met: dict[TreeNode, str] = {}
     for rank in range(size):
-        mine = owned(rank, size, shards)
+        mine = owned_shards(rank, size, shards)
         sums: PartialSums[str] = PartialSums(tree, lambda left, right: f"({left}+{right})")
         for shard in draw.sample(list(mine), len(mine)):
-            sums.add(Node(0, shard), str(shard))
+            sums.add(TreeNode(0, shard), str(shard))
         held = dict(sums.in_order())
-        assert list(held) == nodes_of(tree, mine)
+        assert list(held) == covering_nodes(tree, mine)
         met |= held
     pieces = list(met.items())
     draw.shuffle(pieces)
@@ -54,7 +54,7 @@ def test_every_division_adds_in_the_same_order(shards: int, size: int, draw: ran
 
 @given(shards=st.integers(1, 64), size=st.integers(1, 70))
 def test_shards_are_shared_evenly_and_wholly(shards: int, size: int) -> None:
-    parts = [owned(rank, size, shards) for rank in range(size)]
+    parts = [owned_shards(rank, size, shards) for rank in range(size)]
     assert [shard for part in parts for shard in part] == list(range(shards))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
@@ -117,28 +117,28 @@ def test_what_is_drawn_follows_from_the_numbers() -> None:
 )
 def test_data_that_cannot_be_cut_is_refused(data: Any, batch: int, complaint: str) -> None:
     with pytest.raises(CostoptError, match=complaint):
-        samples_of(data, seed=0, global_batch=batch, shards=3, collate=None)
+        batch_source(data, seed=0, global_batch=batch, shards=3, collate=None)
 
 
 def test_a_function_is_asked_for_step_and_shard() -> None:
-    samples = samples_of(lambda *at: at, seed=0, global_batch=6, shards=3, collate=None)
+    samples = batch_source(lambda *at: at, seed=0, global_batch=6, shards=3, collate=None)
     assert isinstance(samples, FunctionSamples)
     assert samples.batch(4, 2) == (4, 2)
 
 
 def test_a_guarantee_names_what_voided_it_once() -> None:
-    guarantee = Guarantee()
+    guarantee = ExactnessGuarantee()
     assert str(guarantee) == "exact"
-    before = conditions()
-    assert changes(before, dict(before)) == []
+    before = runtime_conditions()
+    assert changed_conditions(before, dict(before)) == []
     now = before | {"threads": "64"}
     for _ in range(2):
-        guarantee.void(*changes(before, now))
+        guarantee.void(*changed_conditions(before, now))
     assert str(guarantee) == f"close: threads {before['threads']} became 64"
 
 
 def test_a_spike_is_told_from_the_usual() -> None:
-    watch = LossWatch(Rollback(spike=3.0))
+    watch = LossMonitor(RollbackPolicy(spike=3.0))
     assert watch.wrong(1e9) is None
     for loss in (1.0, 1.1, 0.9) * 4:
         assert watch.wrong(loss) is None
@@ -146,10 +146,10 @@ def test_a_spike_is_told_from_the_usual() -> None:
     assert watch.wrong(2.9) is None
     assert "3 times the usual" in (watch.wrong(3.5) or "")
     assert "nan" in (watch.wrong(float("nan")) or "")
-    assert LossWatch(Rollback()).wrong(1e30) is None
+    assert LossMonitor(RollbackPolicy()).wrong(1e30) is None
 
 
 @pytest.mark.parametrize("options", [{"limit": 0}, {"spike": 1.0}])
 def test_an_impossible_rollback_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="limit must be"):
-        Rollback(**options)
+        RollbackPolicy(**options)

@@ -11,11 +11,13 @@ from torch import nn
 from costopt.agent.status import TrainerStatus
 from costopt.train import loop, reporter, time_use
 from costopt.train.attach import attach
-from costopt.train.time_use import TimeUse
+from costopt.train.time_use import StepTimer
 from tests.told_clock import ToldClock
 
 
-def stepped(use: TimeUse, *steps: int, took_s: float = 2.0, waited_s: float | None = None) -> float:
+def stepped(
+    use: StepTimer, *steps: int, took_s: float = 2.0, waited_s: float | None = None
+) -> float:
     now = 100.0 + 10 * steps[0]
     for step in steps:
         use.begin_step(now)
@@ -28,23 +30,23 @@ def stepped(use: TimeUse, *steps: int, took_s: float = 2.0, waited_s: float | No
 
 
 def test_goodput_is_the_share_of_steps_in_the_time_since_the_process_began() -> None:
-    use = TimeUse(began=90.0)
+    use = StepTimer(began=90.0)
     assert use.goodput(100.0) is None
     stepped(use, 1, 2, 3)
     assert use.goodput(130.0) == pytest.approx(6 / 40)
 
 
 def test_steps_that_were_lost_count_no_more() -> None:
-    use = TimeUse(began=90.0)
+    use = StepTimer(began=90.0)
     stepped(use, 1, 2, 3)
-    use.go_back(1)
+    use.record_rollback(1)
     assert use.goodput(130.0) == pytest.approx(2 / 40)
     stepped(use, 2)
     assert use.goodput(130.0) == pytest.approx(4 / 40)
 
 
 def test_a_step_that_was_begun_anew_counts_once() -> None:
-    use = TimeUse(began=90.0)
+    use = StepTimer(began=90.0)
     use.begin_step(100.0)
     use.wait(1.0)
     use.begin_step(105.0)
@@ -55,7 +57,7 @@ def test_a_step_that_was_begun_anew_counts_once() -> None:
 
 
 def test_the_wait_for_data_is_a_share_of_the_last_steps() -> None:
-    use = TimeUse(began=90.0)
+    use = StepTimer(began=90.0)
     stepped(use, *range(1, 200), waited_s=1.0)
     assert use.data_wait_share == pytest.approx(0.5)
     stepped(use, *range(200, 264), waited_s=0.0)
@@ -63,7 +65,7 @@ def test_the_wait_for_data_is_a_share_of_the_last_steps() -> None:
 
 
 def test_a_loop_that_fetches_by_itself_has_no_known_wait() -> None:
-    use = TimeUse(began=90.0)
+    use = StepTimer(began=90.0)
     stepped(use, 1, 2)
     assert use.data_wait_share is None
 
@@ -71,7 +73,7 @@ def test_a_loop_that_fetches_by_itself_has_no_known_wait() -> None:
 def test_a_warm_process_is_as_old_as_its_script(monkeypatch: pytest.MonkeyPatch) -> None:
     now = ToldClock(monkeypatch, time_use).now_s
     monkeypatch.setenv("COSTOPT_BEGAN_AT", repr(now - 1000.0))
-    use = TimeUse()
+    use = StepTimer()
     use.begin_step(now)
     use.end_step(1, now + 100.0)
     assert use.goodput(now) == pytest.approx(0.1)

@@ -12,20 +12,20 @@ import pytest
 from costopt.domain.job import Budget, Job, Progress, Resources
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.plan import Forecast, PlanStatus
-from costopt.domain.policy import Aim, Limits, Objective, Policy, Risk, Rule, Trigger
+from costopt.domain.policy import Limits, Objective, ObjectiveTerm, Policy, Risk, Rule, RuleSignal
 from costopt.domain.power import NodePower
 from costopt.domain.quota import Quota
 from costopt.domain.series import Series
 from costopt.domain.view import JobView
 from costopt.optimize.frontier import frontier
-from costopt.optimize.frontier_point import surely_unbeaten, unbeaten
+from costopt.optimize.frontier_point import non_dominated_mask, surely_unbeaten
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
 from tests.known import known
 from tests.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
 
 UNCOUNTED = Policy("p", risk=Risk(on_time=0.5, reserve_s=0.0))
-NIGHT = Rule("night", Trigger.TIME_OF_DAY, 22.0, 6.0, Limits(max_kw=40.0))
+NIGHT = Rule("night", RuleSignal.TIME_OF_DAY, 22.0, 6.0, Limits(max_kw=40.0))
 CHEAP, DEAR = offer(pool("a"), 1.0), offer(pool("b"), 2.0)
 """The power of ``CHEAP`` is unknown."""
 
@@ -78,8 +78,8 @@ def test_a_policy_of_dollars_alone_plans_on_a_pool_of_unknown_power() -> None:
     [
         (replace(UNCOUNTED, objective=Objective(usd_per_kwh=1e-3)), job(), ()),
         (replace(UNCOUNTED, objective=Objective(usd_per_tonne_co2e=1.0)), job(), ()),
-        (replace(UNCOUNTED, objective=Objective(then=(Aim.KWH,))), job(), ()),
-        (replace(UNCOUNTED, objective=Objective(then=(Aim.CO2E,))), job(), ()),
+        (replace(UNCOUNTED, objective=Objective(then=(ObjectiveTerm.KWH,))), job(), ()),
+        (replace(UNCOUNTED, objective=Objective(then=(ObjectiveTerm.CO2E,))), job(), ()),
         (replace(UNCOUNTED, limits=Limits(max_kw=100.0)), job(), ()),
         (replace(UNCOUNTED, rules=(NIGHT,)), job(), ()),
         (UNCOUNTED, job(budget=Budget(max_kwh=1e6)), ()),
@@ -163,7 +163,7 @@ def test_where_all_power_is_unknown_the_frontier_is_of_dollars_and_finish() -> N
 def test_unknown_energy_neither_beats_nor_is_beaten_by_known() -> None:
     nan = np.nan
     figures = np.array([(1.0, 5.0, 1.0), (2.0, nan, 2.0), (0.5, nan, 1.0), (3.0, 1.0, 3.0)])
-    assert unbeaten(figures) == [True, False, True, True]
+    assert non_dominated_mask(figures) == [True, False, True, True]
     forecast = known(plan(request()).forecast_of("job"))
     cheaper = replace(forecast, usd_p50=forecast.usd_p50 / 2)
     sure = replace(forecast, kwh=1.0, kwh_error=0.0, usd_p50=forecast.usd_p50 * 9)

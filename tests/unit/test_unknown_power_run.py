@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from costopt.daemon.http_metrics import HttpMetrics
-from costopt.daemon.metrics import MetricsPage
-from costopt.daemon.pages.ledger import Sums
-from costopt.daemon.snapshot import Snapshot
+from costopt.daemon.metrics import MetricsEndpoint
+from costopt.daemon.pages.ledger import CostTotalsRow
+from costopt.daemon.snapshot import TickSnapshot
 from costopt.domain.events import (
     CarbonIntensityRecorded,
     GuardTripped,
@@ -26,10 +26,10 @@ from costopt.domain.policy import CarbonSignal, Limits, Objective, Policy
 from costopt.domain.power import NodePower
 from costopt.ledger.account import JobAccount
 from costopt.ledger.codec import decode, encode
-from costopt.ledger.frozen import freeze, thaw
+from costopt.ledger.frozen import deserialize_fold, serialize_fold
 from costopt.ledger.record import JobRecord
 from costopt.report.plots import energy_plot
-from costopt.report.run import Run
+from costopt.report.run import RunView
 from costopt.report.tile import run_tiles
 from tests.daemon_api import served
 from tests.engine_fixtures import (
@@ -117,7 +117,7 @@ def test_one_node_of_unknown_power_makes_the_sums_unknown() -> None:
     summary = made.summary()
     assert summary.wh is summary.gco2e is None
     assert summary.energy_basis == "modelled and unknown"
-    run = Run.of([r.event for r in made.all_events()], made.clock.now())
+    run = RunView.of([r.event for r in made.all_events()], made.clock.now())
     assert run.curves.spend[-1].wh is None
     assert "unknown" in energy_plot(run).alt
     tile = next(tile for tile in run_tiles(run, "measured") if tile.name == "Energy")
@@ -185,7 +185,7 @@ def test_neither_a_measurement_nor_an_intensity_makes_part_of_it_known() -> None
     assert summary.energy_basis == "unknown"
     assert summary.usd == 3.0
     assert account.summary(T0).wh == 0.0
-    thawed, _ = thaw(freeze(account, JobRecord("job")))
+    thawed, _ = deserialize_fold(serialize_fold(account, JobRecord("job")))
     assert thawed.summary(later) == summary
 
 
@@ -194,14 +194,18 @@ def test_pages_and_metrics_leave_unknown_energy_out(tmp_path: Path) -> None:
     account.apply(replace(LAUNCHED, job="one"))
     unknown = account.summary(T0.replace(hour=3))
     counted = replace(unknown, job="two", wh=700.0, gco2e=10.0)
-    assert Sums.of([counted]).wh == 700.0
-    assert Sums.of([counted, unknown]).wh is Sums.of([counted, unknown]).gco2e is None
+    assert CostTotalsRow.of([counted]).wh == 700.0
+    assert (
+        CostTotalsRow.of([counted, unknown]).wh
+        is CostTotalsRow.of([counted, unknown]).gco2e
+        is None
+    )
     with served(tmp_path, fill=False) as daemon:
         for name in ("one", "two"):
             daemon.submit(name)
         both = {"one": unknown, "two": counted}
-        daemon.board.publish(Snapshot(T0, summaries=both, closed=frozenset()), 0.0)
-        page = MetricsPage(daemon.service, HttpMetrics(), None).text().decode()
+        daemon.board.publish(TickSnapshot(T0, summaries=both, closed=frozenset()), 0.0)
+        page = MetricsEndpoint(daemon.service, HttpMetrics(), None).text().decode()
     drawn = re.findall(r'^costopt_energy_joules_total\{job="(\w+)".*\} (.*)', page, re.M)
     assert [(job, float(joules)) for job, joules in drawn] == [("two", 2_520_000.0)]
     assert len(re.findall(r"^costopt_spend_usd_total\{", page, re.M)) == 2

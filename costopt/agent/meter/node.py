@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from costopt.agent.meter.gpu import GpuMeter, GpuSample, open_gpu_meter
 from costopt.agent.meter.rapl import RaplMeter, open_rapl_meter
-from costopt.agent.meter.reading import CPU, GPU, NodeReading
+from costopt.agent.meter.reading import CPU, GPU, NodeMeasurement
 
 SAMPLE_S = 1.0
 JOULES_PER_WH = 3600.0
@@ -27,7 +27,7 @@ class NodeMeter:
         self._rapl = rapl
         now = time.time()
         parts = ((GPU,) if gpu else ()) + ((CPU,) if rapl else ())
-        self._reading = NodeReading(
+        self._reading = NodeMeasurement(
             since=now,
             at=now,
             energy_wh=0.0 if parts else None,
@@ -49,7 +49,7 @@ class NodeMeter:
             self._thread = threading.Thread(target=self._run, name="meter", daemon=True)
             self._thread.start()
 
-    def reading(self) -> NodeReading:
+    def reading(self) -> NodeMeasurement:
         """The newest totals; does not wait for a meter."""
         return self._reading
 
@@ -96,7 +96,7 @@ class NodeMeter:
             self.sample()
 
 
-def _shown(reading: NodeReading, gpu: GpuSample | None) -> NodeReading:
+def _shown(reading: NodeMeasurement, gpu: GpuSample | None) -> NodeMeasurement:
     return replace(
         reading,
         gpu_utilization=None if gpu is None else gpu.utilization,

@@ -9,7 +9,7 @@ CPU = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
-class NodeReading:
+class NodeMeasurement:
     """Totals from ``since`` to ``at``, wall times in POSIX seconds. Unknown is None.
 
     ``energy_wh`` is what the meters of ``parts`` ("gpu", "cpu") read: GPU boards, CPU packages and

@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from costopt.agent.notices.metadata import Answer, MetadataError, ask
+from costopt.agent.notices.metadata import MetadataError, MetadataResponse, get_metadata
 from costopt.agent.notices.source import Notice
-from costopt.agent.notices.watched import WatchedNotices
+from costopt.agent.notices.watched import PollingNoticeSource
 
 ENDPOINT_VARIABLE = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
 ENDPOINT = "http://169.254.169.254"
@@ -31,7 +31,7 @@ NOTICE_S = 120.0
 TIMEOUT_S = 1.0
 
 
-class AwsNotices(WatchedNotices):
+class AwsNoticeSource(PollingNoticeSource):
     """``poll_s`` between looks: AWS recommends 5 s."""
 
     def __init__(self, poll_s: float = 1.0, endpoint: str | None = None) -> None:
@@ -41,7 +41,7 @@ class AwsNotices(WatchedNotices):
         self._token_until = 0.0
         self._token_lock = threading.Lock()
 
-    def questions(self) -> dict[str, Callable[[], None]]:
+    def queries(self) -> dict[str, Callable[[], None]]:
         """The interruption and the recommendation."""
         return {"interruption": self._ask_action, "rebalance": self._ask_rebalance}
 
@@ -67,14 +67,14 @@ class AwsNotices(WatchedNotices):
             raise MetadataError(f"{self._endpoint}{path} answered {answer.status}")
         return answer.text
 
-    def _ask(self, path: str) -> Answer:
+    def _ask(self, path: str) -> MetadataResponse:
         headers = {"X-aws-ec2-metadata-token": self._session_token()}
-        return ask(self._endpoint, path, headers, timeout_s=TIMEOUT_S)
+        return get_metadata(self._endpoint, path, headers, timeout_s=TIMEOUT_S)
 
     def _session_token(self) -> str:
         with self._token_lock:
             if time.monotonic() >= self._token_until:
-                answer = ask(
+                answer = get_metadata(
                     self._endpoint,
                     TOKEN_PATH,
                     {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_S)},

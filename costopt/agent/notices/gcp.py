@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from costopt.agent.notices.metadata import MetadataError, ask
+from costopt.agent.notices.metadata import MetadataError, get_metadata
 from costopt.agent.notices.source import Notice
-from costopt.agent.notices.watched import WatchedNotices
+from costopt.agent.notices.watched import PollingNoticeSource
 
 HOST_VARIABLE = "GCE_METADATA_HOST"
 HOST = "metadata.google.internal"
@@ -29,7 +29,7 @@ LONG_POLL_S = 30
 TIMEOUT_SPARE_S = 5.0
 
 
-class GcpNotices(WatchedNotices):
+class GcpNoticeSource(PollingNoticeSource):
     """Each question is one request that the server holds until the answer changes.
 
     ``notice_s`` is how long before its end a preempted VM hears of it: 30 or 120.
@@ -48,7 +48,7 @@ class GcpNotices(WatchedNotices):
         self._long_poll_s = long_poll_s
         self._etags: dict[str, str] = {}
 
-    def questions(self) -> dict[str, Callable[[], None]]:
+    def queries(self) -> dict[str, Callable[[], None]]:
         """The preemption and the maintenance."""
         return {"preempted": self._ask_preempted, "maintenance": self._ask_maintenance}
 
@@ -70,7 +70,7 @@ class GcpNotices(WatchedNotices):
                 f"?wait_for_change=true&timeout_sec={self._long_poll_s}"
                 f"&last_etag={self._etags[name]}"
             )
-        answer = ask(
+        answer = get_metadata(
             self._host, ROOT + name + query, HEADERS, timeout_s=self._long_poll_s + TIMEOUT_SPARE_S
         )
         if answer.status != 200:

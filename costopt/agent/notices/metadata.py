@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-LONGEST_ANSWER_BYTES = 65_536
+MAX_ANSWER_BYTES = 65_536
 
 
 class MetadataError(Exception):
@@ -15,7 +15,7 @@ class MetadataError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class MetadataResponse:
     """An HTTP answer, whatever its status; header names are in lower case."""
 
     status: int
@@ -23,14 +23,14 @@ class Answer:
     headers: Mapping[str, str]
 
 
-def ask(
+def get_metadata(
     endpoint: str,
     path: str,
     headers: Mapping[str, str],
     *,
     method: str = "GET",
     timeout_s: float,
-) -> Answer:
+) -> MetadataResponse:
     """One request on a connection of its own. Raises MetadataError.
 
     No proxy is used, whatever the environment says: a proxy would answer for another machine.
@@ -42,9 +42,9 @@ def ask(
     try:
         connection.request(method, parts.path.rstrip("/") + path, headers=dict(headers))
         answer = connection.getresponse()
-        text = answer.read(LONGEST_ANSWER_BYTES).decode(errors="replace")
+        text = answer.read(MAX_ANSWER_BYTES).decode(errors="replace")
         told = {name.lower(): value for name, value in answer.getheaders()}
-        return Answer(answer.status, text, told)
+        return MetadataResponse(answer.status, text, told)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise MetadataError(f"{endpoint}{path}: {error or type(error).__name__}") from error
     finally:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from costopt.agent.notices.aws import AwsNotices
-from costopt.agent.notices.gcp import GcpNotices
-from costopt.agent.notices.notice_file import FileNotices
+from costopt.agent.notices.aws import AwsNoticeSource
+from costopt.agent.notices.gcp import GcpNoticeSource
+from costopt.agent.notices.notice_file import FileNoticeSource
 from costopt.agent.notices.source import NoNotices, NoticeSource
 
 KINDS = "file:PATH, aws, gcp or none"
@@ -20,13 +20,13 @@ def notice_source(text: str, poll_s: float = 1.0) -> NoticeSource:
     kind, _, rest = text.partition(":")
     match kind, rest:
         case "file", path if path:
-            return FileNotices(Path(path))
+            return FileNoticeSource(Path(path))
         case "aws", "":
-            return AwsNotices(poll_s)
+            return AwsNoticeSource(poll_s)
         case "gcp", "":
-            return GcpNotices(poll_s)
+            return GcpNoticeSource(poll_s)
         case "gcp", seconds if seconds.isdigit():
-            return GcpNotices(poll_s, notice_s=float(seconds))
+            return GcpNoticeSource(poll_s, notice_s=float(seconds))
         case "none", "":
             return NoNotices()
     raise ValueError(f"{text!r} is no source of notices: use {KINDS}")

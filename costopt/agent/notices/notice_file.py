@@ -9,7 +9,7 @@ from pathlib import Path
 from costopt.agent.notices.source import NoNotices, Notice
 
 
-class FileNotices(NoNotices):
+class FileNoticeSource(NoNotices):
     """The file {"action": …, "time": …, "noticed_at": …}; times in ISO 8601.
 
     They are the provider's, whose clock runs ``speed`` times faster than the wall: the deadline is

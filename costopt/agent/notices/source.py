@@ -33,11 +33,11 @@ class NoticeSource(Protocol):
         """The notice, or None while there is none. A notice once given is not taken back."""
         ...
 
-    def warning(self) -> str:
+    def rebalance_warning(self) -> str:
         """What the provider says short of a notice, such as a rebalance recommendation; or ""."""
         ...
 
-    def trouble(self) -> str:
+    def error(self) -> str:
         """Why the source cannot be asked at present, or ""."""
         ...
 
@@ -56,11 +56,11 @@ class NoNotices:
         """There never is one."""
         return None
 
-    def warning(self) -> str:
+    def rebalance_warning(self) -> str:
         """There never is one."""
         return ""
 
-    def trouble(self) -> str:
+    def error(self) -> str:
         """There never is any."""
         return ""
 

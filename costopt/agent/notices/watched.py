@@ -8,11 +8,11 @@ from collections.abc import Callable
 from costopt.agent.notices.metadata import MetadataError
 from costopt.agent.notices.source import Notice
 
-LOOKS_BEFORE_TROUBLE = 3
+FAILURES_BEFORE_ERROR = 3
 """One lost packet is no trouble worth telling."""
 
 
-class WatchedNotices:
+class PollingNoticeSource:
     """Base of the sources that ask a metadata service, each question in a daemon thread.
 
     ``_watch`` asks again and again and takes note of what it hears with ``_announce`` and
@@ -27,13 +27,13 @@ class WatchedNotices:
         self._troubles: dict[str, str] = {}
         self._threads: list[threading.Thread] = []
 
-    def questions(self) -> dict[str, Callable[[], None]]:
+    def queries(self) -> dict[str, Callable[[], None]]:
         """By name, what is asked; each raises MetadataError where there is no usable answer."""
         raise NotImplementedError
 
     def start(self) -> None:
         """Begin to watch."""
-        for name, question in self.questions().items():
+        for name, question in self.queries().items():
             thread = threading.Thread(
                 target=self._watch, args=(name, question), name=f"notices-{name}", daemon=True
             )
@@ -44,11 +44,11 @@ class WatchedNotices:
         """The notice, or None while there is none."""
         return self._notice
 
-    def warning(self) -> str:
+    def rebalance_warning(self) -> str:
         """What the provider says short of a notice, or ""."""
         return "; ".join(text for text in self._warnings.values() if text)
 
-    def trouble(self) -> str:
+    def error(self) -> str:
         """Why the service cannot be asked at present, or ""."""
         return "; ".join(dict.fromkeys(text for text in self._troubles.values() if text))
 
@@ -74,6 +74,6 @@ class WatchedNotices:
                 self._troubles[name] = ""
             except MetadataError as error:
                 failures += 1
-                if failures >= LOOKS_BEFORE_TROUBLE:
+                if failures >= FAILURES_BEFORE_ERROR:
                     self._troubles[name] = str(error)
             self._closed.wait(self._poll_s)

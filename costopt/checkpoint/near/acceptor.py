@@ -11,11 +11,11 @@ from contextlib import suppress
 from costopt.checkpoint.near.frame import send_frame
 from costopt.domain.errors import CostoptError
 
-MOST_AT_ONCE = 32
+MAX_CONNECTIONS = 32
 PAUSE_S = 0.05
 
 
-class Acceptor:
+class ConnectionServer:
     """Accepts from when it is made until ``close``.
 
     ``attend`` is given each connection, which is closed when it returns, and may stand still for
@@ -33,7 +33,7 @@ class Acceptor:
     ) -> None:
         self._listener, self._attend, self._stall_s = listener, attend, stall_s
         self._closed = False
-        self._room = threading.Semaphore(MOST_AT_ONCE)
+        self._room = threading.Semaphore(MAX_CONNECTIONS)
         threading.Thread(target=self._accept, name=name, daemon=True).start()
 
     def close(self) -> None:

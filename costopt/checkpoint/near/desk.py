@@ -13,35 +13,35 @@ import uuid
 from dataclasses import asdict
 from typing import Any
 
-from costopt.checkpoint.arena import Arena
-from costopt.checkpoint.near.acceptor import Acceptor
+from costopt.checkpoint.arena import SharedMemory
+from costopt.checkpoint.near.acceptor import ConnectionServer
 from costopt.checkpoint.near.frame import receive_frame_and_descriptor, send_frame
-from costopt.checkpoint.near.memory import Held
-from costopt.checkpoint.near.near_tiers import NearTiers, Offer
+from costopt.checkpoint.near.memory import MemorySnapshot
+from costopt.checkpoint.near.near_tiers import AvailableSnapshot, ReplicaManager
 from costopt.checkpoint.near.snapshot import Snapshot
 from costopt.checkpoint.near.tier import Tier
 
 CREDENTIALS = struct.Struct("3i")
 """struct ucred of SO_PEERCRED: pid, uid, gid."""
-STALL_S = 30.0
+IO_TIMEOUT_S = 30.0
 
 
-class Desk:
+class SnapshotSocketServer:
     """Serves in threads from when it is made until ``close``; ``address`` begins with "@"."""
 
-    def __init__(self, tiers: NearTiers) -> None:
+    def __init__(self, tiers: ReplicaManager) -> None:
         self.address = f"@costopt-{uuid.uuid4().hex}"
         self._tiers = tiers
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(path_of(self.address))
+        listener.bind(socket_name(self.address))
         listener.listen()
-        self._acceptor = Acceptor(listener, self._attend, name="desk", stall_s=STALL_S)
+        self._acceptor = ConnectionServer(listener, self._handle, name="desk", stall_s=IO_TIMEOUT_S)
 
     def close(self) -> None:
         """Accept nobody any more."""
         self._acceptor.close()
 
-    def _attend(self, link: socket.socket) -> None:
+    def _handle(self, link: socket.socket) -> None:
         if not _is_ours(link):
             return
         request, descriptor = receive_frame_and_descriptor(link)
@@ -51,7 +51,7 @@ class Desk:
             case "offers":
                 offers = [
                     {"tier": each.tier, "node": each.node, "snapshot": each.snapshot.encode()}
-                    for each in self._tiers.offers()
+                    for each in self._tiers.available()
                 ]
                 send_frame(link, {"offers": offers})
             case "fetch":
@@ -62,10 +62,10 @@ class Desk:
     def _keep(self, link: socket.socket, request: dict[str, Any], descriptor: int | None) -> None:
         if descriptor is None:
             raise ValueError("a snapshot without its memory")
-        arena = Arena(descriptor, request["arena_bytes"], writable=False)
+        arena = SharedMemory(descriptor, request["arena_bytes"], writable=False)
         # Who brought it may be gone before all is kept.
         heard = True
-        for kept in self._tiers.keep(Held(Snapshot.decode(request["snapshot"]), arena)):
+        for kept in self._tiers.store(MemorySnapshot(Snapshot.decode(request["snapshot"]), arena)):
             if heard:
                 try:
                     send_frame(link, {"kept": asdict(kept)})
@@ -75,7 +75,9 @@ class Desk:
             send_frame(link, {"done": True})
 
     def _fetch(self, link: socket.socket, request: dict[str, Any]) -> None:
-        offer = Offer(Tier(request["tier"]), Snapshot.decode(request["snapshot"]), request["node"])
+        offer = AvailableSnapshot(
+            Tier(request["tier"]), Snapshot.decode(request["snapshot"]), request["node"]
+        )
         if offer.tier is Tier.DISK and self._tiers.disk is not None:
             send_frame(link, {"folder": str(self._tiers.disk.folder)})
             return
@@ -83,7 +85,7 @@ class Desk:
         send_frame(link, {"arena_bytes": held.arena.size_bytes}, held.arena.descriptor)
 
 
-def path_of(address: str) -> str:
+def socket_name(address: str) -> str:
     """The socket's name as the kernel takes it. Raises ValueError for another kind of address."""
     if not address.startswith("@"):
         raise ValueError(f"{address!r} is no address of a desk")

@@ -21,7 +21,7 @@ from costopt.store.folder import FileStore
 RECORD = "snapshot.json"
 
 
-class SnapshotDisk:
+class DiskTier:
     """One writer at a time. ``folder`` holds nothing else."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 LENGTH = struct.Struct("!I")
-MOST_BYTES = 16 << 20
+MAX_FRAME_BYTES = 16 << 20
 """A manifest has 40 bytes for every MiB of state."""
 PIECE_BYTES = 4 << 20
 
@@ -48,7 +48,7 @@ def send_bytes(link: socket.socket, view: memoryview) -> None:
         link.sendall(view[begin : begin + PIECE_BYTES])
 
 
-def receive_into(link: socket.socket, target: memoryview) -> None:
+def receive_exactly(link: socket.socket, target: memoryview) -> None:
     """Fill ``target``. Raises EOFError where the stream ends before, OSError."""
     done = 0
     while done < len(target):
@@ -60,13 +60,13 @@ def receive_into(link: socket.socket, target: memoryview) -> None:
 
 def _exactly(link: socket.socket, size: int) -> bytes:
     data = bytearray(size)
-    receive_into(link, memoryview(data))
+    receive_exactly(link, memoryview(data))
     return bytes(data)
 
 
 def _size(head: bytes) -> int:
     size: int = LENGTH.unpack(head)[0]
-    if size > MOST_BYTES:
+    if size > MAX_FRAME_BYTES:
         raise ValueError(f"a letter of {size} bytes")
     return size
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
-def fresh_nonce() -> str:
+def new_nonce() -> str:
     """Never the same twice, so that no answer can be played again."""
     return secrets.token_hex(16)
 
@@ -29,11 +29,11 @@ class GangKey:
         text = json.dumps([nonce, fields], sort_keys=True).encode()
         return hmac.new(self.secret.encode(), text, hashlib.sha256).hexdigest()
 
-    def signed(self, nonce: str, fields: dict[str, Any]) -> dict[str, Any]:
+    def sign(self, nonce: str, fields: dict[str, Any]) -> dict[str, Any]:
         """The letter with its MAC."""
         return {**fields, "mac": self.mac(nonce, fields)}
 
-    def opened(self, nonce: str, letter: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, nonce: str, letter: dict[str, Any]) -> dict[str, Any]:
         """The inverse; raises ValueError where it was not signed with this key."""
         fields = {name: value for name, value in letter.items() if name != "mac"}
         if not hmac.compare_digest(self.mac(nonce, fields), str(letter.get("mac", ""))):

@@ -14,54 +14,54 @@ from dataclasses import dataclass
 from typing import Any
 
 from costopt.checkpoint.near.frame import receive_frame, send_frame
-from costopt.checkpoint.near.gang_key import GangKey, fresh_nonce
+from costopt.checkpoint.near.gang_key import GangKey, new_nonce
 
-LETTER_S = 10.0
+HANDSHAKE_TIMEOUT_S = 10.0
 """For all of a request, so that strangers who send it byte by byte keep nobody waiting for long."""
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class AuthenticatedPeer:
     """Who has proved that it knows the secret, and what it asks."""
 
     link: socket.socket
     key: GangKey
     request: dict[str, Any]
 
-    def grant(self, **fields: Any) -> None:
+    def accept(self, **fields: Any) -> None:
         """Answer. Raises OSError."""
         nonce = str(self.request["nonce"])
-        send_frame(self.link, self.key.signed(nonce, {"ok": True, **fields}))
+        send_frame(self.link, self.key.sign(nonce, {"ok": True, **fields}))
 
 
-def admit(link: socket.socket, key: GangKey | None) -> Caller | None:
+def accept_peer(link: socket.socket, key: GangKey | None) -> AuthenticatedPeer | None:
     """The server's side. None for who knows of a later generation than this node, which was told
     so; with ``key`` None that is everybody.
 
     Raises ValueError or KeyError for who does not know the secret or is of an older generation,
     OSError, EOFError.
     """
-    nonce = fresh_nonce()
+    nonce = new_nonce()
     send_frame(link, {"nonce": nonce})
-    with _hung_up_after(LETTER_S, link):
+    with _hung_up_after(HANDSHAKE_TIMEOUT_S, link):
         letter = receive_frame(link)
     if key is None or _is_later(letter, key):
         send_frame(link, {"later": True})
         return None
-    return Caller(link, key, _opened(letter, key, nonce))
+    return AuthenticatedPeer(link, key, _opened(letter, key, nonce))
 
 
-def ask(
+def authenticate(
     link: socket.socket, key: GangKey, request: dict[str, Any]
 ) -> tuple[str, dict[str, Any] | None]:
-    """The client's side: our nonce, and the answer as ``answer_to`` gives it."""
-    theirs, ours = str(receive_frame(link)["nonce"]), fresh_nonce()
+    """The client's side: our nonce, and the answer as ``verify_reply`` gives it."""
+    theirs, ours = str(receive_frame(link)["nonce"]), new_nonce()
     fields = {**request, "job": key.job, "generation": key.generation, "nonce": ours}
-    send_frame(link, key.signed(theirs, fields))
-    return ours, answer_to(ours, link, key)
+    send_frame(link, key.sign(theirs, fields))
+    return ours, verify_reply(ours, link, key)
 
 
-def answer_to(nonce: str, link: socket.socket, key: GangKey) -> dict[str, Any] | None:
+def verify_reply(nonce: str, link: socket.socket, key: GangKey) -> dict[str, Any] | None:
     """An answer; None where the generation is not known there yet.
 
     Raises ValueError where it is a refusal or not signed, KeyError, OSError, EOFError.
@@ -71,7 +71,7 @@ def answer_to(nonce: str, link: socket.socket, key: GangKey) -> dict[str, Any] |
         return None
     if "refused" in letter:
         raise ValueError(str(letter["refused"]))
-    return key.opened(nonce, letter)
+    return key.verify(nonce, letter)
 
 
 @contextmanager
@@ -102,4 +102,4 @@ def _opened(letter: dict[str, Any], key: GangKey, nonce: str) -> dict[str, Any]:
         raise ValueError(
             f"generation {letter['generation']} is over: generation {key.generation} trains"
         )
-    return key.opened(nonce, letter)
+    return key.verify(nonce, letter)

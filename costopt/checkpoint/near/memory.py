@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from costopt.checkpoint.arena import Arena
+from costopt.checkpoint.arena import SharedMemory
 from costopt.checkpoint.near.snapshot import Snapshot
 from costopt.domain.errors import CheckpointError
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class MemorySnapshot:
     """A snapshot and its bytes, from the arena's beginning."""
 
     snapshot: Snapshot
-    arena: Arena
+    arena: SharedMemory
 
     @property
     def view(self) -> memoryview:
@@ -25,26 +25,26 @@ class Held:
         return memoryview(self.arena.map)[: self.snapshot.size_bytes]
 
 
-class SnapshotMemory:
+class MemoryTier:
     """For several threads. A snapshot that is replaced stays until the new one is whole."""
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
         self._lock = threading.Lock()
-        self._own: Held | None = None
-        self._received: Held | None = None
+        self._own: MemorySnapshot | None = None
+        self._received: MemorySnapshot | None = None
         self._expected_bytes = 0
 
-    def held(self) -> tuple[Held, ...]:
+    def newest(self) -> tuple[MemorySnapshot, ...]:
         """What is here."""
         with self._lock:
             return tuple(held for held in (self._own, self._received) if held is not None)
 
-    def find(self, snapshot: Snapshot) -> Held | None:
+    def find(self, snapshot: Snapshot) -> MemorySnapshot | None:
         """The very same snapshot, where it is here."""
-        return next((held for held in self.held() if held.snapshot == snapshot), None)
+        return next((held for held in self.newest() if held.snapshot == snapshot), None)
 
-    def hold(self, held: Held) -> None:
+    def put(self, held: MemorySnapshot) -> None:
         """Take a snapshot of a trainer on this node. Raises CheckpointError: too large."""
         with self._lock:
             size_bytes = held.snapshot.size_bytes
@@ -62,7 +62,7 @@ class SnapshotMemory:
         """
         arena = self._reserve(snapshot)
         try:
-            held = Held(snapshot, arena)
+            held = MemorySnapshot(snapshot, arena)
             yield held.view
             with self._lock:
                 self._received = held
@@ -75,7 +75,7 @@ class SnapshotMemory:
         with self._lock:
             self._own = self._received = None
 
-    def _reserve(self, snapshot: Snapshot) -> Arena:
+    def _reserve(self, snapshot: Snapshot) -> SharedMemory:
         with self._lock:
             if self._received is not None and self._received.snapshot.age > snapshot.age:
                 raise CheckpointError(f"{snapshot.title} comes after a newer one")
@@ -85,7 +85,7 @@ class SnapshotMemory:
                 raise self._no_room(snapshot)
             self._expected_bytes += snapshot.size_bytes
         try:
-            return Arena.create(snapshot.size_bytes)
+            return SharedMemory.create(snapshot.size_bytes)
         except CheckpointError:
             with self._lock:
                 self._expected_bytes -= snapshot.size_bytes

@@ -9,35 +9,35 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from costopt.checkpoint.arena import Arena
-from costopt.checkpoint.near.desk import path_of
-from costopt.checkpoint.near.disk import SnapshotDisk
+from costopt.checkpoint.arena import SharedMemory
+from costopt.checkpoint.near.desk import socket_name
+from costopt.checkpoint.near.disk import DiskTier
 from costopt.checkpoint.near.frame import (
     receive_frame,
     receive_frame_and_descriptor,
     send_frame,
 )
-from costopt.checkpoint.near.memory import Held
-from costopt.checkpoint.near.near_tiers import Offer
+from costopt.checkpoint.near.memory import MemorySnapshot
+from costopt.checkpoint.near.near_tiers import AvailableSnapshot
 from costopt.checkpoint.near.snapshot import Snapshot
-from costopt.checkpoint.near.tier import Kept, Tier
+from costopt.checkpoint.near.tier import Replica, Tier
 from costopt.checkpoint.part import Part
 from costopt.domain.errors import CheckpointError
 
-ANSWER_S = 120.0
-MOST_READ = 1 << 30
+REPLY_TIMEOUT_S = 120.0
+MAX_READ_BYTES = 1 << 30
 """Linux reads no more than 2 GiB at a time."""
 Read = Callable[[Part], bytes]
 """The verified bytes of a part. Raises ValueError."""
 
 
-class NearClient:
+class ReplicaClient:
     """Every method raises CheckpointError where the agent does not answer, or refuses."""
 
     def __init__(self, address: str) -> None:
         self.address = address
 
-    def keep(self, held: Held) -> Iterator[Kept]:
+    def store(self, held: MemorySnapshot) -> Iterator[Replica]:
         """Each tier as it holds the snapshot, or does not and why. The arena must stay as it is
         until this ends."""
         request = {
@@ -51,18 +51,20 @@ class NearClient:
                 if "done" in answer:
                     return
                 fields = answer["kept"]
-                yield Kept(**{**fields, "tier": Tier(fields["tier"])})
+                yield Replica(**{**fields, "tier": Tier(fields["tier"])})
 
-    def offers(self) -> tuple[Offer, ...]:
+    def available(self) -> tuple[AvailableSnapshot, ...]:
         """What can be had."""
         with self._asked({"op": "offers"}) as link:
             offers = _answer(receive_frame(link))["offers"]
             return tuple(
-                Offer(Tier(each["tier"]), Snapshot.decode(each["snapshot"]), each["node"])
+                AvailableSnapshot(
+                    Tier(each["tier"]), Snapshot.decode(each["snapshot"]), each["node"]
+                )
                 for each in offers
             )
 
-    def open(self, offer: Offer) -> Read:
+    def open(self, offer: AvailableSnapshot) -> Read:
         """Have its bytes brought to this node."""
         request = {
             "op": "fetch",
@@ -74,10 +76,12 @@ class NearClient:
             fields, descriptor = receive_frame_and_descriptor(link)
             answer = _answer(fields)
         if descriptor is None:
-            disk = SnapshotDisk(Path(answer["folder"]), 0)
+            disk = DiskTier(Path(answer["folder"]), 0)
             return lambda part: disk.read(offer.snapshot, part)
         return _reader(
-            Held(offer.snapshot, Arena(descriptor, answer["arena_bytes"], writable=False))
+            MemorySnapshot(
+                offer.snapshot, SharedMemory(descriptor, answer["arena_bytes"], writable=False)
+            )
         )
 
     @contextmanager
@@ -86,8 +90,8 @@ class NearClient:
     ) -> Iterator[socket.socket]:
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
-                link.settimeout(ANSWER_S)
-                link.connect(path_of(self.address))
+                link.settimeout(REPLY_TIMEOUT_S)
+                link.connect(socket_name(self.address))
                 send_frame(link, request, descriptor)
                 yield link
         except (OSError, EOFError, ValueError, KeyError) as error:
@@ -100,7 +104,7 @@ def _answer(fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _reader(held: Held) -> Read:
+def _reader(held: MemorySnapshot) -> Read:
     begins = {part.name: begin for part, begin in held.snapshot.extents()}
 
     def read(part: Part) -> bytes:
@@ -115,7 +119,9 @@ def _reader(held: Held) -> Read:
 def _bytes(descriptor: int, begin: int, size_bytes: int) -> bytes:
     """What is missing at the end is found by who verifies."""
     pieces = []
-    while size_bytes > 0 and (piece := os.pread(descriptor, min(size_bytes, MOST_READ), begin)):
+    while size_bytes > 0 and (
+        piece := os.pread(descriptor, min(size_bytes, MAX_READ_BYTES), begin)
+    ):
         pieces.append(piece)
         begin, size_bytes = begin + len(piece), size_bytes - len(piece)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from costopt.checkpoint.arena import Arena
-from costopt.checkpoint.commit import Committer, Saving
-from costopt.checkpoint.line import head_now
+from costopt.checkpoint.arena import SharedMemory
+from costopt.checkpoint.commit import Committer, SaveRequest
+from costopt.checkpoint.line import read_head
 from costopt.checkpoint.manifest import Manifest
-from costopt.checkpoint.near.memory import Held
-from costopt.checkpoint.near.near_client import NearClient
+from costopt.checkpoint.near.memory import MemorySnapshot
+from costopt.checkpoint.near.near_client import ReplicaClient
 from costopt.checkpoint.near.snapshot import Snapshot
-from costopt.checkpoint.near.tier import Kept, Tier
+from costopt.checkpoint.near.tier import Replica, Tier
 from costopt.checkpoint.part import Part
 from costopt.domain.errors import CheckpointError, CostoptError
 
@@ -24,12 +24,17 @@ OBJECTS = "objects.pt"
 Tell = Callable[[dict[str, Any]], None]
 
 
-class NearWriting:
+class ReplicaWriter:
     """One snapshot on its way into the near tiers, in a thread: they come first, and the store
-    does not wait for them. ``tell`` hears of each tier, as a dictionary of ``Kept``."""
+    does not wait for them. ``tell`` hears of each tier, as a dictionary of ``Replica``."""
 
     def __init__(
-        self, client: NearClient, committer: Committer, saving: Saving, arena: Arena, tell: Tell
+        self,
+        client: ReplicaClient,
+        committer: Committer,
+        saving: SaveRequest,
+        arena: SharedMemory,
+        tell: Tell,
     ) -> None:
         self._client, self._committer = client, committer
         self._saving, self._arena, self._tell = saving, arena, tell
@@ -44,10 +49,10 @@ class NearWriting:
 
     def _run(self) -> None:
         try:
-            for kept in self._client.keep(Held(self._snapshot(), self._arena)):
+            for kept in self._client.store(MemorySnapshot(self._snapshot(), self._arena)):
                 self._tell(asdict(kept))
         except CostoptError as error:
-            self._tell(asdict(Kept(Tier.MEMORY, complaint=error.message)))
+            self._tell(asdict(Replica(Tier.MEMORY, complaint=error.message)))
 
     def _snapshot(self) -> Snapshot:
         saving = self._saving
@@ -69,7 +74,7 @@ class NearWriting:
     def _newest(self) -> str | None:
         """A first save goes on from what is the newest by then."""
         try:
-            head = head_now(self._committer.place)
+            head = read_head(self._committer.place)
         except CheckpointError:
             return None
         return head.line[0] if head is not None and head.line else None

@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from costopt.checkpoint.near.frame import receive_into, send_bytes
+from costopt.checkpoint.near.frame import receive_exactly, send_bytes
 from costopt.checkpoint.near.gang_key import GangKey
-from costopt.checkpoint.near.handshake import answer_to, ask
+from costopt.checkpoint.near.handshake import authenticate, verify_reply
 from costopt.checkpoint.near.snapshot import Snapshot
 from costopt.domain.errors import CheckpointError
 
 CONNECT_S = 2.0
-STALL_S = 5.0
+IO_TIMEOUT_S = 5.0
 """A peer that takes or gives no byte for so long is gone."""
 PATIENCE_S = 3.0
 """A peer may hear of a new generation later than this node."""
@@ -28,21 +28,21 @@ RETRY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class PeerClient:
     """``address`` is "host:port"; ``zone`` "" where it is unknown."""
 
     node: str
     address: str
     zone: str = ""
 
-    def give(self, key: GangKey, snapshot: Snapshot, view: memoryview) -> None:
+    def send(self, key: GangKey, snapshot: Snapshot, view: memoryview) -> None:
         """Put a snapshot into its memory; when this returns it has it, verified.
 
         Raises CheckpointError: gone, refused, of an older generation, no room.
         """
         with self._asked(key, {"op": "give", "snapshot": snapshot.encode()}) as (link, nonce, _):
             send_bytes(link, view)
-            answer_to(nonce, link, key)
+            verify_reply(nonce, link, key)
 
     def snapshots(self, key: GangKey) -> tuple[Snapshot, ...]:
         """What it holds. Raises CheckpointError."""
@@ -52,7 +52,7 @@ class Peer:
     def fetch(self, key: GangKey, snapshot: Snapshot, target: memoryview) -> None:
         """Its bytes, verified. Raises CheckpointError."""
         with self._asked(key, {"op": "fetch", "snapshot": snapshot.encode()}) as (link, _, _):
-            receive_into(link, target)
+            receive_exactly(link, target)
             snapshot.check(target)
 
     @contextmanager
@@ -64,7 +64,7 @@ class Peer:
         try:
             while True:
                 with self._connected() as link:
-                    nonce, answer = ask(link, key, request)
+                    nonce, answer = authenticate(link, key, request)
                     if answer is not None:
                         yield link, nonce, answer
                         return
@@ -78,5 +78,5 @@ class Peer:
     def _connected(self) -> Iterator[socket.socket]:
         host, _, port = self.address.rpartition(":")
         with socket.create_connection((host, int(port)), timeout=CONNECT_S) as link:
-            link.settimeout(STALL_S)
+            link.settimeout(IO_TIMEOUT_S)
             yield link

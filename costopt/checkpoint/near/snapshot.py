@@ -61,13 +61,13 @@ class Snapshot:
         for part, begin in self.extents():
             part.check(view[begin : begin + part.size_bytes])
 
-    def is_that_of(self, manifest: Manifest) -> bool:
+    def matches(self, manifest: Manifest) -> bool:
         """Whether a checkpoint in the store holds the same bytes."""
         ours, theirs = ({part.name: part for part in m.parts} for m in (self.manifest, manifest))
         return self.manifest.step == manifest.step and ours == theirs
 
 
-def refusal(snapshot: Snapshot, head: Head | None, newest: Manifest | None) -> str | None:
+def mismatch_reason(snapshot: Snapshot, head: Head | None, newest: Manifest | None) -> str | None:
     """Why training may not go on from ``snapshot``, or None where it may.
 
     ``newest`` is the manifest of what HEAD names first. A snapshot counts where the store holds
@@ -77,7 +77,7 @@ def refusal(snapshot: Snapshot, head: Head | None, newest: Manifest | None) -> s
     """
     if head is None:
         return "the store has no HEAD to compare it with"
-    if newest is not None and snapshot.is_that_of(newest):
+    if newest is not None and snapshot.matches(newest):
         return None
     manifest, holds = snapshot.manifest, snapshot.writer == head.writer
     if not holds and manifest.generation <= head.generation:

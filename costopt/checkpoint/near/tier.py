@@ -21,7 +21,7 @@ class Tier(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Replica:
     """A tier holds a snapshot, on ``node`` in ``zone`` ("" where nobody said), or, with
     ``complaint``, does not and why."""
 
@@ -32,10 +32,10 @@ class Kept:
 
     def __str__(self) -> str:
         """As people read it."""
-        return place_in_words(self.tier, self.node) + (f" ({self.zone})" if self.zone else "")
+        return describe_location(self.tier, self.node) + (f" ({self.zone})" if self.zone else "")
 
 
-def place_in_words(tier: Tier, node: str) -> str:
+def describe_location(tier: Tier, node: str) -> str:
     """The tier, and the node where it is another one's."""
     match tier:
         case Tier.MEMORY:

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-MOST_FILTER = 200
+MAX_FILTER_LENGTH = 200
 Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PageRequest:
     """``name`` is what the path names, "" where it names nothing; ``words`` narrow the rows."""
 
     name: str = ""
@@ -23,7 +23,7 @@ class Asked:
         return all(word in held for word in self.words.casefold().split())
 
 
-def first(rows: Iterable[Row], most: int) -> tuple[tuple[Row, ...], int]:
+def take_first(rows: Iterable[Row], most: int) -> tuple[tuple[Row, ...], int]:
     """The first rows, and how many are left out."""
     every = tuple(rows)
     return every[:most], max(0, len(every) - most)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 from urllib.parse import quote
 
-from costopt.report.drawing import Drawing
-from costopt.report.tile import Tile
+from costopt.report.drawing import ResponsiveChart
+from costopt.report.tile import Metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class Table:
     """A table; the first cell of a row names it. ``left_out`` counts rows that are not shown."""
 
     kind: ClassVar[str] = "grid"
@@ -46,7 +46,7 @@ class Tiles:
     """Headline figures side by side."""
 
     kind: ClassVar[str] = "tiles"
-    tiles: tuple[Tile, ...]
+    tiles: tuple[Metric, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,11 @@ class Plot:
     id: str
     title: str
     lead: str
-    drawing: Drawing
+    drawing: ResponsiveChart
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class FactList:
     """Names and what there is to say of each."""
 
     kind: ClassVar[str] = "facts"
@@ -71,7 +71,7 @@ class Facts:
     lead: str = ""
 
 
-Block = Grid | Tiles | Plot | Facts
+Block = Table | Tiles | Plot | FactList
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Page:
     over_href: str = ""
 
 
-def columns(*names: str) -> tuple[Column, ...]:
+def make_columns(*names: str) -> tuple[Column, ...]:
     """Columns by name; a name that begins with # is of figures."""
     return tuple(Column(name.removeprefix("#"), name.startswith("#")) for name in names)
 

@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-from costopt.daemon.pages.asked import Asked, first
+from costopt.daemon.pages.asked import PageRequest, take_first
 from costopt.daemon.pages.block import (
     Cell,
-    Facts,
-    Grid,
+    FactList,
     Page,
-    columns,
+    Table,
     decision_cell,
     job_cell,
+    make_columns,
 )
-from costopt.daemon.pages.words import choice, clock, slack_cell
-from costopt.daemon.reader import Reader
+from costopt.daemon.pages.words import clock, decision_text, slack_cell
+from costopt.daemon.reader import TenantReader
 from costopt.daemon.views import DecisionRow
 from costopt.domain.events import DecisionMade
-from costopt.report.event_row import event_row
-from costopt.report.figure import UNKNOWN, usd
+from costopt.report.event_row import describe_event
+from costopt.report.figure import UNKNOWN_TEXT, usd_micros_text
 
-SHOWN = 300
+DECISIONS_SHOWN = 300
 FOLLOWED_SHOWN = 50
-LOOKED_AT = 500
-COLUMNS = columns("decision", "time", "choice", "rule", "#slack", "reason")
+SCANNED_EVENTS = 500
+COLUMNS = make_columns("decision", "time", "choice", "rule", "#slack", "reason")
 
 
-def decisions_page(reader: Reader, asked: Asked) -> Page:
+def decisions_page(reader: TenantReader, asked: PageRequest) -> Page:
     """The last decision of each job; every one of a job is on the job's page."""
-    made = [row.decision for row in reader.decisions(limit=SHOWN)]
-    wanted = (d for d in made if asked.wants(d.job, choice(d), d.reason, d.rule or ""))
-    rows, left_out = first(wanted, SHOWN)
-    grid = Grid(
+    made = [row.decision for row in reader.decisions(limit=DECISIONS_SHOWN)]
+    wanted = (d for d in made if asked.wants(d.job, decision_text(d), d.reason, d.rule or ""))
+    rows, left_out = take_first(wanted, DECISIONS_SHOWN)
+    grid = Table(
         "decisions",
         "The last of each job",
-        columns("job", *(("#" if c.figures else "") + c.name for c in COLUMNS)),
+        make_columns("job", *(("#" if c.figures else "") + c.name for c in COLUMNS)),
         tuple((job_cell(d.job), *decision_row(d)) for d in rows),
         lead="The newest first. A decision leads to what else was weighed.",
         empty="No decision is like that." if asked.words else "No decision was made yet.",
@@ -53,25 +53,25 @@ def decision_row(decision: DecisionMade) -> tuple[Cell, ...]:
     return (
         decision_cell(decision.decision_id),
         Cell(clock(decision.at)),
-        Cell(choice(decision)),
+        Cell(decision_text(decision)),
         Cell(decision.rule or "—", tone="plain" if decision.rule is None else "note"),
         slack_cell(decision.slack_s),
         Cell(decision.reason),
     )
 
 
-def last_decisions(rows: tuple[tuple[Cell, ...], ...], lead: str) -> Grid:
+def last_decisions(rows: tuple[tuple[Cell, ...], ...], lead: str) -> Table:
     """Decisions of one job."""
-    return Grid("decisions", "Decisions", COLUMNS, rows, lead, "No decision was made yet.")
+    return Table("decisions", "Decisions", COLUMNS, rows, lead, "No decision was made yet.")
 
 
-def decision_page(reader: Reader, decision_id: str) -> Page:
+def decision_page(reader: TenantReader, decision_id: str) -> Page:
     """One decision. Raises SpecError where there is none of that id."""
     row = reader.decision(decision_id)
     made = row.decision
     slack = slack_cell(made.slack_s)
     facts = (
-        ("Choice", choice(made)),
+        ("Choice", decision_text(made)),
         ("Reason", made.reason),
         ("Rule that bound it", made.rule or "none"),
         ("Slack", slack.text),
@@ -82,7 +82,7 @@ def decision_page(reader: Reader, decision_id: str) -> Page:
         over=f"A decision for job {made.job}",
         lead=made.reason,
         blocks=(
-            Facts("decision", "The decision", facts),
+            FactList("decision", "The decision", facts),
             _alternatives(made),
             _followed(reader, row),
         ),
@@ -90,20 +90,22 @@ def decision_page(reader: Reader, decision_id: str) -> Page:
     )
 
 
-def _alternatives(made: DecisionMade) -> Grid:
+def _alternatives(made: DecisionMade) -> Table:
     known = [value for _, value, _ in made.alternatives if value is not None]
-    return Grid(
+    return Table(
         "alternatives",
         "What was weighed",
-        columns(
+        make_columns(
             "alternative", "#expected to the end", "#more than the best", "chosen", "estimates"
         ),
         tuple(
             (
                 Cell(what),
-                Cell(UNKNOWN if value is None else usd(value * 1e6)),
-                Cell(UNKNOWN if value is None else usd((value - min(known)) * 1e6)),
-                Cell("chosen", tone="good") if what == choice(made) else Cell("—"),
+                Cell(UNKNOWN_TEXT if value is None else usd_micros_text(value * 1e6)),
+                Cell(
+                    UNKNOWN_TEXT if value is None else usd_micros_text((value - min(known)) * 1e6)
+                ),
+                Cell("chosen", tone="good") if what == decision_text(made) else Cell("—"),
                 Cell(note),
             )
             for what, value, note in made.alternatives
@@ -113,18 +115,18 @@ def _alternatives(made: DecisionMade) -> Grid:
     )
 
 
-def _followed(reader: Reader, row: DecisionRow) -> Grid:
+def _followed(reader: TenantReader, row: DecisionRow) -> Table:
     """The events up to the next decision: what was launched, refused or stopped by a guard."""
     events = []
-    for recorded in reader.events(row.decision.job, row.seq, LOOKED_AT):
+    for recorded in reader.events(row.decision.job, row.seq, SCANNED_EVENTS):
         if isinstance(recorded.event, DecisionMade):
             break
-        events.append(event_row(recorded.event))
-    rows, left_out = first((each for each in events if not each.routine), FOLLOWED_SHOWN)
-    return Grid(
+        events.append(describe_event(recorded.event))
+    rows, left_out = take_first((each for each in events if not each.routine), FOLLOWED_SHOWN)
+    return Table(
         "followed",
         "What followed",
-        columns("time", "event", "detail"),
+        make_columns("time", "event", "detail"),
         tuple((Cell(clock(r.at)), Cell(r.what, tone=r.tone), Cell(r.detail)) for r in rows),
         lead="Until the next decision.",
         empty="Nothing yet.",

@@ -12,55 +12,57 @@ from urllib.parse import parse_qs, quote
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from costopt.daemon.auth import COOKIE
+from costopt.daemon.auth import SESSION_COOKIE
 from costopt.daemon.pages.render import render_login
-from costopt.daemon.refusals import RefusedError
+from costopt.daemon.refusals import HttpProblemError
 from costopt.daemon.request_body import read_whole
-from costopt.domain.token import Scope, Tokens
+from costopt.domain.token import Scope, TokenStore
 
 LOGIN = "/login"
-MOST_FORM_BYTES = 8 * 1024
-FORM_WITHIN_S = 10.0
+MAX_FORM_BYTES = 8 * 1024
+FORM_TIMEOUT_S = 10.0
 OWN_PATH = re.compile(r"/(?:[A-Za-z0-9._~-][A-Za-z0-9._~/%-]*)?")
 
 
-def entry_of(path: str) -> Response:
+def login_redirect(path: str) -> Response:
     """Sends a browser that is not known to where it hands its token over."""
     return RedirectResponse(f"{LOGIN}?then={quote(path)}", 303)
 
 
-async def show_entry(request: Request) -> Response:
+async def show_login(request: Request) -> Response:
     """The form."""
-    return HTMLResponse(render_login(own_path(request.query_params.get("then", "/"))))
+    return HTMLResponse(render_login(safe_redirect_path(request.query_params.get("then", "/"))))
 
 
-async def enter(request: Request) -> Response:
+async def log_in(request: Request) -> Response:
     """Take the token that the form brings; give a badge for it where it may look."""
     form = None if _from_elsewhere(request) else await _form(request)
     if form is None:
         return HTMLResponse(render_login("/", "This is not the form that was asked for."), 400)
-    then = own_path(form.get("then", "/"))
+    then = safe_redirect_path(form.get("then", "/"))
     plain = form.get("token", "").strip()
-    tokens: Tokens = request.app.state.reach.tokens
+    tokens: TokenStore = request.app.state.reach.tokens
     token = await asyncio.to_thread(tokens.token_of, plain) if plain else None
     if token is None or not token.allows(Scope.READ):
         return HTMLResponse(render_login(then, "The daemon knows no such token."), 401)
     answer = RedirectResponse(then, 303)
-    badge = tokens.badge_of(plain)
-    answer.set_cookie(COOKIE, badge, httponly=True, samesite="strict", secure=_over_tls(request))
+    badge = tokens.session_of(plain)
+    answer.set_cookie(
+        SESSION_COOKIE, badge, httponly=True, samesite="strict", secure=_over_tls(request)
+    )
     return answer
 
 
-async def leave(request: Request) -> Response:
+async def log_out(request: Request) -> Response:
     """Forget the badge, unless another site says so."""
     answer = RedirectResponse(LOGIN, 303)
     if _from_elsewhere(request):
         return answer
-    answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    answer.delete_cookie(SESSION_COOKIE, httponly=True, samesite="strict")
     return answer
 
 
-def own_path(path: str) -> str:
+def safe_redirect_path(path: str) -> str:
     """The path where it is one of ours, else that of the first page: nobody is sent elsewhere."""
     return path if OWN_PATH.fullmatch(path) else "/"
 
@@ -82,8 +84,8 @@ async def _form(request: Request) -> dict[str, str] | None:
     if kind != "application/x-www-form-urlencoded":
         return None
     try:
-        data = await read_whole(request, MOST_FORM_BYTES, FORM_WITHIN_S)
+        data = await read_whole(request, MAX_FORM_BYTES, FORM_TIMEOUT_S)
         fields = parse_qs(data.decode("ascii"), max_num_fields=8)
-    except (RefusedError, ValueError):
+    except (HttpProblemError, ValueError):
         return None
     return {name: values[0] for name, values in fields.items()}

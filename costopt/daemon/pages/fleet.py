@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from costopt.daemon.pages.asked import Asked, first
-from costopt.daemon.pages.block import Cell, Grid, Page, Tiles, columns, job_cell
-from costopt.daemon.pages.words import ago, clock, over, pool_words, usd_per_hour
-from costopt.daemon.reader import Reader
+from costopt.daemon.pages.asked import PageRequest, take_first
+from costopt.daemon.pages.block import Cell, Page, Table, Tiles, job_cell, make_columns
+from costopt.daemon.pages.words import age_text, clock, is_over, pool_text, usd_per_hour
+from costopt.daemon.reader import TenantReader
 from costopt.daemon.views import Alert, FleetNode, FleetView
-from costopt.domain.submission import JobIntent
+from costopt.domain.submission import DesiredState
 from costopt.ledger.summary import JobState
-from costopt.report.figure import duration, usd
-from costopt.report.tile import Tile, counted
+from costopt.report.figure import long_duration_text, usd_micros_text
+from costopt.report.tile import Metric, pluralize
 
 NODES_SHOWN = 500
 ALERTS_SHOWN = 20
 
 
-def fleet_page(reader: Reader, asked: Asked) -> Page:
+def fleet_page(reader: TenantReader, asked: PageRequest) -> Page:
     """Nodes, what they cost, and what a person should hear of."""
     fleet = reader.fleet()
     ticked = reader.health().last_tick_at
@@ -37,21 +37,23 @@ def fleet_page(reader: Reader, asked: Asked) -> Page:
     )
 
 
-def _tiles(reader: Reader, fleet: FleetView) -> Tiles:
+def _tiles(reader: TenantReader, fleet: FleetView) -> Tiles:
     every = reader.jobs()
-    jobs = [status for status in every if not over(status)]
+    jobs = [status for status in every if not is_over(status)]
     training = sum(status.summary.state is JobState.TRAINING for status in jobs)
-    held = sum(bool(s.held_because) for s in jobs if s.submission.intent is JobIntent.RUN)
+    held = sum(bool(s.held_because) for s in jobs if s.submission.intent is DesiredState.RUN)
     spent = sum(status.summary.usd_micros for status in every)
     draining = sum(node.draining for node in fleet.nodes)
     note = "nodes that no job answers for"
-    orphans = Tile("Orphans", str(len(fleet.orphans)), "measured", note)
+    orphans = Metric("Orphans", str(len(fleet.orphans)), "measured", note)
     return Tiles(
         (
-            Tile("Nodes", str(len(fleet.nodes)), "measured", f"{draining} draining"),
-            Tile("Price", usd_per_hour(fleet.usd_per_hour), "at launch", "all nodes together"),
-            Tile("Spent", usd(spent), "measured", "by all jobs since they were handed in"),
-            Tile(
+            Metric("Nodes", str(len(fleet.nodes)), "measured", f"{draining} draining"),
+            Metric("Price", usd_per_hour(fleet.usd_per_hour), "at launch", "all nodes together"),
+            Metric(
+                "Spent", usd_micros_text(spent), "measured", "by all jobs since they were handed in"
+            ),
+            Metric(
                 "Open jobs", str(len(jobs)), "measured",
                 f"{training} training, {held} held back",
             ),
@@ -60,13 +62,13 @@ def _tiles(reader: Reader, fleet: FleetView) -> Tiles:
     )  # fmt: skip
 
 
-def _nodes(fleet: FleetView, asked: Asked) -> Grid:
+def _nodes(fleet: FleetView, asked: PageRequest) -> Table:
     wanted = (n for n in fleet.nodes if asked.wants(n.node_id, n.job, n.tenant, n.pool))
-    rows, left_out = first(wanted, NODES_SHOWN)
-    return Grid(
+    rows, left_out = take_first(wanted, NODES_SHOWN)
+    return Table(
         "nodes",
         "Nodes",
-        columns("node", "job", "tenant", "pool", "state", "#since", "#price"),
+        make_columns("node", "job", "tenant", "pool", "state", "#since", "#price"),
         tuple(_node(node, fleet) for node in rows),
         empty="No node runs." if not asked.words else "No node is like that.",
         left_out=left_out,
@@ -78,9 +80,9 @@ def _node(node: FleetNode, fleet: FleetView) -> tuple[Cell, ...]:
         Cell(node.node_id),
         job_cell(node.job),
         Cell(node.tenant),
-        Cell(pool_words(node.pool)),
+        Cell(pool_text(node.pool)),
         _state(node, fleet),
-        Cell(ago(node.launched_at, fleet.now)),
+        Cell(age_text(node.launched_at, fleet.now)),
         Cell(usd_per_hour(node.usd_per_hour)),
     )
 
@@ -88,11 +90,11 @@ def _node(node: FleetNode, fleet: FleetView) -> tuple[Cell, ...]:
 def _state(node: FleetNode, fleet: FleetView) -> Cell:
     if node.strikes_at is not None:
         left_s = (node.strikes_at - fleet.now).total_seconds()
-        return Cell(f"is taken in {duration(max(0.0, left_s))}", tone="bad")
+        return Cell(f"is taken in {long_duration_text(max(0.0, left_s))}", tone="bad")
     return Cell("draining", tone="note") if node.draining else Cell(node.state.value)
 
 
-def _tenants(fleet: FleetView) -> Grid:
+def _tenants(fleet: FleetView) -> Table:
     held: dict[str, list[FleetNode]] = defaultdict(list)
     for node in fleet.nodes:
         held[node.tenant].append(node)
@@ -105,18 +107,18 @@ def _tenants(fleet: FleetView) -> Grid:
         )
         for tenant, nodes in sorted(held.items())
     )
-    return Grid(
-        "tenants", "Tenants", columns("tenant", "#jobs", "#nodes", "#price"), rows,
+    return Table(
+        "tenants", "Tenants", make_columns("tenant", "#jobs", "#nodes", "#price"), rows,
         empty="No tenant holds a node.",
     )  # fmt: skip
 
 
-def _alerts(alerts: tuple[Alert, ...]) -> Grid:
-    rows, left_out = first(reversed(alerts), ALERTS_SHOWN)
-    return Grid(
+def _alerts(alerts: tuple[Alert, ...]) -> Table:
+    rows, left_out = take_first(reversed(alerts), ALERTS_SHOWN)
+    return Table(
         "alerts",
         "Alerts",
-        columns("time", "kind", "job", "message"),
+        make_columns("time", "kind", "job", "message"),
         tuple(
             (
                 Cell(clock(alert.at)),
@@ -132,11 +134,11 @@ def _alerts(alerts: tuple[Alert, ...]) -> Grid:
     )
 
 
-def _orphans(fleet: FleetView) -> Grid:
-    return Grid(
+def _orphans(fleet: FleetView) -> Table:
+    return Table(
         "orphans",
         "Orphans",
-        columns("node"),
+        make_columns("node"),
         tuple((Cell(node, tone="bad"),) for node in fleet.orphans),
-        empty=f"{counted(0, 'orphan')} found by the last sweep.",
+        empty=f"{pluralize(0, 'orphan')} found by the last sweep.",
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlencode
 
-from costopt.daemon.reader import Reader
+from costopt.daemon.reader import TenantReader
 from costopt.daemon.views import Health
 from costopt.domain.control import Halt, Mode, ProposalState
 
@@ -26,7 +26,7 @@ PLACES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class PageLayout:
     """``path`` is the page's own; ``words`` what narrows its rows. ``who`` looks at it."""
 
     path: str
@@ -63,12 +63,12 @@ class Frame:
         return f"?{urlencode({'q': self.words, **query} if self.words else query)}"
 
 
-def frame_of(
-    reader: Reader, path: str, words: str, who: str, *, signed_in: bool, refreshes: bool
-) -> Frame:
+def build_layout(
+    reader: TenantReader, path: str, words: str, who: str, *, signed_in: bool, refreshes: bool
+) -> PageLayout:
     """May raise LedgerError."""
     fleet = reader.fleet()
-    return Frame(
+    return PageLayout(
         path=path,
         words=words,
         who=who,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from costopt.daemon.pages.asked import Asked, first
-from costopt.daemon.pages.block import Cell, Facts, Grid, Page, Tiles, columns, job_cell
+from costopt.daemon.pages.asked import PageRequest, take_first
+from costopt.daemon.pages.block import Cell, FactList, Page, Table, Tiles, job_cell, make_columns
 from costopt.daemon.pages.limits import count, dollars
-from costopt.daemon.pages.words import clock, over
-from costopt.daemon.reader import Reader
-from costopt.daemon.service import Service
+from costopt.daemon.pages.words import clock, is_over
+from costopt.daemon.reader import TenantReader
+from costopt.daemon.service import DaemonService
 from costopt.daemon.views import FleetView, Health
 from costopt.domain.control import Mode
-from costopt.report.figure import duration, usd
-from costopt.report.tile import Tile
+from costopt.report.figure import long_duration_text, usd_micros_text
+from costopt.report.tile import Metric
 
 CHANGES_SHOWN = 100
 MODES = {
@@ -21,7 +21,7 @@ MODES = {
 }
 
 
-def guards_page(reader: Reader, asked: Asked) -> Page:
+def guards_page(reader: TenantReader, asked: PageRequest) -> Page:
     """Everything that may say no; what tells of all tenants only to those who see them all."""
     fleet, health, whole = reader.fleet(), reader.health(), reader.whole
     return Page(
@@ -44,18 +44,20 @@ def _tiles(fleet: FleetView, health: Health) -> Tiles:
     halt = fleet.halt
     return Tiles(
         (
-            Tile("Mode", fleet.mode.value, "", MODES[fleet.mode]),
-            Tile(
+            Metric("Mode", fleet.mode.value, "", MODES[fleet.mode]),
+            Metric(
                 "Launches", "allowed" if halt is None else "halted", "",
                 "no halt stands" if halt is None
                 else f"{halt.who} at {clock(halt.at)}: {halt.reason}",
             ),
-            Tile(
+            Metric(
                 "Last tick",
-                "never" if health.tick_age_s is None else f"{duration(health.tick_age_s)} ago",
+                "never"
+                if health.tick_age_s is None
+                else f"{long_duration_text(health.tick_age_s)} ago",
                 "by the wall", "it goes on" if health.alive else "it does not go on",
             ),
-            Tile(
+            Metric(
                 "Leads", "yes" if health.leads else "no", "",
                 "of the daemons on one database one leads",
             ),
@@ -63,14 +65,14 @@ def _tiles(fleet: FleetView, health: Health) -> Tiles:
     )  # fmt: skip
 
 
-def _guards(service: Service, fleet: FleetView) -> Grid:
+def _guards(service: DaemonService, fleet: FleetView) -> Table:
     guards = service.account_limits().guards
     rows = (
         ("dollars in all", dollars(guards.max_usd), "stops the jobs"),
         ("dollars per calendar month", dollars(guards.max_usd_per_month), "stops the jobs"),
         (
             "dollars per hour", dollars(guards.max_usd_per_hour),
-            f"stops launches; now {usd(fleet.usd_per_hour * 1e6)}",
+            f"stops launches; now {usd_micros_text(fleet.usd_per_hour * 1e6)}",
         ),
         (
             "nodes", count(guards.max_nodes),
@@ -78,20 +80,20 @@ def _guards(service: Service, fleet: FleetView) -> Grid:
         ),
         ("launches per hour", count(guards.max_launches_per_hour), "stops launches"),
     )  # fmt: skip
-    return Grid(
+    return Table(
         "guards",
         "Of the account",
-        columns("guard", "#at most", "effect"),
+        make_columns("guard", "#at most", "effect"),
         tuple(tuple(Cell(text) for text in row) for row in rows),
         lead="Each job's policy has its own besides.",
     )
 
 
-def _tenants(reader: Reader) -> Grid:
-    return Grid(
+def _tenants(reader: TenantReader) -> Table:
+    return Table(
         "tenants",
         "Of tenants",
-        columns("tenant", "#weight", "#dollars", "#per month", "#per hour", "#nodes"),
+        make_columns("tenant", "#weight", "#dollars", "#per month", "#per hour", "#nodes"),
         tuple(
             (
                 Cell(tenant.name),
@@ -107,31 +109,31 @@ def _tenants(reader: Reader) -> Grid:
     )
 
 
-def _held(reader: Reader) -> Grid:
-    held = (s for s in reader.jobs() if s.held_because and not over(s))
-    rows, left_out = first(held, CHANGES_SHOWN)
-    return Grid(
+def _held(reader: TenantReader) -> Table:
+    held = (s for s in reader.jobs() if s.held_because and not is_over(s))
+    rows, left_out = take_first(held, CHANGES_SHOWN)
+    return Table(
         "held",
         "Jobs held back now",
-        columns("job", "why"),
+        make_columns("job", "why"),
         tuple((job_cell(s.submission.name), Cell(s.held_because)) for s in rows),
         empty="Nothing holds a job back.",
         left_out=left_out,
     )
 
 
-def _problems(health: Health) -> Facts:
+def _problems(health: Health) -> FactList:
     problems = tuple(("Problem", problem) for problem in health.problems)
-    return Facts("health", "Health", problems or (("Problems", "None."),))
+    return FactList("health", "Health", problems or (("Problems", "None."),))
 
 
-def _changes(service: Service, asked: Asked) -> Grid:
+def _changes(service: DaemonService, asked: PageRequest) -> Table:
     told = [c for _, c in service.changes() if asked.wants(c.who, c.what, c.subject, c.detail)]
-    rows, left_out = first(reversed(told), CHANGES_SHOWN)
-    return Grid(
+    rows, left_out = take_first(reversed(told), CHANGES_SHOWN)
+    return Table(
         "changes",
         "What it was told",
-        columns("time", "who", "what", "of what", "detail"),
+        make_columns("time", "who", "what", "of what", "detail"),
         tuple(
             (
                 Cell(clock(c.at)),
@@ -148,13 +150,13 @@ def _changes(service: Service, asked: Asked) -> Grid:
     )
 
 
-def _tasks(service: Service) -> Grid:
+def _tasks(service: DaemonService) -> Table:
     runs = service.metrics_snapshot().task_runs
     results = ("ok", "failed", "missed")
-    return Grid(
+    return Table(
         "tasks",
         "Tasks since this daemon began",
-        columns("task", "#ok", "#failed", "#missed"),
+        make_columns("task", "#ok", "#failed", "#missed"),
         tuple(
             (
                 Cell(task),

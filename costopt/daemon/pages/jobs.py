@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from costopt.daemon.pages.asked import Asked, first
-from costopt.daemon.pages.block import Cell, Grid, Page, columns, job_cell
-from costopt.daemon.pages.words import clock, over, slack_cell, state_cell
-from costopt.daemon.reader import Reader
+from costopt.daemon.pages.asked import PageRequest, take_first
+from costopt.daemon.pages.block import Cell, Page, Table, job_cell, make_columns
+from costopt.daemon.pages.words import clock, is_over, slack_cell, state_cell
+from costopt.daemon.reader import TenantReader
 from costopt.daemon.views import JobStatus
-from costopt.report.figure import energy, share, usd
-from costopt.report.tile import counted
+from costopt.report.figure import energy_text, usd_micros_text, whole_percent_text
+from costopt.report.tile import pluralize
 
 JOBS_SHOWN = 300
-COLUMNS = columns(
+COLUMNS = make_columns(
     "job", "state", "tenant", "#priority", "#done", "#slack", "deadline", "#nodes", "#spent",
     "#energy",
 )  # fmt: skip
 
 
-def jobs_page(reader: Reader, asked: Asked) -> Page:
+def jobs_page(reader: TenantReader, asked: PageRequest) -> Page:
     """Open jobs, those with the least slack first, then those that are over."""
     every = [s for s in reader.jobs() if asked.wants(s.submission.name, s.submission.tenant)]
-    running = sorted((s for s in every if not over(s)), key=_urgency)
-    ended = [s for s in reversed(every) if over(s)]
+    running = sorted((s for s in every if not is_over(s)), key=_urgency)
+    ended = [s for s in reversed(every) if is_over(s)]
     return Page(
         title="Jobs",
         over="What was handed in",
-        lead=f"{counted(len(running), 'open job')}, {len(ended)} over.",
+        lead=f"{pluralize(len(running), 'open job')}, {len(ended)} over.",
         blocks=(_held(running), _grid("open", "Open", running), _grid("over", "Over", ended)),
         filter_label="Which job or tenant?",
     )
@@ -36,9 +36,9 @@ def _urgency(status: JobStatus) -> float:
     return float("inf") if status.slack_s is None else status.slack_s
 
 
-def _grid(grid_id: str, title: str, statuses: list[JobStatus]) -> Grid:
-    rows, left_out = first(statuses, JOBS_SHOWN)
-    return Grid(
+def _grid(grid_id: str, title: str, statuses: list[JobStatus]) -> Table:
+    rows, left_out = take_first(statuses, JOBS_SHOWN)
+    return Table(
         grid_id, title, COLUMNS, tuple(_row(status) for status in rows), empty="None.",
         left_out=left_out,
     )  # fmt: skip
@@ -51,17 +51,17 @@ def _row(status: JobStatus) -> tuple[Cell, ...]:
         state_cell(status),
         Cell(submission.tenant),
         Cell(str(submission.priority)),
-        Cell(share(summary.done_share)),
+        Cell(whole_percent_text(summary.done_share)),
         _slack(status),
         Cell(clock(summary.deadline_at) or "not begun"),
         Cell(str(summary.nodes_alive)),
-        Cell(usd(summary.usd_micros)),
-        Cell(energy(summary.wh)),
+        Cell(usd_micros_text(summary.usd_micros)),
+        Cell(energy_text(summary.wh)),
     )
 
 
 def _slack(status: JobStatus) -> Cell:
-    if not over(status):
+    if not is_over(status):
         return slack_cell(status.slack_s)
     on_time = status.summary.on_time
     if on_time is None:
@@ -69,12 +69,12 @@ def _slack(status: JobStatus) -> Cell:
     return Cell("on time", tone="good") if on_time else Cell("late", tone="bad")
 
 
-def _held(running: list[JobStatus]) -> Grid:
-    rows, left_out = first((s for s in running if s.held_because), JOBS_SHOWN)
-    return Grid(
+def _held(running: list[JobStatus]) -> Table:
+    rows, left_out = take_first((s for s in running if s.held_because), JOBS_SHOWN)
+    return Table(
         "held",
         "Held back",
-        columns("job", "why"),
+        make_columns("job", "why"),
         tuple((job_cell(s.submission.name), Cell(s.held_because)) for s in rows),
         lead="Jobs that get no nodes now, and what holds them.",
         empty="Nothing holds a job back.",

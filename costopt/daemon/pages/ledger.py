@@ -6,12 +6,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from costopt.daemon.pages.asked import Asked, first
-from costopt.daemon.pages.block import Cell, Grid, Page, Tiles, columns, job_cell
-from costopt.daemon.reader import Reader
+from costopt.daemon.pages.asked import PageRequest, take_first
+from costopt.daemon.pages.block import Cell, Page, Table, Tiles, job_cell, make_columns
+from costopt.daemon.reader import TenantReader
 from costopt.ledger.summary import JobSummary
-from costopt.report.figure import UNKNOWN, carbon, energy, share, usd
-from costopt.report.tile import Tile, counted
+from costopt.report.figure import (
+    UNKNOWN_TEXT,
+    energy_text,
+    gco2e_text,
+    usd_micros_text,
+    whole_percent_text,
+)
+from costopt.report.tile import Metric, pluralize
 
 JOBS_SHOWN = 300
 MONEY = (
@@ -21,7 +27,7 @@ MONEY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class CostTotalsRow:
     """Figures of several jobs. ``due`` and what is saved count the ``known`` jobs with a baseline;
     that of ``measured`` of them is at the measured speed. Energy that is unknown of one job is of
     all; so is what is saved of it, of those with a baseline."""
@@ -38,7 +44,7 @@ class Sums:
     saved_wh: float | None
 
     @classmethod
-    def of(cls, summaries: Sequence[JobSummary]) -> Sums:
+    def of(cls, summaries: Sequence[JobSummary]) -> CostTotalsRow:
         """Add up."""
         known = [s for s in summaries if s.due_usd_micros is not None]
         return cls(
@@ -73,7 +79,7 @@ def _sum(figures: Iterable[float | None]) -> float | None:
     return sum(known) if len(known) == len(every) else None
 
 
-def ledger_page(reader: Reader, asked: Asked) -> Page:
+def ledger_page(reader: TenantReader, asked: PageRequest) -> Page:
     """Totals, then by tenant, then by job, the dearest first."""
     statuses = [s for s in reader.jobs() if asked.wants(s.submission.name, s.submission.tenant)]
     tenants: dict[str, list[JobSummary]] = defaultdict(list)
@@ -81,28 +87,28 @@ def ledger_page(reader: Reader, asked: Asked) -> Page:
         tenants[status.submission.tenant].append(status.summary)
     summaries = [status.summary for status in statuses]
     dearest = sorted(summaries, key=lambda s: s.usd_micros, reverse=True)
-    rows, left_out = first(dearest, JOBS_SHOWN)
+    rows, left_out = take_first(dearest, JOBS_SHOWN)
     return Page(
         title="Ledger",
         over="Money, energy and savings",
         lead="What providers confirmed was running, against the same work on demand.",
         blocks=(
-            _tiles(Sums.of(summaries), len(summaries)),
-            Grid(
+            _tiles(CostTotalsRow.of(summaries), len(summaries)),
+            Table(
                 "tenants",
                 "Tenants",
-                columns("tenant", "#jobs", *MONEY),
+                make_columns("tenant", "#jobs", *MONEY),
                 tuple(
-                    (Cell(name), Cell(str(len(theirs))), *_sums(Sums.of(theirs)))
+                    (Cell(name), Cell(str(len(theirs))), *_sums(CostTotalsRow.of(theirs)))
                     for name, theirs in sorted(tenants.items())
                 ),
                 empty="No job was handed in yet.",
             ),
-            Grid(
+            Table(
                 "jobs",
                 "Jobs",
-                columns("job", *MONEY),
-                tuple((job_cell(s.job), *_sums(Sums.of([s]))) for s in rows),
+                make_columns("job", *MONEY),
+                tuple((job_cell(s.job), *_sums(CostTotalsRow.of([s]))) for s in rows),
                 lead="The dearest first.",
                 empty="No job was handed in yet.",
                 left_out=left_out,
@@ -112,38 +118,40 @@ def ledger_page(reader: Reader, asked: Asked) -> Page:
     )
 
 
-def _tiles(sums: Sums, jobs: int) -> Tiles:
-    spot = share(sums.spot_usd_micros / sums.usd_micros) if sums.usd_micros else "none"
+def _tiles(sums: CostTotalsRow, jobs: int) -> Tiles:
+    spot = whole_percent_text(sums.spot_usd_micros / sums.usd_micros) if sums.usd_micros else "none"
     saved = sums.saved_usd_micros
-    with_baseline = f"of {counted(sums.known, 'job')} with a baseline, of {jobs} in all"
+    with_baseline = f"of {pluralize(sums.known, 'job')} with a baseline, of {jobs} in all"
     at_speed = f"at the measured speed of {sums.measured}, at the declared one of the others"
     return Tiles(
         (
-            Tile("Spent", usd(sums.usd_micros), "measured", f"{spot} of it on spot"),
-            Tile(
+            Metric("Spent", usd_micros_text(sums.usd_micros), "measured", f"{spot} of it on spot"),
+            Metric(
                 "Saved" if saved is None or saved >= 0 else "More than on-demand",
-                UNKNOWN if saved is None else usd(abs(saved)), "modelled baseline",
-                f"{share(sums.saved_share)} of on-demand; {with_baseline}; {at_speed}",
+                UNKNOWN_TEXT if saved is None else usd_micros_text(abs(saved)), "modelled baseline",
+                f"{whole_percent_text(sums.saved_share)} of on-demand; {with_baseline}; {at_speed}",
             ),
-            Tile("Energy", energy(sums.wh), "measured or modelled", "at the data centre's meter"),
-            Tile(
-                "Emissions (CO₂e)", carbon(sums.gco2e), "modelled",
+            Metric(
+                "Energy", energy_text(sums.wh), "measured or modelled", "at the data centre's meter"
+            ),
+            Metric(
+                "Emissions (CO₂e)", gco2e_text(sums.gco2e), "modelled",
                 "; ".join((*sums.carbon_bases, "embodied carbon is not in it")),
             ),
         )
     )  # fmt: skip
 
 
-def _sums(sums: Sums) -> tuple[Cell, ...]:
+def _sums(sums: CostTotalsRow) -> tuple[Cell, ...]:
     saved = sums.saved_usd_micros
     tone = "plain" if not saved else "good" if saved > 0 else "bad"
     return (
-        Cell(usd(sums.usd_micros)),
-        Cell(usd(sums.spot_usd_micros)),
-        Cell(usd(sums.due_usd_micros if sums.known else None)),
-        Cell(usd(saved), tone=tone),
-        Cell(share(sums.saved_share), tone=tone),
-        Cell(energy(sums.wh)),
-        Cell(energy(sums.saved_wh) if sums.known else UNKNOWN),
-        Cell(carbon(sums.gco2e)),
+        Cell(usd_micros_text(sums.usd_micros)),
+        Cell(usd_micros_text(sums.spot_usd_micros)),
+        Cell(usd_micros_text(sums.due_usd_micros if sums.known else None)),
+        Cell(usd_micros_text(saved), tone=tone),
+        Cell(whole_percent_text(sums.saved_share), tone=tone),
+        Cell(energy_text(sums.wh)),
+        Cell(energy_text(sums.saved_wh) if sums.known else UNKNOWN_TEXT),
+        Cell(gco2e_text(sums.gco2e)),
     )

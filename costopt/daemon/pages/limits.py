@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from costopt.daemon.intake import admitted
-from costopt.daemon.pages.block import Cell, Grid, columns
+from costopt.daemon.intake import load_submission
+from costopt.daemon.pages.block import Cell, Table, make_columns
 from costopt.domain.errors import SpecError
 from costopt.domain.job import Budget
 from costopt.domain.policy import Limits
 from costopt.domain.submission import Submission
-from costopt.report.figure import duration, usd
+from costopt.report.figure import long_duration_text, usd_micros_text
 
 NO_LIMIT = "no limit"
 
 
-def limits_grid(submission: Submission) -> Grid:
+def limits_grid(submission: Submission) -> Table:
     """Its guards; where this costopt cannot read the job any more, that it cannot."""
     lead = "A guard stops launches; one of dollars in all or per month also stops the job."
     try:
-        known = admitted(submission)
+        known = load_submission(submission)
     except SpecError as error:
         return _grid((), "", error.message)
     return _grid(_rows(known.policy.limits, known.job.budget), lead, "")
@@ -25,7 +25,7 @@ def limits_grid(submission: Submission) -> Grid:
 
 def dollars(limit: float | None) -> str:
     """A limit in dollars."""
-    return NO_LIMIT if limit is None else usd(limit * 1e6)
+    return NO_LIMIT if limit is None else usd_micros_text(limit * 1e6)
 
 
 def count(limit: float | None) -> str:
@@ -33,10 +33,10 @@ def count(limit: float | None) -> str:
     return NO_LIMIT if limit is None else f"{limit:,g}"
 
 
-def _grid(rows: tuple[tuple[str, str, str], ...], lead: str, empty: str) -> Grid:
+def _grid(rows: tuple[tuple[str, str, str], ...], lead: str, empty: str) -> Table:
     cells = tuple(tuple(Cell(text) for text in row) for row in rows)
-    heads = columns("guard", "#by its policy", "#by its own budget")
-    return Grid("limits", "Its guards", heads, cells, lead, empty)
+    heads = make_columns("guard", "#by its policy", "#by its own budget")
+    return Table("limits", "Its guards", heads, cells, lead, empty)
 
 
 def _rows(limits: Limits, own: Budget) -> tuple[tuple[str, str, str], ...]:
@@ -52,6 +52,6 @@ def _rows(limits: Limits, own: Budget) -> tuple[tuple[str, str, str], ...]:
         ("kilowatt-hours in all", "", count(own.max_kwh)),
         ("nodes", count(limits.max_nodes), ""),
         ("launches per hour", count(limits.max_launches_per_hour), ""),
-        ("age of a price", NO_LIMIT if age_s is None else duration(age_s), ""),
+        ("age of a price", NO_LIMIT if age_s is None else long_duration_text(age_s), ""),
         ("times the planned price", count(limits.max_price_ratio), ""),
     )

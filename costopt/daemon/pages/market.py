@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from costopt.daemon.pages.asked import Asked, first
-from costopt.daemon.pages.block import Cell, Grid, Page, columns
-from costopt.daemon.pages.words import clock, pool_words
-from costopt.daemon.reader import Reader
+from costopt.daemon.pages.asked import PageRequest, take_first
+from costopt.daemon.pages.block import Cell, Page, Table, make_columns
+from costopt.daemon.pages.words import clock, pool_text
+from costopt.daemon.reader import TenantReader
 from costopt.daemon.views import MarketRow, MarketView
 from costopt.domain.estimate import Estimate
 from costopt.domain.policy import Limits
-from costopt.report.figure import UNKNOWN, duration, usd
-from costopt.report.tile import counted
+from costopt.report.figure import UNKNOWN_TEXT, long_duration_text, usd_micros_text
+from costopt.report.tile import pluralize
 
 OFFERS_SHOWN = 400
 OLD_S = Limits().max_price_age_s
 
 
-def market_page(reader: Reader, asked: Asked) -> Page:
+def market_page(reader: TenantReader, asked: PageRequest) -> Page:
     """Offers with prices, hazards and how old they are, the cheapest first."""
     market = reader.market()
     wanted = [row for row in market.rows if asked.wants(str(row.offer.pool))]
-    rows, left_out = first(sorted(wanted, key=_by_price), OFFERS_SHOWN)
-    grid = Grid(
+    rows, left_out = take_first(sorted(wanted, key=_by_price), OFFERS_SHOWN)
+    grid = Table(
         "offers",
         "Offers",
-        columns(
+        make_columns(
             "pool", "#price", "price is", "#price age", "#hazard per hour", "hazard is",
             "#to be had", "note",
         ),
@@ -36,7 +36,7 @@ def market_page(reader: Reader, asked: Asked) -> Page:
     return Page(
         title="Market",
         over="What providers sell",
-        lead=f"{counted(len(market.rows), 'offer')} at {clock(market.now)}.",
+        lead=f"{pluralize(len(market.rows), 'offer')} at {clock(market.now)}.",
         blocks=(_silent(market), grid),
         filter_label="Which provider, region, machine or terms?",
     )
@@ -52,8 +52,10 @@ def _offer(row: MarketRow) -> tuple[Cell, ...]:
     price, hazard = offer.price_usd_per_hour, offer.hazard_per_hour
     free = offer.nodes_available
     return (
-        Cell(pool_words(str(offer.pool))),
-        Cell(UNKNOWN if price is None else usd(price.value * 1e6), tone=_tone(price)),
+        Cell(pool_text(str(offer.pool))),
+        Cell(
+            UNKNOWN_TEXT if price is None else usd_micros_text(price.value * 1e6), tone=_tone(price)
+        ),
         Cell(_source(price)),
         _age(row),
         Cell(_interval(hazard), tone=_tone(hazard)),
@@ -73,7 +75,7 @@ def _source(figure: Estimate | None) -> str:
 
 def _interval(hazard: Estimate | None) -> str:
     if hazard is None:
-        return UNKNOWN
+        return UNKNOWN_TEXT
     if hazard.low == hazard.high:
         return f"{hazard.value:.3g}"
     return f"{hazard.value:.3g} ({hazard.low:.2g}–{hazard.high:.2g})"
@@ -83,14 +85,17 @@ def _age(row: MarketRow) -> Cell:
     if row.price_age_s is None:
         return Cell("—")
     old = OLD_S is not None and row.price_age_s > OLD_S
-    return Cell(duration(max(0.0, row.price_age_s)), tone="bad" if old else "plain")
+    return Cell(long_duration_text(max(0.0, row.price_age_s)), tone="bad" if old else "plain")
 
 
-def _silent(market: MarketView) -> Grid:
-    return Grid(
+def _silent(market: MarketView) -> Table:
+    return Table(
         "silent",
         "Providers that do not answer",
-        columns("provider", "why"),
-        tuple((Cell(name, tone="bad"), Cell(why)) for name, why in sorted(market.silent.items())),
+        make_columns("provider", "why"),
+        tuple(
+            (Cell(name, tone="bad"), Cell(why))
+            for name, why in sorted(market.provider_errors.items())
+        ),
         empty="All of them answer.",
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from costopt.daemon.pages.asked import Asked, first
-from costopt.daemon.pages.block import Cell, Column, Grid, Page, columns, job_cell
-from costopt.daemon.pages.words import clock, pool_words, usd_per_hour
-from costopt.daemon.reader import Reader
+from costopt.daemon.pages.asked import PageRequest, take_first
+from costopt.daemon.pages.block import Cell, Column, Page, Table, job_cell, make_columns
+from costopt.daemon.pages.words import clock, pool_text, usd_per_hour
+from costopt.daemon.reader import TenantReader
 from costopt.domain.control import ActionKind, Mode, Proposal, ProposalState
 
 SHOWN = 200
@@ -17,7 +17,7 @@ TONES = {
 }
 
 
-def proposals_page(reader: Reader, asked: Asked) -> Page:
+def proposals_page(reader: TenantReader, asked: PageRequest) -> Page:
     """Open ones, then those that were answered or withdrawn."""
     every = [p for p in reader.proposals() if asked.wants(p.id, p.job, p.pool, p.reason)]
     waiting = [p for p in every if p.state is ProposalState.OPEN]
@@ -28,11 +28,11 @@ def proposals_page(reader: Reader, asked: Asked) -> Page:
         lead=_lead(reader.mode(), len(waiting)),
         blocks=(
             _grid(
-                "open", "Open", columns(*ASKED), [_row(p) for p in waiting],
+                "open", "Open", make_columns(*ASKED), [_row(p) for p in waiting],
                 "Nothing waits for an answer.", "costopt approve PROPOSAL lets it happen.",
             ),
             _grid(
-                "answered", "Answered", columns(*ASKED, "answer", "by", "at"),
+                "answered", "Answered", make_columns(*ASKED, "answer", "by", "at"),
                 [
                     (
                         *_row(p),
@@ -66,14 +66,14 @@ def _grid(
     rows: list[tuple[Cell, ...]],
     empty: str,
     lead: str = "",
-) -> Grid:
-    shown, left_out = first(rows, SHOWN)
-    return Grid(grid_id, title, named, shown, lead, empty, left_out=left_out)
+) -> Table:
+    shown, left_out = take_first(rows, SHOWN)
+    return Table(grid_id, title, named, shown, lead, empty, left_out=left_out)
 
 
 def _row(proposal: Proposal) -> tuple[Cell, ...]:
     launch = proposal.kind is ActionKind.LAUNCH
-    pool = pool_words(proposal.pool)
+    pool = pool_text(proposal.pool)
     return (
         Cell(proposal.id),
         job_cell(proposal.job),

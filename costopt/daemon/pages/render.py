@@ -9,15 +9,15 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader
 
 import costopt
 from costopt.daemon.pages.block import Page
-from costopt.daemon.pages.frame import Frame
-from costopt.report.figure import instant
+from costopt.daemon.pages.frame import PageLayout
+from costopt.report.figure import time_text
 from costopt.report.page import template_environment
 
 STYLE_PATH = "/pages.css"
 ICON_PATH = "/pages.svg"
 
 
-def render(page: Page, frame: Frame) -> str:
+def render(page: Page, frame: PageLayout) -> str:
     """One HTML document."""
     return _environment().get_template("place.html.j2").render(page=page, frame=frame)
 
@@ -57,5 +57,5 @@ def _environment() -> Environment:
     environment.globals.update(
         version=costopt.__version__, style_path=STYLE_PATH, icon_path=ICON_PATH
     )
-    environment.filters["instant"] = instant
+    environment.filters["instant"] = time_text
     return environment

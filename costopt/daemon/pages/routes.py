@@ -11,14 +11,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from costopt.daemon.api import caller
-from costopt.daemon.auth import COOKIE, Caller
-from costopt.daemon.pages.asked import MOST_FILTER, Asked
+from costopt.daemon.api import authenticate
+from costopt.daemon.auth import SESSION_COOKIE, Principal
+from costopt.daemon.pages.asked import MAX_FILTER_LENGTH, PageRequest
 from costopt.daemon.pages.block import Page
 from costopt.daemon.pages.decisions import decision_page, decisions_page
-from costopt.daemon.pages.entry import LOGIN, enter, entry_of, leave, show_entry
+from costopt.daemon.pages.entry import LOGIN, log_in, log_out, login_redirect, show_login
 from costopt.daemon.pages.fleet import fleet_page
-from costopt.daemon.pages.frame import OFF, REFRESH, frame_of
+from costopt.daemon.pages.frame import OFF, REFRESH, build_layout
 from costopt.daemon.pages.guards import guards_page
 from costopt.daemon.pages.job import job_page
 from costopt.daemon.pages.jobs import jobs_page
@@ -33,14 +33,14 @@ from costopt.daemon.pages.render import (
     render_notice,
     style,
 )
-from costopt.daemon.pages.story import Stories
-from costopt.daemon.reader import Reader
-from costopt.daemon.refusals import RefusedError
-from costopt.daemon.service import Service
+from costopt.daemon.pages.story import ChartCache
+from costopt.daemon.reader import TenantReader
+from costopt.daemon.refusals import HttpProblemError
+from costopt.daemon.service import DaemonService
 from costopt.domain.errors import CostoptError, SpecError
 from costopt.domain.token import Scope
 
-MOST_AT_ONCE = 4
+MAX_CONCURRENT = 4
 REFRESH_COOKIE = "costopt_refresh"
 YEAR_S = 365 * 86_400
 HEADERS = {
@@ -53,13 +53,13 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 KEPT_HEADERS = {**HEADERS, "Cache-Control": "max-age=3600"}
-Making = Callable[[Reader, Asked], Page]
+Making = Callable[[TenantReader, PageRequest], Page]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 log = logging.getLogger("costopt.daemon.pages")
 
 
-def page_routes(service: Service) -> list[BaseRoute]:
+def page_routes(service: DaemonService) -> list[BaseRoute]:
     """Every page under /, for ``build_app(reach, pages)``; reading them takes a token, and a
     tenant's shows what is the tenant's."""
     return _Pages(service).routes()
@@ -68,10 +68,10 @@ def page_routes(service: Service) -> list[BaseRoute]:
 class _Pages:
     """Makes pages in threads, a few at a time, so that the API goes on answering."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: DaemonService) -> None:
         self._service = service
-        self._stories = Stories(service)
-        self._limiter = CapacityLimiter(MOST_AT_ONCE)
+        self._stories = ChartCache(service)
+        self._limiter = CapacityLimiter(MAX_CONCURRENT)
 
     def routes(self) -> list[BaseRoute]:
         """One per path."""
@@ -90,22 +90,22 @@ class _Pages:
             *(Route(path, self._endpoint(make), methods=["GET"]) for path, make in pages.items()),
             Route(STYLE_PATH, _style, methods=["GET"]),
             Route(ICON_PATH, _icon, methods=["GET"]),
-            Route(LOGIN, _guarded(show_entry), methods=["GET"]),
-            Route(LOGIN, _guarded(enter), methods=["POST"]),
-            Route("/logout", _guarded(leave), methods=["POST"]),
+            Route(LOGIN, _guarded(show_login), methods=["GET"]),
+            Route(LOGIN, _guarded(log_in), methods=["POST"]),
+            Route("/logout", _guarded(log_out), methods=["POST"]),
         ]
 
-    def _job(self, reader: Reader, asked: Asked) -> Page:
+    def _job(self, reader: TenantReader, asked: PageRequest) -> Page:
         reader.job(asked.name)
         return job_page(reader, asked.name, self._stories.of(asked.name))
 
     def _endpoint(self, make: Making) -> Endpoint:
         async def endpoint(request: Request) -> Response:
             try:
-                who = await caller(request, Scope.READ, by_tenants=True)
-            except RefusedError as error:
+                who = await authenticate(request, Scope.READ, by_tenants=True)
+            except HttpProblemError as error:
                 if error.status == 401:
-                    return entry_of(_path(request))
+                    return login_redirect(_path(request))
                 return _notice(error.status, error.detail, error.hint)
             return await to_thread.run_sync(
                 self._answer, make, request, who, limiter=self._limiter
@@ -113,15 +113,15 @@ class _Pages:
 
         return _guarded(endpoint)
 
-    def _answer(self, make: Making, request: Request, who: Caller) -> Response:
-        words = request.query_params.get("q", "")[:MOST_FILTER]
-        asked = Asked(request.path_params.get("name", ""), words)
-        refreshes, reader = _refreshes(request), Reader(self._service, who.tenant)
+    def _answer(self, make: Making, request: Request, who: Principal) -> Response:
+        words = request.query_params.get("q", "")[:MAX_FILTER_LENGTH]
+        asked = PageRequest(request.path_params.get("name", ""), words)
+        refreshes, reader = _refreshes(request), TenantReader(self._service, who.tenant)
         try:
             page = make(reader, asked)
-            frame = frame_of(
+            frame = build_layout(
                 reader, _path(request), words, _named(who),
-                signed_in=COOKIE in request.cookies, refreshes=refreshes,
+                signed_in=SESSION_COOKIE in request.cookies, refreshes=refreshes,
             )  # fmt: skip
             answer = HTMLResponse(render(page, frame))
         except SpecError as error:
@@ -134,7 +134,7 @@ class _Pages:
         return answer
 
 
-def _named(who: Caller) -> str:
+def _named(who: Principal) -> str:
     return who.name if who.tenant is None else f"{who.name} of tenant {who.tenant}"
 
 

@@ -9,39 +9,39 @@ from importlib.util import find_spec
 from threading import Lock
 
 from costopt.daemon.pages.block import Plot
-from costopt.daemon.service import Service
+from costopt.daemon.service import DaemonService
 from costopt.domain.distribution import install_hint
 from costopt.report.plots import energy_plot, progress_plot, spend_plot
-from costopt.report.run import Run
+from costopt.report.run import RunView
 from costopt.report.timeline import timeline
 
 KEPT = 16
-MOST_EVENTS = 200_000
+MAX_EVENTS = 200_000
 """Beyond it a job's page shows figures and no curves, which would take seconds to fold."""
 Key = tuple[str, datetime]
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class JobCharts:
     """``run`` is None where there are no events, or too many; ``plots`` are empty then.
 
     They are empty too where nothing that draws is installed.
     """
 
-    run: Run | None
+    run: RunView | None
     plots: tuple[Plot, ...] = ()
     without_plots: str = ""
 
 
-class Stories:
+class ChartCache:
     """Those that were looked at last. Safe to share between threads; one draws at a time."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: DaemonService) -> None:
         self._service = service
         self._lock = Lock()
-        self._kept: OrderedDict[Key, Story] = OrderedDict()
+        self._kept: OrderedDict[Key, JobCharts] = OrderedDict()
 
-    def of(self, job: str) -> Story:
+    def of(self, job: str) -> JobCharts:
         """The job as of the last tick. Raises LedgerError."""
         key = (job, self._service.fleet().now)
         with self._lock:
@@ -54,19 +54,19 @@ class Stories:
             return story
 
 
-def _told(service: Service, job: str, now: datetime) -> Story:
-    events = tuple(each.event for each in service.events(job, limit=MOST_EVENTS))
+def _told(service: DaemonService, job: str, now: datetime) -> JobCharts:
+    events = tuple(each.event for each in service.events(job, limit=MAX_EVENTS))
     if not events:
-        return Story(None, (), "Nothing has happened to this job yet.")
-    if len(events) == MOST_EVENTS:
-        return Story(None, (), f"Its curves are not drawn: it has over {MOST_EVENTS:,} events.")
-    run = Run.of(events, max(now, *(event.at for event in events)))
+        return JobCharts(None, (), "Nothing has happened to this job yet.")
+    if len(events) == MAX_EVENTS:
+        return JobCharts(None, (), f"Its curves are not drawn: it has over {MAX_EVENTS:,} events.")
+    run = RunView.of(events, max(now, *(event.at for event in events)))
     if find_spec("matplotlib") is None:
-        return Story(run, (), f"Curves are drawn with an extra: {install_hint('report')}.")
-    return Story(run, _plots(run))
+        return JobCharts(run, (), f"Curves are drawn with an extra: {install_hint('report')}.")
+    return JobCharts(run, _plots(run))
 
 
-def _plots(run: Run) -> tuple[Plot, ...]:
+def _plots(run: RunView) -> tuple[Plot, ...]:
     plots = [
         Plot(
             "progress", "Progress",

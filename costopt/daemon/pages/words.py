@@ -8,38 +8,38 @@ from costopt.daemon.pages.block import Cell
 from costopt.daemon.views import JobStatus
 from costopt.domain.events import DecisionMade
 from costopt.domain.market import Pool
-from costopt.domain.submission import JobIntent
+from costopt.domain.submission import DesiredState
 from costopt.ledger.summary import JobState
-from costopt.report.figure import UNKNOWN, duration, instant, usd
-from costopt.report.timeline import pool_name
+from costopt.report.figure import UNKNOWN_TEXT, long_duration_text, time_text, usd_micros_text
+from costopt.report.timeline import pool_label
 
 ENDED = (JobState.FINISHED, JobState.FAILED)
 
 
-def pool_words(pool: str) -> str:
+def pool_text(pool: str) -> str:
     """A pool in words; as it was recorded where it is none."""
     try:
-        return pool_name(Pool.parse(pool))
+        return pool_label(Pool.parse(pool))
     except ValueError:
         return pool
 
 
 def usd_per_hour(dollars: float | None) -> str:
     """A price of one hour."""
-    return UNKNOWN if dollars is None else f"{usd(dollars * 1e6)}/h"
+    return UNKNOWN_TEXT if dollars is None else f"{usd_micros_text(dollars * 1e6)}/h"
 
 
 def clock(at: datetime | None) -> str:
     """An instant to the second, "" where there is none."""
-    return "" if at is None else instant(at)
+    return "" if at is None else time_text(at)
 
 
-def ago(at: datetime, now: datetime) -> str:
+def age_text(at: datetime, now: datetime) -> str:
     """How long ago something was."""
-    return f"{duration(max(0.0, (now - at).total_seconds()))} ago"
+    return f"{long_duration_text(max(0.0, (now - at).total_seconds()))} ago"
 
 
-def choice(decision: DecisionMade) -> str:
+def decision_text(decision: DecisionMade) -> str:
     """What a decision wants."""
     return " + ".join(f"{n} × {pool}" for pool, n in decision.targets) or "wait"
 
@@ -47,10 +47,10 @@ def choice(decision: DecisionMade) -> str:
 def slack_cell(slack_s: float | None) -> Cell:
     """Slack; a lack of it stands out."""
     if slack_s is None:
-        return Cell(UNKNOWN)
+        return Cell(UNKNOWN_TEXT)
     if slack_s < 0:
-        return Cell(f"short of {duration(slack_s)}", tone="bad")
-    return Cell(duration(slack_s))
+        return Cell(f"short of {long_duration_text(slack_s)}", tone="bad")
+    return Cell(long_duration_text(slack_s))
 
 
 def state_cell(status: JobStatus) -> Cell:
@@ -58,12 +58,12 @@ def state_cell(status: JobStatus) -> Cell:
     state, intent = status.summary.state, status.submission.intent
     if state in ENDED:
         return Cell(state.value, tone="good" if state is JobState.FINISHED else "bad")
-    if intent is not JobIntent.RUN:
+    if intent is not DesiredState.RUN:
         return Cell(intent.value, tone="note")
     return Cell(state.value, tone="good" if state is JobState.TRAINING else "plain")
 
 
-def over(status: JobStatus) -> bool:
+def is_over(status: JobStatus) -> bool:
     """Whether the job needs no more nodes, ever."""
-    cancelled = status.submission.intent is JobIntent.CANCELLED
+    cancelled = status.submission.intent is DesiredState.CANCELLED
     return status.summary.state in ENDED or cancelled

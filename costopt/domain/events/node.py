@@ -9,7 +9,7 @@ from costopt.domain.events.event import Event
 from costopt.domain.fleet import EndCause
 from costopt.domain.policy import CarbonSignal
 
-NOT_SENT = "NotSent"
+NOT_SENT_ERROR = "NotSent"
 """The error of a launch that was announced, and that the provider was never asked for."""
 
 UNKNOWN_BASIS = "unknown"
@@ -58,7 +58,7 @@ class NodeLaunched(Event):
 class LaunchFailed(Event):
     """The launch of ``key`` came to nothing; no node of it exists.
 
-    ``error`` names what the provider said, or is ``NOT_SENT`` or "lost".
+    ``error`` names what the provider said, or is ``NOT_SENT_ERROR`` or "lost".
     """
 
     kind = "LaunchFailed"

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from costopt.optimize.fleet.schedule import Schedule
-from costopt.optimize.job_part import JobPart
+from costopt.optimize.fleet.schedule import JobSchedule
+from costopt.optimize.job_part import PlannedJob
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.shared import total_limits
 
-SMALLEST = 1e-9
+MIN_AMOUNT = 1e-9
 """A budget of nothing is held as this, so that shares of it are numbers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class SharedBudget:
     """``jobs`` together spend at most ``most`` dollars, or kWh where ``in_kwh``."""
 
     name: str
@@ -23,26 +23,30 @@ class Budget:
     jobs: frozenset[int]
     in_kwh: bool = False
 
-    def spent(self, job: int, schedule: Schedule) -> float:
+    def spent(self, job: int, schedule: JobSchedule) -> float:
         """What a schedule of the job takes of it."""
         if job not in self.jobs:
             return 0.0
         return float((schedule.kwh if self.in_kwh else schedule.usd).sum())
 
 
-def budgets_of(request: PlanRequest, parts: Sequence[JobPart]) -> tuple[Budget, ...]:
+def shared_budgets(request: PlanRequest, parts: Sequence[PlannedJob]) -> tuple[SharedBudget, ...]:
     """Every budget of the request."""
-    found: list[Budget] = []
+    found: list[SharedBudget] = []
     for number, part in enumerate(parts):
         own, only = part.demand.job.budget, frozenset((number,))
         name = part.demand.job.name
         if own.max_usd is not None:
-            found.append(Budget(f"max_usd of {name} ($)", max(own.max_usd, SMALLEST), only))
+            found.append(SharedBudget(f"max_usd of {name} ($)", max(own.max_usd, MIN_AMOUNT), only))
         if own.max_kwh is not None:
             found.append(
-                Budget(f"max_kwh of {name} (kWh)", max(own.max_kwh, SMALLEST), only, in_kwh=True)
+                SharedBudget(
+                    f"max_kwh of {name} (kWh)", max(own.max_kwh, MIN_AMOUNT), only, in_kwh=True
+                )
             )
     for total in total_limits(request):
         counted = (n for n, part in enumerate(parts) if total.counts(part.demand.job))
-        found.append(Budget(f"{total.name} ($)", max(total.most_usd, SMALLEST), frozenset(counted)))
+        found.append(
+            SharedBudget(f"{total.name} ($)", max(total.most_usd, MIN_AMOUNT), frozenset(counted))
+        )
     return tuple(found)

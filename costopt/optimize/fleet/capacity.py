@@ -13,29 +13,29 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from costopt.optimize.fleet.menu import Menu
-from costopt.optimize.fleet.schedule import Schedule
-from costopt.optimize.job_part import JobPart
+from costopt.optimize.fleet.menu import JobMenu
+from costopt.optimize.fleet.schedule import JobSchedule
+from costopt.optimize.job_part import PlannedJob
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.shared import LimitIndex, SharedLimit
 from costopt.optimize.slots import Slot
 
-SLIP = 1e-6
+TOLERANCE = 1e-6
 """Relative slip allowed where a load is held against its limit."""
 
 BY_ROW = ("usd_per_hour", "kw")
 
 
 @dataclass(frozen=True, slots=True)
-class NodePrices:
+class NodeSlotPrices:
     """(T, O) each: of a node-slot of each offer, and of one that has to be launched for it."""
 
     held: Array
     launched: Array
 
 
-class Capacity:
+class SharedCapacity:
     """The shared limits of a request over the slots of its plan."""
 
     def __init__(
@@ -88,7 +88,7 @@ class Capacity:
                 loads[np.ix_(alike, members)] = column[:, None]
         return loads
 
-    def usage(self, menu: Menu, schedule: Schedule) -> Array:
+    def usage(self, menu: JobMenu, schedule: JobSchedule) -> Array:
         """(entries, 3): limit, slot and load of everything that a schedule holds."""
         rows, place = np.unique(schedule.row, return_inverse=True)
         loads = [self._loads(menu.part, row) for row in rows.tolist()]
@@ -105,7 +105,7 @@ class Capacity:
         ]
         return entries if active.all() else entries[active]
 
-    def _loads(self, part: JobPart, row: int) -> Array:
+    def _loads(self, part: PlannedJob, row: int) -> Array:
         """(limits, 2): limit and load of a row of a job, where it is not 0, but for dollars, which
         move."""
         key = (part.demand.job.name, row)
@@ -115,7 +115,7 @@ class Capacity:
             self._known[key] = np.array(still, dtype=float).reshape(-1, 2)
         return self._known[key]
 
-    def _dollars(self, menu: Menu, slots: NDArray[np.int64], row: int) -> Iterator[Array]:
+    def _dollars(self, menu: JobMenu, slots: NDArray[np.int64], row: int) -> Iterator[Array]:
         """As ``usage``, of the limits of dollars per hour, for one row."""
         part = menu.part
         for number in self._by_dollars:
@@ -123,14 +123,14 @@ class Capacity:
                 usd, _ = menu.tariff.usd_at(slots, np.full(len(slots), row))
                 yield np.column_stack((np.full(len(slots), float(number)), slots, usd))
 
-    def node_prices(self, duals: Array, tenant: str) -> NodePrices:
+    def node_prices(self, duals: Array, tenant: str) -> NodeSlotPrices:
         """What nodes cost at these duals (L, T) ≥ 0."""
         priced = [i for i in self.counting if duals[i].any() and self._counts(i, tenant)]
         held = duals[priced].T @ self.per_node[priced] if priced else self._free()
         launched = self._free()
         limits, offers = self.pool_limits
         launched[:, offers] = duals[limits].T
-        return NodePrices(held, launched)
+        return NodeSlotPrices(held, launched)
 
     def _free(self) -> Array:
         return np.zeros((len(self.slots), len(self.request.offers)))
@@ -139,7 +139,7 @@ class Capacity:
         """Whether a limit counts the jobs of this tenant."""
         return self.limits[number].tenant in (None, tenant)
 
-    def shared_prices(self, menu: Menu, node_prices: NodePrices, duals: Array) -> Array:
+    def shared_prices(self, menu: JobMenu, node_prices: NodeSlotPrices, duals: Array) -> Array:
         """(T, N): what each row pays in each slot for what it shares."""
         prices = np.zeros((len(menu.hours), len(menu)))
         held = menu.open_slots
@@ -154,7 +154,7 @@ class Capacity:
                 prices += duals[number][:, None] * self._row_loads(menu, number)
         return prices
 
-    def _row_loads(self, menu: Menu, number: int) -> Array:
+    def _row_loads(self, menu: JobMenu, number: int) -> Array:
         """(T, N): the load of each row on a limit of dollars per hour or kW."""
         part, limit = menu.part, self.limits[number]
         present = np.array(
@@ -164,7 +164,7 @@ class Capacity:
             return np.broadcast_to(present, menu.pay.shape)
         return np.where(present > 0, menu.tariff.usd_per_hour(menu.rows), 0.0)
 
-    def allowed(self, menu: Menu, left: Array) -> NDArray[np.bool_]:
+    def allowed(self, menu: JobMenu, left: Array) -> NDArray[np.bool_]:
         """(T, N): the rows for which there is room in what is left of each limit (L, T)."""
         offers, place = np.unique(
             np.concatenate((menu.column, menu.spread_column)), return_inverse=True
@@ -181,23 +181,23 @@ class Capacity:
         fits &= menu.nodes <= room[:, column]
         for number in self.by_row:
             if self._counts(number, menu.part.demand.job.tenant):
-                most = left[number][:, None] * (1 + SLIP)
+                most = left[number][:, None] * (1 + TOLERANCE)
                 fits &= self._row_loads(menu, number) <= most
         return fits
 
-    def ever_allowed(self, menu: Menu) -> NDArray[np.bool_]:
+    def ever_allowed(self, menu: JobMenu) -> NDArray[np.bool_]:
         """(N,): the rows that fit each limit by itself, where no other job runs."""
         tenant = menu.part.demand.job.tenant
         room = np.full(len(self.request.offers), np.inf)
         for number in self.counting:
             if self._counts(number, tenant):
                 members = np.flatnonzero(self.per_node[number])
-                most = self.most[number] / self.per_node[number, members] * (1 + SLIP)
+                most = self.most[number] / self.per_node[number, members] * (1 + TOLERANCE)
                 room[members] = np.minimum(room[members], most)
         fits: NDArray[np.bool_] = menu.nodes <= room[menu.column]
         for number in self.by_row:
             if self._counts(number, tenant) and self.limits[number].kind == "kw":
-                most_kw = float(self.most[number]) * (1 + SLIP)
+                most_kw = float(self.most[number]) * (1 + TOLERANCE)
                 fits &= self._row_loads(menu, number)[0] <= most_kw
         return fits
 
@@ -211,7 +211,7 @@ class Capacity:
         for number in np.flatnonzero(per_node.any(axis=1)).tolist():
             if self._counts(number, tenant):
                 members = np.flatnonzero(per_node[number])
-                fits = left[number][:, None] / per_node[number, members] * (1 + SLIP)
+                fits = left[number][:, None] / per_node[number, members] * (1 + TOLERANCE)
                 room[:, members] = np.minimum(room[:, members], fits)
         limits, bounded = self.pool_limits
         if len(limits):
@@ -220,7 +220,7 @@ class Capacity:
             own = limit_of[offers]
             has = np.flatnonzero(own >= 0)
             most = np.where(self.active[own[has]], left[own[has]], np.inf)
-            pools[:, has] = most.T * (1 + SLIP)
+            pools[:, has] = most.T * (1 + TOLERANCE)
         return room, pools
 
     def empty(self) -> Array:
@@ -229,7 +229,7 @@ class Capacity:
 
 
 def _gang_sums(
-    menu: Menu, by_offer: Array, nodes: NDArray[np.int64], part_nodes: NDArray[np.int64]
+    menu: JobMenu, by_offer: Array, nodes: NDArray[np.int64], part_nodes: NDArray[np.int64]
 ) -> Array:
     """(T, N) of a figure per node (T, O), summed over each row's nodes."""
     sums: Array = by_offer[:, menu.column] * nodes

@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from costopt.optimize.fleet.menu import NEVER, Menu
-from costopt.optimize.fleet.prices import Prices
+from costopt.optimize.fleet.menu import INFEASIBLE_COST, JobMenu
+from costopt.optimize.fleet.prices import PricingDuals
 
-NOTHING = np.zeros((1, 1))
+EMPTY = np.zeros((1, 1))
 
 
-def compiled_path(menu: Menu, prices: Prices, pay: Any, start: Any) -> tuple[float, Any]:
+def solve_compiled(menu: JobMenu, prices: PricingDuals, pay: Any, start: Any) -> tuple[float, Any]:
     """(value, steps): ``steps`` (n, 4) are slot, stage, place and whether the gang starts.
 
     ``pay`` (T, N) and ``start`` (T, G) are costs with the prices of budgets on top.
     """
-    shared = NOTHING if prices.shared is None else prices.shared
+    shared = EMPTY if prices.shared is None else prices.shared
     tables = _recursion(
         prices.work[:, None] * menu.units,
         menu.units > 0,
@@ -56,11 +56,11 @@ def _recursion(  # type: ignore[no-untyped-def]  # noqa: C901
     ``loss`` is of starts in the first slot, for the gang that lives.
     """
     stages, slots, gangs = worth.shape[0], len(hours), len(first) - 1
-    run = np.full((slots + 1, stages, gangs), -NEVER)
+    run = np.full((slots + 1, stages, gangs), -INFEASIBLE_COST)
     row = np.zeros((slots, stages, gangs), dtype=np.int64)
     loss = np.zeros((stages, gangs))
     idle = np.zeros((slots + 1, stages + 1))
-    begin = np.full((slots + 1, stages), -NEVER)
+    begin = np.full((slots + 1, stages), -INFEASIBLE_COST)
     begun = np.full((slots, stages), -1, dtype=np.int64)
     for t in range(slots - 1, -1, -1):
         h = max(hours[t], 1e-12)
@@ -73,7 +73,7 @@ def _recursion(  # type: ignore[no-untyped-def]  # noqa: C901
             stay = idle[t + 1, q] if may_pause[q] else begin[t + 1, q]
             leave = max(stay, idle[t + 1, q + 1])
             for g in range(gangs):
-                reward, place, extra = -NEVER, first[g], 0.0
+                reward, place, extra = -INFEASIBLE_COST, first[g], 0.0
                 for r in range(first[g], first[g + 1]):
                     if able[q, r]:
                         paid = shared[t, r] if priced else 0.0
@@ -87,7 +87,7 @@ def _recursion(  # type: ignore[no-untyped-def]  # noqa: C901
                 run[t, q, g] = value
                 row[t, q, g] = place
                 lost = start[t, g]
-                if reward > -NEVER / 2:
+                if reward > -INFEASIBLE_COST / 2:
                     lost += start_h[g] * (reward + extra) / h
                 if t == 0:
                     loss[q, g] = lost
@@ -133,7 +133,7 @@ def _walk(run, row, idle, begin, begun, may_pause, q, gang):  # type: ignore[no-
             stage, value = q + 1, run[t + 1, q + 1, gang]
         stay = idle[t + 1, q] if may_pause[q] else begin[t + 1, q]
         later = idle[t + 1, q + 1]
-        if value >= stay and value >= later and value > -NEVER / 2:
+        if value >= stay and value >= later and value > -INFEASIBLE_COST / 2:
             q, must_begin = stage, False
         else:
             must_begin = stay >= later and not may_pause[q]

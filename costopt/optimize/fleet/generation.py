@@ -15,26 +15,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costopt.optimize.fleet.budget import Budget
-from costopt.optimize.fleet.capacity import Capacity, NodePrices
-from costopt.optimize.fleet.handover import cheapest_in_stages
-from costopt.optimize.fleet.master import UNSERVED, Column, Duals, Master
-from costopt.optimize.fleet.menu import Menu
+from costopt.optimize.fleet.budget import SharedBudget
+from costopt.optimize.fleet.capacity import NodeSlotPrices, SharedCapacity
+from costopt.optimize.fleet.handover import cheapest_staged_schedule
+from costopt.optimize.fleet.master import (
+    UNSERVED_PENALTY,
+    DualValues,
+    MasterProblem,
+    ScheduleColumn,
+)
+from costopt.optimize.fleet.menu import JobMenu
 from costopt.optimize.fleet.menus import Menus
-from costopt.optimize.fleet.path import best_path
-from costopt.optimize.fleet.prices import Prices
-from costopt.optimize.fleet.response import better, cheapest
-from costopt.optimize.fleet.schedule import Schedule, schedule_of
-from costopt.optimize.job_part import JobPart
+from costopt.optimize.fleet.path import solve_pricing
+from costopt.optimize.fleet.prices import PricingDuals
+from costopt.optimize.fleet.response import cheaper_response, cheapest_schedule
+from costopt.optimize.fleet.schedule import JobSchedule, schedule_of
+from costopt.optimize.job_part import PlannedJob
 from costopt.optimize.rates import Array
 
 SMOOTHING = 0.7
 """The share of the best prices so far in the next ones that are tried."""
 
-LOOKS = (4,)
+PARTIAL_PRICING_SIZES = (4,)
 """Rounds of the first level after which the whole tables are looked at for what menus lack."""
 
-ALONE_ROUNDS = 9
+MAX_SINGLE_ROUNDS = 9
 """Prices of work tried for a job by itself: its schedule is only where the search begins."""
 
 ROUNDS = 40
@@ -49,12 +54,12 @@ long blocks leave out is more than a narrower gap would bring.
 
 
 @dataclass(frozen=True, slots=True)
-class Relaxation:
+class RelaxationResult:
     """``bound_usd`` is proven for every plan on these slots; ``columns`` are all that it found."""
 
     bound_usd: float
-    duals: Duals
-    columns: tuple[Column, ...]
+    duals: DualValues
+    columns: tuple[ScheduleColumn, ...]
     build_s: float = 0.0
 
 
@@ -62,23 +67,23 @@ class Relaxation:
 class _State:
     """What goes from one level to the next: ``bound`` holds on the menus, ``proven`` everywhere."""
 
-    best: Duals
+    best: DualValues
     bound: float
-    pool: list[Column]
+    pool: list[ScheduleColumn]
     proven: float = -math.inf
-    proved: Duals | None = None
+    proved: DualValues | None = None
     value: float = math.inf
 
 
-class Generation:
+class ColumnGeneration:
     """The loop, with a clock that it stops by."""
 
     def __init__(
         self,
-        parts: Sequence[JobPart],
+        parts: Sequence[PlannedJob],
         menus: Menus,
-        capacity: Capacity,
-        budgets: Sequence[Budget],
+        capacity: SharedCapacity,
+        budgets: Sequence[SharedBudget],
         *,
         gap: float,
         stop_at: float,
@@ -86,13 +91,16 @@ class Generation:
     ) -> None:
         self._parts, self._menus, self._capacity, self._budgets = parts, menus, capacity, budgets
         self._gap, self._stop_at, self._solver = gap, stop_at, solver
-        self._node_prices: dict[str, NodePrices] = {}
+        self._node_prices: dict[str, NodeSlotPrices] = {}
         self._jobs: list[int] = []
         self._unit_usd = 1.0
 
     def run(
-        self, alone: Mapping[int, Schedule], together: Mapping[int, Schedule], start: Duals
-    ) -> Relaxation:
+        self,
+        alone: Mapping[int, JobSchedule],
+        together: Mapping[int, JobSchedule],
+        start: DualValues,
+    ) -> RelaxationResult:
         """From the jobs' schedules as if alone, schedules that fit together, and first prices.
 
         Jobs that are not in ``alone`` are left out.
@@ -103,9 +111,14 @@ class Generation:
         pool = [self._column(job, schedule) for job, schedule in known]
         bound, more = self._price(start, exact=False)
         state = _State(start, bound, [*pool, *more])
-        master = Master(self._parts, self._capacity, self._budgets, self._unit_usd, self._solver)
+        master = MasterProblem(
+            self._parts, self._capacity, self._budgets, self._unit_usd, self._solver
+        )
         master.add_unserved(
-            {job: UNSERVED * max(s.total_score, 1e-9 * self._unit_usd) for job, s in alone.items()}
+            {
+                job: UNSERVED_PENALTY * max(s.total_score, 1e-9 * self._unit_usd)
+                for job, s in alone.items()
+            }
         )
         master.add(state.pool)
         for width, gap in LEVELS:
@@ -113,14 +126,14 @@ class Generation:
                 break
         if state.proved is not state.best:
             self._prove(state)
-        return Relaxation(state.proven, state.best, tuple(state.pool), master.build_s)
+        return RelaxationResult(state.proven, state.best, tuple(state.pool), master.build_s)
 
-    def bound(self, alone: Mapping[int, Schedule], duals: Duals) -> float:
+    def bound(self, alone: Mapping[int, JobSchedule], duals: DualValues) -> float:
         """What these prices prove for the jobs in ``alone``, on the whole tables."""
         self._jobs = sorted(alone)
         return self._price(duals, exact=True)[0]
 
-    def _level(self, state: _State, master: Master, width: int, gap: float) -> bool:
+    def _level(self, state: _State, master: MasterProblem, width: int, gap: float) -> bool:
         """Rounds with limits held over ``width`` slots, until the relaxation is within the gap.
 
         Returns whether nothing finer is needed.
@@ -131,7 +144,7 @@ class Generation:
                 return False
             shares, raw, state.value = found
             columns = self._round(state, raw)
-            if width == LEVELS[0][0] and turn in LOOKS:
+            if width == LEVELS[0][0] and turn in PARTIAL_PRICING_SIZES:
                 columns.extend(self._prove(state))
             enough = _close(state.value, state.bound, gap) and master.breaks_nothing(shares, width)
             if enough:
@@ -147,7 +160,7 @@ class Generation:
                 return False
         return False
 
-    def _round(self, state: _State, raw: Duals) -> list[Column]:
+    def _round(self, state: _State, raw: DualValues) -> list[ScheduleColumn]:
         """New columns at smoothed prices, and at the master's own where these bring nothing."""
         tried = state.best.towards(raw, 1 - SMOOTHING)
         bound, columns = self._price(tried, exact=False)
@@ -166,7 +179,7 @@ class Generation:
     def _left_s(self) -> float:
         return max(0.05, self._stop_at - time.perf_counter())
 
-    def _prove(self, state: _State) -> list[Column]:
+    def _prove(self, state: _State) -> list[ScheduleColumn]:
         """Prove the best prices' bound on the whole tables; the columns that menus lacked.
 
         Where menus were shortlists the search goes on from the bound that is proven.
@@ -180,7 +193,7 @@ class Generation:
         state.bound = bound
         return columns
 
-    def _price(self, duals: Duals, *, exact: bool) -> tuple[float, list[Column]]:
+    def _price(self, duals: DualValues, *, exact: bool) -> tuple[float, list[ScheduleColumn]]:
         """The Lagrangian bound at these prices and each job's best schedule."""
         self._node_prices.clear()
         bound = float(-(duals.shared * self._capacity.most[:, None]).sum())
@@ -188,32 +201,32 @@ class Generation:
             float(price) * budget.most
             for price, budget in zip(duals.budget, self._budgets, strict=True)
         )
-        columns: list[Column] = []
+        columns: list[ScheduleColumn] = []
         for job in self._jobs:
             part, work = self._parts[job], duals.work[job]
             menu = self._whole_menu(job, duals) if exact else self._menus[job]
             prices = self.prices(job, menu, duals)
-            path = best_path(menu, prices)
+            path = solve_pricing(menu, prices)
             bound += float(work @ np.array([stage.units for stage in part.demand.stages]))
             bound -= path.value
             if len(path.steps):
                 columns.append(self._column(job, schedule_of(menu, path)))
             if exact:
-                self._menus.extend_by_worth(job, menu, prices, menu.rows[path.steps[:, 2]])
+                self._menus.extend_by_reduced_cost(job, menu, prices, menu.rows[path.steps[:, 2]])
         return bound, columns
 
-    def _whole_menu(self, job: int, duals: Duals) -> Menu:
+    def _whole_menu(self, job: int, duals: DualValues) -> JobMenu:
         node_prices = None
         if duals.shared.any():
             node_prices = self._node_prices_of(self._parts[job].demand.job.tenant, duals)
-        return self._menus.all_worth(job, duals.work[job], node_prices)
+        return self._menus.keep_all(job, duals.work[job], node_prices)
 
-    def _node_prices_of(self, tenant: str, duals: Duals) -> NodePrices:
+    def _node_prices_of(self, tenant: str, duals: DualValues) -> NodeSlotPrices:
         if tenant not in self._node_prices:
             self._node_prices[tenant] = self._capacity.node_prices(duals.shared, tenant)
         return self._node_prices[tenant]
 
-    def prices(self, job: int, menu: Menu, duals: Duals) -> Prices:
+    def prices(self, job: int, menu: JobMenu, duals: DualValues) -> PricingDuals:
         """What a job pays at these prices, row by row."""
         tenant = self._parts[job].demand.job.tenant
         shared = None
@@ -221,12 +234,12 @@ class Generation:
             node_prices = self._node_prices_of(tenant, duals)
             shared = self._capacity.shared_prices(menu, node_prices, duals.shared)
         usd, kwh = budget_prices(job, duals.budget, self._budgets)
-        return Prices(duals.work[job], shared, usd, kwh)
+        return PricingDuals(duals.work[job], shared, usd, kwh)
 
-    def _column(self, job: int, schedule: Schedule) -> Column:
-        return Column(job, schedule, self._capacity.usage(self._menus[job], schedule))
+    def _column(self, job: int, schedule: JobSchedule) -> ScheduleColumn:
+        return ScheduleColumn(job, schedule, self._capacity.usage(self._menus[job], schedule))
 
-    def _helps(self, columns: Sequence[Column], raw: Duals) -> bool:
+    def _helps(self, columns: Sequence[ScheduleColumn], raw: DualValues) -> bool:
         """Whether a column has a negative reduced cost at the master's own prices."""
         for column in columns:
             schedule, work = column.schedule, raw.work[column.job]
@@ -246,7 +259,7 @@ def _close(value: float, bound: float, gap: float) -> bool:
     return value - bound <= gap * max(abs(value), 1e-9)
 
 
-def budget_prices(job: int, prices: Array, budgets: Sequence[Budget]) -> tuple[float, float]:
+def budget_prices(job: int, prices: Array, budgets: Sequence[SharedBudget]) -> tuple[float, float]:
     """What a dollar and a kWh cost the job on top of the objective."""
     usd = kwh = 0.0
     for price, budget in zip(prices.tolist(), budgets, strict=True):
@@ -255,27 +268,27 @@ def budget_prices(job: int, prices: Array, budgets: Sequence[Budget]) -> tuple[f
     return usd, kwh
 
 
-def free_prices(
+def unconstrained_schedules(
     menus: Menus,
-    capacity: Capacity,
-    budgets: Sequence[Budget],
-    known: Mapping[int, Schedule],
-) -> tuple[list[Schedule | None], Duals]:
+    capacity: SharedCapacity,
+    budgets: Sequence[SharedBudget],
+    known: Mapping[int, JobSchedule],
+) -> tuple[list[JobSchedule | None], DualValues]:
     """Each job's cheapest schedule as if it were alone, None where it has none; and its prices.
 
     ``known`` schedules count as that; their prices are 0.
     """
-    schedules: list[Schedule | None] = []
+    schedules: list[JobSchedule | None] = []
     work: list[Array] = []
     for job in range(len(menus)):
         if job in known:
             schedules.append(known[job])
             work.append(np.zeros(len(menus[job].work)))
             continue
-        response = cheapest(menus[job], rounds=ALONE_ROUNDS)
+        response = cheapest_schedule(menus[job], rounds=MAX_SINGLE_ROUNDS)
         if len(menus[job].work) > 1:
-            response = better(response, cheapest_in_stages(menus[job]))
+            response = cheaper_response(response, cheapest_staged_schedule(menus[job]))
         schedules.append(None if response is None else response.schedule)
         work.append(np.ones(len(menus[job].work)) if response is None else response.work)
     shared = np.zeros(capacity.active.shape)
-    return schedules, Duals(tuple(work), shared, np.zeros(len(budgets)), np.zeros(len(menus)))
+    return schedules, DualValues(tuple(work), shared, np.zeros(len(budgets)), np.zeros(len(menus)))

@@ -15,10 +15,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from costopt.optimize.fleet.menu import Menu
-from costopt.optimize.fleet.path import Path
-from costopt.optimize.fleet.response import Response, cheapest
-from costopt.optimize.fleet.schedule import Schedule, schedule_of, trimmed
+from costopt.optimize.fleet.menu import JobMenu
+from costopt.optimize.fleet.path import PricingSolution
+from costopt.optimize.fleet.response import BestResponse, cheapest_schedule
+from costopt.optimize.fleet.schedule import JobSchedule, schedule_of, trim_excess_work
 from costopt.optimize.rates import Array
 
 WINDOW_ROUNDS = 10
@@ -35,14 +35,14 @@ class _Shared:
     kwh: float
 
 
-def cheapest_in_stages(
-    menu: Menu,
+def cheapest_staged_schedule(
+    menu: JobMenu,
     shared: Array | None = None,
     *,
     usd: float = 0.0,
     kwh: float = 0.0,
     stop_at: float = math.inf,
-) -> Response | None:
+) -> BestResponse | None:
     """The cheapest schedule found; None where no handovers were found that let all finish.
 
     From ``stop_at`` on, of the clock ``time.perf_counter``, the first one found is not improved.
@@ -51,11 +51,11 @@ def cheapest_in_stages(
 
 
 class _Search:
-    def __init__(self, menu: Menu, shared: _Shared, stop_at: float) -> None:
+    def __init__(self, menu: JobMenu, shared: _Shared, stop_at: float) -> None:
         self._menu, self._shared, self._stop_at = menu, shared, stop_at
-        self._seen: dict[tuple[int, ...], Response | None] = {}
+        self._seen: dict[tuple[int, ...], BestResponse | None] = {}
 
-    def run(self) -> Response | None:
+    def run(self) -> BestResponse | None:
         """From handovers in proportion to the time that each stage needs at its fastest."""
         slots = np.flatnonzero(self._menu.hours > 0)
         if len(slots) < 1:
@@ -100,12 +100,12 @@ class _Search:
             moved[i] = min(moved[i], moved[boundary])
         return tuple(moved)
 
-    def _at(self, handovers: tuple[int, ...]) -> Response | None:
+    def _at(self, handovers: tuple[int, ...]) -> BestResponse | None:
         if handovers not in self._seen:
             self._seen[handovers] = self._evaluated(handovers)
         return self._seen[handovers]
 
-    def _evaluated(self, handovers: tuple[int, ...]) -> Response | None:
+    def _evaluated(self, handovers: tuple[int, ...]) -> BestResponse | None:
         menu = self._menu
         edges = (0, *handovers, len(menu.slots))
         steps = np.zeros((0, 4), dtype=np.int64)
@@ -119,16 +119,16 @@ class _Search:
                 return None
             work.append(float(found.work[0]))
             steps = np.vstack((steps, _steps(window, found.schedule, begin, stage)))
-        schedule = trimmed(menu, schedule_of(menu, Path(0.0, steps)))
+        schedule = trim_excess_work(menu, schedule_of(menu, PricingSolution(0.0, steps)))
         cost = schedule.total_score + self._shared.usd * float(schedule.usd.sum())
         cost += self._shared.kwh * float(schedule.kwh.sum())
         if self._shared.by_slot is not None:
-            cost += float(self._shared.by_slot[schedule.slot, menu.places(schedule.row)].sum())
-        return Response(schedule, np.array(work), cost)
+            cost += float(self._shared.by_slot[schedule.slot, menu.positions(schedule.row)].sum())
+        return BestResponse(schedule, np.array(work), cost)
 
-    def _of_window(self, window: Menu, begin: int, end: int) -> Response | None:
+    def _of_window(self, window: JobMenu, begin: int, end: int) -> BestResponse | None:
         by_slot = self._shared.by_slot
-        return cheapest(
+        return cheapest_schedule(
             window,
             None if by_slot is None else by_slot[begin:end],
             usd=self._shared.usd,
@@ -143,8 +143,8 @@ def _proportional(needed_h: Array, first: int, last: int) -> tuple[int, ...]:
     return tuple(np.rint(first + shares * (last - first)).astype(int).tolist())
 
 
-def _steps(window: Menu, schedule: Schedule, begin: int, stage: int) -> NDArray[np.int64]:
+def _steps(window: JobMenu, schedule: JobSchedule, begin: int, stage: int) -> NDArray[np.int64]:
     """The schedule of a window as steps of the whole."""
     stages = np.full(len(schedule), stage)
-    places = window.places(schedule.row)
+    places = window.positions(schedule.row)
     return np.column_stack((schedule.slot + begin, stages, places, schedule.starts))

@@ -22,24 +22,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costopt.optimize.fleet.budget import Budget
-from costopt.optimize.fleet.capacity import Capacity
-from costopt.optimize.fleet.schedule import Schedule
-from costopt.optimize.fleet.shared_rows import SharedRows
-from costopt.optimize.job_part import JobPart
+from costopt.optimize.fleet.budget import SharedBudget
+from costopt.optimize.fleet.capacity import SharedCapacity
+from costopt.optimize.fleet.schedule import JobSchedule
+from costopt.optimize.fleet.shared_rows import SharedLimitRows
+from costopt.optimize.job_part import PlannedJob
 from costopt.optimize.rates import Array
-from costopt.optimize.solver import GrowingProgram
+from costopt.optimize.solver import IncrementalProgram
 
-UNSERVED = 5.0
+UNSERVED_PENALTY = 5.0
 """What a job's work left undone costs in the relaxation, over the cost of its first schedule."""
 
-ROWS_AT_ONCE = 20
+MAX_ROWS_PER_SOLVE = 20
 RESOLVES = 3
 """Rows added before a solve, and solves before new columns are sought."""
 
 
 @dataclass(frozen=True, slots=True)
-class Duals:
+class DualValues:
     """Prices, all ≥ 0: ``work`` per job (Q,), per unit; ``shared`` (L, T) per unit of load;
     ``budget`` per budget, per dollar or kWh; ``one`` (J,) what a schedule of the job must cost less
     than nothing by, to be worth a share.
@@ -50,9 +50,9 @@ class Duals:
     budget: Array
     one: Array
 
-    def towards(self, other: Duals, share: float) -> Duals:
+    def towards(self, other: DualValues, share: float) -> DualValues:
         """The prices ``share`` of the way to the other ones."""
-        return Duals(
+        return DualValues(
             tuple(a + share * (b - a) for a, b in zip(self.work, other.work, strict=True)),
             self.shared + share * (other.shared - self.shared),
             self.budget + share * (other.budget - self.budget),
@@ -61,30 +61,30 @@ class Duals:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ScheduleColumn:
     """A schedule of a job in the master program, with what it holds of each limit."""
 
     job: int
-    schedule: Schedule
+    schedule: JobSchedule
     usage: Array
 
 
-class Master:
+class MasterProblem:
     """Grows by columns; solves to prices and shares."""
 
     def __init__(
         self,
-        parts: Sequence[JobPart],
-        capacity: Capacity,
-        budgets: Sequence[Budget],
+        parts: Sequence[PlannedJob],
+        capacity: SharedCapacity,
+        budgets: Sequence[SharedBudget],
         unit_usd: float,
         solver: str | None = None,
     ) -> None:
         self._parts, self._capacity, self._budgets = parts, capacity, budgets
         self._unit_usd = unit_usd
-        self._shared = SharedRows(capacity)
-        self._program = GrowingProgram(solver)
-        self.columns: list[Column | None] = []
+        self._shared = SharedLimitRows(capacity)
+        self._program = IncrementalProgram(solver)
+        self.columns: list[ScheduleColumn | None] = []
         self._work = [np.array([stage.units for stage in part.demand.stages]) for part in parts]
         self._one = [self._program.row(high=1.0, terms={}) for _ in parts]
         self._work_rows: list[list[int]] = [[] for _ in parts]
@@ -98,7 +98,7 @@ class Master:
             self._work_rows[job] = rows
             self._program.columns([cost / self._unit_usd], [dict.fromkeys(rows, 1.0)])
 
-    def add(self, columns: Sequence[Column]) -> None:
+    def add(self, columns: Sequence[ScheduleColumn]) -> None:
         """New columns."""
         if not columns:
             return
@@ -108,7 +108,7 @@ class Master:
         )
         self.columns.extend(columns)
 
-    def _terms(self, number: int, column: Column) -> dict[int, float]:
+    def _terms(self, number: int, column: ScheduleColumn) -> dict[int, float]:
         job, schedule = column.job, column.schedule
         terms = {self._one[job]: 1.0}
         shares = (schedule.work / self._work[job]).tolist()
@@ -119,7 +119,7 @@ class Master:
                 terms[row] = spent / budget.most
         return terms | self._shared.note(number, column.usage)
 
-    def solve(self, width: int, time_limit_s: float) -> tuple[Array, Duals, float] | None:
+    def solve(self, width: int, time_limit_s: float) -> tuple[Array, DualValues, float] | None:
         """Shares of the columns, prices and the objective; None where time ran out.
 
         Limits are held over spans of ``width`` slots, or over longer ones where that is enough.
@@ -138,7 +138,7 @@ class Master:
         return not self._shared.broken(shares, width, 1)
 
     def _add_broken(self, shares: Array, width: int) -> bool:
-        spans = self._shared.broken(shares, width, max(ROWS_AT_ONCE, len(self._parts)))
+        spans = self._shared.broken(shares, width, max(MAX_ROWS_PER_SOLVE, len(self._parts)))
         for span in spans:
             row = self._program.row(high=1.0, terms=self._shared.terms(span))
             self._shared.add(span, row)
@@ -154,13 +154,13 @@ class Master:
         """Whether any shared limit has been broken so far."""
         return bool(self._shared.rows)
 
-    def _duals(self, duals: Array) -> Duals:
+    def _duals(self, duals: Array) -> DualValues:
         unit = self._unit_usd
         shared = np.zeros(self._capacity.active.shape)
         for (limit, begin, end), row in self._shared.rows.items():
             price = max(0.0, -duals[row]) * unit / self._shared.most((limit, begin, end))
             shared[limit, begin:end] += price * self._capacity.active[limit, begin:end]
-        return Duals(
+        return DualValues(
             tuple(
                 np.maximum(duals[rows], 0.0) * unit / work if rows else np.zeros(len(work))
                 for rows, work in zip(self._work_rows, self._work, strict=True)

@@ -12,25 +12,25 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from costopt.optimize.job_part import JobPart
+from costopt.optimize.job_part import PlannedJob
 from costopt.optimize.rates import Array
 from costopt.optimize.slots import Slot, open_hours
-from costopt.optimize.spreads import Spreads
-from costopt.optimize.tariff import Outlook, Tariff
+from costopt.optimize.spreads import ZoneSpreads
+from costopt.optimize.tariff import ForecastTable, SlotCosts
 
 Rows = NDArray[np.int64]
 
-NEVER = 1e30
+INFEASIBLE_COST = 1e30
 """The cost of a slot that a row may not use; finite, so that sums of it stay comparable."""
 
 
 @dataclass(frozen=True, slots=True)
-class Menu:
+class JobMenu:
     """``rows`` are table rows in the order of their gangs; ``gang`` (N,) numbers these from 0 and
     ``first`` (G,) is where each begins.
 
     ``units`` (Q, N) is expected work of a held hour, 0 where the stage does not allow the row;
-    ``pay``, (T, N), the objective of a whole slot, ``NEVER`` where it is not usable;
+    ``pay``, (T, N), the objective of a whole slot, ``INFEASIBLE_COST`` where it is not usable;
     ``start_score`` (T, G) of a start, which takes
     ``start_h`` (G,) held hours. ``live`` is the gang that runs now, −1 for none, with
     ``starting_h`` left of its start. ``may_pause`` (Q,) and ``work`` (Q,) are of the stages.
@@ -40,10 +40,10 @@ class Menu:
     ``compiled`` chooses the compiled recursion for its paths.
     """
 
-    part: JobPart
+    part: PlannedJob
     slots: tuple[Slot, ...]
     hours: Array
-    tariff: Tariff
+    tariff: SlotCosts
     rows: Rows
     gang: NDArray[np.int64]
     first: NDArray[np.int64]
@@ -58,7 +58,7 @@ class Menu:
     work: Array
     nodes: NDArray[np.int64]
     column: NDArray[np.int64]
-    spreads: Spreads
+    spreads: ZoneSpreads
     spread_places: NDArray[np.int64]
     spread_column: NDArray[np.int64]
     launches: NDArray[np.int64]
@@ -68,9 +68,9 @@ class Menu:
     @classmethod
     def of(
         cls,
-        part: JobPart,
-        outlook: Outlook,
-        tariff: Tariff,
+        part: PlannedJob,
+        outlook: ForecastTable,
+        tariff: SlotCosts,
         rows: Rows,
         *,
         compiled: bool = False,
@@ -97,7 +97,7 @@ class Menu:
             first=first,
             units=units_per_held_hour(part, rows),
             usable=usable,
-            pay=np.where(usable, score * hours[:, None], NEVER),
+            pay=np.where(usable, score * hours[:, None], INFEASIBLE_COST),
             start_score=tariff.start_score(lead),
             start_h=table.start_h[lead],
             live=int(live[0]) if len(live) else -1,
@@ -119,14 +119,16 @@ class Menu:
         some = np.flatnonzero(self.hours)
         return slice(int(some[0]), int(some[-1]) + 1) if len(some) else slice(0, 0)
 
-    def places(self, rows: Rows) -> Rows:
+    def positions(self, rows: Rows) -> Rows:
         """Where these table rows stand; all of them must be on the menu."""
         order = np.argsort(self.rows, kind="stable")
         return order[np.searchsorted(self.rows[order], rows)]
 
     def narrowed(self, fits: NDArray[np.bool_]) -> Self:
         """The menu without what does not fit, (T, N)."""
-        return replace(self, usable=self.usable & fits, pay=np.where(fits, self.pay, NEVER))
+        return replace(
+            self, usable=self.usable & fits, pay=np.where(fits, self.pay, INFEASIBLE_COST)
+        )
 
     def window(self, begin: int, end: int, stage: int, live: int) -> Self:
         """The slots from ``begin`` to before ``end`` for one stage alone.
@@ -154,7 +156,7 @@ class Menu:
         return len(self.rows)
 
 
-def units_per_held_hour(part: JobPart, rows: Rows) -> Array:
+def units_per_held_hour(part: PlannedJob, rows: Rows) -> Array:
     """(Q, rows): expected work of a held hour in each stage, 0 where the stage forbids the row."""
     table = part.table
     held = table.paid_units_per_hour[rows] / table.stretch[rows]
@@ -171,7 +173,7 @@ def units_per_held_hour(part: JobPart, rows: Rows) -> Array:
     )
 
 
-def _launches(part: JobPart, offers: Rows, nodes: Rows) -> Rows:
+def _launches(part: PlannedJob, offers: Rows, nodes: Rows) -> Rows:
     """Nodes beyond those that the job holds in the pool; ``offers`` are numbers of its table."""
     held = part.demand.running
     if not held:

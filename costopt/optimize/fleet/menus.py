@@ -8,21 +8,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from costopt.optimize.fleet.capacity import Capacity, NodePrices
-from costopt.optimize.fleet.menu import Menu, units_per_held_hour
-from costopt.optimize.fleet.path import can_compile
-from costopt.optimize.fleet.prices import Prices
-from costopt.optimize.fleet.shortlist import best_of_groups, groups_of, shortlist
-from costopt.optimize.job_part import JobPart
+from costopt.optimize.fleet.capacity import NodeSlotPrices, SharedCapacity
+from costopt.optimize.fleet.menu import JobMenu, units_per_held_hour
+from costopt.optimize.fleet.path import has_numba
+from costopt.optimize.fleet.prices import PricingDuals
+from costopt.optimize.fleet.shortlist import best_rows_by_group, groups_of, shortlist_rows
+from costopt.optimize.job_part import PlannedJob
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.slots import open_hours
-from costopt.optimize.tariff import Outlook, Tariff
+from costopt.optimize.tariff import ForecastTable, SlotCosts
 
-FEW = 5
+SMALL_JOB_COUNT = 5
 """Jobs up to which compiled paths would not make up for loading the compiler."""
 
-WHOLE = 400_000
+MAX_FULL_CELLS = 400_000
 """Rows × slots over all jobs up to which every menu is the whole table."""
 
 BLOCK = 8
@@ -37,16 +37,16 @@ class Menus:
     def __init__(
         self,
         request: PlanRequest,
-        parts: Sequence[JobPart],
-        outlook: Outlook,
-        capacity: Capacity,
+        parts: Sequence[PlannedJob],
+        outlook: ForecastTable,
+        capacity: SharedCapacity,
     ) -> None:
         self._request, self._parts = request, parts
         self._outlook, self._capacity = outlook, capacity
-        self._compiled = len(parts) > FEW and can_compile()
+        self._compiled = len(parts) > SMALL_JOB_COUNT and has_numba()
         self._tariffs = _tariffs(request, parts, outlook)
         size = sum(len(part.table) for part in parts) * len(outlook.slots)
-        self.whole = size <= WHOLE
+        self.whole = size <= MAX_FULL_CELLS
         self._groups = _groups(request, parts)
         widths = (len(outlook.slots), BLOCK) if outlook.slots else ()
         self._blocks = [_blocks(outlook, width) for width in widths]
@@ -55,10 +55,10 @@ class Menus:
     def __len__(self) -> int:
         return len(self._menus)
 
-    def __getitem__(self, job: int) -> Menu:
+    def __getitem__(self, job: int) -> JobMenu:
         return self._menus[job]
 
-    def all_worth(self, job: int, work_price: Array, node_prices: NodePrices | None) -> Menu:
+    def keep_all(self, job: int, work_price: Array, node_prices: NodeSlotPrices | None) -> JobMenu:
         """Every row of the job's table that is worth anything in any slot at these prices.
 
         No path of positive value uses another one.
@@ -77,7 +77,7 @@ class Menus:
         rows: Rows,
         blocks: _Blocks,
         work_price: Array,
-        node_prices: NodePrices | None,
+        node_prices: NodeSlotPrices | None,
     ) -> NDArray[np.bool_]:
         """(rows,): whether an hour is worth more than the least it costs in some block of slots."""
         part = self._parts[job]
@@ -94,10 +94,12 @@ class Menus:
         found: NDArray[np.bool_] = (worth[own] > 0).any(axis=0)
         return found
 
-    def extend_by_worth(self, job: int, menu: Menu, prices: Prices, rows: Rows) -> None:
+    def extend_by_reduced_cost(
+        self, job: int, menu: JobMenu, prices: PricingDuals, rows: Rows
+    ) -> None:
         """Put ``rows`` of a larger menu on the job's, and its groups' best at these prices."""
         if not self.whole:
-            best = best_of_groups(self._groups[job], menu, prices)
+            best = best_rows_by_group(self._groups[job], menu, prices)
             self.extend(job, np.union1d(rows, best))
 
     def extend(self, job: int, rows: Rows) -> None:
@@ -112,10 +114,10 @@ class Menus:
         part = self._parts[job]
         if self.whole:
             return np.arange(len(part.table))
-        return shortlist(self._groups[job], part, self._tariffs[job])
+        return shortlist_rows(self._groups[job], part, self._tariffs[job])
 
-    def _build(self, job: int, rows: Rows) -> Menu:
-        menu = Menu.of(
+    def _build(self, job: int, rows: Rows) -> JobMenu:
+        menu = JobMenu.of(
             self._parts[job], self._outlook, self._tariffs[job], rows, compiled=self._compiled
         )
         fits = self._capacity.ever_allowed(menu)
@@ -127,15 +129,15 @@ class _Blocks:
     """Neighbouring slots that are looked at together: the first of each block, its least costs."""
 
     starts: NDArray[np.int64]
-    least: Outlook
+    least: ForecastTable
 
 
-def _blocks(outlook: Outlook, width: int) -> _Blocks:
+def _blocks(outlook: ForecastTable, width: int) -> _Blocks:
     starts = np.arange(0, len(outlook.slots), width)
     return _Blocks(starts, outlook.least(starts))
 
 
-def _of_nodes(part: JobPart, tariff: Tariff, rows: Rows, by_offer: Array) -> Array:
+def _of_nodes(part: PlannedJob, tariff: SlotCosts, rows: Rows, by_offer: Array) -> Array:
     """(…, rows) of a figure per node (…, offers of the request), summed over each row's nodes."""
     spread = part.table.spread.take(rows)
     total: Array = by_offer[:, tariff.column_of(rows)] * part.table.nodes[rows]
@@ -146,21 +148,23 @@ def _of_nodes(part: JobPart, tariff: Tariff, rows: Rows, by_offer: Array) -> Arr
     return total
 
 
-def _tariffs(request: PlanRequest, parts: Sequence[JobPart], outlook: Outlook) -> list[Tariff]:
+def _tariffs(
+    request: PlanRequest, parts: Sequence[PlannedJob], outlook: ForecastTable
+) -> list[SlotCosts]:
     """Of every job; those whose tables share their offers share what follows from them."""
-    shared: dict[int, Tariff] = {}
-    tariffs: list[Tariff] = []
+    shared: dict[int, SlotCosts] = {}
+    tariffs: list[SlotCosts] = []
     for part in parts:
         like = shared.get(id(part.table.offer))
         if like is None or like.table.offers != part.table.offers:
-            like = Tariff.of(outlook, part.table, request.policy.objective)
+            like = SlotCosts.of(outlook, part.table, request.policy.objective)
             shared[id(part.table.offer)] = like
         tariffs.append(replace(like, table=part.table))
     return tariffs
 
 
-def _groups(request: PlanRequest, parts: Sequence[JobPart]) -> list[NDArray[np.int32]]:
-    shared: dict[int, tuple[JobPart, NDArray[np.int32]]] = {}
+def _groups(request: PlanRequest, parts: Sequence[PlannedJob]) -> list[NDArray[np.int32]]:
+    shared: dict[int, tuple[PlannedJob, NDArray[np.int32]]] = {}
     groups: list[NDArray[np.int32]] = []
     for part in parts:
         like = shared.get(id(part.table.offer))

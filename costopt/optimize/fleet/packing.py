@@ -8,25 +8,25 @@ from datetime import datetime
 
 import numpy as np
 
-from costopt.optimize.fleet.budget import Budget
-from costopt.optimize.fleet.capacity import Capacity, NodePrices
+from costopt.optimize.fleet.budget import SharedBudget
+from costopt.optimize.fleet.capacity import NodeSlotPrices, SharedCapacity
 from costopt.optimize.fleet.generation import budget_prices
-from costopt.optimize.fleet.handover import cheapest_in_stages
-from costopt.optimize.fleet.master import Duals
+from costopt.optimize.fleet.handover import cheapest_staged_schedule
+from costopt.optimize.fleet.master import DualValues
 from costopt.optimize.fleet.menus import Menus
-from costopt.optimize.fleet.response import Response, better, cheapest
-from costopt.optimize.fleet.schedule import Schedule
-from costopt.optimize.job_part import JobPart
+from costopt.optimize.fleet.response import BestResponse, cheaper_response, cheapest_schedule
+from costopt.optimize.fleet.schedule import JobSchedule
+from costopt.optimize.job_part import PlannedJob
 from costopt.optimize.rates import Array
 
-DEARER = 4.0
+MAX_COST_RATIO = 4.0
 TRIES = 6
 """How often, and by which factor, a budget's price is raised until a schedule keeps it."""
 
 SLIP = 1e-6
 
 
-class Packing:
+class SchedulePacking:
     """``schedules`` by job, and what they leave of each limit and budget.
 
     From ``stop_at`` on, of the clock ``time.perf_counter``, schedules are found in less time.
@@ -34,18 +34,18 @@ class Packing:
 
     def __init__(
         self,
-        parts: Sequence[JobPart],
+        parts: Sequence[PlannedJob],
         menus: Menus,
-        capacity: Capacity,
-        budgets: Sequence[Budget],
+        capacity: SharedCapacity,
+        budgets: Sequence[SharedBudget],
         stop_at: float = math.inf,
     ) -> None:
         self._parts, self._menus, self._stop_at = parts, menus, stop_at
         self._capacity, self._budgets = capacity, budgets
-        self.schedules: dict[int, Schedule] = {}
+        self.schedules: dict[int, JobSchedule] = {}
         self._usage: dict[int, Array] = {}
-        self._priced: Duals | None = None
-        self._prices: dict[tuple[str, float], NodePrices] = {}
+        self._priced: DualValues | None = None
+        self._prices: dict[tuple[str, float], NodeSlotPrices] = {}
         self.left = capacity.empty()
         self.money = np.array([budget.most for budget in budgets])
 
@@ -59,28 +59,28 @@ class Packing:
         """The objective of all schedules."""
         return sum(schedule.total_score for schedule in self.schedules.values())
 
-    def place(self, job: int, schedule: Schedule) -> None:
+    def place(self, job: int, schedule: JobSchedule) -> None:
         """Put a job's schedule in; it must fit."""
         usage = self._capacity.usage(self._menus[job], schedule)
         self.schedules[job], self._usage[job] = schedule, usage
         self._take(usage, 1.0)
         self.money -= self._spent(job, schedule)
 
-    def remove(self, job: int) -> Schedule:
+    def remove(self, job: int) -> JobSchedule:
         """Take a job's schedule out."""
         schedule = self.schedules.pop(job)
         self._take(self._usage.pop(job), -1.0)
         self.money += self._spent(job, schedule)
         return schedule
 
-    def become(self, other: Packing) -> None:
+    def replace(self, other: SchedulePacking) -> None:
         """Hold what another packing holds."""
         for job in list(self.schedules):
             self.remove(job)
         for job, schedule in other.schedules.items():
             self.place(job, schedule)
 
-    def fits(self, job: int, schedule: Schedule) -> bool:
+    def fits(self, job: int, schedule: JobSchedule) -> bool:
         """Whether there is room for a schedule of a job that is not in."""
         usage = self._capacity.usage(self._menus[job], schedule)
         if len(usage):
@@ -94,11 +94,11 @@ class Packing:
     def respond(
         self,
         job: int,
-        duals: Duals,
+        duals: DualValues,
         guide: float,
         rounds: int = 10,
         room: Array | None = None,
-    ) -> Response | None:
+    ) -> BestResponse | None:
         """The cheapest schedule in the room that is left, ``guide`` times the duals on top.
 
         ``room`` (L, T) is what it may take of that, None for all of it.
@@ -114,19 +114,21 @@ class Packing:
         usd, kwh = budget_prices(job, duals.budget, self._budgets)
         guess = duals.work[job]
         for turn in range(TRIES):
-            found = cheapest(menu, shared, usd=usd, kwh=kwh, guess=guess, rounds=rounds)
+            found = cheapest_schedule(menu, shared, usd=usd, kwh=kwh, guess=guess, rounds=rounds)
             if len(menu.work) > 1:
-                staged = cheapest_in_stages(menu, shared, usd=usd, kwh=kwh, stop_at=self._stop_at)
-                found = better(found, staged)
+                staged = cheapest_staged_schedule(
+                    menu, shared, usd=usd, kwh=kwh, stop_at=self._stop_at
+                )
+                found = cheaper_response(found, staged)
             broken = () if found is None else self._broken_budgets(job, found.schedule)
             if found is None or not broken:
                 return found
             for budget in broken:
-                scale = DEARER ** (turn - 1) * _usd_per(budget, found.schedule)
+                scale = MAX_COST_RATIO ** (turn - 1) * _usd_per(budget, found.schedule)
                 usd, kwh = (usd, kwh + scale) if budget.in_kwh else (usd + scale, kwh)
         return None
 
-    def left_of_share(self, job: int, share: float) -> Array:
+    def remaining_share(self, job: int, share: float) -> Array:
         """(L, T): what the job's tenant has left of its share, as far as it is there."""
         tenant = self._parts[job].demand.job.tenant
         own = share * self._capacity.empty()
@@ -136,7 +138,7 @@ class Packing:
                 np.subtract.at(own, place, usage[:, 2])
         return np.minimum(own, self.left)
 
-    def _node_prices(self, tenant: str, duals: Duals, guide: float) -> NodePrices:
+    def _node_prices(self, tenant: str, duals: DualValues, guide: float) -> NodeSlotPrices:
         """Kept as long as the duals are the same."""
         if self._priced is not duals:
             self._priced = duals
@@ -160,7 +162,7 @@ class Packing:
             if any((int(x), int(y)) in wanted for x, y, _ in held.tolist())
         ]
 
-    def _broken_budgets(self, job: int, schedule: Schedule) -> list[Budget]:
+    def _broken_budgets(self, job: int, schedule: JobSchedule) -> list[SharedBudget]:
         spent = self._spent(job, schedule)
         return [
             budget
@@ -170,7 +172,7 @@ class Packing:
             if take > left + SLIP * budget.most
         ]
 
-    def _spent(self, job: int, schedule: Schedule) -> Array:
+    def _spent(self, job: int, schedule: JobSchedule) -> Array:
         return np.array([budget.spent(job, schedule) for budget in self._budgets])
 
     def _take(self, usage: Array, sign: float) -> None:
@@ -179,7 +181,7 @@ class Packing:
             np.subtract.at(self.left, place, sign * usage[:, 2])
 
 
-def _usd_per(budget: Budget, schedule: Schedule) -> float:
+def _usd_per(budget: SharedBudget, schedule: JobSchedule) -> float:
     """What a unit of the budget is worth in this schedule."""
     spent = float((schedule.kwh if budget.in_kwh else schedule.usd).sum())
     return schedule.total_score / max(spent, 1e-12)

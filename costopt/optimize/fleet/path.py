@@ -18,13 +18,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from costopt.optimize.fleet.menu import NEVER, Menu
-from costopt.optimize.fleet.prices import Prices
+from costopt.optimize.fleet.menu import INFEASIBLE_COST, JobMenu
+from costopt.optimize.fleet.prices import PricingDuals
 from costopt.optimize.rates import Array
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class PricingSolution:
     """``value`` is its reward at the prices: never below 0, for the job may also do nothing.
 
     ``steps`` (n, 4) are one slot each: the slot, the stage, the place of the row in the menu, and
@@ -35,17 +35,17 @@ class Path:
     steps: NDArray[np.int64]
 
 
-def best_path(menu: Menu, prices: Prices) -> Path:
+def solve_pricing(menu: JobMenu, prices: PricingDuals) -> PricingSolution:
     """The path of the greatest value."""
     if menu.compiled:
-        from costopt.optimize.fleet.compiled import compiled_path
+        from costopt.optimize.fleet.compiled import solve_compiled
 
         pay, start = _costs(menu, prices)
-        return Path(*compiled_path(menu, prices, pay, start))
+        return PricingSolution(*solve_compiled(menu, prices, pay, start))
     return _Search(menu, _worths(menu, prices), prices).path()
 
 
-def can_compile() -> bool:
+def has_numba() -> bool:
     """Whether numba is installed."""
     return importlib.util.find_spec("numba") is not None
 
@@ -61,7 +61,7 @@ class _Worth:
     loss: Array
 
 
-def _worths(menu: Menu, prices: Prices) -> list[_Worth]:
+def _worths(menu: JobMenu, prices: PricingDuals) -> list[_Worth]:
     pay, start = _costs(menu, prices)
     shared = prices.shared
     if shared is not None:
@@ -73,17 +73,17 @@ def _worths(menu: Menu, prices: Prices) -> list[_Worth]:
         by_row = np.outer(menu.hours, price * units)
         by_row -= pay
         if not units.all():
-            by_row[:, units <= 0] = -NEVER
+            by_row[:, units <= 0] = -INFEASIBLE_COST
         reward = _by_gang(menu, by_row)
         hourly = (
             reward if shared is None else reward + _shared_of_best(menu, by_row, reward, shared)
         )
-        lost = np.where(reward > -NEVER / 2, menu.start_h * hourly / hours, 0.0)
+        lost = np.where(reward > -INFEASIBLE_COST / 2, menu.start_h * hourly / hours, 0.0)
         worths.append(_Worth(by_row, reward, start + lost))
     return worths
 
 
-def _costs(menu: Menu, prices: Prices) -> tuple[Array, Array]:
+def _costs(menu: JobMenu, prices: PricingDuals) -> tuple[Array, Array]:
     """(T, N) of a slot and (T, G) of a start, the prices of budgets included."""
     pay, start = menu.pay, menu.start_score
     if prices.usd or prices.kwh:
@@ -96,14 +96,14 @@ def _costs(menu: Menu, prices: Prices) -> tuple[Array, Array]:
     return pay, start
 
 
-def _by_gang(menu: Menu, by_row: Array) -> Array:
+def _by_gang(menu: JobMenu, by_row: Array) -> Array:
     if len(menu.first) == len(menu.rows):
         return by_row
     best: Array = np.maximum.reduceat(by_row, menu.first, axis=1)
     return best
 
 
-def _shared_of_best(menu: Menu, by_row: Array, best: Array, shared: Array) -> Array:
+def _shared_of_best(menu: JobMenu, by_row: Array, best: Array, shared: Array) -> Array:
     """(T, G): what the best row of each gang pays for what is shared."""
     if len(menu.first) == len(menu.rows):
         return shared
@@ -122,20 +122,20 @@ class _Search:
     that of holding none with stage q to come or under way, ``begin`` that of a start in slot t.
     """
 
-    def __init__(self, menu: Menu, worths: list[_Worth], prices: Prices) -> None:
+    def __init__(self, menu: JobMenu, worths: list[_Worth], prices: PricingDuals) -> None:
         self._menu, self._worths, self._prices = menu, worths, prices
         slots, stages, gangs = len(menu.slots), len(worths), len(menu.first)
         self._bounds: list[int] = [*menu.first.tolist(), len(menu.rows)]
-        self._run = np.full((slots + 1, stages, gangs), -NEVER)
+        self._run = np.full((slots + 1, stages, gangs), -INFEASIBLE_COST)
         self._idle = np.zeros((slots + 1, stages + 1))
-        self._begin = np.full((slots + 1, stages), -NEVER)
+        self._begin = np.full((slots + 1, stages), -INFEASIBLE_COST)
         self._solve()
 
     def _solve(self) -> None:
         run, stages = self._run, len(self._worths)
         may_pause = self._menu.may_pause.tolist()
         idle = [0.0] * (stages + 1)
-        begin = [-NEVER] * stages
+        begin = [-INFEASIBLE_COST] * stages
         for t in range(len(self._menu.slots) - 1, -1, -1):
             leave = [max(idle[q] if may_pause[q] else begin[q], idle[q + 1]) for q in range(stages)]
             for q in range(stages - 1, -1, -1):
@@ -144,11 +144,11 @@ class _Search:
                 if q + 1 < stages:
                     np.maximum(value, run[t + 1, q + 1], out=value)
                 value += worth.reward[t]
-                begin[q] = float((value - worth.loss[t]).max(initial=-NEVER))
+                begin[q] = float((value - worth.loss[t]).max(initial=-INFEASIBLE_COST))
                 idle[q] = max(idle[q], begin[q], idle[q + 1])
             self._idle[t], self._begin[t] = idle, begin
 
-    def path(self) -> Path:
+    def path(self) -> PricingSolution:
         """From the first slot: with the living gang, if that is worth it, or with none."""
         menu = self._menu
         value, state = float(self._idle[0, 0]), (0, -1)
@@ -159,7 +159,7 @@ class _Search:
                 if kept > value:
                     value, state = kept, (q, menu.live)
         steps = np.array(self._walk(*state), dtype=np.int64)
-        return Path(value, steps.reshape(-1, 4))
+        return PricingSolution(value, steps.reshape(-1, 4))
 
     def _living_loss(self) -> list[float]:
         """What is left to pay of the living gang's start."""
@@ -208,7 +208,7 @@ class _Search:
             stage, value = q + 1, run[t, q + 1, gang]
         stay = self._idle[t, q] if may_pause else self._begin[t, q]
         later = self._idle[t, q + 1]
-        if value >= stay and value >= later and value > -NEVER / 2:
+        if value >= stay and value >= later and value > -INFEASIBLE_COST / 2:
             return stage, gang, False
         return (q, -1, not may_pause) if stay >= later else (q + 1, -1, False)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from costopt.optimize.fleet.capacity import Capacity
-from costopt.optimize.fleet.master import Duals
+from costopt.optimize.fleet.capacity import SharedCapacity
+from costopt.optimize.fleet.master import DualValues
 from costopt.optimize.fleet.menus import Menus
-from costopt.optimize.fleet.schedule import Schedule
+from costopt.optimize.fleet.schedule import JobSchedule
 from costopt.optimize.slots import Slot
-from costopt.optimize.tariff import Outlook
+from costopt.optimize.tariff import ForecastTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +17,12 @@ class FleetPlan:
     """``schedules`` by job, None for those not served; ``bound_usd`` holds on ``slots``."""
 
     slots: tuple[Slot, ...]
-    outlook: Outlook
-    schedules: tuple[Schedule | None, ...]
+    outlook: ForecastTable
+    schedules: tuple[JobSchedule | None, ...]
     bound_usd: float
-    duals: Duals
-    capacity: Capacity
-    columns: tuple[tuple[int, Schedule], ...]
+    duals: DualValues
+    capacity: SharedCapacity
+    columns: tuple[tuple[int, JobSchedule], ...]
     menus: Menus
     build_s: float = 0.0
 

@@ -8,7 +8,7 @@ from costopt.optimize.rates import Array
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class PricingDuals:
     """Of work, (Q,), and of what is shared: ``shared`` (T, N) per slot and row of the menu, None
     for free; ``usd`` and ``kwh`` on top of the objective, for budgets.
     """

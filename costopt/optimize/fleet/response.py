@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costopt.optimize.fleet.menu import Menu
-from costopt.optimize.fleet.path import best_path
-from costopt.optimize.fleet.prices import Prices
-from costopt.optimize.fleet.schedule import Schedule, schedule_of, trimmed
+from costopt.optimize.fleet.menu import JobMenu
+from costopt.optimize.fleet.path import solve_pricing
+from costopt.optimize.fleet.prices import PricingDuals
+from costopt.optimize.fleet.schedule import JobSchedule, schedule_of, trim_excess_work
 from costopt.optimize.rates import Array
 
 ROUNDS = 16
@@ -31,32 +31,32 @@ BEYOND = 1e6
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class BestResponse:
     """``cost`` is the schedule's objective with what it pays for shared limits and budgets."""
 
-    schedule: Schedule
+    schedule: JobSchedule
     work: Array
     cost: float
 
 
-def cheapest(
-    menu: Menu,
+def cheapest_schedule(
+    menu: JobMenu,
     shared: Array | None = None,
     *,
     usd: float = 0.0,
     kwh: float = 0.0,
     guess: Array | None = None,
     rounds: int = ROUNDS,
-) -> Response | None:
+) -> BestResponse | None:
     """The cheapest schedule found that serves the job; None where even all it can do is short."""
-    floor = unit_floor(menu)
+    floor = min_unit_cost(menu)
     if floor is None:
         return None
     price = floor * STEP if guess is None else np.maximum(guess, floor * 1e-3)
     low, high = np.zeros(len(floor)), np.full(len(floor), np.inf)
-    enough: list[tuple[Schedule, Array]] = []
+    enough: list[tuple[JobSchedule, Array]] = []
     for turn in range(rounds):
-        whole = schedule_of(menu, best_path(menu, Prices(price, shared, usd, kwh)))
+        whole = schedule_of(menu, solve_pricing(menu, PricingDuals(price, shared, usd, kwh)))
         lacking = whole.work < menu.work * (1 - 1e-9)
         if not lacking.any():
             enough.append((whole, price))
@@ -66,13 +66,15 @@ def cheapest(
         if not enough and (price[lacking] > floor[lacking] * BEYOND).any():
             return None
         price = _next_price(price, low, high, STEP ** (1 + turn // 2), floor)
-    best: Response | None = None
+    best: BestResponse | None = None
     for whole, price in enough[-LAST:]:
-        best = better(best, _judged(menu, trimmed(menu, whole), price, shared, usd, kwh))
+        best = cheaper_response(
+            best, _judged(menu, trim_excess_work(menu, whole), price, shared, usd, kwh)
+        )
     return best
 
 
-def unit_floor(menu: Menu) -> Array | None:
+def min_unit_cost(menu: JobMenu) -> Array | None:
     """(Q,): the cheapest expected unit of each stage in any slot; None where a stage has no row."""
     per_hour = menu.pay / np.maximum(menu.hours, 1e-12)[:, None]
     cheapest_score = np.where(menu.usable, per_hour, np.inf).min(axis=0, initial=np.inf)
@@ -91,15 +93,15 @@ def _next_price(price: Array, low: Array, high: Array, factor: float, floor: Arr
 
 
 def _judged(
-    menu: Menu, schedule: Schedule, price: Array, shared: Array | None, usd: float, kwh: float
-) -> Response:
+    menu: JobMenu, schedule: JobSchedule, price: Array, shared: Array | None, usd: float, kwh: float
+) -> BestResponse:
     cost = schedule.total_score + usd * float(schedule.usd.sum()) + kwh * float(schedule.kwh.sum())
     if shared is not None:
-        cost += float(shared[schedule.slot, menu.places(schedule.row)].sum())
-    return Response(schedule, price, cost)
+        cost += float(shared[schedule.slot, menu.positions(schedule.row)].sum())
+    return BestResponse(schedule, price, cost)
 
 
-def better(one: Response | None, other: Response | None) -> Response | None:
+def cheaper_response(one: BestResponse | None, other: BestResponse | None) -> BestResponse | None:
     """The cheaper one."""
     if one is None or other is None:
         return one or other

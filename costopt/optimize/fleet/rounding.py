@@ -13,16 +13,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from costopt.optimize.fleet.capacity import Capacity
-from costopt.optimize.fleet.master import Duals
+from costopt.optimize.fleet.capacity import SharedCapacity
+from costopt.optimize.fleet.master import DualValues
 from costopt.optimize.fleet.menus import Menus
-from costopt.optimize.fleet.packing import Packing
-from costopt.optimize.fleet.response import cheapest
-from costopt.optimize.fleet.schedule import Schedule
-from costopt.optimize.job_part import JobPart
+from costopt.optimize.fleet.packing import SchedulePacking
+from costopt.optimize.fleet.response import cheapest_schedule
+from costopt.optimize.fleet.schedule import JobSchedule
+from costopt.optimize.job_part import PlannedJob
 
 SEED = 20260302
-GUIDES = (1.0, 0.6, 0.3, 0.0)
+GUIDE_WEIGHTS = (1.0, 0.6, 0.3, 0.0)
 """Shares of the relaxation's prices that jobs are made to heed, from all to none."""
 
 RUIN = 4
@@ -31,16 +31,16 @@ RUIN = 4
 BETTER = 1e-9
 
 
-class Rounding:
+class RoundingHeuristic:
     """Works on one packing until the time is up or the gap is small enough."""
 
     def __init__(
         self,
-        parts: Sequence[JobPart],
+        parts: Sequence[PlannedJob],
         menus: Menus,
-        capacity: Capacity,
-        packing: Packing,
-        duals: Duals,
+        capacity: SharedCapacity,
+        packing: SchedulePacking,
+        duals: DualValues,
         *,
         stop_at: float,
     ) -> None:
@@ -78,13 +78,13 @@ class Rounding:
         for job in order:
             if job not in self.packing.schedules:
                 share = shares[self._parts[job].demand.job.tenant]
-                room = self.packing.left_of_share(job, share)
+                room = self.packing.remaining_share(job, share)
                 found = self.packing.respond(job, self._duals, 1.0, room=room)
                 if found is not None:
                     self.packing.place(job, found.schedule)
         return self.fill(order)
 
-    def tightest_first(self) -> list[int]:
+    def order_by_tightness(self) -> list[int]:
         """Jobs by how much of their time they need at their fastest, the most first."""
         return sorted(range(len(self._parts)), key=lambda job: -_tightness(self._parts[job]))
 
@@ -93,8 +93,8 @@ class Rounding:
         guide, since = 0, 0
         jobs = list(range(len(self._parts)))
         while time.perf_counter() < self._stop_at and not self._close(bound_usd, gap):
-            if guide < len(GUIDES):
-                gained = self._sweep(jobs, GUIDES[guide])
+            if guide < len(GUIDE_WEIGHTS):
+                gained = self._sweep(jobs, GUIDE_WEIGHTS[guide])
                 guide += 0 if gained else 1
                 continue
             since = 0 if self._ruin_and_recreate(jobs) else since + 1
@@ -125,7 +125,7 @@ class Rounding:
         count = min(self._random.randint(1, RUIN - 1), len(rivals))
         group = [seed, *self._random.sample(rivals, count)]
         self._random.shuffle(group)
-        return self._replace(group, self._random.choice(GUIDES))
+        return self._replace(group, self._random.choice(GUIDE_WEIGHTS))
 
     def _rivals(self, usage: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> list[int]:
         """Jobs that hold one of the limits that this usage holds while it is nearly used up."""
@@ -142,7 +142,7 @@ class Rounding:
         packing = self.packing
         old = {job: packing.remove(job) for job in group}
         before = sum(schedule.total_score for schedule in old.values())
-        new: dict[int, Schedule] = {}
+        new: dict[int, JobSchedule] = {}
         spent = 0.0
         for job in group:
             found = packing.respond(job, self._duals, guide, rounds=7)
@@ -164,7 +164,7 @@ class Rounding:
     def _make_room(self, job: int) -> bool:
         """Take out who is in the way of a job's best schedule, and put them in after it."""
         packing = self.packing
-        alone = cheapest(self._menus[job], guess=self._duals.work[job])
+        alone = cheapest_schedule(self._menus[job], guess=self._duals.work[job])
         if alone is None:
             return False
         usage = self._capacity.usage(self._menus[job], alone.schedule)
@@ -192,7 +192,7 @@ class Rounding:
         return True
 
 
-def _tightness(part: JobPart) -> float:
+def _tightness(part: PlannedJob) -> float:
     """The share of its time that a job needs at its fastest; 1 leaves no choice."""
     table, demand = part.table, part.demand
     if not len(table) or demand.hours_left <= 0:

@@ -13,15 +13,15 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from costopt.optimize.fleet.menu import Menu
-from costopt.optimize.fleet.path import Path
+from costopt.optimize.fleet.menu import JobMenu
+from costopt.optimize.fleet.path import PricingSolution
 from costopt.optimize.rates import Array
 
 Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class JobSchedule:
     """Its slots in order, as arrays of the same length.
 
     ``row`` is of the job's table; ``held_h`` the working hours of the gang in the slot, after
@@ -56,16 +56,16 @@ class Schedule:
         return bool((self.work >= work * (1 - tolerance)).all())
 
 
-def schedule_of(menu: Menu, path: Path) -> Schedule:
+def schedule_of(menu: JobMenu, path: PricingSolution) -> JobSchedule:
     """The whole of a path, with all the work that its slots give."""
     slot, stage, place = path.steps[:, 0], path.steps[:, 1], path.steps[:, 2]
     starts = path.steps[:, 3] > 0
     living = len(starts) > 0 and not bool(starts[0])
     start_h = _start_hours(menu, slot, place, starts)
-    return timed(menu, slot, stage, place, starts, menu.hours[slot] - start_h, start_h, living)
+    return with_costs(menu, slot, stage, place, starts, menu.hours[slot] - start_h, start_h, living)
 
 
-def _start_hours(menu: Menu, slot: Numbers, place: Numbers, starts: NDArray[np.bool_]) -> Array:
+def _start_hours(menu: JobMenu, slot: Numbers, place: Numbers, starts: NDArray[np.bool_]) -> Array:
     """Hours of start-up in each slot; what does not fit goes over to the next one."""
     hours = menu.hours[slot]
     taken = np.zeros(len(slot))
@@ -81,8 +81,8 @@ def _start_hours(menu: Menu, slot: Numbers, place: Numbers, starts: NDArray[np.b
     return taken
 
 
-def timed(
-    menu: Menu,
+def with_costs(
+    menu: JobMenu,
     slot: Numbers,
     stage: Numbers,
     place: Numbers,
@@ -90,7 +90,7 @@ def timed(
     held_h: Array,
     start_h: Array,
     living: bool,
-) -> Schedule:
+) -> JobSchedule:
     """The schedule with its figures; ``place`` are places in the menu."""
     table, row, gang = menu.part.table, menu.rows[place], menu.gang[place]
     paid_h = held_h / table.stretch[row]
@@ -99,7 +99,7 @@ def timed(
     score_per_hour, start_score = menu.tariff.score_at(slot, row)
     units = held_h * menu.units[stage, place]
     work = np.bincount(stage, weights=units, minlength=len(menu.work))
-    return Schedule(
+    return JobSchedule(
         slot=slot,
         stage=stage,
         row=row,
@@ -115,7 +115,7 @@ def timed(
     )
 
 
-def trimmed(menu: Menu, whole: Schedule) -> Schedule:
+def trim_excess_work(menu: JobMenu, whole: JobSchedule) -> JobSchedule:
     """Without the work beyond what each stage needs, as far as runs may end earlier."""
     surplus = (whole.work - menu.work).tolist()
     floor = (1e-9 * menu.work).tolist()
@@ -125,8 +125,8 @@ def trimmed(menu: Menu, whole: Schedule) -> Schedule:
     held = _shortened(menu, whole, runs, surplus, floor)
     kept = [i for run in runs for i in run]
     index = np.array(kept, dtype=np.int64)
-    place = menu.places(whole.row[index])
-    return timed(
+    place = menu.positions(whole.row[index])
+    return with_costs(
         menu,
         whole.slot[index],
         whole.stage[index],
@@ -139,8 +139,8 @@ def trimmed(menu: Menu, whole: Schedule) -> Schedule:
 
 
 def _shortened(
-    menu: Menu,
-    whole: Schedule,
+    menu: JobMenu,
+    whole: JobSchedule,
     runs: list[list[int]],
     surplus: list[float],
     floor: list[float],
@@ -180,7 +180,7 @@ def _shortened(
     return held
 
 
-def _runs(whole: Schedule) -> list[list[int]]:
+def _runs(whole: JobSchedule) -> list[list[int]]:
     """The places of each gang's slots from its start on, in order."""
     runs: list[list[int]] = []
     before = -2
@@ -194,7 +194,7 @@ def _runs(whole: Schedule) -> list[list[int]]:
     return runs
 
 
-def _may_end(menu: Menu, stage: list[int], runs: list[list[int]], number: int) -> bool:
+def _may_end(menu: JobMenu, stage: list[int], runs: list[list[int]], number: int) -> bool:
     """Whether a run may end earlier: of a stage that may not pause, only its last one."""
     own = stage[runs[number][-1]]
     if menu.may_pause[own]:

@@ -12,7 +12,7 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
-from costopt.optimize.fleet.capacity import Capacity
+from costopt.optimize.fleet.capacity import SharedCapacity
 from costopt.optimize.rates import Array
 
 Span = tuple[int, int, int]
@@ -22,10 +22,10 @@ VIOLATED = 1e-4
 """The share of a limit by which a solution may break it before it gets a row."""
 
 
-class SharedRows:
+class SharedLimitRows:
     """``rows`` are numbers in the program, by span."""
 
-    def __init__(self, capacity: Capacity) -> None:
+    def __init__(self, capacity: SharedCapacity) -> None:
         self._capacity = capacity
         self.rows: dict[Span, int] = {}
         self._of_limit: dict[int, list[Span]] = defaultdict(list)

@@ -13,13 +13,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from costopt.optimize.fleet.menu import Menu, units_per_held_hour
-from costopt.optimize.fleet.prices import Prices
-from costopt.optimize.job_part import JobPart
+from costopt.optimize.fleet.menu import JobMenu, units_per_held_hour
+from costopt.optimize.fleet.prices import PricingDuals
+from costopt.optimize.job_part import PlannedJob
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.slots import open_hours
-from costopt.optimize.tariff import Tariff
+from costopt.optimize.tariff import SlotCosts
 
 BLOCKS = 6
 """Blocks of neighbouring slots that are looked at, each with its least costs."""
@@ -34,7 +34,7 @@ BEST = 4
 Rows = NDArray[np.int64]
 
 
-def shortlist(groups: NDArray[np.int32], part: JobPart, tariff: Tariff) -> Rows:
+def shortlist_rows(groups: NDArray[np.int32], part: PlannedJob, tariff: SlotCosts) -> Rows:
     """Table rows, ascending; with every gang all its power caps."""
     table = part.table
     everything = np.arange(len(table))
@@ -49,7 +49,7 @@ def shortlist(groups: NDArray[np.int32], part: JobPart, tariff: Tariff) -> Rows:
     return np.flatnonzero(np.isin(table.gang, gangs))
 
 
-def best_of_groups(groups: NDArray[np.int32], menu: Menu, prices: Prices) -> Rows:
+def best_rows_by_group(groups: NDArray[np.int32], menu: JobMenu, prices: PricingDuals) -> Rows:
     """Table rows that are worth the most of their group in some block of slots."""
     open_slots = np.flatnonzero(menu.usable.any(axis=1))
     if not len(open_slots):
@@ -72,7 +72,7 @@ def best_of_groups(groups: NDArray[np.int32], menu: Menu, prices: Prices) -> Row
     return menu.rows[np.unique(np.concatenate(kept))]
 
 
-def _least(part: JobPart, tariff: Tariff, rows: Rows) -> tuple[Array, NDArray[np.bool_]]:
+def _least(part: PlannedJob, tariff: SlotCosts, rows: Rows) -> tuple[Array, NDArray[np.bool_]]:
     """(blocks, rows): the least objective of a held hour in a few blocks of the slots that count,
     and whether the row is usable at the end of each.
     """
@@ -90,7 +90,7 @@ def _block_starts(slots: int) -> NDArray[np.int64]:
     return starts
 
 
-def groups_of(request: PlanRequest, part: JobPart) -> NDArray[np.int32]:
+def groups_of(request: PlanRequest, part: PlannedJob) -> NDArray[np.int32]:
     """(R,): GPU model × region × capacity type of each row, numbered."""
     table = part.table
     names: dict[object, int] = {}

@@ -12,30 +12,34 @@ import time
 from collections.abc import Sequence
 
 from costopt.optimize.demand import Demand
-from costopt.optimize.fleet.budget import Budget, budgets_of
-from costopt.optimize.fleet.capacity import Capacity
-from costopt.optimize.fleet.generation import Generation, Relaxation, free_prices
-from costopt.optimize.fleet.master import Duals
+from costopt.optimize.fleet.budget import SharedBudget, shared_budgets
+from costopt.optimize.fleet.capacity import SharedCapacity
+from costopt.optimize.fleet.generation import (
+    ColumnGeneration,
+    RelaxationResult,
+    unconstrained_schedules,
+)
+from costopt.optimize.fleet.master import DualValues
 from costopt.optimize.fleet.menus import Menus
-from costopt.optimize.fleet.packing import Packing
+from costopt.optimize.fleet.packing import SchedulePacking
 from costopt.optimize.fleet.plan import FleetPlan
-from costopt.optimize.fleet.rounding import Rounding
-from costopt.optimize.fleet.schedule import Schedule
-from costopt.optimize.fleet.warm import Warm
-from costopt.optimize.job_part import JobPart
+from costopt.optimize.fleet.rounding import RoundingHeuristic
+from costopt.optimize.fleet.schedule import JobSchedule
+from costopt.optimize.fleet.warm import WarmStart
+from costopt.optimize.job_part import PlannedJob
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.shared import shared_limits
-from costopt.optimize.slots import Slot, grid_of
-from costopt.optimize.tariff import Outlook
+from costopt.optimize.slots import Slot, clock_slots
+from costopt.optimize.tariff import ForecastTable
 
 BOUND_GAP = 0.004
 """The relaxation is taken as solved when this near to its bound."""
 
-NEAR = 0.2
+NEAR_GAP_SHARE = 0.2
 """A plan made again is as near as the last one if its gap is no wider by this share."""
 
-KEPT = 0.3
-AGAIN_SHARE = 0.2
+REUSE_GAP_SHARE = 0.3
+REPLAN_GAP_SHARE = 0.2
 """Where this share of the last plan's schedules still fits, this share of the time is enough."""
 
 FIRST_SHARE, BOUND_SHARE = 0.15, 0.7
@@ -44,12 +48,12 @@ FIRST_SHARE, BOUND_SHARE = 0.15, 0.7
 
 def solve_fleet(
     request: PlanRequest,
-    parts: Sequence[JobPart],
+    parts: Sequence[PlannedJob],
     *,
     time_limit_s: float,
     gap: float,
     solver: str | None = None,
-    warm: Warm | None = None,
+    warm: WarmStart | None = None,
 ) -> FleetPlan:
     """The best plan found within the time, and its bound; jobs that find no room stay without.
 
@@ -58,31 +62,31 @@ def solve_fleet(
     return _Solve(request, parts, time_limit_s, gap, solver, warm).run()
 
 
-def fleet_slots(request: PlanRequest, demands: Sequence[Demand]) -> tuple[Slot, ...]:
+def planning_slots(request: PlanRequest, demands: Sequence[Demand]) -> tuple[Slot, ...]:
     """The slots of the request's plan over time."""
     scarce = any(offer.nodes_available is not None for offer in request.offers)
     slot_h = None if request.slot_s is None else request.slot_s / 3600
-    return grid_of(demands, request.now, scarce_now=scarce, slot_h=slot_h)
+    return clock_slots(demands, request.now, scarce_now=scarce, slot_h=slot_h)
 
 
 class _Solve:
     def __init__(
         self,
         request: PlanRequest,
-        parts: Sequence[JobPart],
+        parts: Sequence[PlannedJob],
         time_limit_s: float,
         gap: float,
         solver: str | None,
-        warm: Warm | None,
+        warm: WarmStart | None,
     ) -> None:
         self._started, self._limit_s = time.perf_counter(), time_limit_s
         self._request, self._parts = request, parts
         self._gap, self._solver, self._warm = gap, solver, warm
-        self._slots = fleet_slots(request, [part.demand for part in parts])
-        self._capacity = Capacity(request, self._slots, shared_limits(request))
-        self._outlook = Outlook.of(request, self._slots)
+        self._slots = planning_slots(request, [part.demand for part in parts])
+        self._capacity = SharedCapacity(request, self._slots, shared_limits(request))
+        self._outlook = ForecastTable.of(request, self._slots)
         self._menus = Menus(request, parts, self._outlook, self._capacity)
-        self._budgets: tuple[Budget, ...] = budgets_of(request, parts)
+        self._budgets: tuple[SharedBudget, ...] = shared_budgets(request, parts)
 
     def run(self) -> FleetPlan:
         """The whole of it; as little as need be where the last plan still holds."""
@@ -96,8 +100,8 @@ class _Solve:
             return self._nothing(start)
         if kept is not None:
             start = kept.prices(self._parts, self._capacity, start)
-        if kept is not None and len(first.schedules) >= KEPT * len(able):
-            self._limit_s *= AGAIN_SHARE
+        if kept is not None and len(first.schedules) >= REUSE_GAP_SHARE * len(able):
+            self._limit_s *= REPLAN_GAP_SHARE
         self._filled(first, start, able, self._limit_s * FIRST_SHARE)
         again = None if kept is None else self._as_near(alone, first, start, kept)
         if again is None:
@@ -107,44 +111,48 @@ class _Solve:
             self._warm.keep(self._request, self._parts, again)
         return again
 
-    def _alone(self, placed: Packing) -> tuple[list[Schedule | None], Duals]:
+    def _alone(self, placed: SchedulePacking) -> tuple[list[JobSchedule | None], DualValues]:
         """Each job's schedule as if it were alone; what is in place already counts as that."""
-        return free_prices(self._menus, self._capacity, self._budgets, placed.schedules)
+        return unconstrained_schedules(self._menus, self._capacity, self._budgets, placed.schedules)
 
     def _filled(
-        self, packing: Packing, duals: Duals, able: Sequence[int], limit_s: float
-    ) -> Rounding:
+        self, packing: SchedulePacking, duals: DualValues, able: Sequence[int], limit_s: float
+    ) -> RoundingHeuristic:
         """Every job in, the tightest first; where there is no room for all, tenants share it."""
         rounding = self._rounding(packing, duals, limit_s)
-        order = [job for job in rounding.tightest_first() if job in set(able)]
+        order = [job for job in rounding.order_by_tightness() if job in set(able)]
         if not rounding.fill(order) or len(order) == 1:
             return rounding
         even = self._packing()
         homeless = self._rounding(even, duals, limit_s).fill_evenly(order)
         if len(even.schedules) > len(packing.schedules):
-            packing.become(even)
+            packing.replace(even)
         shares = fair_shares(self._request, [self._parts[job] for job in able])
         if homeless and len(shares) > 1:
             fair = self._packing()
             self._rounding(fair, duals, limit_s).fill_fairly(order, shares)
-            packing.become(fair)
+            packing.replace(fair)
         return rounding
 
     def _as_near(
-        self, alone: Sequence[Schedule | None], first: Packing, start: Duals, kept: Warm
+        self,
+        alone: Sequence[JobSchedule | None],
+        first: SchedulePacking,
+        start: DualValues,
+        kept: WarmStart,
     ) -> FleetPlan | None:
         """The last plan's schedules, where they come as near to their bound as they did then."""
         known = {job: s for job, s in enumerate(alone) if s is not None}
         bound_usd = self._generation().bound(known, start)
-        near = (kept.gap or 0.0) * (1 + NEAR) + NEAR * self._gap
+        near = (kept.gap or 0.0) * (1 + NEAR_GAP_SHARE) + NEAR_GAP_SHARE * self._gap
         if len(first.schedules) < len(known):
             return None
         if first.score - bound_usd > near * max(abs(first.score), 1e-9):
             return None
-        relaxed = Relaxation(bound_usd, start, ())
+        relaxed = RelaxationResult(bound_usd, start, ())
         return self._plan(first, relaxed)
 
-    def _plan(self, packing: Packing, relaxed: Relaxation) -> FleetPlan:
+    def _plan(self, packing: SchedulePacking, relaxed: RelaxationResult) -> FleetPlan:
         complete = len(packing.schedules) == len(self._parts)
         return FleetPlan(
             self._slots,
@@ -161,19 +169,21 @@ class _Solve:
             relaxed.build_s,
         )
 
-    def _nothing(self, duals: Duals) -> FleetPlan:
+    def _nothing(self, duals: DualValues) -> FleetPlan:
         nobody = (None,) * len(self._parts)
         return FleetPlan(
             self._slots, self._outlook, nobody, 0.0, duals, self._capacity, (), self._menus
         )
 
-    def _relax(self, alone: Sequence[Schedule | None], first: Packing, start: Duals) -> Relaxation:
+    def _relax(
+        self, alone: Sequence[JobSchedule | None], first: SchedulePacking, start: DualValues
+    ) -> RelaxationResult:
         """The relaxation of the jobs that can be served at all."""
         known = {job: s for job, s in enumerate(alone) if s is not None}
         return self._generation().run(known, first.schedules, start)
 
-    def _generation(self) -> Generation:
-        return Generation(
+    def _generation(self) -> ColumnGeneration:
+        return ColumnGeneration(
             self._parts,
             self._menus,
             self._capacity,
@@ -183,7 +193,9 @@ class _Solve:
             solver=self._solver,
         )
 
-    def _best(self, relaxed: Relaxation, first: Packing, able: Sequence[int]) -> Packing:
+    def _best(
+        self, relaxed: RelaxationResult, first: SchedulePacking, able: Sequence[int]
+    ) -> SchedulePacking:
         """The better of the first packing and one at the relaxation's prices, improved."""
         if time.perf_counter() > self._started + self._limit_s and len(first.schedules) == len(
             able
@@ -196,12 +208,14 @@ class _Solve:
         rounding.improve(relaxed.bound_usd, self._gap)
         return rounding.packing
 
-    def _packing(self) -> Packing:
+    def _packing(self) -> SchedulePacking:
         stop_at = self._started + self._limit_s
-        return Packing(self._parts, self._menus, self._capacity, self._budgets, stop_at)
+        return SchedulePacking(self._parts, self._menus, self._capacity, self._budgets, stop_at)
 
-    def _rounding(self, packing: Packing, duals: Duals, limit_s: float) -> Rounding:
-        return Rounding(
+    def _rounding(
+        self, packing: SchedulePacking, duals: DualValues, limit_s: float
+    ) -> RoundingHeuristic:
+        return RoundingHeuristic(
             self._parts,
             self._menus,
             self._capacity,
@@ -211,7 +225,7 @@ class _Solve:
         )
 
 
-def fair_shares(request: PlanRequest, parts: Sequence[JobPart]) -> dict[str, float]:
+def fair_shares(request: PlanRequest, parts: Sequence[PlannedJob]) -> dict[str, float]:
     """Each tenant's share of every limit: its weight over those of all that have work to do."""
     names = sorted({part.demand.job.tenant for part in parts})
     weights = {
@@ -221,6 +235,6 @@ def fair_shares(request: PlanRequest, parts: Sequence[JobPart]) -> dict[str, flo
     return {name: weight / total if total > 0 else 1.0 for name, weight in weights.items()}
 
 
-def _worse(one: Packing, other: Packing) -> bool:
+def _worse(one: SchedulePacking, other: SchedulePacking) -> bool:
     """Fewer jobs served, or as many for more."""
     return (len(one.schedules), -one.score) < (len(other.schedules), -other.score)

@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costopt.domain.market import Pool
-from costopt.optimize.fleet.capacity import Capacity
-from costopt.optimize.fleet.master import Duals
-from costopt.optimize.fleet.menu import Menu
+from costopt.optimize.fleet.capacity import SharedCapacity
+from costopt.optimize.fleet.master import DualValues
+from costopt.optimize.fleet.menu import JobMenu
 from costopt.optimize.fleet.menus import Menus
-from costopt.optimize.fleet.packing import Packing
-from costopt.optimize.fleet.path import Path
+from costopt.optimize.fleet.packing import SchedulePacking
+from costopt.optimize.fleet.path import PricingSolution
 from costopt.optimize.fleet.plan import FleetPlan
-from costopt.optimize.fleet.schedule import Schedule, schedule_of, trimmed
-from costopt.optimize.job_part import JobPart
+from costopt.optimize.fleet.schedule import JobSchedule, schedule_of, trim_excess_work
+from costopt.optimize.job_part import PlannedJob
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.slots import Slot
@@ -28,7 +28,7 @@ Gang = tuple[tuple[tuple[Pool, int], ...], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class WarmAllocation:
     """What a job was to run in a slot [begin_at, end_at)."""
 
     begin_at: datetime
@@ -38,7 +38,7 @@ class Held:
 
 
 @dataclass(slots=True)
-class Warm:
+class WarmStart:
     """Kept by whoever plans again and again; empty before the first plan.
 
     ``shared`` are prices by limit's name with the slot that each was for, ``work`` by job and
@@ -49,16 +49,16 @@ class Warm:
 
     shared: dict[str, list[tuple[datetime, datetime, float]]] = field(default_factory=dict)
     work: dict[tuple[str, str], float] = field(default_factory=dict)
-    held: dict[str, list[Held]] = field(default_factory=dict)
+    held: dict[str, list[WarmAllocation]] = field(default_factory=dict)
     gap: float | None = None
     margin: float | None = None
-    bolder: dict[float, Warm] = field(default_factory=dict)
+    bolder: dict[float, WarmStart] = field(default_factory=dict)
 
-    def of_margin(self, share: float) -> Warm:
+    def of_margin(self, share: float) -> WarmStart:
         """What the plans left that held back this share of the margin."""
-        return self.bolder.setdefault(share, Warm())
+        return self.bolder.setdefault(share, WarmStart())
 
-    def keep(self, request: PlanRequest, parts: Sequence[JobPart], plan: FleetPlan) -> None:
+    def keep(self, request: PlanRequest, parts: Sequence[PlannedJob], plan: FleetPlan) -> None:
         """Take over what a plan has found."""
         spans = _spans(request.now, plan.slots)
         self.shared = {}
@@ -77,7 +77,9 @@ class Warm:
         }
         self.gap = plan.gap
 
-    def prices(self, parts: Sequence[JobPart], capacity: Capacity, start: Duals) -> Duals:
+    def prices(
+        self, parts: Sequence[PlannedJob], capacity: SharedCapacity, start: DualValues
+    ) -> DualValues:
         """The kept prices where the new plan has the same limits and times, else the given ones."""
         if not self.shared and not self.work:
             return start
@@ -97,7 +99,7 @@ class Warm:
         )
         return replace(start, shared=shared, work=work)
 
-    def place(self, parts: Sequence[JobPart], menus: Menus, packing: Packing) -> None:
+    def place(self, parts: Sequence[PlannedJob], menus: Menus, packing: SchedulePacking) -> None:
         """Put the kept schedules in, as far as they still do the work and find room."""
         spans = _spans(packing.now, menus[0].slots)
         for job, part in enumerate(parts):
@@ -108,7 +110,7 @@ class Warm:
             path = _path(menus[job], held, spans)
             if path is None:
                 continue
-            schedule = trimmed(menus[job], schedule_of(menus[job], path))
+            schedule = trim_excess_work(menus[job], schedule_of(menus[job], path))
             if schedule.serves(menus[job].work) and packing.fits(job, schedule):
                 packing.place(job, schedule)
 
@@ -122,10 +124,10 @@ def _spans(now: datetime, slots: Sequence[Slot]) -> list[Span]:
     ]
 
 
-def _held(part: JobPart, schedule: Schedule, spans: Sequence[Span]) -> list[Held]:
+def _held(part: PlannedJob, schedule: JobSchedule, spans: Sequence[Span]) -> list[WarmAllocation]:
     stages = part.demand.stages
     return [
-        Held(spans[slot][0], spans[slot][1], stages[stage].name, _gang(part, row))
+        WarmAllocation(spans[slot][0], spans[slot][1], stages[stage].name, _gang(part, row))
         for slot, stage, row in zip(
             schedule.slot.tolist(),
             schedule.stage.tolist(),
@@ -135,12 +137,12 @@ def _held(part: JobPart, schedule: Schedule, spans: Sequence[Span]) -> list[Held
     ]
 
 
-def _gang(part: JobPart, row: int) -> Gang:
+def _gang(part: PlannedJob, row: int) -> Gang:
     cap_w = float(part.table.cap_w[row])
     return tuple(sorted(part.table.parts(row))), 0.0 if np.isnan(cap_w) else cap_w
 
 
-def _rows_of(part: JobPart, gangs: Iterable[Gang]) -> NDArray[np.int64]:
+def _rows_of(part: PlannedJob, gangs: Iterable[Gang]) -> NDArray[np.int64]:
     """The table's rows of these gangs, as far as they are still on offer."""
     table = part.table
     number_of = {offer.pool: number for number, offer in enumerate(table.offers)}
@@ -162,7 +164,9 @@ def _again(known: Sequence[tuple[datetime, datetime, float]], spans: Sequence[Sp
     )
 
 
-def _path(menu: Menu, held: Sequence[Held], spans: Sequence[Span]) -> Path | None:
+def _path(
+    menu: JobMenu, held: Sequence[WarmAllocation], spans: Sequence[Span]
+) -> PricingSolution | None:
     """What was held, over the new slots; None where it is no longer on the menu."""
     place_of = {_gang(menu.part, int(row)): n for n, row in enumerate(menu.rows.tolist())}
     stage_of = {stage.name: q for q, stage in enumerate(menu.part.demand.stages)}
@@ -176,10 +180,10 @@ def _path(menu: Menu, held: Sequence[Held], spans: Sequence[Span]) -> Path | Non
         if place is None or stage is None or not menu.usable[t, place]:
             return None
         steps.append((t, stage, place, _starts(menu, steps, t, place)))
-    return Path(0.0, np.array(steps, dtype=np.int64).reshape(-1, 4))
+    return PricingSolution(0.0, np.array(steps, dtype=np.int64).reshape(-1, 4))
 
 
-def _starts(menu: Menu, steps: Sequence[tuple[int, int, int, bool]], t: int, place: int) -> bool:
+def _starts(menu: JobMenu, steps: Sequence[tuple[int, int, int, bool]], t: int, place: int) -> bool:
     """Whether the gang is launched there, and does not run on from before."""
     gang = menu.gang[place]
     if not steps:

@@ -4,7 +4,7 @@
 columns between solves.
 """
 
-from costopt.optimize.solver.growing import GrowingProgram, Relaxed
-from costopt.optimize.solver.program import LinearModel, Outcome, Solution
+from costopt.optimize.solver.growing import IncrementalProgram, LpSolution
+from costopt.optimize.solver.program import LinearModel, Solution, SolveStatus
 
-__all__ = ["GrowingProgram", "LinearModel", "Outcome", "Relaxed", "Solution"]
+__all__ = ["IncrementalProgram", "LinearModel", "LpSolution", "Solution", "SolveStatus"]

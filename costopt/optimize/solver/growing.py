@@ -21,7 +21,7 @@ from costopt.optimize.rates import Array
 
 
 @dataclass(frozen=True, slots=True)
-class Relaxed:
+class LpSolution:
     """An optimal solution: ``values`` by column, ``duals`` by row (≥ 0 for rows with a low end,
     ≤ 0 for rows with a high one).
     """
@@ -31,7 +31,7 @@ class Relaxed:
     duals: Array
 
 
-class GrowingProgram:
+class IncrementalProgram:
     """min c·x, x ≥ 0, rows low ≤ a·x or a·x ≤ high; rows and columns are numbered as they come.
 
     ``build_s`` is what adding columns has taken so far.
@@ -76,7 +76,7 @@ class GrowingProgram:
             self._add_to_highs(costs, terms)
         self.build_s += time.perf_counter() - began
 
-    def solve(self, *, time_limit_s: float) -> Relaxed | None:
+    def solve(self, *, time_limit_s: float) -> LpSolution | None:
         """The optimum, or None where time ran out. Raises SolverError where there is none."""
         if self._highs is not None:
             return self._solve_highs(time_limit_s)
@@ -99,7 +99,7 @@ class GrowingProgram:
             value,
         )
 
-    def _solve_highs(self, time_limit_s: float) -> Relaxed | None:
+    def _solve_highs(self, time_limit_s: float) -> LpSolution | None:
         import highspy
 
         self._highs.setOptionValue("time_limit", self._highs.getRunTime() + max(time_limit_s, 0.01))
@@ -111,13 +111,13 @@ class GrowingProgram:
         if status != highspy.HighsModelStatus.kOptimal:
             raise SolverError(f"HiGHS found no optimum of the master program: {status}")
         solution = self._highs.getSolution()
-        return Relaxed(
+        return LpSolution(
             float(self._highs.getInfo().objective_function_value),
             np.array(solution.col_value),
             np.array(solution.row_dual),
         )
 
-    def _solve_cbc(self, time_limit_s: float) -> Relaxed | None:
+    def _solve_cbc(self, time_limit_s: float) -> LpSolution | None:
         path = pulp.PULP_CBC_CMD.pulp_cbc_path
         try:
             self._problem.solve(pulp.COIN_CMD(path=path, msg=False, timeLimit=time_limit_s))
@@ -127,7 +127,7 @@ class GrowingProgram:
             return None
         if self._problem.sol_status != pulp.LpSolutionOptimal:
             raise SolverError("CBC found no optimum of the master program")
-        return Relaxed(
+        return LpSolution(
             float(pulp.value(self._problem.objective) or 0.0),
             np.array([float(v.varValue or 0.0) for v in self._columns]),
             np.array([float(row.pi or 0.0) for row in self._rows]),

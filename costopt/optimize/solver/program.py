@@ -24,11 +24,11 @@ from costopt.domain.errors import SolverError
 TOLERANCE = 1e-6
 """How far a row, a bound or an integer may be off in the incumbent: the solvers' own default."""
 
-SMALL = 2000
+SMALL_MODEL_SIZE = 2000
 """Variables up to which HiGHS' start heuristic takes longer than the rest of the solve."""
 
 
-class Outcome(StrEnum):
+class SolveStatus(StrEnum):
     """How a solve ended."""
 
     OPTIMAL = "optimal"
@@ -46,7 +46,7 @@ class Solution:
     ``build_s`` is what building the model took, and its transfer where HiGHS solves.
     """
 
-    outcome: Outcome
+    outcome: SolveStatus
     values: tuple[float, ...]
     objective: float
     bound: float
@@ -113,8 +113,8 @@ class LinearModel:
         objective = sum(cost * values[i] for i, cost in self._costs.items()) if values else math.inf
         self._check(values, chosen)
         found = Solution(outcome, tuple(values), objective, bound, chosen, solve_s, build_s)
-        if outcome is Outcome.OPTIMAL and found.gap > gap + TOLERANCE:
-            return replace(found, outcome=Outcome.FEASIBLE)
+        if outcome is SolveStatus.OPTIMAL and found.gap > gap + TOLERANCE:
+            return replace(found, outcome=SolveStatus.FEASIBLE)
         return found
 
     def _row(self, terms: Mapping[int, float], low: float, high: float) -> None:
@@ -122,7 +122,7 @@ class LinearModel:
 
     def _empty(self) -> Solution:
         fits = all(low <= 0 <= high for _, low, high in self._rows)
-        outcome = Outcome.OPTIMAL if fits else Outcome.INFEASIBLE
+        outcome = SolveStatus.OPTIMAL if fits else SolveStatus.INFEASIBLE
         return Solution(outcome, (), 0.0, 0.0, "none", 0.0)
 
     def _write_problem(self) -> None:
@@ -138,7 +138,7 @@ class LinearModel:
             self._problem.addConstraint(constraint)
             self._constraints.append(constraint)
 
-    def _highs(self, time_limit_s: float, gap: float) -> tuple[Outcome, list[float], float]:
+    def _highs(self, time_limit_s: float, gap: float) -> tuple[SolveStatus, list[float], float]:
         import highspy
 
         highs = highspy.Highs()  # type: ignore[no-untyped-call]
@@ -148,7 +148,7 @@ class LinearModel:
             ("mip_rel_gap", gap),
             ("random_seed", 0),
             ("threads", 1),
-            ("mip_heuristic_run_feasibility_jump", len(self._variables) > SMALL),
+            ("mip_heuristic_run_feasibility_jump", len(self._variables) > SMALL_MODEL_SIZE),
         ):
             highs.setOptionValue(option, value)
         began = time.perf_counter()
@@ -162,14 +162,14 @@ class LinearModel:
             highspy.HighsModelStatus.kInfeasible,
             highspy.HighsModelStatus.kUnboundedOrInfeasible,
         ):
-            return Outcome.INFEASIBLE, [], math.inf
+            return SolveStatus.INFEASIBLE, [], math.inf
         is_mip = any(v.cat == pulp.LpInteger for v in self._variables)
         if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
-            return Outcome.UNKNOWN, [], info.mip_dual_bound if is_mip else -math.inf
+            return SolveStatus.UNKNOWN, [], info.mip_dual_bound if is_mip else -math.inf
         values = [float(x) for x in highs.getSolution().col_value]
         proven = status == highspy.HighsModelStatus.kOptimal
         bound = info.mip_dual_bound if is_mip else info.objective_function_value
-        return (Outcome.OPTIMAL if proven else Outcome.FEASIBLE), values, float(bound)
+        return (SolveStatus.OPTIMAL if proven else SolveStatus.FEASIBLE), values, float(bound)
 
     def _highs_lp(self, highspy: Any) -> Any:
         variables, constraints = self._variables, self._constraints
@@ -206,21 +206,21 @@ class LinearModel:
         ]
         return lp
 
-    def _cbc(self, time_limit_s: float, gap: float) -> tuple[Outcome, list[float], float]:
+    def _cbc(self, time_limit_s: float, gap: float) -> tuple[SolveStatus, list[float], float]:
         bound = self._relaxation_bound(time_limit_s)
         if bound == math.inf:
-            return Outcome.INFEASIBLE, [], math.inf
+            return SolveStatus.INFEASIBLE, [], math.inf
         self._run_cbc(timeLimit=time_limit_s, gapRel=gap)
         solved = self._problem.sol_status
         if solved == pulp.LpSolutionInfeasible:
-            return Outcome.INFEASIBLE, [], math.inf
+            return SolveStatus.INFEASIBLE, [], math.inf
         if solved not in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
-            return Outcome.UNKNOWN, [], bound
+            return SolveStatus.UNKNOWN, [], bound
         values = [float(v.varValue or 0.0) for v in self._variables]
         if solved == pulp.LpSolutionIntegerFeasible:
-            return Outcome.FEASIBLE, values, bound
+            return SolveStatus.FEASIBLE, values, bound
         objective = sum(cost * values[i] for i, cost in self._costs.items())
-        return Outcome.OPTIMAL, values, max(bound, objective - gap * abs(objective) - TOLERANCE)
+        return SolveStatus.OPTIMAL, values, max(bound, objective - gap * abs(objective) - TOLERANCE)
 
     def _relaxation_bound(self, time_limit_s: float) -> float:
         """CBC does not tell its bound, so that of the linear relaxation is taken; ∞: infeasible."""
