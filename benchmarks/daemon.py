@@ -36,7 +36,7 @@ from costopt.ledger.sqlite import open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, open_registry
 from costopt.replay.connect import connect_virtual_provider
 from costopt.session.live import LEDGER
-from tests.record_site import PacedVirtualClock, record_site
+from tests.support.simulated_site import PacedVirtualClock, simulated_site
 
 T0 = datetime(2026, 3, 2, tzinfo=UTC)
 JOBS = 1000
@@ -161,7 +161,7 @@ def _site(clock: PacedVirtualClock, jobs: int) -> Site:
     provider = connect_virtual_provider(
         clock, {"market": market, "machines": load_catalog(), "notice_s": 120.0}
     )
-    return record_site(clock, provider, provider.runtime)
+    return simulated_site(clock, provider, provider.runtime)
 
 
 def _market(nodes: int) -> MarketHistory:

@@ -20,7 +20,7 @@ from costopt.replay.trial import Trial
 from costopt.session.hazards import DEFAULT_HAZARD
 from costopt.strategies.adaptive import AdaptiveStrategy
 from costopt.strategies.shield import ShieldedStrategy
-from tests.replay.cant_be_late import OneMachine, policy, read_trace
+from tests.support.cant_be_late import OneMachine, policy, read_trace
 
 BOUND = "OMNISCIENT"
 OURS = "adaptive, cross-fitted"

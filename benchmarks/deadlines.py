@@ -28,7 +28,7 @@ from benchmarks.deadline_contenders import BOUND, OURS, OWN, REPRODUCED, cross_f
 from benchmarks.trials import Effort, bench_of
 from costopt.replay.bootstrap import ratio_interval
 from costopt.replay.trial import Trial, Window
-from tests.replay.cant_be_late import job, market, read_trace
+from tests.support.cant_be_late import job, market, read_trace
 
 REFERENCE = "deadline_reference_costs.csv.gz"
 RIVALS = ("GEPA_board+shield", "UP_NSDI")

@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from costopt.market.lifetime import AgeRates
-from tests.replay.cant_be_late import read_trace
+from tests.support.cant_be_late import read_trace
 
 FROM_H = (0.0, 0.12, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 

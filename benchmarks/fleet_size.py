@@ -18,7 +18,7 @@ from costopt.domain.plan import Plan, PlanStatus
 from costopt.optimize.fleet.warm import WarmStart
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
-from tests.plan_check import shared_faults_of
+from tests.support.plan_check import shared_faults_of
 
 TICK_S = 900.0
 Row = tuple[str, float, str]

@@ -11,7 +11,7 @@ from costopt.market.hazard import LearnedHazard
 from costopt.replay.hindsight import hindsight_usd
 from costopt.replay.rehearsal import replay
 from costopt.session.hazards import DEFAULT_HAZARD
-from tests.replay.cant_be_late import OneMachine, OnePower, job, market, policy, read_trace
+from tests.support.cant_be_late import OneMachine, OnePower, job, market, policy, read_trace
 
 STRATEGIES = ("greedy_spot", "uniform_progress", "milp", "adaptive")
 STARTS = (0.0, 0.4)

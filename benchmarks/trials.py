@@ -21,7 +21,7 @@ from costopt.replay.results_file import open_results_file
 from costopt.replay.score import Score
 from costopt.replay.trial import BacktestConfig, Trial, TrialKeys
 from costopt.session.hazards import DEFAULT_HAZARD
-from tests.replay.cant_be_late import OneMachine, OnePower
+from tests.support.cant_be_late import OneMachine, OnePower
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from costopt.replay.coverage import record_coverage
 from costopt.replay.trial import Trial, Window
 from costopt.strategies.adaptive import AdaptiveStrategy
 from costopt.strategies.shield import ShieldedStrategy
-from tests.replay.cant_be_late import ON_DEMAND_USD, job, policy, read_trace
+from tests.support.cant_be_late import ON_DEMAND_USD, job, policy, read_trace
 
 RECORD = "aws_v100_2023_price_avail_5zones.csv.gz"
 DEADLINES_H = (52.0, 60.0, 72.0)

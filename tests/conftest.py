@@ -6,9 +6,9 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-from tests.aws.fixtures import account, aws_clients, aws_server, cloud
-from tests.gcp.fixtures import gcp_cloud, gcp_server, project
-from tests.postgres_server import postgres, postgres_url
+from tests.support.aws.fixtures import account, aws_clients, aws_server, cloud
+from tests.support.gcp.fixtures import gcp_cloud, gcp_server, project
+from tests.support.postgres_server import postgres, postgres_url
 
 __all__ = [
     "account",

@@ -22,7 +22,7 @@ from costopt.energy.carbon_file import write_carbon
 from costopt.energy.carbon_history import CarbonHistory
 from costopt.market.history_file import write_history
 from costopt.strategies import STRATEGIES
-from tests.market_fixtures import T0, market, pool_history
+from tests.support.market_fixtures import T0, market, pool_history
 
 HOUR = 3600
 ON_DEMAND = Pool("aws", "us-west-2", "us-west-2a", "p3.2xlarge", CapacityType.ON_DEMAND)

@@ -19,7 +19,7 @@ from costopt.daemon.snapshot import TickSnapshot
 from costopt.domain.control import Mode, ProposalState
 from costopt.domain.submission import DesiredState
 from costopt.domain.token import Scope
-from tests.daemon_api import JOB, POOL, Served, served
+from tests.support.daemon_api import JOB, POOL, Served, served
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from costopt.cli.main import cli
 from costopt.domain.events import DecisionMade, GuardTripped
 from costopt.ledger.sqlite import open_sqlite_ledger
 from costopt.session.live import LEDGER
-from tests.market_fixtures import after
-from tests.sample_run import sample_events
+from tests.support.market_fixtures import after
+from tests.support.sample_run import sample_events
 
 SPOT = "aws/us-west-2/us-west-2a/p3.2xlarge/spot"
 

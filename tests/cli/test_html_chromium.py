@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from costopt.cli.main import cli
-from tests.chromium import (
+from tests.support.chromium import (
     BROKEN_NAMES,
     CONTRAST,
     CUT_OFF,

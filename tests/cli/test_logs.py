@@ -16,7 +16,7 @@ from costopt.domain.events import Event, GangFormed, NodeLaunched
 from costopt.ledger.sqlite import open_sqlite_ledger
 from costopt.session.live import LEDGER
 from costopt.store.folder import FileStore
-from tests.sample_run import sample_events
+from tests.support.sample_run import sample_events
 
 JOB = "train"
 

@@ -17,8 +17,8 @@ from costopt.cli.main import cli
 from costopt.domain.market import CapacityType, Pool
 from costopt.market.history_file import read_history
 from costopt.market.recorder import parts_folder
-from tests.aws.cloud import Cloud
-from tests.aws.overlay.faults import fail, throttle, unauthorized
+from tests.support.aws.cloud import Cloud
+from tests.support.aws.overlay.faults import fail, throttle, unauthorized
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime.now(UTC).replace(microsecond=0)

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from costopt.cli.main import cli
 from costopt.market.history_file import read_history
-from tests.gcp.cloud import Cloud
+from tests.support.gcp.cloud import Cloud
 
 TYPE = "g2-standard-4"
 

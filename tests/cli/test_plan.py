@@ -19,8 +19,8 @@ from costopt.domain.market import CapacityType
 from costopt.market.history_file import read_history, write_history
 from costopt.session.feasibility import raise_if_infeasible
 from costopt.spec import load_job, load_policy
-from tests.market_fixtures import SPOT, pool_history
-from tests.market_fixtures import market as market_of
+from tests.support.market_fixtures import SPOT, pool_history
+from tests.support.market_fixtures import market as market_of
 
 JOB = """\
 name: char-gpt

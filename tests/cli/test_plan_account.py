@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from costopt.cli.main import cli
 from costopt.market.history_file import write_history
-from tests.live_run import CALM, FIRM, history
+from tests.support.live_run import CALM, FIRM, history
 
 JOB = """\
 name: char-gpt

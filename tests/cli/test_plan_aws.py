@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from costopt.cli.main import cli
-from tests.aws.cloud import Cloud
-from tests.aws.overlay.faults import fail, unauthorized
+from tests.support.aws.cloud import Cloud
+from tests.support.aws.overlay.faults import fail, unauthorized
 
 NOW = datetime.now(UTC)
 JOB = """

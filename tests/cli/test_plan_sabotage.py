@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from costopt.cli.main import cli
 from costopt.market.history_file import write_history
-from tests.market_fixtures import ON_DEMAND, SPOT, market, pool_history
+from tests.support.market_fixtures import ON_DEMAND, SPOT, market, pool_history
 
 JOB = """\
 name: train

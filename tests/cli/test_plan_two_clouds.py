@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from costopt.cli.main import cli
-from tests.aws.cloud import Cloud
-from tests.gcp.cloud import Cloud as Gcp
+from tests.support.aws.cloud import Cloud
+from tests.support.gcp.cloud import Cloud as Gcp
 
 NOW = datetime.now(UTC)
 JOB = """

@@ -28,9 +28,9 @@ from costopt.session.reconcilable import simulated_targets
 from costopt.session.simulated_cloud import CLOCK
 from costopt.session.state_lock import daemon_lock
 from costopt_sim.process_group import is_running, kill_node
-from tests.aws.account import SPOT, NewAccount
-from tests.aws.overlay.faults import drop, unauthorized
-from tests.live_run import CALM, history
+from tests.support.aws.account import SPOT, NewAccount
+from tests.support.aws.overlay.faults import drop, unauthorized
+from tests.support.live_run import CALM, history
 
 ACCOUNT = """
 kind: account

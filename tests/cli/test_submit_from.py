@@ -16,8 +16,8 @@ from costopt.cli import submit_from as command
 from costopt.cli.main import cli
 from costopt.domain.ports import ObjectStore
 from costopt.store import open_store
-from tests.daemon_api import JOB, Served, served
-from tests.object_stores import served_gcs
+from tests.support.daemon_api import JOB, Served, served
+from tests.support.object_stores import served_gcs
 
 STORE = "gs://bucket/deployed"
 FILES = {"train.py": b"print()", "data/.a b": b"x", "data/__init__.py": b""}

@@ -10,8 +10,8 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from tests.aws.cloud import Cloud
-from tests.aws.overlay.faults import drop_after, throttle, unauthorized
+from tests.support.aws.cloud import Cloud
+from tests.support.aws.overlay.faults import drop_after, throttle, unauthorized
 
 
 def run(cloud: Cloud, nodes: int = 1, token: str = "t", **more: object) -> list[str]:

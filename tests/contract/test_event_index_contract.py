@@ -15,7 +15,7 @@ from costopt.domain.ports import EventIndex
 from costopt.ledger import codec, kinds, postgres, sqlite
 from costopt.ledger.memory import MemoryLedger
 from costopt.ledger.stored import open_ledger
-from tests.market_fixtures import T0
+from tests.support.market_fixtures import T0
 
 Opened = Callable[[], EventIndex]
 EVENTS = 700

@@ -14,7 +14,7 @@ import pytest
 from costopt.domain.errors import StoreError
 from costopt.domain.ports import ObjectStore
 from costopt.store import open_store
-from tests.object_stores import Unreliable, served_gcs, served_s3
+from tests.support.object_stores import Unreliable, served_gcs, served_s3
 
 BUCKET = "training"
 PLACES = count()

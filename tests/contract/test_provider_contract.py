@@ -12,7 +12,7 @@ from costopt.domain.errors import BadRequestError, NoCapacityError
 from costopt.domain.fleet import EndCause, LaunchRequest, NodeState
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.ports import Clock, Provider
-from tests.market_fixtures import (
+from tests.support.market_fixtures import (
     ELSEWHERE,
     ON_DEMAND,
     SPOT,
@@ -60,7 +60,7 @@ def virtual_sim(_: pytest.FixtureRequest) -> World:
 
 
 def amazon(request: pytest.FixtureRequest) -> World:
-    from tests.aws.account import EMPTY, SPOT, UNKNOWN, NewAccount
+    from tests.support.aws.account import EMPTY, SPOT, UNKNOWN, NewAccount
 
     account: NewAccount = request.getfixturevalue("account")
     account.falls_to(SPOT, 1, after_s=3600)
@@ -77,7 +77,7 @@ def amazon(request: pytest.FixtureRequest) -> World:
 
 
 def google(request: pytest.FixtureRequest) -> World:
-    from tests.gcp.account import EMPTY, SPOT, UNKNOWN, NewAccount
+    from tests.support.gcp.account import EMPTY, SPOT, UNKNOWN, NewAccount
 
     project: NewAccount = request.getfixturevalue("project")
     project.falls_to(SPOT, 1, after_s=3600)

@@ -15,7 +15,7 @@ from costopt.domain.errors import SpecError
 from costopt.domain.registry import Registry
 from costopt.domain.submission import DesiredState, Submission
 from costopt.registry.registry import open_registry
-from tests.memory_registry import MemoryRegistry
+from tests.support.memory_registry import MemoryRegistry
 
 AT = datetime(2026, 1, 1, 12, 30, 0, 250_000, tzinfo=UTC)
 JOB = Submission("a", "team", 3, "name: a\n", "name: cheapest\n", "/work", AT, "ann")

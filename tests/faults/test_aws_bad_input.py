@@ -8,10 +8,10 @@ import costopt_aws
 from costopt.domain.errors import BadRequestError, CostoptError, ForbiddenError
 from costopt.domain.ports import ProviderOptions
 from costopt_aws import AwsProvider
-from tests.aws.account import NewAccount
-from tests.aws.cloud import Cloud
-from tests.aws.cloud_clock import CloudClock
-from tests.aws.overlay.faults import refuse
+from tests.support.aws.account import NewAccount
+from tests.support.aws.cloud import Cloud
+from tests.support.aws.cloud_clock import CloudClock
+from tests.support.aws.overlay.faults import refuse
 
 
 def _connect(**options: object) -> AwsProvider:

@@ -14,10 +14,18 @@ from costopt.domain.events import (
 from costopt.domain.fleet import EndCause
 from costopt.domain.view import Target
 from costopt.session.orphans import find_orphans
-from tests.aws.account import ELSEWHERE, SPOT, NewAccount
-from tests.aws.overlay.faults import Fault, drop, drop_after, fail, refuse, throttle, unauthorized
-from tests.cloud_scene import CloudScene
-from tests.crashing_ledger import Crash, CrashingLedger
+from tests.support.aws.account import ELSEWHERE, SPOT, NewAccount
+from tests.support.aws.overlay.faults import (
+    Fault,
+    drop,
+    drop_after,
+    fail,
+    refuse,
+    throttle,
+    unauthorized,
+)
+from tests.support.cloud_engine import CloudScene
+from tests.support.crashing_ledger import Crash, CrashingLedger
 
 FAULTS: dict[str, Fault] = {
     "throttled": throttle,

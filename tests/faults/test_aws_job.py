@@ -11,11 +11,11 @@ import pytest
 
 from costopt.domain import events as ev
 from costopt.domain.fleet import EndCause
-from tests.aws.bodies import Bodies
-from tests.aws.cloud import Cloud
-from tests.aws.overlay.faults import page_after
-from tests.cloud_run import CloudRun, write_example, write_job
-from tests.live_run import PATIENCE_S, no_traceback
+from tests.support.aws.cloud import Cloud
+from tests.support.aws.instance_processes import Bodies
+from tests.support.aws.overlay.faults import page_after
+from tests.support.cloud_run import CloudRun, write_example, write_job
+from tests.support.live_run import PATIENCE_S, no_traceback
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
@@ -126,7 +126,7 @@ def test_a_proxy_that_answers_for_ec2_costs_nothing_but_time(run: Run) -> None:
 
 
 def _ledger_is_what_ran(run: Run) -> None:
-    from tests.aws.overlay.instances import backend
+    from tests.support.aws.overlay.instances import backend
 
     reservations = backend("us-east-1").reservations.values()
     ran = {instance.id for r in reservations for instance in r.instances}

@@ -19,9 +19,9 @@ from costopt.domain.errors import (
     ThrottledError,
 )
 from costopt_aws.clients import Clients, Timeouts
-from tests.aws.account import ELSEWHERE, EMPTY, SPOT, TYPE, NewAccount
-from tests.aws.overlay.call import Call, Forward, Reply
-from tests.aws.overlay.faults import (
+from tests.support.aws.account import ELSEWHERE, EMPTY, SPOT, TYPE, NewAccount
+from tests.support.aws.overlay.call import Call, Forward, Reply
+from tests.support.aws.overlay.faults import (
     Fault,
     drop,
     drop_after,

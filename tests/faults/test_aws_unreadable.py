@@ -11,9 +11,9 @@ from costopt.domain.errors import CostoptError, ProviderError, ProviderUnavailab
 from costopt.domain.events import NodeEnded, NodeLaunched
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.view import Target
-from tests.aws.account import REGION, SPOT, TYPE, NewAccount
-from tests.aws.overlay.faults import UNREADABLE
-from tests.cloud_scene import CloudScene
+from tests.support.aws.account import REGION, SPOT, TYPE, NewAccount
+from tests.support.aws.overlay.faults import UNREADABLE
+from tests.support.cloud_engine import CloudScene
 
 STORE = "s3://runs/a"
 

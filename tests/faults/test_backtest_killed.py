@@ -15,9 +15,9 @@ from costopt.market.history_file import write_history
 from costopt.replay.process_pool import run_in_processes
 from costopt.replay.trial import BacktestConfig, Trial, Window
 from tests.cli.test_backtest import JOB, POLICY, recorded
-from tests.engine_fixtures import Machines, rules, task
-from tests.live_run import PATIENCE_S, wait_until
-from tests.replay.cant_be_late import NoHazard, market
+from tests.support.cant_be_late import NoHazard, market
+from tests.support.engine_fixtures import Machines, rules, task
+from tests.support.live_run import PATIENCE_S, wait_until
 
 MAIN = "from costopt.cli.main import main; main()"
 HELD = f"""

@@ -11,7 +11,7 @@ from costopt.checkpoint.place import CheckpointRepository
 from costopt.domain.errors import CheckpointError
 from costopt.train.checkpointer import Checkpointer
 from costopt.train.outcome import FailedSave
-from tests.object_stores import Unreliable, served_s3
+from tests.support.object_stores import Unreliable, served_s3
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from costopt.train.checkpointer import Checkpointer
-from tests.running import is_running
+from tests.support.process_state import is_running
 
 KILLS = int(os.environ.get("COSTOPT_KILLS", "30"))
 WEIGHTS = 200_000

@@ -17,7 +17,7 @@ import torch
 from costopt.domain.errors import CheckpointError
 from costopt.train.checkpointer import Checkpointer
 from costopt.train.outcome import FailedSave
-from tests.running import is_running
+from tests.support.process_state import is_running
 
 TRAINER = """
 import os, signal, sys, time, torch

@@ -13,7 +13,7 @@ from costopt.checkpoint.history import CheckpointHistory
 from costopt.checkpoint.keep import RetentionPolicy
 from costopt.checkpoint.place import MANIFEST, CheckpointRepository
 from costopt.domain.errors import CheckpointError
-from tests.failing_store import Failing
+from tests.support.failing_store import Failing
 
 
 def saving(step: int) -> SaveRequest:

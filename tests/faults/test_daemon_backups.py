@@ -24,8 +24,8 @@ from costopt.domain.submission import Submission
 from costopt.ledger.sqlite import open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, open_registry
 from costopt.session.live import LEDGER
-from tests.live_daemon import DaemonPlace, awaits_end
-from tests.live_run import PATIENCE_S, wait_until
+from tests.support.live_daemon import DaemonPlace, awaits_end
+from tests.support.live_run import PATIENCE_S, wait_until
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 PAGE_BYTES = 4096

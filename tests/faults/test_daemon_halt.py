@@ -7,15 +7,15 @@ from collections.abc import Callable, Collection
 import pytest
 
 from costopt.domain.events import LaunchFailed
-from tests.daemon_fate import Fate
-from tests.daemon_trial import Outcome, Trial, trial
+from tests.support.daemon_faults import KillPlan
+from tests.support.daemon_simulation import Outcome, Trial, trial
 
 ANNOUNCED = "after writing LaunchIntended"
 LASTS = 10
 """Ticks of two minutes."""
 
 
-class HaltingFate(Fate):
+class HaltingFate(KillPlan):
     """Somebody halts the daemon as soon as it has announced a launch."""
 
     def __init__(self, kills: Collection[int] = ()) -> None:

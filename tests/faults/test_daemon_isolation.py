@@ -20,8 +20,8 @@ from costopt.domain.view import Desired, View
 from costopt.ledger.summary import JobState
 from costopt.strategies.greedy_spot import GreedySpotStrategy
 from costopt.strategies.milp import MilpStrategy
-from tests.daemon_fixtures import POLICY, DaemonScene
-from tests.engine_fixtures import SAFE
+from tests.support.daemon_fixtures import POLICY, DaemonScene
+from tests.support.engine_fixtures import SAFE
 
 CALLS = (
     "form_gang",

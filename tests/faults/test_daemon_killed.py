@@ -11,9 +11,9 @@ import pytest
 
 from costopt.domain import events as ev
 from costopt.domain.submission import DesiredState
-from tests.live_daemon import DaemonPlace, awaits_end
-from tests.live_run import FIRM, PATIENCE_S, no_traceback, wait_until
-from tests.stepper import hold, let_go
+from tests.support.counting_trainer import hold, let_go
+from tests.support.live_daemon import DaemonPlace, awaits_end
+from tests.support.live_run import FIRM, PATIENCE_S, no_traceback, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 

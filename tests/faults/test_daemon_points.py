@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from costopt.domain import events as ev
-from tests.live_daemon import DaemonPlace
-from tests.live_run import PATIENCE_S, no_traceback, wait_until
-from tests.node_folder import ROOT
-from tests.stepper import hold
+from tests.support.counting_trainer import hold
+from tests.support.live_daemon import DaemonPlace
+from tests.support.live_run import PATIENCE_S, no_traceback, wait_until
+from tests.support.node_folder import ROOT
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
@@ -30,7 +30,7 @@ POINTS = {
     "after TerminateIntended": STEPS + 1,
 }
 """And the step to which the trainer does not come before a daemon has died there."""
-MORTAL = ROOT / "tests" / "mortal_daemon.py"
+MORTAL = ROOT / "tests" / "support" / "crashing_daemon.py"
 
 
 def test_killed_at_one_point_after_another(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from costopt.domain import events as ev
-from tests.live_daemon import DaemonPlace
-from tests.live_run import PATIENCE_S, wait_until
-from tests.postgres_server import PostgresServer
-from tests.stepper import hold, let_go
+from tests.support.counting_trainer import hold, let_go
+from tests.support.live_daemon import DaemonPlace
+from tests.support.live_run import PATIENCE_S, wait_until
+from tests.support.postgres_server import PostgresServer
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),

@@ -15,8 +15,8 @@ from functools import cache
 import pytest
 
 from costopt.domain.control import Mode
-from tests.daemon_fate import Fate, Fault
-from tests.daemon_trial import Outcome, Wrong, trial
+from tests.support.daemon_faults import Fault, KillPlan
+from tests.support.daemon_simulation import Outcome, Wrong, trial
 
 KILLS = int(os.environ.get("COSTOPT_DAEMON_KILLS", "0"))
 BETWEEN = (
@@ -96,7 +96,7 @@ def test_killed_between_an_intent_and_its_outcome(label: str, table: Table) -> N
 
     def outcomes() -> Iterator[tuple[int, Outcome]]:
         for number in numbers if KILLS else (numbers[0], numbers[-1]):
-            with trial(fate=Fate([number]), seed=number) as made:
+            with trial(fate=KillPlan([number]), seed=number) as made:
                 outcome = table.note(f"killed {label}", made.run())
             assert outcome.deaths == 1
             yield number, outcome
@@ -110,7 +110,7 @@ def test_killed_where_a_person_says_yes(label: str, table: Table) -> None:
 
     def outcomes() -> Iterator[tuple[int, Outcome]]:
         for number in numbers if KILLS else numbers[:1]:
-            with trial(fate=Fate([number]), mode=Mode.RECOMMEND, seed=number) as made:
+            with trial(fate=KillPlan([number]), mode=Mode.RECOMMEND, seed=number) as made:
                 outcome = table.note(f"recommending, killed {label}", made.run())
             assert outcome.deaths == 1
             yield number, outcome
@@ -139,7 +139,7 @@ def test_killed_at_random_steps(faults: Sequence[Fault], table: Table) -> None:
             chances = random.Random(seed)
             deaths = chances.randint(1, MOST_DEATHS)
             kills = [_random_step(_steps(), chances) for _ in range(deaths)]
-            with trial(fate=Fate(kills), faults=faults, seed=seed) as made:
+            with trial(fate=KillPlan(kills), faults=faults, seed=seed) as made:
                 yield seed, table.note(row, made.run())
 
     assert _went_wrong(outcomes()) == {}

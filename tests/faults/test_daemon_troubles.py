@@ -15,9 +15,9 @@ from costopt.domain.errors import LedgerError
 from costopt.domain.events import InterruptionNoticed, NodeLaunched, TrainingStarted
 from costopt.domain.market import Interruption
 from costopt.session.live import LEDGER
-from tests.daemon_trial import TICK_S, Outcome, Trial, Wrong, trial
-from tests.engine_fixtures import SPOT_A
-from tests.market_fixtures import T0
+from tests.support.daemon_simulation import TICK_S, Outcome, Trial, Wrong, trial
+from tests.support.engine_fixtures import SPOT_A
+from tests.support.market_fixtures import T0
 
 WELL = Outcome(0, 0, ())
 CALLS = ("uninterruptible_s", "offers", "nodes", "notices", "launch", "terminate")

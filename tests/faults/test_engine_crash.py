@@ -28,7 +28,7 @@ from costopt.ledger.account import JobAccount
 from costopt.ledger.memory import MemoryLedger
 from costopt.replay.connect import connect_virtual_provider
 from costopt.strategies import build
-from tests.replay.cant_be_late import NoHazard, OneMachine, OnePower, job, market, policy
+from tests.support.cant_be_late import NoHazard, OneMachine, OnePower, job, market, policy
 
 GAP_S = 600.0
 UP = [1, 1, 1, 0, 0, 1, 1, 1, 1, 0] * 30

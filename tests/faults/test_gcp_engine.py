@@ -11,10 +11,10 @@ from costopt.domain.fleet import EndCause
 from costopt.domain.market import CapacityType
 from costopt.domain.view import Target
 from costopt.session.orphans import find_orphans
-from tests.cloud_scene import CloudScene
-from tests.crashing_ledger import Crash, CrashingLedger
-from tests.gcp.account import ELSEWHERE, REGION, SPOT, TYPE, NewAccount
-from tests.gcp.faults import Fault, drop, drop_after, fail, throttle, unauthorized
+from tests.support.cloud_engine import CloudScene
+from tests.support.crashing_ledger import Crash, CrashingLedger
+from tests.support.gcp.account import ELSEWHERE, REGION, SPOT, TYPE, NewAccount
+from tests.support.gcp.faults import Fault, drop, drop_after, fail, throttle, unauthorized
 
 FAULTS: dict[str, Fault] = {
     "throttled": throttle,

@@ -14,12 +14,12 @@ from costopt.daemon.logs import StoreLogs
 from costopt.domain import events as ev
 from costopt.domain.fleet import EndCause
 from costopt.store import open_store
-from tests.cloud_run import CloudRun, write_example, write_job
-from tests.fake_gcs import FakeGcs
-from tests.gcp.bodies import Bodies
-from tests.gcp.cloud import Cloud
-from tests.live_run import PATIENCE_S, no_traceback
-from tests.object_stores import served
+from tests.support.cloud_run import CloudRun, write_example, write_job
+from tests.support.fake_gcs import FakeGcs
+from tests.support.gcp.cloud import Cloud
+from tests.support.gcp.instance_processes import Bodies
+from tests.support.live_run import PATIENCE_S, no_traceback
+from tests.support.object_stores import served
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 

@@ -15,8 +15,8 @@ from costopt.domain.errors import (
 )
 from costopt.domain.fleet import EndCause, NodeState
 from costopt_gcp.labels import node_names
-from tests.gcp.account import ELSEWHERE, EMPTY, SPOT, TYPE, NewAccount
-from tests.gcp.faults import (
+from tests.support.gcp.account import ELSEWHERE, EMPTY, SPOT, TYPE, NewAccount
+from tests.support.gcp.faults import (
     Fault,
     drop,
     drop_after,

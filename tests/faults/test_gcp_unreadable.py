@@ -11,9 +11,9 @@ from costopt.domain.errors import CostoptError, ProviderError
 from costopt.domain.events import NodeEnded, NodeLaunched
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.view import Target
-from tests.cloud_scene import CloudScene
-from tests.gcp.account import REGION, SPOT, TYPE, NewAccount
-from tests.gcp.faults import UNREADABLE
+from tests.support.cloud_engine import CloudScene
+from tests.support.gcp.account import REGION, SPOT, TYPE, NewAccount
+from tests.support.gcp.faults import UNREADABLE
 
 
 def _launch(project: NewAccount) -> object:

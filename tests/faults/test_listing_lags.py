@@ -9,8 +9,17 @@ import pytest
 
 from costopt.domain.events import NodeEnded, NodeReturned
 from costopt.domain.fleet import EndCause, Node
-from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, FaultyCloud, Scene, always, changing, task
-from tests.market_fixtures import T0
+from tests.support.engine_fixtures import (
+    HOUR_S,
+    SAFE,
+    SPOT_A,
+    FaultyCloud,
+    Scene,
+    always,
+    changing,
+    task,
+)
+from tests.support.market_fixtures import T0
 
 TICKS = 90
 STRIKES_S = 1530

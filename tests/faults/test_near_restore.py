@@ -25,7 +25,7 @@ from costopt.checkpoint.near.peer_server import PeerServer
 from costopt.checkpoint.near.tier import Tier
 from costopt.domain.errors import CheckpointError
 from costopt.train.checkpointer import Checkpointer, RestoredCheckpoint
-from tests.snapshots import be_patient_with_peers
+from tests.support.snapshot_fixtures import be_patient_with_peers
 
 KEY = GangKey("j", 1, "secret")
 SMALL, LARGE = 64, 300_000

@@ -23,7 +23,7 @@ from costopt.checkpoint.near.peer_server import PeerServer
 from costopt.checkpoint.near.tier import Tier
 from costopt.domain.errors import CheckpointError
 from costopt.store import durable
-from tests.snapshots import MIB, Line, be_patient_with_peers, held
+from tests.support.snapshot_fixtures import MIB, Line, be_patient_with_peers, held
 
 KEY = GangKey("j", 3, "secret")
 

@@ -24,8 +24,8 @@ from costopt.domain.events import RunStopped
 from costopt.ledger import postgres as postgres_module
 from costopt.ledger.postgres import PostgresLedger
 from costopt.registry.registry import open_registry
-from tests.live_run import PATIENCE_S, wait_until
-from tests.postgres_server import PostgresServer
+from tests.support.live_run import PATIENCE_S, wait_until
+from tests.support.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.xdist_group("postgres")
 

@@ -15,15 +15,15 @@ import pytest
 
 from costopt.agent.gang import Gang
 from costopt.agent.heartbeat import NodeActivity
-from tests.agent_fleet import AgentFleet
-from tests.node_folder import ROOT
+from tests.support.agent_fleet import AgentFleet
+from tests.support.node_folder import ROOT
 
 STEPS = 300
 OPTIONS = {"initial": True, "total": STEPS, "pace_s": 0.8}
 """So slow that no machine is through before all has happened to it; then it may hurry."""
 SCRIPT = """\
 import json, os, pathlib, sys
-from tests.train_gang import train
+from tests.support.forked_trainers import train
 options = json.loads(sys.argv[1])
 train(options | {"output": str(pathlib.Path(os.environ.get("COSTOPT_NODE", "alone")).resolve())})
 """

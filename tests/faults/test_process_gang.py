@@ -30,8 +30,8 @@ from costopt.domain.job import (
 from costopt.domain.market import Interruption, Pool
 from costopt.store.folder import FileStore
 from costopt_sim.process_host import ProcessHost
-from tests.live_run import PATIENCE_S, wait_until
-from tests.node_folder import ROOT, processes_under
+from tests.support.live_run import PATIENCE_S, wait_until
+from tests.support.node_folder import ROOT, processes_under
 
 POOL = Pool.parse("sim/here/a/small/spot")
 STEPS = 160
@@ -122,7 +122,8 @@ class Gang:
 
 def trainer(output: Path, slowly: Path) -> tuple[str, ...]:
     return (
-        *("python", str(ROOT / "tests" / "paced_training.py"), str(PACE_S), str(slowly)),
+        *("python", str(ROOT / "tests" / "support" / "slowed_training.py")),
+        *(str(PACE_S), str(slowly)),
         *("--steps", str(STEPS), "--batch", "4", "--output", str(output)),
     )
 

@@ -19,7 +19,7 @@ from costopt.domain.market import CapacityType, Pool
 from costopt_sim import SimProvider, connect
 from costopt_sim.process import ProcessProvider
 from costopt_sim.process_group import is_running
-from tests.live_run import wait_until
+from tests.support.live_run import wait_until
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 SPOT = Pool.parse("sim/here/a/small/spot")

@@ -14,9 +14,9 @@ import pytest
 
 from costopt.agent.gang import Gang
 from costopt.agent.heartbeat import NodeActivity
-from tests.agent_fleet import AgentFleet
-from tests.live_run import PATIENCE_S
-from tests.node_folder import ROOT
+from tests.support.agent_fleet import AgentFleet
+from tests.support.live_run import PATIENCE_S
+from tests.support.node_folder import ROOT
 
 UNITS = 10_000
 SCRIPT = """\

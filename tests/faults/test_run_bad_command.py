@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from costopt.domain import events as ev
-from tests.live_run import Place, no_traceback
+from tests.support.live_run import Place, no_traceback
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 

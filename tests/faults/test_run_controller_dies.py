@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from costopt.domain import events as ev
-from tests.live_run import FIRM, PATIENCE_S, Place, no_traceback, wait_until
-from tests.stepper import hold, let_go
+from tests.support.counting_trainer import hold, let_go
+from tests.support.live_run import FIRM, PATIENCE_S, Place, no_traceback, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.live_run import CALM, FIRM, PATIENCE_S, Place, wait_until
+from tests.support.live_run import CALM, FIRM, PATIENCE_S, Place, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 

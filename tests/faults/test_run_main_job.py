@@ -11,8 +11,8 @@ import pytest
 
 from costopt.domain import events as ev
 from costopt.domain.fleet import EndCause
-from tests.live_run import FIRM, PATIENCE_S, Place, wait_until
-from tests.node_folder import ROOT, variables
+from tests.support.live_run import FIRM, PATIENCE_S, Place, wait_until
+from tests.support.node_folder import ROOT, variables
 
 STEPS = 80
 PACE_S = 0.4
@@ -35,7 +35,7 @@ HARSH = {
 
 def training(slowly: Path, output: Path) -> list[str]:
     return [
-        *(str(ROOT / "tests" / "paced_training.py"), str(PACE_S), str(slowly)),
+        *(str(ROOT / "tests" / "support" / "slowed_training.py"), str(PACE_S), str(slowly)),
         *("--steps", str(STEPS), "--batch", "4", "--output", str(output)),
     ]
 

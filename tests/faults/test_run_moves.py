@@ -9,8 +9,8 @@ import pytest
 
 from costopt.domain import events as ev
 from costopt.domain.fleet import EndCause
-from tests.live_run import FIRM, PATIENCE_S, Place, wait_until
-from tests.stepper import hold, let_go
+from tests.support.counting_trainer import hold, let_go
+from tests.support.live_run import FIRM, PATIENCE_S, Place, wait_until
 
 POLICY = "kind: policy\nversion: 1\nname: moving\nstrategy: milp\n"
 CHEAPER_LATER = {

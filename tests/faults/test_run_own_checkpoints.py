@@ -13,9 +13,9 @@ import pytest
 from costopt.domain import events as ev
 from costopt.domain.fleet import EndCause
 from costopt.ledger.account import JobAccount
-from tests.known import known
-from tests.live_run import FIRM, Place
-from tests.node_folder import ROOT
+from tests.support.known_figure import known
+from tests.support.live_run import FIRM, Place
+from tests.support.node_folder import ROOT
 
 EXAMPLE = ROOT / "examples" / "own_checkpoints" / "train.py"
 NOTICE_S = 1500

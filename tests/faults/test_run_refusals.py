@@ -13,8 +13,8 @@ from costopt.cli.main import cli
 from costopt.domain import events as ev
 from costopt.ledger.sqlite import open_sqlite_ledger
 from costopt.session.state_lock import daemon_lock, run_lock
-from tests.live_run import CALM, PLAIN, Place, no_traceback
-from tests.stepper import hold, let_go
+from tests.support.counting_trainer import hold, let_go
+from tests.support.live_run import CALM, PLAIN, Place, no_traceback
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 

@@ -19,7 +19,7 @@ import pytest
 
 from costopt.agent.membership import Membership
 from costopt.agent.membership_server import MembershipServer
-from tests.train_gang import Nursery, result
+from tests.support.forked_trainers import TrainerFactory, result
 
 EVENTS = int(os.environ.get("COSTOPT_ELASTIC_EVENTS", "10"))
 SEED = int(os.environ.get("COSTOPT_ELASTIC_SEED", "11"))
@@ -31,15 +31,17 @@ pytestmark = pytest.mark.xdist_group("processes")
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
+def nursery() -> Iterator[TrainerFactory]:
+    with TrainerFactory() as nursery:
         yield nursery
 
 
 class Torture:
     """A job whose trainers have no peace until so many events have struck."""
 
-    def __init__(self, nursery: Nursery, folder: Path, draw: random.Random, events: int) -> None:
+    def __init__(
+        self, nursery: TrainerFactory, folder: Path, draw: random.Random, events: int
+    ) -> None:
         self._nursery, self._folder, self._draw = nursery, folder, draw
         self._events = events
         self._steps = 6 * events + 30
@@ -134,7 +136,7 @@ class Torture:
                     os.kill(pid, signal.SIGCONT)
 
 
-def test_no_torture_changes_a_bit(nursery: Nursery, tmp_path: Path) -> None:
+def test_no_torture_changes_a_bit(nursery: TrainerFactory, tmp_path: Path) -> None:
     left, seed = EVENTS, SEED
     while left > 0:
         folder = tmp_path / str(seed)

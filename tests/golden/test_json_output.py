@@ -20,10 +20,10 @@ from costopt.energy.carbon_file import write_carbon
 from costopt.energy.carbon_history import CarbonHistory
 from costopt.ledger.sqlite import open_sqlite_ledger
 from costopt.market.history_file import write_history
-from tests.daemon_api import served
-from tests.golden.golden import check
-from tests.market_fixtures import SPOT, T0, market, pool_history
-from tests.sample_run import sample_events
+from tests.support.daemon_api import served
+from tests.support.golden import check
+from tests.support.market_fixtures import SPOT, T0, market, pool_history
+from tests.support.sample_run import sample_events
 
 JOB = """\
 name: train

@@ -46,8 +46,8 @@ from costopt.train.conditions import ExactnessGuarantee
 from costopt.train.group import RankGroup
 from costopt.train.run_state import RunState
 from costopt.train.state import TrainingState
-from tests.golden.golden import AT, check, example
-from tests.market_fixtures import T0, pool_history
+from tests.support.golden import AT, check, example
+from tests.support.market_fixtures import T0, pool_history
 
 POOL = Pool("aws", "us-east-1", "us-east-1a", "p3.2xlarge", CapacityType.SPOT)
 

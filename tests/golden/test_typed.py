@@ -53,9 +53,9 @@ from costopt.spec.shipped import bundled_policies
 from costopt.strategies import STRATEGIES
 from costopt.strategies.shield import NO_PAUSE, SHIELD
 from costopt.strategies.steady import FAILED
-from tests.daemon_api import served
-from tests.golden import source
-from tests.golden.golden import check, example
+from tests.support import source_literals
+from tests.support.daemon_api import served
+from tests.support.golden import check, example
 
 T = TypeVar("T", bound=CostoptError)
 
@@ -172,8 +172,8 @@ def test_metrics_and_alerts(tmp_path: Path) -> None:
         "metrics",
         {
             "metrics": {each.name: f"{each.type}({', '.join(_labels(each))})" for each in families},
-            "alerts": source.arguments(SharedState.alert.__name__, 1),
-            "tasks": source.arguments(PeriodicTask.__name__, 0),
+            "alerts": source_literals.arguments(SharedState.alert.__name__, 1),
+            "tasks": source_literals.arguments(PeriodicTask.__name__, 0),
             "webhook": sorted(json.loads(bodies[0])),
         },
     )
@@ -184,24 +184,26 @@ def _labels(family: Any) -> tuple[str, ...]:
 
 
 def test_words() -> None:
-    codes = {*source.arguments(Rejection.__name__, 1), COOLDOWN}
+    codes = {*source_literals.arguments(Rejection.__name__, 1), COOLDOWN}
     check(
         "words",
         {
             **{what: [member.value for member in enum] for what, enum in ENUMS.items()},
-            "change in the registry": source.arguments(append_audit_entry.__name__, 3),
+            "change in the registry": source_literals.arguments(append_audit_entry.__name__, 3),
             "error of a failed launch": sorted(
                 [error.code for error in _errors(ProviderError)]
-                + [NOT_SENT_ERROR, *source.arguments("LaunchFailed", keyword="error")]
+                + [NOT_SENT_ERROR, *source_literals.arguments("LaunchFailed", keyword="error")]
             ),
             "parameters of a strategy": {
                 name: list(signature(make).parameters) for name, make in STRATEGIES.items()
             },
             "shipped policy": list(bundled_policies()),
-            "guard": source.arguments(GuardViolation.__name__, 0),
-            "rejection": sorted(codes.union(source.codes("costopt/optimize", "costopt/market"))),
+            "guard": source_literals.arguments(GuardViolation.__name__, 0),
+            "rejection": sorted(
+                codes.union(source_literals.codes("costopt/optimize", "costopt/market"))
+            ),
             "rule": sorted(
-                {*source.arguments(Decision.__name__, keyword="rule")}
+                {*source_literals.arguments(Decision.__name__, keyword="rule")}
                 | {COOLDOWN, FAILED, NO_PAUSE, SHARE, SHIELD}
             ),
         },
@@ -260,12 +262,12 @@ def test_names_outside() -> None:
         {
             "EC2 tags": sorted(tag["Key"] for tag in aws),
             "Compute Engine labels": sorted(costopt_gcp.labels.labels("text", "text", "text")),
-            "environment": source.names("_?COSTOPT_[A-Z0-9_]+"),
-            "files": source.names(
+            "environment": source_literals.names("_?COSTOPT_[A-Z0-9_]+"),
+            "files": source_literals.names(
                 r"[\w-][\w.-]*\.(json|sqlite|lock|sock|toml|yaml|pt|log|service)"
             ),
-            "loggers": source.arguments("getLogger", 0),
-            "named after costopt": source.names("@?[Cc]ostopt[-_:/][a-z_-]*"),
-            "schemas": source.names(r"costopt\.[a-z.-]+/\d+"),
+            "loggers": source_literals.arguments("getLogger", 0),
+            "named after costopt": source_literals.names("@?[Cc]ostopt[-_:/][a-z_-]*"),
+            "schemas": source_literals.names(r"costopt\.[a-z.-]+/\d+"),
         },
     )

@@ -17,7 +17,7 @@ from costopt.domain.policy import CarbonSignal, Objective
 from costopt.domain.series import Series
 from costopt.replay.rehearsal import replay
 from tests.properties.test_shield import GAP_S, traces
-from tests.replay.cant_be_late import (
+from tests.support.cant_be_late import (
     ON_DEMAND_USD,
     NoHazard,
     OneMachine,

@@ -24,7 +24,7 @@ from costopt.daemon.openapi import openapi
 from costopt.daemon.operation import Operation
 from costopt.daemon.reach import ApiContext
 from costopt.domain.token import Scope
-from tests.daemon_api import Served, served
+from tests.support.daemon_api import Served, served
 
 NAMES = {"job": ("one", "two"), "decision": ("one-d1",), "proposal": ("p-1",), "token": ("t0",)}
 TRIES = 4

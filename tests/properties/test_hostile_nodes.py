@@ -36,9 +36,9 @@ from costopt.ledger.sqlite import SqlLedger, open_sqlite_ledger
 from costopt.report.event_row import describe_event
 from costopt.store.folder import FileStore
 from costopt.strategies import build
-from tests import engine_fixtures
-from tests.engine_fixtures import SAFE, SPOT_A, SPOT_B, Scene, always, rules, task
-from tests.market_fixtures import T0
+from tests.support import engine_fixtures
+from tests.support.engine_fixtures import SAFE, SPOT_A, SPOT_B, Scene, always, rules, task
+from tests.support.market_fixtures import T0
 
 MAX_EVENT_BYTES = 64 << 10
 HOSTILE, GOOD = "hostile", "good"

@@ -26,7 +26,7 @@ from costopt.domain.events import (
 from costopt.domain.fleet import EndCause
 from costopt.domain.policy import CarbonSignal
 from costopt.ledger.account import JobAccount
-from tests.known import known
+from tests.support.known_figure import known
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 POOLS = ("aws/r/a/t/spot", "aws/r/b/t/on_demand")

@@ -19,7 +19,7 @@ from costopt.market.generator import generate_market
 from costopt.market.history_file import read_history, write_history
 from costopt.market.profile import generator_parameters
 from costopt.market.runs import compress_samples
-from tests.market_fixtures import T0, Sim, training_job
+from tests.support.market_fixtures import T0, Sim, training_job
 
 names = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=8)
 pools = st.builds(Pool, names, names, names, names, st.sampled_from(CapacityType))

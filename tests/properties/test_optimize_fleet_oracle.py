@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from costopt.domain.plan import Plan, PlanStatus
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
-from tests.fleet_requests import Shape, crowds, lone_jobs, small_request, staged_jobs
-from tests.myopic_packer import packed_usd
-from tests.optimize_enumeration import cheapest_usd
-from tests.optimize_fixtures import UNHURRIED_S
-from tests.optimize_oracle import optimum_usd
-from tests.plan_check import faults_of, objective_usd
+from tests.support.fleet_requests import Shape, crowds, lone_jobs, small_request, staged_jobs
+from tests.support.myopic_packer import packed_usd
+from tests.support.optimize_enumeration import cheapest_usd
+from tests.support.optimize_fixtures import UNHURRIED_S
+from tests.support.optimize_oracle import optimum_usd
+from tests.support.plan_check import faults_of, objective_usd
 
 EXAMPLES = int(os.environ.get("COSTOPT_ORACLE_EXAMPLES", "60"))
 HAIR = 0.003

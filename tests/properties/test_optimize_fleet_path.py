@@ -17,7 +17,7 @@ from costopt.optimize.planner import prepare
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.slots import Slot
 from costopt.optimize.tariff import ForecastTable, SlotCosts
-from tests.fleet_choice import (
+from tests.support.fleet_options import (
     BELIEF_H,
     Choice,
     choices_of,
@@ -26,7 +26,7 @@ from tests.fleet_choice import (
     living_of,
     window_of,
 )
-from tests.fleet_requests import lone_jobs
+from tests.support.fleet_requests import lone_jobs
 
 SlotH = tuple[float, float]
 

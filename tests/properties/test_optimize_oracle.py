@@ -24,7 +24,7 @@ from costopt.optimize import prune
 from costopt.optimize.planner import plan
 from costopt.optimize.rates import paid_to_useful_ratio
 from costopt.optimize.request import PlanRequest, Quota
-from tests.optimize_fixtures import NOW, job, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import NOW, job, machines_of, offer, pool, power
 
 WEIGHTS = Objective(usd_per_kwh=0.2, usd_per_tonne_co2e=100.0)
 POLICY = Policy("p", objective=WEIGHTS, risk=Risk(on_time=0.0, reserve_s=0.0))

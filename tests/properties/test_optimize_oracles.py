@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 
 from costopt.optimize.request import PlanRequest
-from tests.fleet_requests import lone_jobs
-from tests.optimize_enumeration import cheapest_usd
-from tests.optimize_oracle import optimum_usd
+from tests.support.fleet_requests import lone_jobs
+from tests.support.optimize_enumeration import cheapest_usd
+from tests.support.optimize_oracle import optimum_usd
 
 
 @settings(max_examples=80, deadline=None)

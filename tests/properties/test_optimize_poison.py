@@ -17,7 +17,7 @@ from costopt.domain.policy import Limits, Objective, Policy, Risk
 from costopt.domain.view import JobView
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
-from tests.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
 
 KINDS = (CapacityType.SPOT, CapacityType.ON_DEMAND)
 

@@ -20,9 +20,9 @@ from costopt.domain.transfer import Transfer
 from costopt.domain.view import JobView
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota
-from tests.fleet_choice import choices_of
-from tests.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
-from tests.plan_check import faults_of, objective_usd
+from tests.support.fleet_options import choices_of
+from tests.support.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
+from tests.support.plan_check import faults_of, objective_usd
 
 PRICES_USD = (1e-5, 1e-2, 3.0, 1e5)
 GRAMS = (0.0, 300.0, 1e6)

@@ -20,7 +20,7 @@ from costopt.optimize.enumerate import TableEnumerator
 from costopt.optimize.rates import Array
 from costopt.optimize.request import PlanRequest, Quota
 from costopt.optimize.spreads import Parts, ZoneSpreads
-from tests.fleet_requests import Shape, small_request
+from tests.support.fleet_requests import Shape, small_request
 
 
 @st.composite

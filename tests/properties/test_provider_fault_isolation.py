@@ -23,8 +23,8 @@ from costopt.engine.world import World
 from costopt.provider.fault_isolation import ITEMS, isolate, port_methods
 from costopt.replay.connect import connect_provider
 from costopt.strategies import build
-from tests.engine_fixtures import SPOT_A, Follow, Machines, Powers, Scene, always, task
-from tests.market_fixtures import T0
+from tests.support.engine_fixtures import SPOT_A, Follow, Machines, Powers, Scene, always, task
+from tests.support.market_fixtures import T0
 
 BROKEN = Pool("gcp", "us-central1", "us-central1-a", "p3.2xlarge", CapacityType.SPOT)
 SOUND = SPOT_A

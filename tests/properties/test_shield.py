@@ -12,7 +12,7 @@ from costopt.domain.view import Decision, Desired, View
 from costopt.replay.rehearsal import replay
 from costopt.strategies.option import gang_options, spot_options
 from costopt.strategies.shield import ShieldedStrategy
-from tests.replay.cant_be_late import NoHazard, OneMachine, OnePower, job, market, policy
+from tests.support.cant_be_late import NoHazard, OneMachine, OnePower, job, market, policy
 
 GAP_S = 600.0
 traces = st.lists(st.tuples(st.booleans(), st.integers(1, 20)), min_size=1, max_size=40).map(

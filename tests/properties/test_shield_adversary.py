@@ -26,7 +26,7 @@ from costopt.strategies import build
 from costopt.strategies.option import gang_options
 from costopt.strategies.shield import ShieldedStrategy
 from tests.properties.test_shield import GAP_S, Reckless
-from tests.replay.cant_be_late import EPOCH, NoHazard, OneMachine, OnePower, job, market, policy
+from tests.support.cant_be_late import EPOCH, NoHazard, OneMachine, OnePower, job, market, policy
 
 TRACES = int(os.environ.get("COSTOPT_TRACES", "200"))
 TASK_H, OVERHEAD_H = 3.0, 0.3

@@ -23,10 +23,10 @@ from costopt.domain.ports import Strategy
 from costopt.ledger.summary import JobSummary
 from costopt.strategies import build
 from costopt.strategies.shield import ShieldedStrategy
-from tests.engine_fixtures import BIG_SAFE, SAFE, SPOT_A, Machines, rules, task
-from tests.market_fixtures import market, pool_history
 from tests.properties.test_shield import Reckless
-from tests.unlucky_cloud import live_through
+from tests.support.engine_fixtures import BIG_SAFE, SAFE, SPOT_A, Machines, rules, task
+from tests.support.market_fixtures import market, pool_history
+from tests.support.unreliable_cloud import live_through
 
 TRACES = int(os.environ.get("COSTOPT_TRACES", "200"))
 TICK_S = 600.0

@@ -19,9 +19,9 @@ from costopt.market.wide_csv import import_wide_csv
 from costopt_aws.advisor import read_buckets
 from costopt_aws.spot_prices import SpotPrices
 from costopt_aws.zones import Zones
-from tests.aws.clients import shared_clients
-from tests.aws.cloud import Cloud
-from tests.aws.overlay.list_prices import RANGES
+from tests.support.aws.clients import shared_clients
+from tests.support.aws.cloud import Cloud
+from tests.support.aws.overlay.list_prices import RANGES
 
 KIND = "p3.2xlarge"
 

@@ -10,7 +10,7 @@ from costopt.market.hazard import LearnedHazard
 from costopt.replay.rehearsal import replay
 from costopt.session.hazards import catalog_hazard_priors
 from costopt.spec import load_job, load_policy
-from tests.market_fixtures import ELSEWHERE, ON_DEMAND, SPOT, T0, market, pool_history
+from tests.support.market_fixtures import ELSEWHERE, ON_DEMAND, SPOT, T0, market, pool_history
 
 HOUR = 3600
 JOB = """\

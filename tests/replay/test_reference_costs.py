@@ -12,7 +12,7 @@ import pytest
 
 from costopt.replay.hindsight import hindsight_usd
 from costopt.replay.rehearsal import replay
-from tests.replay.cant_be_late import (
+from tests.support.cant_be_late import (
     NoHazard,
     OneMachine,
     OnePower,

@@ -6,7 +6,7 @@ import pytest
 
 from costopt.domain.history import MarketHistory
 from costopt.replay.rehearsal import replay
-from tests.replay.cant_be_late import NoHazard, OneMachine, OnePower, job, market, policy
+from tests.support.cant_be_late import NoHazard, OneMachine, OnePower, job, market, policy
 
 BUSY_W_AT_METER = 400 * 1.2
 TASK_H = 6.0

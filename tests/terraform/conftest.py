@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.terraform.complete_example import Started, started
+from tests.support.terraform.complete_example import Started, started
 
 
 @pytest.fixture(scope="session")

@@ -21,12 +21,12 @@ from costopt_aws.iam import NODE_TRUST, daemon_policy, job_policy, node_policy
 from costopt_aws.launch_scope import LaunchScope
 from costopt_aws.options import AwsOptions
 from costopt_aws.tags import LAUNCHED
-from tests.aws.bodies import Bodies
-from tests.cloud_run import hold_of
-from tests.live_run import PATIENCE_S, no_traceback, wait_until
-from tests.terraform.complete_example import Started
-from tests.terraform.deployment import Deployment, applied
-from tests.terraform.enforcement import (
+from tests.support.aws.instance_processes import Bodies
+from tests.support.cloud_run import hold_of
+from tests.support.live_run import PATIENCE_S, no_traceback, wait_until
+from tests.support.terraform.complete_example import Started
+from tests.support.terraform.deployment import Deployment, applied
+from tests.support.terraform.iam_enforcement import (
     Enforcement,
     client,
     credentials_of,
@@ -34,8 +34,8 @@ from tests.terraform.enforcement import (
     policies_of,
     refused,
 )
-from tests.terraform.policy import allows
-from tests.terraform.workspace import missing
+from tests.support.terraform.iam_policy import allows
+from tests.support.terraform.workspace import missing
 
 pytestmark = [
     pytest.mark.skipif(missing() is not None, reason=str(missing())),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.terraform.complete_example import Started
-from tests.terraform.workspace import missing
+from tests.support.terraform.complete_example import Started
+from tests.support.terraform.workspace import missing
 
 PATIENCE_S = 900.0
 pytestmark = [

@@ -18,7 +18,7 @@ from costopt.spec import load_account
 from costopt.store import open_store
 from costopt_gcp.options import GcpOptions
 from costopt_gcp.roles import daemon_condition
-from tests.terraform.gcp_values import evaluated, variables_tried
+from tests.support.terraform.gcp_values import evaluated, variables_tried
 
 pytestmark = [
     pytest.mark.skipif(

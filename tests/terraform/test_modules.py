@@ -14,8 +14,8 @@ import pytest
 
 from costopt_gcp.enabled_apis import NEEDED, USEFUL
 from costopt_gcp.roles import ACCOUNT, BUCKET, PROJECT, STORE
-from tests.terraform.readme import MODULES, PAGES, blocks, generated
-from tests.terraform.workspace import SOURCE, Workspace, missing
+from tests.support.terraform.readme import MODULES, PAGES, blocks, generated
+from tests.support.terraform.workspace import SOURCE, Workspace, missing
 
 EXAMPLES = ("aws-minimal", "aws-complete", "gcp-minimal", "gcp-complete")
 needs_provider = pytest.mark.skipif(missing() is not None, reason=str(missing()))
@@ -103,7 +103,7 @@ def test_nothing_is_asked_for_that_is_not_used(place: str) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.parent.name))
 def test_readmes_tell_every_input_output_and_price(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    assert generated(page) in text, "run python -m tests.terraform.readme"
+    assert generated(page) in text, "run python -m tests.support.terraform.readme"
 
 
 @pytest.mark.parametrize("script", sorted(SOURCE.rglob("*.sh")), ids=lambda p: p.parts[-3])

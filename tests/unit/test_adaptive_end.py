@@ -8,8 +8,17 @@ from costopt.domain.events import DecisionMade
 from costopt.market.hazard import LearnedHazard
 from costopt.replay.rehearsal import replay
 from costopt.session.hazards import DEFAULT_HAZARD
-from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, Machines, Powers, always, rules, task
-from tests.market_fixtures import market
+from tests.support.engine_fixtures import (
+    HOUR_S,
+    SAFE,
+    SPOT_A,
+    Machines,
+    Powers,
+    always,
+    rules,
+    task,
+)
+from tests.support.market_fixtures import market
 
 
 @pytest.mark.parametrize("tick_s", [60.0, 300.0, 900.0])

@@ -29,9 +29,9 @@ from costopt.agent.settings import AgentSettings
 from costopt.agent.status import SavedCheckpoint, TrainerState, TrainerStatus
 from costopt.agent.stop_notice import StopNotice
 from costopt.store.folder import FileStore
-from tests.live_run import wait_until
-from tests.running import is_running
-from tests.told_clock import ToldClock
+from tests.support.live_run import wait_until
+from tests.support.manual_clock import ManualClock
+from tests.support.process_state import is_running
 
 PATIENCE_S = 120.0
 
@@ -357,7 +357,7 @@ def test_an_elastic_trainer_goes_on_in_a_newer_gang_and_another_is_handed_over(n
 def test_a_node_that_is_through_leaves_the_membership_with_who_serves_it(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = ToldClock(monkeypatch, peers, membership_host)
+    clock = ManualClock(monkeypatch, peers, membership_host)
     served = MembershipEndpoint("n2", "127.0.0.1:1")
     node.mailbox.post_membership(served)
     command = (sys.executable, "-c", "pass")

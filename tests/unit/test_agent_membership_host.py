@@ -19,7 +19,7 @@ from costopt.checkpoint.near import handshake
 from costopt.checkpoint.near.gang_key import GangKey
 from costopt.checkpoint.near.handshake import authenticate
 from costopt.store.folder import FileStore
-from tests.told_clock import ToldClock
+from tests.support.manual_clock import ManualClock
 
 SILENT_S = 3.0
 SECRET = "secret"
@@ -27,10 +27,10 @@ PATIENCE_S = 120.0
 
 
 @pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> ToldClock:
+def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     monkeypatch.setattr(membership_server, "SEND_TIMEOUT_S", PATIENCE_S)
     monkeypatch.setattr(handshake, "HANDSHAKE_TIMEOUT_S", PATIENCE_S)
-    return ToldClock(monkeypatch, peers, membership_host)
+    return ManualClock(monkeypatch, peers, membership_host)
 
 
 class Node:
@@ -93,7 +93,7 @@ def test_who_serves_goes_on_though_another_is_first_now(nodes: tuple[Node, Node]
 
 
 def test_another_takes_over_from_who_is_silent_or_no_member(
-    nodes: tuple[Node, Node], clock: ToldClock
+    nodes: tuple[Node, Node], clock: ManualClock
 ) -> None:
     a, b = nodes
     first = a.keep_up("a", "b")

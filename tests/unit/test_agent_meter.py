@@ -15,7 +15,7 @@ from costopt.agent.meter import node as node_module
 from costopt.agent.meter.gpu import GpuMeter, open_gpu_meter
 from costopt.agent.meter.node import NodeMeter
 from costopt.agent.meter.rapl import RaplMeter, open_rapl_meter
-from tests.told_clock import ToldClock
+from tests.support.manual_clock import ManualClock
 
 
 @dataclass
@@ -166,7 +166,7 @@ def test_what_only_root_may_read_is_said(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_node_adds_its_meters_up_and_knows_what_training_took(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = ToldClock(monkeypatch, node_module)
+    clock = ManualClock(monkeypatch, node_module)
     board, counter = Board(), zone(tmp_path, "intel-rapl:0", "package-0", 0)
     meter = NodeMeter(GpuMeter(FakeNvml(board)), RaplMeter([counter.parent]))
     clock.now_s += 2.0

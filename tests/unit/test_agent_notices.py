@@ -16,7 +16,7 @@ from costopt.agent.notices.gcp import GcpNoticeSource
 from costopt.agent.notices.named import notice_source
 from costopt.agent.notices.notice_file import FileNoticeSource
 from costopt.agent.notices.source import NoNotices, NoticeSource
-from tests.fake_metadata import FakeMetadata
+from tests.support.fake_metadata import FakeMetadata
 
 FAST_S = 0.01
 PATIENCE_S = 120.0

@@ -17,7 +17,7 @@ from costopt.agent.launcher import LaunchMethod
 from costopt.agent.mailbox import Mailbox
 from costopt.agent.settings import AgentSettings
 from costopt.store.folder import FileStore
-from tests.fake_nvidia_smi import FakeNvidiaSmi
+from tests.support.fake_nvidia_smi import FakeNvidiaSmi
 
 PATIENCE_S = 120.0
 

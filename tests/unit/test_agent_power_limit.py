@@ -14,7 +14,7 @@ import pytest
 
 from costopt.agent import power_limit
 from costopt.agent.power_limit import SAVED_LIMITS_FILE, PowerLimiter
-from tests.fake_nvidia_smi import FakeNvidiaSmi
+from tests.support.fake_nvidia_smi import FakeNvidiaSmi
 
 PATIENCE_S = 120.0
 

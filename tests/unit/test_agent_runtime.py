@@ -34,7 +34,7 @@ from costopt.domain.market import Pool
 from costopt.domain.power import PowerCap
 from costopt.domain.runtime import PowerLimitRecord
 from costopt.store.folder import FileStore
-from tests.told_clock import ToldClock
+from tests.support.manual_clock import ManualClock
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SPEED = 60.0
@@ -71,7 +71,7 @@ def node(node_id: str) -> Node:
 class Desk:
     """A runtime, and the agents' side of its mailbox."""
 
-    def __init__(self, folder: Path, clock: ToldClock) -> None:
+    def __init__(self, folder: Path, clock: ManualClock) -> None:
         self.clock = clock
         store = FileStore(folder)
         self.mailbox = Mailbox(store, "j")
@@ -87,12 +87,12 @@ class Desk:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> ToldClock:
-    return ToldClock(monkeypatch, runtime_module)
+def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    return ManualClock(monkeypatch, runtime_module)
 
 
 @pytest.fixture
-def desk(tmp_path: Path, clock: ToldClock) -> Desk:
+def desk(tmp_path: Path, clock: ManualClock) -> Desk:
     return Desk(tmp_path, clock)
 
 

@@ -13,7 +13,7 @@ from costopt.domain.market import CapacityType, Pool
 from costopt.ledger.account import JobAccount
 from costopt_aws.billing import compute_bill
 from costopt_aws.spot_prices import SpotPrice
-from tests.aws.account import SPOT, TYPE, NewAccount
+from tests.support.aws.account import SPOT, TYPE, NewAccount
 
 LAUNCH = datetime(2026, 3, 1, 10, 30, tzinfo=UTC)
 CHANGES = (

@@ -14,7 +14,7 @@ from costopt.domain.payload import Payload, StoredFile
 from costopt_aws.ami import DEEP_LEARNING, ImageResolver
 from costopt_aws.bootstrap import AwsBootstrap, NodeOptions
 from costopt_aws.clients import Clients
-from tests.aws.cloud import Cloud
+from tests.support.aws.cloud import Cloud
 
 REGION = "eu-west-1"
 PARAMETER = "/costopt/image"

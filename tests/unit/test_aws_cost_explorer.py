@@ -19,9 +19,9 @@ from costopt.report.drift import ledger_drift
 from costopt.report.run import RunView
 from costopt_aws.clients import Clients
 from costopt_aws.cost_explorer import CostExplorer
-from tests.aws.cloud import Cloud
-from tests.aws.overlay.faults import unauthorized
-from tests.sample_run import finished_at, sample_events
+from tests.support.aws.cloud import Cloud
+from tests.support.aws.overlay.faults import unauthorized
+from tests.support.sample_run import finished_at, sample_events
 
 SINCE = datetime(2026, 3, 1, 10, tzinfo=UTC)
 UNTIL = datetime(2026, 3, 2, 9, tzinfo=UTC)

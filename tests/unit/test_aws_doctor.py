@@ -16,12 +16,12 @@ from costopt_aws import AwsOptions, AwsProvider
 from costopt_aws.ami import DEEP_LEARNING
 from costopt_aws.clients import Clients
 from costopt_aws.iam import DISPENSABLE
-from tests.aws.cloud import Cloud
-from tests.aws.overlay.call import Call, Forward, Reply
-from tests.aws.overlay.faults import unauthorized
-from tests.aws.overlay.permissions import DRY, Simulated
-from tests.aws.overlay.refusal import refusal
-from tests.terraform.enforcement import Enforcement
+from tests.support.aws.cloud import Cloud
+from tests.support.aws.overlay.call import Call, Forward, Reply
+from tests.support.aws.overlay.faults import unauthorized
+from tests.support.aws.overlay.permissions import DRY, Simulated
+from tests.support.aws.overlay.refusal import refusal
+from tests.support.terraform.iam_enforcement import Enforcement
 from tests.unit.test_aws_iam import OPTIONAL
 
 REGION = "us-east-1"

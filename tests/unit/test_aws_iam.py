@@ -17,7 +17,7 @@ from costopt_aws.ami import DEEP_LEARNING
 from costopt_aws.iam import actions, daemon_policy, job_policy, node_policy
 from costopt_aws.launch_scope import LaunchScope, zone_id_prefix
 from costopt_aws.options import AwsOptions
-from tests.terraform.policy import allows
+from tests.support.terraform.iam_policy import allows
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "aws" / "account.yaml"
 STORE = "s3://runs/team/a"

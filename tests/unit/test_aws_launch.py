@@ -14,9 +14,9 @@ from costopt.domain.fleet import LaunchRequest
 from costopt.domain.market import CapacityType, Pool
 from costopt_aws.launch_order import RunInstancesRequest, client_token
 from costopt_aws.node_setup import NodeSetup
-from tests.aws.account import SPOT, TYPE, NewAccount
-from tests.aws.overlay.call import Call, Forward, Reply
-from tests.aws.overlay.faults import refuse
+from tests.support.aws.account import SPOT, TYPE, NewAccount
+from tests.support.aws.overlay.call import Call, Forward, Reply
+from tests.support.aws.overlay.faults import refuse
 
 SETUP = NodeSetup("ami-1", "#!/bin/sh\n", "costopt-node", ("sg-1",))
 BIG = Pool("aws", "us-east-1", "use1-az6", "p4d.24xlarge", CapacityType.SPOT)

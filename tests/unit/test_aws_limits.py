@@ -15,9 +15,9 @@ from costopt_aws.offerings import Offerings
 from costopt_aws.placement_scores import PlacementScores
 from costopt_aws.quotas import AccountQuotas
 from costopt_aws.zones import Zones
-from tests.aws.clients import shared_clients
-from tests.aws.cloud import Cloud
-from tests.aws.overlay.faults import unauthorized
+from tests.support.aws.clients import shared_clients
+from tests.support.aws.cloud import Cloud
+from tests.support.aws.overlay.faults import unauthorized
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 SPOT, ON_DEMAND = CapacityType.SPOT, CapacityType.ON_DEMAND

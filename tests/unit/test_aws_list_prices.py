@@ -15,11 +15,11 @@ from costopt_aws.advisor import SpotAdvisor
 from costopt_aws.on_demand_prices import ListPrices, OnDemandPrices
 from costopt_aws.price_file import PriceFile, read_price_file
 from costopt_aws.pricing_api import PricingApi, read_products
-from tests.aws.clients import shared_clients
-from tests.aws.cloud import Cloud
-from tests.aws.overlay.call import Reply
-from tests.aws.overlay.faults import throttle, unauthorized
-from tests.aws.overlay.list_prices import ADVISOR, PRICE_FILES
+from tests.support.aws.clients import shared_clients
+from tests.support.aws.cloud import Cloud
+from tests.support.aws.overlay.call import Reply
+from tests.support.aws.overlay.faults import throttle, unauthorized
+from tests.support.aws.overlay.list_prices import ADVISOR, PRICE_FILES
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 OLD = Estimate.exact(9.9, Basis.LISTED, "a dated list", NOW - timedelta(days=300))

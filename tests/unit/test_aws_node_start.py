@@ -23,10 +23,10 @@ from costopt.session.payload import upload_payload
 from costopt.store import open_store
 from costopt_aws import node_start
 from costopt_aws.user_data import user_data
-from tests.aws import systemctl
-from tests.aws.cloud import Cloud
-from tests.live_run import PATIENCE_S, wait_until
-from tests.market_fixtures import training_job
+from tests.support.aws import fake_systemctl
+from tests.support.aws.cloud import Cloud
+from tests.support.live_run import PATIENCE_S, wait_until
+from tests.support.market_fixtures import training_job
 
 NODE = "i-0123456789abcdef0"
 BUCKET = "runs"
@@ -53,7 +53,7 @@ class Node:
         tools = self.folder / "bin"
         for each in (units, tools):
             each.mkdir(parents=True, exist_ok=True)
-        systemctl.install(tools)
+        fake_systemctl.install(tools)
         script = self.folder / "user-data"
         script.write_text(
             user_data(
@@ -118,7 +118,7 @@ def test_a_node_comes_up_and_its_agent_answers(node: Node, payload: Payload) -> 
             "daemon-reload", "enable", "restart", "enable", "start",
         ]  # fmt: skip
     finally:
-        systemctl.stop(pid)
+        fake_systemctl.stop(pid)
 
 
 def test_a_file_that_is_not_what_it_should_be_is_refused(node: Node, payload: Payload) -> None:

@@ -18,9 +18,9 @@ from costopt.market.screen import screen_offers
 from costopt_aws import connect
 from costopt_aws.options import AwsOptions
 from costopt_aws.provider import AwsProvider
-from tests.aws.clients import shared_clients
-from tests.aws.cloud import Cloud
-from tests.aws.overlay.faults import fail, refuse, throttle, unauthorized
+from tests.support.aws.clients import shared_clients
+from tests.support.aws.cloud import Cloud
+from tests.support.aws.overlay.faults import fail, refuse, throttle, unauthorized
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 SPOT, ON_DEMAND = CapacityType.SPOT, CapacityType.ON_DEMAND

@@ -9,9 +9,9 @@ import pytest
 from costopt.domain.errors import ForbiddenError, ThrottledError
 from costopt_aws.spot_prices import SpotPrice, SpotPrices
 from costopt_aws.zones import Zones
-from tests.aws.clients import shared_clients
-from tests.aws.cloud import Cloud
-from tests.aws.overlay.faults import throttle, unauthorized
+from tests.support.aws.clients import shared_clients
+from tests.support.aws.cloud import Cloud
+from tests.support.aws.overlay.faults import throttle, unauthorized
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 KIND = "g6e.xlarge"

@@ -10,9 +10,9 @@ import pytest
 from costopt.domain.errors import ForbiddenError, ProviderUnavailableError
 from costopt.domain.fleet import EndCause, NodeState
 from costopt.domain.market import CapacityType
-from tests.aws.account import ELSEWHERE, REGION, SPOT, NewAccount
-from tests.aws.overlay.faults import drop, refuse, unauthorized
-from tests.aws.overlay.instances import backend
+from tests.support.aws.account import ELSEWHERE, REGION, SPOT, NewAccount
+from tests.support.aws.overlay.faults import drop, refuse, unauthorized
+from tests.support.aws.overlay.instances import backend
 
 WARNING = "EC2 Spot Instance Interruption Warning"
 

@@ -16,7 +16,7 @@ from costopt.checkpoint.keep import RetentionPolicy
 from costopt.checkpoint.name import CheckpointName
 from costopt.checkpoint.place import CheckpointRepository
 from costopt.domain.errors import CheckpointError
-from tests.object_stores import served_s3
+from tests.support.object_stores import served_s3
 
 
 @pytest.fixture(scope="module")

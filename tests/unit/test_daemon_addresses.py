@@ -16,10 +16,10 @@ from costopt.domain.submission import Submission
 from costopt.domain.tenant import Tenant
 from costopt.domain.token import Scope
 from costopt.spec.problem import SpecFileError
-from tests.daemon_api import JOB
-from tests.daemon_fixtures import POLICY, DaemonScene
-from tests.daemon_pages import shown
-from tests.market_fixtures import T0
+from tests.support.daemon_api import JOB
+from tests.support.daemon_fixtures import POLICY, DaemonScene
+from tests.support.daemon_pages import shown
+from tests.support.market_fixtures import T0
 
 TENANTS = {
     "red": Tenant("red", prefixes=("s3://data/red", "gs://data/red")),

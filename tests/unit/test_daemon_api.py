@@ -23,7 +23,7 @@ from costopt.domain.control import Mode
 from costopt.domain.errors import LedgerError
 from costopt.domain.submission import DesiredState
 from costopt.domain.token import Scope
-from tests.daemon_api import JOB, Served, served
+from tests.support.daemon_api import JOB, Served, served
 
 BODIES: Mapping[str, Any] = {
     "submitJob": {"job": JOB.format(name="new")},

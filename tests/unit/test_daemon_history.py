@@ -12,8 +12,8 @@ from costopt.daemon.logs import logged_node
 from costopt.domain.events import DecisionMade, Event, SignalStale
 from costopt.ledger import codec, sqlite
 from costopt.ledger.summary import JobState
-from tests.daemon_fixtures import DaemonScene
-from tests.market_fixtures import T0
+from tests.support.daemon_fixtures import DaemonScene
+from tests.support.market_fixtures import T0
 
 
 @pytest.fixture

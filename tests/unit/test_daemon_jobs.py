@@ -18,8 +18,8 @@ from costopt.domain.fleet import LaunchRequest
 from costopt.domain.policy import CarbonSignal
 from costopt.domain.submission import DesiredState
 from costopt.ledger.summary import JobState
-from tests.daemon_fixtures import POLICY, DaemonScene, document
-from tests.engine_fixtures import SPOT_A
+from tests.support.daemon_fixtures import POLICY, DaemonScene, document
+from tests.support.engine_fixtures import SPOT_A
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from costopt.daemon.event_log import EventLogWriter
 from costopt.daemon.json_log import log_as_json
 from costopt.domain.events import DecisionMade, GuardTripped
 from costopt.domain.token import Scope
-from tests.daemon_api import served
-from tests.market_fixtures import T0
+from tests.support.daemon_api import served
+from tests.support.market_fixtures import T0
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from costopt.domain.account import Account, AccountGuards
 from costopt.domain.errors import InfeasibleError, SolverError
 from costopt.domain.plan import Plan
 from costopt.domain.quota import Quota
-from tests.daemon_fixtures import POLICY, DaemonScene, document
-from tests.live_run import PATIENCE_S
+from tests.support.daemon_fixtures import POLICY, DaemonScene, document
+from tests.support.live_run import PATIENCE_S
 
 
 @pytest.fixture

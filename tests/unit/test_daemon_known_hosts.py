@@ -13,8 +13,8 @@ from costopt.cli.main import cli
 from costopt.daemon.api import build_app
 from costopt.daemon.server import ApiServer
 from costopt.daemon.socket import bind_tcp, bind_unix
-from tests.daemon_api import Served, served
-from tests.live_run import PATIENCE_S
+from tests.support.daemon_api import Served, served
+from tests.support.live_run import PATIENCE_S
 
 NAMES = ("costopt.example.com", "*.run.app")
 KNOWN = [

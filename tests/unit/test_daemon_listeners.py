@@ -24,9 +24,9 @@ from costopt.daemon.webhook_file import Webhook
 from costopt.daemon.webhooks import Webhooks
 from costopt.domain.control import Mode
 from costopt.domain.errors import LedgerError, SpecError
-from tests.daemon_api import served
-from tests.daemon_pages import shown
-from tests.live_run import PATIENCE_S
+from tests.support.daemon_api import served
+from tests.support.daemon_pages import shown
+from tests.support.live_run import PATIENCE_S
 
 SOON_S = 1.0
 """In which a client that does nothing else sends a head, also where the machine is busy."""

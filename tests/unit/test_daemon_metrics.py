@@ -10,8 +10,8 @@ from costopt.daemon.http_metrics import HttpMetrics
 from costopt.daemon.metrics import MetricsEndpoint, _Collector
 from costopt.daemon.snapshot import TickSnapshot
 from costopt.ledger.account import JobAccount
-from tests.daemon_api import Served, served
-from tests.market_fixtures import T0
+from tests.support.daemon_api import Served, served
+from tests.support.market_fixtures import T0
 
 
 def _publish(daemon: Served, usd: int, *, closed: bool) -> None:

@@ -20,8 +20,8 @@ from costopt.domain.events import (
     ModeChanged,
     NodeEnded,
 )
-from tests.daemon_fixtures import DaemonScene
-from tests.engine_fixtures import SPOT_A
+from tests.support.daemon_fixtures import DaemonScene
+from tests.support.engine_fixtures import SPOT_A
 
 
 @pytest.fixture

@@ -27,9 +27,9 @@ from costopt.strategies.adaptive import AdaptiveStrategy
 from costopt.strategies.learner import lifetime_model
 from costopt.strategies.shield import ShieldedStrategy, slack_s
 from costopt.strategies.steady import FaultIsolatedStrategy
-from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, rules, task
-from tests.market_fixtures import T0
-from tests.strategy_fixtures import look, offer
+from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, rules, task
+from tests.support.market_fixtures import T0
+from tests.support.strategy_fixtures import look, offer
 
 
 class Slow:

@@ -26,7 +26,7 @@ from costopt.domain.token import Scope
 from costopt.report.drawing import ResponsiveChart
 from costopt.report.run import RunView
 from costopt.report.timeline import timeline
-from tests.daemon_pages import (
+from tests.support.daemon_pages import (
     FINISHED,
     HOSTILE,
     NOW,

@@ -9,9 +9,17 @@ from typing import Any
 import pytest
 
 from costopt.daemon.pages.frame import PLACES
-from tests.chromium import CONTRAST, CUT_OFF, OVERLAPS, SHOWN, chromium, needs_chromium, show
-from tests.daemon_pages import PAUSED, RUNNING, Shown, shown
-from tests.live_run import PATIENCE_S
+from tests.support.chromium import (
+    CONTRAST,
+    CUT_OFF,
+    OVERLAPS,
+    SHOWN,
+    chromium,
+    needs_chromium,
+    show,
+)
+from tests.support.daemon_pages import PAUSED, RUNNING, Shown, shown
+from tests.support.live_run import PATIENCE_S
 from tests.unit.test_daemon_pages import PAGES
 
 pytestmark = needs_chromium

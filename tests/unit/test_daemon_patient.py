@@ -20,9 +20,9 @@ from costopt.domain.forgetful import TracksEndedNodes
 from costopt.domain.partial import PartialFailures
 from costopt.domain.ports import BillSource
 from costopt.engine.clock import VirtualClock
-from tests.engine_fixtures import SPOT_A, FaultyCloud, always
-from tests.live_run import PATIENCE_S, wait_until
-from tests.market_fixtures import T0
+from tests.support.engine_fixtures import SPOT_A, FaultyCloud, always
+from tests.support.live_run import PATIENCE_S, wait_until
+from tests.support.market_fixtures import T0
 
 T = TypeVar("T")
 REQUEST = LaunchRequest("costopt", "job", SPOT_A, 1, "key")

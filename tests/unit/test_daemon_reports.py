@@ -14,7 +14,7 @@ from costopt.daemon import report_folder
 from costopt.daemon.report_folder import FIGURES, list_reports, write_report
 from costopt.daemon.reports import REPORTS, ReportProcess
 from costopt.domain.errors import StoreError
-from tests.daemon_fixtures import DaemonScene
+from tests.support.daemon_fixtures import DaemonScene
 
 
 @pytest.fixture

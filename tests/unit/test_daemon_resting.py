@@ -14,7 +14,7 @@ from costopt.domain.submission import Submission
 from costopt.engine.journal import Journal
 from costopt.ledger.summary import JobState
 from costopt.registry import submissions
-from tests.daemon_fixtures import DaemonScene
+from tests.support.daemon_fixtures import DaemonScene
 
 WEEKS = 40 * 86_400.0
 

@@ -15,8 +15,8 @@ from costopt.daemon.due_times import DUE_TIMES, open_due_times
 from costopt.daemon.schedule import PeriodicTask, TaskScheduler
 from costopt.daemon.settings import TaskInterval
 from costopt.domain.errors import LedgerError
-from tests.live_run import PATIENCE_S, wait_until
-from tests.market_fixtures import T0
+from tests.support.live_run import PATIENCE_S, wait_until
+from tests.support.market_fixtures import T0
 
 
 class Counter:

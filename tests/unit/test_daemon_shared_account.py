@@ -19,7 +19,7 @@ from costopt.domain.submission import Submission
 from costopt.domain.tenant import Tenant
 from costopt.ledger.summary import JobState
 from costopt.registry.registry import REGISTRY
-from tests.daemon_fixtures import POLICY, DaemonScene
+from tests.support.daemon_fixtures import POLICY, DaemonScene
 
 OURS, THEIRS = "cobalt", "crimson"
 

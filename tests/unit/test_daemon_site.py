@@ -18,7 +18,7 @@ from costopt.domain.payload import Payload, StoredFile
 from costopt.session.account_cloud import AccountSite
 from costopt.store.folder import FileStore
 from costopt_aws.bootstrap import NodeOptions
-from tests.engine_fixtures import task
+from tests.support.engine_fixtures import task
 
 
 def test_an_adapter_sees_what_was_uploaded_after_it_was_connected() -> None:

@@ -28,9 +28,9 @@ from costopt.domain.tenant import Tenant
 from costopt.domain.token import Scope
 from costopt.engine.clock import WallClock
 from costopt.ledger.account import JobAccount
-from tests.daemon_api import JOB
-from tests.daemon_pages import NOW, POLICY, Shown, shown
-from tests.sample_run import SPOT_A
+from tests.support.daemon_api import JOB
+from tests.support.daemon_pages import NOW, POLICY, Shown, shown
+from tests.support.sample_run import SPOT_A
 
 OURS, THEIRS = "blue", "crimson"
 USD_PER_HOUR = {OURS: 7.0, THEIRS: 31.337}

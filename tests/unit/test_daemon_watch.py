@@ -11,7 +11,7 @@ from costopt.daemon.watch import STORM_COUNT, AlertMonitor
 from costopt.domain.events import DecisionMade
 from costopt.ledger.account import JobAccount
 from costopt.ledger.summary import JobState
-from tests.market_fixtures import T0
+from tests.support.market_fixtures import T0
 
 
 def _seen(minute: int = 0, slack_s: float | None = 60.0, **changes: object) -> TickSnapshot:

@@ -25,7 +25,7 @@ from costopt.domain.view import Decision, Desired, JobView, Target, View
 from costopt.ledger.account import JobAccount
 from costopt.replay.rehearsal import ReplayResult, replay
 from costopt.strategies.option import gang_options
-from tests.engine_fixtures import (
+from tests.support.engine_fixtures import (
     HOUR_S,
     SPOT_A,
     SPOT_B,
@@ -38,7 +38,7 @@ from tests.engine_fixtures import (
     rules,
     task,
 )
-from tests.market_fixtures import P3, T0, market
+from tests.support.market_fixtures import P3, T0, market
 
 HOME = "aws/us-east-1"
 FAR = Pool("aws", "us-west-2", "us-west-2a", "p3.2xlarge", CapacityType.SPOT)

@@ -20,9 +20,9 @@ import pytest
 
 from costopt.cli.main import cli
 from costopt.market.history_file import write_history
-from tests.live_run import CALM, FIRM, PATIENCE_S, history, wait_until
-from tests.node_folder import ROOT
-from tests.reserved_port import reserved_port
+from tests.support.live_run import CALM, FIRM, PATIENCE_S, history, wait_until
+from tests.support.node_folder import ROOT
+from tests.support.reserved_port import reserved_port
 
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 STATE = "/var/lib/costopt"

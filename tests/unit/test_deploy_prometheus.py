@@ -16,8 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from costopt.daemon.http_metrics import HttpMetrics
 from costopt.daemon.metrics import MetricsEndpoint
-from tests.daemon_api import Served, served
-from tests.live_run import PATIENCE_S
+from tests.support.daemon_api import Served, served
+from tests.support.live_run import PATIENCE_S
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 ALERTS = DEPLOY / "prometheus" / "alerts.yaml"

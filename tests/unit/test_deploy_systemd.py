@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from costopt.cli.main import cli
-from tests.node_folder import ROOT
+from tests.support.node_folder import ROOT
 
 UNIT = ROOT / "deploy" / "systemd" / "costopt.service"
 EXPOSED_AT_MOST = 2.0

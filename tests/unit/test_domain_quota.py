@@ -6,7 +6,7 @@ import pytest
 
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.quota import Quota
-from tests.optimize_fixtures import machine
+from tests.support.optimize_fixtures import machine
 
 
 @pytest.mark.parametrize(

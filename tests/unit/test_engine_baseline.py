@@ -11,7 +11,7 @@ from costopt.domain.events import JobSubmitted
 from costopt.domain.job import Phase
 from costopt.domain.market import CapacityType
 from costopt.domain.policy import Limits
-from tests.engine_fixtures import (
+from tests.support.engine_fixtures import (
     BIG_SAFE,
     HOUR_S,
     SAFE,

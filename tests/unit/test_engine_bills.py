@@ -6,7 +6,7 @@ from costopt.domain.bill import NodeBill
 from costopt.domain.errors import ProviderUnavailableError
 from costopt.domain.events import NodeBilled
 from costopt.domain.fleet import Node
-from tests.engine_fixtures import SPOT_A, FaultyCloud, Scene, always, task
+from tests.support.engine_fixtures import SPOT_A, FaultyCloud, Scene, always, task
 
 
 class Billing(FaultyCloud):

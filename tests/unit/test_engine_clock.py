@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from costopt.engine.clock import ScaledClock, VirtualClock, WallClock
-from tests.market_fixtures import T0
+from tests.support.market_fixtures import T0
 
 
 def test_the_virtual_clock_moves_only_in_sleep() -> None:

@@ -17,9 +17,9 @@ from costopt.domain.power import NodePower
 from costopt.domain.view import Target
 from costopt.engine.cohort import JobTerms
 from costopt.ledger.fold import account_of
-from tests.engine_fixtures import HOUR_S, SPOT_A, Follow, Scene, always, rules, task
-from tests.known import known
-from tests.market_fixtures import T0
+from tests.support.engine_fixtures import HOUR_S, SPOT_A, Follow, Scene, always, rules, task
+from tests.support.known_figure import known
+from tests.support.market_fixtures import T0
 
 HOUR = timedelta(hours=1)
 US_EAST = "aws/us-east-1"

@@ -25,7 +25,7 @@ from costopt.domain.market import CapacityType, Pool
 from costopt.domain.view import Target
 from costopt.engine.loop import run_until_done, stop_all
 from costopt.ledger.summary import JobState
-from tests.engine_fixtures import (
+from tests.support.engine_fixtures import (
     SAFE,
     SPOT_A,
     SPOT_B,

@@ -10,9 +10,9 @@ from costopt.domain.events import DecisionMade
 from costopt.domain.view import Alternative, Decision, Desired, JobView, Target, View
 from costopt.replay.rehearsal import replay
 from costopt.strategies.shield import ShieldedStrategy
-from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, Machines, Powers, rules, task
-from tests.market_fixtures import market, pool_history
-from tests.replay.cant_be_late import NoHazard
+from tests.support.cant_be_late import NoHazard
+from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, Machines, Powers, rules, task
+from tests.support.market_fixtures import market, pool_history
 
 WEIGHED = (
     Alternative(f"1 × {SPOT_A}", 3.5, "lasts 2.1 h"),

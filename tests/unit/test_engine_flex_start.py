@@ -16,7 +16,7 @@ from costopt.domain.market import CapacityType
 from costopt.domain.policy import Limits
 from costopt.domain.view import Target
 from costopt_sim import SimProvider
-from tests.engine_fixtures import (
+from tests.support.engine_fixtures import (
     HOUR_S,
     SAFE,
     SPOT_A,
@@ -28,7 +28,7 @@ from tests.engine_fixtures import (
     rules,
     task,
 )
-from tests.market_fixtures import after
+from tests.support.market_fixtures import after
 
 FLEX = SPOT_A.with_capacity_type(CapacityType.FLEX_START)
 OTHER_FLEX = SPOT_B.with_capacity_type(CapacityType.FLEX_START)

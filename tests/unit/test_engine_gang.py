@@ -9,7 +9,7 @@ import pytest
 from costopt.domain.events import DrainIntended, GangFormed, NodeLaunched
 from costopt.domain.job import Phase
 from costopt.domain.view import Target
-from tests.engine_fixtures import (
+from tests.support.engine_fixtures import (
     HOUR_S,
     SAFE,
     SPOT_A,

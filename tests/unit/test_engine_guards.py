@@ -21,7 +21,7 @@ from costopt.domain.policy import Limits, Rule, RuleSignal
 from costopt.domain.view import Target
 from costopt.engine.spending import SpendTracker
 from costopt.ledger.summary import JobState
-from tests.engine_fixtures import (
+from tests.support.engine_fixtures import (
     BIG_SAFE,
     HOUR_S,
     SAFE,

@@ -24,7 +24,7 @@ from costopt.engine.cohort import JobTerms
 from costopt.engine.tick import Engine
 from costopt.engine.world import World
 from costopt.ledger.summary import JobState
-from tests.engine_fixtures import (
+from tests.support.engine_fixtures import (
     HOUR_S,
     SAFE,
     SPOT_A,

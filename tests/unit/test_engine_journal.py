@@ -8,7 +8,7 @@ from costopt.domain.errors import StoreError
 from costopt.domain.events import RunStopped
 from costopt.engine.journal import Journal
 from costopt.ledger.memory import MemoryLedger
-from tests.market_fixtures import T0
+from tests.support.market_fixtures import T0
 
 STOPPED = RunStopped(at=T0, job="job", reason="told to")
 

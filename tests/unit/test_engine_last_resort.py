@@ -8,7 +8,7 @@ from costopt.domain.errors import ForbiddenError
 from costopt.domain.events import DecisionMade, LaunchFailed
 from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.market import Pool
-from tests.engine_fixtures import SAFE, SPOT_A, SPOT_B, Scene, always, changing, rules, task
+from tests.support.engine_fixtures import SAFE, SPOT_A, SPOT_B, Scene, always, changing, rules, task
 
 OTHER_SAFE = replace(SAFE, zone="us-east-1b")
 

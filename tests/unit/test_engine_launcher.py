@@ -26,7 +26,7 @@ from costopt.engine.refusal import GuardViolation
 from costopt.engine.tally import UsageTally
 from costopt.engine.tick import Engine
 from costopt.ledger.memory import MemoryLedger
-from tests.engine_fixtures import SAFE, SPOT_A, SPOT_B, Follow, Scene, always, rules, task
+from tests.support.engine_fixtures import SAFE, SPOT_A, SPOT_B, Follow, Scene, always, rules, task
 
 NAMES = ("one", "two", "three")
 

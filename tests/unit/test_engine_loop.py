@@ -10,8 +10,8 @@ import pytest
 from costopt.domain.events import JobFinished, JobSubmitted, NodeLaunched
 from costopt.engine.loop import run_until_done
 from costopt.engine.tick import TickResult
-from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, Scene, always, task
-from tests.market_fixtures import T0, after
+from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, Scene, always, task
+from tests.support.market_fixtures import T0, after
 
 
 def _ticks(scene: Scene) -> list[datetime]:

@@ -22,8 +22,8 @@ from costopt.domain.policy import CarbonSignal
 from costopt.domain.power import NodePower, PowerCap
 from costopt.domain.runtime import NodeReport
 from costopt.domain.view import Target
-from tests import engine_fixtures
-from tests.engine_fixtures import HOUR_S, SPOT_A, Follow, Scene, always, task
+from tests.support import engine_fixtures
+from tests.support.engine_fixtures import HOUR_S, SPOT_A, Follow, Scene, always, task
 
 POWER = NodePower(
     500, 1000, 1.0, 400, Basis.MODELLED, 0.1, "test", (PowerCap(250.0, 0.9, 700.0, "test"),)

@@ -22,7 +22,7 @@ from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.runtime import CheckpointRecord
 from costopt.domain.view import Target
 from costopt.engine.node_failures import MAX_DEATHS
-from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, Follow, Scene, always, task
+from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, Follow, Scene, always, task
 
 
 class Mute:

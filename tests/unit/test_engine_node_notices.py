@@ -21,7 +21,7 @@ from costopt.domain.plan import COOLDOWN
 from costopt.domain.runtime import NodeReport
 from costopt.domain.view import Target
 from costopt.ledger.summary import JobState
-from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, Follow, Scene, always, task
+from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, Follow, Scene, always, task
 
 IN_A_CENTURY = timedelta(days=36_500)
 COUNTS_AT_MOST = timedelta(minutes=5)

@@ -13,7 +13,7 @@ from costopt.domain.market import Pool
 from costopt.domain.policy import Limits
 from costopt.domain.view import Target
 from costopt.market.hazard import LearnedHazard
-from tests.engine_fixtures import (
+from tests.support.engine_fixtures import (
     HOUR_S,
     SAFE,
     SPOT_A,
@@ -26,7 +26,7 @@ from tests.engine_fixtures import (
     rules,
     task,
 )
-from tests.market_fixtures import T0
+from tests.support.market_fixtures import T0
 
 STALE = Estimate.exact(2.0, Basis.MEASURED, "cached", T0 - timedelta(hours=2))
 NOT_A_NUMBER = object.__new__(Estimate)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from costopt.domain.events import NodeEnded, SignalStale
-from tests.engine_fixtures import SAFE, SPOT_A, Scene, always, task
+from tests.support.engine_fixtures import SAFE, SPOT_A, Scene, always, task
 
 
 class Parts:

@@ -15,8 +15,8 @@ from costopt.domain.policy import CarbonSignal, Limits
 from costopt.domain.power import NodePower, PowerCap
 from costopt.domain.runtime import PowerLimitRecord
 from costopt.domain.view import Target
-from tests import engine_fixtures
-from tests.engine_fixtures import HOUR_S, SPOT_A, Follow, Scene, always, rules, task
+from tests.support import engine_fixtures
+from tests.support.engine_fixtures import HOUR_S, SPOT_A, Follow, Scene, always, rules, task
 
 MILD = PowerCap(250.0, 0.9, 700.0, "test")
 HARD = PowerCap(150.0, 0.5, 450.0, "test")

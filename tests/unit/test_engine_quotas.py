@@ -17,7 +17,7 @@ from costopt.domain.quota import Quota
 from costopt.domain.tenant import Tenant
 from costopt.domain.view import Target
 from costopt.replay.rehearsal import replay
-from tests.engine_fixtures import (
+from tests.support.engine_fixtures import (
     BIG_SAFE,
     HOUR_S,
     SAFE,
@@ -32,7 +32,7 @@ from tests.engine_fixtures import (
     rules,
     task,
 )
-from tests.market_fixtures import market
+from tests.support.market_fixtures import market
 
 POOLS = (SPOT_A, SPOT_B, SAFE, BIG_SAFE)
 

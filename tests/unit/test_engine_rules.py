@@ -13,7 +13,7 @@ from costopt.domain.events import NodeLaunched
 from costopt.domain.market import CapacityType
 from costopt.domain.policy import Limits, Policy, Rule, RuleSignal
 from costopt.engine.rules import effective_limits
-from tests.engine_fixtures import (
+from tests.support.engine_fixtures import (
     HOUR_S,
     SAFE,
     SPOT_A,
@@ -22,7 +22,7 @@ from tests.engine_fixtures import (
     rules,
     task,
 )
-from tests.market_fixtures import T0
+from tests.support.market_fixtures import T0
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 FEW = Limits(max_nodes=2)

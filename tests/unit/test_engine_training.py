@@ -24,7 +24,7 @@ from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.power import PowerCap
 from costopt.ledger.summary import JobState
-from tests.engine_fixtures import (
+from tests.support.engine_fixtures import (
     HOUR_S,
     SAFE,
     SPOT_A,
@@ -36,8 +36,8 @@ from tests.engine_fixtures import (
     rules,
     task,
 )
-from tests.known import known
-from tests.market_fixtures import T0, after
+from tests.support.known_figure import known
+from tests.support.market_fixtures import T0, after
 
 
 class Changed:

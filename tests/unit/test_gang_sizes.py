@@ -23,8 +23,8 @@ from costopt.optimize.configuration import ConfigurationTable
 from costopt.optimize.planner import plan, prepare
 from costopt.optimize.request import PlanRequest
 from costopt.strategies.option import gang_options
-from tests.engine_fixtures import SPOT_A, task
-from tests.optimize_fixtures import (
+from tests.support.engine_fixtures import SPOT_A, task
+from tests.support.optimize_fixtures import (
     NOW,
     UNHURRIED_S,
     job,
@@ -34,8 +34,8 @@ from tests.optimize_fixtures import (
     pool,
     power,
 )
-from tests.strategy_fixtures import look
-from tests.strategy_fixtures import offer as seen_offer
+from tests.support.strategy_fixtures import look
+from tests.support.strategy_fixtures import offer as seen_offer
 
 ZONES = tuple(pool(zone) for zone in "abc")
 MANY = 10_000

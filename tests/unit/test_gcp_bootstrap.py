@@ -9,7 +9,7 @@ import pytest
 from costopt.domain.errors import BadRequestError
 from costopt.domain.payload import Payload, StoredFile
 from costopt_gcp.bootstrap import GcpBootstrap, NodeOptions
-from tests.gcp.account import NewAccount
+from tests.support.gcp.account import NewAccount
 
 FILE = StoredFile("payloads/job/0/x", "0", 1)
 PAYLOAD = Payload("job", "gs://runs/a", FILE, FILE, ())

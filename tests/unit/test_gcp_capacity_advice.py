@@ -10,8 +10,8 @@ from costopt.domain.errors import BadRequestError
 from costopt.domain.estimate import Basis
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt_gcp import GcpOptions
-from tests.gcp.account import EMPTY, REGION, SPOT, TYPE, NewAccount
-from tests.gcp.faults import unauthorized
+from tests.support.gcp.account import EMPTY, REGION, SPOT, TYPE, NewAccount
+from tests.support.gcp.faults import unauthorized
 
 
 def offers(project: NewAccount, **options: object) -> dict[Pool, Offer]:

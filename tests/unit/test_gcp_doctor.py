@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from costopt.cli.main import cli
 from costopt.domain.check import AccountChecks, Check, CheckStatus
-from tests.gcp.account import REGION, NewAccount
-from tests.gcp.faults import refuse, unauthorized
+from tests.support.gcp.account import REGION, NewAccount
+from tests.support.gcp.faults import refuse, unauthorized
 
 STORE = "gs://runs/a"
 NODES = "nodes@project-1.iam.gserviceaccount.com"

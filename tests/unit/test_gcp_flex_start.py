@@ -9,8 +9,8 @@ import pytest
 from costopt.domain.errors import BadRequestError, NoCapacityError
 from costopt.domain.fleet import EndCause, NodeState
 from costopt.domain.market import CapacityType, Offer
-from tests.gcp.account import ELSEWHERE, REGION, SPOT, NewAccount
-from tests.gcp.faults import drop_after
+from tests.support.gcp.account import ELSEWHERE, REGION, SPOT, NewAccount
+from tests.support.gcp.faults import drop_after
 
 FLEX = SPOT.with_capacity_type(CapacityType.FLEX_START)
 HOURS_2 = timedelta(hours=2)

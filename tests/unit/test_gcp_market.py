@@ -15,9 +15,9 @@ from costopt_gcp.capacity_history import DailyPreemptions
 from costopt_gcp.hazard import hazard_from_shares
 from costopt_gcp.quotas import read_quotas
 from costopt_gcp.shape import MachineShape
-from tests.gcp.account import ELSEWHERE, EMPTY, OTHER_REGION, REGION, SPOT, TYPE, NewAccount
-from tests.gcp.faults import fail, unauthorized
-from tests.optimize_fixtures import machine
+from tests.support.gcp.account import ELSEWHERE, EMPTY, OTHER_REGION, REGION, SPOT, TYPE, NewAccount
+from tests.support.gcp.faults import fail, unauthorized
+from tests.support.optimize_fixtures import machine
 
 
 def offers(project: NewAccount, **options: object) -> dict[Pool, Offer]:

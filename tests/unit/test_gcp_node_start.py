@@ -17,12 +17,12 @@ from costopt.session.payload import upload_payload
 from costopt.store import open_store
 from costopt_gcp import node_start
 from costopt_gcp.startup import startup_script
-from tests.aws.systemctl import stop
-from tests.fake_gcs import FakeGcs
-from tests.gcp.bodies import Body
-from tests.live_run import PATIENCE_S, wait_until
-from tests.market_fixtures import training_job
-from tests.object_stores import served
+from tests.support.aws.fake_systemctl import stop
+from tests.support.fake_gcs import FakeGcs
+from tests.support.gcp.instance_processes import Body
+from tests.support.live_run import PATIENCE_S, wait_until
+from tests.support.market_fixtures import training_job
+from tests.support.object_stores import served
 
 NODE = "costopt-0123-0"
 STORE = "gs://runs/costopt"

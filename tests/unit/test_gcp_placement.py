@@ -7,8 +7,8 @@ import pytest
 from costopt.domain.errors import BadRequestError, ForbiddenError, NoCapacityError, ProviderError
 from costopt.domain.market import CapacityType, Pool
 from costopt_gcp.options import GcpOptions
-from tests.gcp.account import REGION, SPOT, NewAccount
-from tests.gcp.faults import drop_after, unauthorized
+from tests.support.gcp.account import REGION, SPOT, NewAccount
+from tests.support.gcp.faults import drop_after, unauthorized
 
 TOLD = f"gcp {SPOT.zone} placement"
 

@@ -8,8 +8,8 @@ import pytest
 
 from costopt.domain.errors import NoCapacityError
 from costopt.domain.market import CapacityType, Offer, Pool
-from tests.gcp.account import EMPTY, SPOT, TYPE, NewAccount
-from tests.gcp.faults import unauthorized
+from tests.support.gcp.account import EMPTY, SPOT, TYPE, NewAccount
+from tests.support.gcp.faults import unauthorized
 
 RESERVED = SPOT.with_capacity_type(CapacityType.RESERVED)
 

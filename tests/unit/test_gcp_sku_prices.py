@@ -17,9 +17,9 @@ from costopt_gcp.prices import GcePrices
 from costopt_gcp.shape import MachineShape
 from costopt_gcp.sku_prices import node_usd_per_hour
 from costopt_gcp.skus import SkuCatalog, part_of, read_skus
-from tests.gcp.account import ELSEWHERE, REGION, SPOT, NewAccount
-from tests.gcp.answer import Reply
-from tests.gcp.faults import fail, refuse, unauthorized
+from tests.support.gcp.account import ELSEWHERE, REGION, SPOT, NewAccount
+from tests.support.gcp.faults import fail, refuse, unauthorized
+from tests.support.gcp.responses import Reply
 
 ON_DEMAND = SPOT.with_capacity_type(CapacityType.ON_DEMAND)
 """0.02 × 4 vCPUs + 0.005 × 16 GiB + 1.56 for the L4; spot costs a quarter."""

@@ -11,8 +11,8 @@ from costopt.domain.fleet import EndCause, NodeState
 from costopt.domain.leftover import OrphanedResource
 from costopt.domain.market import CapacityType
 from costopt_gcp.labels import label
-from tests.gcp.account import ELSEWHERE, REGION, SPOT, TYPE, NewAccount
-from tests.gcp.faults import fail
+from tests.support.gcp.account import ELSEWHERE, REGION, SPOT, TYPE, NewAccount
+from tests.support.gcp.faults import fail
 
 
 def _launched(project: NewAccount, key: str = "a") -> str:

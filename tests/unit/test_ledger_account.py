@@ -35,8 +35,8 @@ from costopt.ledger.account import JobAccount
 from costopt.ledger.fold import account_of, accounts
 from costopt.ledger.memory import MemoryLedger
 from costopt.ledger.summary import JobState
-from tests.known import known
-from tests.sample_run import DEADLINE_AT, FIRM, SPOT_A, finished_at, sample_events
+from tests.support.known_figure import known
+from tests.support.sample_run import DEADLINE_AT, FIRM, SPOT_A, finished_at, sample_events
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -20,7 +20,7 @@ from costopt.ledger.kept_folds import CachedFold
 from costopt.ledger.record import JobRecord
 from costopt.ledger.snapshot import ACCOUNT, SUMMARY, require_fold, save_folds, summaries
 from costopt.ledger.stored import DurableLedger, open_ledger
-from tests.sample_run import sample_events
+from tests.support.sample_run import sample_events
 
 LATER = timedelta(days=300)
 

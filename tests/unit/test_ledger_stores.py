@@ -18,7 +18,7 @@ from costopt.ledger.memory import MemoryLedger
 from costopt.ledger.migrations import SQLITE_MIGRATIONS
 from costopt.ledger.sqlite import PAGE_EVENTS, SqlLedger, open_sqlite_ledger
 from costopt.ledger.stored import open_ledger
-from tests.sample_run import sample_events
+from tests.support.sample_run import sample_events
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -22,9 +22,9 @@ from costopt.replay.rehearsal import replay
 from costopt.replay.trial import BacktestConfig
 from costopt.session.live import LiveOptions
 from costopt.strategies import STRATEGIES
-from tests.daemon_fixtures import POLICY, DaemonScene, document
-from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, always, changing
-from tests.market_fixtures import T0, market
+from tests.support.daemon_fixtures import POLICY, DaemonScene, document
+from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, always, changing
+from tests.support.market_fixtures import T0, market
 
 HOLDING = [
     changing(SPOT_A, (0, 4, 1.0), (1.5 * HOUR_S, 0, 1.0), (1.5 * HOUR_S + 120, 4, 1.0)),

@@ -9,7 +9,15 @@ import pytest
 from costopt.domain.errors import MarketError
 from costopt.domain.history import MarketHistory, PoolHistory
 from costopt.market.fill import fill_capacity
-from tests.market_fixtures import ELSEWHERE, ON_DEMAND, SPOT, T0, after, market, pool_history
+from tests.support.market_fixtures import (
+    ELSEWHERE,
+    ON_DEMAND,
+    SPOT,
+    T0,
+    after,
+    market,
+    pool_history,
+)
 
 DAY_S = 86400
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.market_fixtures import ELSEWHERE, ON_DEMAND, SPOT, after, market, pool_history
+from tests.support.market_fixtures import ELSEWHERE, ON_DEMAND, SPOT, after, market, pool_history
 
 States = list[tuple[float, int | None, float | None]]
 

@@ -16,7 +16,7 @@ from costopt.market.generator import generate_market
 from costopt.market.profile import generator_parameters
 from costopt.market.runs import UNLIMITED_NODES
 from costopt.market.statistics import history_statistics
-from tests.market_fixtures import ON_DEMAND, SPOT, T0
+from tests.support.market_fixtures import ON_DEMAND, SPOT, T0
 
 DAYS = 60
 

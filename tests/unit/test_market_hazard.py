@@ -12,7 +12,16 @@ from costopt.market.gamma import gamma_interval, gamma_probability
 from costopt.market.generator import generate_market
 from costopt.market.hazard import LearnedHazard, gamma_prior
 from costopt.market.statistics import history_statistics, pool_statistics
-from tests.market_fixtures import ELSEWHERE, ON_DEMAND, SPOT, T0, Sim, after, market, pool_history
+from tests.support.market_fixtures import (
+    ELSEWHERE,
+    ON_DEMAND,
+    SPOT,
+    T0,
+    Sim,
+    after,
+    market,
+    pool_history,
+)
 
 PRIOR = Estimate(0.1, 0.02, 0.3, Basis.PRIOR, "advisor bucket")
 

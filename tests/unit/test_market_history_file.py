@@ -12,7 +12,7 @@ import pytest
 
 from costopt.domain.errors import MarketError
 from costopt.market.history_file import read_history, write_history
-from tests.market_fixtures import ON_DEMAND, SPOT, T0, after, market, pool_history
+from tests.support.market_fixtures import ON_DEMAND, SPOT, T0, after, market, pool_history
 
 US = pa.timestamp("us", "UTC")
 HISTORY = market(

@@ -19,7 +19,7 @@ from costopt.market.place import TraceFileName, instance_type_of, region_of_zone
 from costopt.market.runs import UNLIMITED_NODES
 from costopt.market.spot_traces import import_spot_trace
 from costopt.market.wide_csv import import_wide_csv
-from tests.market_fixtures import ELSEWHERE, SPOT, T0, after, market, pool_history
+from tests.support.market_fixtures import ELSEWHERE, SPOT, T0, after, market, pool_history
 
 NAME = "availability_1-node_aws-02-15-2023_us-east-1a_v100_1.json"
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from costopt.market.lifetime import PRIOR_ENDINGS, AgeRates, LifetimeModel, prior_rates
-from tests.market_fixtures import T0
+from tests.support.market_fixtures import T0
 
 PRIOR = AgeRates((0.0, 1.0), (2.0, 0.5), (1.0, 0.2))
 TICK_H = 0.1

@@ -10,7 +10,7 @@ import pytest
 from costopt.domain.events import ProgressReported
 from costopt.domain.job import Job
 from costopt.ledger.account import JobAccount
-from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, Scene, always, task
+from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, Scene, always, task
 
 STARTUP_S = 100
 

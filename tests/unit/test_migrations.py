@@ -28,7 +28,7 @@ from costopt.ledger.sqlite import open_sqlite_ledger
 from costopt.registry import migrations as registry_migrations
 from costopt.registry import registry as registry_module
 from costopt.registry.registry import open_registry
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 TOKEN_OF_VERSION_1 = f"""

@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 from costopt.checkpoint.near.acceptor import ConnectionServer
-from tests.live_run import wait_until
+from tests.support.live_run import wait_until
 
 
 class Short(socket.socket):

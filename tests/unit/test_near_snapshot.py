@@ -9,7 +9,7 @@ import pytest
 from costopt.checkpoint.head import Head
 from costopt.checkpoint.manifest import Manifest
 from costopt.checkpoint.near.snapshot import Snapshot, mismatch_reason
-from tests.snapshots import held
+from tests.support.snapshot_fixtures import held
 
 NEWEST = "step-000000010.3.0"
 HEAD = Head(3, "w", (NEWEST, "step-000000005.3.0"), at=0.0)

@@ -17,8 +17,8 @@ from costopt.domain.errors import StoreError
 from costopt.domain.ports import ObjectStore
 from costopt.store import open_store
 from costopt.store.folder import FileStore
-from tests.live_run import wait_until
-from tests.object_stores import served_s3
+from tests.support.live_run import wait_until
+from tests.support.object_stores import served_s3
 
 NODE = "i-1"
 PATIENCE_S = 120.0

@@ -17,8 +17,8 @@ from costopt.domain.view import JobView
 from costopt.optimize.frontier import frontier
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
-from tests.known import known
-from tests.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
+from tests.support.known_figure import known
+from tests.support.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
 
 
 def request(offers: Sequence[Offer], what: Job, *then: ObjectiveTerm) -> PlanRequest:

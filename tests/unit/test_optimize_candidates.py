@@ -22,7 +22,7 @@ from costopt.optimize.request import PlanRequest
 from costopt.optimize.risk import forecast_segments, with_time_margin
 from costopt.optimize.solve import SolverSettings
 from costopt.optimize.surety import MIN_IMPROVEMENT, PROBABILITY_TOLERANCE, solve_chance_constrained
-from tests.optimize_fixtures import NOW, job, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import NOW, job, machines_of, offer, pool, power
 
 ON_DEMAND = CapacityType.ON_DEMAND
 

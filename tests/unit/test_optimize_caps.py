@@ -22,7 +22,7 @@ from costopt.optimize.enumerate import TableEnumerator
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota
 from costopt.optimize.shared import shared_limits
-from tests.optimize_fixtures import NOW, job, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import NOW, job, machines_of, offer, pool, power
 
 BUSY_W = 4000.0
 MILD = PowerCap(300.0, 0.95, 3200.0, "made up")

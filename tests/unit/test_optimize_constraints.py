@@ -19,7 +19,7 @@ from costopt.domain.view import JobView
 from costopt.optimize import layout
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota
-from tests.optimize_fixtures import NOW, job, machine, offer, pool, power
+from tests.support.optimize_fixtures import NOW, job, machine, offer, pool, power
 
 SLOW, FAST = pool("a", name="slow"), pool("b")
 POINTS = (("A100", 8, 1.0), ("T4", 8, 0.5))

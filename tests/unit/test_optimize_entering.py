@@ -17,7 +17,7 @@ from costopt.domain.power import NodePower
 from costopt.domain.view import JobView
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
-from tests.optimize_fixtures import NOW, job, machine, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import NOW, job, machine, machines_of, offer, pool, power
 
 SURE = Risk(on_time=0.5, reserve_s=0.0)
 NEAR = 2e-3

@@ -18,7 +18,7 @@ from costopt.optimize.enumerate import TableEnumerator
 from costopt.optimize.fetch import transfer_costs
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
-from tests.optimize_fixtures import NOW, job, machine, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import NOW, job, machine, machines_of, offer, pool, power
 
 HERE, THERE = pool("a", region="r1"), pool("a", region="r2")
 COSTS = Transfer(0.05, None, "made up")

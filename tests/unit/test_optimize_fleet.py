@@ -21,7 +21,7 @@ from costopt.optimize.fleet.generation import ColumnGeneration
 from costopt.optimize.fleet.warm import WarmStart
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota
-from tests.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
 
 CHEAP, DEAR = pool("a"), pool("b", kind=CapacityType.ON_DEMAND)
 

@@ -22,8 +22,8 @@ from costopt.optimize.frontier import FrontierPoint, frontier, scenarios
 from costopt.optimize.frontier_point import surely_unbeaten
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
-from tests.known import known
-from tests.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
+from tests.support.known_figure import known
+from tests.support.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
 
 SPOT, ON_DEMAND = CapacityType.SPOT, CapacityType.ON_DEMAND
 

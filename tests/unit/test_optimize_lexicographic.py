@@ -24,7 +24,7 @@ from costopt.optimize.request import PlanRequest
 from costopt.optimize.risk import forecast_segments, with_time_margin
 from costopt.optimize.solve import SolverSettings
 from costopt.optimize.surety import PROBABILITY_TOLERANCE, solve_chance_constrained
-from tests.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
 
 HUNGRY, FRUGAL, CLEAN = pool("a"), pool("b"), pool("c", region="r2")
 SMALL_SLIP = 1e-4

@@ -37,7 +37,7 @@ from costopt.optimize.prune import stage_configurations
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.solve import SolverSettings
 from costopt.optimize.tariff import ForecastTable, SlotCosts
-from tests.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
 
 HEADLINE = (
     Phase("early", 0.4, 2, 4),

@@ -21,7 +21,7 @@ from costopt.optimize.job_part import PlannedJob
 from costopt.optimize.prune import single_held_h, single_work_units, stage_configurations
 from costopt.optimize.rates import base_units
 from costopt.optimize.request import PlanRequest
-from tests.optimize_fixtures import NOW, job, machine, offer, pool, power
+from tests.support.optimize_fixtures import NOW, job, machine, offer, pool, power
 
 A100, H100 = pool("a", name="a100"), pool("b", name="h100")
 

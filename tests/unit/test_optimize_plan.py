@@ -20,8 +20,8 @@ from costopt.domain.power import NodePower
 from costopt.domain.view import JobView
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota
-from tests.known import known
-from tests.optimize_fixtures import NOW, job, machine, machines_of, offer, pool, power
+from tests.support.known_figure import known
+from tests.support.optimize_fixtures import NOW, job, machine, machines_of, offer, pool, power
 
 CERTAIN = Policy("certain", risk=Risk(on_time=0.5, reserve_s=0.0))
 SPOT, ON_DEMAND = CapacityType.SPOT, CapacityType.ON_DEMAND

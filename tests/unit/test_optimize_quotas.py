@@ -17,7 +17,7 @@ from costopt.optimize.enumerate import TableEnumerator
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota
 from costopt.optimize.shared import SharedLimit, TotalLimit, shared_limits, total_limits
-from tests.optimize_fixtures import NOW, job, machine, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import NOW, job, machine, machines_of, offer, pool, power
 
 P5, G6 = pool("a", name="p5.48xlarge"), pool("a", name="g6.48xlarge")
 

@@ -20,7 +20,7 @@ from costopt.optimize.enumerate import TableEnumerator
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.shared import room_nodes, shared_limits
-from tests.optimize_fixtures import NOW, job, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import NOW, job, machines_of, offer, pool, power
 
 RESERVED = pool("a", kind=CapacityType.RESERVED)
 SPOT = pool("b")

@@ -20,8 +20,8 @@ from costopt.optimize.alone import single_configuration_segments
 from costopt.optimize.planner import plan, prepare
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.risk import forecast_rows, forecast_segments
-from tests.known import known
-from tests.optimize_fixtures import NOW, job, machines_of, offer, pool, power
+from tests.support.known_figure import known
+from tests.support.optimize_fixtures import NOW, job, machines_of, offer, pool, power
 
 
 def request(offers: list[Offer], what: Job, policy: Policy) -> PlanRequest:

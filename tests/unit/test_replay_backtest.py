@@ -31,9 +31,9 @@ from costopt.replay.rehearsal import DEFAULT_TICK_S
 from costopt.replay.score import Score
 from costopt.replay.trial import BacktestConfig, Trial, Window
 from costopt.spec import load_policy
-from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, Machines, Powers, rules, task
-from tests.market_fixtures import T0, after, market, pool_history
-from tests.replay.cant_be_late import NoHazard
+from tests.support.cant_be_late import NoHazard
+from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, Machines, Powers, rules, task
+from tests.support.market_fixtures import T0, after, market, pool_history
 
 
 def recorded(hours: float = 40, tick_s: float | None = 600.0) -> MarketHistory:

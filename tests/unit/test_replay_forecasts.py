@@ -18,7 +18,7 @@ from costopt.energy.carbon_record import RecordedCarbon
 from costopt.replay.forecasts import RecordedForecasts
 from costopt.replay.rehearsal import ReplayResult, replay
 from costopt.strategies.greedy_spot import GreedySpotStrategy
-from tests.engine_fixtures import (
+from tests.support.engine_fixtures import (
     HOUR_S,
     SAFE,
     SPOT_A,
@@ -29,7 +29,7 @@ from tests.engine_fixtures import (
     rules,
     task,
 )
-from tests.market_fixtures import T0, market, pool_history
+from tests.support.market_fixtures import T0, market, pool_history
 
 DAYS = 20
 NOW = T0 + timedelta(days=16)

@@ -19,9 +19,9 @@ from costopt.domain.policy import Limits
 from costopt.replay import progress_path
 from costopt.replay.hindsight import hindsight_optimum, hindsight_usd
 from costopt.replay.rehearsal import replay
-from tests.engine_fixtures import BIG_SAFE, SAFE, SPOT_A, Machines, Powers, rules, task
-from tests.market_fixtures import market, pool_history
-from tests.replay.cant_be_late import NoHazard
+from tests.support.cant_be_late import NoHazard
+from tests.support.engine_fixtures import BIG_SAFE, SAFE, SPOT_A, Machines, Powers, rules, task
+from tests.support.market_fixtures import market, pool_history
 
 GRID_S = 600.0
 POLICY = rules("greedy_spot")

@@ -13,11 +13,11 @@ from costopt.replay.hindsight import hindsight_usd
 from costopt.replay.lifetime_oracle import LifetimeOracle
 from costopt.replay.rehearsal import ReplayResult, replay
 from costopt.strategies.shield import ShieldedStrategy
-from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
-from tests.market_fixtures import market, pool_history
-from tests.replay.cant_be_late import NoHazard, OneMachine, OnePower, job, policy
-from tests.replay.cant_be_late import market as one_zone
-from tests.strategy_fixtures import look, nodes_in, offer, only
+from tests.support.cant_be_late import NoHazard, OneMachine, OnePower, job, policy
+from tests.support.cant_be_late import market as one_zone
+from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
+from tests.support.market_fixtures import market, pool_history
+from tests.support.strategy_fixtures import look, nodes_in, offer, only
 
 OVERHEAD_S = 600.0
 

@@ -19,8 +19,17 @@ from costopt.replay.trial import BacktestConfig, Trial, TrialKeys, Window
 from costopt.session.hazards import DEFAULT_HAZARD
 from costopt.strategies.adaptive import AdaptiveStrategy
 from costopt.strategies.shield import ShieldedStrategy
-from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, Machines, Powers, rules, task
-from tests.market_fixtures import after, market, pool_history
+from tests.support.engine_fixtures import (
+    HOUR_S,
+    SAFE,
+    SPOT_A,
+    SPOT_B,
+    Machines,
+    Powers,
+    rules,
+    task,
+)
+from tests.support.market_fixtures import after, market, pool_history
 
 START_S = 30 * HOUR_S
 JOB = shift_job(task(deadline_s=8 * HOUR_S), after(START_S))

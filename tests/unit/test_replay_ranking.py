@@ -13,8 +13,8 @@ from costopt.replay.bootstrap import mean_interval, ratio_interval
 from costopt.replay.ranking import PolicySummary, summarize_policies
 from costopt.replay.score import Score
 from costopt.replay.trial import Trial, Window
-from tests.engine_fixtures import HOUR_S, rules, task
-from tests.market_fixtures import after
+from tests.support.engine_fixtures import HOUR_S, rules, task
+from tests.support.market_fixtures import after
 
 FIRST = rules("on_demand")
 BEST = hindsight_policy(FIRST)

@@ -10,8 +10,8 @@ from costopt.domain.errors import CostoptError, MarketError, MissingExtraError
 from costopt.replay.backtest import shift_job
 from costopt.replay.ray_pool import LOCAL, require_ray, run_on_ray
 from costopt.replay.trial import Trial, Window
-from tests.engine_fixtures import HOUR_S, rules
-from tests.market_fixtures import after
+from tests.support.engine_fixtures import HOUR_S, rules
+from tests.support.market_fixtures import after
 from tests.unit.test_replay_backtest import (
     JOB,
     bench_on,

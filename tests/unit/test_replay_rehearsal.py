@@ -15,9 +15,18 @@ from costopt.engine.clock import VirtualClock
 from costopt.ledger.summary import JobState
 from costopt.replay.connect import connect_provider
 from costopt.replay.rehearsal import ReplayResult, check_coverage, replay
-from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, Follow, Machines, Powers, rules, task
-from tests.market_fixtures import T0, market, pool_history
-from tests.replay.cant_be_late import NoHazard
+from tests.support.cant_be_late import NoHazard
+from tests.support.engine_fixtures import (
+    HOUR_S,
+    SAFE,
+    SPOT_A,
+    Follow,
+    Machines,
+    Powers,
+    rules,
+    task,
+)
+from tests.support.market_fixtures import T0, market, pool_history
 
 
 def _market(hours: float = 40, tick_s: float | None = None) -> MarketHistory:

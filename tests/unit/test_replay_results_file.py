@@ -16,9 +16,9 @@ from costopt.replay.backtest import backtest
 from costopt.replay.results_file import HEADER, open_results_file
 from costopt.replay.score import Score
 from costopt.replay.trial import BacktestConfig, Trial, TrialKeys, Window
-from tests.engine_fixtures import Machines, Powers, rules, task
-from tests.market_fixtures import after
-from tests.replay.cant_be_late import NoHazard, market
+from tests.support.cant_be_late import NoHazard, market
+from tests.support.engine_fixtures import Machines, Powers, rules, task
+from tests.support.market_fixtures import after
 
 SCORES = {
     "a": Score(usd=1.5, low_usd=1.5, kwh=2.0, finish_s=3600.0, on_time=True, interruptions=2),

@@ -19,7 +19,7 @@ from costopt.report.html import (
     write_what_if_report,
 )
 from costopt.report.run import RunView
-from tests.chromium import (
+from tests.support.chromium import (
     CONTRAST,
     CUT_OFF,
     OVERLAPS,
@@ -29,7 +29,7 @@ from tests.chromium import (
     needs_chromium,
     show,
 )
-from tests.sample_run import START_AT, finished_at, sample_events
+from tests.support.sample_run import START_AT, finished_at, sample_events
 from tests.unit.test_report_tables import ROW
 from tests.unit.test_report_what_if import POINTS, SCENARIOS
 

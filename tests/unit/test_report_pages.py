@@ -20,7 +20,7 @@ from costopt.report.backtest_table import BacktestRow
 from costopt.report.drawing import COLOURS, css_color
 from costopt.report.html import write_backtest_report, write_run_report
 from costopt.report.run import RunView
-from tests.sample_run import DEADLINE_AT, SPOT_A, START_AT, finished_at, sample_events
+from tests.support.sample_run import DEADLINE_AT, SPOT_A, START_AT, finished_at, sample_events
 from tests.unit.test_report_tables import ROW
 
 NOW = finished_at() + timedelta(minutes=3)

@@ -12,7 +12,7 @@ from costopt.ledger.account import JobAccount
 from costopt.report import event_row, figure
 from costopt.report.backtest_table import REPORT_COLUMNS, BacktestRow, backtest_table
 from costopt.report.summary import deadline_sentence, run_table
-from tests.sample_run import DEADLINE_AT, finished_at, sample_events
+from tests.support.sample_run import DEADLINE_AT, finished_at, sample_events
 
 ROW = BacktestRow(
     strategy="milp",

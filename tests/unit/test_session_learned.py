@@ -13,8 +13,8 @@ from costopt.market.hazard import LearnedHazard
 from costopt.market.lifetime import LifetimeModel
 from costopt.session.hazards import DEFAULT_HAZARD
 from costopt.session.learned import LearnedState
-from tests.engine_fixtures import SPOT_A
-from tests.market_fixtures import T0
+from tests.support.engine_fixtures import SPOT_A
+from tests.support.market_fixtures import T0
 
 KEY = ("job", str(SPOT_A), 1)
 NOW = T0 + timedelta(hours=5)

@@ -17,7 +17,7 @@ from costopt.session.bundle import write_bundle
 from costopt.session.payload import upload_payload
 from costopt.session.wheel import write_wheel
 from costopt.store.folder import FileStore
-from tests.market_fixtures import training_job
+from tests.support.market_fixtures import training_job
 
 
 @pytest.fixture

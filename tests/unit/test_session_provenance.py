@@ -9,7 +9,7 @@ from pathlib import Path
 from costopt.checkpoint.revision import detect_origin
 from costopt.domain.policy import Policy
 from costopt.session.provenance import with_provenance
-from tests.market_fixtures import training_job
+from tests.support.market_fixtures import training_job
 
 
 def test_a_checkpoint_can_tell_commit_and_policy(tmp_path: Path) -> None:

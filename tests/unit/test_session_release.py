@@ -7,7 +7,7 @@ import pytest
 from costopt.domain.errors import ThrottledError
 from costopt.domain.view import Target
 from costopt.session.release import release_all_nodes
-from tests.engine_fixtures import SPOT_A, Follow, Scene, always, task
+from tests.support.engine_fixtures import SPOT_A, Follow, Scene, always, task
 
 
 def _scene() -> Scene:

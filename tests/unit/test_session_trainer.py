@@ -10,7 +10,7 @@ import pytest
 from costopt.domain.errors import MissingExtraError, SpecError
 from costopt.session import trainer
 from costopt.session.trainer import check_trainer
-from tests.replay.cant_be_late import job
+from tests.support.cant_be_late import job
 
 
 @pytest.mark.parametrize("program", ["python", "/usr/bin/python3.11", "torchrun"])

@@ -9,7 +9,7 @@ from costopt.domain.fleet import EndCause, LaunchRequest, Node, NodeState
 from costopt.domain.market import CapacityType, Interruption
 from costopt_sim import connect
 from costopt_sim.fleet import SimFleet
-from tests.market_fixtures import (
+from tests.support.market_fixtures import (
     ON_DEMAND,
     SPOT,
     T0,

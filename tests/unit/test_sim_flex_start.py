@@ -7,7 +7,7 @@ import pytest
 from costopt.domain.errors import NoCapacityError
 from costopt.domain.fleet import EndCause, Node, NodeState
 from costopt.domain.market import CapacityType
-from tests.market_fixtures import SPOT, Sim, after, market, pool_history
+from tests.support.market_fixtures import SPOT, Sim, after, market, pool_history
 
 FLEX = SPOT.with_capacity_type(CapacityType.FLEX_START)
 HOUR_S, DAY_S = 3600.0, 86400.0

@@ -11,7 +11,7 @@ from costopt.domain.errors import BadRequestError
 from costopt.domain.job import Job, Phase, Throughput, ThroughputSample
 from costopt_sim.gang import SimulatedGang
 from costopt_sim.speeds import speeds_of
-from tests.optimize_fixtures import job, machine
+from tests.support.optimize_fixtures import job, machine
 
 AT = datetime(2026, 3, 2, tzinfo=UTC)
 A100, H100 = machine("A100-SXM4-40GB"), machine("H100")

@@ -16,7 +16,7 @@ from costopt.domain.market import Pool
 from costopt.domain.power import PowerCap
 from costopt.domain.runtime import PowerLimitRecord
 from costopt.market.spot_traces import import_spot_trace
-from tests.market_fixtures import (
+from tests.support.market_fixtures import (
     ELSEWHERE,
     ON_DEMAND,
     SPOT,

@@ -9,9 +9,9 @@ from costopt.domain.job import GangState, Progress
 from costopt.domain.market import Offer, Pool
 from costopt.domain.view import Target, View
 from costopt.strategies.milp import MilpStrategy
-from tests.engine_fixtures import HOUR_S, SPOT_A, SPOT_B, SomeHazard, task
-from tests.market_fixtures import after
-from tests.strategy_fixtures import look, nodes_in, offer, only
+from tests.support.engine_fixtures import HOUR_S, SPOT_A, SPOT_B, SomeHazard, task
+from tests.support.market_fixtures import after
+from tests.support.strategy_fixtures import look, nodes_in, offer, only
 
 SLOWNESS = 0.15
 JOB = task(2 * HOUR_S, 48 * HOUR_S)

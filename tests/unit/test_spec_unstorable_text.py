@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from costopt.domain.token import Scope
 from costopt.spec.document import parse_document
 from costopt.spec.problem import SpecFileError
-from tests.daemon_api import JOB, served
-from tests.live_run import PATIENCE_S
+from tests.support.daemon_api import JOB, served
+from tests.support.live_run import PATIENCE_S
 
 UNSTORABLE = ("\\0", "\\ud800", "\\udfff")
 

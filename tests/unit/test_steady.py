@@ -9,8 +9,8 @@ import pytest
 from costopt.domain.job import Progress
 from costopt.domain.view import Decision, Desired, JobView, Target, View
 from costopt.strategies.steady import FAILED, FaultIsolatedStrategy
-from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
-from tests.strategy_fixtures import look, nodes_in, offer
+from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
+from tests.support.strategy_fixtures import look, nodes_in, offer
 
 MARKET = (offer(SPOT_A, 1.0), offer(SAFE, 3.0))
 

@@ -14,7 +14,7 @@ from costopt.domain.errors import MissingExtraError, StoreError
 from costopt.store import open_store
 from costopt.store.address import StoreAddress, validate_endpoint
 from costopt.store.folder import FileStore
-from tests.object_stores import served_s3
+from tests.support.object_stores import served_s3
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from costopt.domain.view import Decision, Target
 from costopt.strategies import build
 from costopt.strategies.adaptive import AdaptiveStrategy
 from costopt.strategies.learner import share_lifetimes
-from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
-from tests.market_fixtures import after
-from tests.strategy_fixtures import look, nodes_in, offer, only
+from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
+from tests.support.market_fixtures import after
+from tests.support.strategy_fixtures import look, nodes_in, offer, only
 
 SAFE_OFFER = offer(SAFE, 8.0)
 WAIT: tuple[Target, ...] = ()

@@ -12,9 +12,9 @@ from costopt.domain.view import Target, View
 from costopt.strategies.adaptive import AdaptiveStrategy
 from costopt.strategies.believed_speed import SmoothedSpeed
 from costopt.strategies.shield import ShieldedStrategy
-from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, task
-from tests.market_fixtures import after
-from tests.strategy_fixtures import TICK_S, look, nodes_in, offer, only
+from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, task
+from tests.support.market_fixtures import after
+from tests.support.strategy_fixtures import TICK_S, look, nodes_in, offer, only
 
 ON_A, ON_SAFE = (Target(SPOT_A, 1),), (Target(SAFE, 1),)
 SLOW = 0.8

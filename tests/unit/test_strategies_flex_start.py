@@ -13,9 +13,9 @@ from costopt.domain.view import Target, View
 from costopt.strategies import build
 from costopt.strategies.option import gang_options, uninterruptible_options
 from costopt.strategies.shield import ShieldedStrategy
-from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, rules, task
-from tests.market_fixtures import after
-from tests.strategy_fixtures import TICK_S, Wants, look, nodes_in, offer, only
+from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, rules, task
+from tests.support.market_fixtures import after
+from tests.support.strategy_fixtures import TICK_S, Wants, look, nodes_in, offer, only
 
 FLEX = SPOT_A.with_capacity_type(CapacityType.FLEX_START)
 WAIT_S = 2 * HOUR_S

@@ -11,8 +11,8 @@ from costopt.domain.view import Target
 from costopt.strategies.cant_be_late import CapacityMode, apply_safety_net, current_mode
 from costopt.strategies.greedy_spot import GreedySpotStrategy
 from costopt.strategies.option import gang_options, uninterruptible_options
-from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
-from tests.strategy_fixtures import TICK_S, look, nodes_in, offer, only
+from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
+from tests.support.strategy_fixtures import TICK_S, look, nodes_in, offer, only
 
 OFFERS = [offer(SPOT_A, 2.0), offer(SPOT_B, 1.0), offer(SAFE, 8.0)]
 

@@ -18,7 +18,8 @@ from costopt.optimize.fleet.warm import WarmStart
 from costopt.optimize.request import PlanRequest
 from costopt.replay.rehearsal import replay
 from costopt.strategies.milp import MilpStrategy
-from tests.engine_fixtures import (
+from tests.support.cant_be_late import OneMachine, OnePower, job, market
+from tests.support.engine_fixtures import (
     HOUR_S,
     SAFE,
     SPOT_A,
@@ -29,9 +30,8 @@ from tests.engine_fixtures import (
     rules,
     task,
 )
-from tests.market_fixtures import after
-from tests.replay.cant_be_late import OneMachine, OnePower, job, market
-from tests.strategy_fixtures import look, nodes_in, offer, only
+from tests.support.market_fixtures import after
+from tests.support.strategy_fixtures import look, nodes_in, offer, only
 
 HAZARDS = SomeHazard()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from costopt.domain.events import NodeLaunched
 from costopt.domain.view import Target
 from costopt.strategies.on_demand import OnDemandStrategy
-from tests.engine_fixtures import (
+from tests.support.engine_fixtures import (
     BIG_SAFE,
     HOUR_S,
     SAFE,
@@ -16,7 +16,7 @@ from tests.engine_fixtures import (
     rules,
     task,
 )
-from tests.strategy_fixtures import look, nodes_in, offer, only
+from tests.support.strategy_fixtures import look, nodes_in, offer, only
 
 OFFERS = [offer(SPOT_A, 2.0), offer(SAFE, 8.0), offer(BIG_SAFE, 40.0)]
 

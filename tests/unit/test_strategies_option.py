@@ -9,8 +9,8 @@ import pytest
 from costopt.domain.job import Phase, Resources, Throughput, ThroughputSample
 from costopt.domain.policy import Objective
 from costopt.strategies.option import gang_options, spot_options, uninterruptible_options
-from tests.engine_fixtures import BIG_SAFE, HOUR_S, SAFE, SPOT_A, SPOT_B, task
-from tests.strategy_fixtures import look, nodes_in, offer
+from tests.support.engine_fixtures import BIG_SAFE, HOUR_S, SAFE, SPOT_A, SPOT_B, task
+from tests.support.strategy_fixtures import look, nodes_in, offer
 
 
 def test_every_size_of_every_offer_that_job_and_phase_allow() -> None:

@@ -21,9 +21,9 @@ from costopt.strategies.adaptive import AdaptiveStrategy
 from costopt.strategies.milp import MilpStrategy
 from costopt.strategies.option import GangOption, gang_options, uninterruptible_options
 from costopt.strategies.reserve import seconds_to_finish
-from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, Follow, Scene, always, task
-from tests.market_fixtures import after
-from tests.strategy_fixtures import look, nodes_in, offer, only
+from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, Follow, Scene, always, task
+from tests.support.market_fixtures import after
+from tests.support.strategy_fixtures import look, nodes_in, offer, only
 
 ELSEWHERE = "gcp/us-central1"
 WAY = Transfer(0.12, 8.589934592, "made up")

@@ -15,8 +15,8 @@ from costopt.strategies.reserve import (
     seconds_left,
     seconds_to_finish,
 )
-from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, task
-from tests.strategy_fixtures import look, nodes_in, offer
+from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, task
+from tests.support.strategy_fixtures import look, nodes_in, offer
 
 
 def _option() -> GangOption:
@@ -36,7 +36,7 @@ def test_start_work_saves_and_the_last_save() -> None:
 
 
 def test_it_is_no_less_than_what_the_simulator_takes() -> None:
-    from tests.engine_fixtures import Scene, always, rules
+    from tests.support.engine_fixtures import Scene, always, rules
 
     for save_s in (0.0, 10.0, 120.0):
         job = task(save_s=save_s)

@@ -13,7 +13,7 @@ from costopt.domain.power import PowerCap
 from costopt.domain.view import Target, View
 from costopt.strategies.shield import ShieldedStrategy, may_pause
 from costopt.strategies.shield import slack_s as slack_of
-from tests.engine_fixtures import (
+from tests.support.engine_fixtures import (
     BIG_SAFE,
     HOUR_S,
     SAFE,
@@ -26,7 +26,7 @@ from tests.engine_fixtures import (
     rules,
     task,
 )
-from tests.strategy_fixtures import TICK_S, Wants, look, nodes_in, offer, only
+from tests.support.strategy_fixtures import TICK_S, Wants, look, nodes_in, offer, only
 
 SPOT_OFFER, SAFE_OFFER, BIG_OFFER = offer(SPOT_A, 2.0), offer(SAFE, 8.0), offer(BIG_SAFE, 36.0)
 NEEDED_S = 150 + 4 * HOUR_S * (1 + 10 / 1800) + 10

@@ -8,7 +8,7 @@ from costopt.domain.fleet import Node
 from costopt.domain.market import Offer
 from costopt.domain.view import Decision, Target
 from costopt.strategies.adaptive import AdaptiveStrategy
-from tests.engine_fixtures import (
+from tests.support.engine_fixtures import (
     HOUR_S,
     SAFE,
     SPOT_A,
@@ -19,7 +19,7 @@ from tests.engine_fixtures import (
     rules,
     task,
 )
-from tests.strategy_fixtures import look, nodes_in, offer, only
+from tests.support.strategy_fixtures import look, nodes_in, offer, only
 
 SAFE_B = SPOT_B.with_capacity_type(SAFE.capacity_type)
 

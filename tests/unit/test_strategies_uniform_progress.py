@@ -7,8 +7,8 @@ import pytest
 from costopt.domain.fleet import Node
 from costopt.domain.view import Target
 from costopt.strategies.uniform_progress import UniformProgressStrategy
-from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, task
-from tests.strategy_fixtures import look, nodes_in, offer, only
+from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, task
+from tests.support.strategy_fixtures import look, nodes_in, offer, only
 
 SPOT, NO_SPOT = offer(SPOT_A, 2.0), offer(SPOT_A, 2.0, 0)
 SAFE_OFFER = offer(SAFE, 8.0)

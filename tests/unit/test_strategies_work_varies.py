@@ -16,9 +16,9 @@ from costopt.domain.series import Series
 from costopt.domain.view import Decision, Target, View
 from costopt.strategies.adaptive import AdaptiveStrategy
 from costopt.strategies.shield import ShieldedStrategy
-from tests.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
-from tests.market_fixtures import T0
-from tests.strategy_fixtures import look, nodes_in, offer, only
+from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
+from tests.support.market_fixtures import T0
+from tests.support.strategy_fixtures import look, nodes_in, offer, only
 
 ON_A, ON_SAFE = (Target(SPOT_A, 1),), (Target(SAFE, 1),)
 WAIT: tuple[Target, ...] = ()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reserved_port import reserved_port
+from tests.support.reserved_port import reserved_port
 
 ROOT = Path(__file__).parents[2]
 ADAPTERS = ROOT / "examples" / "adapters"

@@ -16,7 +16,7 @@ from costopt.agent.membership import Membership
 from costopt.agent.membership_address import MembershipAddress
 from costopt.agent.membership_server import MembershipServer
 from costopt.checkpoint.near.gang_key import GangKey
-from tests.train_gang import STEPS, Nursery, result
+from tests.support.forked_trainers import STEPS, TrainerFactory, result
 
 SILENT_S = 2.0
 NEVER_S = 120.0
@@ -26,19 +26,21 @@ pytestmark = pytest.mark.xdist_group("processes")
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
+def nursery() -> Iterator[TrainerFactory]:
+    with TrainerFactory() as nursery:
         yield nursery
 
 
 @pytest.fixture(autouse=True)
-def _ended(nursery: Nursery) -> Iterator[None]:
+def _ended(nursery: TrainerFactory) -> Iterator[None]:
     yield
     nursery.clear()
 
 
 @pytest.fixture(scope="module")
-def undisturbed(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def undisturbed(
+    nursery: TrainerFactory, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
     output = tmp_path_factory.mktemp("undisturbed") / "one"
     assert nursery.wait(nursery.start({}, output=output, initial=True)) == 0
     found = result(output)
@@ -50,7 +52,7 @@ def undisturbed(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> d
 class Gang:
     """Trainers around one membership."""
 
-    def __init__(self, nursery: Nursery, folder: Path, silent_s: float) -> None:
+    def __init__(self, nursery: TrainerFactory, folder: Path, silent_s: float) -> None:
         self.nursery, self.folder, self.silent_s = nursery, folder, silent_s
         self.membership, self.server = self.serve()
         self.pids: list[int] = []
@@ -99,12 +101,12 @@ class Gang:
 
 
 @pytest.fixture
-def gang(nursery: Nursery, tmp_path: Path) -> Gang:
+def gang(nursery: TrainerFactory, tmp_path: Path) -> Gang:
     return Gang(nursery, tmp_path, NEVER_S)
 
 
 @pytest.fixture
-def wary(nursery: Nursery, tmp_path: Path) -> Gang:
+def wary(nursery: TrainerFactory, tmp_path: Path) -> Gang:
     """A gang that counts out who is silent: on a busy machine perhaps one that only waits for its
     turn, who then comes back."""
     return Gang(nursery, tmp_path, SILENT_S)

@@ -27,7 +27,7 @@ from costopt.train.checkpointer import Checkpointer
 from costopt.train.group import PeerLostError, RankGroup
 from costopt.train.reporter import Reporter
 from costopt.train.saving import CheckpointManager
-from tests.snapshots import be_patient_with_peers
+from tests.support.snapshot_fixtures import be_patient_with_peers
 
 
 @pytest.fixture(autouse=True)

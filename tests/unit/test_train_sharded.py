@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from costopt.checkpoint.history import CheckpointHistory
 from costopt.domain.errors import CostoptError
 from costopt.train import RollbackPolicy, TrainingLoop, attach
-from tests.reserved_port import reserved_port
-from tests.train_gang import STEPS, Nursery, result
+from tests.support.forked_trainers import STEPS, TrainerFactory, result
+from tests.support.reserved_port import reserved_port
 
 TOTAL = 12
 
@@ -202,7 +202,7 @@ def fixed_group() -> Iterator[list[dict[str, str]]]:
 
 @pytest.mark.xdist_group("processes")
 def test_ranks_of_a_fixed_group_that_differ_are_not_exact(tmp_path: Path) -> None:
-    with Nursery() as nursery, fixed_group() as group:
+    with TrainerFactory() as nursery, fixed_group() as group:
         pids = [
             nursery.start(env, output=tmp_path / f"{rank}", initial=True, threads=rank + 1)
             for rank, env in enumerate(group)
@@ -215,7 +215,7 @@ def test_ranks_of_a_fixed_group_that_differ_are_not_exact(tmp_path: Path) -> Non
 @pytest.mark.xdist_group("processes")
 def test_a_fixed_group_stops_at_the_same_step_and_goes_on_at_another_size(tmp_path: Path) -> None:
     options = {"initial": True, "checkpoint": str(tmp_path / "checkpoints")}
-    with Nursery() as nursery, fixed_group() as group:
+    with TrainerFactory() as nursery, fixed_group() as group:
         pids = [
             nursery.start(env, output=tmp_path / f"first-{rank}", hold=[3], **options)
             for rank, env in enumerate(group)

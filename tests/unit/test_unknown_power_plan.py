@@ -21,8 +21,8 @@ from costopt.optimize.frontier import frontier
 from costopt.optimize.frontier_point import non_dominated_mask, surely_unbeaten
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
-from tests.known import known
-from tests.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
+from tests.support.known_figure import known
+from tests.support.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
 
 UNCOUNTED = Policy("p", risk=Risk(on_time=0.5, reserve_s=0.0))
 NIGHT = Rule("night", RuleSignal.TIME_OF_DAY, 22.0, 6.0, Limits(max_kw=40.0))

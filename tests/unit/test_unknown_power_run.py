@@ -31,8 +31,8 @@ from costopt.ledger.record import JobRecord
 from costopt.report.plots import energy_plot
 from costopt.report.run import RunView
 from costopt.report.tile import run_tiles
-from tests.daemon_api import served
-from tests.engine_fixtures import (
+from tests.support.daemon_api import served
+from tests.support.engine_fixtures import (
     HOUR_S,
     SAFE,
     SPOT_A,
@@ -45,8 +45,8 @@ from tests.engine_fixtures import (
     rules,
     task,
 )
-from tests.known import known
-from tests.market_fixtures import T0
+from tests.support.known_figure import known
+from tests.support.market_fixtures import T0
 
 
 class PartlyKnown(Powers):

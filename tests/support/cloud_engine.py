@@ -1,0 +1,147 @@
+"""The engine over a test cloud: whoever trains is not of interest, who runs is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Generic, Protocol, TypeVar
+
+from costopt.domain.events import Event
+from costopt.domain.fleet import Node
+from costopt.domain.job import GangState, Job, Progress
+from costopt.domain.market import CapacityType, InstanceType, Pool
+from costopt.domain.policy import Limits
+from costopt.domain.ports import Ledger
+from costopt.domain.power import PowerCap
+from costopt.domain.runtime import (
+    CheckpointRecord,
+    NodeReport,
+    PowerLimitRecord,
+    RejectedCheckpointRecord,
+)
+from costopt.domain.view import Target
+from costopt.engine.settings import EngineSettings, deterministic_key
+from costopt.engine.tick import Engine
+from costopt.engine.world import World
+from costopt.ledger.memory import MemoryLedger
+from tests.support.cant_be_late import NoHazard
+from tests.support.engine_fixtures import Follow, Powers, rules, task
+from tests.support.market_fixtures import P3
+
+AnyEvent = TypeVar("AnyEvent", bound=Event)
+
+
+class CloudAccount(Protocol):
+    """An account on a test cloud; whoever connects anew remembers nothing."""
+
+    clock: Any
+    provider: Any
+
+    def connect(self) -> Any: ...
+
+
+AnyAccount = TypeVar("AnyAccount", bound=CloudAccount)
+
+
+class Machines:
+    """Every type is like a p3.2xlarge."""
+
+    def instance_type(self, pool: Pool) -> InstanceType | None:
+        return replace(P3, name=pool.instance_type)
+
+
+class Endless:
+    """A Runtime whose gangs train for ever and save at once."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self._asked: set[str] = set()
+
+    def form_gang(
+        self,
+        job: Job,
+        generation: int,
+        nodes: tuple[Node, ...],
+        checkpoint_interval_s: float,
+        power_cap: PowerCap | None = None,
+    ) -> None:
+        self.generation = generation
+
+    def cap_power(self, job: Job, power_cap: PowerCap | None) -> None:
+        return
+
+    def power_limits(self, job: Job) -> tuple[PowerLimitRecord, ...]:
+        return ()
+
+    def node_reports(self, job: Job) -> tuple[NodeReport, ...]:
+        return ()
+
+    def progress(self, job: Job, now: datetime) -> Progress:
+        return Progress(state=GangState.TRAINING, generation=self.generation)
+
+    def checkpoints(self, job: Job, after_units: float) -> tuple[CheckpointRecord, ...]:
+        return ()
+
+    def rejected_checkpoints(self, job: Job) -> tuple[RejectedCheckpointRecord, ...]:
+        return ()
+
+    def unreported(self, job: Job, node_ids: Iterable[str]) -> frozenset[str]:
+        return frozenset()
+
+    def drain(self, job: Job, node_ids: Iterable[str]) -> None:
+        self._asked.update(node_ids)
+
+    def is_drained(self, job: Job) -> frozenset[str]:
+        return frozenset(self._asked)
+
+
+class CloudScene(Generic[AnyAccount]):
+    """One job that wants ``targets``, a ledger and an account that outlive controllers."""
+
+    def __init__(self, account: AnyAccount, *targets: Target, ledger: Ledger | None = None) -> None:
+        self.account = account
+        self.ledger = ledger or MemoryLedger()
+        self.runtime = Endless()
+        self.targets = targets
+        most = sum(target.nodes for target in targets)
+        self.job = replace(
+            task(nodes=(1, most), work_s=1e9, deadline_s=1e8),
+            start_at=account.clock.now(),
+            deadline_at=account.clock.now().replace(year=2100),
+        )
+        self.engine = self.restart()
+
+    def restart(self) -> Engine:
+        """A new controller, which knows only what the ledger and the account hold."""
+        provider = self.account.provider = self.account.connect()
+        world = World(
+            (provider,),
+            self.runtime,
+            self.ledger,
+            self.account.clock,
+            Machines(),
+            Powers(),
+            NoHazard(),
+        )
+        settings = EngineSettings(
+            owner="me", tick_s=60.0, cooldown_s=90.0, new_key=deterministic_key
+        )
+        strategy = Follow(*self.targets)
+        policy = rules("greedy_spot", limits=Limits(capacity_types=tuple(CapacityType)))
+        self.engine = Engine([self.job], policy, strategy, world, settings)
+        return self.engine
+
+    def go(self, ticks: int) -> None:
+        """Ticks, a minute apart."""
+        for _ in range(ticks):
+            self.engine.tick()
+            self.account.clock.sleep(60)
+
+    def events(self, kind: type[AnyEvent]) -> list[AnyEvent]:
+        """The job's events of one type, in order."""
+        return [r.event for r in self.ledger.events("job") if isinstance(r.event, kind)]
+
+    def live(self) -> set[str]:
+        """The nodes that live by the ledger."""
+        return set(self.engine.journal.records["job"].live)

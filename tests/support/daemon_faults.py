@@ -1,0 +1,221 @@
+"""What befalls a daemon in a test: it dies at a step, or the line to its cloud misbehaves.
+
+A step is a write to the ledger or the registry, or a call that changes the world, each once before
+and once after it took effect. Steps are numbered through the life of a scene, over all its daemons.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, TypeVar, cast
+
+from costopt.domain.errors import ProviderError, ProviderUnavailableError, StoreError
+from costopt.domain.events import Event
+from costopt.domain.fleet import LaunchRequest, Node
+from costopt.domain.job import Job, Progress
+from costopt.domain.market import Interruption, Offer
+from costopt.domain.ports import Clock, Provider, RecordedEvent
+from costopt.domain.runtime import Runtime
+from costopt.ledger.sqlite import SqlLedger
+
+T = TypeVar("T")
+
+
+class Killed(BaseException):
+    """The daemon is gone: nothing in it may catch this."""
+
+
+class KillPlan:
+    """Kills at the steps whose numbers it was given, and remembers what every step was."""
+
+    def __init__(self, kills: Collection[int] = ()) -> None:
+        self._kills = frozenset(kills)
+        self.steps: list[str] = []
+
+    def step(self, label: str) -> None:
+        """One step further. Raises Killed."""
+        self.steps.append(label)
+        if len(self.steps) in self._kills:
+            raise Killed(label)
+
+    def around(self, label: str, work: Callable[[], T]) -> T:
+        """``work`` between two steps."""
+        self.step(f"before {label}")
+        done = work()
+        self.step(f"after {label}")
+        return done
+
+
+class KillableLedger:
+    """The ledger of a daemon that may die before or after each append."""
+
+    def __init__(self, inner: SqlLedger, fate: KillPlan) -> None:
+        self._inner = inner
+        self._fate = fate
+
+    def append(self, *events: Event) -> None:
+        kinds = dict.fromkeys(type(event).__name__ for event in events)
+        self._fate.around(f"writing {' + '.join(kinds)}", lambda: self._inner.append(*events))
+
+    def events(self, job: str | None = None, after: int = 0) -> Iterator[RecordedEvent]:
+        return self._inner.events(job, after)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class KillableRegistry:
+    """The registry of a daemon that may die before or after it notes what became of a proposal."""
+
+    WRITES = ("propose", "answer")
+
+    def __init__(self, inner: Any, fate: KillPlan) -> None:
+        self._inner = inner
+        self._fate = fate
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name not in self.WRITES:
+            return found
+        return lambda *given, **named: self._fate.around(
+            f"registry {name}", lambda: found(*given, **named)
+        )
+
+
+class KillableRuntime:
+    """The training runtime, reached by a daemon that may die, over a store that may refuse."""
+
+    def __init__(self, inner: Runtime, clock: Clock, fate: KillPlan) -> None:
+        self._inner = inner
+        self._clock = clock
+        self._fate = fate
+        self.silent: set[str] = set()
+        self.refusals = 0
+
+    def progress(self, job: Job, now: datetime) -> Progress:
+        return self._inner.progress(job, self._clock.now())
+
+    def form(self, job: Job, *rest: Any) -> None:
+        self._reach("form", lambda: self._inner.form_gang(job, *rest))
+
+    def drain(self, job: Job, node_ids: Collection[str]) -> None:
+        self._reach("drain", lambda: self._inner.drain(job, node_ids))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def _reach(self, call: str, work: Callable[[], None]) -> None:
+        if call in self.silent:
+            self.refusals += 1
+            raise StoreError(f"{call}: the store does not answer")
+        self._fate.around(f"runtime {call}", work)
+
+
+class Fault(StrEnum):
+    """What can go wrong on the line to a cloud."""
+
+    REQUEST_DROPPED = "request dropped"
+    REPLY_DROPPED = "reply dropped"
+    LATE = "request late"
+    VERY_LATE = "request later than it is waited for"
+    TWICE = "request delivered twice"
+    OUT_OF_ORDER = "answers out of order"
+
+
+DELAYS_S = {Fault.LATE: (1.0, 240.0), Fault.VERY_LATE: (400.0, 1500.0), Fault.TWICE: (1.0, 900.0)}
+OLDEST = timedelta(minutes=4)
+"""An answer that is older is none: the engine takes no listing to be older than its grace time."""
+
+
+@dataclass
+class UnreliableProvider:
+    """The provider at the other end of a bad line: each call suffers with ``chance``."""
+
+    inner: Provider
+    clock: Clock
+    fate: KillPlan
+    faults: Sequence[Fault] = ()
+    chance: float = 0.15
+    chances: random.Random = field(default_factory=lambda: random.Random(0))
+    suffered: int = 0
+    _under_way: list[tuple[datetime, Callable[[], object]]] = field(default_factory=list)
+    _told: dict[str, tuple[datetime, Any]] = field(default_factory=dict)
+
+    @property
+    def names(self) -> frozenset[str]:
+        return self.inner.names
+
+    def uninterruptible_s(self, now: datetime) -> float:
+        return self._asked(
+            "uninterruptible_s", lambda: self.inner.uninterruptible_s(self.clock.now())
+        )
+
+    def offers(self, now: datetime) -> Sequence[Offer]:
+        return self._asked("offers", lambda: self.inner.offers(self.clock.now()))
+
+    def nodes(self, owner: str) -> tuple[Node, ...]:
+        return self._asked("nodes", lambda: self.inner.nodes(owner))
+
+    def notices(self, owner: str) -> tuple[Interruption, ...]:
+        return self._asked("notices", lambda: self.inner.notices(owner))
+
+    def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
+        return self._told_to("launch", lambda: self.inner.launch(request))
+
+    def terminate(self, node_id: str) -> None:
+        self._told_to("terminate", lambda: self.inner.terminate(node_id))
+
+    def close(self) -> None:
+        """It outlives daemons."""
+
+    def deliver(self) -> None:
+        """What was late and has arrived by now takes effect, in the order of arrival."""
+        due = sorted((at for at, _ in self._under_way if at <= self.clock.now()))
+        for at in due:
+            index = next(i for i, each in enumerate(self._under_way) if each[0] == at)
+            _, work = self._under_way.pop(index)
+            try:
+                work()
+            except ProviderError:
+                continue
+
+    def _fault(self) -> Fault | None:
+        if not self.faults or self.chances.random() >= self.chance:
+            return None
+        self.suffered += 1
+        return self.chances.choice(self.faults)
+
+    def _asked(self, call: str, answer: Callable[[], T]) -> T:
+        self.deliver()
+        fault = self._fault()
+        if fault is Fault.OUT_OF_ORDER and call in self._told:
+            told_at, told = self._told[call]
+            if self.clock.now() - told_at <= OLDEST:
+                return cast("T", told)
+        if fault not in (None, Fault.TWICE, Fault.OUT_OF_ORDER):
+            raise ProviderUnavailableError(f"{call}: no answer")
+        told = answer()
+        self._told[call] = self.clock.now(), told
+        return told
+
+    def _told_to(self, call: str, work: Callable[[], T]) -> T:
+        self.deliver()
+        self.fate.step(f"before {call}")
+        fault = self._fault()
+        if fault in DELAYS_S:
+            self._send_late(work, *DELAYS_S[fault])
+        if fault in (Fault.REQUEST_DROPPED, Fault.LATE, Fault.VERY_LATE):
+            raise ProviderUnavailableError(f"{call}: no answer")
+        done = work()
+        self.fate.step(f"after {call}")
+        if fault is Fault.REPLY_DROPPED:
+            raise ProviderUnavailableError(f"{call}: no answer")
+        return done
+
+    def _send_late(self, work: Callable[[], object], least_s: float, most_s: float) -> None:
+        delay = timedelta(seconds=self.chances.uniform(least_s, most_s))
+        self._under_way.append((self.clock.now() + delay, work))

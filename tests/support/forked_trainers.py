@@ -1,0 +1,260 @@
+"""Trainers as processes that start at once: forked from one that has imported torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+STEPS = 16
+SHARDS = 8
+BATCH = 16
+
+
+def shard(step: int, number: int) -> Any:
+    """Inputs and targets of one virtual shard."""
+    import torch
+
+    draw = torch.Generator().manual_seed(step * 1009 + number)
+    inputs = torch.randn(BATCH // SHARDS, 12, generator=draw)
+    return inputs, inputs.roll(1, dims=1).tanh()
+
+
+def train(options: dict[str, Any]) -> None:
+    """One trainer: dropout, normalizations of both kinds, a parameter that only some shards use.
+
+    It may "hold" before steps, each until there is a file go-<step> beside its output; begin no
+    step from [first, members] = "full" on with fewer members, but to let one in; and "doze": the
+    first that comes as rank 0 to its last step stops itself (SIGSTOP) after the reduction, before
+    the save, and leaves its pid in a file of that name. Its first look at HEAD may be answered by a
+    pipe, "first_head".
+    """
+    import torch
+    from torch import nn
+
+    import costopt.train
+
+    torch.set_num_threads(options.get("threads", 1))
+    torch.manual_seed(os.getpid())
+    model = nn.Sequential(
+        nn.Linear(12, 24),
+        nn.BatchNorm1d(24),
+        nn.GELU(),
+        nn.Dropout(0.2),
+        nn.Linear(24, 12),
+        nn.LayerNorm(12),
+    )
+    rare = nn.Parameter(torch.ones(12))
+    model.register_parameter("rare", rare)
+    if "initial" in options:
+        torch.manual_seed(3)
+        for parameter in model.parameters():
+            nn.init.normal_(parameter, std=0.2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, options.get("total", STEPS))
+    _answer_first_head(options.get("first_head"))
+    job = costopt.train.attach(
+        model,
+        optimizer,
+        scheduler,
+        shard,
+        global_batch=BATCH,
+        virtual_shards=SHARDS,
+        clip_norm=0.5,
+        seed=7,
+        mode=options.get("mode", "exact"),
+        checkpoint=options.get("checkpoint"),
+        interval_s=options.get("interval_s", 1e9),
+    )
+    if "doze" in options:
+        optimizer.register_step_post_hook(lambda *_: _doze(job, options))
+    losses: dict[int, float] = {}
+    steps: list[int] = []
+    progress = Path(options["output"]).with_suffix(".step")
+    hurry = Path(options.get("hurry", "hurry"))
+    for step in job.steps(options.get("total", STEPS)):
+        while _waits(job, step, options):
+            time.sleep(0.005)
+        time.sleep(0.0 if hurry.exists() else options.get("pace_s", 0.0))
+        for batch in job.microbatches():
+            with job.microbatch(batch):
+                inputs, targets = batch
+                found = model(inputs)
+                if inputs[0, 0] > 0.5:
+                    found = found * rare
+                loss = (found - targets).square().mean()
+                loss.backward()
+                job.observe(loss)
+        job.apply()
+        steps.append(step)
+        if job.step == step + 1 and job.loss is not None:
+            losses[step] = job.loss
+        progress.write_text(f"{job.step} {job.size}")
+    digest = hashlib.sha256()
+    for tensor in model.state_dict().values():
+        digest.update(tensor.contiguous().numpy().tobytes())
+    result = {
+        "weights": digest.hexdigest(),
+        "losses": losses,
+        "steps": steps,
+        "guarantee": job.guarantee,
+        "regrouped": [[r.generation, r.size, r.step, r.pause_s, r.why] for r in job.regrouped],
+    }
+    Path(options["output"]).write_text(json.dumps(result))
+
+
+def _waits(job: Any, step: int, options: dict[str, Any]) -> bool:
+    if step in options.get("hold", ()):
+        return not Path(options["output"]).with_name(f"go-{step}").exists()
+    first, members = options.get("full", (0, 0))
+    return step >= first and job.size < members and not job._group.is_join_pending()
+
+
+def _answer_first_head(pipe: str | None) -> None:
+    if pipe is None:
+        return
+    from costopt.checkpoint import head
+    from costopt.store.folder import FileStore
+
+    get = FileStore.get
+
+    def answered(self: FileStore, key: str, most_bytes: int | None = None) -> bytes | None:
+        if key != head.KEY:
+            return get(self, key, most_bytes)
+        FileStore.get = get  # type: ignore[method-assign]
+        return Path(pipe).read_bytes()
+
+    FileStore.get = answered  # type: ignore[method-assign]
+
+
+def _doze(job: Any, options: dict[str, Any]) -> None:
+    if job.rank == 0 and job.step + 1 == job.total:
+        with suppress(FileExistsError), Path(options["output"]).with_name("doze").open("x") as file:
+            file.write(str(os.getpid()))
+            file.flush()
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class TrainerFactory:
+    """Starts trainers by forking; ``with`` ends those that are left."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        self._started: list[int] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.clear()
+        self._process.kill()
+        self._process.communicate()
+
+    def clear(self) -> None:
+        """End every trainer that is left."""
+        for pid in self._started:
+            if self.status(pid) is None:
+                os.kill(pid, signal.SIGKILL)
+                self.wait(pid)
+        self._started.clear()
+
+    def start(self, env: dict[str, str], **options: Any) -> int:
+        """The pid of a new trainer."""
+        options["output"] = str(options["output"])
+        pid = int(self._ask({"env": env, "options": options}))
+        self._started.append(pid)
+        return pid
+
+    def status(self, pid: int) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+        answer = self._ask({"pid": pid})
+        return None if answer == "runs" else int(answer)
+
+    def wait(self, pid: int, timeout_s: float = 180.0) -> int:
+        """The exit code once it has ended."""
+        until = time.monotonic() + timeout_s
+        while (code := self.status(pid)) is None:
+            if time.monotonic() > until:
+                raise TimeoutError(f"trainer {pid} still runs after {timeout_s} s")
+            time.sleep(0.01)
+        return code
+
+    def _ask(self, question: dict[str, Any]) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        return self._process.stdout.readline().strip()
+
+
+def result(output: Path) -> dict[str, Any]:
+    """What a trainer left behind."""
+    found: dict[str, Any] = json.loads(output.read_text())
+    return found
+
+
+def _serve() -> None:
+    import torch._dynamo  # optimizers import it when they are made
+    import torch.distributed  # noqa: F401
+
+    import costopt.train.attach  # noqa: F401
+
+    ended: dict[int, int] = {}
+    for line in sys.stdin:
+        question = json.loads(line)
+        if "pid" in question:
+            pid = question["pid"]
+            if pid not in ended:
+                found, status = os.waitpid(pid, os.WNOHANG)
+                if found:
+                    ended[pid] = os.waitstatus_to_exitcode(status)
+            _say(ended.get(pid, "runs"))
+            continue
+        child = os.fork()
+        if child == 0:
+            _run(question)
+        ended.pop(child, None)  # numbers of processes come again
+        _say(child)
+
+
+def _say(answer: object) -> None:
+    sys.stdout.write(f"{answer}\n")
+    sys.stdout.flush()
+
+
+def _run(question: dict[str, Any]) -> None:
+    code = 1
+    try:
+        os.environ.update(question["env"])
+        log = Path(question["options"]["output"]).with_suffix(".log").open("ab", buffering=0)
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+        train(question["options"])
+        code = 0
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else 1
+    except BaseException:  # noqa: BLE001 - the test reads the log
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    _serve()

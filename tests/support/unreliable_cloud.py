@@ -1,0 +1,99 @@
+"""A cloud that refuses launches which its offers promised, and whose nodes start late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, cast
+
+from costopt.domain.errors import NoCapacityError
+from costopt.domain.fleet import LaunchRequest, Node
+from costopt.domain.history import MarketHistory
+from costopt.domain.job import Job
+from costopt.domain.policy import Policy
+from costopt.domain.ports import InstanceCatalog, SimulatedProvider, Strategy
+from costopt.domain.runtime import Runtime
+from costopt.engine.clock import VirtualClock
+from costopt.engine.loop import run_until_done
+from costopt.engine.settings import EngineSettings, deterministic_key
+from costopt.engine.tick import Engine, TickResult
+from costopt.engine.world import World
+from costopt.ledger.memory import MemoryLedger
+from costopt.ledger.summary import JobSummary
+from costopt.replay.connect import connect_virtual_provider
+from tests.support.cant_be_late import NoHazard, OnePower
+
+
+class LateRuntime:
+    """Every gang begins ``late_s`` after the time that the job says."""
+
+    def __init__(self, inner: Runtime, late_s: float) -> None:
+        self._inner = inner
+        self._late_s = late_s
+
+    def form_gang(self, job: Job, *rest: Any) -> None:
+        self._inner.form_gang(replace(job, startup_s=job.startup_s + self._late_s), *rest)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class RefusingProvider:
+    """Before each launch on demand that succeeds, the next of ``refusals`` are refused."""
+
+    def __init__(self, inner: SimulatedProvider, refusals: Iterable[int]) -> None:
+        self._inner = inner
+        self._refusals = iter(refusals)
+        self._left = next(self._refusals, 0)
+
+    def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
+        if request.pool.capacity_type.is_interruptible:
+            return self._inner.launch(request)
+        if self._left > 0:
+            self._left -= 1
+            raise NoCapacityError(f"{request.pool}: none left, whatever was offered")
+        nodes = self._inner.launch(request)
+        self._left = next(self._refusals, 0)
+        return nodes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def live_through(
+    job: Job,
+    policy: Policy,
+    history: MarketHistory,
+    strategy: Strategy,
+    machines: InstanceCatalog,
+    *,
+    refusals: Iterable[int],
+    late_s: float,
+    cooldown_s: float,
+    tick_s: float,
+    notice_s: float = 0.0,
+) -> JobSummary:
+    """The job's run on such a cloud, to three times its deadline."""
+    clock = VirtualClock(job.start_at)
+    inner = connect_virtual_provider(
+        clock, {"market": history, "machines": machines, "notice_s": notice_s}
+    )
+    world = World(
+        (cast("SimulatedProvider", RefusingProvider(inner, refusals)),),
+        cast("Runtime", LateRuntime(inner.runtime, late_s)),
+        MemoryLedger(),
+        clock,
+        machines,
+        OnePower(),
+        NoHazard(),
+    )
+    settings = EngineSettings(tick_s=tick_s, cooldown_s=cooldown_s, new_key=deterministic_key)
+    engine = Engine([job], policy, strategy, world, settings)
+    end_at = job.start_at + 3 * (job.deadline_at - job.start_at)
+
+    def check(result: TickResult) -> None:
+        if engine.unfinished and result.now >= end_at:
+            engine.stop("not done where the replay ends")
+
+    run_until_done(engine, check)
+    return engine.journal.accounts[job.name].summary(clock.now())
