@@ -30,14 +30,30 @@ from typing import ClassVar
 
 
 class CostoptError(Exception):
-    """What happened, to which thing, and (``hint``) what the user can do about it."""
+    """What happened, to which thing, and (``hint``) what the user can do about it.
+
+    ``code`` names the failure among those of the class, such as ``in_use``: it is what programs
+    and tests compare, as messages may be reworded. Empty where the class says it all.
+    ``subject`` is the thing: a file, job, node or pool; None where there is none or no code.
+    """
 
     exit_code: ClassVar[int] = 1
+    code: str = ""
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        code: str | None = None,
+        subject: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.subject = subject
+        if code is not None:
+            self.code = code
 
     def __str__(self) -> str:
         return self.message if self.hint is None else f"{self.message}\n  → {self.hint}"
@@ -112,7 +128,7 @@ class MissingExtraError(CostoptError):
 class ProviderError(CostoptError):
     """A cloud refused or failed. ``code`` names the kind of failure in ledgers and messages."""
 
-    code: ClassVar[str] = "Provider"
+    code = "Provider"
 
 
 class NoCapacityError(ProviderError):

@@ -15,7 +15,7 @@ from costopt.domain.tenant import Tenant
 from costopt.spec.document import Document
 from costopt.spec.gpu_models import gpu_model_error
 from costopt.spec.nearest import did_you_mean
-from costopt.spec.problem import SpecFileError, SpecProblem
+from costopt.spec.problem import VALUE_ERROR, SpecFileError, SpecProblem
 from costopt.spec.provider_options import provider_problems
 from costopt.spec.section import Count, FileModel, Name, Positive, Text, Version
 from costopt.store.address import REMOTE_SCHEMES, StoreAddress
@@ -122,7 +122,7 @@ def account_of(file: AccountFile, document: Document) -> Account:
             for problem in _contradictions(document, index, quota, file)
         ),
         *(
-            document.problem(("tenants", index, "prefixes", place), refusal)
+            document.problem(("tenants", index, "prefixes", place), refusal[1], code=refusal[0])
             for index, tenant in enumerate(file.tenants)
             for place, prefix in enumerate(tenant.prefixes)
             if (refusal := _no_prefix(prefix, file.store))
@@ -151,17 +151,21 @@ def _tenant(said: TenantSection) -> Tenant:
     return Tenant(**(said.model_dump() | {"prefixes": tuple(said.prefixes)}))
 
 
-def _no_prefix(prefix: str, store: str | None) -> str | None:
-    """Why this may be no tenant's prefix, or None where it may."""
+def _no_prefix(prefix: str, store: str | None) -> tuple[str, str] | None:
+    """Code and message of why this may not be a tenant's prefix, or None where it may."""
     try:
         place = StoreAddress.parse(prefix)
         whole = None if store is None else StoreAddress.parse(store)
     except StoreError as error:
-        return error.message
+        return error.code or VALUE_ERROR, error.message
     if place.scheme not in REMOTE_SCHEMES:
-        return f"expected s3://bucket/prefix or gs://bucket/prefix, got {prefix!r}"
+        return (
+            "unknown_scheme",
+            f"expected s3://bucket/prefix or gs://bucket/prefix, got {prefix!r}",
+        )
     if whole is not None and place.holds(whole):
-        return f"{prefix} holds the account's store, in which other tenants' jobs lie too"
+        message = f"{prefix} holds the account's store, in which other tenants' jobs lie too"
+        return "holds_account_store", message
     return None
 
 
@@ -169,22 +173,23 @@ def _repeated(document: Document, section: str, names: list[str]) -> Iterable[Sp
     for index, name in enumerate(names):
         if name in names[:index]:
             message = f"{name!r} names two {section}"
-            yield document.problem((section, index, "name"), message)
+            yield document.problem((section, index, "name"), message, code="duplicate")
 
 
 def _contradictions(
     document: Document, index: int, quota: QuotaSection, file: AccountFile
 ) -> Iterable[SpecProblem]:
     if all(getattr(quota, name) is None for name in LIMIT_FIELDS):
-        yield document.problem(("quotas", index), f"limits nothing; give {_listed(LIMIT_FIELDS)}")
+        message = f"limits nothing; give {_listed(LIMIT_FIELDS)}"
+        yield document.problem(("quotas", index), message, code="missing")
     unknown = None if quota.gpu_model is None else gpu_model_error(quota.gpu_model)
     if unknown is not None:
-        yield document.problem(("quotas", index, "gpu_model"), unknown)
+        yield document.problem(("quotas", index, "gpu_model"), unknown, code="unknown_name")
     known = [tenant.name for tenant in file.tenants]
     if quota.tenant is not None and known and quota.tenant not in known:
         near = did_you_mean(quota.tenant, known)
         message = f"{quota.tenant!r} is none of the tenants{near}"
-        yield document.problem(("quotas", index, "tenant"), message)
+        yield document.problem(("quotas", index, "tenant"), message, code="unknown_name")
 
 
 def _listed(names: tuple[str, ...]) -> str:

@@ -23,7 +23,7 @@ except ImportError:
     # PyYAML was built without LibYAML.
     from yaml import SafeLoader as CSafeLoader  # type: ignore[assignment]
 
-from costopt.spec.problem import SpecFileError, SpecProblem
+from costopt.spec.problem import VALUE_ERROR, SpecFileError, SpecProblem
 
 MAX_BYTES = 256 * 1024
 MAX_VALUES = 20_000
@@ -57,11 +57,13 @@ class Document:
     value_places: Mapping[FieldPath, SourceLocation]
     key_places: Mapping[FieldPath, SourceLocation]
 
-    def problem(self, at: FieldPath, message: str, *, on_key: bool = False) -> SpecProblem:
+    def problem(
+        self, at: FieldPath, message: str, *, on_key: bool = False, code: str = VALUE_ERROR
+    ) -> SpecProblem:
         """A problem of the value (or key) at ``at``, or of the nearest value around it."""
         places = self.key_places if on_key else self.value_places
         place = places.get(at) or self.value_places[self.known(at)]
-        return SpecProblem(self.path, place.line, place.column, field_name(at), message)
+        return SpecProblem(self.path, place.line, place.column, field_name(at), message, code)
 
     def known(self, at: FieldPath) -> FieldPath:
         """``at``, or the nearest value around it that the file holds."""
@@ -84,12 +86,15 @@ def read_document(path: str) -> Document:
 def parse_document(text: str, path: str) -> Document:
     """As ``read_document``, of a text that would lie at ``path``. Raises SpecFileError."""
     if len(text) > MAX_BYTES:
-        raise _failure(path, f"is larger than {MAX_BYTES // 1024} KiB, so it is no spec file")
+        raise _failure(
+            path, "too_large", f"is larger than {MAX_BYTES // 1024} KiB, so it is no spec file"
+        )
     node = _compose(path, text)
     if node is None:
-        raise _failure(path, "the file is empty")
+        raise _failure(path, "empty", "the file is empty")
     if not isinstance(node, yaml.MappingNode):
-        raise _failure(path, "expected a mapping of fields to values", node.start_mark)
+        message = "expected a mapping of fields to values"
+        raise _failure(path, "model_type", message, node.start_mark)
     reading = _Reading(path)
     values = reading.value_of(node, ())
     if reading.problems:
@@ -103,13 +108,15 @@ def _text(path: str) -> str:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise _failure(path, f"cannot be read: {reason.lower()}") from None
+        raise _failure(path, "unreadable", f"cannot be read: {reason.lower()}") from None
     if len(data) > MAX_BYTES:
-        raise _failure(path, f"is larger than {MAX_BYTES // 1024} KiB, so it is no spec file")
+        raise _failure(
+            path, "too_large", f"is larger than {MAX_BYTES // 1024} KiB, so it is no spec file"
+        )
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise _failure(path, f"is not UTF-8 text (byte {error.start})") from None
+        raise _failure(path, "encoding", f"is not UTF-8 text (byte {error.start})") from None
 
 
 def _open_at_once(path: str, flags: int) -> int:
@@ -158,21 +165,22 @@ def _compose(path: str, text: str) -> yaml.Node | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         said = " ".join(part for part in (error.context, error.problem) if part)
-        raise _failure(path, f"is not YAML: {said}", mark) from None
+        raise _failure(path, "yaml_syntax", f"is not YAML: {said}", mark) from None
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
         message = f"is not YAML: the character {error.character!r} is not allowed"
-        raise SpecFileError([SpecProblem(path, line, column, "", message)]) from None
+        problem = SpecProblem(path, line, column, "", message, "yaml_syntax")
+        raise SpecFileError([problem]) from None
     except RecursionError:
-        raise _failure(path, f"is nested deeper than {MAX_DEPTH} levels") from None
+        raise _failure(path, "too_deep", f"is nested deeper than {MAX_DEPTH} levels") from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        raise _failure(path, f"is not YAML: {error}") from None
+        raise _failure(path, "yaml_syntax", f"is not YAML: {error}") from None
 
 
-def _failure(path: str, message: str, mark: yaml.Mark | None = None) -> SpecFileError:
+def _failure(path: str, code: str, message: str, mark: yaml.Mark | None = None) -> SpecFileError:
     line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
-    return SpecFileError([SpecProblem(path, line, column, "", message)])
+    return SpecFileError([SpecProblem(path, line, column, "", message, code)])
 
 
 @dataclass(slots=True)
@@ -188,31 +196,34 @@ class _Reading:
         """The plain value of ``node``, which stands at ``at``."""
         self.value_places[at] = _place(node)
         if len(self.value_places) > MAX_VALUES:
-            raise _failure(self.path, f"holds more than {MAX_VALUES} values", node.start_mark)
+            message = f"holds more than {MAX_VALUES} values"
+            raise _failure(self.path, "too_many_values", message, node.start_mark)
         if len(at) > MAX_DEPTH:
-            raise _failure(self.path, f"is nested deeper than {MAX_DEPTH} levels", node.start_mark)
+            message = f"is nested deeper than {MAX_DEPTH} levels"
+            raise _failure(self.path, "too_deep", message, node.start_mark)
         if isinstance(node, yaml.MappingNode) and node.tag == _MAP:
             return self._mapping(node, at)
         if isinstance(node, yaml.SequenceNode) and node.tag == _SEQ:
             return [self.value_of(item, (*at, index)) for index, item in enumerate(node.value)]
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, at)
-        return self._refuse(node, at, f"the tag {node.tag} is not allowed")
+        return self._refuse(node, at, "unknown_tag", f"the tag {node.tag} is not allowed")
 
     def _mapping(self, node: yaml.MappingNode, at: FieldPath) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode) or not key_node.value:
-                self._refuse(key_node, at, "a key must be a word")
+                self._refuse(key_node, at, "key_type", "a key must be a word")
                 continue
             key = _joined(key_node.value)
             if not _is_text(key):
-                self._refuse(key_node, at, f"the key {key[:40]!r} {NO_TEXT}")
+                self._refuse(key_node, at, "unstorable_text", f"the key {key[:40]!r} {NO_TEXT}")
                 continue
             here = (*at, key)
             if key in values:
                 first = self.key_places[here]
-                self._refuse(key_node, here, f"appears twice; the first is on line {first.line}")
+                message = f"appears twice; the first is on line {first.line}"
+                self._refuse(key_node, here, "duplicate_key", message)
                 continue
             self.key_places[here] = _place(key_node)
             values[key] = self.value_of(value_node, here)
@@ -221,7 +232,8 @@ class _Reading:
     def _scalar(self, node: yaml.ScalarNode, at: FieldPath) -> Any:
         text = _joined(node.value)
         if not _is_text(text):
-            return self._refuse(node, at, f"the text {text[:40]!r} {NO_TEXT}")
+            message = f"the text {text[:40]!r} {NO_TEXT}"
+            return self._refuse(node, at, "unstorable_text", message)
         try:
             match node.tag:
                 case "tag:yaml.org,2002:null":
@@ -235,13 +247,14 @@ class _Reading:
                 case "tag:yaml.org,2002:str":
                     return text
         except (ValueError, KeyError):
-            return self._refuse(node, at, f"{text[:40]!r} is no value of its type")
-        return self._refuse(node, at, f"the tag {node.tag} is not allowed")
+            message = f"{text[:40]!r} is no value of its type"
+            return self._refuse(node, at, "invalid_scalar", message)
+        return self._refuse(node, at, "unknown_tag", f"the tag {node.tag} is not allowed")
 
-    def _refuse(self, node: yaml.Node, at: FieldPath, message: str) -> None:
+    def _refuse(self, node: yaml.Node, at: FieldPath, code: str, message: str) -> None:
         place = _place(node)
         self.problems.append(
-            SpecProblem(self.path, place.line, place.column, field_name(at), message)
+            SpecProblem(self.path, place.line, place.column, field_name(at), message, code)
         )
 
 

@@ -23,12 +23,16 @@ from costopt.spec.gpu_models import gpu_model_error
 from costopt.spec.job_file import JobFile, PhaseSection, PointSection, ThroughputSection
 from costopt.spec.moment import moment
 from costopt.spec.nearest import did_you_mean
-from costopt.spec.problem import SpecFileError, SpecProblem
+from costopt.spec.problem import VALUE_ERROR, SpecFileError, SpecProblem
 from costopt.spec.region_names import unknown_region
 
 SCHEMES = ("file", "s3", "gs")
 SHARE_TOLERANCE = 1e-6
 HORIZON = timedelta(seconds=MAX_DURATION_S)
+BEYOND_HORIZON = "beyond_horizon"
+IN_PAST = "in_past"
+UNKNOWN_NAME = "unknown_name"
+DUPLICATE = "duplicate"
 
 
 def job_of(file: JobFile, document: Document, now: datetime) -> Job:
@@ -77,15 +81,16 @@ class _Mapping:
             elastic=file.elastic,
         )
 
-    def _refuse(self, at: FieldPath, message: str) -> None:
-        self.problems.append(self.document.problem(at, message))
+    def _refuse(self, at: FieldPath, message: str, code: str = VALUE_ERROR) -> None:
+        self.problems.append(self.document.problem(at, message, code=code))
 
     def _start_at(self, now: datetime) -> datetime:
         if self.file.start is None:
             return now
         start_at = self._moment(("start",), self.file.start, now) or now
         if start_at - now > HORIZON:
-            self._refuse(("start",), f"expected at most ten years from now, got {self.file.start}")
+            message = f"expected at most ten years from now, got {self.file.start}"
+            self._refuse(("start",), message, BEYOND_HORIZON)
             return now
         return start_at
 
@@ -95,11 +100,13 @@ class _Mapping:
         if deadline_at is None:
             return start_at
         if deadline_at <= now:
-            self._refuse(("deadline",), f"{text} is in the past (now is {_shown(now)})")
+            message = f"{text} is in the past (now is {_shown(now)})"
+            self._refuse(("deadline",), message, IN_PAST)
         elif deadline_at <= start_at:
             self._refuse(("deadline",), f"{text} is not after the start, {_shown(start_at)}")
         elif deadline_at - max(start_at, now) > HORIZON:
-            self._refuse(("deadline",), f"expected at most ten years after the start, got {text}")
+            message = f"expected at most ten years after the start, got {text}"
+            self._refuse(("deadline",), message, BEYOND_HORIZON)
         return deadline_at
 
     def _moment(self, at: FieldPath, text: str, origin: datetime) -> datetime | None:
@@ -138,7 +145,7 @@ class _Mapping:
     def _check_gpu(self, at: FieldPath, model: str) -> None:
         reason = gpu_model_error(model)
         if reason is not None:
-            self._refuse(at, reason)
+            self._refuse(at, reason, UNKNOWN_NAME)
 
     def _phases(self, resources: Resources) -> tuple[Phase, ...]:
         fewest, most = resources.min_nodes, resources.max_nodes
@@ -154,7 +161,8 @@ class _Mapping:
         names = [phase.name for phase in phases]
         for index, phase in enumerate(phases):
             if phase.name in names[:index]:
-                self._refuse(("phases", index, "name"), f"{phase.name!r} names two phases")
+                message = f"{phase.name!r} names two phases"
+                self._refuse(("phases", index, "name"), message, DUPLICATE)
             if phase.max_nodes < phase.min_nodes:
                 message = f"{phase.max_nodes} is below min_nodes, {phase.min_nodes}"
                 self._refuse(("phases", index, "max_nodes"), message)
@@ -183,9 +191,10 @@ class _Mapping:
 
     def _throughput(self, said: ThroughputSection, at: FieldPath) -> Throughput:
         if (said.flops_per_unit is None) != (said.mfu is None):
-            self._refuse(at, "flops_per_unit and mfu are given together or not at all")
+            message = "flops_per_unit and mfu are given together or not at all"
+            self._refuse(at, message, "incomplete_pair")
         elif not said.points and said.flops_per_unit is None:
-            self._refuse(at, "expected points, or flops_per_unit with mfu")
+            self._refuse(at, "expected points, or flops_per_unit with mfu", "missing")
         points = [
             self._point((*at, "points", index), point) for index, point in enumerate(said.points)
         ]
@@ -194,7 +203,7 @@ class _Mapping:
             key = (point.gpu_model.upper(), point.gpus)
             if key in seen:
                 message = f"a second speed for {point.gpus} × {point.gpu_model}"
-                self._refuse((*at, "points", index), message)
+                self._refuse((*at, "points", index), message, DUPLICATE)
             seen.add(key)
         return Throughput(tuple(points), said.flops_per_unit, said.mfu, said.scaling_efficiency)
 
@@ -236,7 +245,7 @@ class _Mapping:
     def _check_region(self, at: FieldPath, region: str | None) -> None:
         reason = None if region is None else unknown_region(region)
         if reason is not None:
-            self._refuse(at, reason)
+            self._refuse(at, reason, UNKNOWN_NAME)
 
     def _resolved(self, uri: str, at: FieldPath) -> str:
         """Local places as absolute paths; s3:// and gs:// as they stand."""
@@ -246,13 +255,15 @@ class _Mapping:
         if scheme not in SCHEMES:
             allowed = "a path, " + ", ".join(f"{s}://" for s in SCHEMES)
             near = did_you_mean(scheme, SCHEMES)
-            self._refuse(at, f"the scheme {scheme!r} is not known; expected {allowed}{near}")
+            message = f"the scheme {scheme!r} is not known; expected {allowed}{near}"
+            self._refuse(at, message, UNKNOWN_NAME)
         if scheme == "file":
             if not rest.startswith("/"):
-                self._refuse(at, f"expected an absolute path after file://, got {uri!r}")
+                message = f"expected an absolute path after file://, got {uri!r}"
+                self._refuse(at, message, "not_absolute")
             return str(self._absolute(rest or "/"))
         if not rest.strip("/"):
-            self._refuse(at, f"expected {scheme}://bucket/prefix, got {uri!r}")
+            self._refuse(at, f"expected {scheme}://bucket/prefix, got {uri!r}", "no_bucket")
         return uri
 
     def _absolute(self, path: str) -> Path:

@@ -56,7 +56,7 @@ def check_tenant(job: Job, document: Document, account: Account) -> None:
         # The message is shown to the job's tenant, who learns of no other.
         message = f"{job.tenant!r} is not a tenant of the account"
         raise SpecFileError(
-            [document.problem(("tenant",), message)],
+            [document.problem(("tenant",), message, code="unknown_name")],
             hint=f"name one of {', '.join(names)} as tenant in the job file, or add it to the "
             "account file",
         )
@@ -118,7 +118,7 @@ def detect_kind(document: Document) -> FileKind:
     likest = [kind for kind, count in like.items() if count == max(like.values())]
     if len(likest) > 1:
         message = "is neither a job nor a policy nor an account; say which with kind: job, …"
-        raise SpecFileError([document.problem((), message)])
+        raise SpecFileError([document.problem((), message, code="unknown_kind")])
     return likest[0]
 
 
@@ -132,5 +132,7 @@ def _policy_path(path_or_name: str) -> str:
         raise SpecError(
             f"no policy is named {path_or_name!r}, and no such file exists{near}",
             hint=f"use one of {', '.join(names)}, or the path of a policy file",
+            code="unknown_name",
+            subject=path_or_name,
         )
     return path_or_name

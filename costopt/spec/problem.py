@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from costopt.domain.errors import SpecError
 
 MAX_SHOWN = 20
+VALUE_ERROR = "value_error"
+"""The code of a well-formed value that contradicts another one or is not accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +17,7 @@ class SpecProblem:
     """One thing that is wrong. Lines and columns count from 1; 0 is the file as a whole.
 
     ``field`` is the path of the value, such as ``phases[1].share``, empty for the document.
+    ``code`` names the kind of problem: pydantic's error type where pydantic found it.
     """
 
     path: str
@@ -22,6 +25,7 @@ class SpecProblem:
     column: int
     field: str
     message: str
+    code: str = VALUE_ERROR
 
     def __str__(self) -> str:
         place = f"{self.path}:{self.line}:{self.column}" if self.line else self.path

@@ -10,7 +10,7 @@ from typing import Any
 from costopt.provider.options import OptionModel
 from costopt.spec.document import Document
 from costopt.spec.nearest import did_you_mean
-from costopt.spec.problem import SpecProblem
+from costopt.spec.problem import VALUE_ERROR, SpecProblem
 
 GROUP = "costopt.providers"
 """The entry points of adapters; none is imported by name."""
@@ -42,7 +42,8 @@ def _problems(
             near = did_you_mean(str(problem.at[0]), known)
             message = f"unknown key{near}" if near else f"unknown key; allowed: {', '.join(known)}"
         at = (SECTION, name, *problem.at)
-        yield document.problem(at, message, on_key=problem.is_unknown)
+        code = "extra_forbidden" if problem.is_unknown else VALUE_ERROR
+        yield document.problem(at, message, on_key=problem.is_unknown, code=code)
 
 
 def _model(entry: EntryPoint) -> type[OptionModel] | None:

@@ -121,16 +121,17 @@ def parse_section(kind: type[AnySection], document: Document) -> AnySection:
 
 def _problem(kind: type[FileModel], document: Document, detail: ErrorDetails) -> SpecProblem:
     at: FieldPath = detail["loc"]
-    match detail["type"]:
+    code = detail["type"]
+    match code:
         case "missing":
             description = _fields(kind, at[:-1])[str(at[-1])].description or ""
-            return document.problem(at, f"is missing: {description}")
+            return document.problem(at, f"is missing: {description}", code=code)
         case "extra_forbidden":
             known = sorted(_fields(kind, at[:-1]))
             near = did_you_mean(str(at[-1]), known)
             message = f"unknown key{near}" if near else f"unknown key; allowed: {', '.join(known)}"
-            return document.problem(at, message, on_key=True)
-    return document.problem(document.known(at), _message(detail))
+            return document.problem(at, message, on_key=True, code=code)
+    return document.problem(document.known(at), _message(detail), code=code)
 
 
 def _message(detail: ErrorDetails) -> str:

@@ -42,26 +42,32 @@ class StoreAddress:
         """Raises StoreError where the URI names no store."""
         if "://" not in uri:
             if not uri:
-                raise StoreError("an empty text is no address of a store", hint=EXAMPLES)
+                raise StoreError(
+                    "an empty text is no address of a store", hint=EXAMPLES, code="empty"
+                )
             return cls("file", "", uri)
         parts = urlsplit(uri)
         if parts.scheme == "file":
             return cls("file", "", _folder(uri, parts.netloc, parts.path))
         if parts.scheme not in REMOTE_SCHEMES:
-            raise StoreError(f"{uri!r} is at no known kind of store", hint=EXAMPLES)
+            raise StoreError(
+                f"{uri!r} is at no known kind of store", hint=EXAMPLES, code="unknown_scheme"
+            )
         if "@" in parts.netloc:
             raise StoreError(
                 "an address must not hold credentials",
                 hint="give them in the environment or as the role of the machine",
+                code="credentials_in_address",
             )
         if not parts.netloc:
-            raise StoreError(f"{uri!r} names no bucket", hint=EXAMPLES)
+            raise StoreError(f"{uri!r} names no bucket", hint=EXAMPLES, code="no_bucket")
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         unknown = sorted(set(options) - OPTIONS[parts.scheme])
         if unknown:
             raise StoreError(
                 f"{uri!r} has unknown options: {', '.join(unknown)}",
                 hint=f"{parts.scheme}:// takes {', '.join(sorted(OPTIONS[parts.scheme]))}",
+                code="unknown_option",
             )
         prefix = unquote(parts.path).strip("/")
         if prefix:
@@ -102,10 +108,11 @@ def validate_endpoint(endpoint: str) -> str:
     raise StoreError(
         f"endpoint {endpoint!r} cannot be used: plain HTTP is for this machine only",
         hint="give a URL that begins with https://",
+        code="plain_http",
     )
 
 
 def _folder(uri: str, host: str, path: str) -> str:
     if host not in ("", "localhost") or not path:
-        raise StoreError(f"{uri!r} is no local folder", hint="write file:///path")
+        raise StoreError(f"{uri!r} is no local folder", hint="write file:///path", code="not_local")
     return unquote(path)

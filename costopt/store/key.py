@@ -25,5 +25,7 @@ def validate_key(key: str) -> tuple[str, ...]:
         raise StoreError(
             f"{key!r} is no key: it must be a relative path without '..' or hidden parts",
             hint="name jobs and nodes with letters, digits, '-', '_' and '.'",
+            code="invalid_key",
+            subject=key,
         )
     return parts
