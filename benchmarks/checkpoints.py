@@ -183,7 +183,7 @@ class Ours:
 
     def durable(self) -> None:
         """Wait for the writer."""
-        from costopt.agent.status import SavedCheckpoint
+        from costopt.protocol.trainer_files import SavedCheckpoint
 
         assert all(isinstance(outcome, SavedCheckpoint) for outcome in self._checkpointer.wait())
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from benchmarks.elastic_steps import LIMIT_S, Figure, NotRecoveredError, Pauses, StepFiles
 from benchmarks.elastic_trainers import environment, trials
-from costopt.agent.gang import Gang
-from costopt.agent.mailbox import Mailbox
+from costopt.protocol.mailbox import Mailbox
+from costopt.protocol.messages import Gang
 from costopt.store.folder import FileStore
 
 SIZE = 2

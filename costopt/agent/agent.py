@@ -7,14 +7,10 @@ import threading
 import time
 
 from costopt.agent.attempt import Attempt
-from costopt.agent.gang import Gang
-from costopt.agent.heartbeat import NodeActivity
 from costopt.agent.leave_signals import exit_on_signals
 from costopt.agent.log_upload import LogUpload
-from costopt.agent.mailbox import Mailbox
 from costopt.agent.membership_host import MembershipHost
 from costopt.agent.meter.node import NodeMeter
-from costopt.agent.node_log import NodeLog
 from costopt.agent.notices.notice_file import FileNoticeSource
 from costopt.agent.notices.source import NoNotices, Notice, NoticeSource
 from costopt.agent.power_limit import PowerLimiter
@@ -22,10 +18,13 @@ from costopt.agent.prefetch import Prefetch
 from costopt.agent.pulse import AgentState, HeartbeatSender
 from costopt.agent.settings import AgentSettings
 from costopt.agent.snapshots import ReplicaService
-from costopt.agent.stop_notice import StopNotice
 from costopt.agent.trainer_news import CheckpointRelay
 from costopt.domain.errors import CostoptError, StoreError
 from costopt.domain.ports import ObjectStore
+from costopt.protocol.mailbox import Mailbox
+from costopt.protocol.messages import Gang, NodeActivity
+from costopt.protocol.node_logs import NodeLog
+from costopt.protocol.trainer_files import StopNotice
 
 LOG_FLUSH_TIMEOUT_S = 2.0
 """How long the news that training has ended waits for the end of its log: then nodes go."""

@@ -8,19 +8,16 @@ import sys
 import time
 from pathlib import Path
 
-from costopt.agent.gang import Gang, Rendezvous
-from costopt.agent.heartbeat import CommandFailure, NodeActivity
 from costopt.agent.launcher import process_specs
-from costopt.agent.mailbox import Mailbox
 from costopt.agent.meeting import await_rendezvous
 from costopt.agent.peers import PeerMonitor
 from costopt.agent.revivals import TrainerRestarts
 from costopt.agent.settings import AgentSettings
-from costopt.agent.status import TrainerState, TrainerStatus
-from costopt.agent.stop_notice import StopNotice
 from costopt.agent.trainer import Trainer
-from costopt.agent.trainer_env import TrainerEnv
 from costopt.agent.trainer_news import CheckpointRelay
+from costopt.protocol.mailbox import Mailbox
+from costopt.protocol.messages import CommandFailure, Gang, NodeActivity, Rendezvous
+from costopt.protocol.trainer_files import StopNotice, TrainerEnv, TrainerState, TrainerStatus
 
 TRAINER_TIMEOUT_S = 30.0
 SIGTERM_EXIT_CODES = (0, -signal.SIGTERM, 128 + signal.SIGTERM)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from costopt.agent.gang import Gang
-from costopt.agent.heartbeat import CommandFailure, Heartbeat, NodeActivity
-from costopt.agent.mailbox import Mailbox
 from costopt.domain.job import GangState, Job
+from costopt.protocol.mailbox import Mailbox
+from costopt.protocol.messages import CommandFailure, Gang, Heartbeat, NodeActivity
 
 TOLERANCE = 1e-9
 

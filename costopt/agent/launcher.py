@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from costopt.agent import tether
-from costopt.agent.gang import Gang, Rendezvous
+from costopt.protocol.messages import Gang, Rendezvous
 
 TETHER = str(Path(tether.__file__).resolve())
 PYTHONS = ("python", "python3")

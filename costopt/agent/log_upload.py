@@ -7,8 +7,8 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from costopt.agent.node_log import MAX_SEGMENT_BYTES, LogPosition, NodeLog
 from costopt.domain.errors import CostoptError
+from costopt.protocol.node_logs import MAX_SEGMENT_BYTES, LogPosition, NodeLog
 
 TRAINER_LOGS = "trainer-*.log"
 MAX_BYTES = 64 << 20

@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from contextlib import suppress
 
-from costopt.agent.gang import Gang, Rendezvous
-from costopt.agent.mailbox import Mailbox
+from costopt.protocol.mailbox import Mailbox
+from costopt.protocol.messages import Gang, Rendezvous
 
 
 def await_rendezvous(gang: Gang, node_id: str, host: str, mailbox: Mailbox) -> Rendezvous | None:

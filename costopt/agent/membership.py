@@ -5,7 +5,7 @@ The contract, for who hosts it (an agent, a controller, a process of its own) an
 - Serve it with ``MembershipServer`` (costopt.agent.membership_server), one for each job, for as
   long as the job lives, whatever gangs come and go. Its address goes to every trainer as
   COSTOPT_MEMBERSHIP: "host:port", or "file:///path" of a file that holds it and the key to it
-  (costopt.agent.membership_address), which is read at each attempt to connect; so a membership
+  (costopt.protocol.membership), which is read at each attempt to connect; so a membership
   that died can be started again elsewhere. Trainers go on without one, until they need it to form
   anew. A membership without a key takes anybody who reaches it, and is served to this machine
   alone.
@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from costopt.agent.membership_letters import (
+from costopt.protocol.membership import (
     HEARTBEAT_TIMEOUT_S,
     GangFormedMessage,
     GangOverMessage,

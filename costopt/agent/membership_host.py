@@ -7,13 +7,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from costopt.agent.gang import Gang
-from costopt.agent.mailbox import Mailbox, MembershipEndpoint
 from costopt.agent.membership import Membership
-from costopt.agent.membership_address import MembershipAddress
 from costopt.agent.membership_server import MembershipServer
 from costopt.agent.peers import PeerMonitor
 from costopt.domain.errors import StoreError
+from costopt.protocol.mailbox import Mailbox, MembershipEndpoint
+from costopt.protocol.membership import MembershipAddress
+from costopt.protocol.messages import Gang
 
 HEARTBEAT_TIMEOUT_S = 3.0
 TAKEN_OVER_S = 10.0

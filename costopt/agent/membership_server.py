@@ -15,21 +15,21 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from costopt.agent.membership import Membership
-from costopt.agent.membership_address import MembershipAddress
-from costopt.agent.membership_letters import (
-    HEARTBEAT_TIMEOUT_S,
-    HeartbeatMessage,
-    JoinMessage,
-    LeaveMessage,
-    ReadyMessage,
-    decode,
-    encode,
-)
 from costopt.agent.quantity import interval_s
 from costopt.checkpoint.near.acceptor import ConnectionServer
 from costopt.checkpoint.near.gang_key import GangKey
 from costopt.checkpoint.near.handshake import accept_peer
 from costopt.domain.errors import StoreError
+from costopt.protocol.membership import (
+    HEARTBEAT_TIMEOUT_S,
+    HeartbeatMessage,
+    JoinMessage,
+    LeaveMessage,
+    MembershipAddress,
+    ReadyMessage,
+    decode,
+    encode,
+)
 
 MAX_LINE_BYTES = 1 << 20
 SEND_BUFFER_BYTES = 1 << 20

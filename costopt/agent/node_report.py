@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from costopt.agent.heartbeat import Heartbeat
-from costopt.agent.meter.reading import NodeMeasurement
 from costopt.domain.runtime import NodeReport
+from costopt.protocol.messages import Heartbeat, NodeMeasurement
 
 CENTURY_S = 100 * 365 * 86400.0
 

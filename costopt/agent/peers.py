@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from costopt.agent.heartbeat import Heartbeat, NodeActivity
-from costopt.agent.mailbox import Mailbox
+from costopt.protocol.mailbox import Mailbox
+from costopt.protocol.messages import Heartbeat, NodeActivity
 
 
 @dataclass(slots=True)

@@ -6,10 +6,9 @@ import time
 from dataclasses import dataclass
 
 from costopt.agent.attempt import Attempt
-from costopt.agent.heartbeat import Heartbeat, NodeActivity
-from costopt.agent.mailbox import Mailbox
-from costopt.agent.meter.reading import NodeMeasurement
 from costopt.agent.power_limit import PowerLimiter
+from costopt.protocol.mailbox import Mailbox
+from costopt.protocol.messages import Heartbeat, NodeActivity, NodeMeasurement
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ import sys
 import time
 from collections import deque
 
-from costopt.agent.gang import Gang
 from costopt.agent.settings import AgentSettings
 from costopt.agent.standby import WarmStandby
 from costopt.agent.trainer import Trainer
+from costopt.protocol.messages import Gang
 
 MAX_RESTARTS = 3
 RESTART_WINDOW_S = 60.0

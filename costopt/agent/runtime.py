@@ -9,12 +9,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from costopt.agent.gang import Gang
 from costopt.agent.gang_state import GangMember, gang_status
-from costopt.agent.heartbeat import Heartbeat
-from costopt.agent.mailbox import Mailbox
 from costopt.agent.node_report import CENTURY_S, TimeScale, build_node_report, duration_s
-from costopt.agent.once_written import MessageReader
 from costopt.domain.fleet import Node
 from costopt.domain.interval import noticed_share
 from costopt.domain.job import GangState, Job, Progress
@@ -26,6 +22,8 @@ from costopt.domain.runtime import (
     PowerLimitRecord,
     RejectedCheckpointRecord,
 )
+from costopt.protocol.mailbox import Mailbox, MessageReader
+from costopt.protocol.messages import Gang, Heartbeat
 
 RETRIES = 2
 HEARTBEAT_TIMEOUT_S = 5.0

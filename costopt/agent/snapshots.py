@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 
-from costopt.agent.gang import Gang
 from costopt.agent.peers import PeerMonitor
 from costopt.agent.settings import AgentSettings
 from costopt.checkpoint.near.desk import SnapshotSocketServer
@@ -16,6 +15,7 @@ from costopt.checkpoint.near.near_tiers import ReplicaGroup, ReplicaManager
 from costopt.checkpoint.near.peer import PeerClient
 from costopt.checkpoint.near.peer_server import PeerServer
 from costopt.domain.errors import StoreError
+from costopt.protocol.messages import Gang
 
 HEARTBEAT_TIMEOUT_S = 5.0
 """A peer unheard for so long is given nothing."""

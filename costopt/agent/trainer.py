@@ -14,8 +14,7 @@ from pathlib import Path
 
 from costopt.agent.launcher import ProcessSpec
 from costopt.agent.standby import WarmStandby
-from costopt.agent.status import TrainerStatus
-from costopt.agent.stop_notice import StopNotice
+from costopt.protocol.trainer_files import StopNotice, TrainerStatus
 
 ERROR_LINE = re.compile(r"^(?:\[.*?\]:?\s*)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)$")
 TORCHRUN_LINE = re.compile(r"^E\d{4} .*torch/distributed/elastic|ChildFailedError")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from costopt.agent.mailbox import Mailbox
-from costopt.agent.status import TrainerStatus
+from costopt.protocol.mailbox import Mailbox
+from costopt.protocol.trainer_files import TrainerStatus
 
 
 class CheckpointRelay:

@@ -261,7 +261,7 @@ def report_failure_and_power_off(cloud: BootPlatform, job: str, node_id: str, wh
     """Tell the controller why, and end the node: it costs money and does nothing.
 
     To the controller it is as if the command had failed, so that it does not go on for ever. The
-    letter is one that ``costopt.agent.mailbox`` reads.
+    letter is one that ``costopt.protocol.mailbox`` reads.
     """
     print(f"costopt: this node cannot start: {why}", file=sys.stderr)
     letters, note = f"jobs/{job}", f"{why}\n".encode()

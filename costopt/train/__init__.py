@@ -13,10 +13,10 @@ The same script runs under the agent, under torchrun and as plain Python. A loop
 way can use ``Checkpointer`` alone. docs/training.md says what is guaranteed.
 """
 
-from costopt.agent.status import SavedCheckpoint
 from costopt.checkpoint.keep import RetentionPolicy
 from costopt.domain.distribution import install_hint
 from costopt.domain.errors import MissingExtraError
+from costopt.protocol.trainer_files import SavedCheckpoint
 
 try:
     import torch as _torch  # noqa: F401

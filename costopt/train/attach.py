@@ -10,9 +10,9 @@ from typing import Any, Literal
 from torch import nn
 from torch.optim import Optimizer
 
-from costopt.agent.trainer_env import TrainerEnv
 from costopt.checkpoint.keep import RetentionPolicy
 from costopt.domain.errors import CostoptError
+from costopt.protocol.trainer_files import TrainerEnv
 from costopt.train.cadence import SaveInterval
 from costopt.train.checkpointer import Checkpointer
 from costopt.train.close_reduction import AllReduceReduction

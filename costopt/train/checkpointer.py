@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from costopt.agent.status import RejectedCheckpoint, SavedCheckpoint
 from costopt.checkpoint.commit import SUPERSEDED_HINT, SupersededError
 from costopt.checkpoint.keep import RetentionPolicy
 from costopt.checkpoint.line import read_head
@@ -24,6 +23,7 @@ from costopt.checkpoint.part import Part
 from costopt.checkpoint.place import CheckpointRepository
 from costopt.checkpoint.process_start import process_start_time
 from costopt.domain.errors import CheckpointError
+from costopt.protocol.trainer_files import RejectedCheckpoint, SavedCheckpoint
 from costopt.train.nearest import NearestReplica, ReplicaRestore
 from costopt.train.outcome import FailedSave, SaveOutcome
 from costopt.train.save_queue import SaveQueue, SaveState

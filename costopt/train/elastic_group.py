@@ -13,7 +13,7 @@ import torch
 import torch.distributed  # makes its C part complete
 from torch import Tensor
 
-from costopt.agent.membership_letters import GangFormedMessage, TrainerProgress
+from costopt.protocol.membership import GangFormedMessage, TrainerProgress
 from costopt.train.group import PeerLostError, RankGroup
 from costopt.train.member import MembershipClient
 

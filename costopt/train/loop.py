@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from costopt.agent.status import TrainerState
-from costopt.agent.trainer_env import STATUS_FILE
 from costopt.checkpoint.commit import SupersededError
 from costopt.domain.errors import CostoptError
+from costopt.protocol.trainer_files import STATUS_FILE, TrainerState
 from costopt.train.elastic_group import ElasticGroup
 from costopt.train.group import PeerLostError, RankGroup
 from costopt.train.loss_watch import LossMonitor

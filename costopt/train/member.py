@@ -12,8 +12,9 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 
-from costopt.agent.membership_address import MembershipAddress
-from costopt.agent.membership_letters import (
+from costopt.checkpoint.near.handshake import authenticate
+from costopt.domain.errors import StoreError
+from costopt.protocol.membership import (
     HEARTBEAT_INTERVAL_S,
     HEARTBEAT_TIMEOUT_S,
     FromTrainer,
@@ -23,13 +24,12 @@ from costopt.agent.membership_letters import (
     JoinMessage,
     JoinPendingMessage,
     LeaveMessage,
+    MembershipAddress,
     ReadyMessage,
     TrainerProgress,
     decode,
     encode,
 )
-from costopt.checkpoint.near.handshake import authenticate
-from costopt.domain.errors import StoreError
 
 RETRY_S = 0.1
 CONNECT_S = 2.0

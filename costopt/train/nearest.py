@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from costopt.agent.status import RejectedCheckpoint
 from costopt.checkpoint.head import Head
 from costopt.checkpoint.line import read_head
 from costopt.checkpoint.manifest import Manifest
@@ -18,6 +17,7 @@ from costopt.checkpoint.near.tier import describe_location
 from costopt.checkpoint.part import Part
 from costopt.checkpoint.place import CheckpointRepository
 from costopt.domain.errors import CheckpointError
+from costopt.protocol.trainer_files import RejectedCheckpoint
 
 ReadState = Callable[[Manifest, Callable[[Part], bytes]], dict[str, Any]]
 

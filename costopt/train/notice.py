@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from types import FrameType
 
-from costopt.agent.stop_notice import StopNotice
+from costopt.protocol.trainer_files import StopNotice
 
 
 class StopRequest:

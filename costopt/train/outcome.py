@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from costopt.agent.status import SavedCheckpoint
 from costopt.domain.errors import CheckpointError
+from costopt.protocol.trainer_files import SavedCheckpoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from costopt.agent.status import (
+from costopt.protocol.trainer_files import (
     RejectedCheckpoint,
     SavedCheckpoint,
     TrainerState,

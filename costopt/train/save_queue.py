@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from costopt.agent.status import SavedCheckpoint
 from costopt.checkpoint.arena import SharedMemory
 from costopt.checkpoint.keep import RetentionPolicy
 from costopt.checkpoint.near.tier import Replica, Tier
 from costopt.checkpoint.place import CheckpointRepository
 from costopt.checkpoint.writer_process import WriterProcess
 from costopt.domain.errors import CheckpointError
+from costopt.protocol.trainer_files import SavedCheckpoint
 from costopt.train.outcome import FailedSave, SaveOutcome
 from costopt.train.snapshot import SnapshotCopy
 from costopt.train.state_layout import StateLayout, unloadable_reason

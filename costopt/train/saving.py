@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from costopt.agent.status import SavedCheckpoint
-from costopt.agent.stop_notice import StopNotice
 from costopt.checkpoint.keep import LOSS
 from costopt.checkpoint.near.tier import Replica, Tier
 from costopt.domain.errors import CheckpointError
+from costopt.protocol.trainer_files import SavedCheckpoint, StopNotice
 from costopt.train.cadence import SaveInterval
 from costopt.train.checkpointer import Checkpointer, RestoredCheckpoint
 from costopt.train.group import RankGroup

@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 import costopt.cli.logs as logs_command
-from costopt.agent.node_log import NodeLog
 from costopt.cli.main import cli
 from costopt.domain.events import Event, GangFormed, NodeLaunched
 from costopt.ledger.sqlite import open_sqlite_ledger
+from costopt.protocol.node_logs import NodeLog
 from costopt.session.live import LEDGER
 from costopt.store.folder import FileStore
 from tests.support.sample_run import sample_events

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from costopt.agent.status import SavedCheckpoint
 from costopt.checkpoint.history import CheckpointHistory
 from costopt.checkpoint.near.desk import SnapshotSocketServer
 from costopt.checkpoint.near.disk import DiskTier
@@ -24,6 +23,7 @@ from costopt.checkpoint.near.peer import PeerClient
 from costopt.checkpoint.near.peer_server import PeerServer
 from costopt.checkpoint.near.tier import Tier
 from costopt.domain.errors import CheckpointError
+from costopt.protocol.trainer_files import SavedCheckpoint
 from costopt.train.checkpointer import Checkpointer, RestoredCheckpoint
 from tests.support.snapshot_fixtures import be_patient_with_peers
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from costopt.agent.gang import Gang
-from costopt.agent.heartbeat import NodeActivity
+from costopt.protocol.messages import Gang, NodeActivity
 from tests.support.agent_fleet import AgentFleet
 from tests.support.live_run import PATIENCE_S
 from tests.support.node_folder import ROOT

@@ -13,14 +13,6 @@ from pyarrow.parquet import read_schema
 from torch import nn
 from torch.optim import SGD
 
-from costopt.agent import membership_letters, trainer_env
-from costopt.agent.gang import Gang, Rendezvous
-from costopt.agent.heartbeat import CommandFailure, Heartbeat
-from costopt.agent.mailbox import Mailbox, MembershipEndpoint
-from costopt.agent.membership_address import MembershipAddress
-from costopt.agent.node_log import LogPosition, NodeLog
-from costopt.agent.status import RejectedCheckpoint, SavedCheckpoint, TrainerStatus
-from costopt.agent.stop_notice import StopNotice
 from costopt.checkpoint.head import Head
 from costopt.checkpoint.manifest import Manifest
 from costopt.checkpoint.name import CheckpointName
@@ -37,6 +29,18 @@ from costopt.ledger.sqlite import open_sqlite_ledger
 from costopt.market.hazard import LearnedHazard
 from costopt.market.history_file import write_history
 from costopt.market.lifetime import AgeRates, LifetimeModel
+from costopt.protocol import membership
+from costopt.protocol.mailbox import Mailbox, MembershipEndpoint
+from costopt.protocol.membership import MembershipAddress
+from costopt.protocol.messages import CommandFailure, Gang, Heartbeat, Rendezvous
+from costopt.protocol.node_logs import LogPosition, NodeLog
+from costopt.protocol.trainer_files import (
+    RejectedCheckpoint,
+    SavedCheckpoint,
+    StopNotice,
+    TrainerEnv,
+    TrainerStatus,
+)
 from costopt.registry.registry import open_registry
 from costopt.replay.results_file import open_results_file
 from costopt.replay.score import Score
@@ -70,7 +74,7 @@ def test_messages(tmp_path: Path) -> None:
             "object store": _mailbox(tmp_path / "store"),
             "membership": _membership(),
             "files on a node": _node_files(tmp_path),
-            "trainer environment": example(trainer_env.TrainerEnv).variables(),
+            "trainer environment": example(TrainerEnv).variables(),
         },
     )
 
@@ -90,9 +94,9 @@ def _mailbox(folder: Path) -> dict[str, Any]:
 
 
 def _membership() -> dict[str, Any]:
-    kinds = get_args(membership_letters.FromTrainer) + get_args(membership_letters.ToTrainer)
-    lines = [membership_letters.encode(example(kind)) for kind in kinds]
-    assert [membership_letters.decode(line) for line in lines] == [example(kind) for kind in kinds]
+    kinds = get_args(membership.FromTrainer) + get_args(membership.ToTrainer)
+    lines = [membership.encode(example(kind)) for kind in kinds]
+    assert [membership.decode(line) for line in lines] == [example(kind) for kind in kinds]
     return {fields["kind"]: fields for fields in map(json.loads, lines)}
 
 

@@ -15,8 +15,6 @@ import click
 import costopt_aws.tags
 import costopt_gcp.labels
 import costopt_sim
-from costopt.agent.heartbeat import NodeActivity
-from costopt.agent.status import TrainerState
 from costopt.checkpoint.near.tier import Tier
 from costopt.cli.failure import BROKEN_PIPE, INTERRUPTED
 from costopt.cli.reference import commands
@@ -47,6 +45,8 @@ from costopt.domain.view import Decision
 from costopt.engine.admission import SHARE
 from costopt.engine.refusal import GuardViolation
 from costopt.ledger.summary import JobState
+from costopt.protocol.messages import NodeActivity
+from costopt.protocol.trainer_files import TrainerState
 from costopt.registry.changes import append_audit_entry
 from costopt.spec import account_schema, job_schema, policy_schema
 from costopt.spec.shipped import bundled_policies

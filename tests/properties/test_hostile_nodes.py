@@ -17,8 +17,6 @@ from unittest.mock import patch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from costopt.agent.heartbeat import NodeActivity
-from costopt.agent.mailbox import Mailbox
 from costopt.agent.runtime import MailboxRuntime
 from costopt.daemon.logs import FolderLogs, StoreLogs
 from costopt.domain.errors import CostoptError, StoreError
@@ -33,6 +31,8 @@ from costopt.domain.view import Desired, View
 from costopt.engine.cohort import JobTerms
 from costopt.ledger.codec import decode, encode
 from costopt.ledger.sqlite import SqlLedger, open_sqlite_ledger
+from costopt.protocol.mailbox import Mailbox
+from costopt.protocol.messages import NodeActivity
 from costopt.report.event_row import describe_event
 from costopt.store.folder import FileStore
 from costopt.strategies import build

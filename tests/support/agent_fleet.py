@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from costopt.agent.agent import Agent
-from costopt.agent.heartbeat import Heartbeat
 from costopt.agent.launcher import LaunchMethod
-from costopt.agent.mailbox import Mailbox
 from costopt.agent.notices.notice_file import FileNoticeSource
 from costopt.agent.settings import AgentSettings
+from costopt.protocol.mailbox import Mailbox
+from costopt.protocol.messages import Heartbeat
 from costopt.store.folder import FileStore
 from tests.support.live_run import wait_until
 

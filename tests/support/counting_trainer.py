@@ -13,8 +13,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from costopt.agent.status import SavedCheckpoint, TrainerState, TrainerStatus
-from costopt.agent.trainer_env import TrainerEnv
+from costopt.protocol.trainer_files import SavedCheckpoint, TrainerEnv, TrainerState, TrainerStatus
 from costopt.store.durable import write_atomic
 
 SAVE_EVERY = int(os.environ.get("STEPPER_SAVE_EVERY", "10"))

@@ -18,16 +18,14 @@ import pytest
 
 from costopt.agent import agent, membership_host, peers, revivals
 from costopt.agent.agent import Agent
-from costopt.agent.gang import Gang
-from costopt.agent.heartbeat import Heartbeat, NodeActivity
 from costopt.agent.launcher import LaunchMethod
-from costopt.agent.mailbox import Mailbox, MembershipEndpoint
-from costopt.agent.node_log import LogPosition, NodeLog
 from costopt.agent.notices.notice_file import FileNoticeSource
 from costopt.agent.notices.source import NoNotices
 from costopt.agent.settings import AgentSettings
-from costopt.agent.status import SavedCheckpoint, TrainerState, TrainerStatus
-from costopt.agent.stop_notice import StopNotice
+from costopt.protocol.mailbox import Mailbox, MembershipEndpoint
+from costopt.protocol.messages import Gang, Heartbeat, NodeActivity
+from costopt.protocol.node_logs import LogPosition, NodeLog
+from costopt.protocol.trainer_files import SavedCheckpoint, StopNotice, TrainerState, TrainerStatus
 from costopt.store.folder import FileStore
 from tests.support.live_run import wait_until
 from tests.support.manual_clock import ManualClock
@@ -250,7 +248,7 @@ def reporting(*checkpoints: SavedCheckpoint, resumed_units: float | None = 5.0) 
     return f"""
 import os, pathlib, time
 status = pathlib.Path(os.environ["COSTOPT_STATUS_FILE"])
-from costopt.agent.status import *
+from costopt.protocol.trainer_files import *
 {status!r}.write(status)
 notice = pathlib.Path(os.environ["COSTOPT_NOTICE_FILE"])
 while not notice.exists():

@@ -14,25 +14,25 @@ import pytest
 
 from costopt.agent import membership_server
 from costopt.agent.membership import Membership
-from costopt.agent.membership_address import MembershipAddress
-from costopt.agent.membership_letters import (
-    GangFormedMessage,
-    GangOverMessage,
-    HeartbeatMessage,
-    JoinMessage,
-    JoinPendingMessage,
-    ReadyMessage,
-    ToTrainer,
-    TrainerProgress,
-    decode,
-    encode,
-)
 from costopt.agent.membership_server import MembershipServer
 from costopt.checkpoint.near import handshake
 from costopt.checkpoint.near.frame import receive_frame, send_frame
 from costopt.checkpoint.near.gang_key import GangKey
 from costopt.checkpoint.near.handshake import authenticate
 from costopt.domain.errors import StoreError
+from costopt.protocol.membership import (
+    GangFormedMessage,
+    GangOverMessage,
+    HeartbeatMessage,
+    JoinMessage,
+    JoinPendingMessage,
+    MembershipAddress,
+    ReadyMessage,
+    ToTrainer,
+    TrainerProgress,
+    decode,
+    encode,
+)
 
 NEW = TrainerProgress()
 PATIENCE_S = 120.0

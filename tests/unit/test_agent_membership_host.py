@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 
 from costopt.agent import membership_host, membership_server, peers
-from costopt.agent.gang import Gang
-from costopt.agent.heartbeat import Heartbeat, NodeActivity
-from costopt.agent.mailbox import Mailbox
-from costopt.agent.membership_address import MembershipAddress
 from costopt.agent.membership_host import MembershipHost
 from costopt.agent.peers import PeerMonitor
 from costopt.checkpoint.near import handshake
 from costopt.checkpoint.near.gang_key import GangKey
 from costopt.checkpoint.near.handshake import authenticate
+from costopt.protocol.mailbox import Mailbox
+from costopt.protocol.membership import MembershipAddress
+from costopt.protocol.messages import Gang, Heartbeat, NodeActivity
 from costopt.store.folder import FileStore
 from tests.support.manual_clock import ManualClock
 

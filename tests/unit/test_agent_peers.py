@@ -6,12 +6,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from costopt.agent.gang import Gang, Rendezvous
-from costopt.agent.heartbeat import Heartbeat, NodeActivity
 from costopt.agent.launcher import LaunchMethod, process_specs
-from costopt.agent.mailbox import Mailbox
 from costopt.agent.peers import PeerMonitor
-from costopt.agent.trainer_env import TrainerEnv
+from costopt.protocol.mailbox import Mailbox
+from costopt.protocol.messages import Gang, Heartbeat, NodeActivity, Rendezvous
+from costopt.protocol.trainer_files import TrainerEnv
 from costopt.store.folder import FileStore
 
 GANG = Gang("j", 3, ("a", "b"), ("python", "t.py", "--x"), "/w", formed_at=0.0, env=(("K", "v"),))

@@ -11,11 +11,10 @@ import pytest
 
 from costopt.agent import power_limit
 from costopt.agent.agent import Agent
-from costopt.agent.gang import Gang
-from costopt.agent.heartbeat import Heartbeat, NodeActivity
 from costopt.agent.launcher import LaunchMethod
-from costopt.agent.mailbox import Mailbox
 from costopt.agent.settings import AgentSettings
+from costopt.protocol.mailbox import Mailbox
+from costopt.protocol.messages import Gang, Heartbeat, NodeActivity
 from costopt.store.folder import FileStore
 from tests.support.fake_nvidia_smi import FakeNvidiaSmi
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from costopt.agent import revivals
-from costopt.agent.gang import Gang
 from costopt.agent.revivals import MAX_LOST_STANDBYS, TrainerRestarts
 from costopt.agent.settings import AgentSettings
+from costopt.protocol.messages import Gang
 
 GANG = Gang("j", 1, ("n",), ("python", "t.py"), "", 0.0, elastic=True)
 

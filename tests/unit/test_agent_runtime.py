@@ -10,14 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import costopt.agent.mailbox as mailbox_module
-import costopt.agent.once_written as once_written_module
 import costopt.agent.runtime as runtime_module
-from costopt.agent.heartbeat import CommandFailure, Heartbeat, NodeActivity
-from costopt.agent.mailbox import Mailbox
-from costopt.agent.meter.reading import NodeMeasurement
+import costopt.protocol.mailbox as mailbox_module
 from costopt.agent.runtime import MailboxRuntime
-from costopt.agent.status import RejectedCheckpoint, SavedCheckpoint
 from costopt.domain.errors import StoreError
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.job import (
@@ -33,6 +28,9 @@ from costopt.domain.job import (
 from costopt.domain.market import Pool
 from costopt.domain.power import PowerCap
 from costopt.domain.runtime import PowerLimitRecord
+from costopt.protocol.mailbox import Mailbox
+from costopt.protocol.messages import CommandFailure, Heartbeat, NodeActivity, NodeMeasurement
+from costopt.protocol.trainer_files import RejectedCheckpoint, SavedCheckpoint
 from costopt.store.folder import FileStore
 from tests.support.manual_clock import ManualClock
 
@@ -409,7 +407,7 @@ def test_thousands_of_letters_are_read_little_by_little_and_once(
         read.append(key)
         return get(store, key, most_bytes)
 
-    monkeypatch.setattr(once_written_module, "MAX_BATCH", 3)
+    monkeypatch.setattr(mailbox_module, "MAX_BATCH", 3)
     monkeypatch.setattr(FileStore, "get", noted)
     units = [[c.units for c in desk.runtime.checkpoints(JOB, 0.0)] for _ in range(4)]
     assert units == [[5.0, 6.0, 7.0], [2.0, 3.0, 4.0, 5.0, 6.0, 7.0], *[list(range(1, 8))] * 2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from costopt.agent.stop_notice import StopNotice
+from costopt.protocol.trainer_files import StopNotice
 
 
 def test_it_makes_the_round_trip(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from costopt.agent.gang import Gang
-from costopt.agent.mailbox import Mailbox
 from costopt.domain.errors import BadRequestError
 from costopt.domain.node_start import disk_options
 from costopt.domain.payload import Payload, StoredFile
+from costopt.protocol.mailbox import Mailbox
+from costopt.protocol.messages import Gang
 from costopt.session.payload import upload_payload
 from costopt.store import open_store
 from costopt_aws import node_start

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from costopt.agent.gang import Gang
-from costopt.agent.mailbox import Mailbox
 from costopt.domain.errors import BadRequestError
 from costopt.domain.payload import Payload, StoredFile
+from costopt.protocol.mailbox import Mailbox
+from costopt.protocol.messages import Gang
 from costopt.session.payload import upload_payload
 from costopt.store import open_store
 from costopt_gcp import node_start

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from costopt.agent import log_upload, node_log
+from costopt.agent import log_upload
 from costopt.agent.log_upload import LogUpload
-from costopt.agent.node_log import MAX_SEGMENT_BYTES, NodeLog
 from costopt.daemon import logs
 from costopt.daemon.logs import StoreLogs
 from costopt.domain.errors import StoreError
 from costopt.domain.ports import ObjectStore
+from costopt.protocol import node_logs
+from costopt.protocol.node_logs import MAX_SEGMENT_BYTES, NodeLog
 from costopt.store import open_store
 from costopt.store.folder import FileStore
 from tests.support.live_run import wait_until
@@ -240,7 +241,7 @@ def test_many_small_pieces_are_read_part_by_part(
 ) -> None:
     store = failing.store
     assert isinstance(store, Failing)
-    monkeypatch.setattr(node_log, "MAX_SEGMENTS", 3)
+    monkeypatch.setattr(node_logs, "MAX_SEGMENTS", 3)
     for number in range(8):
         failing.kept(f"{number}\n")
     store.read.clear()

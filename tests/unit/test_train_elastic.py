@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from costopt.agent.membership import Membership
-from costopt.agent.membership_address import MembershipAddress
 from costopt.agent.membership_server import MembershipServer
 from costopt.checkpoint.near.gang_key import GangKey
+from costopt.protocol.membership import MembershipAddress
 from tests.support.forked_trainers import STEPS, TrainerFactory, result
 
 SILENT_S = 2.0

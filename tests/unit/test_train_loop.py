@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from costopt.agent.status import TrainerState, TrainerStatus
 from costopt.domain.errors import CheckpointError, CostoptError
+from costopt.protocol.trainer_files import TrainerState, TrainerStatus
 from costopt.train import TrainingExit, TrainingLoop, attach
 from costopt.train.cadence import SaveInterval
 

@@ -6,7 +6,7 @@ import socket
 import threading
 from typing import Any
 
-from costopt.agent.membership_letters import (
+from costopt.protocol.membership import (
     GangFormedMessage,
     ReadyMessage,
     TrainerProgress,

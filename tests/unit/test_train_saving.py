@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 import torch
 
-from costopt.agent.status import TrainerStatus
-from costopt.agent.stop_notice import StopNotice
 from costopt.checkpoint.near.desk import SnapshotSocketServer
 from costopt.checkpoint.near.gang_key import GangKey
 from costopt.checkpoint.near.memory import MemoryTier
@@ -22,6 +20,7 @@ from costopt.checkpoint.near.near_tiers import ReplicaGroup, ReplicaManager
 from costopt.checkpoint.near.peer import PeerClient
 from costopt.checkpoint.near.peer_server import PeerServer
 from costopt.domain.errors import CheckpointError
+from costopt.protocol.trainer_files import StopNotice, TrainerStatus
 from costopt.train.cadence import SaveInterval
 from costopt.train.checkpointer import Checkpointer
 from costopt.train.group import PeerLostError, RankGroup

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from costopt.agent.status import TrainerStatus
+from costopt.protocol.trainer_files import TrainerStatus
 from costopt.train import loop, reporter, time_use
 from costopt.train.attach import attach
 from costopt.train.time_use import StepTimer

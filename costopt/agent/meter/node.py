@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from costopt.agent.meter.gpu import GpuMeter, GpuSample, open_gpu_meter
 from costopt.agent.meter.rapl import RaplMeter, open_rapl_meter
-from costopt.agent.meter.reading import CPU, GPU, NodeMeasurement
+from costopt.protocol.messages import CPU, GPU, NodeMeasurement
 
 SAMPLE_S = 1.0
 JOULES_PER_WH = 3600.0

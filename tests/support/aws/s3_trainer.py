@@ -9,8 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from costopt.agent.status import SavedCheckpoint, TrainerState, TrainerStatus
-from costopt.agent.trainer_env import TrainerEnv
+from costopt.protocol.trainer_files import SavedCheckpoint, TrainerEnv, TrainerState, TrainerStatus
 from costopt.store import open_store
 
 SAVE_EVERY = 10

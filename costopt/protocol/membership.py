@@ -10,9 +10,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
-from costopt.agent.letter import decode_message
+from costopt.checkpoint.near.gang_key import GangKey
+from costopt.protocol.messages import decode_message
+from costopt.store.durable import replace_nondurable
 
 HEARTBEAT_INTERVAL_S = 0.25
 HEARTBEAT_TIMEOUT_S = 1.2
@@ -162,3 +166,31 @@ def decode(line: bytes) -> Any:
 
 def _tuples(value: Any) -> Any:
     return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipAddress:
+    """``place`` is "host:port". Without ``key`` the membership takes anybody who reaches it."""
+
+    place: str
+    key: GangKey | None = None
+
+    def write(self, path: Path) -> None:
+        """Replace the file, which only this user may read. Raises OSError."""
+        replace_nondurable(path, json.dumps(asdict(self)).encode(), private=True)
+
+    @classmethod
+    def read(cls, told: str) -> MembershipAddress:
+        """From COSTOPT_MEMBERSHIP: "host:port", or "file:///path" of what ``write`` wrote.
+
+        Raises OSError where the file is missing, ValueError where it is nonsense.
+        """
+        parts = urlsplit(told)
+        if parts.scheme != "file":
+            return cls(told)
+        try:
+            fields = json.loads(Path(unquote(parts.path)).read_bytes())
+            key = fields["key"]
+            return cls(fields["place"], None if key is None else GangKey(**key))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{told} holds no address of a membership: {error}") from error

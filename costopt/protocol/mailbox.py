@@ -9,7 +9,7 @@ jobs/<job>/checkpoints/<name>.json          SavedCheckpoint    rank 0's agent �
 jobs/<job>/refused/<name>.json              RefusedCheckpoint  agent → controller
 jobs/<job>/failures/<generation>.json       CommandFailure     agent → controller
 
-Beside them ``jobs/<job>/logs/`` holds what trainers print (``costopt.agent.node_log``).
+Beside them ``jobs/<job>/logs/`` holds what trainers print (``costopt.protocol.node_logs``).
 
 Every letter carries a schema version. A letter that is missing, torn, wrong or of another version
 reads as None: the sender writes again, or a newer version is at work. All methods raise StoreError,
@@ -19,19 +19,25 @@ also for a letter that is larger than any of ours: a job's own command may write
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
-from costopt.agent.gang import Gang, Rendezvous
-from costopt.agent.heartbeat import CommandFailure, Heartbeat, NodeActivity
-from costopt.agent.letter import decode_message, decoded_fields
-from costopt.agent.meter.reading import NodeMeasurement
-from costopt.agent.once_written import MessageReader
-from costopt.agent.status import RejectedCheckpoint, SavedCheckpoint
 from costopt.domain.errors import StoreError
 from costopt.domain.ports import ObjectStore
 from costopt.domain.text import encodable_text, untrusted_text
+from costopt.protocol.messages import (
+    CommandFailure,
+    Gang,
+    Heartbeat,
+    NodeActivity,
+    NodeMeasurement,
+    Rendezvous,
+    decode_message,
+    decoded_fields,
+)
+from costopt.protocol.trainer_files import RejectedCheckpoint, SavedCheckpoint
 
 T = TypeVar("T")
 
@@ -226,3 +232,43 @@ def _reading(fields: object) -> NodeMeasurement | None:
     """A reading of another version is no reason to take the node for dead."""
     reading = decode_message(NodeMeasurement, fields)
     return None if reading is None else replace(reading, parts=tuple(reading.parts))
+
+
+MAX_BATCH = 500
+"""So many of one kind are read at a time: a job that writes thousands holds up no other's tick, and
+one that saved every ten minutes while no controller ran for three days is read at once."""
+
+
+log = logging.getLogger("costopt.agent.letters")
+
+
+class MessageReader:
+    """What was read of one job's letters, by folder and key.
+
+    Of those that are new the last by name come first, so that the newest is known at once, and the
+    others when it is asked again.
+    """
+
+    def __init__(self, job: str) -> None:
+        self._job = job
+        self._read: dict[str, dict[str, Any]] = {}
+        self._told = False
+
+    def new_messages(self, folder: str, keys: Sequence[str], read: Callable[[str], T]) -> list[T]:
+        """Those at ``keys``, all in ``folder``, that were read by now, in the same order."""
+        before = self._read.get(folder, {})
+        known = {key: before[key] for key in keys if key in before}
+        new = [key for key in keys if key not in before]
+        known.update({key: read(key) for key in new[-MAX_BATCH:]})
+        self._read[folder] = known
+        self._tell(folder, len(new) - MAX_BATCH)
+        return [known[key] for key in keys if key in known]
+
+    def _tell(self, folder: str, unread: int) -> None:
+        """Once."""
+        if unread > 0 and not self._told:
+            self._told = True
+            log.warning(
+                "job %s has %d unread letters in %s; the next ticks read them, %d at a time",
+                self._job, unread, folder, MAX_BATCH,
+            )  # fmt: skip

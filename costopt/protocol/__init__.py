@@ -1,0 +1,1 @@
+"""What controller, agent and trainer exchange; standard library only."""

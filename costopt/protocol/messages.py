@@ -1,0 +1,266 @@
+"""What controller and agents write to each other, and how it is read back.
+
+Nodes run a job's own code, which may write anything: ``decoded_fields``, then ``decode_message``
+is the one way from bytes that a node wrote to a value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from costopt.checkpoint.near.gang_key import GangKey
+from costopt.domain.text import untrusted_text
+
+
+class NodeActivity(StrEnum):
+    """What a node's agent is doing.
+
+    STOPPED: the trainer saved and left, on a notice or a drain to any member. BROKEN: the trainer
+    died because a member did. FAILED: it died by itself, with every member alive. GONE: the agent
+    ended in good order.
+    """
+
+    IDLE = "idle"
+    STARTING = "starting"
+    TRAINING = "training"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FINISHED = "finished"
+    BROKEN = "broken"
+    FAILED = "failed"
+    GONE = "gone"
+
+    @property
+    def is_training(self) -> bool:
+        """Whether a trainer runs on the node."""
+        return self in (NodeActivity.STARTING, NodeActivity.TRAINING, NodeActivity.STOPPING)
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """``at`` is wall time on the node, POSIX seconds; ``units_per_s`` is against the wall.
+
+    ``beat`` grows with each one, so that a reader whose clock differs can tell a living node
+    from a dead one. ``reported`` is False while the trainer has told nothing of itself: units are
+    then unknown. ``meters`` is what the node has measured since the agent began, ``warning`` what
+    the provider says short of a notice, ``strikes_at`` when it takes the node (wall time), None
+    while it has given no notice. ``interval_s`` (in the job's time) is how often the trainer
+    saves and ``interval_reason`` why. ``restarts`` counts trainers that were started again within
+    this generation. ``power_message`` says what became of the power limit that the gang asks for,
+    "" where it asks for none; ``power_asked_w`` is what it asks for, ``power_cap_w`` what each GPU
+    is limited to for it. ``snapshots`` is the "host:port" at which the gang's members give this
+    node snapshots, "" where it takes none. ``resumed_units`` is what the trainer had when it became
+    part of this generation, None before. ``started``: the command was started in it. The other
+    figures are the trainer's, as in ``TrainerStatus``.
+    """
+
+    node_id: str
+    generation: int
+    state: NodeActivity
+    at: float
+    beat: int
+    reported: bool = False
+    done_units: float = 0.0
+    saved_units: float = 0.0
+    units_per_s: float | None = None
+    exit_code: int | None = None
+    message: str = ""
+    log_path: str = ""
+    guarantee: str = ""
+    notice: bool = False
+    meters: NodeMeasurement | None = None
+    warning: str = ""
+    strikes_at: float | None = None
+    interval_s: float | None = None
+    interval_reason: str = ""
+    upload_bytes_per_s: float | None = None
+    step_s: float | None = None
+    data_wait_share: float | None = None
+    goodput: float | None = None
+    restarts: int = 0
+    power_asked_w: float | None = None
+    power_cap_w: float | None = None
+    power_message: str = ""
+    snapshots: str = ""
+    resumed_units: float | None = None
+    started: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CommandFailure:
+    """The job's command failed by itself in one generation, ``saved_units`` into the work."""
+
+    node_id: str
+    generation: int
+    exit_code: int
+    at: float
+    saved_units: float
+    message: str
+    log_path: str
+
+
+T = TypeVar("T")
+FieldCheck = Callable[[Any], bool]
+MAX_NUMBER = 10**18
+
+
+def decoded_fields(data: bytes, clean: Callable[[str], str] = untrusted_text) -> Any:
+    """The JSON value that ``data`` holds, with every text in it as ``clean`` returns it; None where
+    it holds none, and for numbers that are not finite."""
+    try:
+        return _with_clean_text(json.loads(data, parse_constant=lambda _: None), clean)
+    except (ValueError, RecursionError):
+        return None
+
+
+def decode_message(kind: Callable[..., T], fields: object) -> T | None:
+    """The letter, None where there is none or a field is not what its class says.
+
+    Numbers must be finite, and at most MOST either way. Arrays may be lists.
+    """
+    if not isinstance(fields, dict):
+        return None
+    checks = _checks(kind)
+    if not all(name in checks and checks[name](value) for name, value in fields.items()):
+        return None
+    try:
+        return kind(**fields)
+    except TypeError:
+        return None
+
+
+def _with_clean_text(value: Any, clean: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_with_clean_text(item, clean) for item in value]
+    if isinstance(value, dict):
+        return {clean(name): _with_clean_text(item, clean) for name, item in value.items()}
+    return value
+
+
+@cache
+def _checks(kind: Callable[..., Any]) -> dict[str, FieldCheck]:
+    return {name: _check(hint) for name, hint in get_type_hints(kind).items()}
+
+
+def _check(hint: Any) -> FieldCheck:
+    options = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    arrays = [_array(get_args(option)) for option in options if get_origin(option) is tuple]
+    kinds = {option for option in options if get_origin(option) is None}
+    if float in kinds:
+        kinds.add(int)
+
+    def fits(value: Any) -> bool:
+        if type(value) in kinds:
+            return type(value) not in (int, float) or -MAX_NUMBER <= value <= MAX_NUMBER
+        return any(array(value) for array in arrays)
+
+    return fits
+
+
+def _array(items: tuple[Any, ...]) -> FieldCheck:
+    if items[-1] is Ellipsis:
+        each = _check(items[0])
+        return lambda value: isinstance(value, (list, tuple)) and all(map(each, value))
+    checks = tuple(map(_check, items))
+    return lambda value: (
+        isinstance(value, (list, tuple))
+        and len(value) == len(checks)
+        and all(check(item) for check, item in zip(checks, value, strict=True))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """One generation of a job's gang. ``members`` are node ids by rank.
+
+    The generation is a fencing token: reports of another generation are not believed.
+    ``checkpoint_interval_s`` and ``hazard_per_hour`` (interruptions of the gang) are in the job's
+    time, which runs ``speed`` times faster than the wall; ``formed_at`` is wall time in POSIX
+    seconds. ``hazard_per_hour`` None means: keep the interval as it is. ``power_cap_w`` is the
+    limit of each GPU, None for none; it may change within a generation. ``data_uri`` is where the
+    job's data lie, None where it does not say. The trainers of an ``elastic`` gang form anew by
+    themselves when a member comes or goes. ``secret`` is new in each generation: by it the members
+    know each other where they exchange snapshots, which they do not without, and where they form
+    gangs by themselves. ``zones`` are the
+    members' zones by rank, empty where nobody said. ``former`` are nodes of the gang before this
+    one that may still be saving what this one is to begin from, where none of them is a member.
+    """
+
+    job: str
+    generation: int
+    members: tuple[str, ...]
+    command: tuple[str, ...]
+    workdir: str
+    formed_at: float
+    env: tuple[tuple[str, str], ...] = ()
+    total_units: float | None = None
+    checkpoint_uri: str | None = None
+    checkpoint_interval_s: float | None = None
+    hazard_per_hour: float | None = None
+    noticed_share: float = 0.0
+    speed: float = 1.0
+    power_cap_w: float | None = None
+    data_uri: str | None = None
+    elastic: bool = False
+    zones: tuple[str, ...] = ()
+    former: tuple[str, ...] = ()
+    secret: str = field(default="", repr=False)
+
+    @property
+    def key(self) -> GangKey | None:
+        """What this generation's members know each other by; None without a secret."""
+        return GangKey(self.job, self.generation, self.secret) if self.secret else None
+
+    def rank(self, node_id: str) -> int | None:
+        """The node's rank, or None where it is not a member."""
+        return self.members.index(node_id) if node_id in self.members else None
+
+    def zone(self, node_id: str) -> str:
+        """The node's zone, "" where it is unknown."""
+        rank = self.rank(node_id)
+        return self.zones[rank] if rank is not None and rank < len(self.zones) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """Where the gang of one generation meets. Rank 0's agent chooses it: only the node itself
+    knows its address and a free port."""
+
+    generation: int
+    host: str
+    port: int
+
+
+GPU = "gpu"
+CPU = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMeasurement:
+    """Totals from ``since`` to ``at``, wall times in POSIX seconds. Unknown is None.
+
+    ``energy_wh`` is what the meters of ``parts`` ("gpu", "cpu") read: GPU boards, CPU packages and
+    their memory; fans, power supplies and the rest of the node are in none of them. ``gpus`` is how
+    many GPUs were read. ``training_wh`` and ``training_s`` are of the time in which the trainer
+    trained. ``gpu_utilization`` is a share of 0–1 and the mean over GPUs, ``gpu_memory_share`` the
+    fullest GPU's, ``power_w`` the sum of the meters: these three are the newest figures.
+    """
+
+    since: float
+    at: float
+    energy_wh: float | None = None
+    parts: tuple[str, ...] = ()
+    gpus: int = 0
+    training_wh: float = 0.0
+    training_s: float = 0.0
+    gpu_utilization: float | None = None
+    gpu_memory_share: float | None = None
+    power_w: float | None = None

@@ -1,0 +1,249 @@
+"""What a trainer and the agent of its node exchange: environment variables and two small files.
+
+The agent sets the variables (``TrainerEnv``) and writes the stop notice; the trainer replaces its
+status file atomically.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from costopt.store.durable import replace_nondurable
+
+JOB = "COSTOPT_JOB"
+NODE = "COSTOPT_NODE"
+GENERATION = "COSTOPT_GENERATION"
+NOTICE_FILE = "COSTOPT_NOTICE_FILE"
+STATUS_FILE = "COSTOPT_STATUS_FILE"
+CHECKPOINT_URI = "COSTOPT_CHECKPOINT_URI"
+CHECKPOINT_INTERVAL_S = "COSTOPT_CHECKPOINT_INTERVAL_S"
+HAZARD_PER_HOUR = "COSTOPT_HAZARD_PER_HOUR"
+NOTICED_SHARE = "COSTOPT_NOTICED_SHARE"
+SPEED = "COSTOPT_SPEED"
+TOTAL_UNITS = "COSTOPT_TOTAL_UNITS"
+DATA_DIR = "COSTOPT_DATA_DIR"
+UPLOAD_BYTES_PER_S = "COSTOPT_UPLOAD_BYTES_PER_S"
+MEMBERSHIP = "COSTOPT_MEMBERSHIP"
+SNAPSHOTS = "COSTOPT_SNAPSHOTS"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerEnv:
+    """Where the trainer saves, reports and looks for notices. All of it may be absent.
+
+    ``notice_file`` exists once the trainer must save and stop. ``checkpoint_interval_s`` and
+    ``hazard_per_hour`` (of the whole gang) are in the job's time, which runs ``speed`` times
+    faster than the wall; with a hazard the interval is recomputed as save times are measured.
+    ``data_dir`` holds the job's data on this node's disk. ``upload_bytes_per_s`` is how fast an
+    earlier trainer on this node made a checkpoint durable. ``membership`` is where trainers form
+    gangs by themselves ("host:port", or "file:///path" of a file that holds it and the key to it).
+    ``snapshots`` is where this node's agent takes and gives snapshots, an abstract Unix socket
+    ("@name").
+    """
+
+    job: str = ""
+    node: str = ""
+    generation: int = 0
+    notice_file: Path | None = None
+    status_file: Path | None = None
+    checkpoint_uri: str | None = None
+    checkpoint_interval_s: float | None = None
+    hazard_per_hour: float | None = None
+    noticed_share: float = 0.0
+    speed: float = 1.0
+    total_units: float | None = None
+    data_dir: Path | None = None
+    upload_bytes_per_s: float | None = None
+    membership: str | None = None
+    snapshots: str | None = None
+
+    def variables(self) -> dict[str, str]:
+        """The variables to set; those that are unknown are left out."""
+        values = {
+            JOB: self.job,
+            NODE: self.node,
+            GENERATION: self.generation,
+            NOTICE_FILE: self.notice_file,
+            STATUS_FILE: self.status_file,
+            CHECKPOINT_URI: self.checkpoint_uri,
+            CHECKPOINT_INTERVAL_S: self.checkpoint_interval_s,
+            HAZARD_PER_HOUR: self.hazard_per_hour,
+            NOTICED_SHARE: self.noticed_share,
+            SPEED: self.speed,
+            TOTAL_UNITS: self.total_units,
+            DATA_DIR: self.data_dir,
+            UPLOAD_BYTES_PER_S: self.upload_bytes_per_s,
+            MEMBERSHIP: self.membership,
+            SNAPSHOTS: self.snapshots,
+        }
+        return {name: str(value) for name, value in values.items() if value is not None}
+
+    @classmethod
+    def read(cls, variables: Mapping[str, str] = os.environ) -> TrainerEnv:
+        """The inverse; raises ValueError naming a variable that is not a number."""
+        return cls(
+            job=variables.get(JOB, ""),
+            node=variables.get(NODE, ""),
+            generation=int(_number(variables, GENERATION) or 0),
+            notice_file=_path(variables, NOTICE_FILE),
+            status_file=_path(variables, STATUS_FILE),
+            checkpoint_uri=variables.get(CHECKPOINT_URI) or None,
+            checkpoint_interval_s=_number(variables, CHECKPOINT_INTERVAL_S),
+            hazard_per_hour=_number(variables, HAZARD_PER_HOUR),
+            noticed_share=_number(variables, NOTICED_SHARE) or 0.0,
+            speed=_number(variables, SPEED) or 1.0,
+            total_units=_number(variables, TOTAL_UNITS),
+            data_dir=_path(variables, DATA_DIR),
+            upload_bytes_per_s=_number(variables, UPLOAD_BYTES_PER_S),
+            membership=variables.get(MEMBERSHIP) or None,
+            snapshots=variables.get(SNAPSHOTS) or None,
+        )
+
+
+def _path(variables: Mapping[str, str], name: str) -> Path | None:
+    text = variables.get(name)
+    return Path(text) if text else None
+
+
+def _number(variables: Mapping[str, str], name: str) -> float | None:
+    text = variables.get(name)
+    if not text:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{name}={text!r} is not a number") from None
+
+
+SCHEMA = 1
+
+
+class TrainerState(StrEnum):
+    """STOPPED: saved and left on notice. FINISHED: all the work is done and saved."""
+
+    STARTING = "starting"
+    TRAINING = "training"
+    STOPPED = "stopped"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class SavedCheckpoint:
+    """A checkpoint that this trainer committed or restored. ``at`` is wall time, POSIX seconds."""
+
+    name: str
+    units: float
+    uri: str
+    at: float
+    size_bytes: int | None = None
+    save_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedCheckpoint:
+    """A checkpoint that was found torn or corrupt and passed over."""
+
+    name: str
+    uri: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerStatus:
+    """``units_per_s`` is measured against the wall; ``at`` is wall time, POSIX seconds.
+
+    ``guarantee`` says how exact the resume was. ``checkpoints`` are the newest of this run.
+    ``interval_s`` is how often it saves, in the job's time, and ``interval_reason`` why.
+    ``upload_bytes_per_s`` is how fast it last made a checkpoint durable. ``step_s`` is the mean
+    wall time of a step, ``data_wait_share`` the share of it spent waiting for data, ``goodput`` the
+    share of the wall since this process began that went into steps that still count.
+    ``saved_units`` are in the object store; near tiers do not count. ``resumed_units`` is what this
+    process began with, None before it began or where it does not tell.
+    """
+
+    generation: int
+    state: TrainerState
+    at: float
+    done_units: float = 0.0
+    saved_units: float = 0.0
+    units_per_s: float | None = None
+    message: str = ""
+    guarantee: str = ""
+    checkpoints: tuple[SavedCheckpoint, ...] = ()
+    refused: tuple[RejectedCheckpoint, ...] = ()
+    interval_s: float | None = None
+    interval_reason: str = ""
+    upload_bytes_per_s: float | None = None
+    step_s: float | None = None
+    data_wait_share: float | None = None
+    goodput: float | None = None
+    resumed_units: float | None = None
+
+    @property
+    def measured_upload(self) -> float | None:
+        """Bytes per second as the trainer says, else of its newest checkpoint; None before it."""
+        if self.upload_bytes_per_s is not None or not self.checkpoints:
+            return self.upload_bytes_per_s
+        newest = self.checkpoints[-1]
+        return newest.size_bytes / newest.save_s if newest.size_bytes and newest.save_s else None
+
+    def write(self, path: Path) -> None:
+        """Replace the file. Raises OSError."""
+        replace_nondurable(path, json.dumps({"schema": SCHEMA, **asdict(self)}).encode())
+
+    @classmethod
+    def read(cls, path: Path) -> TrainerStatus | None:
+        """The newest status, or None where there is none that can be understood."""
+        try:
+            fields = json.loads(path.read_bytes())
+            if fields.pop("schema") != SCHEMA:
+                return None
+            fields["state"] = TrainerState(fields["state"])
+            fields["checkpoints"] = tuple(SavedCheckpoint(**c) for c in fields["checkpoints"])
+            fields["refused"] = tuple(RejectedCheckpoint(**r) for r in fields["refused"])
+            return cls(**fields)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class StopNotice:
+    """``deadline_at`` is when the node dies, wall time in POSIX seconds; None where nobody said.
+
+    ``time`` is the same as the provider told it, by its own clock. ``upload_bytes_per_s`` is the
+    speed at which this node last made a checkpoint durable, None while it has made none.
+    """
+
+    reason: str
+    time: str | None = None
+    deadline_at: float | None = None
+    upload_bytes_per_s: float | None = None
+    action: str = "stop"
+
+    def write(self, path: Path) -> None:
+        """Replace the file. Raises OSError."""
+        replace_nondurable(path, json.dumps(asdict(self)).encode())
+
+    @classmethod
+    def read(cls, path: Path) -> StopNotice | None:
+        """The notice, or None where there is none; one that cannot be understood is a notice."""
+        try:
+            return cls(**json.loads(path.read_bytes()))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError):
+            return cls("a notice that cannot be read")
+
+    def allows(self, size_bytes: int, now: float, *, spare_s: float = 0.0) -> bool | None:
+        """Whether an upload that begins ``now`` (wall) ends ``spare_s`` before the node dies.
+
+        Feasible is size / bandwidth < what is left of the notice. None where either is unknown.
+        """
+        if self.deadline_at is None or not self.upload_bytes_per_s:
+            return None
+        return now + size_bytes / self.upload_bytes_per_s < self.deadline_at - spare_s
