@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from costopt.agent.runtime import MailboxRuntime
 from costopt.catalog import load_catalog
+from costopt.controller.runtime import MailboxRuntime
 from costopt.daemon.logs import StoreLogs
 from costopt.daemon.site import Site
 from costopt.domain.errors import SpecError

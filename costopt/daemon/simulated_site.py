@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from costopt.agent.runtime import MailboxRuntime
 from costopt.catalog import load_catalog
+from costopt.controller.runtime import MailboxRuntime
 from costopt.daemon.logs import FolderLogs
 from costopt.daemon.site import Site
 from costopt.market.hazard import LearnedHazard

@@ -8,8 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from costopt.agent.runtime import MailboxRuntime
 from costopt.catalog import load_catalog
+from costopt.controller.runtime import MailboxRuntime
 from costopt.domain.account import Account
 from costopt.domain.errors import SpecError
 from costopt.domain.history import MarketHistory

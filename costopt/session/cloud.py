@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from costopt.agent.runtime import MailboxRuntime
+from costopt.controller.runtime import MailboxRuntime
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.ports import CarbonRecord, Clock, Forecasts, ObjectStore, Provider

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from costopt.agent.runtime import MailboxRuntime
 from costopt.catalog import load_catalog
+from costopt.controller.runtime import MailboxRuntime
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import LedgerError, MarketError, StoreError
 from costopt.domain.events import JobFailed, JobFinished, JobSubmitted

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from costopt.agent.runtime import MailboxRuntime
 from costopt.catalog import load_catalog
+from costopt.controller.runtime import MailboxRuntime
 from costopt.domain.account import Account
 from costopt.domain.history import MarketHistory
 from costopt.domain.ports import Provider

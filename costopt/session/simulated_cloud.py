@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from costopt.agent.runtime import MailboxRuntime
 from costopt.catalog import load_catalog
+from costopt.controller.runtime import MailboxRuntime
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.ports import Clock, Forecasts, ObjectStore, Provider

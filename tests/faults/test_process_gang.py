@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from costopt.agent.runtime import MailboxRuntime
+from costopt.controller.runtime import MailboxRuntime
 from costopt.domain.fleet import EndCause, Node, NodeState
 from costopt.domain.job import (
     CheckpointSpec,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import costopt.agent.runtime as runtime_module
+import costopt.controller.runtime as runtime_module
 import costopt.protocol.mailbox as mailbox_module
-from costopt.agent.runtime import MailboxRuntime
+from costopt.controller.runtime import MailboxRuntime
 from costopt.domain.errors import StoreError
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.job import (

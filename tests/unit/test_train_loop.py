@@ -173,7 +173,7 @@ def test_the_status_survives_nonsense(tmp_path: Path) -> None:
     ("module", "heavy"),
     [
         ("costopt.agent.__main__", {"torch", "numpy", "pydantic"}),
-        ("costopt.agent.runtime", {"torch", "numpy", "pydantic"}),
+        ("costopt.controller.runtime", {"torch", "numpy", "pydantic"}),
         ("costopt_sim.process", {"torch", "numpy"}),
     ],
 )

@@ -9,8 +9,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from costopt.agent.gang_state import GangMember, gang_status
-from costopt.agent.node_report import CENTURY_S, TimeScale, build_node_report, duration_s
+from costopt.controller.gang_status import (
+    CENTURY_S,
+    GangMember,
+    TimeScale,
+    build_node_report,
+    duration_s,
+    gang_status,
+)
 from costopt.domain.fleet import Node
 from costopt.domain.interval import noticed_share
 from costopt.domain.job import GangState, Job, Progress

@@ -1,0 +1,1 @@
+"""The one composition root: run, daemon and backtest are assembled here and nowhere else."""
