@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from costopt.domain.errors import CostoptError
-from costopt.protocol.node_logs import MAX_SEGMENT_BYTES, LogPosition, NodeLog
+from costopt.protocol.node_logs import MAX_SEGMENT_BYTES, TRAINER_LOGS, LogPosition, NodeLog
 
-TRAINER_LOGS = "trainer-*.log"
 MAX_BYTES = 64 << 20
 """Of one node; beyond it only the last ``TAIL_BYTES`` before each notice and end are kept."""
 TAIL_BYTES = 64 << 10

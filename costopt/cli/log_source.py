@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from costopt.daemon.logs import StoreLogs, logged_node
-from costopt.daemon.views import LogChunk
 from costopt.domain.errors import SpecError
+from costopt.protocol.node_logs import LogChunk
 from costopt.store import open_store
 
 if TYPE_CHECKING:

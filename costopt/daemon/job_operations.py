@@ -35,10 +35,11 @@ from costopt.daemon.operation import (
 )
 from costopt.daemon.reach import ApiContext
 from costopt.daemon.refusals import HttpProblemError
-from costopt.daemon.views import DecisionRow, JobStatus, LogChunk
+from costopt.daemon.views import DecisionRow, JobStatus
 from costopt.domain.errors import InfeasibleError
 from costopt.domain.submission import Submission
 from costopt.domain.token import Scope
+from costopt.protocol.node_logs import LogChunk
 
 NAME = in_path("job", JOB_NAME, "the job's name")
 AFTER = in_query(

@@ -6,12 +6,10 @@ import codecs
 from pathlib import Path
 from typing import Protocol
 
-from costopt.agent.log_upload import TRAINER_LOGS
-from costopt.daemon.views import LogChunk
 from costopt.domain.errors import SpecError, StoreError
 from costopt.domain.events import GangFormed, NodeLaunched
 from costopt.domain.ports import EventIndex, ObjectStore
-from costopt.protocol.node_logs import NodeLog
+from costopt.protocol.node_logs import TRAINER_LOGS, LogChunk, NodeLog
 from costopt.store.key import is_key_part
 from costopt.store.plain_file import is_plain, read_plain
 

@@ -23,7 +23,6 @@ from costopt.daemon.views import (
     FleetView,
     Health,
     JobStatus,
-    LogChunk,
     MarketRow,
     MarketView,
     MetricsSnapshot,
@@ -37,6 +36,7 @@ from costopt.domain.registry import Registry
 from costopt.domain.submission import DesiredState, Submission
 from costopt.ledger.account import JobAccount
 from costopt.ledger.summary import JobState, JobSummary
+from costopt.protocol.node_logs import LogChunk
 
 MAX_MISSED_TICKS = 5.0
 """A daemon whose last good tick is older than so many intervals is not alive."""

@@ -82,20 +82,6 @@ class DecisionRow:
 
 
 @dataclass(frozen=True, slots=True)
-class LogChunk:
-    """A part of a node's log; ask for what follows with ``after=next_byte``.
-
-    ``ended``: so far nothing follows.
-    """
-
-    job: str
-    node_id: str
-    text: str
-    next_byte: int
-    ended: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Health:
     """``alive``: the loop goes on. ``ready``: it also knows the market and can write its ledger.
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 
 from costopt.domain.ports import ObjectStore
 
+TRAINER_LOGS = "trainer-*.log"
+"""In the folder of a node's agent, one file for each attempt."""
 MAX_SEGMENT_BYTES = 1 << 20
 MAX_CONCURRENCY = 16
 MAX_SEGMENTS = 1024
@@ -31,6 +33,20 @@ class LogPosition:
     offset: int = 0
     attempt: int = 0
     until: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    """A part of a node's log; ask for what follows with ``after=next_byte``.
+
+    ``ended``: so far nothing follows.
+    """
+
+    job: str
+    node_id: str
+    text: str
+    next_byte: int
+    ended: bool
 
 
 class NodeLog:

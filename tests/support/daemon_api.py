@@ -19,7 +19,7 @@ from costopt.daemon.service import DaemonService
 from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.snapshot import TickSnapshot
 from costopt.daemon.socket import bind_tcp, bind_unix
-from costopt.daemon.views import FleetNode, LogChunk
+from costopt.daemon.views import FleetNode
 from costopt.domain.control import ActionKind, AuditEntry, Proposal
 from costopt.domain.errors import SpecError
 from costopt.domain.estimate import Basis, Estimate
@@ -29,6 +29,7 @@ from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.token import Scope
 from costopt.engine.clock import WallClock
 from costopt.ledger.memory import MemoryLedger
+from costopt.protocol.node_logs import LogChunk
 from costopt.registry.registry import SqlRegistry, open_registry
 from costopt.registry.tokens import SqlTokenStore
 
