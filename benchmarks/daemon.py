@@ -21,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from costopt.catalog import load_catalog
+from costopt.controller.site import connect_virtual_provider
 from costopt.daemon.daemon import Daemon
 from costopt.daemon.serve import GC_THRESHOLD
 from costopt.daemon.settings import DaemonSettings
@@ -34,7 +35,6 @@ from costopt.domain.tenant import Tenant
 from costopt.engine.clock import VirtualClock
 from costopt.ledger.sqlite import open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, open_registry
-from costopt.replay.connect import connect_virtual_provider
 from costopt.session.live import LEDGER
 from tests.support.simulated_site import PacedVirtualClock, simulated_site
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from costopt.controller.forecasts import DEFAULT_HAZARD
 from costopt.domain.estimate import Estimate
 from costopt.domain.history import MarketHistory
 from costopt.domain.market import Pool
@@ -20,7 +21,6 @@ from costopt.replay.process_pool import run_in_processes
 from costopt.replay.results_file import open_results_file
 from costopt.replay.score import Score
 from costopt.replay.trial import BacktestConfig, Trial, TrialKeys
-from costopt.session.hazards import DEFAULT_HAZARD
 from tests.support.cant_be_late import OneMachine, OnePower
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from costopt.catalog import Catalog, load_catalog
+from costopt.controller.forecasts import RecordedForecasts, catalog_hazard_priors
 from costopt.domain.account import Account
 from costopt.domain.history import MarketHistory
 from costopt.domain.ports import Forecasts, HazardModel, PowerModel
@@ -16,9 +17,7 @@ from costopt.energy.carbon_file import read_carbon
 from costopt.energy.carbon_record import RecordedCarbon
 from costopt.market.hazard import LearnedHazard
 from costopt.replay.edition import code_digest
-from costopt.replay.forecasts import RecordedForecasts
 from costopt.replay.trial import BacktestConfig, TrialKeys
-from costopt.session.hazards import catalog_hazard_priors
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ def access_policies(provider: str, regions: str | None, account_file: str | None
 @contextmanager
 def _doctor(name: str, regions: str | None, account: Account) -> Iterator[AccountChecks]:
     from costopt.catalog import load_catalog
+    from costopt.controller.site import connect_provider, find_adapter
     from costopt.engine.clock import WallClock
-    from costopt.replay.connect import connect_provider, find_adapter
 
     find_adapter(name)
     options = {"machines": load_catalog(), **account.providers.get(name, {})}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from costopt.daemon.logs import StoreLogs, logged_node
+from costopt.controller.node_logs import StoreLogs, logged_node
 from costopt.domain.errors import SpecError
 from costopt.protocol.node_logs import LogChunk
 from costopt.store import open_store

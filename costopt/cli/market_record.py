@@ -73,7 +73,7 @@ def _regions(provider: str, regions: str | None) -> tuple[str, ...]:
 
 def _connect(provider: str, regions: Sequence[str], clock: WallClock) -> Provider:
     from costopt.catalog import load_catalog
-    from costopt.replay.connect import connect_provider
+    from costopt.controller.site import connect_provider
 
     return connect_provider(provider, clock, {"regions": regions, "machines": load_catalog()})
 

@@ -131,10 +131,10 @@ def account_quotes(account: Account, names: tuple[str, ...]) -> QuoteSet:
     read. Raises ProviderError where none does, SpecError for a name that the account does not know.
     """
     from costopt.cli.failure import print_error
+    from costopt.controller.site import provider_quotas
     from costopt.domain.errors import ProviderError
     from costopt.engine.clock import WallClock
     from costopt.session.account_cloud import connect_account
-    from costopt.session.told_quotas import provider_quotas
 
     clock = WallClock()
     now = clock.now()
@@ -167,7 +167,7 @@ def account_quotes(account: Account, names: tuple[str, ...]) -> QuoteSet:
 def _with_hazards(offers: Iterable[Offer]) -> Iterator[Offer]:
     """Offers that tell no hazard have what is believed of a pool that nobody has watched."""
     from costopt.catalog import load_catalog
-    from costopt.session.hazards import catalog_hazard_priors
+    from costopt.controller.forecasts import catalog_hazard_priors
 
     prior = catalog_hazard_priors(load_catalog())
     for offer in offers:

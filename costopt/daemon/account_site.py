@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from costopt.catalog import load_catalog
+from costopt.controller.forecasts import catalog_hazard_priors, gang_hazard_per_hour
+from costopt.controller.node_logs import StoreLogs
 from costopt.controller.runtime import MailboxRuntime
-from costopt.daemon.logs import StoreLogs
 from costopt.daemon.site import Site
 from costopt.domain.errors import SpecError
 from costopt.domain.job import Job
@@ -12,7 +13,6 @@ from costopt.domain.payload import Payload
 from costopt.engine.clock import WallClock
 from costopt.market.hazard import LearnedHazard
 from costopt.session.account_cloud import AccountSite, connect_account
-from costopt.session.hazards import catalog_hazard_priors, gang_hazard_per_hour
 from costopt.session.payload import upload_payload
 from costopt.store import open_store
 

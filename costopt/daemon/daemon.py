@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from threading import Lock
 
+from costopt.controller.site import provider_quotas
 from costopt.daemon.backups import Backups
 from costopt.daemon.board import SharedState
 from costopt.daemon.control import LeaderLoop
@@ -39,7 +40,6 @@ from costopt.domain.registry import Registry
 from costopt.ledger.snapshot import save_folds
 from costopt.ledger.stored import DurableLedger
 from costopt.session.live import LEDGER
-from costopt.session.told_quotas import provider_quotas
 
 DEFAULT_GUARDS = AccountGuards(
     max_usd_per_month=10_000.0,

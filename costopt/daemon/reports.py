@@ -10,10 +10,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Event
 
+from costopt.controller.child import exit_with_parent
 from costopt.daemon.report_folder import write_report
 from costopt.domain.errors import CostoptError, StoreError
 from costopt.ledger.stored import open_ledger
-from costopt.replay.child import exit_with_parent
 
 REPORTS = "reports"
 NICENESS = 10

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from datetime import datetime
 from itertools import islice
 
+from costopt.controller.node_logs import LogReader, logged_node
 from costopt.daemon.board import SharedState
 from costopt.daemon.intake import AdmittedJob, load_submission, parse_submission
 from costopt.daemon.judge import AdmissionPlanner, AdmissionResult
-from costopt.daemon.logs import LogReader, logged_node
 from costopt.daemon.measures import collect_metrics
 from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.views import (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from costopt.catalog import load_catalog
+from costopt.controller.forecasts import catalog_hazard_priors, gang_hazard_per_hour
+from costopt.controller.node_logs import FolderLogs
 from costopt.controller.runtime import MailboxRuntime
-from costopt.daemon.logs import FolderLogs
 from costopt.daemon.site import Site
 from costopt.market.hazard import LearnedHazard
-from costopt.session.hazards import catalog_hazard_priors, gang_hazard_per_hour
 from costopt.session.market_clock import load_market_clock
 from costopt.session.simulated_cloud import CLOCK, STORE, SimulatedSite
 from costopt.store.folder import FileStore

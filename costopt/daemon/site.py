@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from costopt.daemon.logs import LogReader
+from costopt.controller.node_logs import LogReader
 from costopt.domain.job import Job
 from costopt.domain.ports import CarbonRecord, Forecasts, Provider
 from costopt.domain.runtime import Runtime

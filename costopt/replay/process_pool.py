@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 
+from costopt.controller.child import exit_with_parent
 from costopt.domain.errors import CostoptError
-from costopt.replay.child import exit_with_parent
 from costopt.replay.score import Score
 from costopt.replay.trial import BacktestConfig, Trial
 

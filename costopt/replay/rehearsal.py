@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from costopt.controller.site import connect_virtual_provider
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import MarketError
 from costopt.domain.events import SignalStale
@@ -29,7 +30,6 @@ from costopt.engine.troubles import STRATEGY
 from costopt.engine.world import World
 from costopt.ledger.memory import MemoryLedger
 from costopt.ledger.summary import JobSummary
-from costopt.replay.connect import connect_virtual_provider
 from costopt.strategies import build_steady
 
 MAX_OVERRUN_RATIO = 3.0

@@ -9,7 +9,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from costopt.catalog import load_catalog
+from costopt.controller.forecasts import RecordedForecasts, recorded_carbon
 from costopt.controller.runtime import MailboxRuntime
+from costopt.controller.site import connect_provider
 from costopt.domain.account import Account
 from costopt.domain.errors import SpecError
 from costopt.domain.history import MarketHistory
@@ -19,9 +21,6 @@ from costopt.domain.ports import Clock, Forecasts, ObjectStore, Provider
 from costopt.energy.carbon_history import CarbonHistory
 from costopt.energy.carbon_record import RecordedCarbon
 from costopt.engine.clock import WallClock
-from costopt.replay.connect import connect_provider
-from costopt.replay.forecasts import RecordedForecasts
-from costopt.session.carbon import recorded_carbon
 from costopt.session.payload import upload_payload
 from costopt.store import open_store
 from costopt.store.address import join_uri

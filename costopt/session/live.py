@@ -10,7 +10,9 @@ from datetime import datetime
 from pathlib import Path
 
 from costopt.catalog import load_catalog
+from costopt.controller.forecasts import catalog_hazard_priors, gang_hazard_per_hour
 from costopt.controller.runtime import MailboxRuntime
+from costopt.controller.site import provider_quotas
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import LedgerError, MarketError, StoreError
 from costopt.domain.events import JobFailed, JobFinished, JobSubmitted
@@ -26,13 +28,11 @@ from costopt.engine.world import World
 from costopt.ledger.sqlite import SqlLedger, open_sqlite_ledger
 from costopt.market.hazard import LearnedHazard
 from costopt.session.cloud import Cloud
-from costopt.session.hazards import catalog_hazard_priors, gang_hazard_per_hour
 from costopt.session.learned import LearnedState
 from costopt.session.provenance import with_provenance
 from costopt.session.release import release_all_nodes
 from costopt.session.state_lock import run_lock
 from costopt.session.stop_signals import InterruptibleClock, StopSignals
-from costopt.session.told_quotas import provider_quotas
 from costopt.strategies import build_steady
 from costopt.strategies.learner import lifetime_model
 

@@ -7,16 +7,15 @@ from datetime import datetime
 from pathlib import Path
 
 from costopt.catalog import load_catalog
+from costopt.controller.forecasts import RecordedForecasts, recorded_carbon
 from costopt.controller.runtime import MailboxRuntime
+from costopt.controller.site import connect_provider
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.ports import Clock, Forecasts, ObjectStore, Provider
 from costopt.energy.carbon_history import CarbonHistory
 from costopt.energy.carbon_record import RecordedCarbon
 from costopt.engine.clock import ScaledClock
-from costopt.replay.connect import connect_provider
-from costopt.replay.forecasts import RecordedForecasts
-from costopt.session.carbon import recorded_carbon
 from costopt.session.checkpoint_place import check_checkpoint_storage
 from costopt.session.market_clock import load_market_clock, reset_market_clock
 from costopt.session.trainer import check_trainer

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import pytest
 
+from costopt.controller.site import connect_virtual_provider
 from costopt.domain.errors import ProviderUnavailableError
 from costopt.domain.events import Event, NodeEnded, NodeLaunched
 from costopt.domain.fleet import LaunchRequest, Node
@@ -26,7 +27,6 @@ from costopt.engine.tick import Engine
 from costopt.engine.world import World
 from costopt.ledger.account import JobAccount
 from costopt.ledger.memory import MemoryLedger
-from costopt.replay.connect import connect_virtual_provider
 from costopt.strategies import build
 from tests.support.cant_be_late import NoHazard, OneMachine, OnePower, job, market, policy
 

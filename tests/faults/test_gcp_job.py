@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from costopt.daemon.logs import StoreLogs
+from costopt.controller.node_logs import StoreLogs
 from costopt.domain import events as ev
 from costopt.domain.fleet import EndCause
 from costopt.store import open_store

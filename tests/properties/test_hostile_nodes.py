@@ -17,8 +17,8 @@ from unittest.mock import patch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from costopt.controller.node_logs import FolderLogs, StoreLogs
 from costopt.controller.runtime import MailboxRuntime
-from costopt.daemon.logs import FolderLogs, StoreLogs
 from costopt.domain.errors import CostoptError, StoreError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.events import Event

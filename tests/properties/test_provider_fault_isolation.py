@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from costopt.controller.site import connect_provider
 from costopt.domain.bill import NodeBill
 from costopt.domain.errors import ProviderError, ProviderUnavailableError, StoreError
 from costopt.domain.events import JobFinished, NodeLaunched, SignalStale
@@ -21,7 +22,6 @@ from costopt.engine.clock import VirtualClock
 from costopt.engine.tick import Engine
 from costopt.engine.world import World
 from costopt.provider.fault_isolation import ITEMS, isolate, port_methods
-from costopt.replay.connect import connect_provider
 from costopt.strategies import build
 from tests.support.engine_fixtures import SPOT_A, Follow, Machines, Powers, Scene, always, task
 from tests.support.market_fixtures import T0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from costopt.catalog import load_catalog
+from costopt.controller.forecasts import catalog_hazard_priors
 from costopt.energy import NodePowerModel
 from costopt.market.hazard import LearnedHazard
 from costopt.replay.rehearsal import replay
-from costopt.session.hazards import catalog_hazard_priors
 from costopt.spec import load_job, load_policy
 from tests.support.market_fixtures import ELSEWHERE, ON_DEMAND, SPOT, T0, market, pool_history
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
+from costopt.controller.site import connect_virtual_provider
 from costopt.domain.errors import NoCapacityError, ProviderUnavailableError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.events import Event
@@ -32,7 +33,6 @@ from costopt.engine.tick import Engine, TickResult
 from costopt.engine.world import World
 from costopt.ledger.memory import MemoryLedger
 from costopt.ledger.summary import JobSummary
-from costopt.replay.connect import connect_virtual_provider
 from costopt.strategies import build
 from tests.support.cant_be_late import NoHazard
 from tests.support.market_fixtures import P3, T0, V100, market, pool_history, training_job

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from costopt.daemon.logs import FolderLogs
+from costopt.controller.node_logs import FolderLogs
 from costopt.daemon.site import Site
 from costopt.domain.job import Job
 from costopt.domain.ports import Provider

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, cast
 
+from costopt.controller.site import connect_virtual_provider
 from costopt.domain.errors import NoCapacityError
 from costopt.domain.fleet import LaunchRequest, Node
 from costopt.domain.history import MarketHistory
@@ -20,7 +21,6 @@ from costopt.engine.tick import Engine, TickResult
 from costopt.engine.world import World
 from costopt.ledger.memory import MemoryLedger
 from costopt.ledger.summary import JobSummary
-from costopt.replay.connect import connect_virtual_provider
 from tests.support.cant_be_late import NoHazard, OnePower
 
 

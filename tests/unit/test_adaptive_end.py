@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from costopt.controller.forecasts import DEFAULT_HAZARD
 from costopt.domain.events import DecisionMade
 from costopt.market.hazard import LearnedHazard
 from costopt.replay.rehearsal import replay
-from costopt.session.hazards import DEFAULT_HAZARD
 from tests.support.engine_fixtures import (
     HOUR_S,
     SAFE,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from costopt.daemon.logs import logged_node
+from costopt.controller.node_logs import logged_node
 from costopt.domain.events import DecisionMade, Event, SignalStale
 from costopt.ledger import codec, sqlite
 from costopt.ledger.summary import JobState

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from costopt.daemon import logs
-from costopt.daemon.logs import FolderLogs
+from costopt.controller import node_logs as logs
+from costopt.controller.node_logs import FolderLogs
 from costopt.domain.errors import SpecError
 
 

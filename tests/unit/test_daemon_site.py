@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from costopt.controller.node_logs import PIECE_BYTES, FolderLogs
 from costopt.daemon.account_site import PayloadsByJob, account_site
-from costopt.daemon.logs import PIECE_BYTES, FolderLogs
 from costopt.daemon.readiness import PayloadPreparer
 from costopt.domain.account import Account
 from costopt.domain.errors import SpecError, StoreError

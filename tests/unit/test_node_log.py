@@ -10,8 +10,8 @@ import pytest
 
 from costopt.agent import log_upload
 from costopt.agent.log_upload import LogUpload
-from costopt.daemon import logs
-from costopt.daemon.logs import StoreLogs
+from costopt.controller import node_logs as logs
+from costopt.controller.node_logs import StoreLogs
 from costopt.domain.errors import StoreError
 from costopt.domain.ports import ObjectStore
 from costopt.protocol import node_logs

@@ -13,10 +13,10 @@ import costopt_aws
 import costopt_gcp
 import costopt_sim
 from costopt.cli.main import cli
+from costopt.controller.site import connect_provider
 from costopt.domain.errors import BadRequestError
 from costopt.engine.clock import WallClock
 from costopt.provider.options import OptionModel
-from costopt.replay.connect import connect_provider
 from costopt.spec import load_account
 from costopt.spec.problem import SpecFileError
 

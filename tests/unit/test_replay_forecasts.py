@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from costopt.controller.forecasts import RecordedForecasts
 from costopt.domain.history import MarketHistory, PoolHistory
 from costopt.domain.market import Pool, Region
 from costopt.domain.policy import CarbonSignal
@@ -15,7 +16,6 @@ from costopt.domain.series import Series
 from costopt.domain.view import Desired, View
 from costopt.energy.carbon_history import CarbonHistory
 from costopt.energy.carbon_record import RecordedCarbon
-from costopt.replay.forecasts import RecordedForecasts
 from costopt.replay.rehearsal import ReplayResult, replay
 from costopt.strategies.greedy_spot import GreedySpotStrategy
 from tests.support.engine_fixtures import (

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from costopt.controller.forecasts import DEFAULT_HAZARD
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.market import CapacityType
@@ -16,7 +17,6 @@ from costopt.market.lifetime import LifetimeModel
 from costopt.replay.backtest import shift_job
 from costopt.replay.past import PriorObservation
 from costopt.replay.trial import BacktestConfig, Trial, TrialKeys, Window
-from costopt.session.hazards import DEFAULT_HAZARD
 from costopt.strategies.adaptive import AdaptiveStrategy
 from costopt.strategies.shield import ShieldedStrategy
 from tests.support.engine_fixtures import (

@@ -7,13 +7,13 @@ from datetime import timedelta
 
 import pytest
 
+from costopt.controller.site import connect_provider
 from costopt.domain.errors import MarketError, ProviderError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.policy import Limits, Policy
 from costopt.engine.clock import VirtualClock
 from costopt.ledger.summary import JobState
-from costopt.replay.connect import connect_provider
 from costopt.replay.rehearsal import ReplayResult, check_coverage, replay
 from tests.support.cant_be_late import NoHazard
 from tests.support.engine_fixtures import (

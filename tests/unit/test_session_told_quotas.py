@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import cast
 
+from costopt.controller.site import provider_quotas
 from costopt.domain.errors import ForbiddenError
 from costopt.domain.ports import Provider
 from costopt.domain.quota import Quota
-from costopt.session.told_quotas import provider_quotas
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

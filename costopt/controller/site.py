@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime
 from importlib.metadata import EntryPoint, entry_points
 
 from costopt.domain.errors import CostoptError, ProviderError
-from costopt.domain.ports import Clock, Provider, ProviderOptions, SimulatedProvider
+from costopt.domain.ports import Clock, Provider, ProviderOptions, QuotaSource, SimulatedProvider
+from costopt.domain.quota import Quota
 from costopt.provider.fault_isolation import isolate
 from costopt.spec.provider_options import GROUP
 
@@ -56,3 +59,21 @@ def _connect(name: str, clock: Clock, options: ProviderOptions) -> Provider:
             hint=f"this is a defect of {adapter.value}, or its installation is incomplete",
         ) from error
     return provider
+
+
+def provider_quotas(
+    providers: Iterable[Provider], now: datetime
+) -> tuple[tuple[Quota, ...], tuple[ProviderError, ...]]:
+    """The quotas of all providers that tell theirs, and why others that could do not.
+
+    A quota that cannot be read limits nothing here: the provider refuses what goes beyond it.
+    """
+    quotas: list[Quota] = []
+    failures: list[ProviderError] = []
+    for provider in providers:
+        if isinstance(provider, QuotaSource):
+            try:
+                quotas += provider.quotas(now)
+            except ProviderError as error:
+                failures.append(error)
+    return tuple(quotas), tuple(failures)
